@@ -1,0 +1,80 @@
+# attnkit_add_plugin(<name>): the plugin <name>.so from <name>.cpp of the current folder, and what stands beside it.
+
+# Enables the CUDA language when ATTNKIT_CUDA is not OFF and nvcc is there.  Call it at file scope, before
+# attnkit_add_plugin; plugins without a .cu file do not need it.
+macro(attnkit_enable_cuda)
+  if(NOT DEFINED ATTNKIT_CUDA OR ATTNKIT_CUDA)
+    include(CheckLanguage)
+    if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+      find_program(ATTNKIT_NVCC nvcc HINTS /usr/local/cuda/bin)
+      mark_as_advanced(ATTNKIT_NVCC)
+      if(ATTNKIT_NVCC)
+        set(CMAKE_CUDA_COMPILER ${ATTNKIT_NVCC})
+      endif()
+    endif()
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90)
+    endif()
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+      enable_language(CUDA)
+    else()
+      message(STATUS "attnkit: no nvcc, CUDA variants of plugins are skipped")
+    endif()
+  endif()
+endmacro()
+
+# What every plugin library shares: where it goes, what it exports, how strictly it is linked.
+function(_attnkit_plugin_library target output)
+  set(map ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/exports.map)
+  if(NOT EXISTS ${map})
+    set(map ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../exports.map)
+  endif()
+  if(CMAKE_LIBRARY_OUTPUT_DIRECTORY)
+    set(folder ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/attnkit/1)
+  else()
+    set(folder ${CMAKE_BINARY_DIR}/lib/attnkit/1)
+  endif()
+  target_link_libraries(${target} PRIVATE attnkit::abi)
+  set_target_properties(${target} PROPERTIES
+    PREFIX "" SUFFIX .so OUTPUT_NAME ${output} LIBRARY_OUTPUT_DIRECTORY ${folder} LINK_DEPENDS ${map}
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${map}" LINKER:--exclude-libs,ALL)
+  # A clang sanitizer leaves its runtime to the executable, so that nothing would ever be defined enough.
+  if(NOT (CMAKE_CXX_COMPILER_ID MATCHES Clang AND "${CMAKE_CXX_FLAGS} ${CMAKE_MODULE_LINKER_FLAGS}" MATCHES fsanitize))
+    target_link_options(${target} PRIVATE LINKER:-z,defs)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY ATTNKIT_PLUGIN_TARGETS ${target})
+endfunction()
+
+function(_attnkit_plugin_test name)
+  add_executable(${name}_test ${name}_test.cpp)
+  target_link_libraries(${name}_test PRIVATE attnkit_test_support GTest::gtest_main)
+  target_compile_definitions(${name}_test PRIVATE ATTNKIT_PLUGIN_FILE="$<TARGET_FILE:${name}>")
+  add_dependencies(${name}_test ${name})
+  if(TARGET ${name}-cuda)
+    target_compile_definitions(${name}_test PRIVATE ATTNKIT_PLUGIN_CUDA_FILE="$<TARGET_FILE:${name}-cuda>")
+    add_dependencies(${name}_test ${name}-cuda)
+  endif()
+  include(GoogleTest)
+  gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST)
+endfunction()
+
+function(attnkit_add_plugin name)
+  add_library(${name} MODULE ${name}.cpp)
+  _attnkit_plugin_library(${name} ${name})
+  # Plugins are arithmetic: optimise them even where no build type was chosen.  psabi: vectors never cross a call.
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-psabi $<$<NOT:$<CONFIG:Debug>>:-O3>
+    $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique> $<$<BOOL:${ATTNKIT_WERROR}>:-Werror>)
+
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cu AND CMAKE_CUDA_COMPILER_LOADED)
+    add_library(${name}-cuda MODULE ${name}.cu)
+    _attnkit_plugin_library(${name}-cuda ${name}-cuda)
+    set_target_properties(${name}-cuda PROPERTIES CUDA_STANDARD 20 CUDA_RUNTIME_LIBRARY Static CUDA_ARCHITECTURES 90)
+    target_compile_options(${name}-cuda PRIVATE -O3 -Xcompiler=-fno-gnu-unique,-Wall,-Wextra)
+  endif()
+
+  if(ATTNKIT_TESTS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}_test.cpp)
+    _attnkit_plugin_test(${name})
+  endif()
+endfunction()

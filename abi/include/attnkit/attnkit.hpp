@@ -1,0 +1,263 @@
+// attnkit.h for C++20: handles that free themselves, failures as exceptions, ids and logits as vectors; header only.
+//
+//   attnkit::Runtime runtime;
+//   attnkit::Model model(runtime, "model.toml");
+//   std::cout << model.translate("two hundred and forty-one euros") << '\n';
+//
+// Shapes, threads and lifetimes are those of attnkit.h; get() gives the C handle for what has no method here.  Objects
+// are moved, not copied, and may be destroyed in any order.  Every failure throws attnkit::Error.
+#ifndef ATTNKIT_HPP
+#define ATTNKIT_HPP
+#include <attnkit/attnkit.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace attnkit {
+inline namespace cpp1 {  // keeps these classes apart from those inside the library, whatever a program links
+
+using Ids = std::vector<int32_t>;
+enum class Side : uint32_t { source = 0, target = 1 };
+
+// One problem of a manifest or of what it names; see attnkit_diagnostic.
+struct Diagnostic {
+  uint32_t severity = 0, area = 0;
+  int32_t code = 0, line = 0, column = 0;
+  std::string message, help;
+  bool is_error() const { return severity == ATTNKIT_ERROR; }
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(int32_t code, const std::string& message, int32_t where = -1, std::vector<Diagnostic> diagnostics = {})
+      : std::runtime_error(message), code_(code), where_(where), diagnostics_(std::move(diagnostics)) {}
+  int32_t code() const { return code_; }    // ATTN_INVALID, ...
+  int32_t where() const { return where_; }  // index of the option or port at fault, or -1
+  const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }  // of a manifest, sorted by place
+
+ private:
+  int32_t code_, where_;
+  std::vector<Diagnostic> diagnostics_;
+};
+
+namespace detail {
+
+// Calls f(args..., &err).
+template <class F, class... Args>
+void call(F f, Args... args) {
+  attn_error err{sizeof err, ATTN_OK, -1, ""};
+  if (const int32_t code = f(args..., &err); code != ATTN_OK) throw Error(code, err.message, err.where);
+}
+
+inline const char* c_str(const std::string& text) {
+  if (text.find('\0') != std::string::npos) throw Error(ATTN_INVALID, "the text holds a NUL byte");
+  return text.c_str();
+}
+
+template <class T, auto destroy>
+class Handle {
+ public:
+  T* get() const { return owner_.get(); }
+  // Takes what f(args..., &handle, &err) makes.
+  template <class F, class... Args>
+  void make(F f, Args... args) {
+    T* made = nullptr;
+    call(f, args..., &made);
+    owner_.reset(made);
+  }
+
+ private:
+  std::unique_ptr<T, void (*)(T*)> owner_{nullptr, destroy};
+};
+
+// The document of f(args..., &text, &err).
+template <class F, class... Args>
+std::string text_of(F f, Args... args) {
+  Handle<attnkit_text, attnkit_text_destroy> text;
+  text.make(f, args...);
+  uint64_t bytes = 0;
+  const char* data = attnkit_text_data(text.get(), &bytes);
+  return {data, static_cast<size_t>(bytes)};
+}
+
+}  // namespace detail
+
+// A contiguous CPU tensor over data of T (float, double, int32_t, int64_t), which it does not own.
+template <class T>
+attn_tensor tensor(T* data, std::initializer_list<int64_t> shape) {
+  const uint8_t code = std::is_floating_point_v<T> ? 2 : 0, bits = 8 * sizeof(T);
+  attn_tensor t{const_cast<std::remove_const_t<T>*>(data), {}, {}, code, bits, 1,
+                static_cast<uint32_t>(shape.size()),       1,  0};
+  std::copy(shape.begin(), shape.end(), t.shape);
+  int64_t stride = 1;
+  for (uint32_t d = t.ndim; d-- > 0; stride *= t.shape[d]) t.stride[d] = stride;
+  return t;
+}
+
+// Sequences of ids side by side, (rows, length), the shorter ones padded.
+struct Batch {
+  Ids ids, lengths;
+  int64_t length = 0;
+  explicit Batch(std::span<const Ids> rows = {}) {
+    for (const Ids& row : rows) length = std::max(length, static_cast<int64_t>(row.size()));
+    for (const Ids& row : rows) {
+      ids.insert(ids.end(), row.begin(), row.end());
+      ids.resize(ids.size() + static_cast<size_t>(length) - row.size());
+      lengths.push_back(static_cast<int32_t>(row.size()));
+    }
+  }
+  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
+  attn_tensor view() const { return tensor(ids.data(), {rows(), length}); }
+};
+
+// Threads and loaded plugins.  threads 0: one per processor.  plugin_path: folders separated by ':', searched first.
+class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> {
+ public:
+  explicit Runtime(uint32_t threads = 0, const std::string& plugin_path = "") {
+    const attnkit_runtime_options options{sizeof options, threads, detail::c_str(plugin_path), 0, 0};
+    make(attnkit_runtime_create, &options);
+  }
+  std::string describe() const { return detail::text_of(attnkit_runtime_describe, get()); }  // "attnkit.runtime/1"
+};
+
+class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
+ public:
+  // Reads a manifest file and all it names.  A failure carries every diagnostic; *warnings gets those of a success.
+  Model(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings = nullptr) {
+    load(warnings, attnkit_model_open, runtime.get(), detail::c_str(path));
+  }
+  // The same from a manifest's text; dir: the folder that its paths are relative to.
+  Model(const Runtime& r, const std::string& toml, const std::string& dir,
+        std::vector<Diagnostic>* warnings = nullptr) {
+    load(warnings, attnkit_model_create, r.get(), detail::c_str(toml), detail::c_str(dir));
+  }
+  attnkit_model_info info() const {
+    attnkit_model_info info{};
+    info.struct_size = sizeof info;
+    detail::call(attnkit_model_get_info, get(), &info);
+    return info;
+  }
+  // JSON "attnkit.model-description/1".
+  std::string describe(const std::vector<int64_t>& lengths = {}) const {
+    return detail::text_of(attnkit_model_describe, get(), lengths.data(), static_cast<uint32_t>(lengths.size()));
+  }
+  Ids tokenize(Side side, const std::string& text) const {
+    Ids ids(2 * text.size() + 1);  // each word may be a mark and a token for each byte
+    uint64_t n = ids.size();
+    detail::call(attnkit_model_tokenize, get(), static_cast<uint32_t>(side), detail::c_str(text), ids.data(), &n);
+    ids.resize(static_cast<size_t>(n));
+    return ids;
+  }
+  std::string detokenize(Side side, std::span<const int32_t> ids) const {
+    return detail::text_of(attnkit_model_detokenize, get(), static_cast<uint32_t>(side), ids.data(),
+                           uint64_t{ids.size()});
+  }
+  // Teacher forcing into out, see attnkit_model_forward for its shape.  A side that the model lacks: an empty batch.
+  void forward(const Batch& source, const Batch& target, const attn_tensor& out) const {
+    const attn_tensor s = source.view(), t = target.view();
+    detail::call(attnkit_model_forward, get(), source.rows() ? &s : nullptr, source.lengths.data(),
+                 target.rows() ? &t : nullptr, target.lengths.data(), &out);
+  }
+  // Greedy, or beam search with more than one beam; beams 0: what the manifest says.  A decoder alone continues the
+  // text.  limit 0: attnkit_session_generate's.
+  std::string translate(const std::string& text, uint32_t beams = 0, uint32_t limit = 0) const;
+
+ private:
+  template <class F, class... Args>
+  void load(std::vector<Diagnostic>* warnings, F f, Args... args) {
+    std::vector<Diagnostic> found;
+    const attnkit_diagnose collect = [](uintptr_t list, const attnkit_diagnostic* d) {
+      try {
+        reinterpret_cast<std::vector<Diagnostic>*>(list)->push_back(
+            {d->severity, d->area, d->code, d->line, d->column, d->message, d->help ? d->help : ""});
+      } catch (...) {  // out of memory: the error itself still says that something is wrong
+      }
+    };
+    try {
+      make(f, args..., collect, reinterpret_cast<uintptr_t>(&found));
+    } catch (const Error& e) {
+      throw Error(e.code(), e.what(), e.where(), std::move(found));
+    }
+    if (warnings) *warnings = std::move(found);
+  }
+};
+
+// One input being decoded.
+class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> {
+ public:
+  explicit Session(const Model& model, uint32_t rows = 0) : max_length_(static_cast<size_t>(model.info().max_length)) {
+    make(attnkit_session_create, model.get(), rows);
+  }
+  void read(const Ids& source) {  // </s> included
+    const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
+    detail::call(attnkit_session_read, get(), &t, 1u);
+  }
+  void set_length(double target_length) { detail::call(attnkit_session_set_length, get(), target_length); }
+  Ids generate(uint32_t limit = 0) {
+    Ids ids(max_length_);
+    limit = std::min(limit, static_cast<uint32_t>(max_length_));
+    uint64_t n = 0;
+    detail::call(attnkit_session_generate, get(), limit, ids.data(), &n);
+    ids.resize(static_cast<size_t>(n));
+    return ids;
+  }
+  std::string describe() const { return detail::text_of(attnkit_session_describe, get()); }  // "attnkit.session/1"
+
+ private:
+  size_t max_length_;
+};
+
+// Appends tokens to different sessions of one model at once, a row of the batch to each row of theirs.
+// logits: f32 (rows, length, outputs), or NULL.
+inline void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,
+                  int64_t outputs = 0) {
+  const attn_tensor in = tokens.view(), out = tensor(logits, {tokens.rows(), tokens.length, outputs});
+  detail::call(attnkit_session_write, sessions.data(), static_cast<uint32_t>(sessions.size()), &in,
+               tokens.lengths.data(), logits ? &out : nullptr);
+}
+
+inline std::string Model::translate(const std::string& text, uint32_t beams, uint32_t limit) const {
+  const attnkit_model_info i = info();
+  const uint32_t rows = beams ? beams : i.beams;
+  const bool pair = i.kind == ATTNKIT_ENCODER_DECODER;
+  Session session(*this, rows);
+  attnkit_session* const self = session.get();
+  Ids ids = tokenize(pair ? Side::source : Side::target, text);
+  ids.insert(pair ? ids.end() : ids.begin(), pair ? i.end_id : i.begin_id);
+  pair ? session.read(ids) : write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+  return detokenize(Side::target, session.generate(limit));
+}
+
+// One mechanism by itself; see attnkit_block_create.
+class Block : public detail::Handle<attnkit_block, attnkit_block_destroy> {
+ public:
+  Block(const Runtime& r, const std::string& mechanism, const attn_block& where, const std::string& options = "") {
+    make(attnkit_block_create, r.get(), detail::c_str(mechanism), &where, detail::c_str(options));
+  }
+  std::span<const attn_port* const> ports() const {
+    uint32_t n = 0;
+    const attn_port* const* all = attnkit_block_ports(get(), &n);
+    return {all, n};
+  }
+  void fill(uint32_t port, uint64_t seed, const attn_tensor& t) const {
+    detail::call(attnkit_block_fill, get(), port, seed, &t);
+  }
+  attn_info plan(const attn_request& request) const {
+    attn_info info{};
+    info.struct_size = sizeof info;
+    detail::call(attnkit_block_plan, get(), &request, &info);
+    return info;
+  }
+  void run(const attn_request& request, const attn_run& r) const {
+    detail::call(attnkit_block_run, get(), &request, &r);
+  }
+};
+
+}  // namespace cpp1
+}  // namespace attnkit
+#endif

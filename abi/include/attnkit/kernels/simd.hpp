@@ -1,0 +1,132 @@
+// Vectors of 16 floats and one body compiled for AVX-512, AVX2 and the baseline, chosen once at load time.
+//
+// A body is a functor with a template operator()<Isa>() marked ATTNKIT_INLINE; all it calls must be marked so too.
+// Sixteen lanes everywhere, so a sum is grouped the same way on every machine and whatever the blocking around it.
+#ifndef ATTNKIT_KERNELS_SIMD_HPP
+#define ATTNKIT_KERNELS_SIMD_HPP
+#include <cstdint>
+#include <cstring>
+
+#define ATTNKIT_INLINE inline __attribute__((always_inline))
+
+namespace attnkit::simd {
+
+constexpr int64_t kLanes = 16;
+using Vec = float __attribute__((vector_size(64)));
+// A Vec at any address of floats: at(p).v.  Vectors are passed by reference only: by value they would change the ABI.
+struct __attribute__((packed, may_alias)) Loose {
+  Vec v;
+};
+using Bits = uint32_t __attribute__((vector_size(64)));
+
+ATTNKIT_INLINE const Loose& at(const float* p) { return *reinterpret_cast<const Loose*>(p); }
+ATTNKIT_INLINE Loose& at(float* p) { return *reinterpret_cast<Loose*>(p); }
+
+// The register tile of a kernel that keeps rows x columns Vecs in registers.
+struct Avx512 {
+  static constexpr int rows = 8, columns = 2;
+};
+struct Avx2 {
+  static constexpr int rows = 4, columns = 1;
+};
+struct Baseline {
+  static constexpr int rows = 2, columns = 1;
+};
+
+template <class Body>
+void run_baseline(const Body& body) {
+  body.template operator()<Baseline>();
+}
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#define ATTNKIT_AVX512 "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"
+#else
+#define ATTNKIT_AVX512 "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,prefer-vector-width=512"
+#endif
+template <class Body>
+__attribute__((target(ATTNKIT_AVX512))) void run_avx512(const Body& body) {
+  body.template operator()<Avx512>();
+}
+template <class Body>
+__attribute__((target("avx2,fma"))) void run_avx2(const Body& body) {
+  body.template operator()<Avx2>();
+}
+inline int detect() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw"))
+    return 2;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
+}
+inline const int level = detect();
+template <class Body>
+void dispatch(const Body& body) {
+  if (level == 2)
+    run_avx512(body);
+  else if (level == 1)
+    run_avx2(body);
+  else
+    run_baseline(body);
+}
+#else
+template <class Body>
+void dispatch(const Body& body) {
+  run_baseline(body);
+}
+#endif
+
+// Sum of the lanes, always in the same order.
+ATTNKIT_INLINE float sum(const Vec& v) {
+  Vec s = v + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  s += __builtin_shufflevector(s, s, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  return s[0] + s[1];
+}
+
+ATTNKIT_INLINE float dot(const float* a, const float* b, int64_t n) {
+  Vec even{}, odd{};
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    even += at(a + i).v * at(b + i).v;
+    odd += at(a + i + kLanes).v * at(b + i + kLanes).v;
+  }
+  if (i + kLanes <= n) {
+    even += at(a + i).v * at(b + i).v;
+    i += kLanes;
+  }
+  float tail = 0;
+  for (; i < n; ++i) tail += a[i] * b[i];
+  even += odd;
+  return sum(even) + tail;
+}
+
+// x = e^x in each lane, to 2 ulp; 0 below -87, infinity above 88.7, NaN stays NaN.
+ATTNKIT_INLINE void exp(Vec& x) {
+  const Vec shift = 12582912.0f - Vec{};  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
+  const Vec raw = x;
+  Vec y = x > 88.5f ? 88.5f - Vec{} : x;
+  y = y < -87.0f ? -87.0f - Vec{} : y;
+  const Vec shifted = y * 1.44269504f + shift;
+  const Vec n = shifted - shift;
+  Vec r = y - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vec p = 1.9875691500e-4f - Vec{};
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  Bits bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits << 23) + 0x3f800000u;
+  Vec power;
+  std::memcpy(&power, &bits, sizeof power);
+  x = p * power;
+  x = raw < -87.0f ? Vec{} : x;
+  x = raw > 88.72f ? __builtin_inff() - Vec{} : x;
+}
+
+}  // namespace attnkit::simd
+#endif

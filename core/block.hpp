@@ -1,0 +1,94 @@
+// One attention position of a model: a mechanism, the projections around it, and its stored tensors.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/buffer.hpp"
+#include "core/dense.hpp"
+#include "core/manifest.hpp"
+#include "core/mechanism.hpp"
+#include "core/threads.hpp"
+#include "core/weight_reader.hpp"
+
+namespace attnkit {
+
+// A sequence that travels from block to block by name (ATTN_AUX_IN, ATTN_AUX_OUT): (batch, 1, rows, width).
+struct AuxValue {
+  std::vector<float> data;
+  int64_t rows = 0, width = 0;
+};
+using Aux = std::map<std::string, AuxValue>;
+
+// What one thread of control needs to run blocks one after another.
+struct Workspace {
+  std::vector<Buffer> ports;
+  std::vector<attn_tensor> tensors;
+  Buffer scratch;
+};
+
+// One run of a block.  Rows are D wide and contiguous; per-row arrays have `batch` entries or are NULL as in attn_run.
+struct BlockCall {
+  int64_t batch = 0, queries = 0, keys = 0;
+  const float* input = nullptr;    // (batch * queries, D): what QUERY ports project
+  const float* context = nullptr;  // (batch * keys, D): what KEY ports project
+  const int32_t *q_len = nullptr, *k_len = nullptr, *q_pos = nullptr, *k_pos = nullptr;
+  const double *q_total = nullptr, *k_total = nullptr;
+  void* state = nullptr;
+  uint64_t state_stride = 0;
+  const int32_t* slots = nullptr;
+  Aux* aux = nullptr;    // NULL: no auxiliary sequences in this run
+  float* out = nullptr;  // (batch * queries, D); may be NULL when queries is 0
+};
+
+class Block {
+ public:
+  // Problems of the weights go to the reader's diagnostics; a mechanism that refuses throws Error.
+  Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader);
+
+  const BlockChoice& choice() const { return choice_; }
+  const Mechanism& mechanism() const { return *mechanism_; }
+  int64_t parameters() const { return parameters_; }
+  bool has_aux() const;
+
+  Plan plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const;
+  // Runs of up to these sizes on states of `capacity` keys.
+  Plan plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const;
+  uint64_t state_bytes(int64_t capacity) const;  // of one row, a multiple of ATTN_ALIGN
+
+  // Project, attend, normalise heads, project out.  Any thread, one workspace each.
+  void run(Threads& threads, Workspace& workspace, const Plan& plan, const BlockCall& call) const;
+  // weights (heads, queries, keys) of batch row 0: the mechanism's output when its values are unit vectors.
+  void attention(Threads& threads, Workspace& workspace, const BlockCall& call, float* weights) const;
+
+ private:
+  struct Stored {
+    std::vector<float> f32;
+    std::vector<std::byte> raw;
+  };
+  void load_projection(size_t port, WeightReader& reader);
+  void load_output(size_t port, WeightReader& reader);
+  void load_stored(size_t port, WeightReader& reader);
+  void project(Threads& threads, Workspace& workspace, const BlockCall& call, std::vector<attn_tensor>& tensors) const;
+  void bind_aux(Workspace& workspace, const BlockCall& call, size_t port, attn_tensor& tensor) const;
+  attn_run bind(const BlockCall& call, const std::vector<attn_tensor>& tensors, const attn_exec& exec) const;
+  bool is_shared(const attn_port& port) const;
+  std::string own_name(const attn_port& port) const;
+
+  BlockChoice choice_;
+  std::string path_;
+  int64_t d_model_ = 0;
+  bool head_norm_ = false, adapted_ = false;
+  uint32_t totals_ = 0;
+  std::shared_ptr<const Mechanism> mechanism_;
+  std::vector<Dense> projections_;  // by port; empty where the port has none
+  std::vector<Stored> stored_;      // by port
+  size_t output_ = 0;
+  Dense out_;
+  bool out_raw_ = false;
+  int64_t parameters_ = 0;
+};
+
+}  // namespace attnkit

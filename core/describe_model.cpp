@@ -1,0 +1,122 @@
+#include "core/describe_model.hpp"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace attnkit {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* kind_name(ModelKind kind) {
+  return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
+}
+
+Json options_of(const Block& block) {
+  Json options = Json::object();
+  const attn_plugin& table = block.mechanism().plugin().table;
+  for (uint32_t i = 0; i < table.n_options; ++i) {
+    const OptionValue& v = block.choice().options.at(i);
+    Json& to = options[table.options[i]->name];
+    switch (v.type) {
+      case ATTN_INT:
+        to = v.i;
+        break;
+      case ATTN_BOOL:
+        to = v.i != 0;
+        break;
+      case ATTN_FLOAT:
+        to = v.f;
+        break;
+      default:
+        to = v.s;
+    }
+  }
+  return options;
+}
+
+// Bytes and flops at one length.  Streaming figures are of one row that has seen `length` tokens and takes one more.
+Json costs_of(const Block& block, int64_t length, uint32_t workers) {
+  Json cost = {{"length", length}};
+  const uint32_t role = block.choice().role;
+  try {
+    const attn_info whole = block.plan_whole(workers, 1, length, length).info();
+    cost["flops"] = whole.flops;
+    cost["scratch_bytes"] = whole.scratch_bytes;
+    cost["state_bytes"] = role == ATTN_ENCODER_SELF ? 0 : block.state_bytes(length);
+    if (role != ATTN_ENCODER_SELF) {
+      const int64_t keys = role == ATTN_DECODER_SELF ? 1 : 0;
+      cost["step_flops"] = block.plan_stream(workers, 1, 1, keys, length + keys).info().flops;
+    }
+  } catch (const Error& e) {
+    cost["refused"] = e.what();
+  }
+  return cost;
+}
+
+Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
+  const BlockChoice& c = block.choice();
+  Json j = {{"block", block_path(c.role, c.layer)},
+            {"role", role_name(c.role)},
+            {"layer", c.layer},
+            {"mechanism", c.mechanism},
+            {"options", options_of(block)},
+            {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
+            {"parameters", block.parameters()},
+            {"costs", Json::array()}};
+  for (int64_t length : lengths) j["costs"].push_back(costs_of(block, length, workers));
+  return j;
+}
+
+}  // namespace
+
+std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
+  for (int64_t length : lengths)
+    if (length < 1 || length > (int64_t{1} << 31)) fail(ATTN_INVALID, "length {}: possible are 1 to {}", length, int64_t{1} << 31);
+  const Manifest& m = model.manifest();
+  const uint32_t workers = model.runtime().threads.workers();
+  Json j = {{"schema", "attnkit.model-description/1"},
+            {"name", m.name},
+            {"kind", kind_name(m.kind)},
+            {"d_model", m.d_model},
+            {"heads", m.heads},
+            {"ffn", m.ffn},
+            {"max_length", m.max_length},
+            {"parameters", model.parameters()},
+            {"encoder_layers", m.encoder.layers},
+            {"decoder_layers", m.decoder.layers},
+            {"blocks", Json::array()}};
+  for (const Transformer* stack : {&model.encoder(), &model.decoder()})
+    for (const Layer& layer : stack->layers)
+      for (const Attention* a : {&layer.self, &layer.cross})
+        if (a->block) j["blocks"].push_back(block_json(*a->block, lengths, workers));
+  return j.dump();
+}
+
+std::string describe_session(const Session& session) {
+  const Model& model = session.model();
+  Json j = {{"schema", "attnkit.session/1"},
+            {"rows", session.rows()},
+            {"source_length", session.source_length()},
+            {"position", session.position(0)},
+            {"beyond_target_length", session.beyond_total()},
+            {"blocks", Json::array()}};
+  j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
+  const std::vector<uint64_t> self = model.self_bytes(session.position(0)), cross = model.cross_bytes(session.source_length());
+  uint64_t total = 0;
+  for (size_t l = 0; l < model.decoder().layers.size(); ++l) {
+    const auto add = [&](const Block* block, uint64_t bytes) {
+      if (!block) return;
+      total += bytes;
+      j["blocks"].push_back({{"block", block_path(block->choice().role, block->choice().layer)},
+                             {"mechanism", block->choice().mechanism},
+                             {"state_bytes", bytes}});
+    };
+    add(model.decoder().layers[l].self.block.get(), self[l] * static_cast<uint64_t>(session.rows()));
+    if (!cross.empty()) add(model.decoder().layers[l].cross.block.get(), cross[l]);
+  }
+  j["state_bytes"] = total;
+  return j.dump();
+}
+
+}  // namespace attnkit

@@ -1,0 +1,104 @@
+#include "core/manifest.hpp"
+
+#include "core/error.hpp"
+#include "core/manifest_codes.hpp"
+#include "core/manifest_parts.hpp"
+#include "core/manifest_reader.hpp"
+#include "core/text.hpp"
+
+namespace attnkit {
+namespace {
+
+constexpr std::string_view schema = "attnkit.model/1";
+constexpr std::string_view family = "attnkit.model/";
+
+// False: another version of the format, whose other keys mean who knows what.
+bool check_schema(const Node& tree, Diagnostics& diagnostics) {
+  const Entry* given = tree.find("schema");
+  if (!given || given->value.kind != Node::Kind::text || given->value.text == schema) return true;
+  const bool other_version = given->value.text.starts_with(family);
+  diagnostics.error(
+      ak::wrong_schema, given->value.place, fmt::format("schema {} is not {}", quote(given->value.text), quote(schema)),
+      other_version ? "this version of attnkit reads no other: update attnkit, or convert the manifest" : "");
+  return !other_version;
+}
+
+void check_later_tables(const TableReader& root, const Node& tree, Diagnostics& diagnostics) {
+  if (root.given("stream"))
+    diagnostics.error(ak::not_supported, tree.find("stream")->place,
+                      "[stream], simultaneous decoding, is not supported by this version",
+                      "remove [stream] to decode whole sources");
+  if (root.given("search"))
+    diagnostics.warn(ak::ignored, tree.find("search")->place, "[search] is not read by this version",
+                     "it does not change what the model computes");
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
+                       Diagnostics& diagnostics) {
+  Manifest manifest;
+  Diagnostics syntax;
+  const Node tree = parse_toml(toml, syntax);
+  for (const Diagnostic& d : syntax.sorted()) diagnostics.error(d.code, d.place, d.message, d.help, d.area);
+  if (syntax.failed() || !check_schema(tree, diagnostics)) return manifest;
+  const TableReader root(tree, "", diagnostics);
+  ManifestCheck check{dir, registry, device_type, diagnostics, manifest};
+  check.length_meant = root.meant("length");
+  using Part = void (*)(const Node&, ManifestCheck&);
+  const std::pair<const char*, Part> parts[] = {{"model", check_model},
+                                                {"weights", check_weights},
+                                                {"length", check_length},
+                                                {"decode", check_decode},
+                                                {"attention", check_attention}};
+  for (const auto& [key, part] : parts)
+    if (const Entry* entry = root.given(key)) part(entry->value, check);
+  check_later_tables(root, tree, diagnostics);
+  return manifest;
+}
+
+bool has_role(ModelKind kind, uint32_t role) {
+  if (role == ATTN_ENCODER_SELF) return kind != ModelKind::decoder;
+  if (role == ATTN_DECODER_SELF) return kind != ModelKind::encoder;
+  return kind == ModelKind::encoder_decoder;
+}
+
+int layers_of(const Manifest& manifest, uint32_t role) {
+  return role == ATTN_ENCODER_SELF ? manifest.encoder.layers : manifest.decoder.layers;
+}
+
+const char* role_name(uint32_t role) {
+  switch (role) {
+    case ATTN_ENCODER_SELF:
+      return "encoder.self";
+    case ATTN_DECODER_SELF:
+      return "decoder.self";
+    case ATTN_DECODER_CROSS:
+      return "decoder.cross";
+    default:
+      return "unknown role";
+  }
+}
+
+std::string block_path(uint32_t role, int layer) { return fmt::format("{}.{}", role_name(role), layer); }
+
+attn_block block_of(const Manifest& manifest, const BlockChoice& choice) {
+  attn_block block{};
+  block.struct_size = sizeof block;
+  block.role = choice.role;
+  block.causal = choice.role == ATTN_DECODER_SELF || (choice.role == ATTN_ENCODER_SELF && manifest.encoder.causal);
+  block.heads = static_cast<uint32_t>(manifest.heads);
+  block.d_model = manifest.d_model;
+  block.head_width = manifest.d_model / manifest.heads;
+  return block;
+}
+
+uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice) {
+  const uint32_t both = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  const bool target_known = manifest.predict != Predict::none;
+  if (choice.role == ATTN_ENCODER_SELF) return both;
+  if (choice.role == ATTN_DECODER_SELF) return target_known ? both : 0;
+  return ATTN_KNOWS_K_TOTAL | (target_known ? ATTN_KNOWS_Q_TOTAL : 0);
+}
+
+}  // namespace attnkit

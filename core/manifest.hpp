@@ -1,0 +1,86 @@
+// A model's manifest as checked data: what the TOML says, with defaults filled in and one mechanism per block.
+#pragma once
+
+#include <attnkit/plugin.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/diagnostics.hpp"
+#include "core/registry.hpp"
+
+namespace attnkit {
+
+enum class ModelKind { encoder, decoder, encoder_decoder };
+enum class Norm { pre, post };
+enum class Activation { relu, gelu };
+enum class Positions { sinusoidal, learned, none };
+enum class HeadType { lm, classifier };
+enum class Pool { mean, first };
+enum class Predict { none, ratio, fixed, reference };
+
+struct Stack {  // encoder or decoder; layers 0: the model has none
+  int layers = 0;
+  std::string vocab;  // absolute path; empty: none given
+  bool lowercase = false;
+  bool causal = false;  // encoder only: a unidirectional encoder
+  Place place;
+};
+
+struct OptionValue {
+  uint32_t type = 0;
+  int64_t i = 0;
+  double f = 0;
+  std::string s;
+};
+
+struct BlockChoice {  // one cell of the grid
+  uint32_t role = 0;
+  int layer = 0;  // from 1
+  std::string mechanism;
+  std::vector<OptionValue> options;  // in the order of the plugin's schema, defaults filled in
+  Place decided;                     // the manifest line that decided it
+};
+
+struct Manifest {
+  std::string name;
+  ModelKind kind = ModelKind::encoder_decoder;
+  int d_model = 0, heads = 0, ffn = 0, max_length = 0;
+  Norm norm = Norm::pre;
+  Activation activation = Activation::relu;
+  Positions positions = Positions::sinusoidal;
+  bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false;
+  Stack encoder, decoder;
+  HeadType head = HeadType::lm;
+  int classes = 0;
+  Pool pool = Pool::mean;
+  std::string weights_file;    // absolute path
+  std::string weights_sha256;  // lower-case hex or empty
+  Place weights_place;
+  std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
+  Predict predict = Predict::none;
+  double alpha = 0, fixed_length = 0;
+  int beams = 1;
+  double length_penalty = 1.0;
+};
+
+// Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if !diagnostics.failed().
+// dir: the folder that relative paths start from.  Mechanisms must be in registry for device_type; their own refusals (create, plan) are
+// reported at the line that chose them, in their own words.
+Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
+                       Diagnostics& diagnostics);
+
+// Options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's schema.  Throws Error.
+std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
+
+// The ABI form; borrows the strings of options.
+std::vector<attn_value> to_values(const std::vector<OptionValue>& options);
+
+const char* role_name(uint32_t role);                          // "encoder.self"
+std::string block_path(uint32_t role, int layer);              // "encoder.self.1"
+attn_block block_of(const Manifest& manifest, const BlockChoice& choice);
+// The request flags the model's decoding and whole-sequence runs use for a block: which totals are known.
+uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice);
+
+}  // namespace attnkit

@@ -1,0 +1,191 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/manifest_codes.hpp"
+#include "core/manifest_parts.hpp"
+#include "core/manifest_reader.hpp"
+#include "core/text.hpp"
+#include "core/vocabulary.hpp"
+
+namespace attnkit {
+namespace {
+
+template <class Enum>
+void take(const std::optional<int>& chosen, Enum& field) {
+  if (chosen) field = static_cast<Enum>(*chosen);
+}
+
+int size_of(const TableReader& reader, const char* key) { return static_cast<int>(reader.integer(key).value_or(0)); }
+
+void check_stack(const Entry& entry, const char* path, ManifestCheck& check, Stack& stack) {
+  const TableReader reader(entry.value, path, check.diagnostics);
+  stack.place = entry.place;
+  stack.layers = size_of(reader, "layers");
+  stack.lowercase = reader.boolean("lowercase").value_or(false);
+  if (reader.given("causal")) stack.causal = *reader.boolean("causal");
+  const auto vocab = reader.text("vocab");
+  if (!vocab) return;
+  stack.vocab = join_path(check.dir, *vocab);
+  try {
+    Vocabulary::open(stack.vocab, stack.lowercase);
+  } catch (const Error& e) {
+    check.diagnostics.error(ak::bad_vocabulary, reader.place("vocab"), e.what(),
+                            "a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them",
+                            ATTNKIT_AREA_DATA);
+  }
+}
+
+// A stack is there if and only if the kind has it.
+void check_stacks(const Node& model, const TableReader& reader, ManifestCheck& check) {
+  struct Side {
+    const char *key, *path;
+    uint32_t role;
+    Stack& stack;
+  };
+  for (const Side& side : {Side{"encoder", "model.encoder", ATTN_ENCODER_SELF, check.manifest.encoder},
+                           Side{"decoder", "model.decoder", ATTN_DECODER_SELF, check.manifest.decoder}}) {
+    const bool wanted = !check.kind_known || has_role(check.manifest.kind, side.role);
+    const Entry* entry = reader.given(side.key);
+    if (entry && wanted) check_stack(*entry, side.path, check, side.stack);
+    if (entry && !wanted)
+      check.diagnostics.error(ak::not_applicable, entry->place,
+                              fmt::format("a model of kind \"{}\" has no {}", kind_text(check.manifest.kind), side.key),
+                              "remove it, or choose another kind");
+    if (check.kind_known && wanted && !reader.mentioned(side.key))
+      check.diagnostics.error(
+          ak::missing_key, model.place,
+          fmt::format("a model of kind \"{}\" needs \"{}\"", kind_text(check.manifest.kind), side.key),
+          fmt::format("{} = {{ layers = 6, vocab = \"vocab.txt\" }}", side.key));
+  }
+}
+
+void check_classifier(const TableReader& head, const Entry& entry, ManifestCheck& check) {
+  if (check.kind_known && check.manifest.kind != ModelKind::encoder)
+    check.diagnostics.error(
+        ak::not_applicable, head.place("type"),
+        fmt::format("a classifier needs kind \"encoder\", not \"{}\"", kind_text(check.manifest.kind)),
+        "use type = \"lm\"");
+  if (!head.mentioned("classes"))
+    check.diagnostics.error(ak::missing_key, entry.value.place, "a classifier needs \"classes\"",
+                            "how many classes there are, at least 2");
+  check.manifest.classes = size_of(head, "classes");
+  take(head.choice("pool"), check.manifest.pool);
+}
+
+void check_head(const TableReader& reader, ManifestCheck& check) {
+  const Entry* entry = reader.given("head");
+  if (!entry) return;
+  const TableReader head(entry->value, "model.head", check.diagnostics);
+  const auto type = head.choice("type");
+  if (!type) return;
+  check.manifest.head = static_cast<HeadType>(*type);
+  if (check.manifest.head == HeadType::classifier) return check_classifier(head, *entry, check);
+  for (const char* key : {"classes", "pool"})
+    if (head.mentioned(key))
+      check.diagnostics.error(ak::not_applicable, entry->value.find(key)->place,
+                              fmt::format("\"{}\" is for a classifier only", key), "remove it");
+}
+
+}  // namespace
+
+const char* kind_text(ModelKind kind) {
+  return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
+}
+
+void check_model(const Node& model, ManifestCheck& check) {
+  const TableReader reader(model, "model", check.diagnostics);
+  Manifest& m = check.manifest;
+  m.name = reader.text("name").value_or("");
+  const auto kind = reader.choice("kind");
+  take(kind, m.kind);
+  check.kind_known = kind.has_value();
+  m.d_model = size_of(reader, "d_model");
+  m.heads = size_of(reader, "heads");
+  m.ffn = size_of(reader, "ffn");
+  m.max_length = size_of(reader, "max_length");
+  take(reader.choice("norm"), m.norm);
+  take(reader.choice("activation"), m.activation);
+  take(reader.choice("positions"), m.positions);
+  m.embed_scale = reader.boolean("embed_scale").value_or(false);
+  m.tie_embeddings = reader.boolean("tie_embeddings").value_or(false);
+  m.head_norm = reader.boolean("head_norm").value_or(false);
+  m.adapters = reader.boolean("adapters").value_or(false);
+  if (m.heads > 0 && m.d_model % m.heads != 0)
+    check.diagnostics.error(ak::widths_do_not_divide, reader.place("heads"),
+                            fmt::format("\"heads\" is {}, which does not divide d_model, {}", m.heads, m.d_model),
+                            "every head takes d_model / heads channels");
+  if (m.tie_embeddings && check.kind_known && m.kind == ModelKind::encoder)
+    check.diagnostics.error(ak::not_applicable, reader.place("tie_embeddings"),
+                            "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none",
+                            "remove it");
+  check_stacks(model, reader, check);
+  check_head(reader, check);
+}
+
+void check_weights(const Node& weights, ManifestCheck& check) {
+  const TableReader reader(weights, "weights", check.diagnostics);
+  Manifest& m = check.manifest;
+  m.weights_place = reader.place("file");
+  if (const auto file = reader.text("file")) {
+    m.weights_file = join_path(check.dir, *file);
+    struct stat status {};
+    const bool found = ::stat(m.weights_file.c_str(), &status) == 0;
+    if (!found || !S_ISREG(status.st_mode))
+      check.diagnostics.error(
+          ak::bad_weights_file, m.weights_place,
+          fmt::format("weights {} {}", quote(m.weights_file), found ? "are no file" : "do not exist"),
+          "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
+  }
+  auto digest = reader.text("sha256");
+  if (!digest) return;
+  std::transform(digest->begin(), digest->end(), digest->begin(),
+                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c); });
+  if (digest->size() == 64 && digest->find_first_not_of("0123456789abcdef") == std::string::npos)
+    m.weights_sha256 = *digest;
+  else
+    check.diagnostics.error(ak::wrong_value, reader.place("sha256"), "\"sha256\" must be 64 hexadecimal digits",
+                            "sha256sum prints them");
+}
+
+void check_length(const Node& length, ManifestCheck& check) {
+  const TableReader reader(length, "length", check.diagnostics);
+  Manifest& m = check.manifest;
+  if (check.kind_known && m.kind == ModelKind::encoder)
+    check.diagnostics.error(ak::not_applicable, length.place, "[length] is for models with a decoder", "remove it");
+  const auto chosen = reader.text("predict");
+  if (!chosen) return;
+  if (*chosen == "lut" || *chosen == "network") {
+    check.diagnostics.error(ak::not_supported, reader.place("predict"),
+                            fmt::format("predict = \"{}\" is not supported by this version", *chosen),
+                            "use \"ratio\", \"fixed\" or \"reference\"");
+    return;
+  }
+  m.predict = *chosen == "ratio" ? Predict::ratio : *chosen == "fixed" ? Predict::fixed : Predict::reference;
+  if (m.predict == Predict::ratio && check.kind_known && m.kind == ModelKind::decoder)
+    check.diagnostics.error(ak::not_applicable, reader.place("predict"),
+                            "predict = \"ratio\" multiplies the source's length; a decoder alone has no source",
+                            "use \"fixed\" or \"reference\"");
+  for (const auto& [key, owner] : {std::pair{"alpha", "ratio"}, std::pair{"length", "fixed"}}) {
+    if (*chosen == owner && !reader.mentioned(key))
+      check.diagnostics.error(ak::missing_key, length.place, fmt::format("predict = \"{}\" needs \"{}\"", owner, key));
+    if (*chosen != owner && reader.mentioned(key))
+      check.diagnostics.error(ak::not_applicable, length.find(key)->place,
+                              fmt::format("\"{}\" is for predict = \"{}\" only", key, owner), "remove it");
+  }
+  m.alpha = reader.number("alpha").value_or(0);
+  m.fixed_length = reader.number("length").value_or(0);
+}
+
+void check_decode(const Node& decode, ManifestCheck& check) {
+  const TableReader reader(decode, "decode", check.diagnostics);
+  if (check.kind_known && check.manifest.kind == ModelKind::encoder)
+    check.diagnostics.error(ak::not_applicable, decode.place, "[decode] is for models with a decoder", "remove it");
+  check.manifest.beams = static_cast<int>(reader.integer("beams").value_or(1));
+  check.manifest.length_penalty = reader.number("length_penalty").value_or(1.0);
+}
+
+}  // namespace attnkit

@@ -1,0 +1,28 @@
+// Options of a mechanism as a manifest gives them, against the schema that its plugin publishes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/manifest.hpp"
+#include "core/manifest_toml.hpp"
+
+namespace attnkit {
+
+struct OptionSet {
+  std::vector<OptionValue> values;  // in the order of the schema
+  std::vector<Place> places;        // of the value that was given; line 0: the plugin's default
+};
+
+// All defaults.
+OptionSet default_options(const Plugin& plugin);
+
+// Puts the entries' values over what is there.  False when one of them was wrong, which is then reported and skipped.
+bool apply_options(const Plugin& plugin, const std::vector<const Entry*>& entries, OptionSet& options,
+                   Diagnostics& diagnostics);
+
+// The mechanism of that name for the device; NULL when there is none, which is then reported at place.
+const Plugin* find_mechanism(const std::string& name, Place place, const Registry& registry, int32_t device_type,
+                             Diagnostics& diagnostics);
+
+}  // namespace attnkit

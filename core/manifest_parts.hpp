@@ -1,0 +1,44 @@
+// The parts of a manifest's check; each reports what is wrong and fills what is sound.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/manifest.hpp"
+#include "core/manifest_toml.hpp"
+
+namespace attnkit {
+
+// What the parts share.  Fields of manifest that were wrong are left 0.
+struct ManifestCheck {
+  const std::string& dir;
+  const Registry& registry;
+  int32_t device_type;
+  Diagnostics& diagnostics;
+  Manifest& manifest;
+  bool kind_known = false;
+  bool length_meant = false;  // there is a [length], be it sound or not
+};
+
+void check_model(const Node& model, ManifestCheck& check);
+void check_weights(const Node& weights, ManifestCheck& check);
+void check_length(const Node& length, ManifestCheck& check);
+void check_decode(const Node& decode, ManifestCheck& check);
+
+// Decides every block's mechanism and options, then asks the mechanisms themselves.
+void check_attention(const Node& attention, ManifestCheck& check);
+
+// One block with the places that its options were given at (line 0: not given).
+struct Cell {
+  BlockChoice choice;
+  const Plugin* plugin = nullptr;
+  std::vector<Place> places;
+};
+// Lets the mechanism of every cell judge its block; refusals are reported where the cell was decided.
+void probe_cells(const std::vector<Cell>& cells, ManifestCheck& check);
+
+bool has_role(ModelKind kind, uint32_t role);
+int layers_of(const Manifest& manifest, uint32_t role);
+const char* kind_text(ModelKind kind);  // "encoder-decoder"
+
+}  // namespace attnkit

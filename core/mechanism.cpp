@@ -1,0 +1,150 @@
+#include "core/mechanism.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace attnkit {
+namespace {
+
+constexpr uint32_t most_ports = 256;
+constexpr int64_t widest = int64_t{1} << 31;
+
+// An exception that crosses the boundary is the plugin's fault; it must not become the host's crash.
+template <class Call>
+void call(const std::string& name, Call&& body) {
+  attn_error err = empty_error();
+  int32_t code = ATTN_INTERNAL;
+  try {
+    code = body(&err);
+  } catch (const std::exception& e) {
+    fail(ATTN_INTERNAL, "{}: threw an exception across the C boundary ({}): the plugin is faulty", name, e.what());
+  } catch (...) {
+    fail(ATTN_INTERNAL, "{}: threw an exception across the C boundary: the plugin is faulty", name);
+  }
+  check_plugin(code, err, name);
+}
+
+bool is_name(const char* s) {
+  if (!s || !*s) return false;
+  for (; *s; ++s)
+    if (!((*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_')) return false;
+  return true;
+}
+
+bool is_sequence(const attn_port& p) {
+  return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT;
+}
+
+}  // namespace
+
+attn_request cpu_request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t past) {
+  attn_request r{};
+  r.struct_size = sizeof r;
+  r.flags = flags;
+  r.device_type = 1;
+  r.dtype_code = 2;
+  r.dtype_bits = 32;
+  r.dtype_lanes = 1;
+  r.workers = workers;
+  r.batch = batch;
+  r.queries = queries;
+  r.keys = keys;
+  r.past = past;
+  return r;
+}
+
+void Plan::run(const attn_run& run) const {
+  const Plugin& p = mechanism_->plugin();
+  call(p.name, [&](attn_error* err) { return p.table.run(plan_.get(), &run, err); });
+}
+
+void Plan::backward(const attn_grad& grad) const {
+  const Plugin& p = mechanism_->plugin();
+  if (!p.table.backward) fail(ATTN_UNSUPPORTED, "{}: has no backward pass", p.name);
+  call(p.name, [&](attn_error* err) { return p.table.backward(plan_.get(), &grad, err); });
+}
+
+std::shared_ptr<const Mechanism> Mechanism::create(const Plugin& plugin, const attn_block& block,
+                                                   const std::vector<OptionValue>& options) {
+  const std::vector<attn_value> values = to_values(options);
+  attn_mech* mech = nullptr;
+  uint32_t n = 0;
+  std::shared_ptr<Mechanism> self(new Mechanism);
+  self->plugin_ = &plugin;
+  self->block_ = block;
+  call(plugin.name, [&](attn_error* err) {
+    return plugin.table.create(&block, values.data(), &mech, &self->raw_ports_, &n, err);
+  });
+  if (mech) self->mech_ = std::shared_ptr<attn_mech>(mech, plugin.table.destroy);
+  if (!mech || !self->raw_ports_ || n == 0 || n > most_ports)
+    fail(ATTN_INTERNAL, "{}: create succeeded without a mechanism or with {} ports (1 to {} are possible): the plugin is faulty",
+         plugin.name, n, most_ports);
+  self->ports_.assign(self->raw_ports_, self->raw_ports_ + n);
+  self->check_ports();
+  return self;
+}
+
+void Mechanism::check_ports() const {
+  const auto faulty = [&](size_t i, const char* what) {
+    fail(ATTN_INTERNAL, "{}: port {} {}: the plugin is faulty", plugin_->name, i, what);
+  };
+  int outputs = 0, inputs = 0;
+  std::set<std::string> names;
+  for (size_t i = 0; i < ports_.size(); ++i) {
+    const attn_port* p = ports_[i];
+    if (!p || p->struct_size < sizeof(attn_port)) faulty(i, "is NULL or too small");
+    if (!is_name(p->name)) faulty(i, "has no name of [a-z0-9_]");
+    if (!names.insert(p->name).second) faulty(i, "has the name of another port");
+    if (p->kind < ATTN_QUERY || p->kind > ATTN_AUX_OUT) faulty(i, "has an unknown kind");
+    if (p->ndim < 1 || p->ndim > 4) faulty(i, "has no 1 to 4 dimensions");
+    if (is_sequence(*p) && (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > widest || p->shape[3] < 1 || p->shape[3] > widest))
+      faulty(i, "is a sequence without heads and width");
+    if (!is_sequence(*p)) {
+      int64_t size = 1;
+      for (int d = 0; d < p->ndim; ++d) {
+        if (p->shape[d] < (p->kind >= ATTN_AUX_IN && d == 0 ? 0 : 1) || p->shape[d] > widest) faulty(i, "has an impossible shape");
+        if (__builtin_mul_overflow(size, std::max<int64_t>(1, p->shape[d]), &size) || size > (int64_t{1} << 40))
+          faulty(i, "has an impossible shape");
+      }
+    }
+    outputs += p->kind == ATTN_OUTPUT;
+    inputs += p->kind == ATTN_QUERY || p->kind == ATTN_KEY;
+  }
+  if (outputs != 1 || inputs == 0)
+    fail(ATTN_INTERNAL, "{}: has {} outputs and {} inputs, not one and at least one: the plugin is faulty", plugin_->name,
+         outputs, inputs);
+}
+
+int Mechanism::port(const char* name) const {
+  for (size_t i = 0; i < ports_.size(); ++i)
+    if (std::string(ports_[i]->name) == name) return static_cast<int>(i);
+  return -1;
+}
+
+Plan Mechanism::plan(const attn_request& request) const {
+  Plan result;
+  result.mechanism_ = shared_from_this();
+  result.request_ = request;
+  result.info_.struct_size = sizeof(attn_info);
+  attn_plan* plan = nullptr;
+  call(plugin_->name, [&](attn_error* err) {
+    return plugin_->table.plan(mech_.get(), &request, &result.info_, &plan, err);
+  });
+  if (!plan) fail(ATTN_INTERNAL, "{}: plan succeeded without a plan: the plugin is faulty", plugin_->name);
+  result.plan_ = std::shared_ptr<attn_plan>(plan, plugin_->table.plan_free);
+  return result;
+}
+
+attn_info Mechanism::ask(const attn_request& request) const {
+  attn_info info{};
+  info.struct_size = sizeof info;
+  call(plugin_->name, [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &info, nullptr, err); });
+  return info;
+}
+
+void Mechanism::fill(uint32_t port, uint64_t seed, const attn_tensor& tensor) const {
+  if (!plugin_->table.fill) fail(ATTN_UNSUPPORTED, "{}: cannot initialise its tensors", plugin_->name);
+  call(plugin_->name, [&](attn_error* err) { return plugin_->table.fill(mech_.get(), port, seed, &tensor, err); });
+}
+
+}  // namespace attnkit

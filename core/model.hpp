@@ -1,0 +1,155 @@
+// A transformer around attention blocks: encoder, decoder or both, as the manifest says.  Immutable after loading: any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/arena.hpp"
+#include "core/block.hpp"
+#include "core/layers.hpp"
+#include "core/manifest.hpp"
+#include "core/runtime.hpp"
+#include "core/vocabulary.hpp"
+
+namespace attnkit {
+
+struct FeedForward {
+  LayerNorm norm;
+  Dense in, out;
+};
+
+struct Attention {
+  LayerNorm norm;
+  std::unique_ptr<Block> block;
+};
+
+struct Layer {
+  Attention self, cross;  // cross.block is NULL in encoders and decoder-only models
+  FeedForward feed_forward;
+};
+
+struct Transformer {  // one stack
+  Embedding embedding;
+  std::vector<Layer> layers;
+  LayerNorm norm;  // after the last layer of a pre-norm model
+};
+
+// Buffers of one thread of control.
+struct ModelWorkspace {
+  Workspace block;
+  Buffer x, normed, y, hidden, memory, logits;
+  std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
+  std::vector<double> totals, source_totals;
+};
+
+// A batch of id sequences: (batch, length) row by row; lens NULL: all rows are full.
+struct Ids {
+  const int32_t* data = nullptr;
+  int64_t stride = 0, batch = 0, length = 0;
+  const int32_t* lens = nullptr;
+};
+
+// Which block's attention weights a forward pass should write, and where.
+struct Probe {
+  uint32_t role;
+  int layer;
+  float* weights;
+};
+
+// Plans for streaming runs within bounds, one per decoder layer.
+struct StreamPlans {
+  std::vector<Plan> self, cross, append;
+};
+
+// Sessions' rows that take one decoding step together.  Arrays have `rows` entries.
+struct Step {
+  int64_t rows = 0, length = 0;
+  const int32_t *ids = nullptr, *len = nullptr, *position = nullptr, *self_slots = nullptr, *cross_slots = nullptr, *source_len = nullptr;
+  const double *target_total = nullptr, *source_total = nullptr;
+};
+
+class Model : public std::enable_shared_from_this<Model> {
+ public:
+  // Reads manifest and weights; NULL after diagnostics.failed().
+  static std::shared_ptr<const Model> load(std::shared_ptr<Runtime> runtime, const std::string& toml, const std::string& dir,
+                                           Diagnostics& diagnostics);
+
+  const Manifest& manifest() const { return manifest_; }
+  Runtime& runtime() const { return *runtime_; }
+  const Vocabulary* vocabulary(bool target) const;
+  bool has_encoder() const { return manifest_.encoder.layers > 0; }
+  bool has_decoder() const { return manifest_.decoder.layers > 0; }
+  int64_t outputs() const { return head_.outputs(); }
+  int64_t parameters() const { return parameters_; }
+  const Transformer& encoder() const { return encoder_; }
+  const Transformer& decoder() const { return decoder_; }
+
+  // logits: (B, T, outputs), or (B, outputs) for a classifier.  Arguments are checked.  probe may be NULL; out may then be NULL.
+  void forward(const Ids& source, const Ids& target, float* out, const Probe* probe = nullptr) const;
+
+  // Everything below serves sessions.
+  // hidden (length, D): the encoder's output for one source.
+  void encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden) const;
+  // Fills the cross states of `slot` with the keys of a source.
+  void append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total) const;
+  // x (rows, length, D): the decoder's final hidden rows; lives in ws.
+  const float* step(ModelWorkspace& ws, const Step& step) const;
+  void logits(const float* x, int64_t rows, float* out) const;
+  // Length of the target for a source, as [length] says; no value: unknown.  reference: the true length if it is known.
+  std::optional<double> target_total(int64_t source_length, std::optional<double> reference) const;
+  Arena& self_arena() const;
+  Arena& cross_arena() const;
+  // Bytes of each decoder layer's state at a length, self and cross.
+  std::vector<uint64_t> self_bytes(int64_t length) const;
+  std::vector<uint64_t> cross_bytes(int64_t length) const;
+  bool within_total() const { return within_total_; }
+  void check_ids(const Ids& ids, bool target) const;
+
+  struct Lease;  // a workspace that goes back by itself
+  Lease lease() const;
+
+ private:
+  Model() = default;
+  friend class ModelLoader;
+  struct Whole;
+  void encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
+  void decode(ModelWorkspace& ws, const Ids& target, const float* memory, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
+  void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
+  void classify(ModelWorkspace& ws, const Ids& source, const float* x, float* out) const;
+  template <class F>
+  void residual(ModelWorkspace& ws, const LayerNorm& norm, float* x, int64_t rows, F&& f) const;
+  void feed_forward(ModelWorkspace& ws, const FeedForward& ffn, float* x, int64_t rows) const;
+  void finish(const Transformer& stack, float* x, int64_t rows) const;
+  void attend(ModelWorkspace& ws, const Attention& attention, float* x, BlockCall call, const Plan* plan, const Probe* probe) const;
+  const StreamPlans& plans(int64_t rows, int64_t queries) const;
+  const StreamPlans& append_plans(int64_t keys) const;
+  std::vector<uint64_t> state_bytes(bool cross, int64_t length) const;
+
+  std::shared_ptr<Runtime> runtime_;
+  Manifest manifest_;
+  std::optional<Vocabulary> source_vocabulary_, target_vocabulary_;
+  Transformer encoder_, decoder_;
+  Dense head_;
+  int64_t parameters_ = 0;
+  bool within_total_ = false;
+  mutable std::mutex mutex_;
+  mutable std::map<std::tuple<int, int64_t, int64_t>, std::unique_ptr<StreamPlans>> plans_;
+  mutable std::unique_ptr<Arena> self_arena_, cross_arena_;
+  mutable std::vector<std::unique_ptr<ModelWorkspace>> idle_;
+};
+
+struct Model::Lease {
+  explicit Lease(const Model& model);
+  ~Lease();
+  Lease(const Lease&) = delete;
+  ModelWorkspace& operator*() const { return *workspace; }
+  const Model& model;
+  std::unique_ptr<ModelWorkspace> workspace;
+};
+
+}  // namespace attnkit

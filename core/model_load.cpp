@@ -1,0 +1,127 @@
+// From manifest and weights file to a Model.
+#include <cmath>
+#include <set>
+
+#include "core/model.hpp"
+
+namespace attnkit {
+
+class ModelLoader {
+ public:
+  ModelLoader(Model& model, WeightReader& reader, Diagnostics& diagnostics)
+      : model_(model), manifest_(model.manifest_), reader_(reader), diagnostics_(diagnostics) {}
+
+  void load() {
+    if (manifest_.encoder.layers > 0) load_stack("encoder", manifest_.encoder, model_.source_vocabulary_, model_.encoder_);
+    if (manifest_.decoder.layers > 0) load_stack("decoder", manifest_.decoder, model_.target_vocabulary_, model_.decoder_);
+    for (const BlockChoice& choice : manifest_.blocks) load_block(choice);
+    load_head();
+    reader_.finish([this](const std::string& name) { return of_another_mechanism(name); });
+  }
+
+ private:
+  std::vector<float> take(const std::string& name, const std::vector<int64_t>& shape) {
+    std::vector<float> values = reader_.f32(name, shape);
+    model_.parameters_ += static_cast<int64_t>(values.size());
+    return values;
+  }
+
+  LayerNorm norm(const std::string& name) {
+    return {take(name + ".weight", {manifest_.d_model}), take(name + ".bias", {manifest_.d_model})};
+  }
+
+  Dense dense(const std::string& name, int64_t in, int64_t out) {
+    const std::vector<float> weight = take(name + ".weight", {out, in});
+    return Dense(in, out, weight, take(name + ".bias", {out}));
+  }
+
+  void load_stack(const std::string& name, const Stack& stack, std::optional<Vocabulary>& vocabulary, Transformer& to) {
+    vocabulary = Vocabulary::open(stack.vocab, stack.lowercase);
+    to.embedding.width = manifest_.d_model;
+    to.embedding.scale = manifest_.embed_scale ? std::sqrt(static_cast<float>(manifest_.d_model)) : 1.0f;
+    to.embedding.table = take(name + ".embed.weight", {vocabulary->size(), manifest_.d_model});
+    if (manifest_.positions == Positions::sinusoidal)
+      to.embedding.positions = sinusoidal_positions(manifest_.max_length, manifest_.d_model);
+    if (manifest_.positions == Positions::learned)
+      to.embedding.positions = take(name + ".positions.weight", {manifest_.max_length, manifest_.d_model});
+    to.layers.resize(static_cast<size_t>(stack.layers));
+    for (int l = 1; l <= stack.layers; ++l) {
+      const std::string ffn = name + ".ffn." + std::to_string(l);
+      to.layers[l - 1].feed_forward = {norm(ffn + ".norm"), dense(ffn + ".in", manifest_.d_model, manifest_.ffn),
+                                       dense(ffn + ".out", manifest_.ffn, manifest_.d_model)};
+    }
+    if (manifest_.norm == Norm::pre) to.norm = norm(name + ".norm");
+  }
+
+  void load_block(const BlockChoice& choice) {
+    Transformer& stack = choice.role == ATTN_ENCODER_SELF ? model_.encoder_ : model_.decoder_;
+    Layer& layer = stack.layers.at(static_cast<size_t>(choice.layer) - 1);
+    Attention& to = choice.role == ATTN_DECODER_CROSS ? layer.cross : layer.self;
+    to.norm = norm(block_path(choice.role, choice.layer) + ".norm");
+    const Plugin* plugin = model_.runtime_->registry.find(choice.mechanism, model_.runtime_->device_type);
+    try {
+      to.block = std::make_unique<Block>(manifest_, choice, *plugin, reader_);
+      model_.parameters_ += to.block->parameters();
+      if (choice.role != ATTN_ENCODER_SELF)
+        model_.within_total_ |= (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
+    } catch (const Error& e) {
+      diagnostics_.error(203, choice.decided,
+                         fmt::format("{} cannot be \"{}\": {}", block_path(choice.role, choice.layer), choice.mechanism, e.what()), {},
+                         e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
+    }
+  }
+
+  void load_head() {
+    const int64_t d = manifest_.d_model;
+    if (manifest_.head == HeadType::classifier) {
+      model_.head_ = dense("head", d, manifest_.classes);
+      return;
+    }
+    const bool decoder = manifest_.decoder.layers > 0;
+    const std::vector<float>& embedding = decoder ? model_.decoder_.embedding.table : model_.encoder_.embedding.table;
+    const int64_t vocabulary = static_cast<int64_t>(embedding.size()) / d;
+    model_.head_ = Dense(d, vocabulary, manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}), {});
+  }
+
+  // "<block>.<mechanism>...." of a mechanism that this manifest does not choose in that block.
+  bool of_another_mechanism(const std::string& name) const {
+    static const std::set<std::string> parts = {"q", "k", "v", "o", "norm"};
+    for (const BlockChoice& choice : manifest_.blocks) {
+      const std::string path = block_path(choice.role, choice.layer) + ".";
+      if (name.rfind(path, 0) != 0) continue;
+      const std::string word = name.substr(path.size(), name.find('.', path.size()) - path.size());
+      if (parts.count(word)) return false;
+      // An adapter is ignorable only where the model says that there are none.
+      return word != choice.mechanism || (!manifest_.adapters && name.rfind(path + word + ".adapter.", 0) == 0);
+    }
+    if (name.rfind("model.", 0) != 0) return false;
+    const std::string word = name.substr(6, name.find('.', 6) - 6);
+    return std::none_of(manifest_.blocks.begin(), manifest_.blocks.end(),
+                        [&](const BlockChoice& choice) { return choice.mechanism == word; });
+  }
+
+  Model& model_;
+  const Manifest& manifest_;
+  WeightReader& reader_;
+  Diagnostics& diagnostics_;
+};
+
+std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const std::string& toml, const std::string& dir,
+                                         Diagnostics& diagnostics) {
+  std::shared_ptr<Model> model(new Model);
+  model->runtime_ = std::move(runtime);
+  model->manifest_ = read_manifest(toml, dir, model->runtime_->registry, model->runtime_->device_type, diagnostics);
+  if (diagnostics.failed()) return nullptr;
+  const Manifest& m = model->manifest_;
+  try {
+    const Weights weights = Weights::open(m.weights_file, m.weights_sha256);
+    WeightReader reader(weights, diagnostics, m.weights_place);
+    ModelLoader(*model, reader, diagnostics).load();
+  } catch (const Error& e) {
+    diagnostics.error(401, m.weights_place, e.what(), {}, ATTNKIT_AREA_WEIGHTS);
+  }
+  if (diagnostics.failed()) return nullptr;
+  return model;
+}
+
+}  // namespace attnkit

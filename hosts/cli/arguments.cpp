@@ -1,0 +1,131 @@
+#include "arguments.hpp"
+
+#include <boost/program_options/parsers.hpp>
+#include <boost/program_options/positional_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
+#include <charconv>
+
+#include "failure.hpp"
+#include "text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+int64_t to_integer(const std::string& option, std::string_view text, int64_t least, int64_t most) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (!whole || n < least || n > most)
+    fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quoted(text), least, most);
+  return n;
+}
+
+std::vector<std::string> names_of(const po::options_description& options) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+  return names;
+}
+
+[[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand, const po::options_description& options) {
+  const std::string name = token.substr(0, token.find('='));
+  fail(Exit::usage, "unknown option {} of \"attnkit {}\"{}", quoted(name), subcommand, did_you_mean(name, names_of(options)));
+}
+
+po::variables_map parse(const std::string& subcommand, const po::options_description& visible, const std::string& positional,
+                        const std::vector<std::string>& tokens) {
+  constexpr int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+  po::options_description all;
+  all.add(visible);
+  po::positional_options_description order;
+  // Registered without limit, so that a second one is refused in our words.
+  all.add_options()("(positional)", po::value<std::vector<std::string>>());
+  order.add("(positional)", -1);
+  po::variables_map map;
+  try {
+    po::store(po::command_line_parser(tokens).options(all).positional(order).style(style).run(), map);
+  } catch (const po::unknown_option& e) {
+    fail_unknown(e.get_option_name(), subcommand, visible);
+  } catch (const po::error& e) {
+    fail(Exit::usage, "{}; see \"attnkit {} --help\"", e.what(), subcommand);
+  }
+  const size_t given = map.count("(positional)") ? map["(positional)"].as<std::vector<std::string>>().size() : 0;
+  if (given > (positional.empty() ? 0 : 1))
+    fail(Exit::usage, "unexpected argument {}; see \"attnkit {} --help\"",
+         quoted(map["(positional)"].as<std::vector<std::string>>().back()), subcommand);
+  return map;
+}
+
+}  // namespace
+
+Arguments::Arguments(const std::string& subcommand, const Options& own, const std::string& positional,
+                     const std::vector<std::string>& tokens) {
+  Options visible;
+  visible.add(own).add(global_options());
+  values_ = parse(subcommand, visible, positional, tokens);
+  if (values_.count("(positional)") == 0) return;
+  const std::string given = values_["(positional)"].as<std::vector<std::string>>().front();
+  values_.insert({positional, po::variable_value(boost::any(given), false)});
+}
+
+std::string Arguments::text(const std::string& name, const std::string& fallback) const {
+  return has(name) ? values_[name].as<std::string>() : fallback;
+}
+
+std::vector<std::string> Arguments::texts(const std::string& name) const {
+  return has(name) ? values_[name].as<std::vector<std::string>>() : std::vector<std::string>{};
+}
+
+int64_t Arguments::integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const {
+  return has(name) ? to_integer(name, text(name), least, most) : fallback;
+}
+
+std::vector<int64_t> Arguments::integers(const std::string& name, std::vector<int64_t> fallback, int64_t least,
+                                         int64_t most) const {
+  if (!has(name)) return fallback;
+  const std::string list = text(name);
+  std::vector<int64_t> numbers;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    numbers.push_back(to_integer(name, std::string_view(list).substr(at, end - at), least, most));
+    at = end + 1;
+  }
+  return numbers;
+}
+
+size_t Arguments::choice(const std::string& name, size_t fallback, const std::vector<std::string>& choices) const {
+  if (!has(name)) return fallback;
+  const std::string given = text(name);
+  const auto at = std::find(choices.begin(), choices.end(), given);
+  if (at == choices.end())
+    fail(Exit::usage, "--{} {} must be one of {}{}", name, quoted(given), joined(choices, ", "), did_you_mean(given, choices));
+  return static_cast<size_t>(at - choices.begin());
+}
+
+Progress Arguments::progress() const {
+  return static_cast<Progress>(choice("progress", 0, {"auto", "bar", "plain", "none"}));
+}
+
+Arguments::Options global_options() {
+  Arguments::Options options("Options of every subcommand");
+  options.add_options()("plugin-dir", values("DIR"), "a folder of plugins, searched first; may be repeated");
+  options.add_options()("threads", value("N"), "threads of one call; 0, the default: one per processor");
+  options.add_options()("json", "exactly one JSON document on standard output, errors too");
+  options.add_options()("progress", value("auto|bar|plain|none"), "how progress is shown on standard error");
+  options.add_options()("help,h", "what this subcommand does");
+  options.add_options()("version", "version of the command and of the ABI");
+  return options;
+}
+
+bool takes_value(const std::string& token) {
+  return token == "--plugin-dir" || token == "--threads" || token == "--progress";
+}
+
+po::typed_value<std::string>* value(const char* name) { return po::value<std::string>()->value_name(name); }
+
+po::typed_value<std::vector<std::string>>* values(const char* name) {
+  return po::value<std::vector<std::string>>()->value_name(name)->composing();
+}
+
+}  // namespace attnkit::cli

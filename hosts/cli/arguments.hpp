@@ -1,0 +1,50 @@
+// The command line after parsing: typed access with one message for each wrong value.
+#pragma once
+
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attnkit::cli {
+
+enum class Progress { automatic, bar, plain, none };
+
+class Arguments {
+ public:
+  using Options = boost::program_options::options_description;
+
+  // tokens: what follows the subcommand, global options included.  positional: the name of the one argument without
+  // dashes ("" for none).  Throws Failure (usage) naming the nearest option for an unknown one.
+  Arguments(const std::string& subcommand, const Options& own, const std::string& positional,
+            const std::vector<std::string>& tokens);
+
+  bool has(const std::string& name) const { return values_.count(name) > 0; }
+  std::string text(const std::string& name, const std::string& fallback = "") const;
+  std::vector<std::string> texts(const std::string& name) const;
+  // Throws Failure (usage): no integer, or outside [least, most].
+  int64_t integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const;
+  // "64,512,4096".
+  std::vector<int64_t> integers(const std::string& name, std::vector<int64_t> fallback, int64_t least, int64_t most) const;
+  // One of choices, by index.
+  size_t choice(const std::string& name, size_t fallback, const std::vector<std::string>& choices) const;
+
+  bool json() const { return has("json"); }
+  Progress progress() const;
+
+ private:
+  boost::program_options::variables_map values_;
+};
+
+// --plugin-dir, --threads, --json, --progress, --help, --version.
+Arguments::Options global_options();
+
+// Whether a global option with this token takes the next token as its value.
+bool takes_value(const std::string& token);
+
+// Helpers that register an option with a value, or one that may be repeated.
+boost::program_options::typed_value<std::string>* value(const char* name);
+boost::program_options::typed_value<std::vector<std::string>>* values(const char* name);
+
+}  // namespace attnkit::cli

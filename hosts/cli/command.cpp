@@ -1,0 +1,140 @@
+#include "command.hpp"
+
+#include <sstream>
+
+#include "interrupt.hpp"
+#include "output.hpp"
+#include "text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
+                                       &inspect_command, &run_command,     &bench_command};
+constexpr const char* designed[] = {"search", "stream", "report", "validate-plugin"};
+
+std::string options_text(const Arguments::Options& options) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out << options;
+  return out.str();
+}
+
+std::string main_help() {
+  std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
+  out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
+  for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
+  out += "\n" + options_text(global_options());
+  out += "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
+         "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
+  return out;
+}
+
+std::string help_of(const Command& c) {
+  return fmt::format("usage: attnkit {}\n\n{}\n\n{}{}", c.synopsis, c.summary, options_text(c.options()),
+                     options_text(global_options()));
+}
+
+// Text as the result of --help and --version: bare, or in a document.
+void print_result(bool json, const char* schema, const Json& document, const std::string& text) {
+  if (!json) return print(text);
+  Json out = {{"schema", schema}};
+  out.update(document);
+  print_json(out);
+}
+
+void print_version(bool json) {
+  const std::string version = attnkit_version();
+  const uint32_t minor = attnkit_abi_minor();
+  print_result(json, "attnkit.version/1", {{"version", version}, {"abi", {{"major", 1}, {"minor", minor}}}},
+               fmt::format("attnkit {} (ABI 1.{})\n", version, minor));
+}
+
+const Command& find_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command* c : commands) {
+    if (name == c->name) return *c;
+    names.emplace_back(c->name);
+  }
+  for (const char* later : designed)
+    if (name == later)
+      throw Failure(Exit::usage, fmt::format("\"{}\" is designed but not in this version", name),
+                    "this version has: " + joined(names, ", "));
+  std::vector<std::string> near = names;
+  near.insert(near.end(), std::begin(designed), std::end(designed));
+  throw Failure(Exit::usage, fmt::format("unknown subcommand {}{}", quoted(name), did_you_mean(name, near)),
+                "subcommands are: " + joined(names, ", "));
+}
+
+// Takes the subcommand out of the tokens: the first that is neither an option nor the value of one.
+std::string take_subcommand(std::vector<std::string>& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].starts_with("-") && tokens[i] != "-") {
+      i += takes_value(tokens[i]);
+      continue;
+    }
+    const std::string name = tokens[i];
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(i));
+    return name;
+  }
+  return "";
+}
+
+Exit dispatch(std::vector<std::string> tokens) {
+  std::string name = take_subcommand(tokens);
+  const bool help = name == "help";
+  if (help) name = take_subcommand(tokens);
+  if (name.empty()) {
+    const Arguments globals("", Arguments::Options(), "", tokens);
+    if (globals.has("version")) return print_version(globals.json()), Exit::success;
+    if (!help && !globals.has("help")) throw Failure(Exit::usage, "no subcommand given", "attnkit --help lists them");
+    print_result(globals.json(), "attnkit.help/1", {{"text", main_help()}}, main_help());
+    return Exit::success;
+  }
+  const Command& command = find_command(name);
+  const Arguments arguments(name, command.options(), command.positional, tokens);
+  if (arguments.has("version")) return print_version(arguments.json()), Exit::success;
+  if (help || arguments.has("help")) {
+    print_result(arguments.json(), "attnkit.help/1", {{"text", help_of(command)}}, help_of(command));
+    return Exit::success;
+  }
+  arguments.progress();  // a wrong value is refused by every subcommand
+  if (command.needs_positional && !arguments.has(command.positional))
+    fail(Exit::usage, "{} is missing; usage: attnkit {}", command.positional, command.synopsis);
+  return command.run(arguments);
+}
+
+int report(const Failure& failure, bool json) {
+  note_failure(failure);
+  if (json && failure.exit() != Exit::success) {
+    try {
+      print_json(failure_json(failure));
+    } catch (const Failure&) {  // standard output is what failed, or it failed as well
+    }
+  }
+  return static_cast<int>(failure.exit());
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  guard_standard_streams();
+  catch_interrupts();
+  bool json = false;
+  try {
+    const std::vector<std::string> tokens(argv + std::min(argc, 1), argv + argc);
+    json = std::find(tokens.begin(), tokens.end(), "--json") != tokens.end();
+    return static_cast<int>(dispatch(tokens));
+  } catch (const Failure& e) {
+    return report(e, json);
+  } catch (const Error& e) {
+    const bool ours = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
+    return report(Failure(ours ? Exit::data : Exit::internal, e.what()), json);
+  } catch (const std::bad_alloc&) {
+    return report(Failure(Exit::internal, "out of memory"), json);
+  } catch (const std::exception& e) {
+    return report(Failure(Exit::internal, e.what()), json);
+  }
+}
+
+}  // namespace attnkit::cli

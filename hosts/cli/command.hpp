@@ -1,0 +1,26 @@
+// A subcommand: what it is called, what it takes, what it does.
+#pragma once
+
+#include <span>
+
+#include "arguments.hpp"
+#include "failure.hpp"
+
+namespace attnkit::cli {
+
+struct Command {
+  const char* name;
+  const char* synopsis;    // after "attnkit "
+  const char* summary;     // one line
+  const char* positional;  // the argument without dashes, "" for none
+  bool needs_positional;
+  Arguments::Options (*options)();
+  Exit (*run)(const Arguments& arguments);
+};
+
+extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, bench_command;
+
+// Parses the command line, runs the subcommand, reports failures.  The process's exit status.
+int run_command_line(int argc, char** argv);
+
+}  // namespace attnkit::cli

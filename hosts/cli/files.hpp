@@ -1,0 +1,23 @@
+// Files of the user's: read whole, written atomically.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnkit::cli {
+
+// The file's bytes; "-" is standard input.  Throws Failure (data): missing, a directory, unreadable, above 1 GiB.
+std::string read_file(const std::string& path);
+
+// The lines of such a file without their ends (LF or CR LF); a last line without one counts.
+std::vector<std::string> read_lines(const std::string& path);
+
+// Fails at once when write_file could not work, before the work for it is done.
+void check_writable(const std::string& path);
+
+// Writes a temporary file beside `path` and renames it: the file is either the old one or complete.  "-" is standard
+// output; devices and pipes are written directly.  Throws Failure (data).
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace attnkit::cli

@@ -1,0 +1,159 @@
+// attnkit inspect: which mechanism sits where and why, what it costs, and what it attends to.
+#include "inspect.hpp"
+
+#include <map>
+
+#include "command.hpp"
+#include "open.hpp"
+#include "output.hpp"
+#include "table.hpp"
+#include "text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+constexpr int64_t longest = int64_t{1} << 24;
+
+Arguments::Options options() {
+  Arguments::Options o("Options");
+  o.add_options()("lengths", value("N,N,..."), "lengths of the cost tables (default 64,512,4096)");
+  o.add_options()("attention", value("BLOCK"), "the weights of one block, such as decoder.cross.2, for an input");
+  o.add_options()("text", value("TEXT"), "with --attention: the input");
+  o.add_options()("target", value("TEXT"), "with --attention: the output; by default the model's own");
+  o.add_options()("head", value("H"), "with --attention: one head, from 1, in place of all");
+  o.add_options()("output,o", value("FILE"), "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output");
+  o.add_options()("csv", "with --attention: head,query,key,weight lines in place of the heat map");
+  return o;
+}
+
+std::string grid_text(const Json& model) {
+  const std::vector<std::string> roles = {"encoder.self", "decoder.self", "decoder.cross"};
+  std::map<int, std::map<std::string, std::string>> layers;
+  std::map<std::string, size_t> widest;
+  for (const Json& b : model["blocks"]) widest[b["role"]] = std::max(widest[b["role"]], b["mechanism"].get<std::string>().size());
+  for (const Json& b : model["blocks"])
+    layers[b["layer"]][b["role"]] = fmt::format("{:<{}} {}:{}", b["mechanism"].get<std::string>(), widest[b["role"]],
+                                                b["decided"]["line"].get<int>(), b["decided"]["column"].get<int>());
+  std::vector<std::string> titles = {">layer"};
+  for (const std::string& role : roles)
+    if (widest.count(role)) titles.push_back(role);
+  Table table(titles);
+  for (auto& [layer, cells] : layers) {
+    std::vector<std::string> row = {std::to_string(layer)};
+    for (const std::string& role : roles)
+      if (widest.count(role)) row.push_back(cells[role]);
+    table.add(row);
+  }
+  return table.text() + "(mechanism and the line:column of the manifest that decided it)\n";
+}
+
+// Layers of one role that cost the same, in one row.
+struct Group {
+  std::string role, mechanism;
+  std::vector<int> layers;
+  const Json* block;
+  std::string name() const {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < layers.size();) {
+      size_t last = i;
+      while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
+      parts.push_back(last == i ? std::to_string(layers[i]) : fmt::format("{}..{}", layers[i], layers[last]));
+      i = last + 1;
+    }
+    return role + "." + joined(parts, ",");
+  }
+};
+
+std::vector<Group> groups_of(const Json& model) {
+  std::vector<Group> groups;
+  for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"})
+    for (const Json& b : model["blocks"]) {
+      if (b["role"] != role) continue;
+      const auto same = [&](const Group& g) {
+        return g.role == role && g.mechanism == b["mechanism"] && (*g.block)["costs"] == b["costs"] &&
+               (*g.block)["parameters"] == b["parameters"];
+      };
+      const auto at = std::find_if(groups.begin(), groups.end(), same);
+      if (at == groups.end())
+        groups.push_back({role, b["mechanism"], {b["layer"]}, &b});
+      else
+        at->layers.push_back(b["layer"]);
+    }
+  return groups;
+}
+
+std::string cost_cell(const Json& cost, const char* key, bool bytes) {
+  if (cost.contains("refused")) return "refused";
+  if (!cost.contains(key)) return "-";
+  return bytes ? bytes_text(cost[key]) : count_text(cost[key].get<double>());
+}
+
+std::string cost_table(const std::vector<Group>& groups, const std::vector<int64_t>& lengths, const char* title, const char* key,
+                       bool bytes) {
+  std::vector<std::string> titles = {title, "mechanism", ">parameters"};
+  for (const int64_t n : lengths) titles.push_back(fmt::format(">{}", n));
+  Table table(titles);
+  std::vector<double> sums(lengths.size());
+  for (const Group& g : groups) {
+    std::vector<std::string> row = {g.name(), g.mechanism, grouped_text((*g.block)["parameters"])};
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      const Json& cost = (*g.block)["costs"][i];
+      row.push_back(cost_cell(cost, key, bytes));
+      if (cost.contains(key)) sums[i] += cost[key].get<double>() * static_cast<double>(g.layers.size());
+    }
+    table.add(row);
+  }
+  std::vector<std::string> row = {"all layers", "", ""};
+  for (const double sum : sums) row.push_back(bytes ? bytes_text(static_cast<uint64_t>(sum)) : count_text(sum));
+  if (std::string_view(key) != "scratch_bytes") table.add(row);
+  return "\n" + table.text();
+}
+
+std::string refusals_text(const std::vector<Group>& groups) {
+  std::string out;
+  for (const Group& g : groups)
+    for (const Json& cost : (*g.block)["costs"])
+      if (cost.contains("refused"))
+        out += fmt::format("{} at {}: {}\n", g.name(), cost["length"].get<int64_t>(), cost["refused"].get<std::string>());
+  return out.empty() ? out : "\n" + out;
+}
+
+std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
+  const std::vector<Group> groups = groups_of(m);
+  std::string out = fmt::format("{}: {}, d_model {}, {} heads, ffn {}, {} + {} layers, {} parameters, up to {} tokens\n\n",
+                                m["name"].get<std::string>(), m["kind"].get<std::string>(), m["d_model"].get<int>(),
+                                m["heads"].get<int>(), m["ffn"].get<int>(), m["encoder_layers"].get<int>(),
+                                m["decoder_layers"].get<int>(), grouped_text(m["parameters"]), m["max_length"].get<int>());
+  out += grid_text(m);
+  if (lengths.empty()) return out;
+  out += cost_table(groups, lengths, "state of a session's row", "state_bytes", true);
+  out += cost_table(groups, lengths, "scratch, whole sequence", "scratch_bytes", true);
+  out += cost_table(groups, lengths, "flops, whole sequence", "flops", false);
+  out += cost_table(groups, lengths, "flops, one more token", "step_flops", false);
+  return out + refusals_text(groups);
+}
+
+Exit run(const Arguments& arguments) {
+  const std::vector<int64_t> lengths = arguments.integers("lengths", {64, 512, 4096}, 1, longest);
+  if (lengths.size() > 16) fail(Exit::usage, "--lengths: {} lengths are too many, up to 16 fit a table", lengths.size());
+  if (arguments.has("attention")) return inspect_attention(arguments);
+  for (const char* option : {"text", "target", "head", "output", "csv"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} goes with --attention BLOCK", option);
+  const Runtime runtime = open_runtime(arguments);
+  const Model model = open_model(runtime, arguments.text("MANIFEST"));
+  const Json description = Json::parse(model.describe(lengths));
+  if (arguments.json())
+    print_json(description);
+  else
+    print(model_text(description, lengths));
+  return Exit::success;
+}
+
+}  // namespace
+
+const Command inspect_command = {
+    "inspect", "inspect MANIFEST [OPTION ...]", "the grid of mechanisms, which line decided each, costs, attention weights",
+    "MANIFEST", true,                            options,
+    run};
+
+}  // namespace attnkit::cli

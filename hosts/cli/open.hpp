@@ -1,0 +1,18 @@
+// Opens runtimes and models as the global options say, and turns what is wrong with them into exit codes.
+#pragma once
+
+#include "arguments.hpp"
+#include "failure.hpp"
+
+namespace attnkit::cli {
+
+// threads: used when --threads is not given.
+Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
+
+// The exit code that the first error among them asks for; success when there is none.
+Exit exit_of(const std::vector<Diagnostic>& diagnostics);
+
+// Throws Failure with every diagnostic; warnings go to standard error, or to *warnings.
+Model open_model(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings = nullptr);
+
+}  // namespace attnkit::cli

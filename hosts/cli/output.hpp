@@ -1,0 +1,32 @@
+// Where results and remarks go: results to standard output, checked; remarks to standard error.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "failure.hpp"
+
+namespace attnkit::cli {
+
+using Json = nlohmann::ordered_json;
+
+// Opens descriptors 0 to 2 where the caller closed them, so that no file of ours takes their place.
+void guard_standard_streams();
+
+// Writes everything to standard output or throws Failure (data).
+void print(std::string_view text);
+void print_json(const Json& document);
+
+// Writes to standard error; failures there are nobody's business.
+void note(std::string_view text);
+
+// `model.toml:18:21: error[AK203]: message` and a second line with the help, if any.
+std::string diagnostic_text(const std::string& file, const Diagnostic& diagnostic);
+Json diagnostic_json(const std::string& file, const Diagnostic& diagnostic);
+
+// "attnkit.error/1".
+Json failure_json(const Failure& failure);
+// For people, on standard error.
+void note_failure(const Failure& failure);
+
+}  // namespace attnkit::cli

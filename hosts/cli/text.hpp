@@ -1,0 +1,30 @@
+// Small text work: quotes, units, and the nearest of several words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnkit::cli {
+
+// In double quotes, on one line, control characters escaped, cut after about 80 bytes.
+std::string quoted(std::string_view text);
+
+// The candidate that was probably meant, or "".
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// `; did you mean "x"?`, or "".
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+std::string bytes_text(uint64_t bytes);      // "33.0 KiB"
+std::string count_text(double count);        // "1.04 M"
+std::string seconds_text(double seconds);    // "3.21 us"
+std::string grouped_text(uint64_t count);    // "1,043,456"
+
+std::string joined(const std::vector<std::string>& parts, std::string_view between);
+
+// Characters of UTF-8 text, for column widths.
+size_t width_of(std::string_view text);
+
+}  // namespace attnkit::cli

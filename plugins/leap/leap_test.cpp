@@ -1,0 +1,199 @@
+// leap against its own float64 form, called through the ABI.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/golden.hpp"
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+constexpr double kHalfPi = 1.5707963267948966;
+const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
+
+using Row = std::vector<double>;
+
+// One module: sigmoid(W2 ReLU(W1 x + b1) + b2), or sigmoid(W1 x + b1) without W2.
+struct Module {
+  Matrix w1;
+  Row b1, w2, b2;
+
+  double operator()(const Row& x) const {
+    double t = 0;
+    for (size_t i = 0; i < w1.size(); ++i) {
+      double y = b1[i];
+      for (size_t f = 0; f < x.size(); ++f) y += w1[i][f] * x[f];
+      t += w2.empty() ? y : std::max(y, 0.0) * w2[i];
+    }
+    return 1 / (1 + std::exp(-(w2.empty() ? t : t + b2[0])));
+  }
+};
+
+Row relu(Row x, double scale = 1) {
+  for (double& y : x) y = std::max(y * scale, 0.0);
+  return x;
+}
+
+double weight_of(const Module& q_module, const Module& k_module, const Row& a, const Row& b) {
+  double dot = 0;
+  for (size_t f = 0; f < a.size(); ++f) dot += a[f] * b[f];
+  return dot * std::cos(kHalfPi * (q_module(a) - k_module(b)));
+}
+
+Module module_of(Inputs& in, const std::string& side, int64_t d) {
+  const auto list = [&](const char* name) {
+    if (in.mech->find(side + name) < 0) return Row{};
+    const Array& a = in[side + name];
+    Row row;
+    for (int64_t i = 0; i < a.rows; ++i) row.push_back(a.at(0, 0, i, 0));
+    return row;
+  };
+  Module m{{}, list("_b1"), list("_w2"), list("_b2")};
+  const Row flat = list("_w1");
+  for (size_t i = 0; i < flat.size(); i += static_cast<size_t>(d))
+    m.w1.emplace_back(flat.begin() + static_cast<int64_t>(i), flat.begin() + static_cast<int64_t>(i) + d);
+  return m;
+}
+
+// All rows of an input after ReLU, each with its proportion.
+struct Rows {
+  Rows(const Array& a, const Module& module, double scale) : heads(a.heads), rows(a.rows) {
+    for (int64_t b = 0; b < a.batch; ++b)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < rows; ++i) {
+          Row x;
+          for (int64_t f = 0; f < a.width; ++f) x.push_back(a.at(b, h, i, f));
+          x = relu(x, scale);
+          list.emplace_back(x, module(x));
+        }
+  }
+  const std::pair<Row, double>& at(int64_t b, int64_t h, int64_t i) const {
+    return list[static_cast<size_t>((b * heads + h) * rows + i)];
+  }
+  int64_t heads, rows;
+  std::vector<std::pair<Row, double>> list;
+};
+
+WeightOf weights(bool scaled) {
+  return [scaled](const Mechanism&, Inputs& in, const Scene&, const Call&) -> Weight {
+    const Array &q = in["q"], &k = in["k"];
+    const Module q_module = module_of(in, "q", q.width), k_module = module_of(in, "k", q.width);
+    const double scale = scaled ? 1 / std::sqrt(static_cast<double>(q.width)) : 1;
+    const Rows a(q, q_module, scale), b(k, k_module, 1);
+    return [a, b](int64_t batch, int64_t h, int64_t i, int64_t j) {
+      const auto& [x, p] = a.at(batch, h, i), &[ y, r ] = b.at(batch, h, j);
+      double dot = 0;
+      for (size_t f = 0; f < x.size(); ++f) dot += x[f] * y[f];
+      return dot * std::cos(kHalfPi * (p - r));
+    };
+  };
+}
+
+Module golden_module(const nlohmann::json& json, bool rounded) {
+  Module m{json["W1"], json["b1"], {}, {}};
+  if (!json["W2"].is_null()) {
+    m.w2 = json["W2"][0].get<Row>();
+    m.b2 = json["b2"].get<Row>();
+  }
+  const auto round = [rounded](Row& row) {
+    for (double& x : row) x = rounded ? static_cast<float>(x) : x;
+  };
+  for (Row& row : m.w1) round(row);
+  round(m.b1);
+  round(m.w2);
+  round(m.b2);
+  return m;
+}
+
+void put(Inputs& in, const std::string& side, const Module& m) {
+  Row flat;
+  for (const Row& row : m.w1) flat.insert(flat.end(), row.begin(), row.end());
+  const auto copy = [&in](const std::string& name, const Row& from) {
+    in[name].set(
+        [&](int64_t, int64_t, int64_t i, int64_t) { return static_cast<float>(from[static_cast<size_t>(i)]); });
+  };
+  copy(side + "_w1", flat);
+  copy(side + "_b1", m.b1);
+  if (m.w2.empty()) return;
+  copy(side + "_w2", m.w2);
+  copy(side + "_b2", m.b2);
+}
+
+double check_golden_kind(const std::string& kind_of_case) {
+  double worst = 0;
+  for (const Golden& g : golden(kind_of_case)) {
+    const std::string kind = g.params["den"];
+    const double eps = g.params["eps"];
+    const auto weight = [&g](bool rounded) -> RowWeight {
+      const Module q = golden_module(g.in["pq"], rounded), k = golden_module(g.in["pk"], rounded);
+      return [q, k](const Row& x, const Row& y, int64_t, int64_t) { return weight_of(q, k, relu(x), relu(y)); };
+    };
+    const auto inner = static_cast<int64_t>(g.in["pq"]["W1"].size()), d = static_cast<int64_t>(g.q[0].size());
+    worst = std::max(worst, check_golden(plugin(), g, {{"guard", kind}, {"eps", eps}, {"factor", d / inner}},
+                                         weight(false), weight(true), guard(kind, eps), {}, [&g](Inputs& in) {
+                                           put(in, "q", golden_module(g.in["pq"], false));
+                                           put(in, "k", golden_module(g.in["pk"], false));
+                                         }));
+  }
+  return worst;
+}
+
+TEST(Leap, EqualsItsFloat64Form) {
+  RecordProperty("error",
+                 std::to_string(1e9 * check_situations(plugin(), {}, weights(false), guard("clamp", 0.1))) + "e-9");
+}
+
+TEST(Leap, ScalesQueriesBeforeTheModuleReadsThem) {
+  check_situations(plugin(), {{"scale", "inverse_sqrt"}}, weights(true), guard("clamp", 0.1));
+}
+
+TEST(Leap, WorksWithAnyInnerWidth) {
+  for (const int64_t factor : {1, 2})
+    check_situations(plugin(), {{"factor", factor}}, weights(false), guard("clamp", 0.1));
+}
+
+TEST(Leap, EqualsTheGoldenCases) { RecordProperty("error", std::to_string(1e9 * check_golden_kind("leap")) + "e-9"); }
+
+TEST(Leap, EqualsTheGoldenWaitKCases) { check_golden_kind("leap_waitk"); }
+
+TEST(Leap, HasOneLayerWhenTheInnerWidthIsOne) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 8, 8), {{"factor", int64_t{8}}});
+  EXPECT_GE(mech.find("q_w1"), 0);
+  EXPECT_GE(mech.find("k_b1"), 0);
+  EXPECT_EQ(-1, mech.find("q_w2"));
+  EXPECT_EQ(-1, mech.find("k_b2"));
+  EXPECT_EQ(8u, mech.ports().size()) << "q, k, v, o and two tensors a side";
+}
+
+TEST(Leap, RefusesAFactorThatDoesNotDivide) {
+  try {
+    Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 8));
+    FAIL();
+  } catch (const Refused& refused) {
+    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+    EXPECT_STREQ("factor", plugin().options[refused.where]->name);
+  }
+}
+
+TEST(Leap, FillsTheSameBytesOnEveryMachine) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 64, 64));
+  Inputs in(mech, 1, 1, 1, 42), other(mech, 1, 1, 1, 43);
+  const Array& w1 = in["q_w1"];
+  float largest = 0;
+  double mean = 0;
+  for (int64_t i = 0; i < w1.rows; ++i) {
+    largest = std::max(largest, std::abs(w1.at(0, 0, i, 0)));
+    mean += w1.at(0, 0, i, 0) / static_cast<double>(w1.rows);
+  }
+  EXPECT_LE(largest, 0.125f);
+  EXPECT_GE(largest, 0.124f);
+  EXPECT_NEAR(mean, 0, 0.01);
+  EXPECT_FALSE(same_bits(w1, in["k_w1"]));
+  EXPECT_FALSE(same_bits(w1, other["q_w1"]));
+  EXPECT_EQ(0x1.28fa500000000p-6f, w1.at(0, 0, 0, 0));
+  EXPECT_LE(std::abs(in["q_w2"].at(0, 0, 0, 0)), 0.25f);
+}
+
+}  // namespace
+}  // namespace attnkit::test

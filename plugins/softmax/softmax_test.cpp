@@ -1,0 +1,75 @@
+// softmax against its own float64 form, called through the ABI.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include "support/golden.hpp"
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
+
+double score(const Inputs& in, const Mechanism& m, double scale, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const Array &q = in.arrays[static_cast<size_t>(m.find("q"))], &k = in.arrays[static_cast<size_t>(m.find("k"))];
+  double dot = 0;
+  for (int64_t f = 0; f < q.width; ++f) dot += double{q.at(b, h, i, f)} * k.at(b, h, j, f);
+  return dot * scale;
+}
+
+// exp(s - max of the row), as the equation says; scale 0 means D^-1/2.
+WeightOf weights(double given) {
+  return [given](const Mechanism& m, Inputs& in, const Scene& scene, const Call&) -> Weight {
+    const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(in["q"].width));
+    // The oracle asks row by row, so the max of the last row is worth keeping.
+    auto row = std::make_shared<std::pair<std::array<int64_t, 3>, double>>(std::array<int64_t, 3>{-1, -1, -1}, 0.0);
+    return [&m, &in, scene, scale, row](int64_t b, int64_t h, int64_t i, int64_t j) {
+      if (row->first != std::array<int64_t, 3>{b, h, i}) {
+        *row = {{b, h, i}, -INFINITY};
+        for (int64_t other = 0; other < scene.keys; ++other)
+          if (scene.sees(b, i, other)) row->second = std::max(row->second, score(in, m, scale, b, h, i, other));
+      }
+      return std::exp(score(in, m, scale, b, h, i, j) - row->second);
+    };
+  };
+}
+
+TEST(Softmax, EqualsItsFloat64Form) {
+  RecordProperty("error", std::to_string(1e9 * check_situations(plugin(), {}, weights(0), guard("none", 0))) + "e-9");
+}
+
+TEST(Softmax, TakesAScale) { check_situations(plugin(), {{"scale", 0.3}}, weights(0.3), guard("none", 0)); }
+
+TEST(Softmax, SurvivesScoresOf900) {
+  check_situations(plugin(), {}, weights(0), guard("none", 0), [](Inputs& in) {
+    for (float& x : in["q"].data()) x *= 100;
+  });
+}
+
+TEST(Softmax, EqualsTheGoldenCases) {
+  double worst = 0;
+  for (const Golden& g : golden("softmax")) {
+    const double scale = g.params["scale"];
+    const auto weight = [scale](const std::vector<double>& q, const std::vector<double>& k, int64_t, int64_t) {
+      double dot = 0;
+      for (size_t f = 0; f < q.size(); ++f) dot += q[f] * k[f];
+      return std::exp(scale * dot);
+    };
+    worst = std::max(worst, check_golden(plugin(), g, {{"scale", scale}}, weight, weight, guard("none", 0), {}));
+  }
+  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+}
+
+TEST(Softmax, CountsItsStateAndWork) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 8, 64, 64));
+  const Planned plan(mech, make_request(1, 1, 1, ATTN_STREAM, 4095));
+  EXPECT_EQ(8u * 4096 * 128 * 4, plan.info().state_bytes);
+  EXPECT_EQ(8u * 4096 * (2 * 128 + 5), plan.info().flops);
+  EXPECT_EQ(static_cast<uint32_t>(ATTN_REWINDS), plan.info().flags);
+}
+
+}  // namespace
+}  // namespace attnkit::test

@@ -1,0 +1,104 @@
+"""Greedy exact match of all 64 placements by bucket, and the expected outputs for tests of other programs.
+
+Writes results.json, and in expected/: test-crc32.bin (little-endian uint32, [placement][test list], CRC-32 of the
+output ids as little-endian int32, without <s>, with </s>) and test-crc32.json, which names its rows and lists the
+test lists whose smallest top-1 to top-2 logit distance is below 1e-5 (ties) and 1e-4 (near).
+"""
+import argparse
+import itertools
+import json
+import os
+import platform
+import struct
+import time
+import zlib
+from pathlib import Path
+
+import torch
+
+from generate import BUCKETS, SEED, bucket_of, read_tsv
+from greedy import Encoded, decode
+from model import MECHANISMS, per_role
+from vocabulary import EOS, Tokenizer, load
+from weights import HERE, load_model, manifest_alpha, sha256
+
+
+class Split:
+    def __init__(self, name, tokenizer, limit):
+        lines = read_tsv(HERE / f"{name}.tsv")
+        lines = lines[:: -(-len(lines) // limit)] if limit else lines
+        self.pairs = [(tokenizer.encode(en), tokenizer.encode(de)) for en, de in lines]
+        self.buckets = [bucket_of(en) for en, _ in lines]
+
+    def shares(self, outputs):
+        """Percent exact by bucket, then over all."""
+        right = [o.ids == target + [EOS] for o, (_, target) in zip(outputs, self.pairs)]
+        by_bucket = [[r for r, b in zip(right, self.buckets) if b == bucket] for bucket in range(len(BUCKETS))]
+        return [round(100 * sum(rows) / len(rows), 2) for rows in by_bucket + [right]]
+
+
+def crc32(ids):
+    return zlib.crc32(struct.pack(f"<{len(ids)}i", *ids))
+
+
+def machine():
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return f"{model}, {os.cpu_count()} cores, PyTorch {torch.__version__}, Python {platform.python_version()}"
+
+
+def evaluate(model, splits, alpha):
+    """Yields (placement's three mechanisms, {split: [Greedy]})."""
+    for encoder in MECHANISMS:
+        with torch.no_grad():
+            encoded = {name: Encoded(model, split.pairs, per_role(encoder, encoder, encoder))
+                       for name, split in splits.items()}
+        for decoder, cross in itertools.product(MECHANISMS, repeat=2):
+            placement = per_role(encoder, decoder, cross)
+            yield (encoder, decoder, cross), {name: decode(model, split.pairs, encoded[name], placement, alpha)
+                                              for name, split in splits.items()}
+
+
+def write_expected(rows, checksums, margins):
+    folder = HERE / "expected"
+    folder.mkdir(exist_ok=True)
+    (folder / "test-crc32.bin").write_bytes(b"".join(struct.pack(f"<{len(c)}I", *c) for c in checksums))
+
+    def below(bound):
+        found = {"/".join(row): [i for i, m in enumerate(ms) if m < bound] for row, ms in zip(rows, margins)}
+        return {row: lists for row, lists in found.items() if lists}
+    index = {"weights": sha256(), "order": ["encoder.self", "decoder.self", "decoder.cross"],
+             "placements": ["/".join(row) for row in rows], "lists": len(checksums[0]),
+             "ties": below(1e-5), "near": below(1e-4)}
+    (folder / "test-crc32.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--limit", type=int, help="about this many lists of each split; writes nothing")
+    parser.add_argument("--training", type=Path, help="checkpoint whose steps, minutes and seed go into results.json")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    tokenizer, start = Tokenizer(load()), time.monotonic()
+    splits = {name: Split(name, tokenizer, options.limit) for name in ("dev", "test")}
+    alpha = manifest_alpha()
+    results = {"weights": sha256(), "alpha": alpha, "machine": machine(), "data_seed": SEED,
+               "buckets": [f"{low}-{high}" for low, high in BUCKETS] + ["all"], "placements": []}
+    if options.training:
+        saved = torch.load(options.training, weights_only=True)
+        results["training"] = {"steps": saved["step"], "minutes": round(saved["seconds"] / 60, 1), "seed": saved["seed"]}
+    rows, checksums, margins = [], [], []
+    for row, outputs in evaluate(load_model(), splits, alpha):
+        shares = {name: split.shares(outputs[name]) for name, split in splits.items()}
+        results["placements"].append({"encoder.self": row[0], "decoder.self": row[1], "decoder.cross": row[2], **shares})
+        rows.append(row)
+        checksums.append([crc32(o.ids) for o in outputs["test"]])
+        margins.append([o.margin for o in outputs["test"]])
+        print(f"{time.monotonic() - start:6.0f} s", *row, *(f"{n} {s}" for n, s in shares.items()), flush=True)
+    if not options.limit:
+        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        write_expected(rows, checksums, margins)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Lists of phrases from a seed; writes dev.tsv and test.tsv when run.
+
+No value of 1,000 or more (a number, an amount or a year) is in more than one of train, dev and test.
+"""
+import hashlib
+import random
+from pathlib import Path
+
+import phrases
+
+HERE = Path(__file__).resolve().parent
+SEED = 20240303
+BUCKETS = [(1, 2), (3, 4), (5, 8), (9, 12), (13, 16)]
+LISTS_PER_BUCKET = 400
+SEPARATOR = " ; "
+YEARS = range(1500, 2100)
+
+
+def split_of(value):
+    """The one split that may use a value of 1,000 or more: a tenth dev, a tenth test, the rest train."""
+    if value == 1_000_000:
+        return "train"  # "one million" is the only phrase that shows "eine Million"
+    digest = hashlib.sha256(f"{SEED}:{value}".encode()).digest()
+    return {0: "dev", 1: "test"}.get(digest[0] % 10, "train")
+
+
+class PhraseSource:
+    """Draws phrases of one split."""
+
+    def __init__(self, split, seed):
+        self.split = split
+        self.random = random.Random(f"{split}:{seed}")
+        self.years = [y for y in YEARS if split_of(y) == split]
+
+    def phrase(self):
+        # Bare small numbers and ordinals are the hard ones in a list: nothing but their place tells them apart.
+        makers = (self._number, self._ordinal, self._date, self._time, self._price)
+        return self.random.choices(makers, (18, 12, 22, 22, 26))[0]()
+
+    def _allowed(self, low, high, step=1):
+        while True:
+            value = self.random.randrange(low, high, step)
+            if value < 1000 or split_of(value) == self.split:
+                return value
+
+    def _value(self):
+        kind = self.random.random()
+        if kind < 0.08:
+            return self._allowed(0, 20)
+        if kind < 0.28:
+            return self._allowed(20, 100)
+        if kind < 0.70:
+            return self._allowed(100, 1000)
+        if kind < 0.90:
+            return self._allowed(1000, 10_000)
+        if kind < 0.98:
+            return self._allowed(10_000, 1_000_000)
+        if kind < 0.985 and self.split == "train":
+            return 1_000_000
+        return self._allowed(2_000_000, 100_000_000, 1_000_000)
+
+    def _number(self):
+        return phrases.cardinal(self._value())
+
+    def _ordinal(self):
+        return phrases.ordinal(self.random.randint(1, 31))
+
+    def _date(self):
+        month = self.random.randint(1, 12)
+        day = self.random.randint(1, 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31)
+        dated = self.random.random() < 0.4
+        return phrases.date(day, month, self.random.choice(self.years) if dated else None)
+
+    def _time(self):
+        hour = self.random.randint(1, 12)
+        if self.random.random() < 0.5:
+            return phrases.spoken_time(hour, self.random.choice((5, 10, 15, 20, 30, 40, 45, 50, 55)))
+        return phrases.clock(hour, self.random.choice((0, self.random.randint(1, 59))))
+
+    def _price(self):
+        kind = self.random.random()
+        if kind < 0.5:
+            return phrases.price(max(1, self._value()))
+        if kind < 0.7:
+            return phrases.price(0, self.random.randint(1, 99))
+        return phrases.price(self.random.randint(1, 99), self.random.randint(1, 99))
+
+    def list(self, count):
+        pairs = [self.phrase() for _ in range(count)]
+        return SEPARATOR.join(p[0] for p in pairs), SEPARATOR.join(p[1] for p in pairs)
+
+
+def held_out(split, lists_per_bucket=LISTS_PER_BUCKET, seed=SEED):
+    """Distinct lists in equal parts over the buckets."""
+    source, seen = PhraseSource(split, seed), {}
+    for low, high in BUCKETS:
+        wanted = len(seen) + lists_per_bucket
+        while len(seen) < wanted:
+            count = low + len(seen) % (high - low + 1)
+            english, german = source.list(count)
+            seen.setdefault(english, german)
+    return list(seen.items())
+
+
+def bucket_of(text):
+    count = text.count(";") + 1
+    return next(i for i, (low, high) in enumerate(BUCKETS) if low <= count <= high)
+
+
+def read_tsv(path):
+    return [tuple(line.split("\t")) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    for name in ("dev", "test"):
+        lines = (f"{english}\t{german}\n" for english, german in held_out(name))
+        (HERE / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")

@@ -1,0 +1,3 @@
+/* Works. */
+#include "mean.h"
+MEAN_PLUGIN((void)0)

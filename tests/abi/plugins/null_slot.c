@@ -1,0 +1,3 @@
+/* Has no run. */
+#include "mean.h"
+MEAN_PLUGIN(table.run = NULL)

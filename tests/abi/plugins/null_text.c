@@ -1,0 +1,3 @@
+/* Has no summary. */
+#include "mean.h"
+MEAN_PLUGIN(table.summary = NULL)

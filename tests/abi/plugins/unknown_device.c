@@ -1,0 +1,3 @@
+/* Computes on a device that this major has no rules for. */
+#include "mean.h"
+MEAN_PLUGIN(table.device_type = 10)

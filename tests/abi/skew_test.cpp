@@ -1,0 +1,171 @@
+// Plugins of other versions work or are refused with a sentence, and broken ones cannot get past core.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <vector>
+
+#include "core/mechanism.hpp"
+#include "core/registry.hpp"
+#include "core/threads.hpp"
+
+using namespace attnkit;
+
+namespace {
+
+const Registry& plugins() {
+  static const Registry registry({ABI_PLUGINS});
+  return registry;
+}
+
+std::string refusal(const std::string& name) {
+  for (const auto& file : plugins().skipped()) {
+    if (file.path == ABI_PLUGINS "/" + name + ".so") return file.reason;
+  }
+  return plugins().find(name, 1) != nullptr ? "works" : "not looked at";
+}
+
+// Every plugin that must be refused when it is loaded, with its sentence.
+const std::map<std::string, std::string> refusals = {
+    {"needs_newer_host", "needs minor 1 of the plugin interface, this attnkit has 0; update attnkit"},
+    {"refuses", "does not start: this host is of the wrong kind; update the plugin"},
+    {"wrong_major", "is built for major 2 of the plugin interface, this attnkit has major 1; update attnkit"},
+    {"old_major", "is built for major 0 of the plugin interface, this attnkit has major 1; update the plugin"},
+    {"no_entry", "is no attnkit plugin: it does not export attn_plugin_main_v1"},
+    {"entry_is_data", "is no attnkit plugin: it does not export attn_plugin_main_v1"},
+    {"missing_symbol", "cannot be loaded: undefined symbol: function_of_a_library_that_is_not_installed"},
+    {"code_77", "does not start: returned code 77, which plugin.h does not have; report it to the plugin's author"},
+    {"null_table", "is broken: attn_plugin_main_v1 succeeded but returned no table"},
+    {"short_table", "is broken: its table has 64 bytes, the shortest one of v1 has 120; build it against plugin.h"},
+    {"null_slot", "is broken: its function run is NULL"},
+    {"null_text", "is broken: its summary is NULL"},
+    {"wrong_name", "holds mechanism \"right_name\" for the CPU, so its name must be right_name.so"},
+    {"bad_name", "is broken: its name \"../Mean\" is not of the form [a-z][a-z0-9_]* (at most 64 bytes)"},
+    {"unknown_device", "computes on device type 10, this attnkit knows 1 (CPU) and 2 (CUDA)"},
+    {"bad_default", "is broken: the default 9 of option \"size\" is outside its bounds 1 to 8"},
+    {"null_options", "is broken: it states 2 options but lists none"},
+    {"throws_main", "is broken: attn_plugin_main_v1 threw an exception: thrown by main"},
+};
+
+const char* const working[] = {"mean",          "v1",          "future",       "fast_math", "asked_once",
+                               "throws_create", "throws_plan", "throws_run",   "create_77", "create_nothing",
+                               "absurd_ports",  "no_output",   "plan_nothing", "run_77"};
+
+attn_block cross_block() { return {sizeof(attn_block), ATTN_DECODER_CROSS, 0, 2, 8, 4}; }
+
+std::vector<OptionValue> defaults(const Plugin& plugin) {
+  std::vector<OptionValue> values(plugin.table.n_options);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const attn_value& value = plugin.table.options[i]->fallback;
+    values[i] = {value.type, value.i, value.f, value.s != nullptr ? value.s : ""};
+  }
+  return values;
+}
+
+// (1, 2, rows, 4) over `data`.
+attn_tensor sequence(std::vector<float>& data, int64_t rows) {
+  attn_tensor t{};
+  t.data = data.data();
+  t.ndim = 4;
+  t.dtype_code = 2;
+  t.dtype_bits = 32;
+  t.dtype_lanes = 1;
+  t.device_type = 1;
+  const int64_t shape[4] = {1, 2, rows, 4}, stride[4] = {rows * 8, rows * 4, 4, 1};
+  std::copy(shape, shape + 4, t.shape);
+  std::copy(stride, stride + 4, t.stride);
+  return t;
+}
+
+// Means of values 0, 1, 2, ... by two queries; what create, plan or run throw comes out.
+std::vector<float> compute(const std::string& name) {
+  const Plugin* plugin = plugins().find(name, 1);
+  if (plugin == nullptr) throw std::runtime_error(name + ": " + refusal(name));
+  const auto mechanism = Mechanism::create(*plugin, cross_block(), defaults(*plugin));
+  const Plan plan = mechanism->plan(cpu_request(0, 1, 1, 2, 3, 0));
+  std::vector<float> value(2 * 3 * 4), out(2 * 2 * 4, -1);
+  for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<float>(i);
+  const attn_tensor ports[] = {sequence(value, 3), sequence(out, 2)};
+  Threads threads(1);
+  const attn_exec exec = threads.exec(nullptr, 0);
+  attn_run run{};
+  run.struct_size = sizeof(run);
+  run.exec = &exec;
+  run.batch = 1;
+  run.queries = 2;
+  run.keys = 3;
+  run.ports = ports;
+  plan.run(run);
+  return out;
+}
+
+std::string failure(const std::string& name, int32_t code) {
+  try {
+    compute(name);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << name;
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+const std::vector<float> means = {4, 5, 6, 7, 4, 5, 6, 7, 16, 17, 18, 19, 16, 17, 18, 19};
+
+TEST(Skew, EveryPluginIsLoadedOrRefusedAsItMustBe) {
+  for (const auto& [name, sentence] : refusals) EXPECT_EQ(refusal(name), sentence) << name;
+  for (const char* name : working) EXPECT_EQ(refusal(name), "works") << name;
+  // Nothing else is in the folder, so no plugin goes untested.
+  EXPECT_EQ(plugins().skipped().size(), refusals.size());
+  EXPECT_EQ(plugins().plugins().size(), std::size(working) + 1);
+}
+
+TEST(Skew, PluginOfTheFirstHeaderWorks) { EXPECT_EQ(compute("v1"), means); }
+
+TEST(Skew, PluginOfThisHeaderWorks) { EXPECT_EQ(compute("mean"), means); }
+
+TEST(Skew, PluginOfTheNextMinorWorks) {
+  EXPECT_EQ(compute("future"), means);
+  const Plugin& future = *plugins().find("future", 1);
+  EXPECT_EQ(future.table.abi_minor, ATTN_ABI_MINOR + 1);
+  EXPECT_EQ(future.table.struct_size, sizeof(attn_plugin));
+  EXPECT_GT(future.table.options[0]->struct_size, sizeof(attn_option));
+}
+
+TEST(Skew, VariantsOfOneNameStandSideBySide) {
+  ASSERT_NE(plugins().find("mean", 2), nullptr);
+  EXPECT_EQ(plugins().find("mean", 2)->path, ABI_PLUGINS "/mean-cuda.so");
+  EXPECT_EQ(plugins().names(2), std::vector<std::string>{"mean"});
+}
+
+TEST(Skew, ExceptionsBecomeErrors) {
+  EXPECT_NE(failure("throws_create", ATTN_INTERNAL).find("thrown by create"), std::string::npos);
+  EXPECT_NE(failure("throws_plan", ATTN_INTERNAL).find("thrown by plan"), std::string::npos);
+  EXPECT_NE(failure("throws_run", ATTN_INTERNAL).find("threw an exception"), std::string::npos);
+}
+
+TEST(Skew, NonsenseBecomesErrors) {
+  EXPECT_EQ(failure("create_77", ATTN_INTERNAL),
+            "create_77: returned code 77, which plugin.h does not have; report it to the plugin's author");
+  EXPECT_NE(failure("create_nothing", ATTN_INTERNAL).find("without a mechanism"), std::string::npos);
+  EXPECT_NE(failure("absurd_ports", ATTN_INTERNAL).find("4294967295 ports"), std::string::npos);
+  EXPECT_NE(failure("no_output", ATTN_INTERNAL).find("0 outputs"), std::string::npos);
+  EXPECT_NE(failure("plan_nothing", ATTN_INTERNAL).find("without a plan"), std::string::npos);
+  const std::string endless = failure("run_77", ATTN_INTERNAL);
+  EXPECT_NE(endless.find("returned code 77"), std::string::npos);
+  EXPECT_LT(endless.size(), 1000u);
+}
+
+TEST(Skew, RefusalsOfAWorkingPluginAreItsOwnWords) {
+  attn_block block = cross_block();
+  block.role = ATTN_DECODER_SELF;
+  block.causal = 1;
+  try {
+    Mechanism::create(*plugins().find("mean", 1), block, {});
+    FAIL() << "was made";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ATTN_UNSUPPORTED);
+    EXPECT_STREQ(e.what(), "mean: the mean of the past is not implemented");
+  }
+}
+
+}  // namespace

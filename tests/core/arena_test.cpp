@@ -1,0 +1,71 @@
+#include "core/arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "core/error.hpp"
+
+namespace attnkit {
+namespace {
+
+TEST(Arena, GivesDistinctEmptySlots) {
+  Arena arena({64, 1 << 20});
+  const int32_t a = arena.acquire(), b = arena.acquire();
+  EXPECT_NE(a, b);
+  for (size_t block = 0; block < arena.blocks(); ++block)
+    for (uint64_t i = 0; i < arena.stride(block); ++i) ASSERT_EQ(arena.row(block, b)[i], 0);
+}
+
+TEST(Arena, ReleasedSlotsComeBackEmpty) {
+  Arena arena({64, 1 << 20});
+  const int32_t slot = arena.acquire();
+  for (size_t block = 0; block < arena.blocks(); ++block)
+    std::memset(arena.row(block, slot), 0x5a, arena.stride(block));
+  arena.release(slot, {64, 1 << 20});
+  ASSERT_EQ(arena.acquire(), slot);
+  for (size_t block = 0; block < arena.blocks(); ++block)
+    for (uint64_t i = 0; i < arena.stride(block); ++i) ASSERT_EQ(arena.row(block, slot)[i], 0) << block << " at " << i;
+}
+
+TEST(Arena, ClearsOnlyTheSlotThatIsReleased) {
+  Arena arena({3 * 4096 + 64});
+  const int32_t a = arena.acquire(), b = arena.acquire(), c = arena.acquire();
+  for (int32_t slot : {a, b, c}) std::memset(arena.row(0, slot), 1, arena.stride(0));
+  arena.release(b, {arena.stride(0)});
+  for (int32_t slot : {a, c})
+    for (uint64_t i = 0; i < arena.stride(0); ++i) ASSERT_EQ(arena.row(0, slot)[i], 1);
+}
+
+TEST(Arena, RunsOutWithAMessage) {
+  Arena arena({uint64_t{1} << 36});
+  std::set<int32_t> taken;
+  try {
+    for (;;) taken.insert(arena.acquire());
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ATTN_NO_MEMORY);
+    EXPECT_NE(std::string(e.what()).find("destroy sessions"), std::string::npos);
+  }
+  EXPECT_EQ(static_cast<int64_t>(taken.size()), arena.slots());
+}
+
+TEST(Arena, RefusesMoreThanTheAddressSpace) { EXPECT_THROW(Arena({uint64_t{1} << 50}), Error); }
+
+TEST(Arena, ServesManyThreads) {
+  Arena arena({64});
+  std::vector<std::vector<int32_t>> slots(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : slots)
+    threads.emplace_back([&arena, &mine] {
+      for (int i = 0; i < 500; ++i) mine.push_back(arena.acquire());
+    });
+  for (auto& t : threads) t.join();
+  std::set<int32_t> all;
+  for (const auto& mine : slots) all.insert(mine.begin(), mine.end());
+  EXPECT_EQ(all.size(), 2000u);
+}
+
+}  // namespace
+}  // namespace attnkit

@@ -1,0 +1,120 @@
+#include "support/array.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace attnkit::test {
+
+namespace {
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+}
+
+Array::Array(int64_t b, int64_t h, int64_t n, int64_t w, Layout layout) : batch(b), heads(h), rows(n), width(w) {
+  const int64_t gap = layout == Layout::kModel ? 3 : 0;
+  const int64_t row = layout == Layout::kModel ? h * w + gap : w;
+  const int64_t shape[4] = {b, h, n, w};
+  const int64_t stride[4] = {layout == Layout::kModel ? n * row : h * n * w, layout == Layout::kModel ? w : n * w, row,
+                             1};
+  std::memcpy(shape_, shape, sizeof shape);
+  std::memcpy(stride_, stride, sizeof stride);
+  data_.assign(static_cast<size_t>(b * n * h * w + b * n * gap + 1), kNan);
+}
+
+Array Array::stored(const attn_port& port) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < port.ndim; ++i) n *= port.shape[i];
+  Array a(1, 1, n, 1, Layout::kPlain);
+  a.ndim_ = port.ndim;
+  int64_t stride = 1;
+  for (int i = port.ndim - 1; i >= 0; --i) {
+    a.shape_[i] = port.shape[i];
+    a.stride_[i] = stride;
+    stride *= port.shape[i];
+  }
+  // at() still sees a column of n numbers: only the tensor has the port's shape.
+  return a;
+}
+
+void Array::randomize(uint64_t seed) {
+  Random random(seed);
+  set([&](int64_t, int64_t, int64_t, int64_t) { return random.normal(); });
+}
+
+void Array::set(const std::function<float(int64_t, int64_t, int64_t, int64_t)>& f) {
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t c = 0; c < width; ++c) at(b, h, i, c) = f(b, h, i, c);
+}
+
+attn_tensor Array::tensor(int64_t from, int64_t count) {
+  attn_tensor t{};
+  const bool sequence = ndim_ == 4 && shape_[2] == rows && shape_[3] == width;
+  t.data = data_.data() + (sequence ? from * stride_[2] : 0);
+  std::memcpy(t.shape, shape_, sizeof shape_);
+  std::memcpy(t.stride, stride_, sizeof stride_);
+  if (sequence) t.shape[2] = count;
+  t.dtype_code = 2;
+  t.dtype_bits = 32;
+  t.dtype_lanes = 1;
+  t.ndim = ndim_;
+  t.device_type = 1;
+  return t;
+}
+
+bool same_bits(const Array& a, int64_t b, int64_t h, const Array& other, int64_t other_b, int64_t other_h,
+               int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t c = 0; c < a.width; ++c) {
+      const float x = a.at(b, h, i, c), y = other.at(other_b, other_h, i, c);
+      if (std::memcmp(&x, &y, sizeof x) != 0) return false;
+    }
+  return true;
+}
+
+bool same_bits(const Array& a, const Array& b) {
+  if (a.batch != b.batch || a.heads != b.heads || a.rows != b.rows || a.width != b.width) return false;
+  for (int64_t i = 0; i < a.batch; ++i)
+    for (int64_t h = 0; h < a.heads; ++h)
+      if (!same_bits(a, i, h, b, i, h, a.rows)) return false;
+  return true;
+}
+
+bool all_finite(const Array& a) {
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t i = 0; i < a.rows; ++i)
+        for (int64_t c = 0; c < a.width; ++c)
+          if (!std::isfinite(a.at(b, h, i, c))) return false;
+  return true;
+}
+
+double rms_ratio(const Array& a, const Array& b) {
+  double error = 0, size = 0;
+  for (int64_t i = 0; i < a.batch; ++i)
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t n = 0; n < a.rows; ++n)
+        for (int64_t c = 0; c < a.width; ++c) {
+          const double x = a.at(i, h, n, c), y = b.at(i, h, n, c);
+          error += (x - y) * (x - y);
+          size += y * y;
+        }
+  return error == 0 ? 0 : std::sqrt(error / size);
+}
+
+uint64_t Random::bits() {
+  uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+double Random::uniform() { return (static_cast<double>(bits() >> 12) + 0.5) / 4503599627370496.0; }
+
+float Random::normal() {
+  const double r = std::sqrt(-2 * std::log(uniform()));
+  return static_cast<float>(r * std::cos(6.283185307179586 * uniform()));
+}
+
+}  // namespace attnkit::test

@@ -1,0 +1,149 @@
+#include "support/runner.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+namespace attnkit::test {
+
+Bytes::Bytes(uint64_t size, int fill)
+    : size_(size),
+      raw_(static_cast<unsigned char*>(
+               std::aligned_alloc(ATTN_ALIGN, (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN + 2 * ATTN_ALIGN)),
+           std::free) {
+  std::memset(raw_.get(), 0xA5, ATTN_ALIGN);
+  std::memset(raw_.get() + ATTN_ALIGN, fill, size);
+  std::memset(raw_.get() + ATTN_ALIGN + size, 0xA5, ATTN_ALIGN);
+}
+
+bool Bytes::intact() const {
+  const unsigned char *before = raw_.get(), *after = raw_.get() + ATTN_ALIGN + size_;
+  const auto canary = [](unsigned char c) { return c == 0xA5; };
+  return std::all_of(before, before + ATTN_ALIGN, canary) && std::all_of(after, after + ATTN_ALIGN, canary);
+}
+
+Inputs::Inputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys, uint64_t seed, Layout layout)
+    : mech(&m) {
+  for (size_t i = 0; i < m.ports().size(); ++i) {
+    const attn_port& port = *m.ports()[i];
+    if (port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE) {
+      arrays.push_back(Array::stored(port));
+      const attn_tensor t = arrays.back().tensor();
+      attn_error error = empty_error();
+      expect_ok(m.plugin().fill(m.get(), static_cast<uint32_t>(i), seed, &t, &error), error);
+    } else {
+      arrays.emplace_back(batch, port.shape[1], port.kind == ATTN_KEY ? keys : queries, port.shape[3], layout);
+      if (port.kind != ATTN_OUTPUT) arrays.back().randomize(seed * 1000 + i);
+    }
+  }
+}
+
+attn_request make_request(int64_t batch, int64_t queries, int64_t keys, uint32_t flags, int64_t past,
+                          uint32_t workers) {
+  attn_request r{};
+  r.struct_size = sizeof r;
+  r.flags = flags;
+  r.device_type = 1;
+  r.dtype_code = 2;
+  r.dtype_bits = 32;
+  r.dtype_lanes = 1;
+  r.workers = workers;
+  r.batch = batch;
+  r.queries = queries;
+  r.keys = keys;
+  r.past = past;
+  return r;
+}
+
+Planned::Planned(const Mechanism& mech, const attn_request& request)
+    : mech_(mech), request_(request), plan_(nullptr, mech.plugin().plan_free) {
+  info_.struct_size = sizeof info_;
+  attn_plan* plan = nullptr;
+  attn_error error = empty_error();
+  expect_ok(mech.plugin().plan(mech.get(), &request, &info_, &plan, &error), error);
+  plan_.reset(plan);
+}
+
+namespace {
+
+// Hands pieces of at least grain to threads; `pool` is a pointer to the number of workers.
+void parallel_for(uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
+  const auto workers = *reinterpret_cast<const uint32_t*>(pool);
+  std::atomic<int64_t> next{0};
+  std::vector<std::thread> threads;
+  for (uint32_t w = 0; w < workers; ++w)
+    threads.emplace_back([&, w] {
+      for (int64_t begin; (begin = next.fetch_add(grain)) < n;) fn(arg, begin, std::min(begin + grain, n), w);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+template <class T>
+const T* pointer(const std::vector<T>& v) {
+  return v.empty() ? nullptr : v.data();
+}
+
+}  // namespace
+
+Array Planned::run(Inputs& inputs, const Call& call) const {
+  const uint32_t out = mech_.output();
+  const Array& like = inputs.arrays[out];
+  Array output(like.batch, like.heads, call.queries, like.width);
+  std::vector<attn_tensor> tensors;
+  for (size_t i = 0; i < inputs.arrays.size(); ++i) {
+    const uint32_t kind = mech_.ports()[i]->kind;
+    const bool key = kind == ATTN_KEY;
+    tensors.push_back(kind == ATTN_OUTPUT
+                          ? output.tensor()
+                          : inputs.arrays[i].tensor(key ? call.k_from : call.q_from, key ? call.keys : call.queries));
+  }
+  const Bytes scratch(info_.scratch_bytes, 0xFF);
+  const attn_exec exec{
+      sizeof exec, call.workers, scratch.data(), info_.scratch_bytes, 0, reinterpret_cast<uintptr_t>(&call.workers),
+      parallel_for};
+  const std::vector<Array> before = inputs.arrays;
+  attn_run r{};
+  r.struct_size = sizeof r;
+  r.exec = &exec;
+  r.batch = like.batch;
+  r.queries = call.queries;
+  r.keys = call.keys;
+  r.ports = tensors.data();
+  r.q_len = pointer(call.q_len);
+  r.k_len = pointer(call.k_len);
+  r.q_pos = pointer(call.q_pos);
+  r.k_pos = pointer(call.k_pos);
+  r.q_total = pointer(call.q_total);
+  r.k_total = pointer(call.k_total);
+  r.visible = pointer(call.visible);
+  r.slots = pointer(call.slots);
+  if (call.arena) {
+    r.state = call.arena->bytes.data();
+    r.state_stride = call.arena->stride;
+  }
+  attn_error error = empty_error();
+  expect_ok(mech_.plugin().run(plan_.get(), &r, &error), error);
+  if (!scratch.intact()) throw std::logic_error("the run wrote beyond its scratch");
+  if (call.arena && !call.arena->bytes.intact()) throw std::logic_error("the run wrote beyond the state rows");
+  for (size_t i = 0; i < before.size(); ++i)
+    if (std::memcmp(before[i].data().data(), inputs.arrays[i].data().data(), before[i].data().size() * 4) != 0)
+      throw std::logic_error("the run changed an input");
+  return output;
+}
+
+Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers) {
+  const Mechanism& mech = *inputs.mech;
+  const Array& out = inputs.arrays[mech.output()];
+  int64_t keys = 0;
+  for (size_t i = 0; i < inputs.arrays.size(); ++i)
+    if (mech.ports()[i]->kind == ATTN_KEY) keys = inputs.arrays[i].rows;
+  if (!call.q_total.empty()) flags |= ATTN_KNOWS_Q_TOTAL;
+  if (!call.k_total.empty()) flags |= ATTN_KNOWS_K_TOTAL;
+  call.queries = out.rows;
+  call.keys = keys;
+  call.workers = workers;
+  return Planned(mech, make_request(out.batch, out.rows, keys, flags, 0, workers)).run(inputs, call);
+}
+
+}  // namespace attnkit::test
