@@ -5,10 +5,6 @@
 
 #include "core/probe.hpp"
 
-#ifndef ATTNKIT_VERSION
-#define ATTNKIT_VERSION "unknown"
-#endif
-
 namespace attnkit {
 namespace {
 

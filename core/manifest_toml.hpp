@@ -42,8 +42,11 @@ Node parse_toml(std::string_view text, Diagnostics& diagnostics);
 // "a text", "a table", ...: for messages.
 const char* kind_name(Node::Kind kind);
 
-// The first place where brackets or the dots of a key nest deeper than limit; line 0 when none does.  Needs no valid
-// TOML: it guards the parser, which recurses.
-Place nesting_beyond(std::string_view text, int limit);
+// Reports brackets or dotted keys that nest deeper than deepest_manifest, and is then false.  Needs no valid TOML: it
+// guards the parser, which recurses.
+bool check_depth(std::string_view text, Diagnostics& diagnostics);
+
+// The place of what follows text.
+Place place_after(std::string_view text);
 
 }  // namespace attnkit

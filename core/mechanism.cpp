@@ -1,7 +1,9 @@
 #include "core/mechanism.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
+#include <string_view>
 
 namespace attnkit {
 namespace {
@@ -24,11 +26,22 @@ void call(const std::string& name, Call&& body) {
   check_plugin(code, err, name);
 }
 
-bool is_name(const char* s) {
-  if (!s || !*s) return false;
-  for (; *s; ++s)
-    if (!((*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '_')) return false;
-  return true;
+bool is_port_name(const char* s) {
+  return s && *s && std::string_view(s).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+// attn_port as version 1.0 had it: what every plugin gives at least.
+constexpr size_t first_port_size = offsetof(attn_port, shape) + sizeof(attn_port::shape);
+
+// For destroy and plan_free, which cannot report anything: a leak is better than the end of the process.
+template <class T>
+auto quietly(void (*free)(T*)) {
+  return [free](T* p) {
+    try {
+      free(p);
+    } catch (...) {
+    }
+  };
 }
 
 bool is_sequence(const attn_port& p) {
@@ -75,7 +88,7 @@ std::shared_ptr<const Mechanism> Mechanism::create(const Plugin& plugin, const a
   call(plugin.name, [&](attn_error* err) {
     return plugin.table.create(&block, values.data(), &mech, &self->raw_ports_, &n, err);
   });
-  if (mech) self->mech_ = std::shared_ptr<attn_mech>(mech, plugin.table.destroy);
+  if (mech) self->mech_ = std::shared_ptr<attn_mech>(mech, quietly(plugin.table.destroy));
   if (!mech || !self->raw_ports_ || n == 0 || n > most_ports)
     fail(ATTN_INTERNAL, "{}: create succeeded without a mechanism or with {} ports (1 to {} are possible): the plugin is faulty",
          plugin.name, n, most_ports);
@@ -92,9 +105,10 @@ void Mechanism::check_ports() const {
   std::set<std::string> names;
   for (size_t i = 0; i < ports_.size(); ++i) {
     const attn_port* p = ports_[i];
-    if (!p || p->struct_size < sizeof(attn_port)) faulty(i, "is NULL or too small");
-    if (!is_name(p->name)) faulty(i, "has no name of [a-z0-9_]");
-    if (!names.insert(p->name).second) faulty(i, "has the name of another port");
+    if (!p || p->struct_size < first_port_size) faulty(i, "is NULL or too small");
+    if (!is_port_name(p->name)) faulty(i, "has no name of [a-z0-9_]");
+    // A sequence that a block takes in and gives out again has one name on both sides.
+    if (!names.insert((p->kind == ATTN_AUX_OUT ? "out " : "") + std::string(p->name)).second) faulty(i, "has the name of another port");
     if (p->kind < ATTN_QUERY || p->kind > ATTN_AUX_OUT) faulty(i, "has an unknown kind");
     if (p->ndim < 1 || p->ndim > 4) faulty(i, "has no 1 to 4 dimensions");
     if (is_sequence(*p) && (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > widest || p->shape[3] < 1 || p->shape[3] > widest))
@@ -131,7 +145,7 @@ Plan Mechanism::plan(const attn_request& request) const {
     return plugin_->table.plan(mech_.get(), &request, &result.info_, &plan, err);
   });
   if (!plan) fail(ATTN_INTERNAL, "{}: plan succeeded without a plan: the plugin is faulty", plugin_->name);
-  result.plan_ = std::shared_ptr<attn_plan>(plan, plugin_->table.plan_free);
+  result.plan_ = std::shared_ptr<attn_plan>(plan, quietly(plugin_->table.plan_free));
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -109,7 +110,12 @@ attn_plugin load_plugin(const PluginFile& file) {
       found = &loaded;
     }
   }
-  if (found == nullptr) found = &all->emplace_back(load(file));
+  if (found == nullptr) {
+    Loaded loaded = load(file);
+    // What the linker refused was never asked; a library that it needs may be installed before the next try.
+    if (!loaded.library->is_loaded()) throw Error(loaded.code, loaded.refusal);
+    found = &all->emplace_back(std::move(loaded));
+  }
   if (found->code != ATTN_OK) throw Error(found->code, found->refusal);
   return found->table;
 }

@@ -70,8 +70,9 @@ function(attnkit_add_plugin name)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cu AND CMAKE_CUDA_COMPILER_LOADED)
     add_library(${name}-cuda MODULE ${name}.cu)
     _attnkit_plugin_library(${name}-cuda ${name}-cuda)
-    set_target_properties(${name}-cuda PROPERTIES CUDA_STANDARD 20 CUDA_RUNTIME_LIBRARY Static CUDA_ARCHITECTURES 90)
-    target_compile_options(${name}-cuda PRIVATE -O3 -Xcompiler=-fno-gnu-unique,-Wall,-Wextra)
+    set_target_properties(${name}-cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_ARCHITECTURES 90)
+    # Spelled out: CMake 3.25 does not know that nvcc 13 starts from C++17.
+    target_compile_options(${name}-cuda PRIVATE -std=c++20 -Xcompiler=-fno-gnu-unique,-Wall,-Wextra)
   endif()
 
   if(ATTNKIT_TESTS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}_test.cpp)

@@ -18,7 +18,7 @@ int64_t to_integer(const std::string& option, std::string_view text, int64_t lea
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   if (!whole || n < least || n > most)
-    fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quoted(text), least, most);
+    fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quote(text), least, most);
   return n;
 }
 
@@ -28,13 +28,15 @@ std::vector<std::string> names_of(const po::options_description& options) {
   return names;
 }
 
-[[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand, const po::options_description& options) {
+[[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand,
+                               const po::options_description& options) {
   const std::string name = token.substr(0, token.find('='));
-  fail(Exit::usage, "unknown option {} of \"attnkit {}\"{}", quoted(name), subcommand, did_you_mean(name, names_of(options)));
+  fail(Exit::usage, "unknown option {} of \"attnkit {}\"{}", quote(name), subcommand,
+       did_you_mean(name, names_of(options)));
 }
 
-po::variables_map parse(const std::string& subcommand, const po::options_description& visible, const std::string& positional,
-                        const std::vector<std::string>& tokens) {
+po::variables_map parse(const std::string& subcommand, const po::options_description& visible,
+                        const std::string& positional, const std::vector<std::string>& tokens) {
   constexpr int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   po::options_description all;
   all.add(visible);
@@ -53,7 +55,7 @@ po::variables_map parse(const std::string& subcommand, const po::options_descrip
   const size_t given = map.count("(positional)") ? map["(positional)"].as<std::vector<std::string>>().size() : 0;
   if (given > (positional.empty() ? 0 : 1))
     fail(Exit::usage, "unexpected argument {}; see \"attnkit {} --help\"",
-         quoted(map["(positional)"].as<std::vector<std::string>>().back()), subcommand);
+         quote(map["(positional)"].as<std::vector<std::string>>().back()), subcommand);
   return map;
 }
 
@@ -99,7 +101,8 @@ size_t Arguments::choice(const std::string& name, size_t fallback, const std::ve
   const std::string given = text(name);
   const auto at = std::find(choices.begin(), choices.end(), given);
   if (at == choices.end())
-    fail(Exit::usage, "--{} {} must be one of {}{}", name, quoted(given), joined(choices, ", "), did_you_mean(given, choices));
+    fail(Exit::usage, "--{} {} must be one of {}{}", name, quote(given), joined(choices, ", "),
+         did_you_mean(given, choices));
   return static_cast<size_t>(at - choices.begin());
 }
 

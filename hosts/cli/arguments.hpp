@@ -26,7 +26,8 @@ class Arguments {
   // Throws Failure (usage): no integer, or outside [least, most].
   int64_t integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const;
   // "64,512,4096".
-  std::vector<int64_t> integers(const std::string& name, std::vector<int64_t> fallback, int64_t least, int64_t most) const;
+  std::vector<int64_t> integers(const std::string& name, std::vector<int64_t> fallback, int64_t least,
+                                int64_t most) const;
   // One of choices, by index.
   size_t choice(const std::string& name, size_t fallback, const std::vector<std::string>& choices) const;
 

@@ -25,8 +25,9 @@ std::string main_help() {
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
   for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
   out += "\n" + options_text(global_options());
-  out += "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
-         "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
+  out +=
+      "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
+      "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
   return out;
 }
 
@@ -62,7 +63,7 @@ const Command& find_command(const std::string& name) {
                     "this version has: " + joined(names, ", "));
   std::vector<std::string> near = names;
   near.insert(near.end(), std::begin(designed), std::end(designed));
-  throw Failure(Exit::usage, fmt::format("unknown subcommand {}{}", quoted(name), did_you_mean(name, near)),
+  throw Failure(Exit::usage, fmt::format("unknown subcommand {}{}", quote(name), did_you_mean(name, near)),
                 "subcommands are: " + joined(names, ", "));
 }
 

@@ -14,10 +14,12 @@ Arguments::Options options() { return Arguments::Options(); }
 
 Json document(const Json& runtime) {
   Json json = {{"schema", "attnkit.doctor/1"}, {"ok", !runtime["plugins"].empty()}};
-  for (const char* key : {"version", "abi", "cpu_features", "threads", "device", "search_path"}) json[key] = runtime[key];
+  for (const char* key : {"version", "abi", "cpu_features", "threads", "device", "search_path"})
+    json[key] = runtime[key];
   json["plugins"] = Json::array();
   for (const Json& p : runtime["plugins"])
-    json["plugins"].push_back({{"name", p["name"]}, {"device", p["device"]}, {"abi_minor", p["abi_minor"]}, {"file", p["file"]}});
+    json["plugins"].push_back(
+        {{"name", p["name"]}, {"device", p["device"]}, {"abi_minor", p["abi_minor"]}, {"file", p["file"]}});
   json["skipped"] = runtime["skipped"];
   return json;
 }
@@ -26,7 +28,8 @@ std::string text_of(const Json& runtime) {
   const std::vector<std::string> features = runtime["cpu_features"];
   std::string out = fmt::format("attnkit {}, ABI {}.{}\n", runtime["version"].get<std::string>(),
                                 runtime["abi"]["major"].get<int>(), runtime["abi"]["minor"].get<int>());
-  out += fmt::format("processor: {}\n", features.empty() ? "no features that kernels choose by" : joined(features, " "));
+  out +=
+      fmt::format("processor: {}\n", features.empty() ? "no features that kernels choose by" : joined(features, " "));
   out += fmt::format("threads: {}\n\nplugin folders, in the order of the search:\n", runtime["threads"].get<int>());
   for (const std::string folder : runtime["search_path"]) {
     std::error_code bad;
@@ -50,16 +53,20 @@ Exit run(const Arguments& arguments) {
   else
     print(text_of(runtime));
   if (!runtime["plugins"].empty()) return Exit::success;
-  note("attnkit: no plugin was found\n"
-       "  help: --plugin-dir DIR or ATTNKIT_PLUGIN_PATH names a folder; the installed one is lib/attnkit/1\n");
+  note(
+      "attnkit: no plugin was found\n"
+      "  help: --plugin-dir DIR or ATTNKIT_PLUGIN_PATH names a folder; the installed one is lib/attnkit/1\n");
   return Exit::plugin;
 }
 
 }  // namespace
 
-const Command doctor_command = {"doctor", "doctor [OPTION ...]",
-                                "version, processor, plugin folders, plugins, and every skipped file with the reason", "",
-                                false,    options,
+const Command doctor_command = {"doctor",
+                                "doctor [OPTION ...]",
+                                "version, processor, plugin folders, plugins, and every skipped file with the reason",
+                                "",
+                                false,
+                                options,
                                 run};
 
 }  // namespace attnkit::cli

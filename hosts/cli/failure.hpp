@@ -29,7 +29,10 @@ class Failure : public std::runtime_error {
       : std::runtime_error(message), exit_(exit), help_(std::move(help)) {}
   // Of the manifest in `file`.
   Failure(Exit exit, std::string file, std::vector<Diagnostic> diagnostics)
-      : std::runtime_error(file + " cannot be used"), exit_(exit), file_(std::move(file)), diagnostics_(std::move(diagnostics)) {}
+      : std::runtime_error(file + " cannot be used"),
+        exit_(exit),
+        file_(std::move(file)),
+        diagnostics_(std::move(diagnostics)) {}
   Exit exit() const { return exit_; }
   const std::string& help() const { return help_; }
   const std::string& file() const { return file_; }

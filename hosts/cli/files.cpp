@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr size_t largest_input = size_t{1} << 30;
 
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
-  fail(Exit::data, "{}: {}: {}", quoted(path), what, std::generic_category().message(errno));
+  fail(Exit::data, "{}: {}: {}", quote(path), what, std::generic_category().message(errno));
 }
 
 class File {
@@ -109,7 +109,7 @@ std::string read_file(const std::string& path) {
     if (n < 0) fail_with_errno(name, "cannot be read");
     if (n == 0) return content;
     content.append(buffer, static_cast<size_t>(n));
-    if (content.size() > largest_input) fail(Exit::data, "{}: holds more than 1 GiB; split it", quoted(name));
+    if (content.size() > largest_input) fail(Exit::data, "{}: holds more than 1 GiB; split it", quote(name));
   }
 }
 
@@ -131,7 +131,7 @@ void check_writable(const std::string& path) {
   const std::string real = resolved(path), folder = folder_of(real);
   struct stat status {};
   const bool exists = stat(real.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) fail(Exit::data, "{}: is a folder, not a file to write", quoted(path));
+  if (exists && S_ISDIR(status.st_mode)) fail(Exit::data, "{}: is a folder, not a file to write", quote(path));
   if (exists && access(real.c_str(), W_OK) != 0) fail_with_errno(path, "cannot be written");
   if (exists && !S_ISREG(status.st_mode)) return;
   if (access(folder.c_str(), W_OK | X_OK) != 0) fail_with_errno(path, "cannot be written");

@@ -21,7 +21,8 @@ Arguments::Options options() {
   o.add_options()("text", value("TEXT"), "with --attention: the input");
   o.add_options()("target", value("TEXT"), "with --attention: the output; by default the model's own");
   o.add_options()("head", value("H"), "with --attention: one head, from 1, in place of all");
-  o.add_options()("output,o", value("FILE"), "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output");
+  o.add_options()("output,o", value("FILE"),
+                  "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output");
   o.add_options()("csv", "with --attention: head,query,key,weight lines in place of the heat map");
   return o;
 }
@@ -30,7 +31,8 @@ std::string grid_text(const Json& model) {
   const std::vector<std::string> roles = {"encoder.self", "decoder.self", "decoder.cross"};
   std::map<int, std::map<std::string, std::string>> layers;
   std::map<std::string, size_t> widest;
-  for (const Json& b : model["blocks"]) widest[b["role"]] = std::max(widest[b["role"]], b["mechanism"].get<std::string>().size());
+  for (const Json& b : model["blocks"])
+    widest[b["role"]] = std::max(widest[b["role"]], b["mechanism"].get<std::string>().size());
   for (const Json& b : model["blocks"])
     layers[b["layer"]][b["role"]] = fmt::format("{:<{}} {}:{}", b["mechanism"].get<std::string>(), widest[b["role"]],
                                                 b["decided"]["line"].get<int>(), b["decided"]["column"].get<int>());
@@ -88,8 +90,8 @@ std::string cost_cell(const Json& cost, const char* key, bool bytes) {
   return bytes ? bytes_text(cost[key]) : count_text(cost[key].get<double>());
 }
 
-std::string cost_table(const std::vector<Group>& groups, const std::vector<int64_t>& lengths, const char* title, const char* key,
-                       bool bytes) {
+std::string cost_table(const std::vector<Group>& groups, const std::vector<int64_t>& lengths, const char* title,
+                       const char* key, bool bytes) {
   std::vector<std::string> titles = {title, "mechanism", ">parameters"};
   for (const int64_t n : lengths) titles.push_back(fmt::format(">{}", n));
   Table table(titles);
@@ -114,16 +116,18 @@ std::string refusals_text(const std::vector<Group>& groups) {
   for (const Group& g : groups)
     for (const Json& cost : (*g.block)["costs"])
       if (cost.contains("refused"))
-        out += fmt::format("{} at {}: {}\n", g.name(), cost["length"].get<int64_t>(), cost["refused"].get<std::string>());
+        out +=
+            fmt::format("{} at {}: {}\n", g.name(), cost["length"].get<int64_t>(), cost["refused"].get<std::string>());
   return out.empty() ? out : "\n" + out;
 }
 
 std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
   const std::vector<Group> groups = groups_of(m);
-  std::string out = fmt::format("{}: {}, d_model {}, {} heads, ffn {}, {} + {} layers, {} parameters, up to {} tokens\n\n",
-                                m["name"].get<std::string>(), m["kind"].get<std::string>(), m["d_model"].get<int>(),
-                                m["heads"].get<int>(), m["ffn"].get<int>(), m["encoder_layers"].get<int>(),
-                                m["decoder_layers"].get<int>(), grouped_text(m["parameters"]), m["max_length"].get<int>());
+  std::string out =
+      fmt::format("{}: {}, d_model {}, {} heads, ffn {}, {} + {} layers, {} parameters, up to {} tokens\n\n",
+                  m["name"].get<std::string>(), m["kind"].get<std::string>(), m["d_model"].get<int>(),
+                  m["heads"].get<int>(), m["ffn"].get<int>(), m["encoder_layers"].get<int>(),
+                  m["decoder_layers"].get<int>(), grouped_text(m["parameters"]), m["max_length"].get<int>());
   out += grid_text(m);
   if (lengths.empty()) return out;
   out += cost_table(groups, lengths, "state of a session's row", "state_bytes", true);
@@ -135,7 +139,8 @@ std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
 
 Exit run(const Arguments& arguments) {
   const std::vector<int64_t> lengths = arguments.integers("lengths", {64, 512, 4096}, 1, longest);
-  if (lengths.size() > 16) fail(Exit::usage, "--lengths: {} lengths are too many, up to 16 fit a table", lengths.size());
+  if (lengths.size() > 16)
+    fail(Exit::usage, "--lengths: {} lengths are too many, up to 16 fit a table", lengths.size());
   if (arguments.has("attention")) return inspect_attention(arguments);
   for (const char* option : {"text", "target", "head", "output", "csv"})
     if (arguments.has(option)) fail(Exit::usage, "--{} goes with --attention BLOCK", option);
@@ -151,9 +156,12 @@ Exit run(const Arguments& arguments) {
 
 }  // namespace
 
-const Command inspect_command = {
-    "inspect", "inspect MANIFEST [OPTION ...]", "the grid of mechanisms, which line decided each, costs, attention weights",
-    "MANIFEST", true,                            options,
-    run};
+const Command inspect_command = {"inspect",
+                                 "inspect MANIFEST [OPTION ...]",
+                                 "the grid of mechanisms, which line decided each, costs, attention weights",
+                                 "MANIFEST",
+                                 true,
+                                 options,
+                                 run};
 
 }  // namespace attnkit::cli

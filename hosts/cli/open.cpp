@@ -11,7 +11,7 @@ Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
   std::string path;
   for (const std::string& folder : arguments.texts("plugin-dir")) {
     if (folder.empty() || folder.find(':') != std::string::npos)
-      fail(Exit::usage, "--plugin-dir {}: a folder's name without ':' is needed", quoted(folder));
+      fail(Exit::usage, "--plugin-dir {}: a folder's name without ':' is needed", quote(folder));
     // What the user names may be relative; what the library searches may not.
     path += (path.empty() ? "" : ":") + std::filesystem::absolute(folder).lexically_normal().string();
   }

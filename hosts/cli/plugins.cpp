@@ -54,7 +54,8 @@ std::string state_of(const Json& place, const char* length) {
 }
 
 std::string list_text(const Json& plugins) {
-  Table table({"name", "device", "roles", "causal", "streaming", ">state at 512", ">at 4096", ">flops, 512 tokens", ">one more token"});
+  Table table({"name", "device", "roles", "causal", "streaming", ">state at 512", ">at 4096", ">flops, 512 tokens",
+               ">one more token"});
   for (const Json& p : plugins) {
     const Json* place = typical(p);
     if (!place) {
@@ -79,8 +80,9 @@ Json named(const Json& plugins, const std::string& name) {
     if (p["name"] == name) found.push_back(p);
   }
   if (found.empty())
-    throw Failure(Exit::plugin, fmt::format("no mechanism {} was found{}", quoted(name), did_you_mean(name, names)),
-                  names.empty() ? "attnkit doctor tells where plugins are searched" : "found were: " + joined(names, ", "));
+    throw Failure(
+        Exit::plugin, fmt::format("no mechanism {} was found{}", quote(name), did_you_mean(name, names)),
+        names.empty() ? "attnkit doctor tells where plugins are searched" : "found were: " + joined(names, ", "));
   return found;
 }
 
@@ -104,9 +106,12 @@ Exit run(const Arguments& arguments) {
 
 }  // namespace
 
-const Command plugins_command = {
-    "plugins", "plugins [NAME] [OPTION ...]", "the mechanisms; with NAME the options, weights, roles and refusals of one",
-    "NAME",    false,                         options,
-    run};
+const Command plugins_command = {"plugins",
+                                 "plugins [NAME] [OPTION ...]",
+                                 "the mechanisms; with NAME the options, weights, roles and refusals of one",
+                                 "NAME",
+                                 false,
+                                 options,
+                                 run};
 
 }  // namespace attnkit::cli

@@ -35,7 +35,7 @@ std::string scaled(double value, double base, std::initializer_list<const char*>
 
 }  // namespace
 
-std::string quoted(std::string_view text) {
+std::string quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);

@@ -9,7 +9,7 @@
 namespace attnkit::cli {
 
 // In double quotes, on one line, control characters escaped, cut after about 80 bytes.
-std::string quoted(std::string_view text);
+std::string quote(std::string_view text);
 
 // The candidate that was probably meant, or "".
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
@@ -17,10 +17,10 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // `; did you mean "x"?`, or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-std::string bytes_text(uint64_t bytes);      // "33.0 KiB"
-std::string count_text(double count);        // "1.04 M"
-std::string seconds_text(double seconds);    // "3.21 us"
-std::string grouped_text(uint64_t count);    // "1,043,456"
+std::string bytes_text(uint64_t bytes);    // "33.0 KiB"
+std::string count_text(double count);      // "1.04 M"
+std::string seconds_text(double seconds);  // "3.21 us"
+std::string grouped_text(uint64_t count);  // "1,043,456"
 
 std::string joined(const std::vector<std::string>& parts, std::string_view between);
 

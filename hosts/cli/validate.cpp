@@ -54,9 +54,12 @@ Exit run(const Arguments& arguments) {
 
 }  // namespace
 
-const Command validate_command = {"validate", "validate MANIFEST [OPTION ...]",
-                                  "every problem of a manifest and of what it names, with line and column", "MANIFEST",
-                                  true,       options,
+const Command validate_command = {"validate",
+                                  "validate MANIFEST [OPTION ...]",
+                                  "every problem of a manifest and of what it names, with line and column",
+                                  "MANIFEST",
+                                  true,
+                                  options,
                                   run};
 
 }  // namespace attnkit::cli

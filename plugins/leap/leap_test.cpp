@@ -82,7 +82,8 @@ WeightOf weights(bool scaled) {
     const double scale = scaled ? 1 / std::sqrt(static_cast<double>(q.width)) : 1;
     const Rows a(q, q_module, scale), b(k, k_module, 1);
     return [a, b](int64_t batch, int64_t h, int64_t i, int64_t j) {
-      const auto& [x, p] = a.at(batch, h, i), &[ y, r ] = b.at(batch, h, j);
+      const auto& [x, p] = a.at(batch, h, i);
+      const auto& [y, r] = b.at(batch, h, j);
       double dot = 0;
       for (size_t f = 0; f < x.size(); ++f) dot += x[f] * y[f];
       return dot * std::cos(kHalfPi * (p - r));

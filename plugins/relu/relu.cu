@@ -2,8 +2,9 @@
 //
 // One block per batch row and head; thread e owns column e of S, and S lives in the state row (or, without state, in
 // scratch), so a token is one pass over D features by E threads and needs no reduction but the denominator's.
-#include <attnkit/kernels/guard.hpp>
 #include <cuda_runtime.h>
+
+#include <attnkit/kernels/guard.hpp>
 
 namespace {
 
@@ -71,7 +72,9 @@ static __global__ void __launch_bounds__(kThreads) relu_kernel(Work w) {
   float* z = s + w.d * w.e;
   const int64_t queries = w.q_len ? w.q_len[b] : w.queries, fresh = w.k_len ? w.k_len[b] : w.keys;
   const int64_t past = w.k_pos ? w.k_pos[b] : 0, q_pos = w.q_pos ? w.q_pos[b] : 0, all = past + fresh;
-  const auto at = [b, h](const Rows& rows, int64_t i) { return rows.data + b * rows.batch + h * rows.head + i * rows.next; };
+  const auto at = [b, h](const Rows& rows, int64_t i) {
+    return rows.data + b * rows.batch + h * rows.head + i * rows.next;
+  };
   int64_t appended = 0;
   for (int64_t i = 0; i < w.queries; ++i) {
     int64_t seen = all;
@@ -91,9 +94,7 @@ static __global__ void __launch_bounds__(kThreads) relu_kernel(Work w) {
     for (; appended < fresh; ++appended) append(s, z, at(w.k, appended), at(w.v, appended), w);
 }
 
-Rows rows(const attn_tensor& t) {
-  return {static_cast<float*>(t.data), t.stride[0], t.stride[1], t.stride[2]};
-}
+Rows rows(const attn_tensor& t) { return {static_cast<float*>(t.data), t.stride[0], t.stride[1], t.stride[2]}; }
 
 struct Relu {
   static constexpr attnkit::About about{.name = "relu",
@@ -130,15 +131,35 @@ struct Relu {
 
   void run(const Plan&, const attn_run& r) const {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
-    const Work work{rows(r.ports[q]), rows(r.ports[k]), rows(r.ports[v]), rows(r.ports[o]),
-                    r.batch, heads, d, e, r.queries, r.keys,
-                    r.q_len, r.k_len, r.q_pos, r.k_pos, r.visible, r.slots,
-                    static_cast<char*>(r.state), static_cast<int64_t>(r.state_stride), static_cast<float*>(r.exec->scratch),
-                    scale, guard.eps, guard.kind, block.causal != 0};
-    relu_kernel<<<static_cast<unsigned>(r.batch * heads), kThreads, 0, reinterpret_cast<cudaStream_t>(r.exec->stream)>>>(work);
+    const Work work{rows(r.ports[q]),
+                    rows(r.ports[k]),
+                    rows(r.ports[v]),
+                    rows(r.ports[o]),
+                    r.batch,
+                    heads,
+                    d,
+                    e,
+                    r.queries,
+                    r.keys,
+                    r.q_len,
+                    r.k_len,
+                    r.q_pos,
+                    r.k_pos,
+                    r.visible,
+                    r.slots,
+                    static_cast<char*>(r.state),
+                    static_cast<int64_t>(r.state_stride),
+                    static_cast<float*>(r.exec->scratch),
+                    scale,
+                    guard.eps,
+                    guard.kind,
+                    block.causal != 0};
+    relu_kernel<<<static_cast<unsigned>(r.batch * heads), kThreads, 0,
+                  reinterpret_cast<cudaStream_t>(r.exec->stream)>>>(work);
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess)
-      throw attnkit::Refusal(ATTN_DEVICE, attnkit::say("CUDA cannot launch the relu kernel: ", cudaGetErrorString(error)));
+      throw attnkit::Refusal(ATTN_DEVICE,
+                             attnkit::say("CUDA cannot launch the relu kernel: ", cudaGetErrorString(error)));
   }
 
   attn_block block;

@@ -29,7 +29,10 @@ Call Law::with_totals(Call call, int64_t batch, int64_t n) const {
 
 Array Law::whole(Inputs& in, Call call, uint32_t workers, uint32_t flags) const {
   const Array& out = in.arrays[mech->output()];
-  if ((causal() || flags != 0) && call.q_total.empty()) call = with_totals(call, out.batch, out.rows);
+  if ((causal() || flags != 0) && call.q_total.empty()) {
+    call = with_totals(call, out.batch, out.rows);
+    flags |= ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  }
   return run_whole(in, flags, call, workers);
 }
 

@@ -41,7 +41,7 @@ std::shared_ptr<const Model> load(const std::string& placement) {
   }
   Diagnostics diagnostics;
   auto model = Model::load(runtime(), toml, folder, diagnostics);
-  for (const Diagnostic& d : diagnostics.sorted()) ADD_FAILURE() << d.place.line << ": " << d.message;
+  EXPECT_TRUE(model) << toml;
   return model;
 }
 

@@ -147,7 +147,7 @@ struct Table {
   static int32_t main(const attn_host* host, const attn_plugin** plugin, attn_error* error) noexcept {
     return guarded(error, [&] {
       if (!ATTN_HAS(attn_host, host, oldest_plugin_minor)) throw invalid("attn_host is shorter than its first version");
-      if (host->abi_minor < T::about.oldest_host_minor)
+      if (host->abi_minor + 1 < T::about.oldest_host_minor + 1)  // nvcc warns of comparing unsigned with 0
         throw unsupported("plugin \"", T::about.name, "\" needs a host of attnkit ABI 1.", T::about.oldest_host_minor,
                           " or newer and this host is 1.", host->abi_minor, ": update the host");
       if (host->oldest_plugin_minor > ATTN_ABI_MINOR)

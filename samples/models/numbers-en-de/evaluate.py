@@ -7,6 +7,7 @@ test lists whose smallest top-1 to top-2 logit distance is below 1e-5 (ties) and
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
 import platform
 import struct
@@ -18,9 +19,11 @@ import torch
 
 from generate import BUCKETS, SEED, bucket_of, read_tsv
 from greedy import Encoded, decode
-from model import MECHANISMS, per_role
+from model import MECHANISMS, ROLES, per_role
 from vocabulary import EOS, Tokenizer, load
 from weights import HERE, load_model, manifest_alpha, sha256
+
+SPLITS = ("dev", "test")
 
 
 class Split:
@@ -42,20 +45,26 @@ def crc32(ids):
 
 
 def machine():
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    return f"{model}, {os.cpu_count()} cores, PyTorch {torch.__version__}, Python {platform.python_version()}"
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return f"{cpu}, {os.cpu_count()} cores, PyTorch {torch.__version__}, Python {platform.python_version()}"
 
 
-def evaluate(model, splits, alpha):
-    """Yields (placement's three mechanisms, {split: [Greedy]})."""
-    for encoder in MECHANISMS:
-        with torch.no_grad():
-            encoded = {name: Encoded(model, split.pairs, per_role(encoder, encoder, encoder))
-                       for name, split in splits.items()}
-        for decoder, cross in itertools.product(MECHANISMS, repeat=2):
-            placement = per_role(encoder, decoder, cross)
-            yield (encoder, decoder, cross), {name: decode(model, split.pairs, encoded[name], placement, alpha)
-                                              for name, split in splits.items()}
+@torch.no_grad()
+def evaluate(encoder, limit):
+    """Of the 16 placements that share an encoder: [(mechanisms, {split: [Greedy]}, {split: percentages})]."""
+    torch.set_num_threads(1)
+    model, tokenizer, alpha, found = load_model(), Tokenizer(load()), manifest_alpha(), []
+    splits = {name: Split(name, tokenizer, limit) for name in SPLITS}
+    encoded = {name: Encoded(model, split.pairs, per_role(encoder, encoder, encoder))
+               for name, split in splits.items()}
+    for decoder, cross in itertools.product(MECHANISMS, repeat=2):
+        row, start = (encoder, decoder, cross), time.monotonic()
+        outputs = {name: decode(model, split.pairs, encoded[name], per_role(*row), alpha)
+                   for name, split in splits.items()}
+        shares = {name: split.shares(outputs[name]) for name, split in splits.items()}
+        print(*row, *shares.values(), f"{time.monotonic() - start:.0f} s", flush=True)
+        found.append((row, outputs, shares))
+    return found
 
 
 def write_expected(rows, checksums, margins):
@@ -66,7 +75,7 @@ def write_expected(rows, checksums, margins):
     def below(bound):
         found = {"/".join(row): [i for i, m in enumerate(ms) if m < bound] for row, ms in zip(rows, margins)}
         return {row: lists for row, lists in found.items() if lists}
-    index = {"weights": sha256(), "order": ["encoder.self", "decoder.self", "decoder.cross"],
+    index = {"weights": sha256(), "order": ROLES,
              "placements": ["/".join(row) for row in rows], "lists": len(checksums[0]),
              "ties": below(1e-5), "near": below(1e-4)}
     (folder / "test-crc32.json").write_text(json.dumps(index, indent=1) + "\n")
@@ -74,27 +83,24 @@ def write_expected(rows, checksums, margins):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--limit", type=int, help="about this many lists of each split; writes nothing")
     parser.add_argument("--training", type=Path, help="checkpoint whose steps, minutes and seed go into results.json")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    tokenizer, start = Tokenizer(load()), time.monotonic()
-    splits = {name: Split(name, tokenizer, options.limit) for name in ("dev", "test")}
-    alpha = manifest_alpha()
-    results = {"weights": sha256(), "alpha": alpha, "machine": machine(), "data_seed": SEED,
+    results = {"weights": sha256(), "alpha": manifest_alpha(), "machine": machine(), "data_seed": SEED,
                "buckets": [f"{low}-{high}" for low, high in BUCKETS] + ["all"], "placements": []}
     if options.training:
         saved = torch.load(options.training, weights_only=True)
-        results["training"] = {"steps": saved["step"], "minutes": round(saved["seconds"] / 60, 1), "seed": saved["seed"]}
+        results["training"] = {"steps": saved["step"], "minutes": round(saved["seconds"] / 60, 1),
+                               "seed": saved["seed"]}
     rows, checksums, margins = [], [], []
-    for row, outputs in evaluate(load_model(), splits, alpha):
-        shares = {name: split.shares(outputs[name]) for name, split in splits.items()}
-        results["placements"].append({"encoder.self": row[0], "decoder.self": row[1], "decoder.cross": row[2], **shares})
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        found = pool.starmap(evaluate, [(encoder, options.limit) for encoder in MECHANISMS], chunksize=1)
+    for row, outputs, shares in itertools.chain(*found):
+        results["placements"].append(dict(zip(ROLES, row)) | shares)
         rows.append(row)
         checksums.append([crc32(o.ids) for o in outputs["test"]])
         margins.append([o.margin for o in outputs["test"]])
-        print(f"{time.monotonic() - start:6.0f} s", *row, *(f"{n} {s}" for n, s in shares.items()), flush=True)
     if not options.limit:
         (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
         write_expected(rows, checksums, margins)

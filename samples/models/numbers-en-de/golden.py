@@ -12,7 +12,7 @@ import torch
 from batches import Batch
 from generate import read_tsv
 from greedy import Encoded, decode
-from model import MECHANISMS, per_role
+from model import MECHANISMS, ROLES, per_role
 from vocabulary import Tokenizer, load
 from weights import HERE, load_model, manifest_alpha, sha256
 
@@ -46,7 +46,7 @@ def main():
         samples.append({"test_list": index, "text": english, "source": Batch([pair]).source[0].tolist(),
                         "entered": Batch([pair]).entered[0].tolist(), "outputs": outputs})
     options.out.parent.mkdir(exist_ok=True)
-    content = {"weights": sha256(), "alpha": alpha, "order": ["encoder.self", "decoder.self", "decoder.cross"],
+    content = {"weights": sha256(), "alpha": alpha, "order": ROLES,
                "samples": samples}
     options.out.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 

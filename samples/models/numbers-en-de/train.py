@@ -79,7 +79,8 @@ class Trainer:
         hidden = [p for n, p in self.model.named_parameters() if p.dim() == 2 and "embed" not in n and "leap" not in n]
         chosen = set(map(id, hidden))
         other = [p for p in self.model.parameters() if id(p) not in chosen]
-        self.optimizers = [Muon(hidden, lr=0.02, weight_decay=0.02), torch.optim.Adam(other, lr=2e-3, betas=(0.9, 0.98))]
+        self.optimizers = [Muon(hidden, lr=0.02, weight_decay=0.02),
+                           torch.optim.Adam(other, lr=2e-3, betas=(0.9, 0.98))]
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["peak"] = group["lr"]

@@ -24,8 +24,8 @@ def _german_pieces():
     # "sech" and "sieb" serve sechzehn and siebzehn; sechzig and siebzig are whole like the other tens.
     both = [german(n) for n in range(1, 13)] + ["ein", "sech", "sieb"]
     both += [german(n) for n in range(20, 100, 10)]
-    initial = ["null", "eine", "erste", "dritte", "Million", "Millionen", "der", "Uhr", "halb", "Viertel", "vor", "nach", "Euro",
-               "Cent", "und"] + [de for _, de in MONTHS]
+    initial = ["null", "eine", "erste", "dritte", "Million", "Millionen", "der", "Uhr", "halb", "Viertel", "vor", "nach",
+               "Euro", "Cent", "und"] + [de for _, de in MONTHS]
     return [WORD + w for w in both + initial] + both + ["und", "hundert", "tausend", "te", "ste", "e"]
 
 

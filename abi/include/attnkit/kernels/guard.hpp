@@ -1,7 +1,6 @@
 // What mechanisms share besides their kernels: the guard of a denominator, and the refusals all of them make.
 #ifndef ATTNKIT_KERNELS_GUARD_HPP
 #define ATTNKIT_KERNELS_GUARD_HPP
-#include <attnkit/kernels/simd.hpp>
 #include <attnkit/plugin.hpp>
 #include <cmath>
 
@@ -24,7 +23,7 @@ struct Guard {
     return {name == "none" ? kNone : name == "add" ? kAdd : kClamp, static_cast<float>(values.real("eps"))};
   }
   // NaN stays NaN.
-  ATTNKIT_INLINE float operator()(float x) const {
+  inline __attribute__((always_inline)) float operator()(float x) const {
     if (kind == kNone) return x;
     if (kind == kAdd) return x + eps;
     return x < eps ? eps : x;

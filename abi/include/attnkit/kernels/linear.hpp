@@ -10,6 +10,7 @@
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
 #include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/simd.hpp>
 
 namespace attnkit::linear {
 

@@ -118,7 +118,7 @@ typedef struct attn_port {
   uint32_t struct_size, kind, flags;
   uint8_t dtype_code, dtype_bits; /* LEARNED, TABLE, AUX; 0 for QUERY, KEY, OUTPUT: the plan's type */
   uint16_t ndim;
-  const char *name, *doc; /* [a-z0-9_]+, unique within the mechanism */
+  const char *name, *doc; /* [a-z0-9_]+, unique within the mechanism; an AUX_IN and an AUX_OUT may share one */
   int64_t shape[4];
 } attn_port;
 

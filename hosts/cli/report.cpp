@@ -1,0 +1,111 @@
+#include "report.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+struct Totals {
+  Score score;
+  size_t exact = 0;
+};
+
+std::optional<Totals> totals_of(const Report& report) {
+  Totals totals;
+  for (const Result& r : report.results) {
+    if (!r.score) return {};
+    totals.score.nll += r.score->nll;
+    totals.score.tokens += r.score->tokens;
+    totals.exact += r.exact;
+  }
+  return report.results.empty() ? std::nullopt : std::optional(totals);
+}
+
+// "decoder.self relu", or layer by layer where they differ: "decoder.self relu 1, softmax 2..3".
+std::string mechanisms_text(const Json& description) {
+  std::vector<std::string> parts;
+  for (const std::string role : {"encoder.self", "decoder.self", "decoder.cross"}) {
+    struct Span {
+      std::string mechanism;
+      int first, last;
+    };
+    std::vector<Span> spans;
+    for (const Json& b : description["blocks"]) {
+      if (b["role"] != role) continue;
+      if (!spans.empty() && spans.back().mechanism == b["mechanism"])
+        spans.back().last = b["layer"];
+      else
+        spans.push_back({b["mechanism"], b["layer"], b["layer"]});
+    }
+    if (spans.empty()) continue;
+    std::vector<std::string> names;
+    for (const Span& s : spans)
+      names.push_back(spans.size() == 1   ? s.mechanism
+                      : s.first == s.last ? fmt::format("{} {}", s.mechanism, s.first)
+                                          : fmt::format("{} {}..{}", s.mechanism, s.first, s.last));
+    parts.push_back(role + " " + joined(names, ", "));
+  }
+  return joined(parts, "; ");
+}
+
+Json result_json(const Input& input, const Result& result) {
+  Json json = {{"input", input.text}, {"output", result.text}, {"tokens", result.made}};
+  if (result.label && !result.label->scores.empty()) {
+    json["class"] = result.label->best;
+    json["scores"] = result.label->scores;
+  }
+  if (input.reference) json["reference"] = *input.reference;
+  if (result.score) {
+    json["exact"] = result.exact;
+    json["nll"] = result.score->nll;
+    json["perplexity"] = result.score->perplexity();
+    json["reference_tokens"] = result.score->tokens;
+  }
+  return json;
+}
+
+double rate_of(const Report& report) { return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-9); }
+
+}  // namespace
+
+Json report_json(const Report& report, const Json& description) {
+  Json json = {{"schema", "attnkit.run/1"}, {"model", description["name"]}, {"kind", description["kind"]}};
+  for (const Json& b : description["blocks"]) json["blocks"][b["block"].get<std::string>()] = b["mechanism"];
+  json["results"] = Json::array();
+  for (size_t i = 0; i < report.results.size(); ++i)
+    json["results"].push_back(result_json(report.inputs[i], report.results[i]));
+  Json summary = {{"inputs", report.inputs.size()},
+                  {"tokens", report.tokens},
+                  {"seconds", report.seconds},
+                  {"tokens_per_second", rate_of(report)}};
+  if (report.decoder) {
+    summary["beams"] = report.beams;
+    summary["state_bytes_per_session"] = report.largest.state_bytes;
+  }
+  if (const auto totals = totals_of(report)) {
+    summary["perplexity"] = totals->score.perplexity();
+    summary["reference_tokens"] = totals->score.tokens;
+    summary["exact_match"] = static_cast<double>(totals->exact) / static_cast<double>(report.results.size());
+  }
+  json["summary"] = summary;
+  return json;
+}
+
+std::string report_text(const Report& report, const Json& description) {
+  std::string out = fmt::format("{}: {}\n", description["name"].get<std::string>(), mechanisms_text(description));
+  out += fmt::format("{} inputs, {} tokens in {}, {:.0f} tokens/s", report.inputs.size(), report.tokens,
+                     seconds_text(report.seconds), rate_of(report));
+  if (report.decoder && report.largest.tokens > 0)
+    out += fmt::format(", state {} per session (the largest)", bytes_text(report.largest.state_bytes));
+  out += "\n";
+  if (const auto totals = totals_of(report))
+    out += fmt::format("perplexity {:.4f} over {} tokens, exact match {} of {} ({:.1f} %)\n",
+                       totals->score.perplexity(), totals->score.tokens, totals->exact, report.results.size(),
+                       100.0 * static_cast<double>(totals->exact) / static_cast<double>(report.results.size()));
+  return out;
+}
+
+}  // namespace attnkit::cli

@@ -1,0 +1,34 @@
+// What a run gave: results, and the summary that ends it.
+#pragma once
+
+#include <optional>
+
+#include "decode.hpp"
+#include "output.hpp"
+#include "score.hpp"
+
+namespace attnkit::cli {
+
+struct Result {
+  std::string text;
+  size_t made = 0;  // tokens
+  bool done = false, exact = false;
+  std::optional<Score> score;
+  std::optional<Label> label;
+};
+
+struct Report {
+  std::vector<Input> inputs;
+  std::vector<Result> results;
+  bool decoder = true;
+  uint32_t beams = 1;
+  size_t tokens = 0;
+  double seconds = 0;
+  LargestSession largest;
+};
+
+// description: "attnkit.model-description/1".
+Json report_json(const Report& report, const Json& description);  // "attnkit.run/1"
+std::string report_text(const Report& report, const Json& description);
+
+}  // namespace attnkit::cli

@@ -1,0 +1,3 @@
+module attnkit/translate
+
+go 1.19

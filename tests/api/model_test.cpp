@@ -1,0 +1,136 @@
+// Runtimes and models through attnkit.h.
+#include <attnkit/attnkit.hpp>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+const std::string folder = ATTNKIT_MODEL, path = folder + "/model.toml";
+
+std::string manifest() {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Runtime, DescribesItself) {
+  const attnkit::Runtime runtime;
+  const std::string json = runtime.describe();
+  for (const char* part : {"attnkit.runtime/1", "\"softmax\"", "\"skipped\"", "\"search_path\""}) EXPECT_NE(json.find(part), std::string::npos) << part;
+  EXPECT_STREQ(attnkit_version(), "0.1.0");
+  EXPECT_EQ(attnkit_abi_minor(), ATTN_ABI_MINOR);
+}
+
+TEST(Runtime, RefusesImpossibleOptions) {
+  EXPECT_THROW(attnkit::Runtime(100000), attnkit::Error);
+  attn_error err{sizeof err, 0, -1, ""};
+  attnkit_runtime* runtime = nullptr;
+  attnkit_runtime_options options{};
+  options.struct_size = sizeof options;
+  options.device_type = 2;
+  EXPECT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_UNSUPPORTED);
+  EXPECT_EQ(runtime, nullptr);
+  EXPECT_EQ(attnkit_runtime_create(nullptr, nullptr, &err), ATTN_INVALID);
+}
+
+TEST(Runtime, SmallerOptionsOfAnOlderCallerWork) {
+  attnkit_runtime_options options{};
+  std::memset(&options, 0x5a, sizeof options);  // fields that such a caller does not have hold anything
+  options.struct_size = offsetof(attnkit_runtime_options, plugin_path);
+  options.threads = 1;
+  attnkit_runtime* runtime = nullptr;
+  ASSERT_EQ(attnkit_runtime_create(&options, &runtime, nullptr), ATTN_OK);
+  attnkit_runtime_destroy(runtime);
+}
+
+TEST(Model, TranslatesAndOutlivesItsRuntime) {
+  std::unique_ptr<attnkit::Model> model;
+  {
+    const attnkit::Runtime runtime;
+    model = std::make_unique<attnkit::Model>(runtime, path);
+  }
+  EXPECT_EQ(model->translate("two hundred and forty-one euros"), "zweihunderteinundvierzig Euro");
+  EXPECT_EQ(model->translate("two hundred and forty-one euros", 4), "zweihunderteinundvierzig Euro") << "four beams";
+  const attnkit_model_info info = model->info();
+  EXPECT_EQ(info.kind, ATTNKIT_ENCODER_DECODER);
+  EXPECT_EQ(info.outputs, info.target_vocab);
+  EXPECT_GT(info.state_bytes, 0u);
+}
+
+TEST(Model, GivesEveryDiagnosticOfABadManifest) {
+  const attnkit::Runtime runtime;
+  try {
+    attnkit::Model model(runtime, "schema = \"attnkit.model/1\"\n[model]\nname = 3\nheds = 4\n", folder);
+    FAIL();
+  } catch (const attnkit::Error& e) {
+    EXPECT_EQ(e.code(), ATTN_INVALID);
+    EXPECT_GE(e.diagnostics().size(), 2u);
+  }
+}
+
+TEST(Model, ValidatesWithoutMaking) {
+  const attnkit::Runtime runtime;
+  attn_error err{sizeof err, 0, -1, ""};
+  EXPECT_EQ(attnkit_model_open(runtime.get(), path.c_str(), nullptr, 0, nullptr, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(attnkit_model_create(runtime.get(), manifest().c_str(), folder.c_str(), nullptr, 0, nullptr, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(attnkit_model_open(runtime.get(), "/no/such/file", nullptr, 0, nullptr, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("/no/such/file"), std::string::npos);
+  EXPECT_EQ(attnkit_model_open(runtime.get(), folder.c_str(), nullptr, 0, nullptr, &err), ATTN_INVALID) << "a folder";
+}
+
+TEST(Model, TokenizeTellsTheRoomItNeeds) {
+  const attnkit::Runtime runtime;
+  const attnkit::Model model(runtime, path);
+  attn_error err{sizeof err, 0, -1, ""};
+  uint64_t n = 0;
+  EXPECT_EQ(attnkit_model_tokenize(model.get(), 0, "five euros", nullptr, &n, &err), ATTN_INVALID);
+  EXPECT_EQ(n, 2u);
+  int32_t ids[2] = {-7, -7};
+  n = 1;
+  EXPECT_EQ(attnkit_model_tokenize(model.get(), 0, "five euros", ids, &n, &err), ATTN_INVALID);
+  EXPECT_EQ(ids[0], -7);
+  n = 2;
+  EXPECT_EQ(attnkit_model_tokenize(model.get(), 0, "FIVE  euros", ids, &n, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(model.detokenize(attnkit::Side::source, ids), "five euros");
+  EXPECT_EQ(attnkit_model_tokenize(model.get(), 0, "five florins", ids, &n, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("florins"), std::string::npos) << err.message;
+  EXPECT_EQ(attnkit_model_tokenize(model.get(), 2, "five", ids, &n, &err), ATTN_INVALID);
+}
+
+TEST(Model, ForwardRefusesWrongTensors) {
+  const attnkit::Runtime runtime;
+  const attnkit::Model model(runtime, path);
+  const attnkit::Batch source(std::vector<attnkit::Ids>{{5, 2}}), target(std::vector<attnkit::Ids>{{1, 6}});
+  const int64_t outputs = model.info().outputs;
+  std::vector<float> out(static_cast<size_t>(2 * outputs));
+  model.forward(source, target, attnkit::tensor(out.data(), {1, 2, outputs}));
+  EXPECT_THROW(model.forward(source, target, attnkit::tensor(out.data(), {1, 2, outputs - 1})), attnkit::Error);
+  EXPECT_THROW(model.forward(source, attnkit::Batch(), attnkit::tensor(out.data(), {1, 2, outputs})), attnkit::Error);
+  attn_tensor wrong = attnkit::tensor(out.data(), {1, 2, outputs});
+  wrong.dtype_bits = 16;
+  EXPECT_THROW(model.forward(source, target, wrong), attnkit::Error);
+  EXPECT_THROW(model.forward(attnkit::Batch(std::vector<attnkit::Ids>{{100000}}), target, attnkit::tensor(out.data(), {1, 2, outputs})), attnkit::Error);
+  wrong = source.view();
+  wrong.shape[1] = int64_t{1} << 40;
+  EXPECT_EQ(attnkit_model_forward(model.get(), &wrong, nullptr, &wrong, nullptr, &wrong, nullptr), ATTN_INVALID);
+}
+
+TEST(Model, AttentionNeedsABlockThatIsThere) {
+  const attnkit::Runtime runtime;
+  const attnkit::Model model(runtime, path);
+  const attnkit::Ids source = {5, 6, 2}, target = {1, 7};
+  const attn_tensor s = attnkit::tensor(source.data(), {1, 3}), t = attnkit::tensor(target.data(), {1, 2});
+  std::vector<float> weights(4 * 2 * 3, -1);
+  const attn_tensor out = attnkit::tensor(weights.data(), {4, 2, 3});
+  EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_CROSS, 1, &s, &t, &out, nullptr), ATTN_OK);
+  for (float w : weights) EXPECT_NE(w, -1);
+  EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_CROSS, 0, &s, &t, &out, nullptr), ATTN_INVALID);
+  EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_CROSS, 4, &s, &t, &out, nullptr), ATTN_INVALID);
+  EXPECT_EQ(attnkit_model_attention(model.get(), 17, 1, &s, &t, &out, nullptr), ATTN_INVALID);
+  EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_SELF, 1, &s, &t, &out, nullptr), ATTN_INVALID) << "another shape";
+}
+
+}  // namespace

@@ -1,0 +1,100 @@
+// Sessions through attnkit.h: what core's own tests cannot see, namely arguments, handles and threads.
+#include <attnkit/attnkit.hpp>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+const std::string path = ATTNKIT_MODEL "/model.toml";
+
+struct Opened {
+  attnkit::Runtime runtime{1};
+  attnkit::Model model{runtime, path};
+  attnkit::Ids source() const {
+    attnkit::Ids ids = model.tokenize(attnkit::Side::source, "five euros ; the third of march");
+    ids.push_back(model.info().end_id);
+    return ids;
+  }
+};
+
+TEST(Session, GeneratesWhatWritingTokenByTokenGives) {
+  const Opened o;
+  attnkit::Session generated(o.model, 1), written(o.model, 1);
+  generated.read(o.source());
+  written.read(o.source());
+  const attnkit::Ids ids = generated.generate();
+  const int64_t outputs = o.model.info().outputs;
+  std::vector<float> logits(static_cast<size_t>(outputs));
+  int32_t next = o.model.info().begin_id;
+  for (int32_t expected : ids) {
+    attnkit_session* const self = written.get();
+    attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{next}}), logits.data(), outputs);
+    next = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    ASSERT_EQ(next, expected);
+  }
+}
+
+TEST(Session, SurvivesItsModel) {
+  auto o = std::make_unique<Opened>();
+  attnkit::Session session(o->model, 1);
+  const attnkit::Ids source = o->source();
+  o.reset();
+  session.read(source);
+  EXPECT_FALSE(session.generate().empty());
+}
+
+TEST(Session, RefusesWrongUse) {
+  const Opened o;
+  attnkit::Session session(o.model, 1);
+  attnkit_session* const self = session.get();
+  attn_error err{sizeof err, 0, -1, ""};
+  const attnkit::Ids source = o.source();
+  const attn_tensor t = attnkit::tensor(source.data(), {1, static_cast<int64_t>(source.size())});
+  EXPECT_EQ(attnkit_session_read(self, &t, 0, &err), ATTN_UNSUPPORTED) << "a growing source";
+  EXPECT_EQ(attnkit_session_read(self, nullptr, 1, &err), ATTN_INVALID);
+  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error) << "no source";
+  session.read(source);
+  attnkit_session* const twice[] = {self, self};
+  EXPECT_THROW(attnkit::write(twice, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error);
+  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error) << "two rows for one";
+  attnkit_session* const missing[] = {nullptr};
+  EXPECT_THROW(attnkit::write(missing, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error);
+  EXPECT_THROW(session.set_length(-1), attnkit::Error);
+  EXPECT_THROW(attnkit::Session(o.model, 2000), attnkit::Error);
+  EXPECT_EQ(attnkit_session_reorder(self, nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_session_generate(self, 1, nullptr, nullptr, &err), ATTN_INVALID);
+  EXPECT_FALSE(session.generate().empty()) << "still usable";
+  attnkit_session_destroy(nullptr);
+}
+
+TEST(Session, ManyThreadsShareAModel) {
+  const Opened o;
+  const attnkit::Ids source = o.source();
+  const auto decode = [&] {
+    attnkit::Session session(o.model, 1);
+    session.read(source);
+    return session.generate();
+  };
+  const attnkit::Ids expected = decode();
+  std::vector<std::thread> threads;
+  std::vector<int> equal(8, 0);
+  for (int& e : equal)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 4; ++i) e += decode() == expected;
+    });
+  for (std::thread& t : threads) t.join();
+  for (int e : equal) EXPECT_EQ(e, 4);
+}
+
+TEST(Session, DescribesItsState) {
+  const Opened o;
+  attnkit::Session session(o.model, 1);
+  session.read(o.source());
+  session.generate();
+  EXPECT_NE(session.describe().find("\"state_bytes\""), std::string::npos);
+}
+
+}  // namespace
