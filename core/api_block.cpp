@@ -16,10 +16,12 @@ const Mechanism& of(const attnkit_block* block) {
 
 const attn_request& checked(const attn_request* request) {
   require(request, "request");
-  if (request->struct_size < sizeof(attn_request)) fail(ATTN_INVALID, "request.struct_size {} is below {}", request->struct_size, sizeof(attn_request));
+  if (request->struct_size < sizeof(attn_request))
+    fail(ATTN_INVALID, "request.struct_size {} is below {}", request->struct_size, sizeof(attn_request));
   for (const int64_t bound : {request->batch, request->queries, request->keys, request->past})
     if (bound < 0 || bound > (int64_t{1} << 40)) fail(ATTN_INVALID, "request: bound {} is outside 0 to 2^40", bound);
-  if (request->workers < 1 || request->workers > 4096) fail(ATTN_INVALID, "request: {} workers, possible are 1 to 4096", request->workers);
+  if (request->workers < 1 || request->workers > 4096)
+    fail(ATTN_INVALID, "request: {} workers, possible are 1 to 4096", request->workers);
   return *request;
 }
 
@@ -37,12 +39,17 @@ Plan plan_of(const attnkit_block* block, const attn_request& request) {
 
 attn_block checked(const attn_block* where) {
   require(where, "where");
-  if (where->struct_size < sizeof(attn_block)) fail(ATTN_INVALID, "block.struct_size {} is below {}", where->struct_size, sizeof(attn_block));
-  if (where->role < ATTN_ENCODER_SELF || where->role > ATTN_DECODER_CROSS) fail(ATTN_INVALID, "block.role {}: 1 to 3 are possible", where->role);
-  if (where->heads < 1 || where->d_model < 1 || where->head_width < 1 || static_cast<uint32_t>(where->d_model) % where->heads)
-    fail(ATTN_INVALID, "block: {} heads of d_model {} and head width {}: heads must divide d_model, widths must be positive", where->heads,
-         where->d_model, where->head_width);
-  if (where->causal > 1 || (where->causal && where->role == ATTN_DECODER_CROSS)) fail(ATTN_INVALID, "block.causal {}: 0, or 1 for self attention", where->causal);
+  if (where->struct_size < sizeof(attn_block))
+    fail(ATTN_INVALID, "block.struct_size {} is below {}", where->struct_size, sizeof(attn_block));
+  if (where->role < ATTN_ENCODER_SELF || where->role > ATTN_DECODER_CROSS)
+    fail(ATTN_INVALID, "block.role {}: 1 to 3 are possible", where->role);
+  if (where->heads < 1 || where->d_model < 1 || where->head_width < 1 ||
+      static_cast<uint32_t>(where->d_model) % where->heads)
+    fail(ATTN_INVALID,
+         "block: {} heads of d_model {} and head width {}: heads must divide d_model, widths must be positive",
+         where->heads, where->d_model, where->head_width);
+  if (where->causal > 1 || (where->causal && where->role == ATTN_DECODER_CROSS))
+    fail(ATTN_INVALID, "block.causal {}: 0, or 1 for self attention", where->causal);
   attn_block block = *where;
   block.struct_size = sizeof(attn_block);
   return block;
@@ -50,8 +57,8 @@ attn_block checked(const attn_block* where) {
 
 }  // namespace
 
-int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where, const char* options_toml,
-                             attnkit_block** block, attn_error* err) {
+int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,
+                             const char* options_toml, attnkit_block** block, attn_error* err) {
   return guard(err, [&] {
     require(runtime, "runtime");
     require(mechanism, "mechanism");
@@ -63,7 +70,8 @@ int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, co
       const std::vector<std::string> names = registry.names(runtime->runtime->device_type);
       fail(ATTN_INVALID, "no mechanism \"{}\" was found{}", mechanism, did_you_mean(mechanism, names));
     }
-    *block = new attnkit_block{runtime->runtime, Mechanism::create(*plugin, checked_where, read_options(*plugin, options_toml)), {}, {}};
+    *block = new attnkit_block{
+        runtime->runtime, Mechanism::create(*plugin, checked_where, read_options(*plugin, options_toml)), {}, {}};
   });
 }
 
@@ -74,7 +82,8 @@ const attn_port* const* attnkit_block_ports(const attnkit_block* block, uint32_t
   return block ? block->mechanism->raw_ports() : nullptr;
 }
 
-int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* err) {
+int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t seed, const attn_tensor* tensor,
+                           attn_error* err) {
   return guard(err, [&] {
     require(tensor, "tensor");
     const Mechanism& m = of(block);
@@ -92,7 +101,8 @@ int32_t attnkit_block_plan(const attnkit_block* block, const attn_request* reque
   });
 }
 
-int32_t attnkit_block_run(const attnkit_block* block, const attn_request* request, const attn_run* run, attn_error* err) {
+int32_t attnkit_block_run(const attnkit_block* block, const attn_request* request, const attn_run* run,
+                          attn_error* err) {
   return guard(err, [&] {
     require(run, "run");
     require(block, "block");
@@ -100,7 +110,8 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
     check_run(of(block), plan, *run);
     if (run->exec) return plan.run(*run);
     Buffer scratch;
-    const attn_exec exec = block->runtime->threads.exec(scratch.get<char>(static_cast<int64_t>(plan.info().scratch_bytes)), plan.info().scratch_bytes);
+    const attn_exec exec = block->runtime->threads.exec(
+        scratch.get<char>(static_cast<int64_t>(plan.info().scratch_bytes)), plan.info().scratch_bytes);
     if (exec.workers > request->workers)
       fail(ATTN_INVALID, "request.workers {} is below the runtime's {} threads", request->workers, exec.workers);
     attn_run with_exec = *run;
@@ -109,7 +120,8 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
   });
 }
 
-int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* request, const attn_grad* grad, attn_error* err) {
+int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* request, const attn_grad* grad,
+                               attn_error* err) {
   return guard(err, [&] {
     require(grad, "grad");
     require(grad->run, "grad.run");

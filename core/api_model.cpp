@@ -14,8 +14,14 @@ namespace {
 void tell(const Diagnostics& diagnostics, attnkit_diagnose diagnose, uintptr_t context) {
   if (!diagnose) return;
   for (const Diagnostic& d : diagnostics.sorted()) {
-    const attnkit_diagnostic out{sizeof(attnkit_diagnostic), d.severity,     d.area,           d.code,
-                                 d.place.line,               d.place.column, d.message.c_str(), d.help.empty() ? nullptr : d.help.c_str()};
+    const attnkit_diagnostic out{sizeof(attnkit_diagnostic),
+                                 d.severity,
+                                 d.area,
+                                 d.code,
+                                 d.place.line,
+                                 d.place.column,
+                                 d.message.c_str(),
+                                 d.help.empty() ? nullptr : d.help.c_str()};
     diagnose(context, &out);
   }
 }
@@ -26,8 +32,8 @@ void tell(const Diagnostics& diagnostics, attnkit_diagnose diagnose, uintptr_t c
   fail(ATTN_INTERNAL, "loading failed without a diagnostic");
 }
 
-void load(attnkit_runtime* runtime, const std::string& toml, const std::string& dir, attnkit_diagnose diagnose, uintptr_t context,
-          attnkit_model** model) {
+void load(attnkit_runtime* runtime, const std::string& toml, const std::string& dir, attnkit_diagnose diagnose,
+          uintptr_t context, attnkit_model** model) {
   Diagnostics diagnostics;
   std::shared_ptr<const Model> loaded = Model::load(runtime->runtime, toml, dir, diagnostics);
   tell(diagnostics, diagnose, context);
@@ -55,8 +61,8 @@ std::vector<int64_t> output_shape(const Model& model, const Ids& source, const I
 
 }  // namespace
 
-int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir, attnkit_diagnose diagnose, uintptr_t context,
-                             attnkit_model** model, attn_error* err) {
+int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir, attnkit_diagnose diagnose,
+                             uintptr_t context, attnkit_model** model, attn_error* err) {
   return guard(err, [&] {
     require(runtime, "runtime");
     require(toml, "toml");
@@ -72,7 +78,8 @@ int32_t attnkit_model_open(attnkit_runtime* runtime, const char* path, attnkit_d
     require(path, "path");
     const std::vector<std::byte> bytes = read_file(path, 1 << 20);
     const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-    load(runtime, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), folder.string(), diagnose, context, model);
+    load(runtime, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), folder.string(), diagnose,
+         context, model);
   });
 }
 
@@ -102,7 +109,8 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
   });
 }
 
-int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n, attnkit_text** json, attn_error* err) {
+int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n, attnkit_text** json,
+                               attn_error* err) {
   return guard(err, [&] {
     require(json, "json");
     if (n > 0) require(lengths, "lengths");
@@ -110,8 +118,9 @@ int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* length
   });
 }
 
-int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source, const int32_t* source_len, const attn_tensor* target,
-                              const int32_t* target_len, const attn_tensor* out, attn_error* err) {
+int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source, const int32_t* source_len,
+                              const attn_tensor* target, const int32_t* target_len, const attn_tensor* out,
+                              attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
     const Ids s = to_ids(source, source_len, "source"), t = to_ids(target, target_len, "target");
@@ -125,17 +134,21 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
     const Model& m = of(model);
     const Ids s = to_ids(source, nullptr, "source"), t = to_ids(target, nullptr, "target");
     const bool decoder = role == ATTN_DECODER_SELF || role == ATTN_DECODER_CROSS;
-    const int layers = decoder ? m.manifest().decoder.layers : role == ATTN_ENCODER_SELF ? m.manifest().encoder.layers : 0;
+    const int layers = decoder                     ? m.manifest().decoder.layers
+                       : role == ATTN_ENCODER_SELF ? m.manifest().encoder.layers
+                                                   : 0;
     if (layer < 1 || static_cast<int64_t>(layer) > layers || (role == ATTN_DECODER_CROSS && !m.has_encoder()))
       fail(ATTN_INVALID, "this model has no block of role {} in layer {}", role, layer);
-    if ((m.has_encoder() && s.batch != 1) || (m.has_decoder() && t.batch != 1)) fail(ATTN_INVALID, "one input at a time");
+    if ((m.has_encoder() && s.batch != 1) || (m.has_decoder() && t.batch != 1))
+      fail(ATTN_INVALID, "one input at a time");
     const int64_t queries = decoder ? t.length : s.length, keys = role == ATTN_DECODER_SELF ? t.length : s.length;
     const Probe probe{role, static_cast<int>(layer), to_floats(out, {m.manifest().heads, queries, keys}, "out")};
     m.forward(s, t, nullptr, &probe);
   });
 }
 
-int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const char* text, int32_t* ids, uint64_t* n, attn_error* err) {
+int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const char* text, int32_t* ids, uint64_t* n,
+                               attn_error* err) {
   return guard(err, [&] {
     require(text, "text");
     require(n, "n");
@@ -148,8 +161,8 @@ int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const 
   });
 }
 
-int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n, attnkit_text** text,
-                                 attn_error* err) {
+int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n,
+                                 attnkit_text** text, attn_error* err) {
   return guard(err, [&] {
     require(text, "text");
     if (n > 0) require(ids, "ids");

@@ -47,7 +47,8 @@ int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parent
 int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last, attn_error* err) {
   return guard(err, [&] {
     const Session::Use use(of(session));
-    if (last != 1) fail(ATTN_UNSUPPORTED, "a growing source is not supported in this version: pass the whole source with last = 1");
+    if (last != 1)
+      fail(ATTN_UNSUPPORTED, "a growing source is not supported in this version: pass the whole source with last = 1");
     of(session).read(to_ids(source, nullptr, "source"));
   });
 }
@@ -59,8 +60,8 @@ int32_t attnkit_session_set_length(attnkit_session* session, double target_lengt
   });
 }
 
-int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens, const int32_t* len,
-                              const attn_tensor* logits, attn_error* err) {
+int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
+                              const int32_t* len, const attn_tensor* logits, attn_error* err) {
   return guard(err, [&] {
     require(sessions, "sessions");
     if (n == 0) fail(ATTN_INVALID, "no sessions");

@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t reserve = uint64_t{1} << 38;  // 256 GiB of address space, not of memory
 constexpr int64_t most_slots = 65536, fewest_slots = 16;
 
-// Zeroes without touching pages that were never written: whole pages go back to the system, which gives zero pages later.
+// Zeroes without touching pages that were never written: whole pages go back to the system, which gives zero pages
+// later.
 void clear(char* begin, uint64_t bytes) {
   static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   char* const end = begin + bytes;
@@ -34,14 +35,18 @@ void clear(char* begin, uint64_t bytes) {
 Arena::Arena(const std::vector<uint64_t>& row_bytes) : row_bytes_(row_bytes) {
   uint64_t per_slot = 0;
   for (uint64_t b : row_bytes_) per_slot += b;
-  if (per_slot > reserve) fail(ATTN_NO_MEMORY, "one session needs {} bytes of state; {} are possible: lower max_length", per_slot, reserve);
+  if (per_slot > reserve)
+    fail(ATTN_NO_MEMORY, "one session needs {} bytes of state; {} are possible: lower max_length", per_slot, reserve);
   slots_ = std::clamp<int64_t>(static_cast<int64_t>(reserve / std::max<uint64_t>(1, per_slot)), 1, most_slots);
   for (;; slots_ /= 2) {
     bytes_ = std::max<uint64_t>(1, per_slot) * static_cast<uint64_t>(slots_);
     memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory_ != MAP_FAILED) break;
     if (slots_ <= fewest_slots)
-      fail(ATTN_NO_MEMORY, "cannot reserve {} bytes for the states of {} session rows: lower max_length or raise the address space limit", bytes_, slots_);
+      fail(ATTN_NO_MEMORY,
+           "cannot reserve {} bytes for the states of {} session rows: lower max_length or raise the address space "
+           "limit",
+           bytes_, slots_);
   }
   uint64_t offset = 0;
   for (uint64_t b : row_bytes_) {
@@ -59,7 +64,8 @@ int32_t Arena::acquire() {
     free_.pop_back();
     return slot;
   }
-  if (next_ == slots_) fail(ATTN_NO_MEMORY, "all {} session rows of this model are in use: destroy sessions first", slots_);
+  if (next_ == slots_)
+    fail(ATTN_NO_MEMORY, "all {} session rows of this model are in use: destroy sessions first", slots_);
   return static_cast<int32_t>(next_++);
 }
 

@@ -1,5 +1,6 @@
-// State memory of many sessions: for each block rows of equal size, addressed by slot, so that one plugin call can serve any mix of sessions.
-// Address space is reserved once and the system gives memory as it is touched: a slot costs what was written to it.
+// State memory of many sessions: for each block rows of equal size, addressed by slot, so that one plugin call can
+// serve any mix of sessions. Address space is reserved once and the system gives memory as it is touched: a slot costs
+// what was written to it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@ namespace attnkit {
 
 class Arena {
  public:
-  // row_bytes: one entry per block, multiples of ATTN_ALIGN.  Throws Error (ATTN_NO_MEMORY) if not even a few slots fit.
+  // row_bytes: one entry per block, multiples of ATTN_ALIGN.  Throws Error (ATTN_NO_MEMORY) if not even a few slots
+  // fit.
   explicit Arena(const std::vector<uint64_t>& row_bytes);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -23,7 +25,9 @@ class Arena {
 
   void* base(size_t block) const { return static_cast<char*>(memory_) + offsets_[block]; }
   uint64_t stride(size_t block) const { return row_bytes_[block]; }
-  char* row(size_t block, int32_t slot) const { return static_cast<char*>(base(block)) + stride(block) * static_cast<uint64_t>(slot); }
+  char* row(size_t block, int32_t slot) const {
+    return static_cast<char*>(base(block)) + stride(block) * static_cast<uint64_t>(slot);
+  }
   size_t blocks() const { return row_bytes_.size(); }
   int64_t slots() const { return slots_; }
 

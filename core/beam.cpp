@@ -37,15 +37,17 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
   for (uint32_t r = 0; r < alive.size(); ++r) {
     const float* scores = session.last(static_cast<int>(r));
     const double norm = log_normaliser(scores, outputs);
-    if (std::isnan(norm)) fail(ATTN_INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken");
+    if (std::isnan(norm))
+      fail(ATTN_INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken");
     for (int64_t i = 0; i < outputs; ++i)
       all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }
   count = std::min(count, all.size());
-  std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(), [](const Candidate& a, const Candidate& b) {
-    return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
-                                                  : std::pair(a.row, a.id) < std::pair(b.row, b.id);
-  });
+  std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(),
+                    [](const Candidate& a, const Candidate& b) {
+                      return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
+                                                                    : std::pair(a.row, a.id) < std::pair(b.row, b.id);
+                    });
   all.resize(count);
   return all;
 }

@@ -41,7 +41,8 @@ attn_tensor contiguous(const attn_port& port, const void* data) {
 
 }  // namespace
 
-void Block::project(Threads& threads, Workspace& workspace, const BlockCall& call, std::vector<attn_tensor>& tensors) const {
+void Block::project(Threads& threads, Workspace& workspace, const BlockCall& call,
+                    std::vector<attn_tensor>& tensors) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const attn_port& port = *mechanism_->ports()[i];
     const int64_t heads = port.shape[1], width = port.shape[3];
@@ -61,8 +62,8 @@ void Block::project(Threads& threads, Workspace& workspace, const BlockCall& cal
         break;
       }
       case ATTN_OUTPUT:
-        tensors[i] = sequence(workspace.ports[i].get<float>(call.batch * call.queries * heads * width), call.batch, heads,
-                              call.queries, width, heads * width);
+        tensors[i] = sequence(workspace.ports[i].get<float>(call.batch * call.queries * heads * width), call.batch,
+                              heads, call.queries, width, heads * width);
         break;
       case ATTN_LEARNED:
       case ATTN_TABLE:
@@ -78,8 +79,9 @@ void Block::project(Threads& threads, Workspace& workspace, const BlockCall& cal
 void Block::bind_aux(Workspace& workspace, const BlockCall& call, size_t i, attn_tensor& tensor) const {
   const attn_port& port = *mechanism_->ports()[i];
   if (!call.aux)
-    fail(ATTN_UNSUPPORTED, "{}: \"{}\" carries the sequence \"{}\" from block to block, which sessions do not do in this version",
-         path_, choice_.mechanism, port.name);
+    fail(ATTN_UNSUPPORTED,
+         "{}: \"{}\" carries the sequence \"{}\" from block to block, which sessions do not do in this version", path_,
+         choice_.mechanism, port.name);
   const int64_t rows = port.shape[2], width = port.shape[3];
   if (port.kind == ATTN_AUX_OUT) {
     tensor = sequence(workspace.ports[i].get<float>(call.batch * rows * width), call.batch, 1, rows, width, width);
@@ -87,8 +89,8 @@ void Block::bind_aux(Workspace& workspace, const BlockCall& call, size_t i, attn
   }
   const auto value = call.aux->find(port.name);
   if (value != call.aux->end() && (value->second.rows != rows || value->second.width != width))
-    fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_, choice_.mechanism,
-         port.name, rows, width, value->second.rows, value->second.width);
+    fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
+         choice_.mechanism, port.name, rows, width, value->second.rows, value->second.width);
   tensor = sequence(value == call.aux->end() ? nullptr : value->second.data.data(), call.batch, 1, rows, width, width);
 }
 
@@ -125,7 +127,8 @@ void Block::run(Threads& threads, Workspace& workspace, const Plan& plan, const 
     if (mechanism_->ports()[i]->kind != ATTN_AUX_OUT) continue;
     const attn_tensor& t = tensors[i];
     const float* data = static_cast<const float*>(t.data);
-    (*call.aux)[mechanism_->ports()[i]->name] = {{data, data + call.batch * t.shape[2] * t.shape[3]}, t.shape[2], t.shape[3]};
+    (*call.aux)[mechanism_->ports()[i]->name] = {
+        {data, data + call.batch * t.shape[2] * t.shape[3]}, t.shape[2], t.shape[3]};
   }
   if (call.queries == 0) return;
   const attn_port& port = *mechanism_->ports()[output_];
@@ -152,8 +155,8 @@ void Block::attention(Threads& threads, Workspace& workspace, const BlockCall& c
   project(threads, workspace, call, tensors);
   const attn_port& out = *mechanism_->ports()[output_];
   if (out.shape[1] != heads || out.shape[3] != width)
-    fail(ATTN_UNSUPPORTED, "{}: the output of \"{}\" is not shaped like its values, so its weights cannot be read off", path_,
-         choice_.mechanism);
+    fail(ATTN_UNSUPPORTED, "{}: the output of \"{}\" is not shaped like its values, so its weights cannot be read off",
+         path_, choice_.mechanism);
   float* values = workspace.ports[v].get<float>(call.keys * heads * width);
   const float* o = static_cast<const float*>(tensors[output_].data);
   // Each pass shows the weights of `width` keys: their values are the unit vectors, all others zero.
@@ -165,7 +168,8 @@ void Block::attention(Threads& threads, Workspace& workspace, const BlockCall& c
     plan.run(bind(call, tensors, exec));
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < call.queries; ++i)
-        std::copy(o + (i * heads + h) * width, o + (i * heads + h) * width + n, weights + (h * call.queries + i) * call.keys + first);
+        std::copy(o + (i * heads + h) * width, o + (i * heads + h) * width + n,
+                  weights + (h * call.queries + i) * call.keys + first);
   }
 }
 

@@ -19,10 +19,12 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
       mechanism_(Mechanism::create(plugin, block_of(manifest, choice), choice.options)) {
   const std::string adapter = path_ + "." + choice.mechanism + ".adapter.";
   if (manifest.adapters) {
-    for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"}) adapted_ |= reader.has(adapter + part);
+    for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"})
+      adapted_ |= reader.has(adapter + part);
     if (!adapted_)
-      reader.warn(fmt::format("{}: the weights hold no adapters for \"{}\"", path_, choice.mechanism),
-                  "its projections are used as they are: expect lower quality than a mechanism the model was trained with");
+      reader.warn(
+          fmt::format("{}: the weights hold no adapters for \"{}\"", path_, choice.mechanism),
+          "its projections are used as they are: expect lower quality than a mechanism the model was trained with");
   }
   const size_t n = mechanism_->ports().size();
   projections_.resize(n);
@@ -73,7 +75,8 @@ void Block::load_projection(size_t i, WeightReader& reader) {
   if (bias) b = reader.f32(name + ".bias", {width});
   if (adapted_ && shared && port.name != std::string("v")) {
     const std::string adapter = path_ + "." + choice_.mechanism + ".adapter." + port.name;
-    const std::vector<float> scale = reader.f32(adapter + "_scale", {width}), shift = reader.f32(adapter + "_shift", {width});
+    const std::vector<float> scale = reader.f32(adapter + "_scale", {width}),
+                             shift = reader.f32(adapter + "_shift", {width});
     for (int64_t r = 0; r < width; ++r) {
       for (int64_t c = 0; c < d_model_; ++c) w[r * d_model_ + c] *= scale[r];
       b[r] = b[r] * scale[r] + shift[r];
@@ -114,8 +117,8 @@ void Block::load_stored(size_t i, WeightReader& reader) {
   } else if (port.dtype_code == 0 && (port.dtype_bits == 32 || port.dtype_bits == 64)) {
     stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape_of(port));
   } else {
-    fail(ATTN_UNSUPPORTED, "{}: tensor \"{}\" has type {}:{}; f32, int32 and int64 can be stored", choice_.mechanism, port.name,
-         port.dtype_code, port.dtype_bits);
+    fail(ATTN_UNSUPPORTED, "{}: tensor \"{}\" has type {}:{}; f32, int32 and int64 can be stored", choice_.mechanism,
+         port.name, port.dtype_code, port.dtype_bits);
   }
   if (port.kind == ATTN_LEARNED) parameters_ += static_cast<int64_t>(stored_[i].f32.size());
 }

@@ -1,8 +1,7 @@
 #include "core/dense.hpp"
 
-#include <attnkit/kernels/simd.hpp>
-
 #include <algorithm>
+#include <attnkit/kernels/simd.hpp>
 #include <cstring>
 
 namespace attnkit {
@@ -32,7 +31,8 @@ ATTNKIT_INLINE void tile(const Panels& w, const float* x, int64_t x_stride, floa
   for (int p = 0; p < P; ++p) {
     const int64_t first = (panel + p) * lanes;
     const int64_t n = std::min(lanes, w.outputs - first);
-    for (int r = 0; r < R; ++r) std::memcpy(y + r * y_stride + first, &acc[r][p], static_cast<size_t>(n) * sizeof(float));
+    for (int r = 0; r < R; ++r)
+      std::memcpy(y + r * y_stride + first, &acc[r][p], static_cast<size_t>(n) * sizeof(float));
   }
 }
 

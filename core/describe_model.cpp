@@ -72,7 +72,8 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
 
 std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
   for (int64_t length : lengths)
-    if (length < 1 || length > (int64_t{1} << 31)) fail(ATTN_INVALID, "length {}: possible are 1 to {}", length, int64_t{1} << 31);
+    if (length < 1 || length > (int64_t{1} << 31))
+      fail(ATTN_INVALID, "length {}: possible are 1 to {}", length, int64_t{1} << 31);
   const Manifest& m = model.manifest();
   const uint32_t workers = model.runtime().threads.workers();
   Json j = {{"schema", "attnkit.model-description/1"},
@@ -102,7 +103,8 @@ std::string describe_session(const Session& session) {
             {"beyond_target_length", session.beyond_total()},
             {"blocks", Json::array()}};
   j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
-  const std::vector<uint64_t> self = model.self_bytes(session.position(0)), cross = model.cross_bytes(session.source_length());
+  const std::vector<uint64_t> self = model.self_bytes(session.position(0)),
+                              cross = model.cross_bytes(session.source_length());
   uint64_t total = 0;
   for (size_t l = 0; l < model.decoder().layers.size(); ++l) {
     const auto add = [&](const Block* block, uint64_t bytes) {

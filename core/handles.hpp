@@ -48,7 +48,8 @@ inline Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name) {
   if (t->ndim != 2 || t->dtype_code != 0 || t->dtype_bits != 32 || t->device_type != 1 || t->stride[1] != 1)
     fail(ATTN_INVALID, "{} must be a two-dimensional int32 tensor on the CPU with unit inner stride", name);
   if (t->shape[0] < 0 || t->shape[1] < 0 || (t->shape[0] > 1 && t->stride[0] < t->shape[1]))
-    fail(ATTN_INVALID, "{}: shape {}x{} with row stride {} is impossible", name, t->shape[0], t->shape[1], t->stride[0]);
+    fail(ATTN_INVALID, "{}: shape {}x{} with row stride {} is impossible", name, t->shape[0], t->shape[1],
+         t->stride[0]);
   if (t->shape[0] > (int64_t{1} << 24) || t->shape[1] > (int64_t{1} << 31))
     fail(ATTN_INVALID, "{}: shape {}x{} is too large", name, t->shape[0], t->shape[1]);
   return {static_cast<const int32_t*>(t->data), t->stride[0], t->shape[0], t->shape[1], lens};

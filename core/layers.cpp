@@ -49,7 +49,8 @@ std::vector<float> sinusoidal_positions(int64_t rows, int64_t width) {
   std::vector<float> table(static_cast<size_t>(rows * width));
   for (int64_t p = 0; p < rows; ++p)
     for (int64_t i = 0; i < width; ++i) {
-      const double angle = static_cast<double>(p) / std::pow(10000.0, static_cast<double>(i / 2 * 2) / static_cast<double>(width));
+      const double angle =
+          static_cast<double>(p) / std::pow(10000.0, static_cast<double>(i / 2 * 2) / static_cast<double>(width));
       table[p * width + i] = static_cast<float>(i % 2 ? std::cos(angle) : std::sin(angle));
     }
   return table;

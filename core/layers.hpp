@@ -14,7 +14,8 @@ struct LayerNorm {
   void apply(const float* x, float* y, int64_t rows) const;  // y may be x
 };
 
-// o = o / sqrt(mean(o^2) + 1e-5) over each head of `width` channels, in place (Zhang and Sennrich 2019, arXiv:1910.07467).
+// o = o / sqrt(mean(o^2) + 1e-5) over each head of `width` channels, in place (Zhang and Sennrich 2019,
+// arXiv:1910.07467).
 void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width);
 
 void activate(Activation activation, float* x, int64_t n);  // in place; GELU is the exact one, with erf

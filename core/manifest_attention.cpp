@@ -24,9 +24,7 @@ class Grid {
   Site* decide(uint32_t role, int layer);
   void decide_cell(uint32_t role, int layer);
   Cell cell(uint32_t role, int layer, const Site& site) const;
-  bool is_complete() const;
   void report_hidden();
-  void report_unused_params();
 
   ManifestCheck& check_;
   Diagnostics& diagnostics_;
@@ -34,7 +32,6 @@ class Grid {
   Sites sites_;
   std::vector<Cell> cells_;
   std::set<uint32_t> undecided_;
-  std::set<std::string> used_;
 };
 
 Site* Grid::decide(uint32_t role, int layer) {
@@ -68,7 +65,6 @@ void Grid::decide_cell(uint32_t role, int layer) {
                        fmt::format("add \"{}\" = \"...\" or default = \"...\"", role_name(role)));
   if (!site) return;
   ++site->hits;
-  used_.insert(site->mechanism);
   if (site->plugin) cells_.push_back(cell(role, layer, *site));
 }
 
@@ -81,19 +77,7 @@ std::vector<Cell> Grid::cells() {
       if (is_known(check_, ATTN_DECODER_CROSS)) decide_cell(ATTN_DECODER_CROSS, layer);
     }
   report_hidden();
-  if (is_complete()) report_unused_params();
   return std::move(cells_);
-}
-
-// No mistake elsewhere can be why a mechanism is not used.
-bool Grid::is_complete() const {
-  const auto sound = [](const Site& site) { return site.matchable && site.plugin; };
-  return check_.kind_known && undecided_.empty() && (!sites_.fallback || sound(*sites_.fallback)) &&
-         std::all_of(std::begin(all_roles), std::end(all_roles),
-                     [&](uint32_t role) { return !has_role(check_.manifest.kind, role) || is_known(check_, role); }) &&
-         std::all_of(sites_.blocks.begin(), sites_.blocks.end(),
-                     [&](const auto& block) { return sound(block.second); }) &&
-         std::all_of(sites_.overrides.begin(), sites_.overrides.end(), sound);
 }
 
 void Grid::report_hidden() {
@@ -106,13 +90,6 @@ void Grid::report_hidden() {
     if (site.matchable && site.hits == 0 && is_known(check_, role))
       diagnostics_.warn(ak::unused_entry, site.place,
                         fmt::format("overrides hide this {} in every layer", role_name(role)), "remove it");
-}
-
-void Grid::report_unused_params() {
-  for (const auto& [name, params] : sites_.params)
-    if (!used_.contains(name))
-      diagnostics_.warn(ak::unused_params, params.place, fmt::format("options of {}, which no block uses", quote(name)),
-                        "remove them");
 }
 
 }  // namespace

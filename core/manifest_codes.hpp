@@ -37,7 +37,6 @@ constexpr int wrong_layers = 211;
 constexpr int never_matches = 212;
 constexpr int no_mechanism = 213;
 constexpr int unused_entry = 214;
-constexpr int unused_params = 215;
 // plugins
 constexpr int faulty_plugin = 301;
 // weights against the model

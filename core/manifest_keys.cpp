@@ -122,7 +122,6 @@ constexpr std::array codes{
     CodeRule{ak::never_matches, "error", "manifest", "an override that later ones hide in every layer"},
     CodeRule{ak::no_mechanism, "error", "manifest", "nothing decides which mechanism a block has"},
     CodeRule{ak::unused_entry, "warning", "manifest", "an entry that overrides hide in every layer"},
-    CodeRule{ak::unused_params, "warning", "manifest", "options of a mechanism that no block uses"},
     CodeRule{ak::faulty_plugin, "error", "plugin", "a plugin threw, failed inside, or broke its contract"},
     CodeRule{ak::weights_do_not_fit, "error", "weights",
              "the weights cannot be read, or a tensor is missing or has another shape or type"},

@@ -8,7 +8,6 @@
 #include "core/manifest_codes.hpp"
 #include "core/manifest_parts.hpp"
 #include "core/manifest_reader.hpp"
-#include "core/text.hpp"
 #include "core/vocabulary.hpp"
 
 namespace attnkit {
@@ -135,10 +134,9 @@ void check_weights(const Node& weights, ManifestCheck& check) {
     struct stat status {};
     const bool found = ::stat(m.weights_file.c_str(), &status) == 0;
     if (!found || !S_ISREG(status.st_mode))
-      check.diagnostics.error(
-          ak::bad_weights_file, m.weights_place,
-          fmt::format("weights {} {}", quote(m.weights_file), found ? "are no file" : "do not exist"),
-          "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
+      check.diagnostics.error(ak::bad_weights_file, m.weights_place,
+                              fmt::format("{}: {}", m.weights_file, found ? "is no regular file" : "does not exist"),
+                              "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
   }
   auto digest = reader.text("sha256");
   if (!digest) return;

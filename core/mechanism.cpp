@@ -27,7 +27,8 @@ void call(const std::string& name, Call&& body) {
 }
 
 bool is_port_name(const char* s) {
-  return s && *s && std::string_view(s).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  return s && *s &&
+         std::string_view(s).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
 // attn_port as version 1.0 had it: what every plugin gives at least.
@@ -44,9 +45,7 @@ auto quietly(void (*free)(T*)) {
   };
 }
 
-bool is_sequence(const attn_port& p) {
-  return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT;
-}
+bool is_sequence(const attn_port& p) { return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT; }
 
 }  // namespace
 
@@ -85,12 +84,12 @@ std::shared_ptr<const Mechanism> Mechanism::create(const Plugin& plugin, const a
   std::shared_ptr<Mechanism> self(new Mechanism);
   self->plugin_ = &plugin;
   self->block_ = block;
-  call(plugin.name, [&](attn_error* err) {
-    return plugin.table.create(&block, values.data(), &mech, &self->raw_ports_, &n, err);
-  });
+  call(plugin.name,
+       [&](attn_error* err) { return plugin.table.create(&block, values.data(), &mech, &self->raw_ports_, &n, err); });
   if (mech) self->mech_ = std::shared_ptr<attn_mech>(mech, quietly(plugin.table.destroy));
   if (!mech || !self->raw_ports_ || n == 0 || n > most_ports)
-    fail(ATTN_INTERNAL, "{}: create succeeded without a mechanism or with {} ports (1 to {} are possible): the plugin is faulty",
+    fail(ATTN_INTERNAL,
+         "{}: create succeeded without a mechanism or with {} ports (1 to {} are possible): the plugin is faulty",
          plugin.name, n, most_ports);
   self->ports_.assign(self->raw_ports_, self->raw_ports_ + n);
   self->check_ports();
@@ -108,15 +107,18 @@ void Mechanism::check_ports() const {
     if (!p || p->struct_size < first_port_size) faulty(i, "is NULL or too small");
     if (!is_port_name(p->name)) faulty(i, "has no name of [a-z0-9_]");
     // A sequence that a block takes in and gives out again has one name on both sides.
-    if (!names.insert((p->kind == ATTN_AUX_OUT ? "out " : "") + std::string(p->name)).second) faulty(i, "has the name of another port");
+    if (!names.insert((p->kind == ATTN_AUX_OUT ? "out " : "") + std::string(p->name)).second)
+      faulty(i, "has the name of another port");
     if (p->kind < ATTN_QUERY || p->kind > ATTN_AUX_OUT) faulty(i, "has an unknown kind");
     if (p->ndim < 1 || p->ndim > 4) faulty(i, "has no 1 to 4 dimensions");
-    if (is_sequence(*p) && (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > widest || p->shape[3] < 1 || p->shape[3] > widest))
+    if (is_sequence(*p) &&
+        (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > widest || p->shape[3] < 1 || p->shape[3] > widest))
       faulty(i, "is a sequence without heads and width");
     if (!is_sequence(*p)) {
       int64_t size = 1;
       for (int d = 0; d < p->ndim; ++d) {
-        if (p->shape[d] < (p->kind >= ATTN_AUX_IN && d == 0 ? 0 : 1) || p->shape[d] > widest) faulty(i, "has an impossible shape");
+        if (p->shape[d] < (p->kind >= ATTN_AUX_IN && d == 0 ? 0 : 1) || p->shape[d] > widest)
+          faulty(i, "has an impossible shape");
         if (__builtin_mul_overflow(size, std::max<int64_t>(1, p->shape[d]), &size) || size > (int64_t{1} << 40))
           faulty(i, "has an impossible shape");
       }
@@ -125,8 +127,8 @@ void Mechanism::check_ports() const {
     inputs += p->kind == ATTN_QUERY || p->kind == ATTN_KEY;
   }
   if (outputs != 1 || inputs == 0)
-    fail(ATTN_INTERNAL, "{}: has {} outputs and {} inputs, not one and at least one: the plugin is faulty", plugin_->name,
-         outputs, inputs);
+    fail(ATTN_INTERNAL, "{}: has {} outputs and {} inputs, not one and at least one: the plugin is faulty",
+         plugin_->name, outputs, inputs);
 }
 
 int Mechanism::port(const char* name) const {
@@ -141,9 +143,8 @@ Plan Mechanism::plan(const attn_request& request) const {
   result.request_ = request;
   result.info_.struct_size = sizeof(attn_info);
   attn_plan* plan = nullptr;
-  call(plugin_->name, [&](attn_error* err) {
-    return plugin_->table.plan(mech_.get(), &request, &result.info_, &plan, err);
-  });
+  call(plugin_->name,
+       [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &result.info_, &plan, err); });
   if (!plan) fail(ATTN_INTERNAL, "{}: plan succeeded without a plan: the plugin is faulty", plugin_->name);
   result.plan_ = std::shared_ptr<attn_plan>(plan, quietly(plugin_->table.plan_free));
   return result;

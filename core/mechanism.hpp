@@ -17,7 +17,7 @@ class Plan {
  public:
   const attn_info& info() const { return info_; }
   const attn_request& request() const { return request_; }
-  void run(const attn_run& run) const;        // throws Error, the message opened by the mechanism's name
+  void run(const attn_run& run) const;         // throws Error, the message opened by the mechanism's name
   void backward(const attn_grad& grad) const;  // throws Error
 
  private:

@@ -33,16 +33,19 @@ void Model::check_ids(const Ids& ids, bool target) const {
   const char* side = target ? "target" : "source";
   const Vocabulary* vocab = vocabulary(target);
   if (!vocab) fail(ATTN_INVALID, "this model has no {} side", side);
-  if (ids.batch < 0 || ids.length < 0 || (ids.batch > 0 && ids.length > 0 && !ids.data)) fail(ATTN_INVALID, "{}: no ids", side);
+  if (ids.batch < 0 || ids.length < 0 || (ids.batch > 0 && ids.length > 0 && !ids.data))
+    fail(ATTN_INVALID, "{}: no ids", side);
   if (ids.length > manifest_.max_length)
     fail(ATTN_INVALID, "{}: {} tokens are more than max_length {}", side, ids.length, manifest_.max_length);
   for (int64_t b = 0; b < ids.batch; ++b) {
     const int64_t n = ids.lens ? ids.lens[b] : ids.length;
-    if (n < 0 || n > ids.length) fail(ATTN_INVALID, "{}: row {} has length {}, possible are 0 to {}", side, b, n, ids.length);
+    if (n < 0 || n > ids.length)
+      fail(ATTN_INVALID, "{}: row {} has length {}, possible are 0 to {}", side, b, n, ids.length);
     for (int64_t i = 0; i < n; ++i) {
       const int32_t id = ids.data[b * ids.stride + i];
       if (id < 0 || id >= vocab->size())
-        fail(ATTN_INVALID, "{}: row {} position {}: id {} is outside the vocabulary of {} tokens", side, b, i, id, vocab->size());
+        fail(ATTN_INVALID, "{}: row {} position {}: id {} is outside the vocabulary of {} tokens", side, b, i, id,
+             vocab->size());
     }
   }
 }

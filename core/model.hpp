@@ -1,4 +1,5 @@
-// A transformer around attention blocks: encoder, decoder or both, as the manifest says.  Immutable after loading: any thread.
+// A transformer around attention blocks: encoder, decoder or both, as the manifest says.  Immutable after loading: any
+// thread.
 #pragma once
 
 #include <map>
@@ -69,15 +70,16 @@ struct StreamPlans {
 // Sessions' rows that take one decoding step together.  Arrays have `rows` entries.
 struct Step {
   int64_t rows = 0, length = 0;
-  const int32_t *ids = nullptr, *len = nullptr, *position = nullptr, *self_slots = nullptr, *cross_slots = nullptr, *source_len = nullptr;
+  const int32_t *ids = nullptr, *len = nullptr, *position = nullptr, *self_slots = nullptr, *cross_slots = nullptr,
+                *source_len = nullptr;
   const double *target_total = nullptr, *source_total = nullptr;
 };
 
 class Model : public std::enable_shared_from_this<Model> {
  public:
   // Reads manifest and weights; NULL after diagnostics.failed().
-  static std::shared_ptr<const Model> load(std::shared_ptr<Runtime> runtime, const std::string& toml, const std::string& dir,
-                                           Diagnostics& diagnostics);
+  static std::shared_ptr<const Model> load(std::shared_ptr<Runtime> runtime, const std::string& toml,
+                                           const std::string& dir, Diagnostics& diagnostics);
 
   const Manifest& manifest() const { return manifest_; }
   Runtime& runtime() const { return *runtime_; }
@@ -89,7 +91,8 @@ class Model : public std::enable_shared_from_this<Model> {
   const Transformer& encoder() const { return encoder_; }
   const Transformer& decoder() const { return decoder_; }
 
-  // logits: (B, T, outputs), or (B, outputs) for a classifier.  Arguments are checked.  probe may be NULL; out may then be NULL.
+  // logits: (B, T, outputs), or (B, outputs) for a classifier.  Arguments are checked.  probe may be NULL; out may then
+  // be NULL.
   void forward(const Ids& source, const Ids& target, float* out, const Probe* probe = nullptr) const;
 
   // Everything below serves sessions.
@@ -118,14 +121,16 @@ class Model : public std::enable_shared_from_this<Model> {
   friend class ModelLoader;
   struct Whole;
   void encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
-  void decode(ModelWorkspace& ws, const Ids& target, const float* memory, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
+  void decode(ModelWorkspace& ws, const Ids& target, const float* memory, const Ids& source, float* x, Aux& aux,
+              const Probe* probe) const;
   void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
   void classify(ModelWorkspace& ws, const Ids& source, const float* x, float* out) const;
   template <class F>
   void residual(ModelWorkspace& ws, const LayerNorm& norm, float* x, int64_t rows, F&& f) const;
   void feed_forward(ModelWorkspace& ws, const FeedForward& ffn, float* x, int64_t rows) const;
   void finish(const Transformer& stack, float* x, int64_t rows) const;
-  void attend(ModelWorkspace& ws, const Attention& attention, float* x, BlockCall call, const Plan* plan, const Probe* probe) const;
+  void attend(ModelWorkspace& ws, const Attention& attention, float* x, BlockCall call, const Plan* plan,
+              const Probe* probe) const;
   const StreamPlans& plans(int64_t rows, int64_t queries) const;
   const StreamPlans& append_plans(int64_t keys) const;
   std::vector<uint64_t> state_bytes(bool cross, int64_t length) const;

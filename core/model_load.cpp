@@ -2,6 +2,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/manifest_codes.hpp"
 #include "core/model.hpp"
 
 namespace attnkit {
@@ -12,8 +13,10 @@ class ModelLoader {
       : model_(model), manifest_(model.manifest_), reader_(reader), diagnostics_(diagnostics) {}
 
   void load() {
-    if (manifest_.encoder.layers > 0) load_stack("encoder", manifest_.encoder, model_.source_vocabulary_, model_.encoder_);
-    if (manifest_.decoder.layers > 0) load_stack("decoder", manifest_.decoder, model_.target_vocabulary_, model_.decoder_);
+    if (manifest_.encoder.layers > 0)
+      load_stack("encoder", manifest_.encoder, model_.source_vocabulary_, model_.encoder_);
+    if (manifest_.decoder.layers > 0)
+      load_stack("decoder", manifest_.decoder, model_.target_vocabulary_, model_.decoder_);
     for (const BlockChoice& choice : manifest_.blocks) load_block(choice);
     load_head();
     reader_.finish([this](const std::string& name) { return of_another_mechanism(name); });
@@ -63,11 +66,13 @@ class ModelLoader {
       to.block = std::make_unique<Block>(manifest_, choice, *plugin, reader_);
       model_.parameters_ += to.block->parameters();
       if (choice.role != ATTN_ENCODER_SELF)
-        model_.within_total_ |= (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
+        model_.within_total_ |=
+            (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
     } catch (const Error& e) {
-      diagnostics_.error(203, choice.decided,
-                         fmt::format("{} cannot be \"{}\": {}", block_path(choice.role, choice.layer), choice.mechanism, e.what()), {},
-                         e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
+      diagnostics_.error(
+          ak::refused, choice.decided,
+          fmt::format("{} cannot be \"{}\": {}", block_path(choice.role, choice.layer), choice.mechanism, e.what()), {},
+          e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
     }
   }
 
@@ -80,7 +85,8 @@ class ModelLoader {
     const bool decoder = manifest_.decoder.layers > 0;
     const std::vector<float>& embedding = decoder ? model_.decoder_.embedding.table : model_.encoder_.embedding.table;
     const int64_t vocabulary = static_cast<int64_t>(embedding.size()) / d;
-    model_.head_ = Dense(d, vocabulary, manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}), {});
+    model_.head_ =
+        Dense(d, vocabulary, manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}), {});
   }
 
   // "<block>.<mechanism>...." of a mechanism that this manifest does not choose in that block.
@@ -106,8 +112,8 @@ class ModelLoader {
   Diagnostics& diagnostics_;
 };
 
-std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const std::string& toml, const std::string& dir,
-                                         Diagnostics& diagnostics) {
+std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const std::string& toml,
+                                         const std::string& dir, Diagnostics& diagnostics) {
   std::shared_ptr<Model> model(new Model);
   model->runtime_ = std::move(runtime);
   model->manifest_ = read_manifest(toml, dir, model->runtime_->registry, model->runtime_->device_type, diagnostics);
@@ -118,7 +124,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     WeightReader reader(weights, diagnostics, m.weights_place);
     ModelLoader(*model, reader, diagnostics).load();
   } catch (const Error& e) {
-    diagnostics.error(401, m.weights_place, e.what(), {}, ATTNKIT_AREA_WEIGHTS);
+    diagnostics.error(ak::weights_do_not_fit, m.weights_place, e.what(), {}, ATTNKIT_AREA_WEIGHTS);
   }
   if (diagnostics.failed()) return nullptr;
   return model;

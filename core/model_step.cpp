@@ -1,4 +1,5 @@
-// The model as sessions use it: one source encoded, its keys appended to cross states, target tokens pushed step by step.
+// The model as sessions use it: one source encoded, its keys appended to cross states, target tokens pushed step by
+// step.
 #include <algorithm>
 #include <bit>
 
@@ -8,7 +9,9 @@ namespace attnkit {
 namespace {
 
 // Plans are made for bounds rounded up, so that a session meets few of them.
-int64_t round_up(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n)))); }
+int64_t round_up(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
+}
 
 }  // namespace
 
@@ -43,9 +46,11 @@ const StreamPlans& Model::plans(int64_t rows, int64_t queries) const {
   if (!slot) {
     auto made = std::make_unique<StreamPlans>();
     for (const Layer& layer : decoder_.layers) {
-      made->self.push_back(layer.self.block->plan_stream(runtime_->threads.workers(), batch, length, length, manifest_.max_length));
+      made->self.push_back(
+          layer.self.block->plan_stream(runtime_->threads.workers(), batch, length, length, manifest_.max_length));
       if (layer.cross.block)
-        made->cross.push_back(layer.cross.block->plan_stream(runtime_->threads.workers(), batch, length, 0, manifest_.max_length));
+        made->cross.push_back(
+            layer.cross.block->plan_stream(runtime_->threads.workers(), batch, length, 0, manifest_.max_length));
     }
     slot = std::move(made);
   }
@@ -59,7 +64,8 @@ const StreamPlans& Model::append_plans(int64_t keys) const {
   if (!slot) {
     auto made = std::make_unique<StreamPlans>();
     for (const Layer& layer : decoder_.layers)
-      made->append.push_back(layer.cross.block->plan_stream(runtime_->threads.workers(), 1, 0, length, manifest_.max_length));
+      made->append.push_back(
+          layer.cross.block->plan_stream(runtime_->threads.workers(), 1, 0, length, manifest_.max_length));
     slot = std::move(made);
   }
   return *slot;
@@ -72,7 +78,8 @@ void Model::encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, c
   hidden = x;
 }
 
-void Model::append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total) const {
+void Model::append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot,
+                          double target_total) const {
   const StreamPlans& plan = append_plans(length);
   Arena& arena = cross_arena();
   const int32_t keys = static_cast<int32_t>(length), none = 0;

@@ -24,7 +24,8 @@ Session::Session(std::shared_ptr<const Model> model, int rows) : model_(std::mov
   for (const Layer& layer : model_->decoder().layers)
     for (const Attention* a : {&layer.self, &layer.cross})
       if (a->block && a->block->has_aux())
-        fail(ATTN_UNSUPPORTED, "\"{}\" carries a sequence from block to block, which sessions do not do in this version",
+        fail(ATTN_UNSUPPORTED,
+             "\"{}\" carries a sequence from block to block, which sessions do not do in this version",
              a->block->choice().mechanism);
   Arena& arena = model_->self_arena();
   if (model_->has_encoder()) cross_slot_ = model_->cross_arena().acquire();
@@ -63,7 +64,8 @@ std::unique_ptr<Session> Session::clone() const {
   if (cross_slot_ >= 0) {
     const Arena& arena = model_->cross_arena();
     const std::vector<uint64_t> bytes = model_->cross_bytes(source_length_);
-    for (size_t b = 0; b < bytes.size(); ++b) std::memcpy(arena.row(b, copy->cross_slot_), arena.row(b, cross_slot_), bytes[b]);
+    for (size_t b = 0; b < bytes.size(); ++b)
+      std::memcpy(arena.row(b, copy->cross_slot_), arena.row(b, cross_slot_), bytes[b]);
   }
   copy->positions_ = positions_;
   copy->source_length_ = source_length_;
@@ -77,7 +79,8 @@ std::unique_ptr<Session> Session::clone() const {
 void Session::reorder(const std::vector<uint32_t>& parents) {
   const size_t n = slots_.size();
   for (size_t i = 0; i < n; ++i)
-    if (parents[i] >= n) fail(ATTN_INVALID, "row {} cannot continue row {}: this session has {} rows", i, parents[i], n);
+    if (parents[i] >= n)
+      fail(ATTN_INVALID, "row {} cannot continue row {}: this session has {} rows", i, parents[i], n);
   // The first child of a row keeps its slot; further children get copies in the slots of rows without children.
   std::vector<int32_t> slots(n, -1), positions(n);
   std::vector<bool> kept(n, false);
@@ -107,7 +110,8 @@ void Session::reorder(const std::vector<uint32_t>& parents) {
 }
 
 void Session::read(const Ids& source) {
-  if (!model_->has_encoder()) fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
+  if (!model_->has_encoder())
+    fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
   if (has_source_) fail(ATTN_INVALID, "the source was read already: a growing source is not supported in this version");
   if (source.batch != 1 || source.length < 1) fail(ATTN_INVALID, "the source must be one row of at least one id");
   model_->check_ids(source, false);
@@ -122,7 +126,8 @@ void Session::read(const Ids& source) {
 }
 
 void Session::set_length(double target_length) {
-  if (!std::isfinite(target_length) || target_length <= 0) fail(ATTN_INVALID, "target length {}: must be positive and finite", target_length);
+  if (!std::isfinite(target_length) || target_length <= 0)
+    fail(ATTN_INVALID, "target length {}: must be positive and finite", target_length);
   for (int32_t p : positions_)
     if (p > 0) fail(ATTN_INVALID, "the target length must be set before the first token is written");
   target_total_ = target_length;
@@ -141,9 +146,11 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   for (int r = 0; r < rows(); ++r) {
     const int64_t n = tokens.lens ? tokens.lens[first_row + r] : tokens.length;
     if (positions_[r] + n > most)
-      fail(ATTN_INVALID, "row {}: {} tokens after {} are more than max_length {}", first_row + r, n, positions_[r], most);
+      fail(ATTN_INVALID, "row {}: {} tokens after {} are more than max_length {}", first_row + r, n, positions_[r],
+           most);
     if (model_->within_total() && target_total_ && static_cast<double>(positions_[r] + n) > *target_total_)
-      fail(ATTN_UNSUPPORTED, "row {}: token {} is beyond the target length {:g} that a mechanism was told, and it allows none beyond",
+      fail(ATTN_UNSUPPORTED,
+           "row {}: token {} is beyond the target length {:g} that a mechanism was told, and it allows none beyond",
            first_row + r, positions_[r] + n, *target_total_);
   }
 }
@@ -181,8 +188,8 @@ Step Session::gather(std::span<Session* const> sessions, const Ids& tokens, Mode
       ws.totals.push_back(s->target_total_.value_or(0));
       ws.source_totals.push_back(static_cast<double>(s->source_length_));
     }
-  return {tokens.batch,      tokens.length,         ws.ids.data(),         ws.lengths.data(), ws.positions.data(),
-          ws.slots.data(),   ws.cross_slots.data(), ws.k_positions.data(), ws.totals.data(),  ws.source_totals.data()};
+  return {tokens.batch,    tokens.length,         ws.ids.data(),         ws.lengths.data(), ws.positions.data(),
+          ws.slots.data(), ws.cross_slots.data(), ws.k_positions.data(), ws.totals.data(),  ws.source_totals.data()};
 }
 
 void Session::advance(int row, int32_t tokens) {
@@ -233,7 +240,10 @@ std::vector<int32_t> Session::greedy(int64_t limit) {
   while (static_cast<int64_t>(ids.size()) < limit) {
     const float* scores = last(0);
     const int32_t id = static_cast<int32_t>(std::max_element(scores, scores + model_->outputs()) - scores);
-    if (std::isnan(scores[id])) fail(ATTN_INTERNAL, "the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken", ids.size());
+    if (std::isnan(scores[id]))
+      fail(ATTN_INTERNAL,
+           "the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
+           ids.size());
     ids.push_back(id);
     if (id == vocabulary.end_id()) break;
     // The longest target is written in full; nothing follows it.

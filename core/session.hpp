@@ -41,7 +41,10 @@ class Session {
   class Use {
    public:
     explicit Use(const Session& session) : one_(&session), sessions_(&one_, 1) { mark(); }
-    explicit Use(std::span<Session* const> sessions) : sessions_(const_cast<const Session* const*>(sessions.data()), sessions.size()) { mark(); }
+    explicit Use(std::span<Session* const> sessions)
+        : sessions_(const_cast<const Session* const*>(sessions.data()), sessions.size()) {
+      mark();
+    }
     ~Use() { release(sessions_.size()); }
     Use(const Use&) = delete;
 
@@ -72,7 +75,8 @@ class Session {
   mutable std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
-// Beam search over a session whose rows are the beams (docs/decoding.md); the best hypothesis, </s> included if reached.
+// Beam search over a session whose rows are the beams (core/beam.cpp says how it scores); the best hypothesis, </s>
+// included if reached.
 std::vector<int32_t> beam_search(Session& session, int64_t limit);
 
 }  // namespace attnkit

@@ -1,6 +1,7 @@
 #include "core/weight_reader.hpp"
 
 #include "core/error.hpp"
+#include "core/manifest_codes.hpp"
 
 namespace attnkit {
 namespace {
@@ -14,11 +15,11 @@ size_t count(const std::vector<int64_t>& shape) {
 }  // namespace
 
 void WeightReader::wrong(const std::string& message, const std::string& help) {
-  diagnostics_.error(401, place_, message, help, ATTNKIT_AREA_WEIGHTS);
+  diagnostics_.error(ak::weights_do_not_fit, place_, message, help, ATTNKIT_AREA_WEIGHTS);
 }
 
 void WeightReader::warn(std::string message, std::string help) {
-  diagnostics_.warn(403, place_, std::move(message), std::move(help), ATTNKIT_AREA_WEIGHTS);
+  diagnostics_.warn(ak::no_adapters, place_, std::move(message), std::move(help), ATTNKIT_AREA_WEIGHTS);
 }
 
 std::vector<float> WeightReader::f32(const std::string& name, const std::vector<int64_t>& shape) {
@@ -45,9 +46,9 @@ std::vector<std::byte> WeightReader::integers(const std::string& name, const std
 void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {
   for (const StoredTensor& t : weights_.tensors())
     if (!taken_.count(t.name) && !ignorable(t.name))
-      diagnostics_.error(402, place_,
-                         fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", weights_.path(), t.name,
-                                     shape_text(t.shape)),
+      diagnostics_.error(ak::left_over_tensor, place_,
+                         fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", weights_.path(),
+                                     t.name, shape_text(t.shape)),
                          "the model that was trained has a part that this manifest does not", ATTNKIT_AREA_WEIGHTS);
 }
 

@@ -1,4 +1,5 @@
-// Hands out a weights file's tensors by name, reporting every one that is missing or wrong, and at the end every one that nobody took.
+// Hands out a weights file's tensors by name, reporting every one that is missing or wrong, and at the end every one
+// that nobody took.
 #pragma once
 
 #include <functional>

@@ -86,17 +86,17 @@ void fill_labels(const Model& model, const Facts& facts, uint32_t role, const Si
   const auto source = [&] { return labels_of(model, facts.info, Side::source, sides.source); };
   if (role == ATTN_ENCODER_SELF) {
     map.queries = map.keys = source();
-    map.query_title = "position of the source";
-    map.key_title = "sees the source's";
+    map.query_title = "query (source)";
+    map.key_title = "key (source)";
   } else if (role == ATTN_DECODER_SELF) {
     map.queries = map.keys = labels_of(model, facts.info, Side::target, sides.target);
-    map.query_title = "position of the target";
-    map.key_title = "sees the target's";
+    map.query_title = "query (target)";
+    map.key_title = "key (target)";
   } else {
     map.queries = labels_of(model, facts.info, Side::target, sides.predicted);
     map.keys = source();
     map.query_title = "token being predicted";
-    map.key_title = "source";
+    map.key_title = "key (source)";
   }
 }
 

@@ -70,7 +70,9 @@ std::string text_of(const AttentionMap& map) {
     for (size_t h = 0; h < map.heads.size(); ++h) row.push_back(strongest_text(map, h, q));
     table.add(row);
   }
-  return fmt::format("{} {}, strongest weights ({})\n", map.block, map.mechanism, map.key_title) + table.text();
+  return fmt::format("{} {}: for each {} the strongest weights, {}\n", map.block, map.mechanism, map.query_title,
+                     map.key_title) +
+         table.text();
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t tokens_per_sample = 8, fill_chunk = 512;
+constexpr int64_t tokens_per_sample = 8, longest_chunk = 512;
+constexpr int64_t largest_chunk = 1 << 22;  // floats of one port
 constexpr size_t warm_ups = 3, fewest_samples = 7, most_samples = 101;
 constexpr double budget_seconds = 6;
 
@@ -40,7 +41,7 @@ void run_here(uintptr_t, int64_t n, int64_t, attn_task task, uintptr_t arg) {
 // The tensors of a block's ports for runs of up to `rows` rows, with random content.
 class Ports {
  public:
-  Ports(const Block& block, int64_t rows) {
+  Ports(const Block& block, int64_t rows) : rows_(rows) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (const attn_port* port : block.ports()) {
@@ -58,6 +59,8 @@ class Ports {
       tensors_.push_back(t);
     }
   }
+
+  int64_t rows() const { return rows_; }
 
   const attn_tensor* get(int64_t queries, int64_t keys) {
     for (size_t i = 0; i < tensors_.size(); ++i)
@@ -79,6 +82,7 @@ class Ports {
     return t;
   }
 
+  int64_t rows_;
   std::vector<attn_tensor> tensors_;
   std::vector<uint32_t> kinds_;
   std::vector<Bytes> memory_;
@@ -87,14 +91,13 @@ class Ports {
 // A block that has seen `context` tokens and is given more, one at a time.
 class Decoding {
  public:
-  Decoding(const Block& block, const BenchSetup& setup, int64_t context)
-      : context_(context),
-        block_(block),
-        self_(setup.role != ATTN_DECODER_CROSS),
-        serial_(setup.threads == 1),
-        ports_(block, fill_chunk) {
+  Decoding(const Block& block, Ports& ports, const BenchSetup& setup, int64_t context)
+      : context_(context), block_(block), self_(setup.role != ATTN_DECODER_CROSS), serial_(setup.threads == 1), ports_(ports) {
     request_ = request(setup, 1, self_ ? 1 : 0);
     info_ = ask(request_);
+    attn_request exact = request_;
+    exact.past = context_ - exact.keys;
+    told_ = ask(exact);
     stride_ = std::max<uint64_t>(info_.state_bytes, 1);
     stride_ = (stride_ + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
     check_memory();
@@ -116,7 +119,8 @@ class Decoding {
     return std::chrono::duration<double>(Clock::now() - start).count() / tokens_per_sample;
   }
 
-  const attn_info& info() const { return info_; }
+  // The answer for a state of exactly the context.
+  const attn_info& told() const { return told_; }
 
  private:
   int64_t capacity() const { return context_ + (self_ ? tokens_per_sample : 0); }
@@ -153,12 +157,13 @@ class Decoding {
   }
 
   void see(const BenchSetup& setup) {
-    const attn_request r = request(setup, 0, std::min(fill_chunk, context_));
+    const int64_t chunk = std::min(ports_.rows(), context_);
+    const attn_request r = request(setup, 0, chunk);
     const uint64_t bytes = ask(r).scratch_bytes;
     const Bytes scratch = allocate(bytes);
-    for (int64_t seen = 0; seen < context_; seen += fill_chunk) {
+    for (int64_t seen = 0; seen < context_; seen += chunk) {
       check_interrupt();
-      run(r, 0, std::min(fill_chunk, context_ - seen), seen, scratch.get(), bytes);
+      run(r, 0, std::min(chunk, context_ - seen), seen, scratch.get(), bytes);
     }
   }
 
@@ -185,9 +190,9 @@ class Decoding {
   int64_t context_;
   const Block& block_;
   bool self_, serial_;
-  Ports ports_;
+  Ports& ports_;
   attn_request request_{};
-  attn_info info_{};
+  attn_info info_{}, told_{};
   uint64_t stride_ = 0;
   Bytes state_, before_, scratch_;
 };
@@ -202,8 +207,8 @@ Timing timing_of(const Decoding& decoding, int64_t context, std::vector<double>&
           quantile(0.25),
           quantile(0.75),
           samples.size(),
-          decoding.info().state_bytes,
-          decoding.info().flops};
+          decoding.told().state_bytes,
+          decoding.told().flops};
 }
 
 Block make_block(const Runtime& runtime, const BenchSetup& s) {
@@ -224,8 +229,9 @@ Block make_block(const Runtime& runtime, const BenchSetup& s) {
 
 std::vector<Timing> time_block(const Runtime& runtime, const BenchSetup& setup) {
   const Block block = make_block(runtime, setup);
+  Ports ports(block, std::clamp<int64_t>(largest_chunk / (int64_t{setup.heads} * setup.width), 1, longest_chunk));
   std::vector<std::unique_ptr<Decoding>> all;
-  for (const int64_t context : setup.contexts) all.push_back(std::make_unique<Decoding>(block, setup, context));
+  for (const int64_t context : setup.contexts) all.push_back(std::make_unique<Decoding>(block, ports, setup, context));
   std::vector<std::vector<double>> samples(all.size());
   const Clock::time_point start = Clock::now();
   for (size_t round = 0; round < warm_ups + most_samples; ++round) {

@@ -73,7 +73,7 @@ std::vector<Group> groups_of(const Json& model) {
       if (b["role"] != role) continue;
       const auto same = [&](const Group& g) {
         return g.role == role && g.mechanism == b["mechanism"] && (*g.block)["costs"] == b["costs"] &&
-               (*g.block)["parameters"] == b["parameters"];
+               (*g.block)["parameters"] == b["parameters"] && (*g.block)["options"] == b["options"];
       };
       const auto at = std::find_if(groups.begin(), groups.end(), same);
       if (at == groups.end())
@@ -84,30 +84,43 @@ std::vector<Group> groups_of(const Json& model) {
   return groups;
 }
 
+std::string options_text(const Json& block) {
+  std::vector<std::string> parts;
+  for (const auto& [name, option] : block["options"].items())
+    parts.push_back(name + " = " + (option.is_string() ? option.get<std::string>() : option.dump()));
+  return joined(parts, ", ");
+}
+
+std::string parameters_table(const std::vector<Group>& groups) {
+  Table table({"block", "mechanism", ">parameters", "options"});
+  for (const Group& g : groups)
+    table.add({g.name(), g.mechanism, grouped_text((*g.block)["parameters"]), options_text(*g.block)});
+  return "\n" + table.text();
+}
+
 std::string cost_cell(const Json& cost, const char* key, bool bytes) {
   if (cost.contains("refused")) return "refused";
-  if (!cost.contains(key)) return "-";
+  if (!cost.contains(key) || cost[key] == 0) return "-";
   return bytes ? bytes_text(cost[key]) : count_text(cost[key].get<double>());
 }
 
 std::string cost_table(const std::vector<Group>& groups, const std::vector<int64_t>& lengths, const char* title,
                        const char* key, bool bytes) {
-  std::vector<std::string> titles = {title, "mechanism", ">parameters"};
+  std::vector<std::string> titles = {title, "mechanism"}, sum_row = {"all layers", ""};
   for (const int64_t n : lengths) titles.push_back(fmt::format(">{}", n));
   Table table(titles);
-  std::vector<double> sums(lengths.size());
   for (const Group& g : groups) {
-    std::vector<std::string> row = {g.name(), g.mechanism, grouped_text((*g.block)["parameters"])};
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      const Json& cost = (*g.block)["costs"][i];
-      row.push_back(cost_cell(cost, key, bytes));
-      if (cost.contains(key)) sums[i] += cost[key].get<double>() * static_cast<double>(g.layers.size());
-    }
+    std::vector<std::string> row = {g.name(), g.mechanism};
+    for (size_t i = 0; i < lengths.size(); ++i) row.push_back(cost_cell((*g.block)["costs"][i], key, bytes));
     table.add(row);
   }
-  std::vector<std::string> row = {"all layers", "", ""};
-  for (const double sum : sums) row.push_back(bytes ? bytes_text(static_cast<uint64_t>(sum)) : count_text(sum));
-  if (std::string_view(key) != "scratch_bytes") table.add(row);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    double sum = 0;
+    for (const Group& g : groups) sum += (*g.block)["costs"][i].value(key, 0.0) * static_cast<double>(g.layers.size());
+    sum_row.push_back(bytes ? bytes_text(static_cast<uint64_t>(sum)) : count_text(sum));
+  }
+  // Blocks run one after another, so they share their scratch.
+  if (std::string_view(key) != "scratch_bytes") table.add(sum_row);
   return "\n" + table.text();
 }
 
@@ -128,8 +141,7 @@ std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
                   m["name"].get<std::string>(), m["kind"].get<std::string>(), m["d_model"].get<int>(),
                   m["heads"].get<int>(), m["ffn"].get<int>(), m["encoder_layers"].get<int>(),
                   m["decoder_layers"].get<int>(), grouped_text(m["parameters"]), m["max_length"].get<int>());
-  out += grid_text(m);
-  if (lengths.empty()) return out;
+  out += grid_text(m) + parameters_table(groups);
   out += cost_table(groups, lengths, "state of a session's row", "state_bytes", true);
   out += cost_table(groups, lengths, "scratch, whole sequence", "scratch_bytes", true);
   out += cost_table(groups, lengths, "flops, whole sequence", "flops", false);

@@ -36,7 +36,9 @@ Model open_model(const Runtime& runtime, const std::string& path, std::vector<Di
     if (warnings)
       *warnings = std::move(found);
     else
-      for (const Diagnostic& d : found) note(diagnostic_text(path, d));
+      for (const Diagnostic& d : found)
+        // That a manifest could be tidier is for validate to say; what may change results is always said.
+        if (d.area != ATTNKIT_AREA_MANIFEST) note(diagnostic_text(path, d));
     return model;
   } catch (const Error& e) {
     const Exit exit = exit_of(e.diagnostics());

@@ -45,8 +45,14 @@ std::string lengths_text(const Json& lengths) {
   return names.empty() ? "" : fmt::format(", given {} whole length", joined(names, " and "));
 }
 
-std::string streaming_text(const Json& stream) {
-  if (!stream["fits"].get<bool>()) return "no streaming: " + stream["refusal"].get<std::string>();
+// In the mechanism's own words, without its name, which the page begins with.
+std::string refusal_text(const Json& refused, const std::string& name) {
+  const std::string text = refused["refusal"];
+  return text.starts_with(name + ": ") ? text.substr(name.size() + 2) : text;
+}
+
+std::string streaming_text(const Json& stream, const std::string& name) {
+  if (!stream["fits"].get<bool>()) return "no streaming: " + refusal_text(stream, name);
   const Json &at_512 = stream["state_bytes"]["512"], &at_4096 = stream["state_bytes"]["4096"];
   return fmt::format("streams{}; state {} at 512 tokens, {} at 4096{}", lengths_text(stream["lengths"]),
                      at_512.is_number() ? bytes_text(at_512) : "?", at_4096.is_number() ? bytes_text(at_4096) : "?",
@@ -58,11 +64,11 @@ std::string places_text(const Json& plugin) {
   for (const Json& place : plugin["places"]) {
     out += fmt::format("  {}{}: ", place["role"].get<std::string>(), place["causal"].get<bool>() ? ", causal" : "");
     if (!place["fits"].get<bool>()) {
-      out += fmt::format("no: {}\n", place["refusal"].get<std::string>());
+      out += fmt::format("no: {}\n", refusal_text(place, plugin["name"]));
       continue;
     }
-    out += fmt::format("yes{}; {}flops for 512 tokens; {}\n", lengths_text(place["lengths"]),
-                       count_text(place["flops"].get<double>()) + " ", streaming_text(place["stream"]));
+    out += fmt::format("yes{}; {} flops for 512 tokens; {}\n", lengths_text(place["lengths"]),
+                       count_text(place["flops"].get<double>()), streaming_text(place["stream"], plugin["name"]));
   }
   return out;
 }

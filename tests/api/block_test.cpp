@@ -118,29 +118,100 @@ void expect_refused(Fixture& f, const char* part) {
 }
 
 TEST(Block, NamesWhatIsWrongWithARun) {
-  { Fixture f; f.run.batch = 2; expect_refused(f, "batch"); }
-  { Fixture f; f.run.queries = -1; expect_refused(f, "queries"); }
-  { Fixture f; f.run.keys = keys + 1; expect_refused(f, "keys"); }
-  { Fixture f; f.ports[0].shape[3] = 3; expect_refused(f, "\"q\""); }
-  { Fixture f; f.ports[1].dtype_bits = 64; expect_refused(f, "\"k\""); }
-  { Fixture f; f.ports[2].data = nullptr; expect_refused(f, "no data"); EXPECT_EQ(f.err.where, 2); }
-  { Fixture f; f.ports[2].stride[3] = 2; expect_refused(f, "stride"); }
-  { Fixture f; f.ports[2].device_type = 2; expect_refused(f, "device"); }
-  { Fixture f; const int32_t bad = keys + 1; f.run.q_len = &bad; expect_refused(f, "q_len"); }
-  { Fixture f; const int32_t bad = -1; f.run.k_len = &bad; expect_refused(f, "k_len"); }
-  { Fixture f; const double bad = std::numeric_limits<double>::quiet_NaN(); f.run.q_total = &bad; expect_refused(f, "q_total"); }
-  { Fixture f; f.run.struct_size = 8; expect_refused(f, "struct_size"); }
-  { Fixture f; f.run.ports = nullptr; expect_refused(f, "ports"); }
-  { Fixture f; f.request.workers = 0; expect_refused(f, "workers"); }
-  { Fixture f; f.request.batch = -1; expect_refused(f, "bound"); }
-  { Fixture f; char state[64]; f.run.state = state; expect_refused(f, "ATTN_STREAM"); }
+  {
+    Fixture f;
+    f.run.batch = 2;
+    expect_refused(f, "batch");
+  }
+  {
+    Fixture f;
+    f.run.queries = -1;
+    expect_refused(f, "queries");
+  }
+  {
+    Fixture f;
+    f.run.keys = keys + 1;
+    expect_refused(f, "keys");
+  }
+  {
+    Fixture f;
+    f.ports[0].shape[3] = 3;
+    expect_refused(f, "\"q\"");
+  }
+  {
+    Fixture f;
+    f.ports[1].dtype_bits = 64;
+    expect_refused(f, "\"k\"");
+  }
+  {
+    Fixture f;
+    f.ports[2].data = nullptr;
+    expect_refused(f, "no data");
+    EXPECT_EQ(f.err.where, 2);
+  }
+  {
+    Fixture f;
+    f.ports[2].stride[3] = 2;
+    expect_refused(f, "stride");
+  }
+  {
+    Fixture f;
+    f.ports[2].device_type = 2;
+    expect_refused(f, "device");
+  }
+  {
+    Fixture f;
+    const int32_t bad = keys + 1;
+    f.run.q_len = &bad;
+    expect_refused(f, "q_len");
+  }
+  {
+    Fixture f;
+    const int32_t bad = -1;
+    f.run.k_len = &bad;
+    expect_refused(f, "k_len");
+  }
+  {
+    Fixture f;
+    const double bad = std::numeric_limits<double>::quiet_NaN();
+    f.run.q_total = &bad;
+    expect_refused(f, "q_total");
+  }
+  {
+    Fixture f;
+    f.run.struct_size = 8;
+    expect_refused(f, "struct_size");
+  }
+  {
+    Fixture f;
+    f.run.ports = nullptr;
+    expect_refused(f, "ports");
+  }
+  {
+    Fixture f;
+    f.request.workers = 0;
+    expect_refused(f, "workers");
+  }
+  {
+    Fixture f;
+    f.request.batch = -1;
+    expect_refused(f, "bound");
+  }
+  {
+    Fixture f;
+    char state[64];
+    f.run.state = state;
+    expect_refused(f, "ATTN_STREAM");
+  }
 }
 
 TEST(Block, RefusesWhatCannotBeMade) {
   Fixture f;
   attnkit_block* block = nullptr;
   attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width};
-  const auto make = [&](const char* name, const char* options) { return attnkit_block_create(f.runtime, name, &where, options, &block, &f.err); };
+  const auto make = [&](const char* name, const char* options) {
+    return attnkit_block_create(f.runtime, name, &where, options, &block, &f.err);
+  };
   EXPECT_NE(make("softmx", nullptr), ATTN_OK);
   EXPECT_NE(std::string(f.err.message).find("softmax"), std::string::npos) << f.err.message;
   EXPECT_NE(make("relu", "guard = 'sometimes'"), ATTN_OK);

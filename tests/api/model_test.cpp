@@ -1,7 +1,7 @@
 // Runtimes and models through attnkit.h.
-#include <attnkit/attnkit.hpp>
 #include <gtest/gtest.h>
 
+#include <attnkit/attnkit.hpp>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -19,7 +19,8 @@ std::string manifest() {
 TEST(Runtime, DescribesItself) {
   const attnkit::Runtime runtime;
   const std::string json = runtime.describe();
-  for (const char* part : {"attnkit.runtime/1", "\"softmax\"", "\"skipped\"", "\"search_path\""}) EXPECT_NE(json.find(part), std::string::npos) << part;
+  for (const char* part : {"attnkit.runtime/1", "\"softmax\"", "\"skipped\"", "\"search_path\""})
+    EXPECT_NE(json.find(part), std::string::npos) << part;
   EXPECT_STREQ(attnkit_version(), "0.1.0");
   EXPECT_EQ(attnkit_abi_minor(), ATTN_ABI_MINOR);
 }
@@ -75,7 +76,8 @@ TEST(Model, ValidatesWithoutMaking) {
   const attnkit::Runtime runtime;
   attn_error err{sizeof err, 0, -1, ""};
   EXPECT_EQ(attnkit_model_open(runtime.get(), path.c_str(), nullptr, 0, nullptr, &err), ATTN_OK) << err.message;
-  EXPECT_EQ(attnkit_model_create(runtime.get(), manifest().c_str(), folder.c_str(), nullptr, 0, nullptr, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(attnkit_model_create(runtime.get(), manifest().c_str(), folder.c_str(), nullptr, 0, nullptr, &err), ATTN_OK)
+      << err.message;
   EXPECT_EQ(attnkit_model_open(runtime.get(), "/no/such/file", nullptr, 0, nullptr, &err), ATTN_INVALID);
   EXPECT_NE(std::string(err.message).find("/no/such/file"), std::string::npos);
   EXPECT_EQ(attnkit_model_open(runtime.get(), folder.c_str(), nullptr, 0, nullptr, &err), ATTN_INVALID) << "a folder";
@@ -112,7 +114,9 @@ TEST(Model, ForwardRefusesWrongTensors) {
   attn_tensor wrong = attnkit::tensor(out.data(), {1, 2, outputs});
   wrong.dtype_bits = 16;
   EXPECT_THROW(model.forward(source, target, wrong), attnkit::Error);
-  EXPECT_THROW(model.forward(attnkit::Batch(std::vector<attnkit::Ids>{{100000}}), target, attnkit::tensor(out.data(), {1, 2, outputs})), attnkit::Error);
+  EXPECT_THROW(model.forward(attnkit::Batch(std::vector<attnkit::Ids>{{100000}}), target,
+                             attnkit::tensor(out.data(), {1, 2, outputs})),
+               attnkit::Error);
   wrong = source.view();
   wrong.shape[1] = int64_t{1} << 40;
   EXPECT_EQ(attnkit_model_forward(model.get(), &wrong, nullptr, &wrong, nullptr, &wrong, nullptr), ATTN_INVALID);
@@ -130,7 +134,8 @@ TEST(Model, AttentionNeedsABlockThatIsThere) {
   EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_CROSS, 0, &s, &t, &out, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_CROSS, 4, &s, &t, &out, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_attention(model.get(), 17, 1, &s, &t, &out, nullptr), ATTN_INVALID);
-  EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_SELF, 1, &s, &t, &out, nullptr), ATTN_INVALID) << "another shape";
+  EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_SELF, 1, &s, &t, &out, nullptr), ATTN_INVALID)
+      << "another shape";
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Sessions through attnkit.h: what core's own tests cannot see, namely arguments, handles and threads.
-#include <attnkit/attnkit.hpp>
 #include <gtest/gtest.h>
 
+#include <attnkit/attnkit.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,11 +55,13 @@ TEST(Session, RefusesWrongUse) {
   const attn_tensor t = attnkit::tensor(source.data(), {1, static_cast<int64_t>(source.size())});
   EXPECT_EQ(attnkit_session_read(self, &t, 0, &err), ATTN_UNSUPPORTED) << "a growing source";
   EXPECT_EQ(attnkit_session_read(self, nullptr, 1, &err), ATTN_INVALID);
-  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error) << "no source";
+  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error)
+      << "no source";
   session.read(source);
   attnkit_session* const twice[] = {self, self};
   EXPECT_THROW(attnkit::write(twice, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error);
-  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error) << "two rows for one";
+  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error)
+      << "two rows for one";
   attnkit_session* const missing[] = {nullptr};
   EXPECT_THROW(attnkit::write(missing, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error);
   EXPECT_THROW(session.set_length(-1), attnkit::Error);

@@ -1,4 +1,5 @@
-// A small model with random weights in a temporary folder: manifest, vocabulary and safetensors written by the test itself.
+// A small model with random weights in a temporary folder: manifest, vocabulary and safetensors written by the test
+// itself.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,8 +23,8 @@ struct TinyModel {
   int d = 16, heads = 2, ffn = 24, encoder_layers = 2, decoder_layers = 2, vocab = 11, max_length = 40, classes = 0;
   bool tie = true, head_norm = false, adapters = false, learned_positions = false, post_norm = false;
   std::string extra_model, attention = "default = \"softmax\"\n", tail;
-  std::vector<std::string> adapted;            // mechanisms that get adapters
-  std::vector<std::string> leap_blocks;        // blocks that get LeaP modules of factor 4
+  std::vector<std::string> adapted;                  // mechanisms that get adapters
+  std::vector<std::string> leap_blocks;              // blocks that get LeaP modules of factor 4
   std::map<std::string, std::vector<int64_t>> more;  // further tensors
   std::vector<std::string> leave_out;
   unsigned seed = 7;
@@ -61,7 +62,8 @@ struct TinyModel {
     for (const std::string& b : blocks) {
       block_shapes(s, b, d);
       for (const std::string& m : adapted)
-        for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"}) s[b + "." + m + ".adapter." + part] = {d};
+        for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"})
+          s[b + "." + m + ".adapter." + part] = {d};
     }
     const int64_t width = d / heads, r = width / 4;
     for (const std::string& b : leap_blocks)
@@ -85,7 +87,9 @@ struct TinyModel {
 
   std::string manifest() const {
     std::string m = "schema = \"attnkit.model/1\"\n[model]\nname = \"tiny\"\nkind = \"" + kind + "\"\n";
-    const auto number = [&](const char* key, int value) { m += std::string(key) + " = " + std::to_string(value) + "\n"; };
+    const auto number = [&](const char* key, int value) {
+      m += std::string(key) + " = " + std::to_string(value) + "\n";
+    };
     number("d_model", d);
     number("heads", heads);
     number("ffn", ffn);
@@ -95,8 +99,10 @@ struct TinyModel {
     if (adapters) m += "adapters = true\n";
     if (learned_positions) m += "positions = \"learned\"\n";
     if (post_norm) m += "norm = \"post\"\n";
-    if (encoder_layers > 0) m += "encoder = { layers = " + std::to_string(encoder_layers) + ", vocab = \"vocab.txt\" }\n";
-    if (decoder_layers > 0) m += "decoder = { layers = " + std::to_string(decoder_layers) + ", vocab = \"vocab.txt\" }\n";
+    if (encoder_layers > 0)
+      m += "encoder = { layers = " + std::to_string(encoder_layers) + ", vocab = \"vocab.txt\" }\n";
+    if (decoder_layers > 0)
+      m += "decoder = { layers = " + std::to_string(decoder_layers) + ", vocab = \"vocab.txt\" }\n";
     if (classes > 0) m += "head = { type = \"classifier\", classes = " + std::to_string(classes) + " }\n";
     return m + extra_model + "[weights]\nfile = \"w.safetensors\"\n[attention]\n" + attention + tail;
   }
@@ -112,7 +118,9 @@ class TempFolder {
   ~TempFolder() { std::filesystem::remove_all(path_); }
   TempFolder(const TempFolder&) = delete;
   const std::string& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ + "/" + name, std::ios::binary) << text; }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+  }
 
  private:
   std::string path_;
@@ -123,7 +131,8 @@ inline std::vector<float> tiny_values(const std::string& name, size_t n, unsigne
   std::mt19937 random(static_cast<unsigned>(std::hash<std::string>{}(name)) + seed);
   std::normal_distribution<float> normal(0.0f, 0.4f);
   std::vector<float> values(n);
-  const bool scale = name.find("norm.weight") != std::string::npos || name.find("_scale") != std::string::npos || name.find("gain") != std::string::npos;
+  const bool scale = name.find("norm.weight") != std::string::npos || name.find("_scale") != std::string::npos ||
+                     name.find("gain") != std::string::npos;
   for (float& v : values) v = normal(random) + (scale ? 1.0f : 0.0f);
   return values;
 }
@@ -138,8 +147,8 @@ inline void write_safetensors(const TempFolder& folder, const TinyModel::Shapes&
       text += (text.empty() ? "" : ",") + std::to_string(dim);
     }
     const std::vector<float> values = tiny_values(name, n, seed);
-    header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + text + "],\"data_offsets\":[" +
-              std::to_string(data.size()) + "," + std::to_string(data.size() + n * 4) + "]}";
+    header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"F32\",\"shape\":[" + text +
+              "],\"data_offsets\":[" + std::to_string(data.size()) + "," + std::to_string(data.size() + n * 4) + "]}";
     data.append(reinterpret_cast<const char*>(values.data()), n * 4);
   }
   header += "}";

@@ -1,5 +1,5 @@
-// The shipped model through core and plugins against PyTorch: rows and logits of a few inputs, and the greedy tokens of the test set
-// for every placement.  ATTNKIT_PARITY_STRIDE=1 decodes all lists (minutes); the default takes every 50th.
+// The shipped model through core and plugins against PyTorch: rows and logits of a few inputs, and the greedy tokens of
+// the test set for every placement.  ATTNKIT_PARITY_STRIDE=1 decodes all lists (minutes); the default takes every 50th.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,13 +31,15 @@ std::shared_ptr<Runtime> runtime() {
   return shared;
 }
 
-// The shipped manifest with the three blocks' mechanisms replaced; placement: "encoder.self/decoder.self/decoder.cross".
+// The shipped manifest with the three blocks' mechanisms replaced; placement:
+// "encoder.self/decoder.self/decoder.cross".
 std::shared_ptr<const Model> load(const std::string& placement) {
   std::string toml = read_text(folder + "/model.toml"), mechanism;
   std::istringstream parts(placement);
   for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"}) {
     std::getline(parts, mechanism, '/');
-    toml = std::regex_replace(toml, std::regex("\"" + std::string(role) + "\" *= *\"[a-z]*\""), "\"" + std::string(role) + "\" = \"" + mechanism + "\"");
+    toml = std::regex_replace(toml, std::regex("\"" + std::string(role) + "\" *= *\"[a-z]*\""),
+                              "\"" + std::string(role) + "\" = \"" + mechanism + "\"");
   }
   Diagnostics diagnostics;
   auto model = Model::load(runtime(), toml, folder, diagnostics);
@@ -52,12 +54,14 @@ uint32_t crc(const std::vector<int32_t>& ids) {
 }
 
 // Greedy outputs of many sources at once: all sessions that have not ended take their next token in one write.
-std::vector<std::vector<int32_t>> decode(const std::shared_ptr<const Model>& model, const std::vector<std::vector<int32_t>>& sources) {
+std::vector<std::vector<int32_t>> decode(const std::shared_ptr<const Model>& model,
+                                         const std::vector<std::vector<int32_t>>& sources) {
   const int32_t end = model->vocabulary(true)->end_id();
   std::vector<std::vector<int32_t>> outputs(sources.size());
   std::vector<size_t> order(sources.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return sources[a].size() < sources[b].size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return sources[a].size() < sources[b].size(); });
   for (size_t first = 0; first < order.size(); first += 64) {
     std::vector<std::unique_ptr<Session>> sessions;
     std::vector<std::pair<Session*, size_t>> open;
@@ -100,7 +104,8 @@ class NumbersEnDe : public testing::TestWithParam<std::string> {};
 TEST_P(NumbersEnDe, GreedyTokensEqualPyTorch) {
   const nlohmann::json index = expected_index();
   const std::vector<std::string> rows = index["placements"];
-  const size_t row = static_cast<size_t>(std::find(rows.begin(), rows.end(), GetParam()) - rows.begin()), lists = index["lists"];
+  const size_t row = static_cast<size_t>(std::find(rows.begin(), rows.end(), GetParam()) - rows.begin()),
+               lists = index["lists"];
   const std::string sums = read_text(folder + "/expected/test-crc32.bin");
   ASSERT_EQ(sums.size(), rows.size() * lists * 4);
   const char* chosen = std::getenv("ATTNKIT_PARITY_STRIDE");
@@ -131,7 +136,8 @@ TEST_P(NumbersEnDe, GreedyTokensEqualPyTorch) {
       ++different;
   }
   EXPECT_EQ(different, 0u) << "of " << outputs.size() << " lists";
-  std::cout << GetParam() << ": " << outputs.size() << " lists, " << different << " different, " << tied << " different at a tie below 1e-5\n";
+  std::cout << GetParam() << ": " << outputs.size() << " lists, " << different << " different, " << tied
+            << " different at a tie below 1e-5\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, NumbersEnDe, testing::ValuesIn(placements()), [](const auto& info) {
@@ -160,7 +166,8 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
           ASSERT_NEAR(ours[i], theirs[i], 1e-3) << placement << " " << what << "[" << i << "] of " << sample["text"];
         }
       };
-      const int64_t s = static_cast<int64_t>(source.size()), t = static_cast<int64_t>(entered.size()), d = model->manifest().d_model;
+      const int64_t s = static_cast<int64_t>(source.size()), t = static_cast<int64_t>(entered.size()),
+                    d = model->manifest().d_model;
       const Model::Lease ws = model->lease();
       const float* hidden = nullptr;
       model->encode_one(*ws, source.data(), s, hidden);
@@ -168,7 +175,8 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
       std::vector<float> logits(static_cast<size_t>(t * model->outputs()));
       model->forward({source.data(), s, 1, s, nullptr}, {entered.data(), t, 1, t, nullptr}, logits.data());
       compare("logits_last", logits.data() + (t - 1) * model->outputs());
-      EXPECT_EQ(decode(model, {source})[0], expected["greedy"].get<std::vector<int32_t>>()) << placement << ": " << sample["text"];
+      EXPECT_EQ(decode(model, {source})[0], expected["greedy"].get<std::vector<int32_t>>())
+          << placement << ": " << sample["text"];
     }
   std::cout << "largest difference " << worst << "\n";
 }

@@ -47,11 +47,11 @@ class PhraseSource:
         kind = self.random.random()
         if kind < 0.08:
             return self._allowed(0, 20)
-        if kind < 0.28:
+        if kind < 0.24:
             return self._allowed(20, 100)
-        if kind < 0.70:
+        if kind < 0.54:
             return self._allowed(100, 1000)
-        if kind < 0.90:
+        if kind < 0.78:
             return self._allowed(1000, 10_000)
         if kind < 0.98:
             return self._allowed(10_000, 1_000_000)
@@ -68,7 +68,7 @@ class PhraseSource:
     def _date(self):
         month = self.random.randint(1, 12)
         day = self.random.randint(1, 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31)
-        dated = self.random.random() < 0.4
+        dated = self.random.random() < 0.5
         return phrases.date(day, month, self.random.choice(self.years) if dated else None)
 
     def _time(self):

@@ -19,7 +19,7 @@
  *           propagate, but only within their batch row and head, and in causal runs only to later positions.
  *           No result depends on other rows, on padding, on the number of workers, or on how a stream was split
  *           beyond rounding; equal splits give equal bits.
- * CUDA      A run enqueues on exec->stream alone: no default stream, no synchronisation, graph-capture safe.  Every
+ * CUDA      The host makes the device current; a run enqueues on exec->stream alone, without synchronising.  Every
  *           array and tensor of a run, state included, is device memory, so a captured graph replays a whole decode
  *           while the host updates lengths and positions between replays.  Only the structs themselves and the
  *           tensor descriptors are read on the CPU, during the call.  Plans may own library handles (cuDNN). */
@@ -68,7 +68,7 @@ extern "C" {
 /* request flags */
 #define ATTN_STREAM 1u        /* runs carry state */
 #define ATTN_TRAIN 2u         /* runs fill saved, backward may follow */
-#define ATTN_PREFIX 4u        /* runs carry visible (wait-k offline); excludes STREAM */
+#define ATTN_PREFIX 4u        /* runs carry visible (wait-k offline); excludes STREAM and causal blocks */
 #define ATTN_KNOWS_Q_TOTAL 8u /* runs carry q_total */
 #define ATTN_KNOWS_K_TOTAL 16u /* runs carry k_total; absent under STREAM: the source is still growing */
 /* info flags */
@@ -138,7 +138,7 @@ typedef struct attn_request {
   int64_t batch, queries, keys, past; /* past: keys already in the state; the state's capacity is past + keys */
 } attn_request;
 
-/* The answer to a request: exact bytes, and the cost of one run at the bounds. */
+/* The answer: exact bytes, and the cost of one run at the bounds.  The caller sets struct_size; no field past it is written. */
 typedef struct attn_info {
   uint32_t struct_size, flags;
   uint64_t scratch_bytes, backward_scratch_bytes, saved_bytes;
@@ -162,8 +162,8 @@ typedef struct attn_exec {
 
 /* One call: M key rows are appended to what each row b knows, then its N query rows are read.  Either may be 0.
  * Query i of row b stands at position q_pos[b] + i, key j at k_pos[b] + j (from 0).  It sees: in a causal block the
- * keys at positions <= its own; with visible, the first visible[b,i] keys; otherwise all keys of its row.  In a causal
- * run that appends, q_pos[b] >= k_pos[b].  A query that sees no key gives a zero row.
+ * keys at positions <= its own; with visible, the first visible[b,i] keys; otherwise all keys of its row.  In a causal run
+ * q_pos[b] >= k_pos[b], or, when M = 0, q_pos[b] + 1 >= k_pos[b].  A query that sees no key gives a zero row.
  * Per-row arrays have B entries, live where the tensors live, and are checked by the host, never by the plugin. */
 typedef struct attn_run {
   uint32_t struct_size, reserved;
@@ -171,7 +171,7 @@ typedef struct attn_run {
   int64_t batch, queries, keys; /* B, N, M */
   const attn_tensor* ports;     /* one per port, in the order create gave */
   const int32_t *q_len, *k_len; /* rows that are real, at the front; NULL = all.  Rows of OUTPUT past q_len become 0 */
-  const int32_t *q_pos, *k_pos; /* queries read and keys appended before this call; NULL = 0 */
+  const int32_t *q_pos, *k_pos; /* queries read and keys appended before this call (also when M = 0); NULL = 0 */
   const double *q_total, *k_total; /* length of the whole query and key sequence, true or predicted (may be fractional);
                                       self attention: the same */
   const int32_t* visible; /* (B, N), non-decreasing in N; only without state */
@@ -217,7 +217,7 @@ typedef struct attn_plugin {
    * Threads any. */
   int32_t (*fill)(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* err);
   /* The one place to ask: can you, what does it need, what does it cost.
-   * Bounds of 0 ask for any size: then sizes in the answer that would grow with them are 0, but the verdict holds.
+   * Bounds of 0 without a plan ask for any size (sizes that would grow with them are 0); with a plan, 0 allows none.
    * plan may be NULL: ask only.  The plan holds for every run within the bounds, so decoding plans once.
    * Errors  UNSUPPORTED with the reason (role, causal, streaming, unknown totals, dtype, device, size);  NO_MEMORY.
    *         The outputs are then untouched.

@@ -1,0 +1,51 @@
+"""What the tests of the command share: running it, and reading what it said."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+COMMAND = os.environ["ATTNKIT"]
+SAMPLE = pathlib.Path(os.environ["ATTNKIT_SAMPLE"]) / "model.toml"
+
+
+class Result:
+    def __init__(self, done):
+        self.code = done.returncode
+        self.out = done.stdout.decode("utf-8", "replace")
+        self.err = done.stderr.decode("utf-8", "replace")
+
+    def json(self):
+        """The one document on standard output; a second one, or anything else there, fails."""
+        return json.loads(self.out)
+
+    def lines(self):
+        return self.out.splitlines()
+
+
+def attnkit(*arguments, stdin=b"", env=None, cwd=None, timeout=120):
+    environment = {**os.environ, **(env or {})}
+    done = subprocess.run([COMMAND, *map(str, arguments)], input=stdin, capture_output=True, env=environment, cwd=cwd,
+                          timeout=timeout, check=False)
+    return Result(done)
+
+
+class CommandTest(unittest.TestCase):
+    """A test with a folder of its own, and checks that say what the command said when they fail."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_ok(self, *arguments, **options):
+        return self.run_code(0, *arguments, **options)
+
+    def run_code(self, code, *arguments, **options):
+        result = attnkit(*arguments, **options)
+        self.assertEqual(result.code, code, f"{arguments}\n{result.out}\n{result.err}")
+        return result

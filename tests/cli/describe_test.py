@@ -1,0 +1,142 @@
+"""doctor, plugins, validate and inspect: what they print, and what they refuse."""
+
+import pathlib
+import re
+import unittest
+
+import tiny_model
+from command import SAMPLE, CommandTest
+
+MECHANISMS = ["cosformer", "leap", "relu", "softmax"]
+
+TEN_MISTAKES = """schema = "attnkit.model/1"
+[model]
+name = "ten"
+kind = "encoder-decoder"
+d_model = 18
+heads = 4
+ffn = "wide"
+encoder = { layers = 1, vocab = "vocab.txt" }
+decoder = { layers = 2, vocab = "nowhere.txt" }
+colour = "blue"
+[weights]
+file = "missing.safetensors"
+[attention]
+default = "sofmax"
+"encoder.self" = { use = "leap", facter = 4 }
+"decoder.self" = { use = "relu", guard = "clmp" }
+"decoder.cross" = { use = "relu", eps = "big" }
+[[attention.override]]
+block = "decoder.self"
+layers = "2..7"
+use = "softmax"
+"""
+
+
+class Doctor(CommandTest):
+    def test_lists_plugins(self):
+        result = self.run_ok("doctor")
+        for name in MECHANISMS:
+            self.assertIn(f"{name}.so", result.out)
+        document = self.run_ok("doctor", "--json").json()
+        self.assertEqual([p["name"] for p in document["plugins"] if p["device"] == "cpu"], MECHANISMS)
+        self.assertTrue(document["ok"])
+
+    def test_says_why_a_file_was_skipped(self):
+        (self.folder / "broken.so").write_bytes(b"no library")
+        result = self.run_ok("doctor", "--plugin-dir", self.folder)
+        self.assertRegex(result.out, r"1 skipped:\n.*broken\.so\n +\S")
+        self.assertEqual(len(self.run_ok("doctor", "--plugin-dir", self.folder, "--json").json()["skipped"]), 1)
+
+    def test_relative_plugin_folder(self):
+        result = self.run_ok("doctor", "--plugin-dir", ".", "--json", cwd=self.folder)
+        self.assertEqual(pathlib.Path(result.json()["search_path"][0]).resolve(), self.folder.resolve())
+
+
+class Plugins(CommandTest):
+    def test_table(self):
+        lines = self.run_ok("plugins").lines()
+        self.assertEqual([line.split()[0] for line in lines[1:5]], MECHANISMS)
+        self.assertRegex(lines[4], r"softmax +cpu +all +yes +yes +512\.0 KiB +4\.00 MiB")
+
+    def test_page(self):
+        page = self.run_ok("plugins", "leap").out
+        for part in ["Agostinelli", "factor", "q_w1", "8x32", "decoder.cross: yes", "no streaming:"]:
+            self.assertIn(part, page)
+        self.assertEqual(self.run_ok("plugins", "leap", "--json").json()["plugins"][0]["name"], "leap")
+
+    def test_unknown_name(self):
+        self.assertIn('did you mean "cosformer"?', self.run_code(4, "plugins", "cosfromer").err)
+
+
+class Validate(CommandTest):
+    def test_sample(self):
+        self.assertRegex(self.run_ok("validate", SAMPLE).out, r"model\.toml: ok, 9 blocks, 1\.0\d M parameters\n$")
+
+    def test_ten_mistakes_at_once(self):
+        tiny_model.write_model(self.folder)
+        path = self.folder / "ten.toml"
+        path.write_text(TEN_MISTAKES)
+        result = self.run_code(3, "validate", path)
+        places = [tuple(map(int, m)) for m in re.findall(r"ten\.toml:(\d+):(\d+): error\[AK\d+\]: ", result.out)]
+        self.assertEqual(places, sorted(places))
+        # heads, ffn, vocab, colour, file, default, facter, guard, eps, layers
+        self.assertEqual([line for line, _ in places], [6, 7, 9, 10, 12, 14, 15, 16, 17, 20], result.out)
+        self.assertGreaterEqual(result.out.count("\n  help: "), 5)
+        document = self.run_code(3, "validate", path, "--json").json()
+        self.assertEqual((document["ok"], len(document["diagnostics"])), (False, 10))
+
+    def test_exit_code_is_the_area_of_the_first_error(self):
+        for code, line, other in [(3, "heads = 2", "heads = 5"), (4, 'default = "softmax"', 'default = "sofmax"'),
+                                  (5, 'file = "tiny.safetensors"', 'file = "other.safetensors"'),
+                                  (6, 'encoder = { layers = 1, vocab = "vocab.txt" }', 'encoder = { layers = 1, vocab = "v.txt" }')]:
+            path = tiny_model.write_model(self.folder)
+            path.write_text(path.read_text().replace(line, other))
+            result = self.run_code(code, "validate", path)
+            self.assertRegex(result.out, r"model\.toml:\d+:\d+: error\[AK\d+\]: ")
+            run = self.run_code(code, "run", path, "--text", "one")
+            self.assertEqual(run.out, "")
+            self.assertIn("error[AK", run.err)
+            self.assertEqual(len(self.run_code(code, "run", path, "--text", "one", "--json").json()["diagnostics"]), 1)
+
+    def test_damaged_weights(self):
+        path = tiny_model.write_model(self.folder)
+        weights = self.folder / "tiny.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-5])
+        self.assertIn("SHA-256", self.run_code(5, "validate", path).out)
+
+    def test_what_is_no_manifest(self):
+        (self.folder / "binary.toml").write_bytes(bytes(range(256)))
+        (self.folder / "empty.toml").write_bytes(b"")
+        self.run_code(3, "validate", self.folder / "binary.toml")
+        self.run_code(3, "validate", self.folder / "empty.toml")
+        for path in [self.folder, self.folder / "missing.toml", "/dev/null", ""]:
+            self.run_code(6, "validate", path)
+
+
+class Inspect(CommandTest):
+    def test_grid_names_the_deciding_line(self):
+        path = tiny_model.write_model(self.folder, attention='default = "softmax"\n"decoder.cross" = "leap"')
+        lines = path.read_text().splitlines()
+        row = next(line for line in self.run_ok("inspect", path).lines() if line.strip().startswith("1 "))
+        cells = re.findall(r"([a-z]+) +(\d+):(\d+)", row)
+        self.assertEqual([c[0] for c in cells], ["softmax", "softmax", "leap"])
+        for mechanism, line, column in cells:
+            self.assertTrue(lines[int(line) - 1][int(column) - 1:].startswith(f'"{mechanism}"'), row)
+
+    def test_json_is_the_description(self):
+        document = self.run_ok("inspect", SAMPLE, "--lengths", "64,4096", "--json").json()
+        self.assertEqual(document["schema"], "attnkit.model-description/1")
+        self.assertEqual([c["length"] for c in document["blocks"][0]["costs"]], [64, 4096])
+
+    def test_swapping_one_line_swaps_one_mechanism(self):
+        text = SAMPLE.read_text().replace('"decoder.cross" = "softmax"', '"decoder.cross" = "leap"')
+        text = re.sub(r'"([\w.-]+\.(?:txt|safetensors))"', lambda m: f'"{SAMPLE.parent / m[1]}"', text)
+        path = self.folder / "swapped.toml"
+        path.write_text(text)
+        blocks = self.run_ok("inspect", path, "--json").json()["blocks"]
+        self.assertEqual({b["mechanism"] for b in blocks if b["role"] == "decoder.cross"}, {"leap"})
+
+
+if __name__ == "__main__":
+    unittest.main()

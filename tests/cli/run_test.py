@@ -1,0 +1,234 @@
+"""attnkit run: translations, batches, beams, scores, other kinds of models, bad texts, atomic output."""
+
+import math
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import time
+import unittest
+
+import tiny_model
+from command import COMMAND, SAMPLE, CommandTest
+
+TEXTS = ["one two three", "four", "two two-s seven six", "Ü", "ß five", "one", "seven six five four three two one"]
+
+
+class Sample(CommandTest):
+    def test_translates(self):
+        result = self.run_ok("run", SAMPLE, "--text", "two hundred and forty-one euros", "--text", "Half past three")
+        self.assertEqual(result.out, "zweihunderteinundvierzig Euro\nhalb vier\n")
+        self.assertRegex(result.err, r"encoder\.self \w+; decoder\.self \w+; decoder\.cross \w+\n"
+                                     r"2 inputs, \d+ tokens in .*, \d+ tokens/s, state [\d.]+ KiB per session")
+
+    def test_scores_references(self):
+        result = self.run_ok("run", SAMPLE, "--text", "two hundred and forty-one euros", "--target",
+                             "zweihunderteinundvierzig  Euro", "--text", "half past three", "--target", "halb drei", "--json")
+        good, bad = result.json()["results"]
+        self.assertTrue(good["exact"] and not bad["exact"])
+        self.assertLess(good["perplexity"], 1.1)
+        self.assertGreater(bad["perplexity"], good["perplexity"])
+        summary = result.json()["summary"]
+        self.assertEqual(summary["exact_match"], 0.5)
+        nll = good["nll"] + bad["nll"]
+        self.assertAlmostEqual(summary["perplexity"], math.exp(nll / summary["reference_tokens"]))
+
+    def test_dev_set_file(self):
+        pairs = [line.split("\t") for line in (SAMPLE.parent / "dev.tsv").read_text().splitlines()[:40]]
+        (self.folder / "in.txt").write_text("".join(p[0] + "\n" for p in pairs))
+        (self.folder / "reference.txt").write_text("".join(p[1] + "\n" for p in pairs))
+        result = self.run_ok("run", SAMPLE, "--file", self.folder / "in.txt", "--target-file", self.folder / "reference.txt",
+                             "--progress", "plain")
+        self.assertEqual(len(result.lines()), 40)
+        right = sum(a == b[1] for a, b in zip(result.lines(), pairs))
+        self.assertIn(f"exact match {right} of 40", result.err)
+        self.assertIn("40/40 inputs (100 %)", result.err)
+        self.assertNotIn("\r", result.err)
+
+
+class Tiny(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.model = tiny_model.write_model(self.folder / "model")
+
+    def texts(self, *options):
+        return [o for text in TEXTS for o in ("--text", text)] + list(options)
+
+    def test_a_batch_gives_what_each_alone_gives(self):
+        for attention in ['default = "softmax"', 'default = "leap"', 'default = "cosformer"']:
+            extra = '[length]\npredict = "ratio"\nalpha = 1.2\n' if "cos" in attention else ""
+            model = tiny_model.write_model(self.folder / "batch", attention=attention, extra=extra)
+            alone = [self.run_ok("run", model, "--text", t).out for t in TEXTS]
+            for batch in (1, 2, 3, 16):
+                self.assertEqual(self.run_ok("run", model, *self.texts("--batch", batch)).out, "".join(alone))
+
+    def test_greedy_is_one_beam_of_the_library(self):
+        # --beams 1 is this command's own loop, so the library's is asked through a manifest's limit on it.
+        for limit in (1, 3, 40):
+            greedy = self.run_ok("run", self.model, *self.texts("--limit", limit, "--json")).json()
+            for result in greedy["results"]:
+                self.assertLessEqual(result["tokens"], limit)
+        beams = self.run_ok("run", self.model, *self.texts("--beams", 3, "--json")).json()
+        self.assertEqual((beams["summary"]["beams"], len(beams["results"])), (3, len(TEXTS)))
+
+    def test_threads_do_not_change_results(self):
+        self.assertEqual(self.run_ok("run", self.model, *self.texts("--threads", 1)).out,
+                         self.run_ok("run", self.model, *self.texts("--threads", 3)).out)
+
+    def test_standard_input_and_line_ends(self):
+        unix = self.run_ok("run", self.model, "--file", "-", stdin=b"one two\nfour\n\nsix")
+        dos = self.run_ok("run", self.model, "--file", "-", stdin=b"one two\r\nfour\r\n\r\nsix\r\n")
+        self.assertEqual(unix.out, dos.out)
+        self.assertEqual(len(unix.out.split("\n")), 5)
+        self.assertEqual(unix.lines()[2], "")
+        self.assertEqual(self.run_ok("run", self.model, "--file", "-").out, "")
+
+    def test_json_is_one_document(self):
+        document = self.run_ok("run", self.model, *self.texts("--json")).json()
+        self.assertEqual(document["schema"], "attnkit.run/1")
+        self.assertEqual([r["input"] for r in document["results"]], TEXTS)
+        self.assertEqual(document["blocks"], {r + ".1": "softmax" for r in tiny_model.ROLES["encoder-decoder"]})
+
+    def test_reference_lengths(self):
+        model = tiny_model.write_model(self.folder / "told", attention='default = "cosformer"', extra='[length]\npredict = "reference"\n')
+        self.run_ok("run", model, "--text", "one two", "--target", "zwei eins")
+        self.assertIn("length", self.run_code(6, "run", model, "--text", "one two").err)
+
+    def test_bad_texts(self):
+        for text, part in [("one nine", 'cannot spell the word "nine"'), ("one " * 64, "65 tokens")]:
+            self.assertIn(part, self.run_code(6, "run", self.model, "--text", text).err)
+        for stdin, part in [(b"one\n\xff\xfe\n", "standard input:2: "), (b"o\0ne\n", "NUL"), (b"one " * 250000, "250001 tokens"),
+                            (b"x" * 1000000, "cannot spell")]:
+            result = self.run_code(6, "run", self.model, "--file", "-", stdin=stdin)
+            self.assertIn(part, result.err)
+            self.assertEqual(result.out, "")
+        for path in (self.folder, self.folder / "missing", ""):
+            self.run_code(6, "run", self.model, "--file", path)
+        self.run_code(6, "run", self.model, "--text", "one", "--target", "drei " * 64)
+        self.run_code(6, "run", self.model, "--file", "-", "--target-file", "/dev/null", stdin=b"one\n")
+
+    def test_empty_text(self):
+        result = self.run_ok("run", self.model, "--text", "", "--text", "  ")
+        self.assertEqual(result.out, "\n\n")
+
+    def test_nan_weights(self):
+        def spoil(weights):
+            weights.add("decoder.norm.weight", [tiny_model.WIDTH], math.nan)
+        model = tiny_model.write_model(self.folder / "nan", damage=spoil)
+        for options in ([], ["--beams", 2], ["--target", "drei"]):
+            result = self.run_code(7, "run", model, "--text", "one", *options)
+            self.assertIn("not numbers", result.err)
+            self.assertEqual(self.run_code(7, "run", model, "--text", "one", *options, "--json").json()["exit"], 7)
+
+
+class Kinds(CommandTest):
+    def test_decoder_continues(self):
+        for attention in ("softmax", "relu"):
+            model = tiny_model.write_model(self.folder, kind="decoder", attention=f'default = "{attention}"')
+            texts = ["one two three", "", "seven"]
+            alone = [self.run_ok("run", model, "--text", t, "--limit", 9).out for t in texts]
+            together = self.run_ok("run", model, *[o for t in texts for o in ("--text", t)], "--limit", 9)
+            self.assertEqual(together.out, "".join(alone))
+            self.run_ok("run", model, "--text", "one", "--beams", 2, "--limit", 9)
+            scored = self.run_ok("run", model, "--text", "one", "--target", "two three", "--json").json()
+            self.assertEqual(scored["results"][0]["reference_tokens"], 3)
+
+    def test_classifier(self):
+        model = tiny_model.write_model(self.folder, kind="encoder", head="classifier")
+        result = self.run_ok("run", model, "--text", "one two", "--text", "")
+        for line in result.lines():
+            label, score = line.split("\t")
+            self.assertIn(int(label), range(tiny_model.CLASSES))
+            self.assertTrue(0 < float(score) <= 1)
+        scores = self.run_ok("run", model, "--text", "one two", "--json").json()["results"][0]["scores"]
+        self.assertAlmostEqual(sum(scores), 1)
+        self.run_code(2, "run", model, "--text", "one", "--target", "two")
+
+    def test_encoder_with_lm_head(self):
+        model = tiny_model.write_model(self.folder, kind="encoder")
+        texts = ["one two three", "four"]
+        alone = [self.run_ok("run", model, "--text", t).out for t in texts]
+        self.assertEqual(self.run_ok("run", model, "--text", texts[0], "--text", texts[1]).out, "".join(alone))
+
+
+class Output(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.model = tiny_model.write_model(self.folder / "model")
+
+    def test_written_whole_or_not_at_all(self):
+        out = self.folder / "out.txt"
+        out.write_text("before\n")
+        out.chmod(0o640)
+        self.run_code(6, "run", self.model, "--text", "one", "--text", "nine", "--output", out)
+        self.assertEqual(out.read_text(), "before\n")
+        result = self.run_ok("run", self.model, "--text", "one", "--text", "two", "--output", out)
+        self.assertEqual(result.out, "")
+        self.assertEqual(out.read_text(), self.run_ok("run", self.model, "--text", "one", "--text", "two").out)
+        self.assertEqual(stat.S_IMODE(out.stat().st_mode), 0o640)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["model", "out.txt"])
+
+    def test_links_stay_links(self):
+        (self.folder / "real.txt").write_text("before\n")
+        (self.folder / "link.txt").symlink_to("real.txt")
+        self.run_ok("run", self.model, "--text", "one", "--output", self.folder / "link.txt")
+        self.assertTrue((self.folder / "link.txt").is_symlink())
+        self.assertNotEqual((self.folder / "real.txt").read_text(), "before\n")
+
+    def test_places_that_cannot_be_written(self):
+        for path in (self.folder, self.folder / "no" / "such", "/dev/full", "/proc/x"):
+            self.run_code(6, "run", self.model, "--text", "one", "--output", path)
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/full").st_mode))
+
+    def test_standard_output_full_or_closed(self):
+        for arguments in (["doctor"], ["run", self.model, "--text", "one"], ["run", self.model, "--text", "one", "--json"],
+                          ["inspect", self.model], ["--help"]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, check=False)
+            self.assertEqual(done.returncode, 6, done.stderr)
+            self.assertIn(b"standard output", done.stderr)
+            done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", COMMAND, *map(str, arguments)], stderr=subprocess.PIPE, check=False)
+            self.assertEqual(done.returncode, 6, done.stderr)
+
+    def test_closed_pipe(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([COMMAND, "doctor"], stdout=writer, stderr=subprocess.PIPE, check=False)
+        os.close(writer)
+        self.assertEqual(done.returncode, 6)
+
+    def test_locale_does_not_matter(self):
+        plain = self.run_ok("inspect", self.model).out
+        self.assertEqual(self.run_ok("inspect", self.model, env={"LC_ALL": "de_DE.UTF-8"}).out, plain)
+        self.assertEqual(self.run_ok("inspect", self.model, env={"LC_ALL": "nonsense"}).out, plain)
+
+
+class Interrupt(CommandTest):
+    def start(self, *arguments, **options):
+        return subprocess.Popen([COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+    def test_while_decoding(self):
+        model = tiny_model.write_model(self.folder / "model")
+        lines, out = self.folder / "in.txt", self.folder / "out.txt"
+        lines.write_text("one two three four five six seven\n" * 200000)
+        child = self.start("run", model, "--file", lines, "--output", out)
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130, err)
+        self.assertIn(b"interrupted", err)
+        self.assertFalse(out.exists())
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["in.txt", "model"])
+
+    def test_while_waiting_for_input(self):
+        child = self.start("run", SAMPLE, "--file", "-", "--json", stdin=subprocess.PIPE)
+        time.sleep(1.0)
+        child.send_signal(signal.SIGTERM)
+        out, _ = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 130)
+        self.assertIn(b'"attnkit.error/1"', out)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+"""Usage: help, suggestions, exit codes, JSON on standard output and nothing else."""
+
+import unittest
+
+from command import SAMPLE, CommandTest
+
+SUBCOMMANDS = ["doctor", "plugins", "validate", "inspect", "run", "bench"]
+
+
+class Usage(CommandTest):
+    def test_no_subcommand(self):
+        result = self.run_code(2)
+        self.assertEqual(result.out, "")
+        self.assertIn("--help", result.err)
+
+    def test_help_names_every_subcommand(self):
+        for result in (self.run_ok("--help"), self.run_ok("help"), self.run_ok("-h")):
+            for name in SUBCOMMANDS:
+                self.assertIn(f"\n  {name}", result.out)
+
+    def test_help_of_every_subcommand(self):
+        for name in SUBCOMMANDS:
+            result = self.run_ok(name, "--help")
+            self.assertTrue(result.out.startswith(f"usage: attnkit {name}"), result.out)
+            self.assertEqual(self.run_ok("help", name).out, result.out)
+
+    def test_version(self):
+        self.assertRegex(self.run_ok("--version").out, r"^attnkit \d+\.\d+\.\d+ \(ABI 1\.\d+\)\n$")
+        self.assertEqual(self.run_ok("--version", "--json").json()["schema"], "attnkit.version/1")
+
+    def test_unknown_subcommands_name_the_nearest(self):
+        for wrong, right in {"inspct": "inspect", "docter": "doctor", "valid": "validate", "plugin": "plugins"}.items():
+            self.assertIn(f'unknown subcommand "{wrong}"; did you mean "{right}"?', self.run_code(2, wrong).err)
+
+    def test_designed_subcommands_say_so(self):
+        for name in ["search", "stream", "report", "validate-plugin"]:
+            self.assertIn(f'"{name}" is designed but not in this version', self.run_code(2, name, "model.toml").err)
+        self.assertIn("not in this version", self.run_code(2, "bench", "model.toml").err)
+
+    def test_unknown_options_name_the_nearest(self):
+        for arguments, right in [(["run", SAMPLE, "--txt", "x"], "--text"), (["inspect", SAMPLE, "--lenghts=4"], "--lengths"),
+                                 (["doctor", "--jsn"], "--json"), (["bench", "--blok", "relu"], "--block")]:
+            self.assertIn(f'did you mean "{right}"?', self.run_code(2, *arguments).err)
+
+    def test_wrong_values(self):
+        for arguments in [["run", SAMPLE, "--text", "x", "--beams", "0"], ["run", SAMPLE, "--text", "x", "--beams", "-1"],
+                          ["run", SAMPLE, "--text", "x", "--batch", "4x"], ["run", SAMPLE, "--text", "x", "--limit", "9" * 30],
+                          ["inspect", SAMPLE, "--lengths", "64,,3"], ["inspect", SAMPLE, "--lengths", "0"],
+                          ["doctor", "--threads", "many"], ["doctor", "--threads", "1025"], ["doctor", "--progress", "baar"],
+                          ["doctor", "--plugin-dir", ""], ["doctor", "--threads"], ["doctor", "surplus"],
+                          ["run", SAMPLE, "other.toml"], ["run"], ["validate"], ["inspect"], ["run", SAMPLE],
+                          ["run", SAMPLE, "--text", "a", "--file", "b"], ["run", SAMPLE, "--text", "a", "--text", "b", "--target", "c"],
+                          ["inspect", SAMPLE, "--text", "one"], ["bench"], ["bench", "--block", "relu", "--role", "decoder.crss"],
+                          ["bench", "--block", "relu", "--context", "0"], ["bench", "--block", "relu", "--heads", "5000"]]:
+            result = self.run_code(2, *arguments)
+            self.assertEqual(result.out, "")
+            self.assertTrue(result.err.startswith("attnkit: "), result.err)
+
+    def test_global_options_before_the_subcommand(self):
+        self.assertEqual(self.run_ok("--threads", "1", "--json", "doctor").json()["threads"], 1)
+
+    def test_errors_as_json(self):
+        for code, arguments in [(2, ["inspct"]), (2, ["run"]), (2, ["doctor", "--frob"]), (6, ["validate", "missing.toml"]),
+                                (6, ["run", "missing.toml", "--text", "x"]), (4, ["plugins", "sofmax"])]:
+            result = self.run_code(code, *arguments, "--json")
+            document = result.json()
+            self.assertEqual((document["schema"], document["exit"]), ("attnkit.error/1", code))
+            self.assertIn(document["message"], result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()

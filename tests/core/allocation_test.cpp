@@ -1,0 +1,57 @@
+// Decoding allocates nothing per token once a session has met its largest step.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tiny_model.hpp"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+// The whole test program counts; only this file looks.
+__attribute__((noinline)) void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace attnkit::test {
+namespace {
+
+class Allocation : public testing::TestWithParam<std::string> {};
+
+TEST_P(Allocation, NonePerToken) {
+  TinyModel tiny;
+  tiny.attention = "default = \"" + GetParam() + "\"\n";
+  tiny.tail = "[length]\npredict = \"ratio\"\nalpha = 0.9\n";
+  if (GetParam() == "leap")
+    tiny.leap_blocks = {"encoder.self.1", "encoder.self.2",  "decoder.self.1",
+                        "decoder.self.2", "decoder.cross.1", "decoder.cross.2"};
+  const auto model = load(tiny, 1);
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> pointers;
+  const std::vector<int32_t> source = {3, 4, 5, 2};
+  for (int i = 0; i < 3; ++i) {
+    sessions.push_back(std::make_unique<Session>(model, 1));
+    sessions.back()->read(ids_of(source));
+    pointers.push_back(sessions.back().get());
+  }
+  const int32_t tokens[] = {1, 5, 7};
+  std::vector<float> logits(3 * static_cast<size_t>(model->outputs()));
+  const Ids ids{tokens, 1, 3, 1, nullptr};
+  for (int i = 0; i < 3; ++i) Session::write(pointers, ids, logits.data());
+  const int64_t before = allocations;
+  for (int i = 0; i < 20; ++i) Session::write(pointers, ids, i % 2 ? logits.data() : nullptr);
+  EXPECT_EQ(allocations - before, 0);
+  const int64_t counting = allocations;
+  EXPECT_GT((std::vector<int>(100).size() + static_cast<size_t>(allocations - counting)), 100u) << "the counter works";
+}
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, Allocation, testing::Values("softmax", "relu", "cosformer", "leap"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace attnkit::test
