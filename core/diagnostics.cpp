@@ -57,7 +57,7 @@ std::vector<Diagnostic> Diagnostics::sorted() const {
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.empty() || word.size() > longest_word) return {};
   const std::string wanted = lower(word);
-  // One edit in three letters: "relo" means "relu", "ham" does not mean "leap".
+  // One edit in three letters: a slip of a four-letter word is understood, another word is not.
   size_t best = std::max<size_t>(wanted.size(), 3) / 3 + 1;
   const std::string* found = nullptr;
   for (const auto& candidate : candidates) {

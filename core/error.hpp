@@ -34,7 +34,7 @@ int32_t fill_error(attn_error* err, int32_t code, const char* message, int32_t w
 // An attn_error ready to be passed to a plugin.
 attn_error empty_error() noexcept;
 
-// Throws Error for a failed plugin call; unknown codes become ATTN_INTERNAL.  `who` opens the message ("leap").
+// Throws Error for a failed plugin call; unknown codes become ATTN_INTERNAL.  `who` (the mechanism) opens the message.
 void check_plugin(int32_t code, const attn_error& err, const std::string& who);
 
 // Runs body and turns whatever it throws into a code.

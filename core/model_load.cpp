@@ -89,14 +89,17 @@ class ModelLoader {
         Dense(d, vocabulary, manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}), {});
   }
 
-  // "<block>.<mechanism>...." of a mechanism that this manifest does not choose in that block.
+  // A tensor that another placement of the same weights uses: "<block>.<mechanism>...." of a mechanism that is not chosen there, or
+  // a shared projection of a block whose mechanism has no such port.
   bool of_another_mechanism(const std::string& name) const {
-    static const std::set<std::string> parts = {"q", "k", "v", "o", "norm"};
+    static const std::set<std::string> shared = {"q.weight", "k.weight", "v.weight", "o.weight",
+                                                 "q.bias",   "k.bias",   "v.bias",   "o.bias"};
     for (const BlockChoice& choice : manifest_.blocks) {
       const std::string path = block_path(choice.role, choice.layer) + ".";
       if (name.rfind(path, 0) != 0) continue;
       const std::string word = name.substr(path.size(), name.find('.', path.size()) - path.size());
-      if (parts.count(word)) return false;
+      if (shared.count(name.substr(path.size()))) return true;
+      if (word.size() == 1 || word == "norm") return false;
       // An adapter is ignorable only where the model says that there are none.
       return word != choice.mechanism || (!manifest_.adapters && name.rfind(path + word + ".adapter.", 0) == 0);
     }

@@ -92,7 +92,11 @@ class Ports {
 class Decoding {
  public:
   Decoding(const Block& block, Ports& ports, const BenchSetup& setup, int64_t context)
-      : context_(context), block_(block), self_(setup.role != ATTN_DECODER_CROSS), serial_(setup.threads == 1), ports_(ports) {
+      : context_(context),
+        block_(block),
+        self_(setup.role != ATTN_DECODER_CROSS),
+        serial_(setup.threads == 1),
+        ports_(ports) {
     request_ = request(setup, 1, self_ ? 1 : 0);
     info_ = ask(request_);
     attn_request exact = request_;

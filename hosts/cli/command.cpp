@@ -24,7 +24,8 @@ std::string main_help() {
   std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
   for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
-  out += "\n" + options_text(global_options());
+  out += "\n";
+  out += options_text(global_options());
   out +=
       "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
       "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";

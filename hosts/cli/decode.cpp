@@ -80,7 +80,7 @@ void Decoder::open(Session& session, const Input& input, size_t rows, size_t pro
   if (facts_.encoder || prompt == 0) return;
   attnkit_session* const self = session.get();
   const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
-  attnkit::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+  Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
 }
 
 // Keeps the batch full; false when nothing is left to do.
@@ -135,7 +135,7 @@ void Decoder::write() {
   tokens_.lengths.assign(active_.size(), 1);
   logits_.resize(active_.size() * static_cast<size_t>(facts_.info.outputs));
   try {
-    attnkit::write(handles_, tokens_, logits_.data(), facts_.info.outputs);
+    Session::write(handles_, tokens_, logits_.data(), facts_.info.outputs);
   } catch (const Error& e) {
     blame(e);
   }
@@ -147,7 +147,7 @@ void Decoder::blame(const Error& batch) {
     attnkit_session* const self = a.session.get();
     const Ids token = {a.next};
     try {
-      attnkit::write({&self, 1}, Batch({&token, 1}));
+      Session::write({&self, 1}, Batch({&token, 1}));
     } catch (const Error& e) {
       fail_at(a.index, e);
     }

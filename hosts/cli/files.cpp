@@ -103,7 +103,7 @@ std::string read_file(const std::string& path) {
   std::string content;
   char buffer[1 << 16];
   for (;;) {
-    check_interrupt();
+    wait_for_input(file.get());
     const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno(name, "cannot be read");

@@ -1,5 +1,10 @@
 #include "interrupt.hpp"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 
 #include "failure.hpp"
@@ -8,16 +13,25 @@ namespace attnkit::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
+volatile int event = -1;  // readable once a signal has come
 
-void on_signal(int) { interrupted = 1; }
+void on_signal(int) {
+  const int before = errno;
+  const uint64_t one = 1;
+  interrupted = 1;
+  if (event >= 0 && ::write(event, &one, sizeof one) < 0) {  // then only the flag tells
+  }
+  errno = before;
+}
 
 }  // namespace
 
 void catch_interrupts() {
+  event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // no SA_RESTART: waiting for input ends too
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // no SA_RESTART: waiting ends too
   for (const int signal : {SIGINT, SIGTERM}) {
     struct sigaction before {};
     // A caller that ignores a signal, such as nohup or a shell's background job, goes on ignoring it.
@@ -28,6 +42,12 @@ void catch_interrupts() {
 
 void check_interrupt() {
   if (interrupted) throw Failure(Exit::interrupted, "interrupted");
+}
+
+void wait_for_input(int fd) {
+  pollfd both[2] = {{fd, POLLIN, 0}, {event, POLLIN, 0}};
+  while (poll(both, 2, -1) < 0 && errno == EINTR) check_interrupt();
+  check_interrupt();
 }
 
 }  // namespace attnkit::cli

@@ -6,5 +6,7 @@ namespace attnkit::cli {
 void catch_interrupts();
 // Throws Failure (interrupted) once a signal has come.
 void check_interrupt();
+// Waits until fd can be read; throws like check_interrupt meanwhile, whichever thread the signal met.
+void wait_for_input(int fd);
 
 }  // namespace attnkit::cli

@@ -48,7 +48,7 @@ TEST_F(AttnkitHpp, WritesManySessionsAtOnce) {
   const std::vector<attnkit::Ids> tokens = {{info.begin_id, 5}, {info.begin_id}};
   const attnkit::Batch batch(tokens);
   std::vector<float> logits(2 * 2 * static_cast<size_t>(info.outputs), -1);
-  attnkit::write(handles, batch, logits.data(), info.outputs);
+  attnkit::Session::write(handles, batch, logits.data(), info.outputs);
   EXPECT_EQ(nlohmann::json::parse(sessions[0].describe())["position"], 2);
   EXPECT_EQ(nlohmann::json::parse(sessions[1].describe())["position"], 1);
   EXPECT_EQ(logits.back(), 0);  // past a row's length
@@ -65,7 +65,7 @@ TEST_F(AttnkitHpp, ForwardAgreesWithSessions) {
   attnkit::Session session(model, 1);
   session.read(source);
   attnkit_session* const handle = session.get();
-  attnkit::write({&handle, 1}, attnkit::Batch({&target, 1}), stepwise.data(), info.outputs);
+  attnkit::Session::write({&handle, 1}, attnkit::Batch({&target, 1}), stepwise.data(), info.outputs);
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], stepwise[i], 1e-4f);
 }
 

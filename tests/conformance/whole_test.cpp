@@ -53,8 +53,13 @@ TEST_P(Whole, PowersOfTwoInValuesScaleExactly) {
 
 TEST_P(Whole, NanInAQueryReachesItsRow) {
   Inputs in = inputs(1, 64);
-  for (size_t i = 0; i < in.arrays.size(); ++i)
-    if (mech->ports()[i]->kind == ATTN_QUERY) in.arrays[i].at(0, 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+  bool queries = false;
+  for (size_t i = 0; i < in.arrays.size(); ++i) {
+    if (mech->ports()[i]->kind != ATTN_QUERY) continue;
+    in.arrays[i].at(0, 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+    queries = true;
+  }
+  if (!queries) GTEST_SKIP() << "this mechanism reads no queries";
   Array out;
   ATTNKIT_OR_SKIP(out = whole(in));
   EXPECT_TRUE(std::isnan(out.at(0, 1, 40, 0)));

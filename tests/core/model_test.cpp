@@ -280,6 +280,19 @@ TEST(ModelLoading, RequiresTheTensorsOfTheChosenMechanismOnly) {
   EXPECT_NE(load_errors(tiny).find("decoder.cross.2.leap.q_w1"), std::string::npos);
 }
 
+TEST(ModelLoading, IgnoresSharedProjectionsThatAMechanismHasNoPortFor) {
+  TinyModel tiny;
+  tiny.attention = "default = \"softmax\"\n\"encoder.self\" = \"fake_plain\"\n";
+  const TempFolder folder;
+  write_tiny(folder, tiny);
+  const auto with_fakes = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER, ATTNKIT_FAKE_PLUGINS}, 1, 1);
+  Diagnostics diagnostics;
+  EXPECT_TRUE(Model::load(with_fakes, tiny.manifest(), folder.path(), diagnostics)) << all_messages(diagnostics);
+  tiny.more = {{"encoder.self.1.q.wieght", {16}}};
+  write_tiny(folder, tiny);
+  EXPECT_FALSE(Model::load(with_fakes, tiny.manifest(), folder.path(), diagnostics));
+}
+
 TEST(ModelLoading, RefusesAWidthThatTheWeightsDoNotHave) {
   TinyModel tiny;
   const TempFolder folder;

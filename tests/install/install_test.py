@@ -87,8 +87,8 @@ class Prefix(unittest.TestCase):
         self.assertEqual(sorted(exports(LIB / "libattnkit.so")), sorted(declared))
 
     def test_command_finds_its_plugins(self):
-        for plugin in json.loads(attnkit("plugins", "--json"))["plugins"]:
-            self.assertEqual(pathlib.Path(plugin["file"]).parent, PLUGINS)
+        found = [pathlib.Path(plugin["file"]) for plugin in json.loads(attnkit("plugins", "--json"))["plugins"]]
+        self.assertEqual(sorted(found), sorted(PLUGINS.glob("*.so")))
 
     def test_package_config_agrees(self):
         if not shutil.which("pkg-config"):
@@ -152,7 +152,7 @@ class Tutorial(unittest.TestCase):
         laws = BUILD / "bin/attnkit_conformance"
         if not laws.exists():
             self.skipTest("the conformance tests were not built")
-        run(laws, "--gtest_filter=-*NanInAQuery*", ATTNKIT_CONFORMANCE_PLUGINS=self.folder / "mean.so")
+        run(laws, ATTNKIT_CONFORMANCE_PLUGINS=self.folder / "mean.so")
 
 
 if __name__ == "__main__":

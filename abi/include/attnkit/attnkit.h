@@ -1,13 +1,13 @@
 /* attnkit/attnkit.h: what applications call.  C99, plain exported functions, opaque handles.  Major 1, DRAFT.
  *
- * Order     runtime -> model -> session; runtime -> block.  A handle keeps its parents alive, so handles may be destroyed
- *           in any order.  destroy takes NULL.
- * Errors    A fallible function returns an ATTN_ code of plugin.h and fills the nullable err; outputs are untouched unless
- *           it returns ATTN_OK.  Bad manifests, weights, plugins, texts and arguments are errors, never crashes.
- * Threads   runtime, model, block: any thread, any number of calls at once.  A session: one call at a time (a second one
- *           at the same moment is refused with ATTN_INVALID); different sessions: any threads at once.
- * Lifetime  Arguments are borrowed until the call returns.  What a function gives out through ** belongs to the caller.
- * Text      UTF-8.  const char* arguments are NUL-terminated.  Token ids are int32; tensors are contiguous CPU tensors. */
+ * Order     runtime -> model -> session; runtime -> block.  A handle keeps its parents alive, so handles may be
+ * destroyed in any order.  destroy takes NULL. Errors    A fallible function returns an ATTN_ code of plugin.h and
+ * fills the nullable err; outputs are untouched unless it returns ATTN_OK.  Bad manifests, weights, plugins, texts and
+ * arguments are errors, never crashes. Threads   runtime, model, block: any thread, any number of calls at once.  A
+ * session: one call at a time (a second one at the same moment is refused with ATTN_INVALID); different sessions: any
+ * threads at once. Lifetime  Arguments are borrowed until the call returns.  What a function gives out through **
+ * belongs to the caller. Text      UTF-8.  const char* arguments are NUL-terminated.  Token ids are int32; tensors are
+ * contiguous CPU tensors. */
 #ifndef ATTNKIT_H
 #define ATTNKIT_H
 #include <attnkit/plugin.h>
@@ -53,17 +53,18 @@ typedef struct attnkit_diagnostic {
   int32_t code, line, column; /* AK<code>; line and column from 1, in bytes; 0: no place */
   const char *message, *help; /* help may be NULL */
 } attnkit_diagnostic;
-/* Called on the calling thread before the function returns, sorted by place.  The diagnostic is borrowed for the call. */
+/* Called on the calling thread before the function returns, sorted by place.  The diagnostic is borrowed for the call.
+ */
 typedef void (*attnkit_diagnose)(uintptr_t context, const attnkit_diagnostic* diagnostic);
 
 /* What a host needs in order to size its buffers. */
 typedef struct attnkit_model_info {
-  uint32_t struct_size, kind;             /* ATTNKIT_ENCODER, ... */
-  int32_t source_vocab, target_vocab;     /* 0 where the model has no such side */
-  int32_t outputs;                        /* width of a row of logits: target_vocab, or classes */
-  int32_t max_length, begin_id, end_id;   /* longest source and target; ids of <s> and </s> */
-  uint32_t beams, reserved;               /* what [decode] says; at least 1 */
-  uint64_t parameters, state_bytes;       /* state_bytes: one session of one row at max_length on both sides */
+  uint32_t struct_size, kind;           /* ATTNKIT_ENCODER, ... */
+  int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
+  int32_t outputs;                      /* width of a row of logits: target_vocab, or classes */
+  int32_t max_length, begin_id, end_id; /* longest source and target; ids of <s> and </s> */
+  uint32_t beams, reserved;             /* what [decode] says; at least 1 */
+  uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
 } attnkit_model_info;
 
 /* Minor of the ABI this library was built for.  Any thread. */
@@ -78,53 +79,61 @@ ATTNKIT_API void attnkit_text_destroy(attnkit_text* text);
 /* Starts a runtime: finds and loads every usable plugin of the search path.  options may be NULL.
  * A file that is no usable plugin is skipped with its reason (see describe), which is no error.
  * Errors   NO_MEMORY.   Plugins stay loaded until the process ends. */
-ATTNKIT_API int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime, attn_error* err);
+ATTNKIT_API int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime,
+                                           attn_error* err);
 ATTNKIT_API void attnkit_runtime_destroy(attnkit_runtime* runtime);
-/* JSON "attnkit.runtime/1": abi, cpu features, threads, search path, plugins (name, device, file, summary, citation, options with types,
- * defaults and bounds; per role whether it can sit there, causal, streaming, state bytes and flops or the refusal), skipped
- * files with the reason. */
+/* JSON "attnkit.runtime/1": abi, cpu features, threads, search path, plugins (name, device, file, summary, citation,
+ * options with types, defaults and bounds; per role whether it can sit there, causal, streaming, state bytes and flops
+ * or the refusal), skipped files with the reason. */
 ATTNKIT_API int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
 
-/* Makes a model from a manifest.  toml is the manifest's text and dir the folder its paths are relative to, so hosts can
- * edit manifests without files; open reads the file at path and takes its folder.
- * diagnose may be NULL; it is given every problem at once.  model NULL: validate only, the weights included.
- * Errors   INVALID when any diagnostic is an error (err holds the first; its place comes as "line:column: "), NO_MEMORY.
- *          open: also when the file cannot be read. */
-ATTNKIT_API int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir, attnkit_diagnose diagnose,
-                                         uintptr_t context, attnkit_model** model, attn_error* err);
-ATTNKIT_API int32_t attnkit_model_open(attnkit_runtime* runtime, const char* path, attnkit_diagnose diagnose, uintptr_t context,
-                                       attnkit_model** model, attn_error* err);
+/* Makes a model from a manifest.  toml is the manifest's text and dir the folder its paths are relative to, so hosts
+ * can edit manifests without files; open reads the file at path and takes its folder. diagnose may be NULL; it is given
+ * every problem at once.  model NULL: validate only, the weights included. Errors   INVALID when any diagnostic is an
+ * error (err holds the first; its place comes as "line:column: "), NO_MEMORY. open: also when the file cannot be read.
+ */
+ATTNKIT_API int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir,
+                                         attnkit_diagnose diagnose, uintptr_t context, attnkit_model** model,
+                                         attn_error* err);
+ATTNKIT_API int32_t attnkit_model_open(attnkit_runtime* runtime, const char* path, attnkit_diagnose diagnose,
+                                       uintptr_t context, attnkit_model** model, attn_error* err);
 ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
 /* JSON "attnkit.model-description/1": the grid (per block: role, layer, mechanism, options, line:column of the manifest
  * that decided it, parameters) and, at each of the n lengths given (tokens of source and target alike), every block's
  * state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
-ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n, attnkit_text** json, attn_error* err);
+ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
+                                           attnkit_text** json, attn_error* err);
 /* The whole model on whole sequences (teacher forcing).
  * Shapes   source (B, S) int32 ids, source_len (B) or NULL; target (B, T) int32 ids, target_len (B) or NULL;
  *          out f32: (B, T, outputs), or (B, outputs) for a classifier.  A side that the model lacks: NULL.
  * Numbers  rows past a length give zeros.  Lengths that mechanisms need are predicted as [length] says.
- * Errors   INVALID: shapes, lengths beyond max_length, ids outside the vocabulary (where = -1).   UNSUPPORTED, NO_MEMORY. */
-ATTNKIT_API int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source, const int32_t* source_len,
-                                          const attn_tensor* target, const int32_t* target_len, const attn_tensor* out, attn_error* err);
-/* The attention weights of one block for one input: what the block does to unit vectors in place of its values (attention
- * is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1.
- * Shapes   source (1, S), target (1, T) as in forward; out f32 (H, N, M), N and M the block's rows for this input.
- * Errors   as forward; UNSUPPORTED for a mechanism without a "v" port. */
-ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer, const attn_tensor* source,
-                                            const attn_tensor* target, const attn_tensor* out, attn_error* err);
-/* Text to ids of the source (side 0) or target (side 1) vocabulary, without <s> and </s>.  *n: room in ids on entry, ids
- * needed on return, also when ids is NULL or too small (then INVALID and ids untouched).
- * Errors   INVALID: a word that the vocabulary cannot spell, named with its place in the text. */
-ATTNKIT_API int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const char* text, int32_t* ids, uint64_t* n, attn_error* err);
+ * Errors   INVALID: shapes, lengths beyond max_length, ids outside the vocabulary (where = -1).   UNSUPPORTED,
+ * NO_MEMORY. */
+ATTNKIT_API int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source,
+                                          const int32_t* source_len, const attn_tensor* target,
+                                          const int32_t* target_len, const attn_tensor* out, attn_error* err);
+/* The attention weights of one block for one input: what the block does to unit vectors in place of its values
+ * (attention is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1. Shapes   source (1, S), target (1,
+ * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input. Errors   as forward; UNSUPPORTED for a
+ * mechanism without a "v" port. */
+ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer,
+                                            const attn_tensor* source, const attn_tensor* target,
+                                            const attn_tensor* out, attn_error* err);
+/* Text to ids of the source (side 0) or target (side 1) vocabulary, without <s> and </s>.  *n: room in ids on entry,
+ * ids needed on return, also when ids is NULL or too small (then INVALID and ids untouched). Errors   INVALID: a word
+ * that the vocabulary cannot spell, named with its place in the text. */
+ATTNKIT_API int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const char* text, int32_t* ids,
+                                           uint64_t* n, attn_error* err);
 /* Ids to text; special tokens are left out.   Errors  INVALID: an id outside the vocabulary. */
-ATTNKIT_API int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n, attnkit_text** text,
-                                             attn_error* err);
+ATTNKIT_API int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n,
+                                             attnkit_text** text, attn_error* err);
 
 /* Starts an empty session of `rows` beams; 0 = what [decode] in the manifest says.   Errors  NO_MEMORY, UNSUPPORTED
  * (an encoder; a mechanism that cannot stream), INVALID. */
-ATTNKIT_API int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session, attn_error* err);
+ATTNKIT_API int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session,
+                                           attn_error* err);
 ATTNKIT_API void attnkit_session_destroy(attnkit_session* session);
 /* An independent copy of everything: a snapshot, a fork.  Continues bitwise like the original. */
 ATTNKIT_API int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err);
@@ -133,35 +142,42 @@ ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint
 /* Gives the source: (1, S) int32 ids, </s> included.  last must be 1 and the source comes once: a growing source is
  * UNSUPPORTED in this version.  Predicts the target's length where [length] says so.
  * Errors   INVALID: ids, length, a second source. */
-ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last, attn_error* err);
-/* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a prediction.
- * Errors   INVALID: not positive and finite, or tokens were written already. */
+ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last,
+                                         attn_error* err);
+/* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a
+ * prediction. Errors   INVALID: not positive and finite, or tokens were written already. */
 ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err);
 /* Appends tokens to n different sessions of one model, each at its own position.
  * Shapes   tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
  *          logits f32 (R, T, outputs) or NULL.   Numbers  bitwise what each session alone would give.
  * Errors   INVALID: ids, a target beyond max_length, no source read yet, sessions of different models, a session twice.
  *          No session has then changed. */
-ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens, const int32_t* len,
-                                          const attn_tensor* logits, attn_error* err);
+ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
+                                          const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more.
- * ids: room for limit; *n on return: tokens written, </s> included when it was reached.  An empty session begins with <s>.
- * limit 0 asks for the default, 1.5 * source + 20 (ids needs room for max_length). */
-ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n, attn_error* err);
-/* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes per block. */
+ * ids: room for limit; *n on return: tokens written, </s> included when it was reached.  An empty session begins with
+ * <s>. limit 0 asks for the default, 1.5 * source + 20 (ids needs room for max_length). */
+ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
+                                             attn_error* err);
+/* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
+ * per block. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* One mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
  * The calls are those of attn_plugin (see plugin.h) with the arguments checked; request and run carry the same bounds.
  * run: exec NULL uses the runtime's threads and scratch of its own; calls at once are legal. */
-ATTNKIT_API int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where, const char* options_toml,
-                                         attnkit_block** block, attn_error* err);
+ATTNKIT_API int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,
+                                         const char* options_toml, attnkit_block** block, attn_error* err);
 ATTNKIT_API void attnkit_block_destroy(attnkit_block* block);
 ATTNKIT_API const attn_port* const* attnkit_block_ports(const attnkit_block* block, uint32_t* n);
-ATTNKIT_API int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* err);
-ATTNKIT_API int32_t attnkit_block_plan(const attnkit_block* block, const attn_request* request, attn_info* info, attn_error* err);
-ATTNKIT_API int32_t attnkit_block_run(const attnkit_block* block, const attn_request* request, const attn_run* run, attn_error* err);
-ATTNKIT_API int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* request, const attn_grad* grad, attn_error* err);
+ATTNKIT_API int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t seed,
+                                       const attn_tensor* tensor, attn_error* err);
+ATTNKIT_API int32_t attnkit_block_plan(const attnkit_block* block, const attn_request* request, attn_info* info,
+                                       attn_error* err);
+ATTNKIT_API int32_t attnkit_block_run(const attnkit_block* block, const attn_request* request, const attn_run* run,
+                                      attn_error* err);
+ATTNKIT_API int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* request,
+                                           const attn_grad* grad, attn_error* err);
 
 #ifdef __cplusplus
 }

@@ -207,19 +207,18 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     return ids;
   }
   std::string describe() const { return detail::text_of(attnkit_session_describe, get()); }  // "attnkit.session/1"
+  // Appends tokens to different sessions of one model at once, a row of the batch to each row of theirs.
+  // logits: f32 (rows, length, outputs), or NULL.
+  static void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,
+                    int64_t outputs = 0) {
+    const attn_tensor in = tokens.view(), out = tensor(logits, {tokens.rows(), tokens.length, outputs});
+    detail::call(attnkit_session_write, sessions.data(), static_cast<uint32_t>(sessions.size()), &in,
+                 tokens.lengths.data(), logits ? &out : nullptr);
+  }
 
  private:
   size_t max_length_;
 };
-
-// Appends tokens to different sessions of one model at once, a row of the batch to each row of theirs.
-// logits: f32 (rows, length, outputs), or NULL.
-inline void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,
-                  int64_t outputs = 0) {
-  const attn_tensor in = tokens.view(), out = tensor(logits, {tokens.rows(), tokens.length, outputs});
-  detail::call(attnkit_session_write, sessions.data(), static_cast<uint32_t>(sessions.size()), &in,
-               tokens.lengths.data(), logits ? &out : nullptr);
-}
 
 inline std::string Model::translate(const std::string& text, uint32_t beams, uint32_t limit) const {
   const attnkit_model_info i = info();
@@ -229,7 +228,7 @@ inline std::string Model::translate(const std::string& text, uint32_t beams, uin
   attnkit_session* const self = session.get();
   Ids ids = tokenize(pair ? Side::source : Side::target, text);
   ids.insert(pair ? ids.end() : ids.begin(), pair ? i.end_id : i.begin_id);
-  pair ? session.read(ids) : write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+  pair ? session.read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
   return detokenize(Side::target, session.generate(limit));
 }
 

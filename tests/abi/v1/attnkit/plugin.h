@@ -57,22 +57,22 @@ extern "C" {
 #define ATTN_OUTPUT 3u  /* exactly one; rows = N; the host applies the output projection to it */
 #define ATTN_LEARNED 4u /* trained with the model; f32 (f64 when the plan is f64) */
 #define ATTN_TABLE 5u   /* stored with the model, never trained: random features, fixed projections, index tables */
-#define ATTN_AUX_IN 6u  /* (B, 1, rows, width): the latest value of this name in execution order (encoder, then decoder);
-                           data NULL = none yet, and the mechanism starts from its own learned value */
-#define ATTN_AUX_OUT 7u /* same shape; replaces the value of this name for the blocks that follow.  The mechanism applies
-                           residual and norm of it by itself */
+#define ATTN_AUX_IN 6u  /* (B, 1, rows, width): the latest value of this name in execution order */
+#define ATTN_AUX_OUT 7u /* same shape; replaces the value of this name for the blocks that follow */
+/* Execution order of AUX is encoder, then decoder.  AUX_IN with data NULL: no value yet, the mechanism starts from its
+ * own learned one.  Residual and norm of an AUX sequence are the mechanism's. */
 /* port flags */
 #define ATTN_RAW 1u       /* QUERY, KEY: the sequence itself, unprojected (heads 1); OUTPUT: no output projection */
 #define ATTN_NO_BIAS 2u   /* the projection has no bias even where the model's have */
 #define ATTN_PER_MODEL 4u /* LEARNED, TABLE: one tensor for all blocks of the model that use this mechanism */
 /* request flags */
-#define ATTN_STREAM 1u        /* runs carry state */
-#define ATTN_TRAIN 2u         /* runs fill saved, backward may follow */
-#define ATTN_PREFIX 4u        /* runs carry visible (wait-k offline); excludes STREAM and causal blocks */
-#define ATTN_KNOWS_Q_TOTAL 8u /* runs carry q_total */
+#define ATTN_STREAM 1u         /* runs carry state */
+#define ATTN_TRAIN 2u          /* runs fill saved, backward may follow */
+#define ATTN_PREFIX 4u         /* runs carry visible (wait-k offline); excludes STREAM and causal blocks */
+#define ATTN_KNOWS_Q_TOTAL 8u  /* runs carry q_total */
 #define ATTN_KNOWS_K_TOTAL 16u /* runs carry k_total; absent under STREAM: the source is still growing */
 /* info flags */
-#define ATTN_REWINDS 1u      /* a run with a smaller k_pos undoes the appends after it; else the host snapshots the state */
+#define ATTN_REWINDS 1u      /* a run with a smaller k_pos undoes the appends after it; else the host snapshots */
 #define ATTN_WITHIN_TOTAL 2u /* the host must refuse rows with q_pos + q_len > q_total before it runs them */
 
 /* Filled by the function that fails; the caller sets struct_size.  Untouched on success. */
@@ -83,10 +83,11 @@ typedef struct attn_error {
   char message[500]; /* UTF-8, NUL-terminated, one line: the thing, its value, the limit, what to do */
 } attn_error;
 
-/* A strided view; frozen.  ndim <= 4; entry ndim - 1 of shape and stride is the innermost dimension, whose stride is 1. */
+/* A strided view; frozen.  ndim <= 4; entry ndim - 1 of shape and stride is the innermost dimension, whose stride is 1.
+ */
 typedef struct attn_tensor {
-  void* data;                  /* NULL = absent */
-  int64_t shape[4], stride[4]; /* strides count elements */
+  void* data;                     /* NULL = absent */
+  int64_t shape[4], stride[4];    /* strides count elements */
   uint8_t dtype_code, dtype_bits; /* DLPack codes: int 0, float 2, bfloat 4; bits per element */
   uint16_t dtype_lanes;           /* 1 */
   uint32_t ndim;
@@ -112,8 +113,8 @@ typedef struct attn_option {
 
 /* One tensor that every run of this mechanism takes or gives, with concrete widths.
  * A QUERY or KEY port named "q", "k" or "v" with the block's own heads and standard width (q, k: d_model / heads; v:
- * head_width) uses the projection that all mechanisms of the block share.  Any other projection, and every LEARNED or TABLE tensor, is
- * stored under "<block>.<mechanism>.<name>", or "model.<mechanism>.<name>" with ATTN_PER_MODEL. */
+ * head_width) uses the projection that all mechanisms of the block share.  Any other projection, and every LEARNED or
+ * TABLE tensor, is stored under "<block>.<mechanism>.<name>", or "model.<mechanism>.<name>" with ATTN_PER_MODEL. */
 typedef struct attn_port {
   uint32_t struct_size, kind, flags;
   uint8_t dtype_code, dtype_bits; /* LEARNED, TABLE, AUX; 0 for QUERY, KEY, OUTPUT: the plan's type */
@@ -125,7 +126,8 @@ typedef struct attn_port {
 /* Where a mechanism is asked to sit. */
 typedef struct attn_block {
   uint32_t struct_size, role, causal, heads; /* causal 1: a query sees keys at its position and before */
-  int32_t d_model, head_width; /* D = d_model / heads (heads divides d_model); head_width = E, equal to D unless the model says otherwise */
+  int32_t d_model, head_width; /* D = d_model / heads (heads divides d_model); head_width = E, equal to D unless the
+                                  model says otherwise */
 } attn_block;
 
 /* Upper bounds of the runs that follow.  Any run within them is legal; equal requests get equal answers. */
@@ -138,12 +140,14 @@ typedef struct attn_request {
   int64_t batch, queries, keys, past; /* past: keys already in the state; the state's capacity is past + keys */
 } attn_request;
 
-/* The answer: exact bytes, and the cost of one run at the bounds.  The caller sets struct_size; no field past it is written. */
+/* The answer: exact bytes, and the cost of one run at the bounds.  The caller sets struct_size; no field past it is
+ * written. */
 typedef struct attn_info {
   uint32_t struct_size, flags;
   uint64_t scratch_bytes, backward_scratch_bytes, saved_bytes;
   uint64_t state_bytes; /* per row; the bytes for a capacity are a prefix of those for any larger capacity */
-  uint64_t flops, bytes_read, bytes_written; /* a multiply-add is 2 flops; bytes of tensors and state, each counted once */
+  uint64_t flops, bytes_read,
+      bytes_written; /* a multiply-add is 2 flops; bytes of tensors and state, each counted once */
 } attn_info;
 
 /* Work on [begin, end) by worker, a number below exec->workers that no other thread of the same loop has meanwhile. */
@@ -162,8 +166,8 @@ typedef struct attn_exec {
 
 /* One call: M key rows are appended to what each row b knows, then its N query rows are read.  Either may be 0.
  * Query i of row b stands at position q_pos[b] + i, key j at k_pos[b] + j (from 0).  It sees: in a causal block the
- * keys at positions <= its own; with visible, the first visible[b,i] keys; otherwise all keys of its row.  In a causal run
- * q_pos[b] >= k_pos[b], or, when M = 0, q_pos[b] + 1 >= k_pos[b].  A query that sees no key gives a zero row.
+ * keys at positions <= its own; with visible, the first visible[b,i] keys; otherwise all keys of its row.  In a causal
+ * run q_pos[b] >= k_pos[b], or, when M = 0, q_pos[b] + 1 >= k_pos[b].  A query that sees no key gives a zero row.
  * Per-row arrays have B entries, live where the tensors live, and are checked by the host, never by the plugin. */
 typedef struct attn_run {
   uint32_t struct_size, reserved;
@@ -174,7 +178,7 @@ typedef struct attn_run {
   const int32_t *q_pos, *k_pos; /* queries read and keys appended before this call (also when M = 0); NULL = 0 */
   const double *q_total, *k_total; /* length of the whole query and key sequence, true or predicted (may be fractional);
                                       self attention: the same */
-  const int32_t* visible; /* (B, N), non-decreasing in N; only without state */
+  const int32_t* visible;          /* (B, N), non-decreasing in N; only without state */
   void* state; /* NULL = one whole sequence.  All-zero bytes are the empty state; it holds no pointers and no positions,
                   so copying its bytes copies the past: clone, reorder, save, move */
   uint64_t state_stride; /* bytes from slot to slot, >= info.state_bytes, a multiple of ATTN_ALIGN */
@@ -185,8 +189,9 @@ typedef struct attn_run {
 /* One backward call, for the run that it names. */
 typedef struct attn_grad {
   uint32_t struct_size, reserved;
-  const attn_run* run;      /* as it was, with its saved; exec may differ (backward_scratch_bytes) */
-  const attn_tensor* grads; /* by port.  OUTPUT, AUX_OUT: given.  Others: overwritten; LEARNED: added to; data NULL: skipped */
+  const attn_run* run; /* as it was, with its saved; exec may differ (backward_scratch_bytes) */
+  const attn_tensor*
+      grads; /* by port.  OUTPUT, AUX_OUT: given.  Others: overwritten; LEARNED: added to; data NULL: skipped */
 } attn_grad;
 
 typedef struct attn_mech attn_mech; /* one mechanism in one block with its options */
@@ -198,7 +203,7 @@ typedef struct attn_plugin {
   uint32_t struct_size, abi_minor, oldest_host_minor; /* the minor it was built for; the oldest host it accepts */
   int32_t device_type;
   const char *name, *summary, *citation; /* name = folder = file = manifest key, [a-z][a-z0-9_]* */
-  const char* state_revision; /* changes whenever the meaning of the state's bytes does */
+  const char* state_revision;            /* changes whenever the meaning of the state's bytes does */
   const attn_option* const* options;
   uint32_t n_options, reserved;
 
@@ -212,9 +217,9 @@ typedef struct attn_plugin {
                     uint32_t* n_ports, attn_error* err);
   /* Frees a mechanism, NULL allowed.  Its plans must be freed before.  Threads any, once. */
   void (*destroy)(attn_mech* mech);
-  /* Writes the initial content of LEARNED or TABLE port `port` into a contiguous CPU tensor of the declared shape and type.
-   * Numbers the same bytes for the same seed on every machine.   Errors INVALID: not such a port or a wrong tensor.
-   * Threads any. */
+  /* Writes the initial content of LEARNED or TABLE port `port` into a contiguous CPU tensor of the declared shape and
+   * type. Numbers the same bytes for the same seed on every machine.   Errors INVALID: not such a port or a wrong
+   * tensor. Threads any. */
   int32_t (*fill)(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* err);
   /* The one place to ask: can you, what does it need, what does it cost.
    * Bounds of 0 without a plan ask for any size (sizes that would grow with them are 0); with a plan, 0 allows none.
@@ -222,7 +227,8 @@ typedef struct attn_plugin {
    * Errors  UNSUPPORTED with the reason (role, causal, streaming, unknown totals, dtype, device, size);  NO_MEMORY.
    *         The outputs are then untouched.
    * Threads any; may allocate.   Lifetime  the caller frees *plan before it destroys mech. */
-  int32_t (*plan)(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan, attn_error* err);
+  int32_t (*plan)(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
+                  attn_error* err);
   /* Frees a plan, NULL allowed. */
   void (*plan_free)(attn_plan* plan);
   /* Computes one attn_run; see there for shapes, positions and visibility.
@@ -246,7 +252,8 @@ typedef int32_t (*attn_plugin_main_fn)(const attn_host* host, const attn_plugin*
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif
-int32_t attn_plugin_main_v1(const attn_host* host, const attn_plugin** plugin, attn_error* err);
+int32_t
+attn_plugin_main_v1(const attn_host* host, const attn_plugin** plugin, attn_error* err);
 
 #ifdef __cplusplus
 }
