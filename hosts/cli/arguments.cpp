@@ -1,5 +1,6 @@
 #include "arguments.hpp"
 
+#include <algorithm>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
 #include <boost/program_options/value_semantic.hpp>
@@ -111,7 +112,7 @@ Progress Arguments::progress() const {
 }
 
 Arguments::Options global_options() {
-  Arguments::Options options("Options of every subcommand");
+  Arguments::Options options;
   options.add_options()("plugin-dir", values("DIR"), "a folder of plugins, searched first; may be repeated");
   options.add_options()("threads", value("N"), "threads of one call; 0, the default: one per processor");
   options.add_options()("json", "exactly one JSON document on standard output, errors too");

@@ -13,8 +13,8 @@ namespace {
 const std::vector<std::string> roles = {"encoder.self", "decoder.self", "decoder.cross"};
 
 Arguments::Options options() {
-  Arguments::Options o("Options of the block part, the one in this version");
-  o.add_options()("block", value("MECHANISM"), "the mechanism");
+  Arguments::Options o;
+  o.add_options()("block", value("MECHANISM"), "the mechanism, timed on one thread unless --threads says more");
   o.add_options()("role", value("ROLE"), "decoder.self (default), decoder.cross or encoder.self, which then is causal");
   o.add_options()("options", value("TOML"), "its options, such as \"guard = 'add', eps = 1e-6\"");
   o.add_options()("heads", value("N"), "heads (default 8)");
@@ -81,7 +81,7 @@ Exit run(const Arguments& arguments) {
 
 const Command bench_command = {"bench",
                                "bench --block MECHANISM [OPTION ...]",
-                               "what one more token costs a mechanism, against the context",
+                               "what one more token costs a mechanism, against the context (the block part of bench)",
                                "MANIFEST",
                                false,
                                options,

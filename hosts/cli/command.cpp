@@ -1,9 +1,11 @@
 #include "command.hpp"
 
-#include <sstream>
+#include <algorithm>
+#include <boost/program_options/value_semantic.hpp>
 
 #include "interrupt.hpp"
 #include "output.hpp"
+#include "table.hpp"
 #include "text.hpp"
 
 namespace attnkit::cli {
@@ -13,19 +15,25 @@ constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &vali
                                        &inspect_command, &run_command,     &bench_command};
 constexpr const char* designed[] = {"search", "stream", "report", "validate-plugin"};
 
-std::string options_text(const Arguments::Options& options) {
-  std::ostringstream out;
-  out.imbue(std::locale::classic());
-  out << options;
-  return out.str();
+// A title and two columns: how options are given, and what they mean.
+std::string options_text(const char* title, const Arguments::Options& options) {
+  if (options.options().empty()) return "";
+  Table table({title, ""});
+  for (const auto& option : options.options()) {
+    const std::string both = option->format_name();  // "-o [ --output ]" when there is a short name
+    const std::string dash = both.find(' ') == std::string::npos ? "" : both.substr(0, both.find(' ')) + ", ";
+    const bool has_value = option->semantic()->max_tokens() > 0;
+    table.add({fmt::format("  {}--{}{}", dash, option->long_name(), has_value ? " " + option->format_parameter() : ""),
+               option->description()});
+  }
+  return "\n" + table.text();
 }
 
 std::string main_help() {
   std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
   for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
-  out += "\n";
-  out += options_text(global_options());
+  out += options_text("Options of every subcommand:", global_options());
   out +=
       "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
       "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
@@ -33,8 +41,8 @@ std::string main_help() {
 }
 
 std::string help_of(const Command& c) {
-  return fmt::format("usage: attnkit {}\n\n{}\n\n{}{}", c.synopsis, c.summary, options_text(c.options()),
-                     options_text(global_options()));
+  return fmt::format("usage: attnkit {}\n\n{}\n{}{}", c.synopsis, c.summary, options_text("Options:", c.options()),
+                     options_text("Options of every subcommand:", global_options()));
 }
 
 // Text as the result of --help and --version: bare, or in a document.
@@ -110,7 +118,7 @@ int report(const Failure& failure, bool json) {
   note_failure(failure);
   if (json && failure.exit() != Exit::success) {
     try {
-      print_json(failure_json(failure));
+      print_failure(failure);
     } catch (const Failure&) {  // standard output is what failed, or it failed as well
     }
   }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -138,6 +139,7 @@ void check_writable(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view content) {
+  check_interrupt();
   if (path == "-") return print(content);
   check_writable(path);
   const std::string real = resolved(path);

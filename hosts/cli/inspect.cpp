@@ -1,6 +1,7 @@
 // attnkit inspect: which mechanism sits where and why, what it costs, and what it attends to.
 #include "inspect.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "command.hpp"
@@ -15,7 +16,7 @@ namespace {
 constexpr int64_t longest = int64_t{1} << 24;
 
 Arguments::Options options() {
-  Arguments::Options o("Options");
+  Arguments::Options o;
   o.add_options()("lengths", value("N,N,..."), "lengths of the cost tables (default 64,512,4096)");
   o.add_options()("attention", value("BLOCK"), "the weights of one block, such as decoder.cross.2, for an input");
   o.add_options()("text", value("TEXT"), "with --attention: the input");

@@ -24,6 +24,22 @@ const char* area_name(uint32_t area) {
   }
 }
 
+void send(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) {
+      check_interrupt();  // a reader that does not read
+      continue;
+    }
+    if (n < 0) fail(Exit::data, "standard output: {}", std::generic_category().message(errno));
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+std::string text_of(const Json& document) {
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
 void guard_standard_streams() {
@@ -33,18 +49,11 @@ void guard_standard_streams() {
 }
 
 void print(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (n < 0 && errno == EINTR) {
-      check_interrupt();
-      continue;
-    }
-    if (n < 0) fail(Exit::data, "standard output: {}", std::generic_category().message(errno));
-    text.remove_prefix(static_cast<size_t>(n));
-  }
+  check_interrupt();
+  send(text);
 }
 
-void print_json(const Json& document) { print(document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"); }
+void print_json(const Json& document) { print(text_of(document)); }
 
 void note(std::string_view text) {
   while (!text.empty()) {
@@ -74,12 +83,12 @@ Json diagnostic_json(const std::string& file, const Diagnostic& d) {
   return json;
 }
 
-Json failure_json(const Failure& failure) {
+void print_failure(const Failure& failure) {
   Json json = {{"schema", "attnkit.error/1"}, {"exit", static_cast<int>(failure.exit())}, {"message", failure.what()}};
   if (!failure.help().empty()) json["help"] = failure.help();
   json["diagnostics"] = Json::array();
   for (const Diagnostic& d : failure.diagnostics()) json["diagnostics"].push_back(diagnostic_json(failure.file(), d));
-  return json;
+  send(text_of(json));
 }
 
 void note_failure(const Failure& failure) {

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 // Opens descriptors 0 to 2 where the caller closed them, so that no file of ours takes their place.
 void guard_standard_streams();
 
-// Writes everything to standard output or throws Failure (data).
+// Writes everything to standard output or throws Failure (data; interrupted when Ctrl-C came before).
 void print(std::string_view text);
 void print_json(const Json& document);
 
@@ -24,8 +24,8 @@ void note(std::string_view text);
 std::string diagnostic_text(const std::string& file, const Diagnostic& diagnostic);
 Json diagnostic_json(const std::string& file, const Diagnostic& diagnostic);
 
-// "attnkit.error/1".
-Json failure_json(const Failure& failure);
+// "attnkit.error/1", also after an interruption.
+void print_failure(const Failure& failure);
 // For people, on standard error.
 void note_failure(const Failure& failure);
 

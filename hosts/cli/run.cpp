@@ -15,7 +15,7 @@ namespace attnkit::cli {
 namespace {
 
 Arguments::Options options() {
-  Arguments::Options o("Options");
+  Arguments::Options o;
   o.add_options()("text", values("TEXT"), "an input; may be repeated");
   o.add_options()("file", value("FILE"), "inputs, one per line; - is standard input");
   o.add_options()("output,o", value("FILE"),

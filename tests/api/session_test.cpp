@@ -31,7 +31,7 @@ TEST(Session, GeneratesWhatWritingTokenByTokenGives) {
   int32_t next = o.model.info().begin_id;
   for (int32_t expected : ids) {
     attnkit_session* const self = written.get();
-    attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{next}}), logits.data(), outputs);
+    attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{next}}), logits.data(), outputs);
     next = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     ASSERT_EQ(next, expected);
   }
@@ -55,15 +55,15 @@ TEST(Session, RefusesWrongUse) {
   const attn_tensor t = attnkit::tensor(source.data(), {1, static_cast<int64_t>(source.size())});
   EXPECT_EQ(attnkit_session_read(self, &t, 0, &err), ATTN_UNSUPPORTED) << "a growing source";
   EXPECT_EQ(attnkit_session_read(self, nullptr, 1, &err), ATTN_INVALID);
-  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error)
+  EXPECT_THROW(attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error)
       << "no source";
   session.read(source);
   attnkit_session* const twice[] = {self, self};
-  EXPECT_THROW(attnkit::write(twice, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error);
-  EXPECT_THROW(attnkit::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error)
+  EXPECT_THROW(attnkit::Session::write(twice, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error);
+  EXPECT_THROW(attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}, {1}})), attnkit::Error)
       << "two rows for one";
   attnkit_session* const missing[] = {nullptr};
-  EXPECT_THROW(attnkit::write(missing, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error);
+  EXPECT_THROW(attnkit::Session::write(missing, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error);
   EXPECT_THROW(session.set_length(-1), attnkit::Error);
   EXPECT_THROW(attnkit::Session(o.model, 2000), attnkit::Error);
   EXPECT_EQ(attnkit_session_reorder(self, nullptr, &err), ATTN_INVALID);

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import pathlib
 import shutil
 import unittest
 import xml.dom.minidom

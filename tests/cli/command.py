@@ -9,6 +9,8 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
+if not {"ATTNKIT", "ATTNKIT_SAMPLE"} <= os.environ.keys():
+    sys.exit("ATTNKIT must name the command and ATTNKIT_SAMPLE the folder of the sample model; ctest sets both")
 COMMAND = os.environ["ATTNKIT"]
 SAMPLE = pathlib.Path(os.environ["ATTNKIT_SAMPLE"]) / "model.toml"
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import pathlib
 import signal
 import stat
 import subprocess
@@ -63,11 +62,18 @@ class Tiny(CommandTest):
             for batch in (1, 2, 3, 16):
                 self.assertEqual(self.run_ok("run", model, *self.texts("--batch", batch)).out, "".join(alone))
 
-    def test_greedy_is_one_beam_of_the_library(self):
-        # --beams 1 is this command's own loop, so the library's is asked through a manifest's limit on it.
+    def test_greedy_equals_the_library(self):
+        # The command decodes in batches of its own; inspect --attention takes its target from attnkit_session_generate.
+        for text in TEXTS:
+            result = self.run_ok("run", self.model, "--text", text, "--json").json()["results"][0]
+            queries = self.run_ok("inspect", self.model, "--attention", "decoder.cross.1", "--text", text, "--json").json()["queries"]
+            shown = "".join(q for q in queries if q not in ("<s>", "</s>", "\u2581"))
+            self.assertEqual(result["output"].replace(" ", ""), shown)
+            self.assertGreater(result["tokens"], 0)
+
+    def test_limit_and_beams(self):
         for limit in (1, 3, 40):
-            greedy = self.run_ok("run", self.model, *self.texts("--limit", limit, "--json")).json()
-            for result in greedy["results"]:
+            for result in self.run_ok("run", self.model, *self.texts("--limit", limit, "--json")).json()["results"]:
                 self.assertLessEqual(result["tokens"], limit)
         beams = self.run_ok("run", self.model, *self.texts("--beams", 3, "--json")).json()
         self.assertEqual((beams["summary"]["beams"], len(beams["results"])), (3, len(TEXTS)))

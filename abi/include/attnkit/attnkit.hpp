@@ -18,8 +18,8 @@
 #include <type_traits>
 #include <vector>
 
-namespace attnkit {
-inline namespace cpp1 {  // keeps these classes apart from those inside the library, whatever a program links
+// cpp1 keeps these classes apart from those inside the library, whatever a program links.
+namespace attnkit::inline cpp1 {
 
 using Ids = std::vector<int32_t>;
 enum class Side : uint32_t { source = 0, target = 1 };
@@ -91,8 +91,8 @@ std::string text_of(F f, Args... args) {
 template <class T>
 attn_tensor tensor(T* data, std::initializer_list<int64_t> shape) {
   const uint8_t code = std::is_floating_point_v<T> ? 2 : 0, bits = 8 * sizeof(T);
-  attn_tensor t{const_cast<std::remove_const_t<T>*>(data), {}, {}, code, bits, 1,
-                static_cast<uint32_t>(shape.size()),       1,  0};
+  const auto ndim = static_cast<uint32_t>(shape.size());
+  attn_tensor t{const_cast<std::remove_const_t<T>*>(data), {}, {}, code, bits, 1, ndim, 1, 0};
   std::copy(shape.begin(), shape.end(), t.shape);
   int64_t stride = 1;
   for (uint32_t d = t.ndim; d-- > 0; stride *= t.shape[d]) t.stride[d] = stride;
@@ -142,8 +142,7 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     detail::call(attnkit_model_get_info, get(), &info);
     return info;
   }
-  // JSON "attnkit.model-description/1".
-  std::string describe(const std::vector<int64_t>& lengths = {}) const {
+  std::string describe(const std::vector<int64_t>& lengths = {}) const {  // JSON "attnkit.model-description/1"
     return detail::text_of(attnkit_model_describe, get(), lengths.data(), static_cast<uint32_t>(lengths.size()));
   }
   Ids tokenize(Side side, const std::string& text) const {
@@ -163,8 +162,7 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     detail::call(attnkit_model_forward, get(), source.rows() ? &s : nullptr, source.lengths.data(),
                  target.rows() ? &t : nullptr, target.lengths.data(), &out);
   }
-  // Greedy, or beam search with more than one beam; beams 0: what the manifest says.  A decoder alone continues the
-  // text.  limit 0: attnkit_session_generate's.
+  // Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text.
   std::string translate(const std::string& text, uint32_t beams = 0, uint32_t limit = 0) const;
 
  private:
@@ -207,8 +205,7 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     return ids;
   }
   std::string describe() const { return detail::text_of(attnkit_session_describe, get()); }  // "attnkit.session/1"
-  // Appends tokens to different sessions of one model at once, a row of the batch to each row of theirs.
-  // logits: f32 (rows, length, outputs), or NULL.
+  // Appends a row of the batch to each row of different sessions.  logits: f32 (rows, length, outputs), or NULL.
   static void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,
                     int64_t outputs = 0) {
     const attn_tensor in = tokens.view(), out = tensor(logits, {tokens.rows(), tokens.length, outputs});
@@ -257,6 +254,5 @@ class Block : public detail::Handle<attnkit_block, attnkit_block_destroy> {
   }
 };
 
-}  // namespace cpp1
-}  // namespace attnkit
+}  // namespace attnkit::inline cpp1
 #endif

@@ -45,13 +45,13 @@ class PhraseSource:
 
     def _value(self):
         kind = self.random.random()
-        if kind < 0.08:
+        if kind < 0.06:
             return self._allowed(0, 20)
-        if kind < 0.24:
+        if kind < 0.14:
             return self._allowed(20, 100)
-        if kind < 0.54:
+        if kind < 0.34:
             return self._allowed(100, 1000)
-        if kind < 0.78:
+        if kind < 0.60:
             return self._allowed(1000, 10_000)
         if kind < 0.98:
             return self._allowed(10_000, 1_000_000)
@@ -68,7 +68,7 @@ class PhraseSource:
     def _date(self):
         month = self.random.randint(1, 12)
         day = self.random.randint(1, 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31)
-        dated = self.random.random() < 0.5
+        dated = self.random.random() < 0.6
         return phrases.date(day, month, self.random.choice(self.years) if dated else None)
 
     def _time(self):
