@@ -55,9 +55,10 @@ class Doctor(CommandTest):
 
 class Plugins(CommandTest):
     def test_table(self):
-        lines = self.run_ok("plugins").lines()
-        self.assertEqual([line.split()[0] for line in lines[1:5]], MECHANISMS)
-        self.assertRegex(lines[4], r"softmax +cpu +all +yes +yes +512\.0 KiB +4\.00 MiB")
+        # Variants for other devices are there only where their compiler was.
+        lines = [line for line in self.run_ok("plugins").lines() if " cpu " in line]
+        self.assertEqual([line.split()[0] for line in lines], MECHANISMS)
+        self.assertRegex(lines[3], r"softmax +cpu +all +yes +yes +512\.0 KiB +4\.00 MiB")
 
     def test_page(self):
         page = self.run_ok("plugins", "leap").out

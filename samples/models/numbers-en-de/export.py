@@ -50,7 +50,7 @@ alpha = {alpha}
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--placement", nargs=3, default=["cosformer", "relu", "softmax"], metavar="MECHANISM",
+    parser.add_argument("--placement", nargs=3, default=["cosformer", "leap", "softmax"], metavar="MECHANISM",
                         help="for encoder.self, decoder.self and decoder.cross")
     options = parser.parse_args()
     saved = torch.load(options.checkpoint, weights_only=True)
