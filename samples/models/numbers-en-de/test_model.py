@@ -19,6 +19,7 @@ class Untrained(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(3)
+        torch.set_num_threads(1)
         torch.set_default_dtype(torch.float64)
         self.addCleanup(torch.set_default_dtype, torch.float32)
         tokenizer = Tokenizer(load())
