@@ -17,6 +17,7 @@ class ModelLoader {
       load_stack("encoder", manifest_.encoder, model_.source_vocabulary_, model_.encoder_);
     if (manifest_.decoder.layers > 0)
       load_stack("decoder", manifest_.decoder, model_.target_vocabulary_, model_.decoder_);
+    check_vocabularies();
     for (const BlockChoice& choice : manifest_.blocks) load_block(choice);
     load_head();
     reader_.finish([this](const std::string& name) { return of_another_mechanism(name); });
@@ -56,6 +57,17 @@ class ModelLoader {
     if (manifest_.norm == Norm::pre) to.norm = norm(name + ".norm");
   }
 
+  // Hosts learn one pair of ids from attnkit_model_info and end sources and begin targets with it.
+  void check_vocabularies() {
+    const std::optional<Vocabulary>&s = model_.source_vocabulary_, &t = model_.target_vocabulary_;
+    if (s && t && (s->begin_id() != t->begin_id() || s->end_id() != t->end_id()))
+      diagnostics_.error(
+          ak::bad_vocabulary, manifest_.decoder.place,
+          fmt::format("<s> and </s> are tokens {} and {} of the encoder's vocabulary and {} and {} of the decoder's",
+                      s->begin_id(), s->end_id(), t->begin_id(), t->end_id()),
+          "both sides must have them at the same places", ATTNKIT_AREA_DATA);
+  }
+
   void load_block(const BlockChoice& choice) {
     Transformer& stack = choice.role == ATTN_ENCODER_SELF ? model_.encoder_ : model_.decoder_;
     Layer& layer = stack.layers.at(static_cast<size_t>(choice.layer) - 1);
@@ -89,8 +101,8 @@ class ModelLoader {
         Dense(d, vocabulary, manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}), {});
   }
 
-  // A tensor that another placement of the same weights uses: "<block>.<mechanism>...." of a mechanism that is not chosen there, or
-  // a shared projection of a block whose mechanism has no such port.
+  // A tensor that another placement of the same weights uses: "<block>.<mechanism>...." of a mechanism that is not
+  // chosen there, or a shared projection of a block whose mechanism has no such port.
   bool of_another_mechanism(const std::string& name) const {
     static const std::set<std::string> shared = {"q.weight", "k.weight", "v.weight", "o.weight",
                                                  "q.bias",   "k.bias",   "v.bias",   "o.bias"};

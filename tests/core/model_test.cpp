@@ -285,12 +285,26 @@ TEST(ModelLoading, IgnoresSharedProjectionsThatAMechanismHasNoPortFor) {
   tiny.attention = "default = \"softmax\"\n\"encoder.self\" = \"fake_plain\"\n";
   const TempFolder folder;
   write_tiny(folder, tiny);
-  const auto with_fakes = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER, ATTNKIT_FAKE_PLUGINS}, 1, 1);
+  const auto with_fakes =
+      std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER, ATTNKIT_FAKE_PLUGINS}, 1, 1);
   Diagnostics diagnostics;
   EXPECT_TRUE(Model::load(with_fakes, tiny.manifest(), folder.path(), diagnostics)) << all_messages(diagnostics);
   tiny.more = {{"encoder.self.1.q.wieght", {16}}};
   write_tiny(folder, tiny);
   EXPECT_FALSE(Model::load(with_fakes, tiny.manifest(), folder.path(), diagnostics));
+}
+
+TEST(ModelLoading, RefusesVocabulariesWhoseSpecialTokensDiffer) {
+  TinyModel tiny;
+  const TempFolder folder;
+  write_tiny(folder, tiny);
+  folder.write("other.txt",
+               "</s>\n<s>\n\u2581a\n\u2581b\n\u2581c\n\u2581d\n\u2581e\n\u2581f\n\u2581g\n\u2581h\n\u2581i\n");
+  std::string toml = tiny.manifest();
+  toml.replace(toml.rfind("vocab.txt"), 9, "other.txt");
+  Diagnostics diagnostics;
+  EXPECT_FALSE(Model::load(runtime(), toml, folder.path(), diagnostics));
+  EXPECT_NE(all_messages(diagnostics).find("AK121 <s> and </s>"), std::string::npos) << all_messages(diagnostics);
 }
 
 TEST(ModelLoading, RefusesAWidthThatTheWeightsDoNotHave) {
