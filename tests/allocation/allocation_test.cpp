@@ -3,13 +3,13 @@
 #include <cstdlib>
 #include <new>
 
-#include "tiny_model.hpp"
+#include "../core/tiny_model.hpp"
 
 namespace {
 std::atomic<int64_t> allocations{0};
 }
 
-// The whole test program counts; only this file looks.
+// Replaced for the whole program, which is why this test has one of its own.
 __attribute__((noinline)) void* operator new(size_t bytes) {
   ++allocations;
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
