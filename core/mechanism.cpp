@@ -47,6 +47,18 @@ auto quietly(void (*free)(T*)) {
 
 bool is_sequence(const attn_port& p) { return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT; }
 
+// Bytes and flops are 64-bit numbers: what would not fit them is refused here, so that no plugin's product can wrap.
+void check_magnitude(const attn_block& b, const attn_request& r) {
+  const long double rows = static_cast<long double>(r.batch) * b.heads,
+                    keys = static_cast<long double>(r.past) + r.keys + 1;
+  const long double d = static_cast<long double>(b.d_model) / b.heads + 8,
+                    e = static_cast<long double>(b.head_width) + 8;
+  const long double quadratic = (rows + 1) * (r.queries + 1) * keys * 4 * (d + e);
+  const long double linear = (rows + b.heads) * (r.queries + keys) * 8 * d * e * (r.workers + 1);
+  if (quadratic + linear > 0x1p62L)
+    fail(ATTN_INVALID, "the sizes of this request do not fit 64 bits: lower its bounds or the widths of the block");
+}
+
 }  // namespace
 
 attn_request cpu_request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t past) {
@@ -138,6 +150,7 @@ int Mechanism::port(const char* name) const {
 }
 
 Plan Mechanism::plan(const attn_request& request) const {
+  check_magnitude(block_, request);
   Plan result;
   result.mechanism_ = shared_from_this();
   result.request_ = request;
@@ -151,6 +164,7 @@ Plan Mechanism::plan(const attn_request& request) const {
 }
 
 attn_info Mechanism::ask(const attn_request& request) const {
+  check_magnitude(block_, request);
   attn_info info{};
   info.struct_size = sizeof info;
   call(plugin_->name, [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &info, nullptr, err); });

@@ -138,6 +138,8 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     const Weights weights = Weights::open(m.weights_file, m.weights_sha256);
     WeightReader reader(weights, diagnostics, m.weights_place);
     ModelLoader(*model, reader, diagnostics).load();
+  } catch (const Stopped&) {
+    return nullptr;
   } catch (const Error& e) {
     diagnostics.error(ak::weights_do_not_fit, m.weights_place, e.what(), {}, ATTNKIT_AREA_WEIGHTS);
   }

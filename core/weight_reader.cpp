@@ -6,6 +6,11 @@
 namespace attnkit {
 namespace {
 
+// Weights of quite another model are not worth a line for each of thousands of tensors, and a mistyped width must not
+// cost the memory of the model it would make.
+constexpr int most_problems = 20;
+constexpr size_t most_zeros = size_t{1} << 22;
+
 size_t count(const std::vector<int64_t>& shape) {
   size_t n = 1;
   for (int64_t d : shape) n *= static_cast<size_t>(d);
@@ -14,8 +19,12 @@ size_t count(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-void WeightReader::wrong(const std::string& message, const std::string& help) {
-  diagnostics_.error(ak::weights_do_not_fit, place_, message, help, ATTNKIT_AREA_WEIGHTS);
+void WeightReader::wrong(int code, const std::string& message, const std::string& help, size_t zeros) {
+  diagnostics_.error(code, place_, message, help, ATTNKIT_AREA_WEIGHTS);
+  if (++problems_ < most_problems && zeros <= most_zeros) return;
+  diagnostics_.error(code, place_, fmt::format("{}: the tensors after that were not looked at", weights_.path()), "",
+                     ATTNKIT_AREA_WEIGHTS);
+  throw Stopped();
 }
 
 void WeightReader::warn(std::string message, std::string help) {
@@ -27,7 +36,8 @@ std::vector<float> WeightReader::f32(const std::string& name, const std::vector<
   try {
     return weights_.f32(name, shape);
   } catch (const Error& e) {
-    wrong(e.what(), "the manifest's widths, layers and mechanisms must be those the weights were trained with");
+    wrong(ak::weights_do_not_fit, e.what(),
+          "the manifest's widths, layers and mechanisms must be those the weights were trained with", count(shape));
     return std::vector<float>(count(shape));
   }
 }
@@ -37,19 +47,20 @@ std::vector<std::byte> WeightReader::integers(const std::string& name, const std
   taken_.insert(name);
   const StoredTensor* t = weights_.find(name);
   if (t && t->dtype == dtype && t->shape == shape) return {t->data.begin(), t->data.end()};
-  wrong(fmt::format("{}: tensor \"{}\" must be {} of shape {}{}", weights_.path(), name, dtype, shape_text(shape),
+  wrong(ak::weights_do_not_fit,
+        fmt::format("{}: tensor \"{}\" must be {} of shape {}{}", weights_.path(), name, dtype, shape_text(shape),
                     t ? fmt::format(", not {} of {}", t->dtype, shape_text(t->shape)) : ", and is missing"),
-        "");
+        "", count(shape));
   return std::vector<std::byte>(count(shape) * (dtype == "I64" ? 8 : 4));
 }
 
 void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {
   for (const StoredTensor& t : weights_.tensors())
     if (!taken_.count(t.name) && !ignorable(t.name))
-      diagnostics_.error(ak::left_over_tensor, place_,
-                         fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", weights_.path(),
-                                     t.name, shape_text(t.shape)),
-                         "the model that was trained has a part that this manifest does not", ATTNKIT_AREA_WEIGHTS);
+      wrong(ak::left_over_tensor,
+            fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", weights_.path(), t.name,
+                        shape_text(t.shape)),
+            "the model that was trained has a part that this manifest does not", 0);
 }
 
 }  // namespace attnkit

@@ -12,6 +12,9 @@
 
 namespace attnkit {
 
+// Thrown after the last diagnostic when it makes no sense to go on.
+struct Stopped {};
+
 class WeightReader {
  public:
   WeightReader(const Weights& weights, Diagnostics& diagnostics, Place place)
@@ -27,11 +30,12 @@ class WeightReader {
   void finish(const std::function<bool(const std::string&)>& ignorable);
 
  private:
-  void wrong(const std::string& message, const std::string& help);
+  void wrong(int code, const std::string& message, const std::string& help, size_t zeros);
   const Weights& weights_;
   Diagnostics& diagnostics_;
   Place place_;
   std::set<std::string> taken_;
+  int problems_ = 0;
 };
 
 }  // namespace attnkit

@@ -34,6 +34,17 @@ TEST(Mechanism, SaysWhoRefusesAndWhy) {
   EXPECT_THROW(mechanism->plan(cpu_request(ATTN_TRAIN, 1, 1, 1, 1, 0)), Error);
 }
 
+TEST(Mechanism, RefusesSizesThatWouldWrap) {
+  const auto rt = runtime();
+  for (const char* name : {"softmax", "relu", "cosformer", "leap"}) {
+    const Plugin* plugin = rt->registry.find(name, 1);
+    const attn_block wide{sizeof(attn_block), ATTN_DECODER_SELF, 1, 1, 1 << 21, 1 << 21};
+    const auto mechanism = Mechanism::create(*plugin, wide, read_options(*plugin, nullptr));
+    const uint32_t flags = ATTN_STREAM | ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+    EXPECT_THROW(mechanism->ask(cpu_request(flags, 2, 1, 1, 1, (int64_t{1} << 40) - 1)), Error) << name;
+  }
+}
+
 TEST(Mechanism, BackwardIsRefusedWhereThereIsNone) {
   const auto rt = runtime();
   const Plugin* plugin = rt->registry.find("relu", 1);

@@ -294,6 +294,18 @@ TEST(ModelLoading, IgnoresSharedProjectionsThatAMechanismHasNoPortFor) {
   EXPECT_FALSE(Model::load(with_fakes, tiny.manifest(), folder.path(), diagnostics));
 }
 
+TEST(ModelLoading, StopsEarlyWhenNothingFits) {
+  TinyModel tiny;
+  const TempFolder folder;
+  write_tiny(folder, tiny);
+  tiny.d = 1 << 19;  // zeros of this model would not fit the machine
+  tiny.decoder_layers = 1000;
+  Diagnostics diagnostics;
+  EXPECT_FALSE(Model::load(runtime(), tiny.manifest(), folder.path(), diagnostics));
+  EXPECT_NE(all_messages(diagnostics).find("were not looked at"), std::string::npos) << all_messages(diagnostics);
+  EXPECT_LE(diagnostics.sorted().size(), 25u);
+}
+
 TEST(ModelLoading, RefusesVocabulariesWhoseSpecialTokensDiffer) {
   TinyModel tiny;
   const TempFolder folder;
