@@ -8,6 +8,7 @@
 #include "inspect.hpp"
 #include "open.hpp"
 #include "output.hpp"
+#include "output_check.hpp"
 #include "table.hpp"
 #include "text.hpp"
 
@@ -79,12 +80,12 @@ std::string text_of(const AttentionMap& map) {
 
 Exit inspect_attention(const Arguments& arguments) {
   const std::string output = arguments.text("output");
-  if (arguments.has("output")) check_writable(output);
+  check_output(arguments);
   if (arguments.json() && output == "-") fail(Exit::usage, "--json writes to standard output, so --output cannot");
   if (arguments.json() && arguments.has("csv") && !arguments.has("output"))
     fail(Exit::usage, "--json and --csv exclude each other without --output");
   const Runtime runtime = open_runtime(arguments);
-  const Model model = open_model(runtime, arguments.text("MANIFEST"));
+  const Model model = open_model(runtime, arguments);
   const AttentionMap map = attention_map(model, arguments);
   if (arguments.has("output"))
     write_file(output, arguments.has("csv") ? csv_of(map) : heatmap_svg(map));

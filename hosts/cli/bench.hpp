@@ -24,7 +24,8 @@ struct Timing {
 };
 
 // The contexts are timed in turns, so that a drift of the machine meets all of them.  Throws Failure: plugin (no such
-// mechanism, a refusal), usage (a state larger than the memory), interrupted.
+// mechanism, a refusal), usage (options
+// that are no TOML, a state larger than the memory), interrupted.
 std::vector<Timing> time_block(const Runtime& runtime, const BenchSetup& setup);
 
 }  // namespace attnkit::cli

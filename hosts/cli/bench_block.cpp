@@ -215,6 +215,13 @@ Timing timing_of(const Decoding& decoding, int64_t context, std::vector<double>&
           decoding.told().flops};
 }
 
+// The library has one code for options that cannot be read and for those that a mechanism refuses.
+bool is_no_toml(std::string_view message) {
+  return message.starts_with("options ") &&
+         (message.find("\": not TOML: ") != std::string_view::npos ||
+          message.find(" are not the content of one inline table") != std::string_view::npos);
+}
+
 Block make_block(const Runtime& runtime, const BenchSetup& s) {
   const attn_block where = {sizeof(attn_block),
                             s.role,
@@ -225,6 +232,7 @@ Block make_block(const Runtime& runtime, const BenchSetup& s) {
   try {
     return Block(runtime, s.mechanism, where, s.options);
   } catch (const Error& e) {
+    if (is_no_toml(e.what())) fail(Exit::usage, "--{}", e.what());
     fail(e.code() == ATTN_NO_MEMORY ? Exit::internal : Exit::plugin, "{}", e.what());
   }
 }

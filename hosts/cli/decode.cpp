@@ -90,7 +90,7 @@ bool Decoder::fill() {
     const Input& input = inputs_[index];
     check_interrupt();
     if (is_empty(input)) {
-      done_(index, {}, 0);
+      done_(index, {}, 0, true);
       continue;
     }
     try {
@@ -113,7 +113,7 @@ bool Decoder::fill() {
 void Decoder::search(size_t index) {
   const Input& input = inputs_[index];
   check_interrupt();
-  if (is_empty(input)) return done_(index, {}, 0);
+  if (is_empty(input)) return done_(index, {}, 0, true);
   try {
     Session session(model_, options_.beams);
     open(session, input, options_.beams, input.ids.size());
@@ -184,8 +184,9 @@ void Decoder::finish(size_t index, Session& session, Ids& made, size_t position)
   const size_t tokens = inputs_[index].ids.size() + position;
   if (tokens > largest_.tokens) largest_ = {Json::parse(session.describe())["state_bytes"], tokens};
   const size_t count = made.size();
-  if (!made.empty() && made.back() == facts_.info.end_id) made.pop_back();
-  done_(index, made, count);
+  const bool whole = !made.empty() && made.back() == facts_.info.end_id;
+  if (whole) made.pop_back();
+  done_(index, made, count, whole);
 }
 
 }  // namespace

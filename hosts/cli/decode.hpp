@@ -19,10 +19,11 @@ struct LargestSession {
   size_t tokens = 0;
 };
 
-// Calls done(index, ids) once for every input, in any order; ids without </s> and `made` counting it.  An input without
-// tokens gives none.  The result is what each input alone gives.  Throws Failure: data (a length that is missing or
-// exceeded), numerical (scores that are not numbers), interrupted.
-using Done = std::function<void(size_t index, const Ids& ids, size_t made)>;
+// Calls done(index, ids) once for every input, in any order; ids without </s> and `made` counting it;
+// whole: </s> was reached before the limit.  An input without tokens gives none, whole.  The result is what each input
+// alone gives.  Throws Failure: data (a length that is missing or exceeded), numerical (scores that are not numbers),
+// interrupted.
+using Done = std::function<void(size_t index, const Ids& ids, size_t made, bool whole)>;
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
                       const DecodeOptions& options, const Done& done);
 

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t largest_input = size_t{1} << 30;
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
   fail(Exit::data, "{}: {}: {}", quote(path), what, std::generic_category().message(errno));
@@ -117,7 +118,7 @@ std::string read_file(const std::string& path) {
 std::vector<std::string> read_lines(const std::string& path) {
   const std::string content = read_file(path);
   std::vector<std::string> lines;
-  for (size_t at = 0; at < content.size();) {
+  for (size_t at = content.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < content.size();) {
     const size_t end = std::min(content.find('\n', at), content.size());
     const bool carriage = end > at && content[end - 1] == '\r';
     lines.push_back(content.substr(at, end - at - carriage));

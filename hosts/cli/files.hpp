@@ -10,7 +10,8 @@ namespace attnkit::cli {
 // The file's bytes; "-" is standard input.  Throws Failure (data): missing, a directory, unreadable, above 1 GiB.
 std::string read_file(const std::string& path);
 
-// The lines of such a file without their ends (LF or CR LF); a last line without one counts.
+// The lines of such a file without their ends (LF or CR LF); a last line without one counts.  A UTF-8 byte
+// order mark in front is dropped.
 std::vector<std::string> read_lines(const std::string& path);
 
 // Fails at once when write_file could not work, before the work for it is done.

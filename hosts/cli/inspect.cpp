@@ -158,7 +158,7 @@ Exit run(const Arguments& arguments) {
   for (const char* option : {"text", "target", "head", "output", "csv"})
     if (arguments.has(option)) fail(Exit::usage, "--{} goes with --attention BLOCK", option);
   const Runtime runtime = open_runtime(arguments);
-  const Model model = open_model(runtime, arguments.text("MANIFEST"));
+  const Model model = open_model(runtime, arguments);
   const Json description = Json::parse(model.describe(lengths));
   if (arguments.json())
     print_json(description);

@@ -1,19 +1,47 @@
 #include "open.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "output.hpp"
 #include "text.hpp"
 
 namespace attnkit::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the user names may be relative; what the library searches may not.
+fs::path whole(const std::string& folder) {
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
+  if (!arguments.has("plugin-dir")) return;
+  std::vector<fs::path> folders;
+  for (const std::string& folder : arguments.texts("plugin-dir")) folders.push_back(whole(folder));
+  const auto named = [&](const fs::path& p) { return std::find(folders.begin(), folders.end(), p) != folders.end(); };
+  const Json description = Json::parse(runtime.describe());
+  for (const Json& s : description["skipped"]) {
+    const fs::path path = s["path"].get<std::string>();
+    const std::string reason = s["reason"];
+    if (named(path))
+      note(fmt::format("attnkit: warning: plugin folder {}: {}\n", path.string(), reason));
+    else if (named(path.parent_path()))
+      note(fmt::format("attnkit: warning: plugin folder {}: {} {}\n", path.parent_path().string(),
+                       path.filename().string(), reason));
+  }
+}
+
+}  // namespace
 
 Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
   std::string path;
   for (const std::string& folder : arguments.texts("plugin-dir")) {
     if (folder.empty() || folder.find(':') != std::string::npos)
       fail(Exit::usage, "--plugin-dir {}: a folder's name without ':' is needed", quote(folder));
-    // What the user names may be relative; what the library searches may not.
-    path += (path.empty() ? "" : ":") + std::filesystem::absolute(folder).lexically_normal().string();
+    path += (path.empty() ? "" : ":") + whole(folder).string();
   }
   return Runtime(static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)), path);
 }
@@ -29,7 +57,9 @@ Exit exit_of(const std::vector<Diagnostic>& diagnostics) {
   return Exit::success;
 }
 
-Model open_model(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings) {
+Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings) {
+  const std::string path = arguments.text("MANIFEST");
+  warn_of_skipped(runtime, arguments);
   try {
     std::vector<Diagnostic> found;
     Model model(runtime, path, &found);

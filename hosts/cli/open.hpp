@@ -12,8 +12,9 @@ Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
 // The exit code that the first error among them asks for; success when there is none.
 Exit exit_of(const std::vector<Diagnostic>& diagnostics);
 
-// Throws Failure with every diagnostic.  Warnings go to *warnings, or, but for those about the manifest's form, to
+// The model of the argument MANIFEST.  Throws Failure with every diagnostic.  Says on standard error first what of the
+// folders of --plugin-dir is not used.  Warnings go to *warnings, or, but for those about the manifest's form, to
 // standard error.
-Model open_model(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings = nullptr);
+Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings = nullptr);
 
 }  // namespace attnkit::cli

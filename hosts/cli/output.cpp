@@ -31,6 +31,8 @@ void send(std::string_view text) {
       check_interrupt();  // a reader that does not read
       continue;
     }
+    // Who closed a pipe has read enough and wants no message.
+    if (n < 0 && errno == EPIPE) throw Failure(Exit::data, "");
     if (n < 0) fail(Exit::data, "standard output: {}", std::generic_category().message(errno));
     text.remove_prefix(static_cast<size_t>(n));
   }
@@ -93,7 +95,7 @@ void print_failure(const Failure& failure) {
 
 void note_failure(const Failure& failure) {
   for (const Diagnostic& d : failure.diagnostics()) note(diagnostic_text(failure.file(), d));
-  if (failure.diagnostics().empty()) note(fmt::format("attnkit: {}\n", failure.what()));
+  if (failure.diagnostics().empty() && *failure.what()) note(fmt::format("attnkit: {}\n", failure.what()));
   if (!failure.help().empty()) note(fmt::format("  help: {}\n", failure.help()));
 }
 

@@ -13,7 +13,8 @@ using Json = nlohmann::ordered_json;
 // Opens descriptors 0 to 2 where the caller closed them, so that no file of ours takes their place.
 void guard_standard_streams();
 
-// Writes everything to standard output or throws Failure (data; interrupted when Ctrl-C came before).
+// Writes everything to standard output or throws Failure (data, without a message when the reader of a
+// pipe has gone; interrupted when Ctrl-C came before).
 void print(std::string_view text);
 void print_json(const Json& document);
 
@@ -26,7 +27,7 @@ Json diagnostic_json(const std::string& file, const Diagnostic& diagnostic);
 
 // "attnkit.error/1", also after an interruption.
 void print_failure(const Failure& failure);
-// For people, on standard error.
+// For people, on standard error; nothing when there is no message.
 void note_failure(const Failure& failure);
 
 }  // namespace attnkit::cli

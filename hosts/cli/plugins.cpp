@@ -1,4 +1,5 @@
 // attnkit plugins: the mechanisms that were found, as a table or one of them in full.
+#include <algorithm>
 #include <set>
 
 #include "command.hpp"
@@ -79,6 +80,8 @@ Json named(const Json& plugins, const std::string& name) {
     names.push_back(p["name"]);
     if (p["name"] == name) found.push_back(p);
   }
+  // One mechanism has a plugin for each device.
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   if (found.empty())
     throw Failure(
         Exit::plugin, fmt::format("no mechanism {} was found{}", quote(name), did_you_mean(name, names)),

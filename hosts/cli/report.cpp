@@ -52,7 +52,7 @@ std::string mechanisms_text(const Json& description) {
 }
 
 Json result_json(const Input& input, const Result& result) {
-  Json json = {{"input", input.text}, {"output", result.text}, {"tokens", result.made}};
+  Json json = {{"input", input.text}, {"output", result.text}, {"tokens", result.made}, {"finished", result.finished}};
   if (result.label && !result.label->scores.empty()) {
     json["class"] = result.label->best;
     json["scores"] = result.label->scores;
@@ -96,14 +96,19 @@ Json report_json(const Report& report, const Json& description) {
 
 std::string report_text(const Report& report, const Json& description) {
   std::string out = fmt::format("{}: {}\n", description["name"].get<std::string>(), mechanisms_text(description));
-  out += fmt::format("{} inputs, {} tokens in {}, {:.0f} tokens/s", report.inputs.size(), report.tokens,
-                     seconds_text(report.seconds), rate_of(report));
+  out += fmt::format("{}, {} in {}, {:.0f} tokens/s", counted_text(report.inputs.size(), "input"),
+                     counted_text(report.tokens, "token"), seconds_text(report.seconds), rate_of(report));
   if (report.decoder && report.largest.tokens > 0)
     out += fmt::format(", state {} per session (the largest)", bytes_text(report.largest.state_bytes));
   out += "\n";
+  const auto cut =
+      std::count_if(report.results.begin(), report.results.end(), [](const Result& r) { return !r.finished; });
+  if (cut > 0)
+    out += fmt::format("{} of {} {} cut off at the limit\n", cut, counted_text(report.results.size(), "output"),
+                       cut == 1 ? "was" : "were");
   if (const auto totals = totals_of(report))
-    out += fmt::format("perplexity {:.4f} over {} tokens, exact match {} of {} ({:.1f} %)\n",
-                       totals->score.perplexity(), totals->score.tokens, totals->exact, report.results.size(),
+    out += fmt::format("perplexity {:.4f} over {}, exact match {} of {} ({:.1f} %)\n", totals->score.perplexity(),
+                       counted_text(totals->score.tokens, "token"), totals->exact, report.results.size(),
                        100.0 * static_cast<double>(totals->exact) / static_cast<double>(report.results.size()));
   return out;
 }

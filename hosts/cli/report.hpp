@@ -13,6 +13,7 @@ struct Result {
   std::string text;
   size_t made = 0;  // tokens
   bool done = false, exact = false;
+  bool finished = true;  // not cut off at the limit
   std::optional<Score> score;
   std::optional<Label> label;
 };

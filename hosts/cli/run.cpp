@@ -6,6 +6,7 @@
 #include "files.hpp"
 #include "open.hpp"
 #include "output.hpp"
+#include "output_check.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "score.hpp"
@@ -72,9 +73,10 @@ void run_decoder(const Model& model, const Facts& facts, const Arguments& argume
   report.beams = options.beams;
   ProgressBar progress(arguments.has("file") ? arguments.progress() : Progress::none, report.inputs.size());
   size_t finished = 0;
-  report.largest = decode(model, facts, report.inputs, options, [&](size_t i, const Ids& ids, size_t made) {
+  report.largest = decode(model, facts, report.inputs, options, [&](size_t i, const Ids& ids, size_t made, bool whole) {
     Result result;
     result.made = made;
+    result.finished = whole;
     result.text = model.detokenize(Side::target, ids);
     report.tokens += made;
     out.add(i, std::move(result));
@@ -117,7 +119,7 @@ void check_options(const Arguments& arguments) {
   arguments.integer("beams", 1, 1, 1024);
   arguments.integer("limit", 1, 1, INT32_MAX);
   arguments.integer("batch", 1, 1, 1024);
-  if (arguments.has("output")) check_writable(arguments.text("output"));
+  check_output(arguments);
   if (arguments.json() && arguments.text("output") == "-")
     fail(Exit::usage, "--json writes to standard output, so --output cannot");
 }
@@ -125,7 +127,7 @@ void check_options(const Arguments& arguments) {
 Exit run(const Arguments& arguments) {
   check_options(arguments);
   const Runtime runtime = open_runtime(arguments);
-  const Model model = open_model(runtime, arguments.text("MANIFEST"));
+  const Model model = open_model(runtime, arguments);
   const Report report = run_all(model, arguments);
   if (arguments.has("output")) {
     std::string lines;

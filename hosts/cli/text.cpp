@@ -81,6 +81,10 @@ std::string grouped_text(uint64_t count) {
   return digits;
 }
 
+std::string counted_text(size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string joined(const std::vector<std::string>& parts, std::string_view between) {
   return fmt::format("{}", fmt::join(parts, between));
 }

@@ -22,6 +22,9 @@ std::string count_text(double count);      // "1.04 M"
 std::string seconds_text(double seconds);  // "3.21 us"
 std::string grouped_text(uint64_t count);  // "1,043,456"
 
+// "1 token", "2 tokens".
+std::string counted_text(size_t count, std::string_view noun);
+
 std::string joined(const std::vector<std::string>& parts, std::string_view between);
 
 // Characters of UTF-8 text, for column widths.

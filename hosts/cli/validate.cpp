@@ -30,7 +30,7 @@ Exit run(const Arguments& arguments) {
   const Runtime runtime = open_runtime(arguments);
   std::vector<Diagnostic> diagnostics;
   try {
-    const Model model = open_model(runtime, path, &diagnostics);
+    const Model model = open_model(runtime, arguments, &diagnostics);
     const Json grid = Json::parse(model.describe());
     const size_t blocks = grid["blocks"].size();
     const uint64_t parameters = grid["parameters"];

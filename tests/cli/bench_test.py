@@ -35,9 +35,10 @@ class Bench(CommandTest):
         self.assertIn('did you mean "relu"?', self.run_code(4, "bench", "--block", "reul").err)
         self.assertIn("factor", self.run_code(4, "bench", "--block", "leap", "--options", "factor = 7").err)
         self.assertIn("factor", self.run_code(4, "bench", "--block", "leap", "--options", "facter = 2").err)
-        self.run_code(4, "bench", "--block", "leap", "--options", "factor = [")
+        for bad in ("factor = [", "}, a = {", "factor"):
+            self.assertIn("--options", self.run_code(2, "bench", "--block", "leap", "--options", bad).err)
         self.assertIn("this machine has",
-                      self.run_code(2, "bench", "--block", "softmax", "--heads", 1024, "--width", 4096, "--context", 1 << 24).err)
+                      self.run_code(2, "bench", "--block", "softmax", "--heads", 64, "--width", 4096, "--context", 1 << 24).err)
 
 
 if __name__ == "__main__":

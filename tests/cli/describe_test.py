@@ -68,6 +68,8 @@ class Plugins(CommandTest):
 
     def test_unknown_name(self):
         self.assertIn('did you mean "cosformer"?', self.run_code(4, "plugins", "cosfromer").err)
+        found = self.run_code(4, "plugins", "nothing").err.split("found were: ")[1].strip().split(", ")
+        self.assertEqual(found, sorted(set(found)))
 
 
 class Validate(CommandTest):

@@ -78,6 +78,47 @@ class Tiny(CommandTest):
         beams = self.run_ok("run", self.model, *self.texts("--beams", 3, "--json")).json()
         self.assertEqual((beams["summary"]["beams"], len(beams["results"])), (3, len(TEXTS)))
 
+    def test_outputs_that_were_cut_off(self):
+        whole = self.run_ok("run", self.model, *self.texts("--json")).json()["results"]
+        for options in ([], ["--beams", 2]):
+            result = self.run_ok("run", self.model, *self.texts("--limit", 1, "--json", *options))
+            cut = [not r["finished"] for r in result.json()["results"]]
+            self.assertIn(f"{sum(cut)} of {len(TEXTS)} outputs {'was' if sum(cut) == 1 else 'were'} cut off at the limit\n", result.err)
+        for r in whole:  # </s> counts, so a limit of just that many tokens cuts nothing off
+            if r["finished"]:
+                enough = self.run_ok("run", self.model, "--text", r["input"], "--limit", r["tokens"], "--json")
+                self.assertTrue(enough.json()["results"][0]["finished"])
+                self.assertNotIn("cut off", enough.err)
+        empty = self.run_ok("run", self.model, "--text", "", "--limit", 1, "--json")
+        self.assertTrue(empty.json()["results"][0]["finished"])
+        self.assertIn("\n1 input, 0 tokens in", empty.err)
+        for text, finished in (("half past three", True), ("two hundred and forty-one euros", False)):
+            result = self.run_ok("run", SAMPLE, "--text", text, "--json", *([] if finished else ["--limit", 1]))
+            self.assertEqual(result.json()["results"][0]["finished"], finished)
+            self.assertEqual("1 of 1 output was cut off at the limit" in result.err, not finished)
+
+    def test_byte_order_mark(self):
+        for name, text in (("in.txt", "one two\nfour\n"), ("reference.txt", "zwei\nvier\n")):
+            (self.folder / name).write_text(text, encoding="utf-8")
+            (self.folder / ("bom-" + name)).write_text(text, encoding="utf-8-sig")
+        plain, marked = (self.run_ok("run", self.model, "--file", self.folder / (p + "in.txt"), "--target-file",
+                                     self.folder / (p + "reference.txt"), "--json").json()["results"] for p in ("", "bom-"))
+        self.assertEqual(marked, plain)
+        self.assertEqual(self.run_ok("run", self.model, "--file", "-", stdin=b"\xef\xbb\xbf").out, "")
+
+    def test_plugin_folders_that_are_not_used(self):
+        (self.folder / "mine").mkdir()
+        (self.folder / "mine" / "softmax.so").write_text("no library")
+        (self.folder / "mine" / "notes.txt").write_text("no plugin")
+        missing = self.folder / "missing"
+        for command in (["run", "--text", "one"], ["inspect"], ["validate"]):
+            err = self.run_ok(command[0], self.model, *command[1:], "--plugin-dir", str(self.folder / "mine") + "/",
+                              "--plugin-dir", missing).err
+            self.assertIn(f"attnkit: warning: plugin folder {self.folder / 'mine'}: softmax.so is no library", err)
+            self.assertIn(f"attnkit: warning: plugin folder {missing}: does not exist\n", err)
+            self.assertEqual(err.count("warning: plugin folder"), 2)
+        self.assertNotIn("warning", self.run_ok("inspect", self.model).err)
+
     def test_threads_do_not_change_results(self):
         self.assertEqual(self.run_ok("run", self.model, *self.texts("--threads", 1)).out,
                          self.run_ok("run", self.model, *self.texts("--threads", 3)).out)
@@ -182,6 +223,28 @@ class Output(CommandTest):
         self.assertTrue((self.folder / "link.txt").is_symlink())
         self.assertNotEqual((self.folder / "real.txt").read_text(), "before\n")
 
+    def test_never_an_input(self):
+        lines = self.folder / "in.txt"
+        lines.write_text("one\n")
+        folder = self.model.parent
+        os.link(folder / "vocab.txt", self.folder / "hard.txt")
+        (self.folder / "soft.txt").symlink_to(self.model)
+        (self.folder / "other.toml").write_text("")
+        inputs = [self.model, folder / "vocab.txt", folder / "tiny.safetensors", folder / ".." / "model" / "vocab.txt",
+                  self.folder / "hard.txt", self.folder / "soft.txt", self.folder / "other.toml"]
+        before = [p.read_bytes() for p in inputs]
+        for path in inputs:
+            for command in (["run"], ["inspect", "--attention", "decoder.cross.1", "--csv"]):
+                result = self.run_code(2, command[0], self.model, *command[1:], "--text", "one", "-o", path)
+                self.assertIn("an input of this command", result.err)
+                self.assertIn(path.name, result.err)
+        self.run_code(2, "run", "model.toml", "--text", "one", "-o", "vocab.txt", cwd=folder)
+        self.run_code(2, "run", self.model, "--file", lines, "-o", lines)
+        self.run_code(2, "run", self.model, "--text", "one", "--target-file", lines, "-o", lines)
+        self.assertEqual(([p.read_bytes() for p in inputs], lines.read_text()), (before, "one\n"))
+        self.run_ok("run", self.model, "--text", "one", "-o", lines)
+        self.run_ok("run", self.model, "--text", "one", "-o", self.folder / "new.toml")
+
     def test_places_that_cannot_be_written(self):
         for path in (self.folder, self.folder / "no" / "such", "/dev/full", "/proc/x"):
             self.run_code(6, "run", self.model, "--text", "one", "--output", path)
@@ -202,7 +265,7 @@ class Output(CommandTest):
         os.close(reader)
         done = subprocess.run([COMMAND, "doctor"], stdout=writer, stderr=subprocess.PIPE, check=False)
         os.close(writer)
-        self.assertEqual(done.returncode, 6)
+        self.assertEqual((done.returncode, done.stderr), (6, b""))
 
     def test_locale_does_not_matter(self):
         plain = self.run_ok("inspect", self.model).out
