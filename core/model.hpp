@@ -43,7 +43,7 @@ struct Transformer {  // one stack
 // Buffers of one thread of control.
 struct ModelWorkspace {
   Workspace block;
-  Buffer x, normed, y, hidden, memory, logits;
+  Buffer x, normed, y, hidden, memory;
   std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
   std::vector<double> totals, source_totals;
 };
@@ -119,7 +119,6 @@ class Model : public std::enable_shared_from_this<Model> {
  private:
   Model() = default;
   friend class ModelLoader;
-  struct Whole;
   void encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
   void decode(ModelWorkspace& ws, const Ids& target, const float* memory, const Ids& source, float* x, Aux& aux,
               const Probe* probe) const;

@@ -163,7 +163,7 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
         const std::vector<double> theirs = expected[what];
         for (size_t i = 0; i < theirs.size(); ++i) {
           worst = std::max(worst, std::abs(ours[i] - theirs[i]));
-          ASSERT_NEAR(ours[i], theirs[i], 1e-3) << placement << " " << what << "[" << i << "] of " << sample["text"];
+          ASSERT_NEAR(ours[i], theirs[i], 1e-4) << placement << " " << what << "[" << i << "] of " << sample["text"];
         }
       };
       const int64_t s = static_cast<int64_t>(source.size()), t = static_cast<int64_t>(entered.size()),
