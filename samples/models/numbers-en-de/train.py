@@ -1,6 +1,7 @@
-"""Trains one set of weights for every placement; stops and continues at any point (a checkpoint is resumed).
+"""Trains one set of weights for every placement, or for one; stops and continues at any point from its checkpoint.
 
-The budget is wall-clock time: the schedule follows the fraction of it that is used up, so it always ends properly.
+The budget is wall-clock time or steps: the schedule follows the fraction of it that is used up, so it always ends
+properly.
 """
 import argparse
 import json
@@ -30,6 +31,9 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "run", help="folder of checkpoint and log")
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--steps", type=int, help="the budget in steps, in place of --minutes")
+    parser.add_argument("--placement", type=lambda text: per_role(*text.split("/")),
+                        help="train this one alone: the mechanisms of encoder.self/decoder.self/decoder.cross")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--tokens", type=int, default=3800, help="target tokens per batch")
@@ -73,6 +77,7 @@ class Trainer:
         self.cores = SharedCores(options.threads)
         torch.manual_seed(options.seed)
         self.options = options
+        self.watched = {"alone": options.placement} if options.placement else WATCHED
         self.tokenizer = Tokenizer(load())
         self.model, self.average = Model(len(self.tokenizer.tokens)), Model(len(self.tokenizer.tokens))
         self.average.load_state_dict(self.model.state_dict())
@@ -118,13 +123,16 @@ class Trainer:
         print(entry, flush=True)
 
     def progress(self):
+        if self.options.steps:
+            return min(1.0, self.step / self.options.steps)
         return min(1.0, self.seconds / (60 * self.options.minutes))
 
     def train_step(self, batch, rng):
         """Returns the loss as a tensor, so that nothing waits for it."""
         lengths = target_lengths(batch, self.alpha, rng)
+        placement = self.options.placement or draw_placement(rng)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.progress() < self.options.bf16):
-            logits = self.model(batch.source, batch.lengths, batch.entered, lengths, draw_placement(rng))
+            logits = self.model(batch.source, batch.lengths, batch.entered, lengths, placement)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), batch.expected.flatten(), ignore_index=0)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -142,7 +150,7 @@ class Trainer:
 
     def evaluate(self):
         shares = {}
-        for name, placement in WATCHED.items():
+        for name, placement in self.watched.items():
             right = exact(self.average, self.dev, placement, self.alpha).values()
             shares[name] = round(100 * sum(right) / len(right), 1)
         self.log(exact=shares)
