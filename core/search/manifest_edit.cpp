@@ -154,13 +154,20 @@ std::string ManifestText::with(const Space& space, const Placement& placement, i
   return text.insert(text.find(header) + header.size(), fmt::format("max_length = {}\n", max_length));
 }
 
+std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab"})
+    if (const auto file = document_->root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
+  return found;
+}
+
 std::string ManifestText::deployed(const Space& space, const Placement& placement, const std::string& from,
                                    const std::string& to, const std::string& comment) const {
   const toml::table& root = document_->root;
   Edits edits = {{"attention", attention_text(root, space, placement)}};
   const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
-  for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab", "search.data", "search.test"})
-    rebase(root, path, source, target, edits);
+  for (const auto& [path, file] : files()) rebase(root, path, source, target, edits);
+  for (const char* path : {"search.data", "search.test"}) rebase(root, path, source, target, edits);
   std::istringstream lines(comment);
   std::string out;
   for (std::string line; std::getline(lines, line);) out += line.empty() ? "#\n" : "# " + line + "\n";

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/search/placement.hpp"
 
@@ -19,6 +21,9 @@ class ManifestText {
   // For a trial: [attention] says the placement (params stay), [search] is gone, and max_length is at least the one
   // given.
   std::string with(const Space& space, const Placement& placement, int64_t max_length = 0) const;
+
+  // The files it names, by key: "weights.file", "model.encoder.vocab", ...
+  std::vector<std::pair<std::string, std::string>> files() const;
 
   // For users: the same with [search] kept and every relative path, meant from folder `from`, written as seen from
   // folder `to`.  comment: lines for the top, without '#'.

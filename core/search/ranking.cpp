@@ -1,0 +1,90 @@
+#include "core/search/ranking.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "core/search/pareto.hpp"
+#include "core/search/rcp.hpp"
+
+namespace attnkit::search {
+namespace {
+
+std::string limit_of(const Ranked& r, const std::optional<Quality>& baseline, const RankingInput& input) {
+  const Limits& limits = input.settings.limits;
+  const int64_t length = input.settings.length;
+  if (limits.min_quality_ratio && r.quality && baseline) {
+    const double ratio = ratio_of(input.settings.metric, r.quality->value, baseline->value);
+    if (!(ratio >= *limits.min_quality_ratio))
+      return fmt::format("min_quality_ratio: {:.4f} is below {}", ratio, *limits.min_quality_ratio);
+  }
+  const uint64_t state = input.declared.of(r.record->placement, length).state_bytes;
+  if (limits.max_state && state > *limits.max_state)
+    return fmt::format("max_state: {} bytes at {} tokens are above {}", state, length, *limits.max_state);
+  const std::optional<double> latency = cost_of(*r.record, length, "latency");
+  if (limits.max_latency && latency && *latency > *limits.max_latency)
+    return fmt::format("max_latency: {:.0f} us a token at {} tokens are above {:.0f} us", *latency * 1e6, length,
+                       *limits.max_latency * 1e6);
+  return "";
+}
+
+// Differences to the baseline are taken on the same lists.
+Ranked measured(const Record& record, const RankingInput& input) {
+  const Settings& settings = input.settings;
+  Ranked r;
+  r.record = &record;
+  if (!record.usable()) return r;
+  const int64_t lists = std::min(record.lists(settings.metric), input.baseline.lists(settings.metric));
+  r.quality = quality_of(record, settings.metric, lists);
+  r.throughput = throughput_of(record, settings.length);
+  r.memory = memory_of(record, settings.length);
+  const std::optional<Quality> baseline = quality_of(input.baseline, settings.metric, lists);
+  r.limit = limit_of(r, baseline, input);
+  if (!r.quality || !baseline || !r.throughput) return r;
+  const double own = score_of(settings.metric, r.quality->value), other = score_of(settings.metric, baseline->value);
+  const double std_bench = input.std_bench.value_or(0);
+  r.rcp = rcp(*r.throughput, own, other, std_bench, settings.weights);
+  if (r.memory) r.rcp_mem = rcp_mem(*r.throughput, own, other, std_bench, *r.memory, settings.weights);
+  return r;
+}
+
+std::vector<double> objectives(const Ranked& r, Metric metric) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  return {r.quality ? score_of(metric, r.quality->value) : none, r.throughput.value_or(none), -r.memory.value_or(1)};
+}
+
+// Higher is better; no value sorts behind all values, by Pareto front and quality there.
+std::tuple<bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
+  const double quality = score_of(settings.metric, r.quality->value);
+  const std::optional<double> value = settings.rank == Rank::rcp       ? r.rcp
+                                      : settings.rank == Rank::rcp_mem ? r.rcp_mem
+                                      : settings.rank == Rank::quality ? std::optional(quality)
+                                                                       : r.throughput;
+  return {value.has_value(), value.value_or(0), r.pareto, quality};
+}
+
+}  // namespace
+
+std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input) {
+  std::vector<Ranked> all;
+  std::vector<std::vector<double>> points;
+  for (const Record* record : records) {
+    all.push_back(measured(*record, input));
+    points.push_back(objectives(all.back(), input.settings.metric));
+  }
+  const std::vector<bool> front = nondominated(points);
+  for (size_t i = 0; i < all.size(); ++i) all[i].pareto = front[i] && all[i].quality && all[i].throughput;
+  const auto group = [](const Ranked& r) {
+    return !r.record->usable() ? 3 : !r.limit.empty() ? 2 : !r.quality || !r.throughput ? 1 : 0;
+  };
+  std::stable_sort(all.begin(), all.end(), [&](const Ranked& a, const Ranked& b) {
+    if (group(a) != group(b)) return group(a) < group(b);
+    return group(a) == 0 && order_of(a, input.settings) > order_of(b, input.settings);
+  });
+  for (size_t i = 0; i < all.size() && group(all[i]) == 0; ++i) all[i].rank = static_cast<int>(i) + 1;
+  return all;
+}
+
+}  // namespace attnkit::search

@@ -1,0 +1,33 @@
+// Which placement is best, by what was measured: limits first, then the rank asked for, then Pareto dominance.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/search/declared.hpp"
+#include "core/search/record.hpp"
+
+namespace attnkit::search {
+
+struct Ranked {
+  const Record* record = nullptr;
+  std::optional<Quality> quality;
+  std::optional<double> throughput, memory;  // relative to the baseline
+  std::optional<double> rcp, rcp_mem;
+  std::string limit;          // the limit that it is beyond, in words; empty: none
+  bool pareto = false;        // nothing measured is better in quality, throughput and memory at once
+  std::optional<int> rank;    // from 1
+};
+
+struct RankingInput {
+  const Settings& settings;
+  const Declared& declared;
+  const Record& baseline;
+  std::optional<double> std_bench;  // of scores; no value: fewer than two homogeneous placements could be measured
+};
+
+// The best first; then what is limited, then the others, each in the order of `records`.
+std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input);
+
+}  // namespace attnkit::search

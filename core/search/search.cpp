@@ -1,0 +1,222 @@
+#include "core/search/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/search/failure.hpp"
+#include "core/search/statistics.hpp"
+
+namespace attnkit::search {
+namespace {
+
+using Json = nlohmann::json;
+
+// Warnings that results would be of untrained parts count as refusals.
+std::string weights_warning(const Json& result) {
+  for (const Json& warning : result["warnings"])
+    if (warning["area"] == "weights") return warning["message"];
+  return "";
+}
+
+}  // namespace
+
+Search::Search(Settings settings, Space space, const ManifestText& manifest, const WorkerCommand& command,
+               Journal& journal, const Host& host)
+    : settings_(std::move(settings)),
+      space_(std::move(space)),
+      runner_(settings_, space_, manifest, command, journal, host) {
+  runner_.best = [this] { return leader(); };
+  settings_.screen = std::min(settings_.screen, lists("data"));
+}
+
+void Search::run() {
+  probe();
+  probe_lengths();
+  scale();
+  explore();
+  confirm();
+  finish();
+}
+
+Record* Search::record_of(const Placement& placement) {
+  for (Record& record : records_)
+    if (record.placement == placement) return &record;
+  Record record;
+  record.placement = placement;
+  record.id = id_of(space_, placement);
+  records_.push_back(std::move(record));
+  return &records_.back();
+}
+
+// Every choice of every role beside the baseline's other blocks: what is refused there is tried nowhere.
+void Search::probe() {
+  baseline_ = record_of(space_.baseline);
+  const auto take = [&](Record& record, const Json& result) {
+    declared_.add(space_, record.placement, result["description"]);
+    const std::string warning = weights_warning(result);
+    if (warning.empty()) return;
+    record.status = Record::Status::refused;
+    record.reason = warning;
+  };
+  std::deque<Record> probes;
+  std::vector<std::tuple<Record*, uint32_t, int>> cells;
+  for (uint32_t role : roles_of(space_)) {
+    const auto [first, last] = sites_of(space_, role);
+    for (int choice : space_.allowed[first]) {
+      Record record;
+      record.placement = space_.baseline;
+      std::fill(record.placement.begin() + static_cast<std::ptrdiff_t>(first),
+                record.placement.begin() + static_cast<std::ptrdiff_t>(last), choice);
+      record.id = id_of(space_, record.placement);
+      probes.push_back(std::move(record));
+      cells.emplace_back(&probes.back(), role, choice);
+    }
+  }
+  std::vector<Record*> all = {baseline_};
+  for (Record& record : probes) all.push_back(&record);
+  runner_.describe(all, settings_.lengths, 0, take);
+  if (!baseline_->usable())
+    throw Failure(Fault::manifest, fmt::format("the baseline {} cannot be used: {}", baseline_->id, baseline_->reason),
+                  "choose another with --baseline NAME");
+  for (const auto& [record, role, choice] : cells) {
+    if (record->usable()) continue;
+    refused_.push_back({role, choice, record->reason});
+    const auto [first, last] = sites_of(space_, role);
+    for (size_t s = first; s < last; ++s) std::erase(space_.allowed[s], choice);
+    if (space_.allowed[first].empty())
+      fail(Fault::usage, "the search space is empty: {} refuses every choice; the last one, {}: {}", role_name(role),
+           space_.choices[static_cast<size_t>(choice)].label, record->reason);
+  }
+  if (size_of(space_, true) < 2)
+    fail(Fault::usage, "the search space is empty: one placement is left; {} choices are refused, the last one, {} in {}: {}",
+         refused_.size(), space_.choices[static_cast<size_t>(refused_.back().choice)].label,
+         role_name(refused_.back().role), refused_.back().reason);
+}
+
+// Lengths beyond what the manifest allows are timed with a larger max_length, where the model can have one.
+void Search::probe_lengths() {
+  Record longest;
+  longest.placement = space_.baseline;
+  longest.id = baseline_->id;
+  const int64_t most = *std::max_element(settings_.lengths.begin(), settings_.lengths.end());
+  int64_t allowed = 0;
+  runner_.describe({&longest}, {1}, most, [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; });
+  if (longest.usable()) return;
+  runner_.describe({baseline_}, {1}, 0, [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; });
+  std::erase_if(settings_.lengths, [&](int64_t length) { return length > allowed; });
+  if (settings_.length > allowed)
+    fail(Fault::usage, "length {} is beyond the model's max_length {}: {}", settings_.length, allowed, longest.reason);
+}
+
+void Search::measure(const std::vector<Record*>& records) {
+  runner_.quality(records, settings_.screen);
+  runner_.cost(records, {settings_.length}, 0);
+}
+
+// The homogeneous placements first: their spread is the unit of quality, and broken ones found later cannot move it.
+void Search::scale() {
+  for (const Placement& placement : search::homogeneous(space_)) homogeneous_.push_back(record_of(placement));
+  std::vector<Record*> first = homogeneous_;
+  if (std::find(first.begin(), first.end(), baseline_) == first.end()) first.insert(first.begin(), baseline_);
+  measure(first);
+  runner_.quality(first, lists("data"));
+  if (!baseline_->usable())
+    fail(Fault::manifest, "the baseline {} cannot be measured: {}", baseline_->id, baseline_->reason);
+  std::vector<double> scores;
+  for (const Record* record : homogeneous_)
+    if (const auto quality = quality_of(*record, settings_.metric, lists("data")); record->usable() && quality)
+      scores.push_back(score_of(settings_.metric, quality->value));
+  if (scores.size() >= 2) std_bench_ = sample_deviation(scores);
+}
+
+void Search::explore() {
+  const std::unique_ptr<Strategy> strategy =
+      settings_.strategy == StrategyKind::grid       ? make_grid(space_)
+      : settings_.strategy == StrategyKind::ablation ? make_ablation(space_, settings_.per_layer)
+                                                     : make_evolution(space_, settings_.per_layer, settings_.trials,
+                                                                      settings_.seed);
+  while (true) {
+    const std::vector<Placement> batch = strategy->next(outcomes());
+    if (batch.empty()) return;
+    std::vector<Record*> records;
+    for (const Placement& placement : batch) records.push_back(record_of(placement));
+    measure(records);
+  }
+}
+
+// The leaders of the screening on all lists.
+void Search::confirm() { runner_.quality(best(std::max<size_t>(8, records_.size() / 4)), lists("data")); }
+
+// The finalists, the baseline and the homogeneous placements at every length; the first two decoded as users decode.
+void Search::finish() {
+  finalists_ = best(static_cast<size_t>(settings_.finalists));
+  std::vector<Record*> timed = finalists_;
+  for (Record* record : homogeneous_)
+    if (std::find(timed.begin(), timed.end(), record) == timed.end()) timed.push_back(record);
+  if (std::find(timed.begin(), timed.end(), baseline_) == timed.end()) timed.push_back(baseline_);
+  runner_.cost(timed, settings_.lengths, 16);
+  if (opened()["kind"] == "encoder") return;
+  std::vector<Record*> decoded = finalists_;
+  if (std::find(decoded.begin(), decoded.end(), baseline_) == decoded.end()) decoded.push_back(baseline_);
+  runner_.decode(decoded, "data", lists("data"));
+  if (lists("test") > 0) runner_.decode(decoded, "test", lists("test"));
+}
+
+std::vector<Outcome> Search::outcomes() const {
+  std::vector<Outcome> all;
+  for (const Ranked& r : ranking()) {
+    Outcome outcome;
+    outcome.placement = r.record->placement;
+    outcome.usable = r.record->usable() && r.limit.empty() && r.quality && r.throughput;
+    if (r.quality) outcome.quality = score_of(settings_.metric, r.quality->value);
+    outcome.throughput = r.throughput.value_or(0);
+    outcome.memory = r.memory.value_or(1);
+    outcome.rank = settings_.rank == Rank::rcp       ? r.rcp
+                   : settings_.rank == Rank::rcp_mem ? r.rcp_mem
+                   : settings_.rank == Rank::quality ? std::optional(outcome.quality)
+                                                     : r.throughput;
+    if (r.quality || !r.record->usable()) all.push_back(std::move(outcome));
+  }
+  return all;
+}
+
+std::vector<const Record*> Search::homogeneous() const { return {homogeneous_.begin(), homogeneous_.end()}; }
+
+std::vector<Ranked> Search::ranking() const {
+  std::vector<const Record*> records;
+  for (const Record& record : records_) records.push_back(&record);
+  return rank(records, {settings_, declared_, *baseline_, std_bench_});
+}
+
+std::vector<Record*> Search::best(size_t n) const {
+  std::vector<Record*> found;
+  for (const Ranked& r : ranking())
+    if (r.rank && found.size() < n) found.push_back(const_cast<Record*>(r.record));
+  return found;
+}
+
+bool Search::is_finalist(const Record& record) const {
+  return std::find(finalists_.begin(), finalists_.end(), &record) != finalists_.end();
+}
+
+// A placement that was not measured to the end is no answer, however well it did in the screening.
+const Record* Search::winner() const {
+  for (const Ranked& r : ranking())
+    if (r.rank && is_finalist(*r.record)) return r.record;
+  return nullptr;
+}
+
+std::string Search::leader() const {
+  for (const Ranked& r : ranking()) {
+    if (r.rank != 1) continue;
+    const std::optional<double> value = settings_.rank == Rank::rcp       ? r.rcp
+                                        : settings_.rank == Rank::rcp_mem ? r.rcp_mem
+                                        : settings_.rank == Rank::quality ? std::optional(r.quality->value)
+                                                                          : r.throughput;
+    return value ? fmt::format("{} {:.2f}", rank_names()[static_cast<size_t>(settings_.rank)], *value) : "";
+  }
+  return "";
+}
+
+}  // namespace attnkit::search

@@ -1,0 +1,51 @@
+// What a search is asked to do.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/search/quality.hpp"
+#include "core/search/rcp.hpp"
+
+namespace attnkit::search {
+
+enum class StrategyKind { ablation, grid, pareto };
+enum class Rank { rcp, rcp_mem, quality, throughput };
+
+// Placements beyond a limit are not ranked.  Absent: no limit.
+struct Limits {
+  std::optional<double> min_quality_ratio;  // to the baseline's quality
+  std::optional<uint64_t> max_state;        // bytes a session of Settings::length tokens keeps
+  std::optional<double> max_latency;        // seconds a token, median, at Settings::length
+};
+
+struct Settings {
+  StrategyKind strategy = StrategyKind::grid;
+  bool per_layer = false;
+  Metric metric = Metric::exact;
+  Rank rank = Rank::rcp_mem;
+  int64_t length = 512;                         // tokens at which costs are ranked
+  std::vector<int64_t> lengths = {64, 512, 4096};  // tokens at which finalists are timed
+  Limits limits;
+  RcpSettings weights;
+  int trials = 64;  // most placements that strategy pareto tries
+  uint64_t seed = 1;
+  std::string data, test;    // paths; test may be empty
+  int64_t screen = 500;      // lists that every placement is tried on
+  int finalists = 3;         // placements that are decoded and timed at every length, the baseline beside them
+  int repetitions = 5;       // of a timing
+  int jobs = 2;              // worker processes; timings run alone
+  int threads = 1;           // of a worker
+  double trial_timeout = 120;  // seconds
+};
+
+const std::vector<std::string>& strategy_names();  // in the order of the enums
+const std::vector<std::string>& rank_names();
+
+// As result documents have them.
+nlohmann::ordered_json to_document(const Settings& settings);
+
+}  // namespace attnkit::search

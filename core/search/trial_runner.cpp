@@ -1,0 +1,168 @@
+#include "core/search/trial_runner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double open_timeout = 60;
+
+// What the journal keeps of a trial: its result, or how it failed.
+Json entry_of(const TrialReply& reply) {
+  if (reply.status == TrialReply::ok) return {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
+  const bool refused = reply.status == TrialReply::error && reply.body.value("kind", "") == "refused";
+  const std::string what = reply.status == TrialReply::timed_out ? "timed out: " : "";
+  return {{"status", refused ? "refused" : "failed"}, {"reason", what + reply.reason}, {"seconds", reply.seconds}};
+}
+
+}  // namespace
+
+TrialRunner::TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest,
+                         const WorkerCommand& command, Journal& journal, const Host& host)
+    : settings_(settings),
+      space_(space),
+      manifest_(manifest),
+      journal_(journal),
+      host_(host),
+      pool_(command, settings.jobs, open_timeout),
+      timing_(command, 1, open_timeout),
+      opened_(pool_.open()) {}
+
+std::string TrialRunner::encoder_of(const Record& record) const {
+  std::string key;
+  for (size_t s = 0; s < space_.sites.size(); ++s)
+    if (space_.sites[s].role == ATTN_ENCODER_SELF)
+      key += space_.choices[static_cast<size_t>(record.placement[s])].toml + "\n";
+  return key;
+}
+
+std::string TrialRunner::toml_of(const Record& record, const std::vector<int64_t>& lengths) const {
+  return manifest_.with(space_, record.placement, lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
+}
+
+void TrialRunner::take(const Task& task, const Json& entry) {
+  const std::string status = entry["status"];
+  if (status == "ok") return task.take(entry["result"]);
+  task.record->status = status == "refused" ? Record::Status::refused : Record::Status::failed;
+  task.record->reason = entry["reason"];
+}
+
+void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Task> tasks) {
+  Progress progress{stage, 0, tasks.size(), "", ""};
+  const auto tell = [&](const Task& task) {
+    ++progress.done;
+    progress.latest = task.record->id;
+    if (best) progress.best = best();
+    if (host_.progress) host_.progress(progress);
+  };
+  std::vector<TrialRequest> requests;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (const Json* entry = journal_.find(tasks[i].key)) {
+      take(tasks[i], *entry);
+      tell(tasks[i]);
+    } else {
+      requests.push_back({tasks[i].request, settings_.trial_timeout, i});
+    }
+  }
+  if (!requests.empty())
+    pool.run(
+        requests,
+        [&](TrialReply reply) {
+          const Task& task = tasks[reply.tag];
+          const Json entry = entry_of(reply);
+          journal_.add(task.key, entry);
+          take(task, entry);
+          tell(task);
+        },
+        host_.stop);
+  if (progress.done < progress.total) throw Failure(Fault::interrupted, "interrupted");
+}
+
+void TrialRunner::describe(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int64_t max_length,
+                           const std::function<void(Record&, const Json&)>& take) {
+  std::vector<Task> tasks;
+  for (Record* r : records)
+    tasks.push_back({r,
+                     fmt::format("describe|{}|{}|{}", r->id, fmt::join(lengths, ","), max_length),
+                     {{"kind", "describe"}, {"toml", toml_of(*r, {max_length})}, {"lengths", lengths}},
+                     [r, &take](const Json& result) { take(*r, result); }});
+  run("probing", pool_, std::move(tasks));
+}
+
+void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
+  if (settings_.metric == Metric::bleu) return decode(records, "data", lists);
+  if (std::find(ends_.begin(), ends_.end(), lists) == ends_.end()) ends_.push_back(lists);
+  std::sort(ends_.begin(), ends_.end());
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    int64_t begin = 0;
+    for (const int64_t end : ends_) {
+      const std::pair range(begin, end);
+      if (end > lists) break;
+      begin = end;
+      if (!r->usable() || r->quality.count(range) > 0) continue;
+      tasks.push_back({r,
+                       fmt::format("quality|{}|{}-{}", r->id, range.first, range.second),
+                       {{"kind", "quality"},
+                        {"toml", toml_of(*r, {})},
+                        {"encoder", encoder_of(*r)},
+                        {"begin", range.first},
+                        {"end", range.second}},
+                       [r, range](const Json& result) {
+                         r->quality[range] = result["sums"].get<std::vector<QualitySums>>();
+                       }});
+    }
+  }
+  run("quality", pool_, std::move(tasks));
+}
+
+void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real) {
+  Record baseline;
+  baseline.placement = space_.baseline;
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    if (!r->usable()) continue;
+    std::vector<int64_t> missing;
+    std::copy_if(lengths.begin(), lengths.end(), std::back_inserter(missing),
+                 [&](int64_t length) { return r->costs.count(length) == 0; });
+    const int lists = r->real.is_null() ? real : 0;
+    if (missing.empty() && lists == 0) continue;
+    tasks.push_back({r,
+                     fmt::format("cost|{}|{}|{}", r->id, fmt::join(missing, ","), lists),
+                     {{"kind", "cost"},
+                      {"toml", toml_of(*r, missing)},
+                      {"baseline", toml_of(baseline, missing)},
+                      {"lengths", missing},
+                      {"repetitions", settings_.repetitions},
+                      {"real", lists}},
+                     [r](const Json& result) {
+                       for (const Json& at : result["at"]) r->costs[at["length"]] = at;
+                       if (result.contains("real")) r->real = result["real"];
+                     }});
+  }
+  run("cost", timing_, std::move(tasks));
+}
+
+void TrialRunner::decode(const std::vector<Record*>& records, const std::string& split, int64_t lists) {
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    const std::string name = fmt::format("{} 0-{}", split, lists);
+    if (!r->usable() || r->greedy.count(name) > 0) continue;
+    tasks.push_back({r,
+                     fmt::format("decode|{}|{}", r->id, name),
+                     {{"kind", "decode"}, {"toml", toml_of(*r, {})}, {"split", split}, {"begin", 0}, {"end", lists}},
+                     [r, name, lists](const Json& result) {
+                       r->greedy[name] = result;
+                       r->greedy[name]["lists"] = lists;
+                     }});
+  }
+  run("decoding", pool_, std::move(tasks));
+}
+
+}  // namespace attnkit::search

@@ -1,0 +1,72 @@
+// Runs the trials that a search asks for, each once: what the journal has is taken from there.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/search/journal.hpp"
+#include "core/search/manifest_edit.hpp"
+#include "core/search/record.hpp"
+#include "core/search/settings.hpp"
+#include "core/search/worker_pool.hpp"
+
+namespace attnkit::search {
+
+// Called as trials end.
+struct Progress {
+  std::string stage;      // "quality", "cost", ...
+  size_t done = 0, total = 0;
+  std::string latest;     // the trial that ended: a placement's id, or a block's choice
+  std::string best;       // the leader so far, with its rank; empty while there is none
+};
+
+struct Host {
+  std::function<void(const Progress&)> progress;  // may be empty
+  std::function<bool()> stop;                     // asked often; true: finish the trials in flight and throw
+};
+
+class TrialRunner {
+ public:
+  TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest, const WorkerCommand& command,
+              Journal& journal, const Host& host);
+
+  // The worker's answer to "open": kind, lists, source_tokens.  Starts the first worker.
+  const nlohmann::json& opened() const { return opened_; }
+
+  // Descriptions of placements at lengths; a placement's record takes its refusal.  "result" of the worker by record.
+  void describe(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int64_t max_length,
+                const std::function<void(Record&, const nlohmann::json&)>& take);
+  // The first `lists` lists, in segments that end at the ends of earlier calls.
+  void quality(const std::vector<Record*>& records, int64_t lists);
+  // Timings at lengths, one after another, nothing beside them; real: lists timed at their own length, 0: none.
+  void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real);
+  // Greedy decoding of the first `lists` lists of "data" or "test".
+  void decode(const std::vector<Record*>& records, const std::string& split, int64_t lists);
+
+  std::function<std::string()> best;  // for progress
+
+ private:
+  struct Task {
+    Record* record;
+    std::string key;  // in the journal
+    nlohmann::json request;
+    std::function<void(const nlohmann::json&)> take;
+  };
+  void run(const std::string& stage, WorkerPool& pool, std::vector<Task> tasks);
+  static void take(const Task& task, const nlohmann::json& entry);
+  std::string encoder_of(const Record& record) const;
+  std::string toml_of(const Record& record, const std::vector<int64_t>& lengths) const;
+
+  const Settings& settings_;
+  const Space& space_;
+  const ManifestText& manifest_;
+  Journal& journal_;
+  const Host& host_;
+  WorkerPool pool_, timing_;
+  nlohmann::json opened_;
+  std::vector<int64_t> ends_;  // of quality segments
+};
+
+}  // namespace attnkit::search

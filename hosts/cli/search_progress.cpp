@@ -1,0 +1,56 @@
+#include "search_progress.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "output.hpp"
+#include "text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+SearchProgress::SearchProgress(Progress mode) : mode_(mode), start_(Clock::now()), last_(start_) {
+  if (mode_ == Progress::automatic) mode_ = isatty(STDERR_FILENO) ? Progress::bar : Progress::plain;
+}
+
+void SearchProgress::clear() {
+  if (drawn_) note("\r\x1b[K");
+  drawn_ = false;
+}
+
+void SearchProgress::show(const search::Progress& p) {
+  if (mode_ == Progress::none || p.total == 0) return;
+  const Clock::time_point now = Clock::now();
+  if (p.stage != stage_ || p.done == 1) {
+    stage_ = p.stage;
+    tenths_ = 0;
+    start_ = last_;
+    done_before_ = p.done - 1;
+  }
+  const bool bar = mode_ == Progress::bar;
+  const bool due = bar ? now - last_ >= 100ms || p.done == p.total || !drawn_
+                       : p.done * 10 / p.total > tenths_ || now - last_ >= 30s;
+  if (!due) return;
+  last_ = now;
+  tenths_ = p.done * 10 / p.total;
+  const double elapsed = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
+  const double rate = static_cast<double>(p.done - done_before_) / elapsed;
+  const std::string line =
+      fmt::format("[{}/{}] {} {} {} % {:.1f} trials/s eta {}{}", p.done, p.total, p.stage, p.latest,
+                  p.done * 100 / p.total, rate, clock_text(static_cast<double>(p.total - p.done) / rate),
+                  p.best.empty() ? "" : " best " + p.best);
+  note(bar ? "\r" + line + "\x1b[K" : line + "\n");
+  drawn_ = bar;
+}
+
+}  // namespace attnkit::cli

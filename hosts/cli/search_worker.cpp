@@ -1,0 +1,36 @@
+// attnkit search-worker: answers the trials of a search until the search has gone.  Not for people.
+#include "command.hpp"
+#include "core/search/line_channel.hpp"
+#include "core/search/trials.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+Arguments::Options options() { return Arguments::Options(); }
+
+Exit run(const Arguments& arguments) {
+  search::WorkerChannel channel(static_cast<int>(arguments.integer("DESCRIPTOR", -1, 3, 1 << 20)));
+  std::optional<search::Trials> trials;
+  while (const std::optional<nlohmann::json> request = channel.receive()) {
+    nlohmann::json reply = {{"id", (*request)["id"]}};
+    if ((*request)["kind"] == "open") {
+      reply.update(search::open_trials(*request, trials));
+    } else {
+      reply.update(trials->answer(*request));
+    }
+    channel.send(reply);
+  }
+  return Exit::success;
+}
+
+}  // namespace
+
+const Command search_worker_command = {"search-worker",
+                                       "search-worker DESCRIPTOR",
+                                       "answers the trials of attnkit search",
+                                       "DESCRIPTOR",
+                                       true,
+                                       options,
+                                       run};
+
+}  // namespace attnkit::cli
