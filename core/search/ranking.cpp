@@ -57,15 +57,26 @@ std::vector<double> objectives(const Ranked& r, Metric metric) {
 
 // Higher is better; no value sorts behind all values, by Pareto front and quality there.
 std::tuple<bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
-  const double quality = score_of(settings.metric, r.quality->value);
-  const std::optional<double> value = settings.rank == Rank::rcp       ? r.rcp
-                                      : settings.rank == Rank::rcp_mem ? r.rcp_mem
-                                      : settings.rank == Rank::quality ? std::optional(quality)
-                                                                       : r.throughput;
-  return {value.has_value(), value.value_or(0), r.pareto, quality};
+  const std::optional<double> value = rank_value(r, settings);
+  return {value.has_value(), value.value_or(0), r.pareto, score_of(settings.metric, r.quality->value)};
 }
 
 }  // namespace
+
+std::optional<double> rank_value(const Ranked& ranked, const Settings& settings) {
+  switch (settings.rank) {
+    case Rank::rcp:
+      return ranked.rcp;
+    case Rank::rcp_mem:
+      return ranked.rcp_mem;
+    case Rank::throughput:
+      return ranked.throughput;
+    case Rank::quality:
+      break;
+  }
+  if (!ranked.quality) return {};
+  return score_of(settings.metric, ranked.quality->value);
+}
 
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input) {
   std::vector<Ranked> all;

@@ -27,6 +27,9 @@ struct RankingInput {
   std::optional<double> std_bench;  // of scores; no value: fewer than two homogeneous placements could be measured
 };
 
+// What settings.rank compares, higher is better; no value: it cannot be said of this placement.
+std::optional<double> rank_value(const Ranked& ranked, const Settings& settings);
+
 // The best first; then what is limited, then the others, each in the order of `records`.
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input);
 

@@ -136,12 +136,14 @@ void Search::explore() {
       : settings_.strategy == StrategyKind::ablation ? make_ablation(space_, settings_.per_layer)
                                                      : make_evolution(space_, settings_.per_layer, settings_.trials,
                                                                       settings_.seed);
+  std::vector<const Record*> asked;
   while (true) {
-    const std::vector<Placement> batch = strategy->next(outcomes());
+    const std::vector<Placement> batch = strategy->next(outcomes(asked));
     if (batch.empty()) return;
     std::vector<Record*> records;
     for (const Placement& placement : batch) records.push_back(record_of(placement));
     measure(records);
+    asked.insert(asked.end(), records.begin(), records.end());
   }
 }
 
@@ -163,20 +165,17 @@ void Search::finish() {
   if (lists("test") > 0) runner_.decode(decoded, "test", lists("test"));
 }
 
-std::vector<Outcome> Search::outcomes() const {
+std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {
   std::vector<Outcome> all;
-  for (const Ranked& r : ranking()) {
+  for (const Ranked& r : rank(asked, {settings_, declared_, *baseline_, std_bench_})) {
     Outcome outcome;
     outcome.placement = r.record->placement;
     outcome.usable = r.record->usable() && r.limit.empty() && r.quality && r.throughput;
     if (r.quality) outcome.quality = score_of(settings_.metric, r.quality->value);
-    outcome.throughput = r.throughput.value_or(0);
+    if (r.throughput) outcome.throughput = *r.throughput;
     outcome.memory = r.memory.value_or(1);
-    outcome.rank = settings_.rank == Rank::rcp       ? r.rcp
-                   : settings_.rank == Rank::rcp_mem ? r.rcp_mem
-                   : settings_.rank == Rank::quality ? std::optional(outcome.quality)
-                                                     : r.throughput;
-    if (r.quality || !r.record->usable()) all.push_back(std::move(outcome));
+    outcome.rank = rank_value(r, settings_);
+    all.push_back(std::move(outcome));
   }
   return all;
 }
@@ -210,10 +209,7 @@ const Record* Search::winner() const {
 std::string Search::leader() const {
   for (const Ranked& r : ranking()) {
     if (r.rank != 1) continue;
-    const std::optional<double> value = settings_.rank == Rank::rcp       ? r.rcp
-                                        : settings_.rank == Rank::rcp_mem ? r.rcp_mem
-                                        : settings_.rank == Rank::quality ? std::optional(r.quality->value)
-                                                                          : r.throughput;
+    const std::optional<double> value = rank_value(r, settings_);
     return value ? fmt::format("{} {:.2f}", rank_names()[static_cast<size_t>(settings_.rank)], *value) : "";
   }
   return "";

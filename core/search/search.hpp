@@ -56,7 +56,7 @@ class Search {
   void finish();
   void measure(const std::vector<Record*>& records);
   Record* record_of(const Placement& placement);
-  std::vector<Outcome> outcomes() const;
+  std::vector<Outcome> outcomes(const std::vector<const Record*>& asked) const;
   std::vector<Record*> best(size_t n) const;
   std::string leader() const;
 

@@ -1,0 +1,156 @@
+#include "core/search/ranking.hpp"
+
+#include <gmock/gmock.h>
+
+#include "core/search/answer.hpp"
+
+namespace attnkit::search {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using nlohmann::json;
+
+// One encoder and one decoder layer; what is measured is made up, 1,000 lists of one token each.
+class RankingTest : public ::testing::Test {
+ protected:
+  RankingTest() {
+    for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF}) space_.sites.push_back({role, 1});
+    space_.choices = {{"a", "\"a\""}, {"b", "\"b\""}, {"c", "\"c\""}};
+    space_.allowed = {{0, 1, 2}, {0, 1, 2}};
+    space_.baseline = {0, 0};
+    settings_.rank = Rank::rcp_mem;
+    settings_.lengths = {64, 512};
+  }
+
+  Record record(const Placement& placement, int64_t exact, double throughput, double memory) {
+    Record r;
+    r.placement = placement;
+    r.id = id_of(space_, placement);
+    QualitySums sums;
+    sums.lists = sums.tokens = 1000;
+    sums.exact = sums.right = exact;
+    r.quality[{0, 1000}] = {sums};
+    r.costs[512] = {{"length", 512},         {"decode_ratio", throughput}, {"decode_ratio_low", throughput * 0.99},
+                    {"decode", throughput},  {"latency", 1e-3 / throughput}, {"peak_bytes", 1000 * memory},
+                    {"baseline_peak_bytes", 1000}};
+    return r;
+  }
+
+  std::vector<Ranked> ranking(const std::vector<const Record*>& records, std::optional<double> std_bench = 1.0) {
+    return rank(records, {settings_, declared_, baseline_, std_bench});
+  }
+
+  // One cost for the whole block at every length.
+  void declare(const Placement& placement, uint64_t state) {
+    json blocks = json::array();
+    for (size_t s = 0; s < space_.sites.size(); ++s)
+      blocks.push_back({{"role", role_name(space_.sites[s].role)},
+                        {"layer", 1},
+                        {"costs", {{{"length", 512}, {"state_bytes", s == 1 ? state : 0}}}}});
+    declared_.add(space_, placement, {{"blocks", blocks}});
+  }
+
+  Space space_;
+  Settings settings_;
+  Declared declared_;
+  Record baseline_;
+};
+
+TEST_F(RankingTest, RcpMemDecidesAndTheBaselineHasOne) {
+  baseline_ = record({0, 0}, 990, 1, 1);
+  const Record fast = record({0, 1}, 980, 2, 0.5), faster = record({1, 1}, 950, 2.5, 0.5);
+  const std::vector<Ranked> all = ranking({&baseline_, &faster, &fast});
+  EXPECT_EQ(all[0].record, &fast);  // 2 / (1 + 1) * 2 = 2
+  EXPECT_DOUBLE_EQ(*all[0].rcp_mem, 2);
+  EXPECT_EQ(all[1].record, &baseline_);
+  EXPECT_DOUBLE_EQ(*all[1].rcp_mem, 1);
+  EXPECT_DOUBLE_EQ(*all[2].rcp_mem, 2.5 / 5 * 2);
+  EXPECT_EQ(all[0].rank, 1);
+  EXPECT_EQ(all[2].rank, 3);
+}
+
+TEST_F(RankingTest, APositiveDenominatorIsNeededAndParetoDecidesWithoutOne) {
+  baseline_ = record({0, 0}, 980, 1, 1);
+  const Record better = record({0, 1}, 995, 1.1, 1), worse = record({1, 1}, 994, 1.05, 1);
+  const std::vector<Ranked> all = ranking({&worse, &better, &baseline_});
+  EXPECT_EQ(all[0].record, &baseline_);  // the only one with a value
+  EXPECT_FALSE(all[1].rcp.has_value());
+  EXPECT_EQ(all[1].record, &better);
+  EXPECT_TRUE(all[1].pareto);
+  EXPECT_FALSE(all[2].pareto);
+}
+
+TEST_F(RankingTest, LimitsFilterBeforeRanksAreGiven) {
+  baseline_ = record({0, 0}, 1000, 1, 1);
+  settings_.limits.min_quality_ratio = 0.97;
+  settings_.limits.max_latency = 0.9e-3;
+  settings_.limits.max_state = 500;
+  declare({0, 1}, 400);
+  declare({1, 1}, 400);
+  declare({2, 2}, 600);
+  const Record good = record({0, 1}, 980, 1.5, 1), poor = record({1, 1}, 960, 3, 0.1), slow = record({0, 1}, 999, 1.1, 1),
+               big = record({2, 2}, 999, 2, 1);
+  const std::vector<Ranked> all = ranking({&poor, &big, &slow, &good});
+  EXPECT_EQ(all[0].record, &good);
+  EXPECT_EQ(all[0].rank, 1);
+  for (size_t i = 1; i < all.size(); ++i) EXPECT_FALSE(all[i].rank.has_value());
+  EXPECT_THAT(all[1].limit, HasSubstr("min_quality_ratio: 0.9600 is below 0.97"));
+  EXPECT_THAT(all[2].limit, HasSubstr("max_state: 600 bytes at 512 tokens are above 500"));
+  EXPECT_THAT(all[3].limit, HasSubstr("max_latency: 909 us"));
+}
+
+TEST_F(RankingTest, FailedOnesComeLast) {
+  baseline_ = record({0, 0}, 990, 1, 1);
+  Record failed = record({1, 1}, 1000, 9, 0.1);
+  failed.status = Record::Status::failed;
+  const Record unmeasured = [] {
+    Record r;
+    r.id = "x";
+    return r;
+  }();
+  const std::vector<Ranked> all = ranking({&failed, &unmeasured, &baseline_});
+  EXPECT_EQ(all[0].record, &baseline_);
+  EXPECT_EQ(all[1].record, &unmeasured);
+  EXPECT_EQ(all[2].record, &failed);
+  EXPECT_FALSE(all[2].rank || all[1].rank || all[2].pareto || all[1].pareto);
+}
+
+TEST_F(RankingTest, DifferencesAreTakenOnTheSameLists) {
+  baseline_ = record({0, 0}, 990, 1, 1);
+  QualitySums more;
+  more.lists = more.tokens = 1000;
+  more.exact = more.right = 500;
+  baseline_.quality[{1000, 2000}] = {more};
+  const Record other = record({0, 1}, 990, 1, 1);
+  EXPECT_DOUBLE_EQ(*ranking({&other})[0].rcp, 1);
+}
+
+TEST_F(RankingTest, WithoutASpreadOnlyEqualQualityHasARcp) {
+  baseline_ = record({0, 0}, 990, 1, 1);
+  const Record equal = record({0, 1}, 990, 2, 1), other = record({1, 1}, 991, 2, 1);
+  const std::vector<Ranked> all = ranking({&equal, &other}, std::nullopt);
+  EXPECT_DOUBLE_EQ(*all[0].rcp, 2);
+  EXPECT_FALSE(all[1].rcp.has_value());
+}
+
+TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
+  baseline_ = record({0, 0}, 1000, 1, 1);
+  Record winner = record({0, 1}, 991, 1.4, 0.5);
+  winner.costs[64] = {{"length", 64}, {"decode_ratio", 0.9}, {"decode_ratio_low", 0.88}};
+  declare({0, 0}, 15000);
+  declare({0, 1}, 1000);
+  const std::vector<Ranked> all = ranking({&winner, &baseline_});
+  const std::string text = answer_text({space_, settings_, declared_, all[0], all[1], false});
+  EXPECT_EQ(text,
+            "at 512 tokens: encoder.self a, decoder.self b keeps 99.1 % of a's exact match at 1.40x its decode "
+            "throughput and 1/15 of the state of decoder.self; below 154 tokens a is as fast");
+  winner.costs[64]["decode_ratio_low"] = 1.1;
+  EXPECT_EQ(crossover(winner), 0);
+  winner.costs[512]["decode_ratio_low"] = winner.costs[64]["decode_ratio_low"] = 0.99;
+  EXPECT_FALSE(crossover(winner).has_value());
+  EXPECT_THAT(answer_text({space_, settings_, declared_, all[1], all[1], false}), HasSubstr("nothing that was tried"));
+}
+
+}  // namespace
+}  // namespace attnkit::search
