@@ -38,6 +38,14 @@ int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_r
 
 void attnkit_runtime_destroy(attnkit_runtime* runtime) { delete runtime; }
 
+int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
+  return guard(err, [&] {
+    require(runtime, "runtime");
+    require(json, "json");
+    *json = new attnkit_text{list_plugins(runtime->runtime->registry)};
+  });
+}
+
 int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
   return guard(err, [&] {
     require(runtime, "runtime");

@@ -75,6 +75,14 @@ Json plugin_of(const Plugin& plugin) {
 
 }  // namespace
 
+std::string list_plugins(const Registry& registry) {
+  Json out = {{"schema", "attnkit.plugin-list/1"}, {"plugins", Json::array()}};
+  for (const auto& plugin : registry.plugins())
+    out["plugins"].push_back(
+        {{"name", plugin->name}, {"device", device_name(plugin->table.device_type)}, {"file", plugin->path}});
+  return out.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string describe_runtime(const Registry& registry, const Threads& threads, int32_t device_type) {
   Json out = {{"schema", "attnkit.runtime/1"},
               {"version", ATTNKIT_VERSION},

@@ -14,4 +14,7 @@ namespace attnkit {
 // device_type: the one that models of this runtime use.
 std::string describe_runtime(const Registry& registry, const Threads& threads, int32_t device_type);
 
+// JSON "attnkit.plugin-list/1" of attnkit.h; asks no plugin anything.
+std::string list_plugins(const Registry& registry);
+
 }  // namespace attnkit

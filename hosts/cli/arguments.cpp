@@ -63,7 +63,8 @@ po::variables_map parse(const std::string& subcommand, const po::options_descrip
 }  // namespace
 
 Arguments::Arguments(const std::string& subcommand, const Options& own, const std::string& positional,
-                     const std::vector<std::string>& tokens) {
+                     const std::vector<std::string>& tokens)
+    : tokens_(tokens) {
   Options visible;
   visible.add(own).add(global_options());
   values_ = parse(subcommand, visible, positional, tokens);

@@ -31,10 +31,14 @@ class Arguments {
   // One of choices, by index.
   size_t choice(const std::string& name, size_t fallback, const std::vector<std::string>& choices) const;
 
+  // What followed the subcommand, as it was given.
+  const std::vector<std::string>& tokens() const { return tokens_; }
+
   bool json() const { return has("json"); }
   Progress progress() const;
 
  private:
+  std::vector<std::string> tokens_;
   boost::program_options::variables_map values_;
 };
 

@@ -12,8 +12,9 @@ namespace attnkit::cli {
 namespace {
 
 constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
-                                       &inspect_command, &run_command,     &bench_command};
-constexpr const char* designed[] = {"search", "stream", "report", "validate-plugin"};
+                                       &inspect_command, &run_command,     &bench_command,
+                                       &search_command};
+constexpr const char* designed[] = {"stream", "validate-plugin"};
 
 // A title and two columns: how options are given, and what they mean.
 std::string options_text(const char* title, const Arguments::Options& options) {
@@ -61,6 +62,7 @@ void print_version(bool json) {
 }
 
 const Command& find_command(const std::string& name) {
+  if (name == search_worker_command.name) return search_worker_command;
   std::vector<std::string> names;
   for (const Command* c : commands) {
     if (name == c->name) return *c;

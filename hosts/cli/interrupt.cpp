@@ -40,8 +40,10 @@ void catch_interrupts() {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write
 }
 
+bool is_interrupted() { return interrupted != 0; }
+
 void check_interrupt() {
-  if (interrupted) throw Failure(Exit::interrupted, "interrupted");
+  if (is_interrupted()) throw Failure(Exit::interrupted, "interrupted");
 }
 
 void wait_for_input(int fd) {

@@ -4,6 +4,8 @@
 namespace attnkit::cli {
 
 void catch_interrupts();
+// Has a signal come?
+bool is_interrupted();
 // Throws Failure (interrupted) once a signal has come.
 void check_interrupt();
 // Waits until fd can be read; throws like check_interrupt meanwhile, whichever thread the signal met.

@@ -48,6 +48,14 @@ std::string quote(std::string_view text) {
   return out + '"';
 }
 
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+@%";
+  if (!text.empty() && text.find_first_not_of(safe) == std::string_view::npos) return std::string(text);
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
   if (word.empty() || word.size() > longest_word) return best;

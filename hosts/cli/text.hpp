@@ -11,6 +11,9 @@ namespace attnkit::cli {
 // In double quotes, on one line, control characters escaped, cut after about 80 bytes.
 std::string quote(std::string_view text);
 
+// As a POSIX shell reads it back: bare where that is safe, else in single quotes.
+std::string shell_word(std::string_view text);
+
 // The candidate that was probably meant, or "".
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 

@@ -123,6 +123,7 @@ class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> 
     make(attnkit_runtime_create, &options);
   }
   std::string describe() const { return detail::text_of(attnkit_runtime_describe, get()); }  // "attnkit.runtime/1"
+  std::string list() const { return detail::text_of(attnkit_runtime_list, get()); }          // "attnkit.plugin-list/1"
 };
 
 class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {

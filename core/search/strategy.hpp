@@ -1,0 +1,49 @@
+// Which placements a search tries, and in which order.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/search/placement.hpp"
+
+namespace attnkit::search {
+
+// What came of one placement; NaN is a number that was not measured.
+struct Outcome {
+  Placement placement;
+  bool usable = false;                                         // false: refused, failed, or beyond a limit
+  double quality = std::numeric_limits<double>::quiet_NaN();     // a score, higher is better
+  double throughput = std::numeric_limits<double>::quiet_NaN();  // relative to the baseline, higher is better
+  double memory = std::numeric_limits<double>::quiet_NaN();      // relative to the baseline, lower is better
+  std::optional<double> rank = std::nullopt;                     // what placements are ranked by, higher is better
+};
+
+// Proposes placements, a batch at a time.  What it proposes depends on its construction and on the outcomes alone, so
+// that a new strategy given a journal's outcomes carries on where the former one stopped, also within a batch.
+// One thread at a time; keeps no reference to its arguments.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // What to try now; empty: done.  finished holds all outcomes so far, one per placement, in any order; call again when
+  // all that was returned is among them.  No placement is returned twice or when it is in finished; one that still has
+  // no outcome counts as unusable.  Outcomes of placements that the strategy did not ask for are not looked at.
+  virtual std::vector<Placement> next(std::span<const Outcome> finished) = 0;
+};
+
+// Baseline, homogeneous placements, and every placement with one choice per role; equal encoders are neighbours.
+std::unique_ptr<Strategy> make_grid(const Space& space);
+
+// One change at a time against the baseline (modular linearized attention), by role or by site, then combinations of
+// the best.  About one trial per choice of every role or site, and at most 32 combinations.
+std::unique_ptr<Strategy> make_ablation(const Space& space, bool per_layer);
+
+// An evolutionary search in the manner of NSGA-II over quality, throughput and memory; ends when it has proposed
+// `trials` placements or every placement of the space.
+std::unique_ptr<Strategy> make_evolution(const Space& space, bool per_layer, int trials, uint64_t seed);
+
+}  // namespace attnkit::search
