@@ -60,15 +60,15 @@ class Ablation : public BatchStrategy {
   std::vector<Outcome> best(Unit unit) const {
     const std::vector<Outcome> all = changes(unit);
     std::vector<Outcome> eligible, chosen;
-    const auto take = [&](auto is_eligible) {
-      if (eligible.empty()) std::copy_if(all.begin(), all.end(), std::back_inserter(eligible), is_eligible);
-    };
-    take([](const Outcome& o) { return o.usable; });
+    std::copy_if(all.begin(), all.end(), std::back_inserter(eligible), [](const Outcome& o) { return o.usable; });
+    const bool is_limited = eligible.empty();
     // A limit that no single change keeps may be kept by several, so what was measured beyond it will do.
-    take(is_measured);
+    if (is_limited) std::copy_if(all.begin(), all.end(), std::back_inserter(eligible), is_measured);
     for (size_t i : best_first(eligible))
       if (chosen.size() < kChoicesPerUnit) chosen.push_back(eligible[i]);
     if (chosen.empty()) chosen.push_back({.placement = space().baseline});
+    // Then the baseline misses the limit too, and more of it will not help.
+    if (is_limited && chosen.front().placement == space().baseline) std::swap(chosen.front(), chosen.back());
     return chosen;
   }
 
@@ -87,8 +87,7 @@ class Ablation : public BatchStrategy {
     for (size_t u = 0; u < units_.size(); ++u) {
       std::vector<Placement> longer;
       for (const Placement& placement : found)
-        for (const Outcome& choice : choices[u])
-          longer.push_back(with_unit_of(placement, units_[u], choice.placement));
+        for (const Outcome& choice : choices[u]) longer.push_back(with_unit_of(placement, units_[u], choice.placement));
       found = std::move(longer);
     }
     return found;

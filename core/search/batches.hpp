@@ -49,7 +49,7 @@ class BatchStrategy : public Strategy {
 
   const Space& space() const { return space_; }
   const std::map<Placement, Outcome>& outcomes() const { return outcomes_; }  // of all batches so far
-  const std::set<Placement>& wanted() const { return wanted_; }                 // by all batches so far
+  const std::set<Placement>& wanted() const { return wanted_; }               // by all batches so far
 
  private:
   void open_next_batch();

@@ -27,8 +27,8 @@ size_t space_at(std::string_view text) {
   if (first == 0xc2 && (second == 0x85 || second == 0xa0)) return 2;
   const unsigned rest = second << 8 | third;
   if (first == 0xe1 && rest == 0x9a80) return 3;
-  if (first == 0xe2 && ((rest >= 0x8080 && rest <= 0x808a) || rest == 0x80a8 || rest == 0x80a9 || rest == 0x80af ||
-                        rest == 0x819f))
+  if (first == 0xe2 &&
+      ((rest >= 0x8080 && rest <= 0x808a) || rest == 0x80a8 || rest == 0x80a9 || rest == 0x80af || rest == 0x819f))
     return 3;
   return first == 0xe3 && rest == 0x8080 ? 3 : 0;
 }

@@ -38,8 +38,7 @@ void add_gaps(Points front, std::vector<size_t> order, size_t objective, std::ve
   const size_t last = order.size() - 1;
   const double range = value(last) - value(0);
   if (!(range > 0)) return;
-  for (size_t i = 1; i < last && std::isfinite(range); ++i)
-    distance[order[i]] += (value(i + 1) - value(i - 1)) / range;
+  for (size_t i = 1; i < last && std::isfinite(range); ++i) distance[order[i]] += (value(i + 1) - value(i - 1)) / range;
   distance[order[0]] = distance[order[last]] = std::numeric_limits<double>::infinity();
 }
 

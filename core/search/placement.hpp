@@ -12,9 +12,9 @@ namespace attnkit::search {
 
 // A mechanism with its options, as the value of a role's key in a manifest.
 struct Choice {
-  std::string label;  // what tables and ids call it: a mechanism's name, or "leap{factor = 2}"; no space, comma or '='
+  std::string label;  // what tables and ids call it: a mechanism's name, or "name{option = 2}"; no space, comma or '='
                       // outside the braces
-  std::string toml;   // "\"leap\"" or "{ use = \"leap\", factor = 2 }"
+  std::string toml;   // "\"name\"" or "{ use = \"name\", option = 2 }"
 };
 
 // One attention position: role is ATTN_ENCODER_SELF, ATTN_DECODER_SELF or ATTN_DECODER_CROSS; layers count from 1.
@@ -41,8 +41,8 @@ std::vector<uint32_t> roles_of(const Space& space);
 // The sites of one role: [first, last).
 std::pair<size_t, size_t> sites_of(const Space& space, uint32_t role);
 
-// "encoder.self=relu decoder.self=leap decoder.cross=softmax"; a role whose layers differ lists them:
-// "decoder.self=leap,softmax,leap".  Equal placements have equal ids.
+// "encoder.self=b decoder.self=c decoder.cross=a"; a role whose layers differ lists them:
+// "decoder.self=c,a,c".  Equal placements have equal ids.
 std::string id_of(const Space& space, const Placement& placement);
 
 // The same choice in all layers of every role?

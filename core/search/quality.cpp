@@ -125,8 +125,7 @@ Interval interval_of(Metric metric, const QualitySums& sums) {
   }
   const double value = value_of(metric, sums);
   if (metric == Metric::accuracy) {
-    const double half =
-        100 * half_width(sums, static_cast<double>(sums.right), sums.right_squared, sums.right_tokens);
+    const double half = 100 * half_width(sums, static_cast<double>(sums.right), sums.right_squared, sums.right_tokens);
     return std::isnan(half) ? Interval{kNaN, kNaN}
                             : Interval{std::max(value - half, 0.0), std::min(value + half, 100.0)};
   }

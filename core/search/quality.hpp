@@ -40,8 +40,8 @@ QualitySums sums_of_list(bool exact, int64_t tokens, int64_t right, double nll);
 void to_json(nlohmann::json& json, const QualitySums& sums);
 void from_json(const nlohmann::json& json, QualitySums& sums);
 
-// exact, bleu and accuracy are percentages; perplexity is 1 at best, and lower is better.  Both functions give NaN where
-// there are no lists or no tokens, and throw Failure for bleu, which is not a function of these sums (bleu.hpp).
+// exact, bleu and accuracy are percentages; perplexity is 1 at best, and lower is better.  Both functions give NaN
+// where there are no lists or no tokens, and throw Failure for bleu, which is not a function of these sums (bleu.hpp).
 double value_of(Metric metric, const QualitySums& sums);
 // 95 %: Wilson for exact; for accuracy and perplexity the delta method on a ratio of sums over lists, on the logarithm
 // for perplexity.  The latter need two lists, or are NaN, and have no width when all lists are alike.

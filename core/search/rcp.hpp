@@ -13,7 +13,7 @@ struct RcpSettings {
   double quality_weight = 1;
 };
 
-// Both follow Agostinelli, Hong and Chen (LeaPformer, 2024), equations 11 and 12, with any baseline for their softmax:
+// Both follow Agostinelli, Hong and Chen (2024), equations 11 and 12, with any baseline in place of theirs:
 //   rcp     = (T / T_b)^a / (1 + w (Q_b - Q) / std_bench)^b
 //   rcp_mem = rcp * (M_b / M)^c
 // throughput is T / T_b, memory is M / M_b, quality is Q and higher is better; std_bench is in units of quality.  The

@@ -15,7 +15,7 @@ namespace attnkit::search {
 // What came of one placement; NaN is a number that was not measured.
 struct Outcome {
   Placement placement;
-  bool usable = false;                                         // false: refused, failed, or beyond a limit
+  bool usable = false;                                           // false: refused, failed, or beyond a limit
   double quality = std::numeric_limits<double>::quiet_NaN();     // a score, higher is better
   double throughput = std::numeric_limits<double>::quiet_NaN();  // relative to the baseline, higher is better
   double memory = std::numeric_limits<double>::quiet_NaN();      // relative to the baseline, lower is better

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
                                        &inspect_command, &run_command,     &bench_command,
-                                       &search_command};
+                                       &search_command,  &report_command};
 constexpr const char* designed[] = {"stream", "validate-plugin"};
 
 // A title and two columns: how options are given, and what they mean.

@@ -19,7 +19,7 @@ struct Command {
 };
 
 extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, bench_command,
-    search_command, search_worker_command;
+    search_command, search_worker_command, report_command;
 
 // Parses the command line, runs the subcommand, reports failures.  The process's exit status.
 int run_command_line(int argc, char** argv);

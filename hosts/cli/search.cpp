@@ -52,13 +52,6 @@ Paths make_folder(const Arguments& arguments) {
   fs::create_directories(paths.folder, error);
   if (error || !fs::is_directory(paths.folder))
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
-  const bool exists = fs::exists(paths.in("journal.jsonl")) && fs::file_size(paths.in("journal.jsonl")) > 0;
-  if (arguments.has("resume") && !exists)
-    throw Failure(Exit::data, fmt::format("{}: there is no journal to resume", paths.in("journal.jsonl")),
-                  "without --resume a search starts anew");
-  if (!arguments.has("resume") && exists)
-    throw Failure(Exit::data, fmt::format("{}: there is a journal already", paths.in("journal.jsonl")),
-                  "--resume goes on with it, --output DIR takes another folder");
   return paths;
 }
 

@@ -12,13 +12,13 @@ Exit run(const Arguments& arguments) {
   search::WorkerChannel channel(static_cast<int>(arguments.integer("DESCRIPTOR", -1, 3, 1 << 20)));
   std::optional<search::Trials> trials;
   while (const std::optional<nlohmann::json> request = channel.receive()) {
-    nlohmann::json reply = {{"id", (*request)["id"]}};
-    if ((*request)["kind"] == "open") {
-      reply.update(search::open_trials(*request, trials));
-    } else {
-      reply.update(trials->answer(*request));
-    }
-    channel.send(reply);
+    if (trials)
+      channel.send(trials->answer(*request));
+    else
+      channel.send(search::reply_to(*request, [&] {
+        trials.emplace(*request);
+        return trials->opened();
+      }));
   }
   return Exit::success;
 }

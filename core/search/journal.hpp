@@ -1,0 +1,55 @@
+// What a search has finished, in a file that survives kills, full disks and power cuts: one JSON line for each trial.
+#pragma once
+
+#include <sys/types.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/search/line_channel.hpp"
+
+namespace attnkit::search {
+
+// The first line names the schema and the identity of what is searched; each line after it is a trial:
+// {"key":KEY,"at":"2026-11-21T02:21:00Z", ...members of its body}.  The file is locked for as long as the journal
+// lives. Belongs to one thread.  All functions throw Failure (data) whose message names the file.
+class Journal {
+ public:
+  // A new journal; a file that is empty, or cut within the first line, counts as none.  The folder is there already.
+  // When it returns, file and folder have reached the disk.
+  static Journal create(const std::string& path, const nlohmann::json& identity);
+
+  // Goes on with a journal of the same identity.  A last line that was cut or damaged is removed; of trials with the
+  // same key the later counts.
+  static Journal resume(const std::string& path, const nlohmann::json& identity);
+
+  // The body as it was added; null when there is none.  Valid until the next add.
+  const nlohmann::json* find(const std::string& key) const;
+
+  // When it returns, the trial has reached the disk; when it throws, the journal is as before.  The body is an object
+  // without "key" and without "at", unless that is no string; otherwise Failure (internal).
+  void add(const std::string& key, const nlohmann::json& body);
+
+  size_t size() const { return entries_.size(); }
+  // In the order in which keys were first added.
+  const std::vector<std::pair<std::string, nlohmann::json>>& entries() const { return entries_; }
+
+ private:
+  Journal(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+
+  void append(const std::string& line);
+  void load(const std::string& text, const nlohmann::json& identity);
+  void put(const std::string& key, nlohmann::json body);
+
+  std::string path_;
+  Descriptor file_;
+  off_t end_ = 0;         // of the last whole line
+  bool is_torn_ = false;  // there are bytes behind end_
+  std::vector<std::pair<std::string, nlohmann::json>> entries_;
+  std::unordered_map<std::string, size_t> index_;  // of entries_ by key
+};
+
+}  // namespace attnkit::search

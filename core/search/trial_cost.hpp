@@ -1,0 +1,72 @@
+// What a model costs beside a baseline: speed, latency and memory of one session at several lengths.
+#pragma once
+
+#include <attnkit/attnkit.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/search/data_set.hpp"
+
+namespace attnkit::search {
+
+struct CostRequest {
+  std::string toml, baseline;    // manifests; max_length must hold the lengths
+  std::vector<int64_t> lengths;  // tokens of the source and of the target
+  int repetitions = 5;
+  size_t real = 0;  // pairs of the data set to decode as they are; 0: none
+};
+
+// One thread at a time.  runtime, data and facts must outlive it.
+//
+// Tokens are forced, so that every model does the same work: random ones, or those of the references.  The model and
+// the baseline take turns within a repetition and swap places from one to the next, after one run of each that is not
+// timed; ratios are of the two throughputs of one repetition.
+class CostTrial {
+ public:
+  CostTrial(const Runtime& runtime, std::string dir, const DataSet& data, const Facts& facts)
+      : runtime_(runtime), dir_(std::move(dir)), data_(data), facts_(facts) {}
+
+  // The document of the worker protocol.  At a length L a model with a decoder reads a source of L tokens (where it has
+  // an encoder) and writes L - S tokens in one call: prefill; then S = min(32, L / 2) single ones: decode, latency.
+  // An encoder alone has prefill only.  Throughputs are tokens of source and target per second, medians over
+  // repetitions; latencies are seconds over all single tokens.  peak_bytes: growth of the process's resident memory in
+  // one run of a model that has not run before, null where the system does not tell.  A length that the model or the
+  // baseline refuses gives {length, refused}; so does "real".
+  // The baseline is kept for the next request.  Throws Error (manifests) and Failure (usage: no such request).
+  nlohmann::json run(const CostRequest& request);
+
+ private:
+  struct Work;
+  struct Times;
+  struct Pairs;
+  class Pass;
+  using Peaks = std::map<int64_t, std::optional<uint64_t>>;
+  struct Baseline {
+    std::string toml;
+    std::unique_ptr<Model> model;
+    Peaks peaks;
+  };
+  const Ids& ordinary(const Model& model, Side side);
+  Ids random_ids(const Model& model, Side side, int64_t n);
+  Work work_of(const Model& model, int64_t length);
+  Peaks peaks_of(const Model& fresh, std::vector<int64_t> lengths);
+  void open_baseline(const CostRequest& request);
+  Pairs measure(const Model& model, const std::vector<Work>& works, int repetitions) const;
+  nlohmann::json at(const Model& model, int64_t length, int repetitions);
+  nlohmann::json real(const Model& model, size_t pairs, int repetitions) const;
+
+  const Runtime& runtime_;
+  const std::string dir_;
+  const DataSet& data_;
+  const Facts& facts_;
+  std::optional<Baseline> baseline_;
+  std::map<Side, Ids> ordinary_;  // ids that are no special tokens
+};
+
+}  // namespace attnkit::search

@@ -1,0 +1,184 @@
+#include "core/search/trial_quality.hpp"
+
+#include <algorithm>
+#include <attnkit/kernels/simd.hpp>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <tuple>
+
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+constexpr uint64_t most_kept = uint64_t{1} << 30;
+constexpr size_t most_scores = size_t{1} << 24;  // of a batch, unless a single list has more
+
+// The rows of one list, whole vectors at a time: a vocabulary is wide, and its exponentials would cost as much as the
+// model does.
+struct Body {
+  const float* scores;
+  int64_t width;
+  const Ids& wanted;
+  ListScore& result;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const float* row = scores + static_cast<int64_t>(i) * width;
+      const float top = highest(row);
+      const float own = row[wanted[i]];
+      result.nll += std::log(sum_of_exp(row, top)) + (static_cast<double>(top) - static_cast<double>(own));
+      result.right += own == top && !stands_before(row, wanted[i], top);
+    }
+  }
+
+  // The last lanes, filled up with what neither the highest nor the sum notices.
+  ATTNKIT_INLINE void load_tail(const float* row, int64_t from, simd::Vec& v) const {
+    v = -__builtin_inff() - simd::Vec{};
+    std::memcpy(&v, row + from, static_cast<size_t>(width - from) * sizeof(float));
+  }
+
+  ATTNKIT_INLINE float highest(const float* row) const {
+    simd::Vec top = -__builtin_inff() - simd::Vec{}, v;
+    int64_t j = 0;
+    for (; j + simd::kLanes <= width; j += simd::kLanes) {
+      v = simd::at(row + j).v;
+      top = v > top ? v : top;
+    }
+    load_tail(row, j, v);
+    top = v > top ? v : top;
+    float best = top[0];
+    for (int l = 1; l < simd::kLanes; ++l) best = top[l] > best ? top[l] : best;
+    return best;
+  }
+
+  // Blocks are added up in double, so that a wide row loses nothing to rounding.
+  ATTNKIT_INLINE double sum_of_exp(const float* row, float top) const {
+    constexpr int64_t block = 64 * simd::kLanes;
+    double total = 0;
+    simd::Vec v;
+    int64_t j = 0;
+    for (int64_t end = 0; j + simd::kLanes <= width;) {
+      simd::Vec sum{};
+      for (end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) {
+        v = simd::at(row + j).v - top;
+        simd::exp(v);
+        sum += v;
+      }
+      total += static_cast<double>(simd::sum(sum));
+    }
+    load_tail(row, j, v);
+    v -= top;
+    simd::exp(v);
+    return total + static_cast<double>(simd::sum(v));
+  }
+
+  ATTNKIT_INLINE bool stands_before(const float* row, int32_t id, float top) const {
+    int32_t found = 0;
+    for (int32_t j = 0; j < id; ++j) found |= row[j] == top;
+    return found != 0;
+  }
+};
+
+}  // namespace
+
+ListScore score_list(const float* scores, int64_t width, const Ids& wanted) {
+  ListScore result;
+  simd::dispatch(Body{scores, width, wanted, result});
+  return result;
+}
+
+// Lists of similar length side by side, so that little of a batch is padding.
+std::vector<std::vector<size_t>> QualityTrial::batches_of(Range range) const {
+  std::vector<size_t> order(range.second - range.first);
+  std::iota(order.begin(), order.end(), range.first);
+  const auto length = [&](size_t i) { return std::max(data_[i].target.size(), size_t{1}); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::tuple(length(a), data_[a].source.size(), a) < std::tuple(length(b), data_[b].source.size(), b);
+  });
+  std::vector<std::vector<size_t>> batches;
+  size_t longest = 0;
+  for (size_t i : order) {
+    const size_t tokens = std::max(data_[i].target.size(), data_[i].source.size());
+    const size_t rows = batches.empty() ? batch_.rows : batches.back().size();
+    longest = std::max(longest, tokens);
+    const size_t area = (rows + 1) * longest;
+    if (rows >= batch_.rows || area > batch_.tokens || area * static_cast<size_t>(facts_.info.outputs) > most_scores) {
+      batches.emplace_back();
+      longest = tokens;
+    }
+    batches.back().push_back(i);
+  }
+  return batches;
+}
+
+void QualityTrial::keep_for(const Model& model, const std::string& encoder) {
+  if (encoder == encoder_ && !encoder.empty()) return;
+  kept_.clear();
+  kept_bytes_ = 0;
+  encoder_ = encoder;
+  token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
+}
+
+void QualityTrial::decode(const Model& model, const Batch& source, const Batch& target, const attn_tensor& out,
+                          size_t number, Range range) {
+  if (encoder_.empty()) return model.forward(source, target, out);
+  std::vector<Encoded>& kept = kept_[range];
+  if (number < kept.size()) return model.decode(kept[number], target, out);
+  Encoded encoded = model.encode(source);
+  model.decode(encoded, target, out);
+  const uint64_t bytes = static_cast<uint64_t>(source.rows() * source.length) * token_bytes_;
+  if (number > kept.size() || bytes > most_kept - kept_bytes_) return;
+  kept_bytes_ += bytes;
+  kept.push_back(std::move(encoded));
+}
+
+std::vector<float> QualityTrial::scores_of(const Model& model, const std::vector<size_t>& rows, size_t number,
+                                           Range range, int64_t& length) {
+  std::vector<Ids> sources, targets;
+  for (size_t i : rows) {
+    if (facts_.encoder()) sources.push_back(data_[i].source);
+    if (facts_.decoder()) targets.push_back(data_[i].target);
+  }
+  const Batch source(sources), target(targets);
+  const auto n = static_cast<int64_t>(rows.size()), width = int64_t{facts_.info.outputs};
+  const bool is_class = facts_.task == Task::classification;
+  length = is_class ? 1 : facts_.decoder() ? target.length : source.length;
+  std::vector<float> scores(static_cast<size_t>(n * length * width));
+  const attn_tensor out = is_class ? tensor(scores.data(), {n, width}) : tensor(scores.data(), {n, length, width});
+  if (facts_.task == Task::translation)
+    decode(model, source, target, out, number, range);
+  else
+    model.forward(source, target, out);
+  return scores;
+}
+
+std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
+  if (begin > end || end > data_.size())
+    fail(Fault::usage, "lists {} to {}: the data set has {}", begin, end, data_.size());
+  keep_for(model, encoder);
+  std::vector<QualitySums> sums(bounds_.size() + 1);
+  const auto width = static_cast<size_t>(facts_.info.outputs);
+  size_t number = 0;
+  for (const std::vector<size_t>& rows : batches_of({begin, end})) {
+    int64_t length = 0;
+    const std::vector<float> scores = scores_of(model, rows, number++, {begin, end}, length);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const List& list = data_[rows[r]];
+      const ListScore score =
+          score_list(scores.data() + r * static_cast<size_t>(length) * width, facts_.info.outputs, list.wanted);
+      if (std::isnan(score.nll))
+        throw Error(ATTN_INTERNAL,
+                    fmt::format("{}: the model's scores are not numbers (NaN): its weights or a mechanism are broken",
+                                data_.place_of(rows[r])));
+      const auto tokens = static_cast<int64_t>(list.wanted.size());
+      sums[bucket_of(bounds_, list.words)] += sums_of_list(score.right == tokens, tokens, score.right, score.nll);
+    }
+  }
+  return sums;
+}
+
+}  // namespace attnkit::search

@@ -1,0 +1,55 @@
+// What the figures of a search's report share: gnuplot scripts in the page's colours, which follow light and dark.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attnkit::cli {
+
+// The picture and its margins, in pixels.
+struct Canvas {
+  int width, height, left, right, top, bottom;
+};
+
+// Pixels from the upper left corner for values within the two ranges.
+class Axes {
+ public:
+  Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y);
+  double x(double value) const;
+  double y(double value) const;
+  // "set xrange ..." and "set yrange ..."; the latter upside down when its first end is above the second.
+  std::string ranges() const;
+  std::pair<double, double> y_range() const { return y_; }
+
+ private:
+  Canvas canvas_;
+  std::pair<double, double> x_, y_;
+  bool log_x_, log_y_;
+};
+
+// A colour of the page as gnuplot writes it: ink, muted, rule, paper, other, front, winner, baseline, line1 to line6,
+// bad1 to bad4, good1 to good4, even, hatch.  opacity in [0, 1].
+std::string colour(const std::string& name, double opacity = 1);
+// The style sheet's part that gives these names their values, light and dark.
+std::string colour_style();
+
+// Text for a script: in quotes, without control characters, cut after `longest` characters.
+std::string script_text(const std::string& text, size_t longest = 60);
+std::string tic_text(const std::string& text, size_t longest = 60);  // the same for tics, where '%' is special
+
+// Terminal, margins, borders and fonts.
+std::string figure_head(const Canvas& canvas);
+// `set label` at a pixel; align is left, center or right.
+std::string label_at(const Canvas& canvas, double x, double y, const std::string& text, const std::string& options,
+                     size_t longest = 60);
+// A thin line between two pixels.
+std::string line_at(const Canvas& canvas, double x1, double y1, double x2, double y2, const std::string& hue,
+                    const std::string& options = "front");
+
+// Runs the script and returns <svg> for a page: its ids begin with `id`, titles[i] replaces the plot title "@i@".
+// Throws like run_gnuplot.
+std::string figure_svg(const std::string& script, const std::string& id, const std::string& title,
+                       const std::vector<std::string>& titles = {});
+
+}  // namespace attnkit::cli

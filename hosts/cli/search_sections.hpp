@@ -1,0 +1,16 @@
+// The tables of a search's report, as HTML.
+#pragma once
+
+#include <string>
+
+#include "search_view.hpp"
+
+namespace attnkit::cli {
+
+std::string placement_table(const SearchView& view);   // the winner, layer by role
+std::string comparison_table(const SearchView& view);  // the winner beside the baseline
+std::string bucket_table(const SearchView& view);      // "" without buckets
+std::string ranking_table(const SearchView& view);
+std::string reasons_table(const SearchView& view);  // limited, refused and failed; "" when there are none
+
+}  // namespace attnkit::cli
