@@ -128,6 +128,30 @@ int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* sou
   });
 }
 
+int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* source, const int32_t* source_len,
+                             attnkit_encoded** encoded, attn_error* err) {
+  return guard(err, [&] {
+    const Model& m = of(model);
+    require(source, "source");
+    require(encoded, "encoded");
+    *encoded = new attnkit_encoded{m.encode(to_ids(source, source_len, "source"))};
+  });
+}
+
+void attnkit_encoded_destroy(attnkit_encoded* encoded) { delete encoded; }
+
+int32_t attnkit_model_decode(const attnkit_model* model, const attnkit_encoded* encoded, const attn_tensor* target,
+                             const int32_t* target_len, const attn_tensor* out, attn_error* err) {
+  return guard(err, [&] {
+    const Model& m = of(model);
+    require(encoded, "encoded");
+    require(target, "target");
+    const Ids t = to_ids(target, target_len, "target");
+    m.check_decode(*encoded->encoded, t);
+    m.decode(*encoded->encoded, t, to_floats(out, {t.batch, t.length, m.outputs()}, "out"));
+  });
+}
+
 int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer, const attn_tensor* source,
                                 const attn_tensor* target, const attn_tensor* out, attn_error* err) {
   return guard(err, [&] {

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/manifest_options.hpp"
+
 namespace attnkit {
 namespace {
 
@@ -61,10 +63,47 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
             {"layer", c.layer},
             {"mechanism", c.mechanism},
             {"options", options_of(block)},
+            {"toml", use_text(c.mechanism, options_text(block.mechanism().plugin(), c.options))},
             {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
             {"parameters", block.parameters()},
             {"costs", Json::array()}};
   for (int64_t length : lengths) j["costs"].push_back(costs_of(block, length, workers));
+  return j;
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+template <class T>
+Json value_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json choice_json(const SearchChoice& choice) {
+  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
+}
+
+Json search_json(const SearchTable& search) {
+  Json j = {{"space", Json::object()},
+            {"strategy", search.strategy},
+            {"per_layer", search.per_layer},
+            {"metric", text_or_null(search.metric)},
+            {"data", text_or_null(search.data)},
+            {"test", text_or_null(search.test)},
+            {"rank", search.rank},
+            {"length", search.length},
+            {"lengths", search.lengths},
+            {"baseline", search.baseline ? choice_json(*search.baseline) : Json()},
+            {"trials", search.trials},
+            {"seed", search.seed}};
+  for (const SearchRole& role : search.space) {
+    Json& choices = j["space"][role_name(role.role)] = Json::array();
+    for (const SearchChoice& choice : role.choices) choices.push_back(choice_json(choice));
+  }
+  j["limits"] = {{"min_quality_ratio", value_or_null(search.min_quality_ratio)},
+                 {"max_state", value_or_null(search.max_state)},
+                 {"max_latency", value_or_null(search.max_latency)}};
+  j["exponents"] = {{"throughput", search.throughput}, {"quality", search.quality}, {"memory", search.memory}};
+  j["quality_weight"] = search.quality_weight;
   return j;
 }
 
@@ -86,6 +125,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"parameters", model.parameters()},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
+            {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
   for (const Transformer* stack : {&model.encoder(), &model.decoder()})
     for (const Layer& layer : stack->layers)

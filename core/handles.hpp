@@ -24,6 +24,10 @@ struct attnkit_model {
   std::shared_ptr<const attnkit::Model> model;
 };
 
+struct attnkit_encoded {
+  std::unique_ptr<const attnkit::Encoded> encoded;
+};
+
 struct attnkit_session {
   std::unique_ptr<attnkit::Session> session;
 };

@@ -23,16 +23,6 @@ bool check_schema(const Node& tree, Diagnostics& diagnostics) {
   return !other_version;
 }
 
-void check_later_tables(const TableReader& root, const Node& tree, Diagnostics& diagnostics) {
-  if (root.given("stream"))
-    diagnostics.error(ak::not_supported, tree.find("stream")->place,
-                      "[stream], simultaneous decoding, is not supported by this version",
-                      "remove [stream] to decode whole sources");
-  if (root.given("search"))
-    diagnostics.warn(ak::ignored, tree.find("search")->place, "[search] is not read by this version",
-                     "it does not change what the model computes");
-}
-
 }  // namespace
 
 Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
@@ -46,14 +36,15 @@ Manifest read_manifest(const std::string& toml, const std::string& dir, const Re
   ManifestCheck check{dir, registry, device_type, diagnostics, manifest};
   check.length_meant = root.meant("length");
   using Part = void (*)(const Node&, ManifestCheck&);
-  const std::pair<const char*, Part> parts[] = {{"model", check_model},
-                                                {"weights", check_weights},
-                                                {"length", check_length},
-                                                {"decode", check_decode},
-                                                {"attention", check_attention}};
+  const std::pair<const char*, Part> parts[] = {{"model", check_model},         {"weights", check_weights},
+                                                {"length", check_length},       {"decode", check_decode},
+                                                {"attention", check_attention}, {"search", check_search}};
   for (const auto& [key, part] : parts)
     if (const Entry* entry = root.given(key)) part(entry->value, check);
-  check_later_tables(root, tree, diagnostics);
+  if (root.given("stream"))
+    diagnostics.error(ak::not_supported, tree.find("stream")->place,
+                      "[stream], simultaneous decoding, is not supported by this version",
+                      "remove [stream] to decode whole sources");
   return manifest;
 }
 

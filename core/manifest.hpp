@@ -33,6 +33,7 @@ struct OptionValue {
   int64_t i = 0;
   double f = 0;
   std::string s;
+  bool operator==(const OptionValue&) const = default;
 };
 
 struct BlockChoice {  // one cell of the grid
@@ -41,6 +42,31 @@ struct BlockChoice {  // one cell of the grid
   std::string mechanism;
   std::vector<OptionValue> options;  // in the order of the plugin's schema, defaults filled in
   Place decided;                     // the manifest line that decided it
+};
+
+struct SearchChoice {  // a mechanism with the options that were given
+  std::string label;      // "name" or "name{option = value}"
+  std::string toml;       // as the value of a key of [attention]
+  std::string mechanism;
+};
+
+struct SearchRole {
+  uint32_t role = 0;
+  std::vector<SearchChoice> choices;
+};
+
+struct SearchTable {  // [search]; texts are empty where nothing was said
+  std::vector<SearchRole> space;
+  std::string strategy, metric, rank;
+  std::string data, test;  // absolute paths, perhaps of no file
+  bool per_layer = false;
+  int64_t length = 0, trials = 0, seed = 0;
+  std::vector<int64_t> lengths;
+  std::optional<SearchChoice> baseline;
+  std::optional<double> min_quality_ratio, max_latency;  // seconds
+  std::optional<int64_t> max_state;                      // bytes
+  double throughput = 0, quality = 0, memory = 0;        // exponents
+  double quality_weight = 0;
 };
 
 struct Manifest {
@@ -63,6 +89,7 @@ struct Manifest {
   double alpha = 0, fixed_length = 0;
   int beams = 1;
   double length_penalty = 1.0;
+  std::optional<SearchTable> search;  // for searches; the model does not depend on it
 };
 
 // Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if !diagnostics.failed().

@@ -49,8 +49,8 @@ Cell Grid::cell(uint32_t role, int layer, const Site& site) const {
   cell.plugin = site.plugin;
   OptionSet options = default_options(*site.plugin);
   Diagnostics reported;  // each wrong option was reported once, where it was read
-  const auto params = sites_.params.find(site.mechanism);
-  if (params != sites_.params.end() && !apply_options(*site.plugin, params->second.options, options, reported))
+  const auto params = check_.params.find(site.mechanism);
+  if (params != check_.params.end() && !apply_options(*site.plugin, params->second, options, reported))
     cell.plugin = nullptr;
   if (!site.sound || !apply_options(*site.plugin, site.options, options, reported)) cell.plugin = nullptr;
   cell.choice = {role, layer, site.mechanism, std::move(options.values), site.decided};

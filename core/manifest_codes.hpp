@@ -18,7 +18,6 @@ constexpr int no_utf8 = 107;
 // the model
 constexpr int wrong_schema = 110;
 constexpr int not_supported = 111;
-constexpr int ignored = 112;
 constexpr int not_applicable = 113;
 constexpr int widths_do_not_divide = 114;
 // files
@@ -37,6 +36,7 @@ constexpr int wrong_layers = 211;
 constexpr int never_matches = 212;
 constexpr int no_mechanism = 213;
 constexpr int unused_entry = 214;
+constexpr int listed_twice = 215;
 // plugins
 constexpr int faulty_plugin = 301;
 // weights against the model

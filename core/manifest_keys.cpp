@@ -20,7 +20,8 @@ constexpr std::array keys{
             "who tells mechanisms that need it the target's length while decoding; without it they do not know it"},
     KeyRule{"", "decode", T::table, false, "", 0, 0, "", "how text is generated"},
     KeyRule{"", "stream", T::table, false, "", 0, 0, "", "simultaneous decoding; refused by this version"},
-    KeyRule{"", "search", T::table, false, "", 0, 0, "", "what `attnkit search` tries; not read by this version"},
+    KeyRule{"", "search", T::table, false, "", 0, 0, "",
+            "what `attnkit search` tries and how it judges; changes nothing else"},
 
     KeyRule{"model", "name", T::text, true, "", 0, 0, "", "what reports call the model"},
     KeyRule{"model", "kind", T::choice, true, "", 0, 0, "encoder|decoder|encoder-decoder", "which stacks it has"},
@@ -92,6 +93,44 @@ constexpr std::array keys{
     KeyRule{"decode", "beams", T::integer, false, "1", 1, 64, "", "rows of the beam search; 1 is greedy"},
     KeyRule{"decode", "length_penalty", T::number, false, "1.0", 0, 10, "",
             "a hypothesis' score is divided by its length to this power"},
+
+    KeyRule{"search", "space", T::table, true, "", 0, 0, "", "what may sit where"},
+    KeyRule{"search", "strategy", T::choice, false, "grid", 0, 0, "ablation|grid|pareto",
+            "`ablation`: the baseline with one block changed at a time; `grid`: every placement; `pareto`: `trials` of "
+            "them, for spaces too large for that"},
+    KeyRule{"search", "per_layer", T::boolean, false, "false", 0, 0, "",
+            "each layer may have a mechanism of its own, not only each role"},
+    KeyRule{"search", "metric", T::choice, false, "", 0, 0, "exact|bleu|accuracy|perplexity",
+            "what quality is; absent: what suits the kind of model"},
+    KeyRule{"search", "data", T::text, false, "", 0, 0, "", "examples to judge by, relative to the manifest"},
+    KeyRule{"search", "test", T::text, false, "", 0, 0, "", "examples for the best ones, relative to the manifest"},
+    KeyRule{"search", "rank", T::choice, false, "rcp_mem", 0, 0, "rcp|rcp_mem|quality|throughput",
+            "what the best placement is best at"},
+    KeyRule{"search", "length", T::integer, false, "512", 1, 1048576, "", "length in tokens that the ranking is for"},
+    KeyRule{"search", "lengths", T::integers, false, "[64, 512, 4096]", 1, 1048576, "",
+            "lengths in tokens at which costs are measured"},
+    KeyRule{"search", "baseline", T::use, false, "", 0, 0, "",
+            "what all are compared with, in every role; absent: the first entry of each role's space"},
+    KeyRule{"search", "trials", T::integer, false, "64", 1, 1000000, "", "`pareto`: how many placements it tries"},
+    KeyRule{"search", "seed", T::integer, false, "1", 0, 4294967295, "", "of all random choices"},
+    KeyRule{"search", "limits", T::table, false, "", 0, 0, "", "what no placement may exceed"},
+    KeyRule{"search", "exponents", T::table, false, "", 0, 0, "", "of the factors of `rcp` and `rcp_mem`"},
+    KeyRule{"search", "quality_weight", T::number, false, "1", 0, 100, "",
+            "how much a loss of quality counts in `rcp` and `rcp_mem`"},
+
+    KeyRule{"search.space", "encoder.self", T::uses, false, "", 0, 0, "", "for the encoder's self attention"},
+    KeyRule{"search.space", "decoder.self", T::uses, false, "", 0, 0, "", "for the decoder's self attention"},
+    KeyRule{"search.space", "decoder.cross", T::uses, false, "", 0, 0, "",
+            "for the decoder's attention to the encoder"},
+
+    KeyRule{"search.limits", "min_quality_ratio", T::number, false, "", 0, 10, "", "quality over the baseline's"},
+    KeyRule{"search.limits", "max_state", T::bytes, false, "", 0, 0, "",
+            "state of one row in all blocks of the decoder"},
+    KeyRule{"search.limits", "max_latency", T::duration, false, "", 0, 0, "", "of one decoded token"},
+
+    KeyRule{"search.exponents", "throughput", T::number, false, "1", 0, 10, "", "of the throughput's ratio"},
+    KeyRule{"search.exponents", "quality", T::number, false, "1", 0, 10, "", "of the quality's ratio"},
+    KeyRule{"search.exponents", "memory", T::number, false, "1", 0, 10, "", "of the memory's ratio"},
 };
 
 constexpr std::array codes{
@@ -105,7 +144,6 @@ constexpr std::array codes{
     CodeRule{ak::no_utf8, "error", "manifest", "bytes that are no UTF-8"},
     CodeRule{ak::wrong_schema, "error", "manifest", "a schema other than `attnkit.model/1`"},
     CodeRule{ak::not_supported, "error", "manifest", "something designed that this version cannot do yet"},
-    CodeRule{ak::ignored, "warning", "manifest", "a table that this version does not read"},
     CodeRule{ak::not_applicable, "error", "manifest", "a key that means nothing beside what the others say"},
     CodeRule{ak::widths_do_not_divide, "error", "manifest", "`heads` does not divide `d_model`"},
     CodeRule{ak::bad_weights_file, "error", "weights", "the weights file is missing, or no file"},
@@ -122,6 +160,7 @@ constexpr std::array codes{
     CodeRule{ak::never_matches, "error", "manifest", "an override that later ones hide in every layer"},
     CodeRule{ak::no_mechanism, "error", "manifest", "nothing decides which mechanism a block has"},
     CodeRule{ak::unused_entry, "warning", "manifest", "an entry that overrides hide in every layer"},
+    CodeRule{ak::listed_twice, "error", "manifest", "an entry that its list has already"},
     CodeRule{ak::faulty_plugin, "error", "plugin", "a plugin threw, failed inside, or broke its contract"},
     CodeRule{ak::weights_do_not_fit, "error", "weights",
              "the weights cannot be read, or a tensor is missing or has another shape or type"},
@@ -170,6 +209,14 @@ std::string type_text(const KeyRule& rule) {
       return "an array of tables";
     case KeyType::use:
       return "a mechanism's name or { use = name, option = value, ... }";
+    case KeyType::uses:
+      return "an array of mechanisms' names or { use = name, option = value, ... }";
+    case KeyType::integers:
+      return fmt::format("an array of integers from {} to {}", rule.min, rule.max);
+    case KeyType::bytes:
+      return "an integer of bytes or text such as \"64KiB\" (B, KiB, MiB, GiB)";
+    case KeyType::duration:
+      return "text such as \"5ms\" (us, ms, s)";
     case KeyType::layers:
       break;
   }

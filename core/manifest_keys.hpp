@@ -8,7 +8,21 @@
 
 namespace attnkit {
 
-enum class KeyType { text, integer, number, boolean, choice, table, tables, use, layers };
+enum class KeyType {
+  text,
+  integer,
+  number,
+  boolean,
+  choice,
+  table,
+  tables,
+  use,
+  uses,
+  layers,
+  integers,
+  bytes,
+  duration
+};
 
 struct KeyRule {
   const char* table;  // path of the table the key stands in; "" is the root
@@ -16,7 +30,7 @@ struct KeyRule {
   KeyType type;
   bool required;
   const char* fallback;  // as one would write it; "" = none
-  double min, max;       // integer, number: inclusive, when min < max
+  double min, max;       // integer, number, integers: inclusive, when min < max
   const char* choices;   // choice: "a|b"
   const char* meaning;
 };

@@ -72,6 +72,23 @@ OptionValue convert(uint32_t type, const Node& node) {
   return v;
 }
 
+Node text_node(const std::string& text) {
+  Node node;
+  node.kind = Node::Kind::text;
+  node.text = text;
+  return node;
+}
+
+Node to_node(const OptionValue& v) {
+  if (v.type == ATTN_TEXT) return text_node(v.s);
+  Node node;
+  node.kind = v.type == ATTN_INT ? Node::Kind::integer : v.type == ATTN_BOOL ? Node::Kind::boolean : Node::Kind::number;
+  node.integer = v.i;
+  node.number = v.f;
+  node.boolean = v.i != 0;
+  return node;
+}
+
 bool value_fits(const attn_option& option, const OptionValue& v) {
   if (v.type == ATTN_TEXT) {
     const std::vector<std::string> choices = choices_of(option);
@@ -162,6 +179,21 @@ std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml) {
   }
   if (diagnostics.failed()) fail(ATTN_INVALID, "options {}: {}", quote(toml), diagnostics.sorted().front().message);
   return options.values;
+}
+
+std::string options_text(const Plugin& plugin, const std::vector<OptionValue>& options,
+                         const std::vector<Place>* given) {
+  std::string text;
+  for (size_t i = 0; i < options.size(); ++i)
+    if (!given || given->at(i).line > 0)
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", plugin.table.options[i]->name,
+                          toml_text(to_node(options[i])));
+  return text;
+}
+
+std::string use_text(const std::string& mechanism, const std::string& options) {
+  const std::string name = toml_text(text_node(mechanism));
+  return options.empty() ? name : fmt::format("{{ use = {}, {} }}", name, options);
 }
 
 std::vector<attn_value> to_values(const std::vector<OptionValue>& options) {

@@ -1,6 +1,7 @@
 // The parts of a manifest's check; each reports what is wrong and fills what is sound.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,17 @@ struct ManifestCheck {
   Diagnostics& diagnostics;
   Manifest& manifest;
   bool kind_known = false;
-  bool length_meant = false;  // there is a [length], be it sound or not
+  bool length_meant = false;                                     // there is a [length], be it sound or not
+  std::map<std::string, std::vector<const Entry*>> params = {};  // of [attention], by mechanism
 };
 
 void check_model(const Node& model, ManifestCheck& check);
 void check_weights(const Node& weights, ManifestCheck& check);
 void check_length(const Node& length, ManifestCheck& check);
 void check_decode(const Node& decode, ManifestCheck& check);
+
+// Reads [search] without asking any mechanism: that a search does, choice by choice.
+void check_search(const Node& search, ManifestCheck& check);
 
 // Decides every block's mechanism and options, then asks the mechanisms themselves.
 void check_attention(const Node& attention, ManifestCheck& check);
@@ -37,6 +42,8 @@ struct Cell {
 // Lets the mechanism of every cell judge its block; refusals are reported where the cell was decided.
 void probe_cells(const std::vector<Cell>& cells, ManifestCheck& check);
 
+// The model has such blocks, as far as is known; if not, place is reported.
+bool check_role(Place place, uint32_t role, ManifestCheck& check);
 bool has_role(ModelKind kind, uint32_t role);
 int layers_of(const Manifest& manifest, uint32_t role);
 const char* kind_text(ModelKind kind);  // "encoder-decoder"

@@ -17,6 +17,7 @@ bool type_fits(KeyType type, const Node& value) {
   switch (type) {
     case KeyType::text:
     case KeyType::choice:
+    case KeyType::duration:
       return value.kind == Kind::text;
     case KeyType::integer:
       return value.kind == Kind::integer;
@@ -31,6 +32,11 @@ bool type_fits(KeyType type, const Node& value) {
              std::all_of(value.items.begin(), value.items.end(), [](const Node& n) { return n.kind == Kind::table; });
     case KeyType::use:
       return value.kind == Kind::text || value.kind == Kind::table;
+    case KeyType::uses:
+    case KeyType::integers:
+      return value.kind == Kind::array;
+    case KeyType::bytes:
+      return value.kind == Kind::integer || value.kind == Kind::text;
     case KeyType::layers:
       break;
   }

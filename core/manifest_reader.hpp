@@ -32,12 +32,12 @@ class TableReader {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::optional<int> choice(std::string_view key) const;  // index in the rule's choices
+  const KeyRule& rule(std::string_view key) const;
 
  private:
   void report_unknown(const Entry& entry);
   void report_missing(const KeyRule& rule);
   void check(const KeyRule& rule, const Entry& entry);
-  const KeyRule& rule(std::string_view key) const;
   std::string title() const;  // "[model]"
 
   const Node& table_;

@@ -19,13 +19,11 @@ class SiteReader {
   Sites read(const Node& attention);
 
  private:
-  void read_use(const Entry& entry, Site& site);
+  void read_site(const Entry& entry, Site& site);
   void read_override(const Node& table);
   void read_override_params(const Node& params, Site& site);
   void read_params(const Node& params);
   void read_layers(const Node& value, Site& site);
-  void check_role(Place place, const std::string& name, Site& site);
-  void check_options(Site& site);
 
   ManifestCheck& check_;
   Diagnostics& diagnostics_;
@@ -42,6 +40,12 @@ std::vector<const Entry*> entries_of(const Node& table) {
   std::vector<const Entry*> entries;
   for (const Entry& e : table.entries) entries.push_back(&e);
   return entries;
+}
+
+void check_options(Use& use, Diagnostics& diagnostics) {
+  if (!use.plugin) return;
+  OptionSet scratch = default_options(*use.plugin);
+  use.sound = apply_options(*use.plugin, use.options, scratch, diagnostics) && use.sound;
 }
 
 // "2" or "2..3".
@@ -65,71 +69,37 @@ Sites SiteReader::read(const Node& attention) {
   if (const Entry* params = reader.given("params")) read_params(params->value);
   if (const Entry* entry = reader.given("default")) {
     sites_.fallback.emplace();
-    read_use(*entry, *sites_.fallback);
+    read_site(*entry, *sites_.fallback);
   }
   for (const uint32_t role : all_roles) {
     const Entry* entry = reader.given(role_name(role));
     if (!entry) continue;
     Site& site = sites_.blocks[role];
-    check_role(entry->place, role_name(role), site);
-    read_use(*entry, site);
+    site.role = role;
+    site.matchable = check_role(entry->place, role, check_);
+    read_site(*entry, site);
   }
   if (const Entry* list = reader.given("override"))
     for (const Node& table : list->value.items) read_override(table);
   return std::move(sites_);
 }
 
-void SiteReader::check_role(Place place, const std::string& name, Site& site) {
-  site.role = role_of(name);
-  if (!check_.kind_known || has_role(check_.manifest.kind, site.role)) return;
-  site.matchable = false;
-  diagnostics_.error(ak::no_such_block, place,
-                     fmt::format("a model of kind \"{}\" has no {}", kind_text(check_.manifest.kind), name),
-                     "remove it, or choose another kind");
-}
-
-void SiteReader::read_use(const Entry& entry, Site& site) {
-  const Node& value = entry.value;
+void SiteReader::read_site(const Entry& entry, Site& site) {
   site.place = entry.place;
-  const Entry* name = value.find("use");
-  const Node* text = value.kind == Node::Kind::text ? &value : name ? &name->value : nullptr;
-  if (!text) {
-    diagnostics_.error(ak::missing_key, value.place, fmt::format("\"{}\" needs \"use\", a mechanism's name", entry.key),
-                       fmt::format("\"{}\" = {{ use = \"name\", option = value }}", entry.key));
-    return;
-  }
-  site.decided = text->place;
-  if (text->kind != Node::Kind::text) {
-    diagnostics_.error(ak::wrong_type, text->place,
-                       fmt::format("\"use\" must be a mechanism's name, not {}", kind_name(text->kind)));
-    return;
-  }
-  site.mechanism = text->text;
-  for (const Entry& e : value.entries)
-    if (&e != name) site.options.push_back(&e);
-  site.plugin = find_mechanism(site.mechanism, site.decided, check_.registry, check_.device_type, diagnostics_);
-  check_options(site);
-}
-
-void SiteReader::check_options(Site& site) {
-  if (!site.plugin) return;
-  OptionSet scratch = default_options(*site.plugin);
-  site.sound = apply_options(*site.plugin, site.options, scratch, diagnostics_) && site.sound;
+  static_cast<Use&>(site) = read_use(entry.value, entry.key, check_);
 }
 
 void SiteReader::read_override(const Node& table) {
   const TableReader reader(table, "attention.override", diagnostics_);
   Site site;
-  if (const auto block = reader.text("block"))
-    check_role(reader.place("block"), *block, site);
-  else
-    site.matchable = false;
+  if (const auto block = reader.text("block")) site.role = role_of(*block);
+  site.matchable = site.role && check_role(reader.place("block"), site.role, check_);
   if (const Entry* layers = reader.given("layers"))
     read_layers(layers->value, site);
   else if (reader.mentioned("layers"))
     site.matchable = false;
   const Entry* use = reader.given("use");
-  if (use) read_use(*use, site);
+  if (use) read_site(*use, site);
   site.place = table.place;
   if (const Entry* params = reader.given("params"); params && use) read_override_params(params->value, site);
   sites_.overrides.push_back(std::move(site));
@@ -141,7 +111,7 @@ void SiteReader::read_override_params(const Node& params, Site& site) {
       diagnostics_.error(ak::option_given_twice, e.place,
                          fmt::format("option {} is given by \"use\" already", quote(e.key)), "keep one of them");
   const std::vector<const Entry*> before = std::exchange(site.options, entries_of(params));
-  check_options(site);
+  check_options(site, diagnostics_);
   site.options.insert(site.options.begin(), before.begin(), before.end());
 }
 
@@ -191,11 +161,43 @@ void SiteReader::read_params(const Node& params) {
     const std::vector<const Entry*> options = entries_of(entry.value);
     OptionSet scratch = default_options(*plugin);
     apply_options(*plugin, options, scratch, diagnostics_);
-    sites_.params[entry.key] = {entry.place, options};
+    check_.params[entry.key] = options;
   }
 }
 
 }  // namespace
+
+Use read_use(const Node& value, const std::string& key, ManifestCheck& check) {
+  Use use;
+  const Entry* name = value.find("use");
+  const Node* text = value.kind == Node::Kind::text ? &value : name ? &name->value : nullptr;
+  if (!text) {
+    check.diagnostics.error(ak::missing_key, value.place, fmt::format("\"{}\" needs \"use\", a mechanism's name", key),
+                            "{ use = \"name\", option = value }");
+    return use;
+  }
+  use.decided = text->place;
+  if (text->kind != Node::Kind::text) {
+    check.diagnostics.error(ak::wrong_type, text->place,
+                            fmt::format("\"use\" must be a mechanism's name, not {}", kind_name(text->kind)));
+    return use;
+  }
+  use.mechanism = text->text;
+  for (const Entry& e : value.entries)
+    if (&e != name) use.options.push_back(&e);
+  use.plugin = find_mechanism(use.mechanism, use.decided, check.registry, check.device_type, check.diagnostics);
+  check_options(use, check.diagnostics);
+  return use;
+}
+
+bool check_role(Place place, uint32_t role, ManifestCheck& check) {
+  if (!check.kind_known || has_role(check.manifest.kind, role)) return true;
+  check.diagnostics.error(
+      ak::no_such_block, place,
+      fmt::format("a model of kind \"{}\" has no {}", kind_text(check.manifest.kind), role_name(role)),
+      "remove it, or choose another kind");
+  return false;
+}
 
 bool is_known(const ManifestCheck& check, uint32_t role) {
   return check.kind_known && has_role(check.manifest.kind, role) && layers_of(check.manifest, role) > 0;

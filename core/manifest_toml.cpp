@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <tuple>
 
 #include "core/manifest_codes.hpp"
@@ -16,7 +17,8 @@
 #undef NDEBUG
 #define TOML_ASSERT(expression) static_assert(true)
 #define TOML_HEADER_ONLY 1
-#define TOML_ENABLE_FORMATTERS 0
+#define TOML_ENABLE_FORMATTERS 1
+#define TOML_FLOAT_CHARCONV 1  // writes 0.1 as 0.1; off only for the sake of older compilers
 #define TOML_EXCEPTIONS 1
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
@@ -141,6 +143,28 @@ const char* kind_name(Node::Kind kind) {
       break;
   }
   return "a date or time";
+}
+
+std::string toml_text(const Node& value) {
+  std::ostringstream out;
+  const auto write = [&](const auto& v) {
+    const toml::value node(v);
+    out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
+  };
+  switch (value.kind) {
+    case Node::Kind::text:
+      write(value.text);
+      break;
+    case Node::Kind::integer:
+      write(value.integer);
+      break;
+    case Node::Kind::number:
+      write(value.number);
+      break;
+    default:
+      write(value.boolean);
+  }
+  return out.str();
 }
 
 Node parse_toml(std::string_view text, Diagnostics& diagnostics) {

@@ -39,6 +39,9 @@ constexpr int deepest_manifest = 16;
 // and an empty table.
 Node parse_toml(std::string_view text, Diagnostics& diagnostics);
 
+// A text, integer, number or boolean as a manifest would write it, on one line.
+std::string toml_text(const Node& value);
+
 // "a text", "a table", ...: for messages.
 const char* kind_name(Node::Kind kind);
 

@@ -12,6 +12,7 @@
 
 #include "core/arena.hpp"
 #include "core/block.hpp"
+#include "core/encoded.hpp"
 #include "core/layers.hpp"
 #include "core/manifest.hpp"
 #include "core/runtime.hpp"
@@ -95,6 +96,12 @@ class Model : public std::enable_shared_from_this<Model> {
   // be NULL.
   void forward(const Ids& source, const Ids& target, float* out, const Probe* probe = nullptr) const;
 
+  // forward in two steps, for models with both stacks.  encode: arguments are checked.
+  std::unique_ptr<const Encoded> encode(const Ids& source) const;
+  // Throws Error unless decode can take these.
+  void check_decode(const Encoded& encoded, const Ids& target) const;
+  void decode(const Encoded& encoded, const Ids& target, float* out) const;
+
   // Everything below serves sessions.
   // hidden (length, D): the encoder's output for one source.
   void encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden) const;
@@ -119,9 +126,13 @@ class Model : public std::enable_shared_from_this<Model> {
  private:
   Model() = default;
   friend class ModelLoader;
+  // Puts the lengths of the source into ws.
   void encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
-  void decode(ModelWorkspace& ws, const Ids& target, const float* memory, const Ids& source, float* x, Aux& aux,
-              const Probe* probe) const;
+  // memory (target.batch, source_length, D): what encode put out; its lengths are in ws.
+  float* decode(ModelWorkspace& ws, const Ids& target, const float* memory, int64_t source_length, Aux& aux,
+                const Probe* probe) const;
+  void score(const float* x, const Ids& ids, float* out) const;
+  void require_pair() const;
   void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
   void classify(ModelWorkspace& ws, const Ids& source, const float* x, float* out) const;
   template <class F>
@@ -139,6 +150,7 @@ class Model : public std::enable_shared_from_this<Model> {
   std::optional<Vocabulary> source_vocabulary_, target_vocabulary_;
   Transformer encoder_, decoder_;
   Dense head_;
+  std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder
   int64_t parameters_ = 0;
   bool within_total_ = false;
   mutable std::mutex mutex_;

@@ -1,4 +1,5 @@
-// The model on whole sequences: encoding, teacher forcing, classification, and the attention weights of a block.
+// The model on whole sequences: encoding, teacher forcing in one step or two, classification, and the attention weights
+// of a block.
 #include <algorithm>
 
 #include "core/model.hpp"
@@ -32,8 +33,9 @@ void Model::encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, co
   finish(encoder_, x, rows);
 }
 
-void Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory, const Ids& source, float* x, Aux& aux,
-                   const Probe* probe) const {
+float* Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory, int64_t source_length, Aux& aux,
+                     const Probe* probe) const {
+  float* x = ws.x.get<float>(target.batch * target.length * manifest_.d_model);
   embed(decoder_, target, nullptr, x);
   lengths_of(target, ws.lengths);
   ws.totals.clear();
@@ -48,7 +50,7 @@ void Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory, c
   self.queries = self.keys = cross.queries = target.length;
   self.q_len = self.k_len = cross.q_len = ws.lengths.data();
   self.q_total = self.k_total = cross.q_total = totals;
-  cross.keys = source.length;
+  cross.keys = source_length;
   cross.context = memory;
   cross.k_len = ws.source_lengths.data();
   cross.k_total = ws.source_totals.data();
@@ -59,6 +61,7 @@ void Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory, c
     feed_forward(ws, layer.feed_forward, x, rows);
   }
   finish(decoder_, x, rows);
+  return x;
 }
 
 void Model::classify(ModelWorkspace& ws, const Ids& source, const float* x, float* out) const {
@@ -80,26 +83,59 @@ void Model::forward(const Ids& source, const Ids& target, float* out, const Prob
     fail(ATTN_INVALID, "source has {} rows, target {}: they must be pairs", source.batch, target.batch);
   const Lease leased = lease();
   ModelWorkspace& ws = *leased;
-  const int64_t d = manifest_.d_model;
   Aux aux;
-  float* x = ws.memory.get<float>(source.batch * source.length * d);
+  float* x = ws.memory.get<float>(source.batch * source.length * manifest_.d_model);
   if (has_encoder()) encode(ws, source, x, aux, probe);
   if (manifest_.head == HeadType::classifier) {
     if (out) classify(ws, source, x, out);
     return;
   }
-  const Ids& last = has_decoder() ? target : source;
-  if (has_decoder()) {
-    const float* memory = x;
-    x = ws.x.get<float>(target.batch * target.length * d);
-    decode(ws, target, memory, source, x, aux, probe);
+  if (has_decoder()) x = decode(ws, target, x, source.length, aux, probe);
+  if (out) score(x, has_decoder() ? target : source, out);
+}
+
+void Model::score(const float* x, const Ids& ids, float* out) const {
+  logits(x, ids.batch * ids.length, out);
+  for (int64_t b = 0; b < ids.batch; ++b) {
+    const int64_t n = ids.lens ? ids.lens[b] : ids.length;
+    std::fill(out + (b * ids.length + n) * outputs(), out + (b + 1) * ids.length * outputs(), 0.0f);
   }
-  if (!out) return;
-  logits(x, last.batch * last.length, out);
-  for (int64_t b = 0; b < last.batch; ++b) {
-    const int64_t n = last.lens ? last.lens[b] : last.length;
-    std::fill(out + (b * last.length + n) * outputs(), out + (b + 1) * last.length * outputs(), 0.0f);
-  }
+}
+
+void Model::require_pair() const {
+  if (!has_encoder() || !has_decoder())
+    fail(ATTN_INVALID, "this model has no {}: use forward", has_encoder() ? "decoder" : "encoder");
+}
+
+std::unique_ptr<const Encoded> Model::encode(const Ids& source) const {
+  require_pair();
+  check_ids(source, false);
+  const Lease leased = lease();
+  auto encoded = std::make_unique<Encoded>();
+  float* x = encoded->memory.get<float>(source.batch * source.length * manifest_.d_model);
+  encode(*leased, source, x, encoded->aux, nullptr);
+  encoded->encoder = encoder_identity_;
+  encoded->rows = x;
+  encoded->length = source.length;
+  encoded->lengths = (*leased).source_lengths;
+  return encoded;
+}
+
+void Model::check_decode(const Encoded& encoded, const Ids& target) const {
+  require_pair();
+  require_same_encoder(*encoded.encoder, *encoder_identity_);
+  check_ids(target, true);
+  if (static_cast<int64_t>(encoded.lengths.size()) != target.batch)
+    fail(ATTN_INVALID, "{} rows were encoded, target has {}: they must be pairs", encoded.lengths.size(), target.batch);
+}
+
+void Model::decode(const Encoded& encoded, const Ids& target, float* out) const {
+  const Lease leased = lease();
+  ModelWorkspace& ws = *leased;
+  ws.source_lengths = encoded.lengths;
+  ws.source_totals.assign(encoded.lengths.begin(), encoded.lengths.end());
+  Aux aux = encoded.aux;  // decoders replace what encoders put out
+  score(decode(ws, target, encoded.rows, encoded.length, aux, nullptr), target, out);
 }
 
 }  // namespace attnkit

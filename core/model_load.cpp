@@ -138,6 +138,9 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     const Weights weights = Weights::open(m.weights_file, m.weights_sha256);
     WeightReader reader(weights, diagnostics, m.weights_place);
     ModelLoader(*model, reader, diagnostics).load();
+    if (model->has_encoder())
+      model->encoder_identity_ = std::make_shared<const EncoderIdentity>(
+          encoder_identity(m, model->runtime_->registry, model->runtime_->device_type));
   } catch (const Stopped&) {
     return nullptr;
   } catch (const Error& e) {

@@ -89,6 +89,21 @@ class Validate(CommandTest):
         document = self.run_code(3, "validate", path, "--json").json()
         self.assertEqual((document["ok"], len(document["diagnostics"])), (False, 10))
 
+    def test_search(self):
+        path = tiny_model.write_model(self.folder)
+        text = path.read_text()
+        path.write_text(text + '[search]\nspace = { "encoder.self" = ["softmax", "relu"] }\ndata = "none.tsv"\n')
+        self.assertRegex(self.run_ok("validate", path).out, r"model\.toml: ok, 3 blocks")
+        self.assertEqual(self.run_ok("validate", path, "--json").json()["diagnostics"], [])
+        search = self.run_ok("inspect", path, "--json").json()["search"]
+        self.assertEqual([c["label"] for c in search["space"]["encoder.self"]], ["softmax", "relu"])
+        self.assertEqual(search["data"], str(self.folder / "none.tsv"))
+        path.write_text(text + '[search]\nspace = { "encoder.self" = ["softmax", "softmax"] }\nrank = "rpc"\n')
+        line = text.count("\n") + 2
+        result = self.run_code(3, "validate", path).out
+        self.assertRegex(result, rf"model\.toml:{line}:40: error\[AK215\]: ")
+        self.assertIn(f'model.toml:{line + 1}:8: error[AK104]: "rank" cannot be "rpc"; did you mean "rcp"?', result)
+
     def test_exit_code_is_the_area_of_the_first_error(self):
         for code, line, other in [(3, "heads = 2", "heads = 5"), (4, 'default = "softmax"', 'default = "sofmax"'),
                                   (5, 'file = "tiny.safetensors"', 'file = "other.safetensors"'),

@@ -206,7 +206,11 @@ TEST(Manifest, SurvivesEveryTruncation) {
 }
 
 TEST(Manifest, SurvivesMutations) {
-  const std::string text = read_text("model.toml"), alphabet = "\"'[]{}=.,#\n\\\xe2\xff 019aeu";
+  const std::string text =
+                        read_text("model.toml") +
+                        "[search]\nspace = { \"encoder.self\" = [\"fake_plain\", { use = \"fake_picky\", eps = 1 }] }\n"
+                        "lengths = [64, 8]\nlimits = { max_state = \"64KiB\", max_latency = \"1.5ms\" }\n",
+                    alphabet = "\"'[]{}=.,#\n\\\xe2\xff 019aeu";
   uint64_t state = 88172645463325252u;
   const auto next = [&](size_t n) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "core/describe_model.hpp"
 #include "tiny_model.hpp"
@@ -287,6 +288,37 @@ TEST(DescribeModel, TellsTheGridAndTheCosts) {
   for (const char* part : {"\"attnkit.model-description/1\"", "\"decoder.cross.2\"", "\"state_bytes\"", "\"line\""})
     EXPECT_NE(json.find(part), std::string::npos) << part;
   EXPECT_THROW(describe_model(*load({}), {0}), Error);
+}
+
+using Json = nlohmann::json;
+
+TEST(DescribeModel, WritesEveryBlockAsTomlThatMeansTheSame) {
+  TinyModel tiny;
+  tiny.attention = "default = { use = \"relu\", eps = 0.25 }\n\"decoder.self\" = \"softmax\"\n";
+  const Json blocks = Json::parse(describe_model(*load(tiny), {}))["blocks"];
+  tiny.attention = "default = " + blocks[0]["toml"].get<std::string>() +
+                   "\n\"decoder.self\" = " + blocks[2]["toml"].get<std::string>() + "\n";
+  EXPECT_NE(tiny.attention.find("{ use = \"relu\", "), std::string::npos) << tiny.attention;
+  const Json again = Json::parse(describe_model(*load(tiny), {}))["blocks"];
+  for (size_t i = 0; i < blocks.size(); ++i)
+    for (const char* key : {"block", "mechanism", "options", "toml"}) EXPECT_EQ(again[i][key], blocks[i][key]);
+}
+
+TEST(DescribeModel, TellsWhatASearchMayTry) {
+  EXPECT_TRUE(Json::parse(describe_model(*load({}), {}))["search"].is_null());
+  TinyModel tiny;
+  tiny.tail =
+      "[search]\nspace = { \"encoder.self\" = [\"softmax\", { use = \"relu\", eps = 0.25 }] }\n"
+      "baseline = \"softmax\"\ndata = \"/dev.tsv\"\nlimits = { max_state = \"1KiB\" }\n";
+  EXPECT_EQ(Json::parse(describe_model(*load(tiny), {}))["search"], Json::parse(R"({
+    "space": {"encoder.self": [
+      {"label": "softmax", "toml": "\"softmax\"", "mechanism": "softmax"},
+      {"label": "relu{eps = 0.25}", "toml": "{ use = \"relu\", eps = 0.25 }", "mechanism": "relu"}]},
+    "strategy": "grid", "per_layer": false, "metric": null, "data": "/dev.tsv", "test": null, "rank": "rcp_mem",
+    "length": 512, "lengths": [64, 512, 4096],
+    "baseline": {"label": "softmax", "toml": "\"softmax\"", "mechanism": "softmax"},
+    "trials": 64, "seed": 1, "limits": {"min_quality_ratio": null, "max_state": 1024, "max_latency": null},
+    "exponents": {"throughput": 1.0, "quality": 1.0, "memory": 1.0}, "quality_weight": 1.0})"));
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
  * Order     runtime -> model -> session; runtime -> block.  A handle keeps its parents alive, so handles may be
  * destroyed in any order.  destroy takes NULL. Errors    A fallible function returns an ATTN_ code of plugin.h and
  * fills the nullable err; outputs are untouched unless it returns ATTN_OK.  Bad manifests, weights, plugins, texts and
- * arguments are errors, never crashes. Threads   runtime, model, block: any thread, any number of calls at once.  A
- * session: one call at a time (a second one at the same moment is refused with ATTN_INVALID); different sessions: any
- * threads at once. Lifetime  Arguments are borrowed until the call returns.  What a function gives out through **
- * belongs to the caller. Text      UTF-8.  const char* arguments are NUL-terminated.  Token ids are int32; tensors are
- * contiguous CPU tensors. */
+ * arguments are errors, never crashes. Threads   runtime, model, encoded, block: any thread, any number of calls at
+ * once.  A session: one call at a time (a second one at the same moment is refused with ATTN_INVALID); different
+ * sessions: any threads at once. Lifetime  Arguments are borrowed until the call returns.  What a function gives out
+ * through ** belongs to the caller. Text      UTF-8.  const char* arguments are NUL-terminated.  Token ids are int32;
+ * tensors are contiguous CPU tensors. */
 #ifndef ATTNKIT_H
 #define ATTNKIT_H
 #include <attnkit/plugin.h>
@@ -22,6 +22,7 @@ extern "C" {
 
 typedef struct attnkit_runtime attnkit_runtime; /* threads and loaded plugins */
 typedef struct attnkit_model attnkit_model;     /* a manifest with its weights and plugins, ready to run; immutable */
+typedef struct attnkit_encoded attnkit_encoded; /* a batch of sources after the encoder; immutable */
 typedef struct attnkit_session attnkit_session; /* one input being decoded; its rows are its beams */
 typedef struct attnkit_block attnkit_block;     /* one mechanism by itself: bridges, benchmarks, validators */
 typedef struct attnkit_text attnkit_text;       /* an owned UTF-8 document */
@@ -103,9 +104,9 @@ ATTNKIT_API int32_t attnkit_model_open(attnkit_runtime* runtime, const char* pat
 ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
-/* JSON "attnkit.model-description/1": the grid (per block: role, layer, mechanism, options, line:column of the manifest
- * that decided it, parameters) and, at each of the n lengths given (tokens of source and target alike), every block's
- * state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
+/* JSON "attnkit.model-description/1": the grid (per block: role, layer, mechanism, options, both as TOML, line:column
+ * of the manifest that decided it, parameters), what [search] says, and, at each of the n lengths given (tokens of
+ * source and target alike), every block's state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);
 /* The whole model on whole sequences (teacher forcing).
@@ -117,6 +118,19 @@ ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int
 ATTNKIT_API int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source,
                                           const int32_t* source_len, const attn_tensor* target,
                                           const int32_t* target_len, const attn_tensor* out, attn_error* err);
+/* The encoder's part of attnkit_model_forward alone, once for several decoders.  What mechanisms of the encoder give to
+ * those of the decoder (AUX sequences) is kept as well.
+ * Shapes   as forward.   Errors  as forward; INVALID: a model without an encoder or without a decoder. */
+ATTNKIT_API int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* source,
+                                         const int32_t* source_len, attnkit_encoded** encoded, attn_error* err);
+ATTNKIT_API void attnkit_encoded_destroy(attnkit_encoded* encoded);
+/* The rest of attnkit_model_forward.  encoded may come from another model with the same encoder: the same dimensions of
+ * [model], the same weights file, the same mechanisms with the same options in every block of the encoder.
+ * Numbers  bitwise what forward gives for that source and this target.
+ * Errors   as forward; INVALID: another encoder, another number of rows, a model without an encoder or a decoder. */
+ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnkit_encoded* encoded,
+                                         const attn_tensor* target, const int32_t* target_len, const attn_tensor* out,
+                                         attn_error* err);
 /* The attention weights of one block for one input: what the block does to unit vectors in place of its values
  * (attention is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1. Shapes   source (1, S), target (1,
  * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input. Errors   as forward; UNSUPPORTED for a

@@ -126,6 +126,13 @@ class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> 
   std::string list() const { return detail::text_of(attnkit_runtime_list, get()); }          // "attnkit.plugin-list/1"
 };
 
+// A batch of sources after the encoder, for any model with the same one; see attnkit_model_decode.
+class Encoded : public detail::Handle<attnkit_encoded, attnkit_encoded_destroy> {
+ private:
+  friend class Model;  // makes them
+  Encoded() = default;
+};
+
 class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
  public:
   // Reads a manifest file and all it names.  A failure carries every diagnostic; *warnings gets those of a success.
@@ -162,6 +169,17 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     const attn_tensor s = source.view(), t = target.view();
     detail::call(attnkit_model_forward, get(), source.rows() ? &s : nullptr, source.lengths.data(),
                  target.rows() ? &t : nullptr, target.lengths.data(), &out);
+  }
+  Encoded encode(const Batch& source) const {
+    const attn_tensor s = source.view();
+    Encoded encoded;
+    encoded.make(attnkit_model_encode, get(), &s, source.lengths.data());
+    return encoded;
+  }
+  // What forward gives for the sources of encoded.
+  void decode(const Encoded& encoded, const Batch& target, const attn_tensor& out) const {
+    const attn_tensor t = target.view();
+    detail::call(attnkit_model_decode, get(), encoded.get(), &t, target.lengths.data(), &out);
   }
   // Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text.
   std::string translate(const std::string& text, uint32_t beams = 0, uint32_t limit = 0) const;

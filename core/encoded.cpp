@@ -1,0 +1,61 @@
+#include "core/encoded.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "core/manifest_options.hpp"
+
+namespace attnkit {
+namespace {
+
+std::string weights_text(const Manifest& manifest) {
+  if (!manifest.weights_sha256.empty()) return manifest.weights_sha256;
+  const std::string path = std::filesystem::absolute(manifest.weights_file).lexically_normal().string();
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) fail(ATTN_INVALID, "{}: does not exist any more", path);
+  return fmt::format("{} ({} bytes, changed at {}.{:09})", path, status.st_size, status.st_mtim.tv_sec,
+                     status.st_mtim.tv_nsec);
+}
+
+}  // namespace
+
+EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, int32_t device_type) {
+  EncoderIdentity traits;
+  const auto add = [&](const std::string& name, const auto& value) {
+    traits.push_back({name, fmt::format("{}", value)});
+  };
+  add("d_model", m.d_model);
+  add("heads", m.heads);
+  add("ffn", m.ffn);
+  add("max_length", m.max_length);
+  add("norm", m.norm == Norm::pre ? "pre" : "post");
+  add("activation", m.activation == Activation::relu ? "relu" : "gelu");
+  add("positions", m.positions == Positions::sinusoidal ? "sinusoidal"
+                   : m.positions == Positions::learned  ? "learned"
+                                                        : "none");
+  add("embed_scale", m.embed_scale);
+  add("head_norm", m.head_norm);
+  add("adapters", m.adapters);
+  add("encoder.layers", m.encoder.layers);
+  add("encoder.causal", m.encoder.causal);
+  add("weights", weights_text(m));
+  for (const BlockChoice& block : m.blocks) {
+    if (block.role != ATTN_ENCODER_SELF) continue;
+    const Plugin& plugin = *registry.find(block.mechanism, device_type);
+    add(block_path(block.role, block.layer), use_text(block.mechanism, options_text(plugin, block.options)));
+    add("the plugin of " + block_path(block.role, block.layer), plugin.path);
+  }
+  return traits;
+}
+
+void require_same_encoder(const EncoderIdentity& theirs, const EncoderIdentity& ours) {
+  for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i)
+    if (theirs[i].name != ours[i].name || theirs[i].value != ours[i].value)
+      fail(ATTN_INVALID, "the sources were encoded by another encoder: {} is {} there, but {} in this model",
+           ours[i].name, theirs[i].value, ours[i].value);
+}
+
+}  // namespace attnkit

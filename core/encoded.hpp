@@ -1,0 +1,37 @@
+// A batch of sources after a model's encoder, and what tells whether another model's decoder may read it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/block.hpp"
+#include "core/buffer.hpp"
+#include "core/manifest.hpp"
+
+namespace attnkit {
+
+// One property that the encoder's output depends on.
+struct EncoderTrait {
+  std::string name, value;
+};
+using EncoderIdentity = std::vector<EncoderTrait>;
+
+// Everything that decides what the encoder of a checked manifest computes.  Weights count by their sha256 where the
+// manifest states it, else by their file's path, size and time of change.
+EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry, int32_t device_type);
+
+// Throws Error (ATTN_INVALID) naming the first trait that differs.
+void require_same_encoder(const EncoderIdentity& theirs, const EncoderIdentity& ours);
+
+// Immutable once made: any thread.  Depends on no model.
+struct Encoded {
+  std::shared_ptr<const EncoderIdentity> encoder;
+  int64_t length = 0;            // columns of the batch, padding included
+  std::vector<int32_t> lengths;  // of each row
+  Buffer memory;
+  const float* rows = nullptr;  // (batch, length, D), in memory
+  Aux aux;
+};
+
+}  // namespace attnkit
