@@ -11,6 +11,7 @@
 #define TOML_ASSERT(expression) static_assert(true)
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1
+#define TOML_FLOAT_CHARCONV 1  // writes 0.1 as 0.1; off only for the sake of older compilers
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE \

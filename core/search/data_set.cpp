@@ -62,7 +62,8 @@ int32_t Reader::class_of(const std::string& text, const std::string& place) cons
   if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= facts_.info.outputs) {
     std::string shown = text.substr(0, 32);
     // What stands here need not be UTF-8, which the reply must be.
-    std::replace_if(shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     fail(Fault::data, "{}: the class is \"{}\"; possible are the integers 0 to {}", place, shown,
          facts_.info.outputs - 1);
   }
@@ -115,11 +116,13 @@ size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words) {
 }
 
 std::vector<size_t> spread(size_t n) {
-  std::vector<size_t> order(n);
-  // Multiples of the golden ratio fill an interval more evenly than those of any other number.
-  size_t step = std::max<size_t>(1, static_cast<size_t>(std::llround(static_cast<double>(n) * 0.6180339887498949)));
-  while (std::gcd(step, n) > 1) ++step;
-  for (size_t i = 0, at = 0; i < n; ++i, at = (at + step) % n) order[i] = at;
+  // Fractions of multiples of the golden ratio fill an interval more evenly than those of any other number.
+  const auto fraction = [](size_t i) { return std::fmod(static_cast<double>(i) * 0.6180339887498949, 1.0); };
+  std::vector<size_t> by_fraction(n), order(n);
+  std::iota(by_fraction.begin(), by_fraction.end(), size_t{0});
+  std::stable_sort(by_fraction.begin(), by_fraction.end(),
+                   [&](size_t a, size_t b) { return fraction(a) < fraction(b); });
+  for (size_t rank = 0; rank < n; ++rank) order[by_fraction[rank]] = rank;
   return order;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <attnkit/attnkit.hpp>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -54,7 +53,8 @@ class DataSet {
   std::vector<List> lists_;
 };
 
-// The bucket of an input of so many tokens: bounds are the largest of each bucket, rising; one more bucket follows them.
+// The bucket of an input of so many tokens: bounds are the largest of each bucket, rising; one more bucket follows
+// them.
 size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words);
 
 // A permutation of 0 .. n - 1 whose prefixes are spread evenly over the range.

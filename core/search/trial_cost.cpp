@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -31,32 +30,25 @@ bool reset_peak() {
   return static_cast<bool>(file);
 }
 
-// A field of /proc/self/status in bytes.
+// A field of /proc/self/status, such as "VmRSS:", in bytes.
 std::optional<uint64_t> status(const std::string& field) {
   std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(field + ":")) continue;
-    uint64_t kib = 0;
-    const size_t digit = std::min(line.find_first_of("0123456789"), line.size());
-    const auto parsed = std::from_chars(line.data() + digit, line.data() + line.size(), kib);
-    return parsed.ec == std::errc() ? std::optional(kib * 1024) : std::nullopt;
-  }
+  uint64_t kib = 0;
+  for (std::string word; file >> word;)
+    if (word == field && file >> kib) return kib * 1024;
   return std::nullopt;
 }
 
 // What a mechanism or a manifest does not do, as opposed to what went wrong.
 bool is_refusal(const Error& e) { return e.code() == ATTN_UNSUPPORTED || e.code() == ATTN_INVALID; }
 
-class Clock {
- public:
-  double seconds() {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-  }
+using Time = std::chrono::steady_clock::time_point;
 
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
+// Seconds since `last`, which becomes now.
+double lap(Time& last) {
+  const Time now = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(now - std::exchange(last, now)).count();
+}
 
 }  // namespace
 
@@ -65,7 +57,6 @@ struct CostTrial::Work {
   Ids source;    // read, or run through an encoder alone; may be empty
   Batch prompt;  // one row, written at once; may be empty
   Ids forced;    // written one by one
-  size_t prefill_tokens() const { return source.size() + static_cast<size_t>(prompt.length); }
 };
 
 // Of one repetition, in seconds.
@@ -90,11 +81,6 @@ struct CostTrial::Pairs {
     for (size_t i = 0; i < model.size(); ++i) values.push_back(baseline[i].*time / (model[i].*time));
     return values;
   }
-  std::vector<double> latencies() const {
-    std::vector<double> all;
-    for (const Times& t : model) all.insert(all.end(), t.steps.begin(), t.steps.end());
-    return all;
-  }
 };
 
 // One input on one model; holds what the model holds for it.
@@ -111,29 +97,29 @@ class CostTrial::Pass {
   void encode(const Work& work, Times& times) {
     const Batch source({&work.source, 1});
     const int64_t width = facts_.info.outputs, length = source.length;
-    scores_.resize(static_cast<size_t>(facts_.task == Task::classification ? width : length * width));
-    Clock clock;
-    model_.forward(source, Batch(),
-                   facts_.task == Task::classification ? tensor(scores_.data(), {1, width})
-                                                       : tensor(scores_.data(), {1, length, width}));
-    times.prefill += clock.seconds();
+    const bool is_class = facts_.task == Task::classification;
+    scores_.resize(static_cast<size_t>(is_class ? width : length * width));
+    const attn_tensor out = is_class ? tensor(scores_.data(), {1, width}) : tensor(scores_.data(), {1, length, width});
+    Time last = std::chrono::steady_clock::now();
+    model_.forward(source, Batch(), out);
+    times.prefill += lap(last);
   }
 
   void decode(const Work& work, Times& times) {
     const Ids one = {0};
     Batch token({&one, 1});
-    Clock clock;
+    Time last = std::chrono::steady_clock::now();
     session_.emplace(model_, 1);
     attnkit_session* const self = session_->get();
     // Known before the source is read, so that no prediction decides whether the tokens to come are allowed.
     session_->set_length(static_cast<double>(work.prompt.length + static_cast<int64_t>(work.forced.size())));
     if (!work.source.empty()) session_->read(work.source);
     if (work.prompt.length > 0) Session::write({&self, 1}, work.prompt);
-    times.prefill += clock.seconds();
+    times.prefill += lap(last);
     for (int32_t id : work.forced) {
       token.ids[0] = id;
       Session::write({&self, 1}, token);
-      times.steps.push_back(clock.seconds());
+      times.steps.push_back(lap(last));
       times.decode += times.steps.back();
     }
   }
@@ -181,11 +167,11 @@ CostTrial::Peaks CostTrial::peaks_of(const Model& fresh, std::vector<int64_t> le
   std::sort(lengths.begin(), lengths.end());
   std::optional<uint64_t> before;
   for (int64_t length : lengths) {
+    std::optional<uint64_t>& peak = peaks[length];
     const Work work = work_of(fresh, length);
     Times times;
-    times.steps.reserve(work.forced.size());
     const bool known = reset_peak();
-    if (!before) before = status("VmRSS");
+    if (!before) before = status("VmRSS:");
     Pass pass(fresh, facts_);
     try {
       pass.run(work, times);
@@ -193,8 +179,8 @@ CostTrial::Peaks CostTrial::peaks_of(const Model& fresh, std::vector<int64_t> le
       if (!is_refusal(e)) throw;
       continue;
     }
-    const std::optional<uint64_t> most = status("VmHWM");
-    if (known && before && most) peaks[length] = *most - std::min(*before, *most);
+    const std::optional<uint64_t> most = status("VmHWM:");
+    if (known && before && most) peak = *most - std::min(*before, *most);
   }
   return peaks;
 }
@@ -212,9 +198,8 @@ void CostTrial::open_baseline(const CostRequest& request) {
     // Not this placement's fault, whatever the reason.
     fail(Fault::internal, "the baseline: {}", e.what());
   }
-  Peaks peaks = peaks_of(*model, request.lengths);
-  for (int64_t length : request.lengths) peaks.try_emplace(length);
-  baseline_ = Baseline{request.baseline, std::move(model), std::move(peaks)};
+  const Peaks peaks = peaks_of(*model, request.lengths);
+  baseline_ = Baseline{request.baseline, std::move(model), peaks};
 }
 
 CostTrial::Pairs CostTrial::measure(const Model& model, const std::vector<Work>& works, int repetitions) const {
@@ -230,15 +215,13 @@ CostTrial::Pairs CostTrial::measure(const Model& model, const std::vector<Work>&
       throw Error(e.code(), std::string("the baseline: ") + e.what());
     }
   };
+  once(model);
+  of_baseline();
   Pairs pairs;
-  for (int r = -1; r < repetitions; ++r) {
-    Times own, other;
-    if (r % 2 != 0) own = once(model);
-    other = of_baseline();
-    if (r % 2 == 0) own = once(model);
-    if (r < 0) continue;
-    pairs.model.push_back(std::move(own));
-    pairs.baseline.push_back(std::move(other));
+  for (int r = 0; r < repetitions; ++r) {
+    if (r % 2 == 0) pairs.model.push_back(once(model));
+    pairs.baseline.push_back(of_baseline());
+    if (r % 2 != 0) pairs.model.push_back(once(model));
   }
   return pairs;
 }
@@ -247,10 +230,12 @@ Json CostTrial::at(const Model& model, int64_t length, int repetitions) {
   const Work work = work_of(model, length);
   const Pairs pairs = measure(model, {work}, repetitions);
   Json result = {{"length", length},
-                 {"prefill", pairs.throughput(work.prefill_tokens(), &Times::prefill)},
+                 {"prefill", pairs.throughput(work.source.size() + work.prompt.ids.size(), &Times::prefill)},
                  {"prefill_ratio", median(pairs.ratios(&Times::prefill))}};
   if (work.forced.empty()) return result;
-  const std::vector<double> ratios = pairs.ratios(&Times::decode), latencies = pairs.latencies();
+  const std::vector<double> ratios = pairs.ratios(&Times::decode);
+  std::vector<double> latencies;
+  for (const Times& t : pairs.model) latencies.insert(latencies.end(), t.steps.begin(), t.steps.end());
   result["decode"] = pairs.throughput(work.forced.size(), &Times::decode);
   result["decode_ratio"] = median(ratios);
   result["decode_ratio_low"] = quantile(ratios, 0.25);
@@ -263,6 +248,7 @@ Json CostTrial::at(const Model& model, int64_t length, int repetitions) {
 Json CostTrial::real(const Model& model, size_t pairs, int repetitions) const {
   std::vector<size_t> order(data_.size());
   std::iota(order.begin(), order.end(), size_t{0});
+  // Evenly spaced quantiles of length.
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return data_[a].words < data_[b].words; });
   pairs = std::min(pairs, order.size());
   std::vector<Work> works;
@@ -296,10 +282,7 @@ Json CostTrial::run(const CostRequest& request) {
   open_baseline(request);
   const Model model(runtime_, request.toml, dir_);
   const Peaks peaks = peaks_of(model, request.lengths);
-  const auto bytes = [](const Peaks& of, int64_t length) {
-    const auto found = of.find(length);
-    return found != of.end() && found->second ? Json(*found->second) : Json();
-  };
+  const auto bytes = [](const Peaks& of, int64_t length) { return of.at(length) ? Json(*of.at(length)) : Json(); };
   Json result = {{"at", Json::array()}};
   for (int64_t length : request.lengths) {
     Json entry = unless_refused({{"length", length}}, [&] { return at(model, length, request.repetitions); });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <attnkit/attnkit.hpp>
-
 #include <cstdint>
 #include <map>
 #include <memory>

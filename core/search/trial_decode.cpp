@@ -126,8 +126,8 @@ void Decoder::choose(size_t row) {
   const float* scores = scores_.data() + row * static_cast<size_t>(facts_.info.outputs);
   const float* best = std::max_element(scores, scores + facts_.info.outputs);
   // A NaN compares false with everything, so max_element may pass over it.
-  if (std::any_of(scores, scores + facts_.info.outputs, [](float s) { return std::isnan(s); }))
-    throw Error(ATTN_INTERNAL, fmt::format("{}: the model's scores are not numbers (NaN) after {} tokens: its weights "
+  if (!std::all_of(scores, scores + facts_.info.outputs, [](float s) { return std::isfinite(s); }))
+    throw Error(ATTN_INTERNAL, fmt::format("{}: the model's scores are not finite numbers after {} tokens: its weights "
                                            "or a mechanism are broken",
                                            data_.place_of(a.index), a.made.size()));
   a.made.push_back(static_cast<int32_t>(best - scores));

@@ -30,7 +30,7 @@ struct Body {
       const float* row = scores + static_cast<int64_t>(i) * width;
       const float top = highest(row);
       const float own = row[wanted[i]];
-      result.nll += std::log(sum_of_exp(row, top)) + (static_cast<double>(top) - static_cast<double>(own));
+      result.nll += log_sum(row, top) + (static_cast<double>(top) - static_cast<double>(own));
       result.right += own == top && !stands_before(row, wanted[i], top);
     }
   }
@@ -55,25 +55,35 @@ struct Body {
     return best;
   }
 
-  // Blocks are added up in double, so that a wide row loses nothing to rounding.
-  ATTNKIT_INLINE double sum_of_exp(const float* row, float top) const {
+  // log(sum of exp(score - top)).  The highest scores are counted apart: a sure model's other ones add up to so little
+  // that 1 + sum would lose it in float.  Blocks are added up in double, so that a wide row loses nothing either.
+  ATTNKIT_INLINE double log_sum(const float* row, float top) const {
     constexpr int64_t block = 64 * simd::kLanes;
-    double total = 0;
+    double highest = 0, others = 0;
     simd::Vec v;
     int64_t j = 0;
-    for (int64_t end = 0; j + simd::kLanes <= width;) {
-      simd::Vec sum{};
-      for (end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) {
-        v = simd::at(row + j).v - top;
-        simd::exp(v);
-        sum += v;
+    while (j + simd::kLanes <= width) {
+      simd::Vec tops{}, rest{};
+      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) {
+        v = simd::at(row + j).v;
+        add(v, top, tops, rest);
       }
-      total += static_cast<double>(simd::sum(sum));
+      highest += static_cast<double>(simd::sum(tops));
+      others += static_cast<double>(simd::sum(rest));
     }
+    simd::Vec tops{}, rest{};
     load_tail(row, j, v);
-    v -= top;
-    simd::exp(v);
-    return total + static_cast<double>(simd::sum(v));
+    add(v, top, tops, rest);
+    highest += static_cast<double>(simd::sum(tops));
+    others += static_cast<double>(simd::sum(rest));
+    return std::log(highest) + std::log1p(others / highest);
+  }
+
+  ATTNKIT_INLINE void add(const simd::Vec& v, float top, simd::Vec& tops, simd::Vec& rest) const {
+    simd::Vec e = v - top;
+    simd::exp(e);
+    tops += v == top ? 1.0f - simd::Vec{} : simd::Vec{};
+    rest += v == top ? simd::Vec{} : e;
   }
 
   ATTNKIT_INLINE bool stands_before(const float* row, int32_t id, float top) const {
@@ -170,9 +180,9 @@ std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string
       const List& list = data_[rows[r]];
       const ListScore score =
           score_list(scores.data() + r * static_cast<size_t>(length) * width, facts_.info.outputs, list.wanted);
-      if (std::isnan(score.nll))
+      if (!std::isfinite(score.nll))
         throw Error(ATTN_INTERNAL,
-                    fmt::format("{}: the model's scores are not numbers (NaN): its weights or a mechanism are broken",
+                    fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
                                 data_.place_of(rows[r])));
       const auto tokens = static_cast<int64_t>(list.wanted.size());
       sums[bucket_of(bounds_, list.words)] += sums_of_list(score.right == tokens, tokens, score.right, score.nll);

@@ -17,8 +17,8 @@ namespace attnkit::search {
 
 // How lists are run together; the sums do not depend on it beyond rounding.
 struct QualityBatch {
-  size_t rows = 32;      // at most
-  size_t tokens = 1000;  // of the target, padding included; a single list may have more
+  size_t rows = 32;     // at most
+  size_t tokens = 600;  // of the longer side, padding included; a single list may have more
 };
 
 // One thread at a time.  data and facts must outlive it.
@@ -30,7 +30,8 @@ class QualityTrial {
   // By bucket (bounds.size() + 1 of them) the sums over lists [begin, end).  nll is in nats; </s> counts as a token.
   // encoder: models given with equal keys must have equal encoders; the encoder's outputs are then kept for the next
   // model, as far as 1 GiB holds them.  Empty: nothing is kept.
-  // Throws Failure (usage: a range outside the data) and Error (ATTN_INTERNAL naming the list: scores that are NaN).
+  // Throws Failure (usage: a range outside the data) and Error (ATTN_INTERNAL naming the list: scores that are not
+  // finite).
   std::vector<QualitySums> run(const Model& model, const std::string& encoder, size_t begin, size_t end);
 
  private:
@@ -51,7 +52,8 @@ class QualityTrial {
   std::map<Range, std::vector<Encoded>> kept_;  // by range the first batches
 };
 
-// What a list's rows of scores say about it: scores (wanted.size(), width).  nll is NaN when any score is.
+// What a list's rows of scores say about it: scores (wanted.size(), width).  nll is not finite when a
+// score is NaN or the highest one infinite.
 struct ListScore {
   double nll = 0;
   int64_t right = 0;

@@ -31,9 +31,7 @@ Json error_of(const char* kind, const char* message, const std::vector<Diagnosti
 }
 
 const char* kind_name(const Facts& facts) {
-  return facts.task == Task::translation    ? "encoder-decoder"
-         : facts.task == Task::continuation ? "decoder"
-                                            : "encoder";
+  return facts.task == Task::translation ? "encoder-decoder" : facts.task == Task::continuation ? "decoder" : "encoder";
 }
 
 std::vector<int64_t> bounds_of(const Json& open) {

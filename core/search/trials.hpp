@@ -1,8 +1,7 @@
-// What a worker process does: one JSON request in, one JSON reply out.  docs: the worker protocol in issue 3.
+// What a worker process does: it opens a data set, then gives one JSON reply to each JSON request.
 #pragma once
 
 #include <attnkit/attnkit.hpp>
-
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,9 +14,9 @@
 
 namespace attnkit::search {
 
-// {"id", "ok": true, "result": work()}, or {"id", "ok": false, "error": {kind, message, diagnostics}} of what it throws.
-// kind: "refused" (a manifest, a mechanism or a model that does not do what is asked), "data", "numerical", "internal".
-// Throws std::bad_alloc alone.
+// {"id", "ok": true, "result": work()}, or {"id", "ok": false, "error": {kind, message, diagnostics}} of what it
+// throws. kind is "refused" (a manifest, a mechanism or a model that does not do what is asked), "data", "numerical" or
+// "internal".  Throws std::bad_alloc alone.
 nlohmann::json reply_to(const nlohmann::json& request, const std::function<nlohmann::json()>& work);
 
 // One thread at a time; one per process, as cost trials watch the memory of the process.

@@ -61,7 +61,8 @@ void check_kept(const std::string& input, const std::string& output, const Json&
     fail(Exit::usage, "--output {} is an input of this command, the result: choose another file", quote(output));
   for (const char* kept : {"winner", "journal"}) {
     const std::string path = text_in(member(result, "files"), kept);
-    if (!path.empty() && same_file(path, output))
+    if (path.empty()) continue;
+    if (same_file(path, output) || same_file(fs::path(input).parent_path() / fs::path(path).filename(), output))
       fail(Exit::usage, "--output {} is the search's {}: choose another file", quote(output), kept);
   }
 }

@@ -85,19 +85,18 @@ std::vector<Row> filled_rows(const SearchView& view) {
   return rows;
 }
 
-// Four steps to each side; the numbers are printed, so more would say no more.
+// Four steps to each side, by square roots so that one large difference does not bleach the others.
 std::string hue_of(const SearchView& view, const Cell& cell, double most) {
   const double better = view.lower_is_better ? -cell.delta : cell.delta;
-  const int step = most > 0 ? static_cast<int>(std::ceil(std::abs(better) / most * 4 - 0.4)) : 0;
-  if (cell.kind != Kind::measured || step <= 0) return "even";
-  return fmt::format("{}{}", better > 0 ? "good" : "bad", std::min(step, 4));
+  const long step = most > 0 ? std::lround(4 * std::sqrt(std::abs(better) / most)) : 0;
+  if (cell.kind != Kind::measured || step == 0) return "even";
+  return fmt::format("{}{}", better > 0 ? "good" : "bad", step);
 }
 
 std::string text_of(const SearchView& view, const Cell& cell) {
   switch (cell.kind) {
     case Kind::measured: {
-      const std::string text = fmt::format("{:+.{}f}", cell.delta, view.lower_is_better ? 3 : 2);
-      return text.find_first_of("123456789") == std::string::npos ? text.substr(1) : text;
+      return signed_text(cell.delta, view.lower_is_better ? 4 : 2);
     }
     case Kind::baseline:
       return "baseline";
@@ -124,10 +123,10 @@ Canvas canvas_of(const SearchView& view, const std::vector<Row>& rows) {
 std::string axes_of(const SearchView& view, const std::vector<Row>& rows) {
   std::string out = fmt::format("set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset link x2\n",
                                 static_cast<int>(view.choices.size()) - 1, static_cast<int>(rows.size()) - 1);
-  out += "unset xtics\nunset border\nset x2tics scale 0 offset 0,-0.3 (";
+  out += "unset xtics\nunset border\nset tics scale 0\nset x2tics nomirror offset 0,-0.3 (";
   for (size_t c = 0; c < view.choices.size(); ++c)
     out += fmt::format("{}{} {}", c ? "," : "", tic_text(view.choices[c], longest_choice), c);
-  out += ")\nset ytics scale 0 (";
+  out += ")\nset ytics (";
   for (size_t r = 0; r < rows.size(); ++r) out += fmt::format("{}{} {}", r ? "," : "", tic_text(rows[r].block), r);
   return out + fmt::format(")\nset tics tc rgb {}\n", colour("ink"));
 }
@@ -161,9 +160,9 @@ std::string ablation_figure(const SearchView& view) {
     return std::any_of(row.cells.begin(), row.cells.end(), [](const Cell& c) { return c.kind == Kind::measured; });
   });
   if (!any) return "";
-  const std::string script =
-      figure_head(canvas_of(view, rows)) + axes_of(view, rows) + cells_of(view, rows) + "plot NaN notitle\n";
-  return figure_svg(script, "f2", "Quality by block and mechanism");
+  const Canvas canvas = canvas_of(view, rows);
+  const std::string script = figure_head(canvas) + axes_of(view, rows) + cells_of(view, rows) + "plot NaN notitle\n";
+  return figure_svg(canvas, script, "f2", "Quality by block and mechanism");
 }
 
 }  // namespace attnkit::cli

@@ -66,6 +66,23 @@ void use_page_colours(std::string& svg) {
   }
 }
 
+// gnuplot titles its plots, in the order of drawing, with what means nothing to a reader.
+void put_hints(std::string& svg, const std::vector<std::string>& hints) {
+  std::string out;
+  constexpr const char* mark = "id=\"gnuplot_plot_";
+  size_t done = 0, next = 0;
+  for (size_t at = svg.find(mark); at != std::string::npos; at = svg.find(mark, done)) {
+    at = svg.find("<title>", at);
+    const size_t end = svg.find("</title>", at);
+    if (end == std::string::npos) break;
+    out.append(svg, done, at - done);
+    if (next < hints.size() && !hints[next].empty()) out += "<title>" + escaped(hints[next]) + "</title>";
+    ++next;
+    done = end + 8;
+  }
+  svg = out + svg.substr(done);
+}
+
 }  // namespace
 
 Axes::Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y)
@@ -144,28 +161,29 @@ std::string label_at(const Canvas& c, double x, double y, const std::string& tex
 
 std::string line_at(const Canvas& c, double x1, double y1, double x2, double y2, const std::string& hue,
                     const std::string& options) {
-  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead lw 0.8 lc rgb {} {}\n",
-                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, colour(hue), options);
+  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead {} lw 0.8 lc rgb {}\n",
+                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, options, colour(hue));
 }
 
-std::string figure_svg(const std::string& script, const std::string& id, const std::string& title,
-                       const std::vector<std::string>& titles) {
+std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
+                       const std::vector<std::string>& hints) {
   std::string svg = run_gnuplot(script);
   const size_t begin = svg.find("<svg"), end = svg.rfind("</svg>");
   if (begin == std::string::npos || end == std::string::npos) fail(Exit::data, "gnuplot drew no picture");
   svg = svg.substr(begin, end + 6 - begin);
   use_page_colours(svg);
   drop_empty_groups(svg);
+  put_hints(svg, hints);
   for (const std::string kind : {"gpDot", "gpPt", "gpPat", "gnuplot_canvas", "gnuplot_plot", "textbox", "greybox"}) {
     replace_all(svg, "id='" + kind, "id='" + id + kind);
     replace_all(svg, "id=\"" + kind, "id=\"" + id + kind);
     replace_all(svg, "'#" + kind, "'#" + id + kind);
     replace_all(svg, "(#" + kind, "(#" + id + kind);
   }
-  for (size_t i = 0; i < titles.size(); ++i)
-    replace_all(svg, fmt::format("<title>@{}@</title>", i), "<title>" + escaped(titles[i]) + "</title>");
   replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
-  svg.replace(0, 4, "<svg role=\"img\"");
+  svg.replace(
+      0, 4,
+      fmt::format("<svg role=\"img\" style=\"min-width:{}px;max-width:{}px\"", canvas.width * 3 / 4, canvas.width));
   return svg;
 }
 

@@ -47,9 +47,9 @@ std::string label_at(const Canvas& canvas, double x, double y, const std::string
 std::string line_at(const Canvas& canvas, double x1, double y1, double x2, double y2, const std::string& hue,
                     const std::string& options = "front");
 
-// Runs the script and returns <svg> for a page: its ids begin with `id`, titles[i] replaces the plot title "@i@".
-// Throws like run_gnuplot.
-std::string figure_svg(const std::string& script, const std::string& id, const std::string& title,
-                       const std::vector<std::string>& titles = {});
+// Runs the script and returns <svg> for a page: its ids begin with `id`, hints[i] is what is shown over plot i.
+// It shrinks by a quarter at most, so that its text stays readable.  Throws like run_gnuplot.
+std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
+                       const std::vector<std::string>& hints = {});
 
 }  // namespace attnkit::cli

@@ -32,7 +32,7 @@ std::vector<Line> lines_of(const SearchView& view) {
 Canvas canvas_of(const std::vector<Line>& lines) {
   size_t widest = 0;
   for (const Line& line : lines) widest = std::max(widest, std::min(width_of(named_label(*line.trial)), longest_label));
-  return {760, 340, 66, 22 + static_cast<int>(letter * static_cast<double>(widest)), 18, 52};
+  return {760, 340, 86, 22 + static_cast<int>(letter * static_cast<double>(widest)), 18, 52};
 }
 
 Axes axes_of(const std::vector<Line>& lines, const Canvas& canvas) {
@@ -71,6 +71,22 @@ std::string tics_of(const std::vector<Line>& lines) {
   return out + ")\n";
 }
 
+// 1, 2 and 5 of every power of ten on a logarithmic axis, where gnuplot names the powers alone.
+std::string speed_tics(const Axes& axes) {
+  const auto [least, most] = axes.y_range();
+  if (least <= 0) return "";
+  std::string out;
+  for (double power = std::pow(10, std::floor(std::log10(least))); power <= most; power *= 10)
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double speed = factor * power;
+      if (speed < least || speed > most) continue;
+      const std::string text =
+          speed < 1 ? fmt::format("{:g}", speed) : grouped_text(static_cast<uint64_t>(speed + 0.5));
+      out += fmt::format("{}'{}' {}", out.empty() ? "" : ",", text, speed);
+    }
+  return fmt::format("set ytics ({})\n", out);
+}
+
 std::string data_of(const std::vector<Line>& lines) {
   std::string out;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -93,16 +109,17 @@ std::string labels_of(const SearchView& view, const std::vector<Line>& lines, co
   return out;
 }
 
-std::string plot_of(const SearchView& view, const std::vector<Line>& lines) {
+std::string plot_of(const SearchView& view, const std::vector<Line>& lines, std::vector<std::string>& hints) {
   constexpr int shapes[] = {7, 5, 9, 11, 13, 15};
-  std::string out = "plot ";
+  std::string out;
   // The winner is drawn last, above the others.
   for (const bool winner : {false, true})
     for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].trial->winner != winner) continue;
-      out += fmt::format("{}$line{} using 1:2 with linespoints lw {} pt {} ps 0.9 lc rgb {} title '@{}@'",
-                         out.size() > 5 ? ", " : "", i, winner ? 2.4 : 1.6, shapes[i % std::size(shapes)],
-                         colour(named_colour(view, *lines[i].trial)), i);
+      out += fmt::format("{}$line{} using 1:2 with linespoints lw {} pt {} ps 0.9 lc rgb {}",
+                         out.empty() ? "plot " : ", ", i, winner ? 2.4 : 1.6, shapes[i % std::size(shapes)],
+                         colour(named_colour(view, *lines[i].trial)));
+      hints.push_back(named_label(*lines[i].trial));
     }
   return out + "\n";
 }
@@ -115,15 +132,14 @@ std::string length_figure(const SearchView& view) {
   const Canvas canvas = canvas_of(lines);
   const Axes axes = axes_of(lines, canvas);
   place(lines, axes, canvas);
-  std::string script = figure_head(canvas) + axes.ranges() + tics_of(lines);
+  std::string script = figure_head(canvas) + axes.ranges() + tics_of(lines) + speed_tics(axes);
   script += fmt::format("set grid lt 1 lw 0.6 lc rgb {}\n", colour("rule"));
   script += fmt::format("set xlabel 'length, tokens' tc rgb {}\n", colour("ink"));
   script += fmt::format("set ylabel '{}, tokens/s' tc rgb {}\n", view.decodes ? "decode throughput" : "throughput",
                         colour("ink"));
-  script += data_of(lines) + labels_of(view, lines, axes, canvas) + plot_of(view, lines);
   std::vector<std::string> hints;
-  for (const Line& line : lines) hints.push_back(named_label(*line.trial));
-  return figure_svg(script, "f3", "Speed against length", hints);
+  script += data_of(lines) + labels_of(view, lines, axes, canvas) + plot_of(view, lines, hints);
+  return figure_svg(canvas, script, "f3", "Speed against length", hints);
 }
 
 }  // namespace attnkit::cli

@@ -7,9 +7,10 @@ namespace {
 
 constexpr const char* style = R"css(
 *{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.55 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;
+body{margin:0;background:var(--paper);color:var(--ink);
+font:15px/1.55 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;
 font-variant-numeric:tabular-nums}
-main{max-width:1080px;margin:0 auto;padding:36px 24px 64px}
+main{max-width:1180px;margin:0 auto;padding:36px 24px 64px}
 h1{font-size:15px;font-weight:600;color:var(--muted);margin:0 0 10px}
 h2{font-size:18px;margin:52px 0 6px}
 p{max-width:46em;margin:6px 0}
@@ -30,16 +31,17 @@ td small{display:inline-block;min-width:7.2em;text-align:right;font-size:11.5px}
 .same{color:var(--muted)}
 .new{font-weight:600}
 .wide{white-space:normal;min-width:18em;overflow-wrap:anywhere}
+.top{overflow-x:auto}
 .scroll{overflow-x:auto;margin:12px 0 0}
 figure{margin:12px 0 0}
-figure .scroll svg{display:block;height:auto;width:100%;max-width:760px;min-width:560px}
-figure .scroll svg.own{width:auto;max-width:none;min-width:0}
+figure svg{display:block;height:auto;width:100%}
 figcaption{font-size:13px;margin-top:6px;max-width:56em}
 svg g{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
 svg .gridline{stroke-dasharray:none}
 .key{display:inline-block;width:.75em;height:.75em;border-radius:50%;margin:0 .3em 0 .1em;vertical-align:-.04em}
 .ranks{font-size:12.5px}
-.ranks th,.ranks td{padding:4px 8px}
+.ranks th,.ranks td{padding:4px 6px}
+.ranks td small{font-size:11px;min-width:6.7em}
 .ranks thead th{cursor:pointer;user-select:none}
 .ranks thead th[aria-sort=ascending]::after{content:" \2191"}
 .ranks thead th[aria-sort=descending]::after{content:" \2193"}
@@ -47,23 +49,26 @@ svg .gridline{stroke-dasharray:none}
 .ranks .baseline td{background:var(--even)}
 .tag{font-size:11.5px;color:var(--muted);margin-left:.4em}
 code,pre{font:12.5px/1.5 ui-monospace,"DejaVu Sans Mono",monospace}
+code span,pre span{display:inline-block}
 pre{background:var(--even);padding:10px 14px;margin:10px 0;white-space:pre-wrap;overflow-wrap:anywhere}
 .notes dl{grid-template-columns:minmax(7em,max-content) minmax(0,46em);gap:10px 18px;font-size:14px}
 .notes dt{color:var(--ink);font-weight:600}
-@media (max-width:600px){main{padding:22px 16px 40px}.answer{font-size:18px}h2{margin-top:40px}
+@media (max-width:600px){.top th,.top td{padding:5px 6px;font-size:12.5px}
+main{padding:22px 16px 40px}.answer{font-size:18px}h2{margin-top:40px}
 dl,.notes dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:8px}}
-@media print{@page{margin:13mm}body{font-size:10pt}main{max-width:none;padding:0}.answer{font-size:14pt}
-h2{margin-top:22pt;break-after:avoid}figure,.top,tr{break-inside:avoid}.scroll{overflow:visible}
-thead{display:table-header-group}.ranks,.ranks .tag{font-size:6.4pt}.ranks th,.ranks td{padding:1.5pt 2.5pt}
-.ranks td small{font-size:5.8pt;min-width:6.6em}.ranks thead th{white-space:normal}*{print-color-adjust:exact}}
+@media print{@page{margin:13mm}
+body{font-size:10pt}main{max-width:none;padding:0}.answer{font-size:14pt}h2{margin-top:22pt;break-after:avoid}
+figure,.top,tr{break-inside:avoid}.scroll,.top{overflow:visible}thead{display:table-header-group}
+.ranks,.ranks .tag{font-size:7pt}.ranks th,.ranks td{padding:1.5pt 2.5pt}.ranks thead th{white-space:normal}
+.ranks td small{font-size:6.2pt;min-width:6.6em}figure svg{min-width:0!important}*{print-color-adjust:exact}}
 )css";
 
 constexpr const char* script = R"js(
 for(const table of document.querySelectorAll(".ranks"))table.tHead.onclick=e=>{
-const th=e.target.closest("th"),body=table.tBodies[0],i=th.cellIndex,up=th.ariaSort!="ascending";
+const th=e.target.closest("th"),body=table.tBodies[0],i=th.cellIndex,up=th.getAttribute("aria-sort")!="ascending";
 const key=r=>{const c=r.cells[i],v=c.dataset.v;return v===undefined?c.textContent:v===""?Infinity:+v};
 for(const t of table.tHead.rows[0].cells)t.removeAttribute("aria-sort");
-th.ariaSort=up?"ascending":"descending";
+th.setAttribute("aria-sort",up?"ascending":"descending");
 body.append(...[...body.rows].sort((a,b)=>{const x=key(a),y=key(b);
 if(x===y)return 0;if(x===Infinity||y===Infinity)return x===Infinity?1:-1;return(x<y?-1:1)*(up?1:-1)}))};
 )js";

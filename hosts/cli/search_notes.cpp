@@ -123,6 +123,17 @@ std::string bench_note(const SearchView& view, const Json& result) {
       count, value);
 }
 
+// Lines break between words, never at the hyphens of an option.
+std::string command_html(const std::string& command) {
+  std::string out;
+  for (size_t at = 0; at < command.size();) {
+    const size_t end = std::min(command.find(' ', at), command.size());
+    if (end > at) out += (out.empty() ? "<span>" : " <span>") + escaped(command.substr(at, end - at)) + "</span>";
+    at = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string facts_of(const SearchView& view, const Json& result) {
@@ -137,7 +148,7 @@ std::string facts_of(const SearchView& view, const Json& result) {
          entry("date", escaped(joined(when, ", "))) + entry("data", escaped(data_text(settings))) +
          entry("search", escaped(strategy_text(view, settings))) +
          entry("limits", escaped(limits_text(member(settings, "limits")))) +
-         entry("command", command.empty() ? "" : "<code>" + escaped(command) + "</code>") + "</dl>\n";
+         entry("command", command.empty() ? "" : "<code>" + command_html(command) + "</code>") + "</dl>\n";
 }
 
 std::string notes_of(const SearchView& view, const Json& result) {
@@ -150,21 +161,21 @@ std::string notes_of(const SearchView& view, const Json& result) {
                            power(exponent_in(settings, "memory"))));
   out += entry("std_bench", bench_note(view, result));
   out += entry("n/a", missing_note(view));
-  out += entry("intervals",
-               "Wilson\u2019s 95 % intervals of a share, from the number of lists. Placements whose intervals overlap "
-               "much may well be equally good.");
+  out += entry("intervals", fmt::format("{} Placements whose intervals overlap much may well be equally good.",
+                                        *quality_unit(view) ? "Wilson\u2019s 95 % intervals of a share."
+                                                            : "95 % intervals of the quality."));
   out += entry("timing",
                "Each placement is timed in turn with the baseline, so that both meet the same state of the machine. A "
                "ratio is the median of these pairs; speeds and latencies are medians.");
   out += entry("Pareto front", "Those placements that no other one beats in one respect without losing in another.");
-  out += entry("ranked, limited",
-               "Limited placements were measured but are outside the limits above, so they have no rank.");
+  if (view.count("limited") > 0)
+    out += entry("limited", "Measured, but outside the limits above, and so without a rank.");
   return out + "</dl></div>\n";
 }
 
 std::string rerun_of(const Json& result) {
   const std::string command = text_in(result, "command");
-  return command.empty() ? "" : "<pre>" + escaped(command) + "</pre>\n";
+  return command.empty() ? "" : "<pre>" + command_html(command) + "</pre>\n";
 }
 
 }  // namespace attnkit::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "search_figure.hpp"
 #include "search_labels.hpp"
@@ -10,7 +11,7 @@
 namespace attnkit::cli {
 namespace {
 
-constexpr Canvas canvas{760, 440, 66, 22, 18, 52};
+constexpr Canvas canvas{760, 440, 82, 22, 18, 52};
 constexpr double largest_disc = 13, letter = 6.7;  // pixels
 constexpr size_t longest_label = 40;
 
@@ -92,31 +93,52 @@ std::string data_of(const std::vector<Disc>& discs) {
   return out + "EOD\n";
 }
 
-// Those of the front that nothing beats in this figure's two dimensions, from left to right.
-std::string front_data(const SearchView& view, const std::vector<Disc>& discs) {
+using Points = std::vector<std::pair<double, double>>;
+
+// Those of the front that nothing beats in this figure's two dimensions, from right to left.
+Points front_of(const SearchView& view, const std::vector<Disc>& discs) {
   const double sign = view.lower_is_better ? -1 : 1;
-  std::vector<Disc> front;
+  Points all, front;
   for (const Disc& d : discs)
-    if (d.trial->pareto) front.push_back(d);
-  std::sort(front.begin(), front.end(), [](const Disc& a, const Disc& b) { return a.x > b.x; });
-  std::string out = "$front << EOD\n";
+    if (d.trial->pareto) all.emplace_back(d.x, sign * d.y);
+  std::sort(all.rbegin(), all.rend());
   double best = -INFINITY;
-  for (const Disc& d : front)
-    if (sign * d.y > best) best = sign * d.y, out += fmt::format("{} {}\n", d.x, d.y);
+  for (const auto& [x, y] : all)
+    if (y > best) best = y, front.emplace_back(x, sign * y);
+  return front;
+}
+
+std::string front_data(const Points& front) {
+  std::string out = "$front << EOD\n";
+  for (const auto& [x, y] : front) out += fmt::format("{} {}\n", x, y);
   return out + "EOD\n";
 }
 
-std::string labels_of(const SearchView& view, const std::vector<Disc>& discs, const Axes& axes) {
-  std::vector<LabelWish> wishes;
-  std::vector<std::string> texts;
-  std::vector<Box> obstacles;
+// What labels should not cover: discs, bars, and the front's line as a row of small boxes.
+std::vector<Box> obstacles_of(const std::vector<Disc>& discs, const Points& front, const Axes& axes) {
+  std::vector<Box> boxes;
   for (const Disc& d : discs) {
     const double x = axes.x(d.x), y = axes.y(d.y);
-    obstacles.push_back({x - d.radius, y - d.radius, x + d.radius, y + d.radius});
+    boxes.push_back({x - d.radius, y - d.radius, x + d.radius, y + d.radius});
     if (!d.trial->named()) continue;
     const double low = axes.y(d.trial->quality.low.value_or(d.y)), high = axes.y(d.trial->quality.high.value_or(d.y));
-    obstacles.push_back({x - 2, std::min(low, high), x + 2, std::max(low, high)});
+    boxes.push_back({x - 3, std::min(low, high), x + 3, std::max(low, high)});
   }
+  for (size_t i = 1; i < front.size(); ++i) {
+    const double x = axes.x(front[i - 1].first), y = axes.y(front[i - 1].second);
+    const double dx = axes.x(front[i].first) - x, dy = axes.y(front[i].second) - y;
+    const int steps = 1 + static_cast<int>(std::hypot(dx, dy) / 5);
+    for (int s = 0; s <= steps; ++s) {
+      const double px = x + dx * s / steps, py = y + dy * s / steps;
+      boxes.push_back({px - 3, py - 3, px + 3, py + 3});
+    }
+  }
+  return boxes;
+}
+
+std::string labels_of(const SearchView& view, const std::vector<Disc>& discs, const Points& front, const Axes& axes) {
+  std::vector<LabelWish> wishes;
+  std::vector<std::string> texts;
   for (const Trial* t : view.named())
     for (const Disc& d : discs)
       if (d.trial == t) {
@@ -125,7 +147,7 @@ std::string labels_of(const SearchView& view, const std::vector<Disc>& discs, co
         wishes.push_back({axes.x(d.x), axes.y(d.y), d.radius, width});
       }
   const Box area{canvas.left + 6.0, canvas.top * 1.0, canvas.width - 4.0, canvas.height - canvas.bottom - 6.0};
-  const std::vector<LabelPlace> places = place_labels(wishes, obstacles, area);
+  const std::vector<LabelPlace> places = place_labels(wishes, obstacles_of(discs, front, axes), area);
   std::string out;
   for (size_t i = 0; i < places.size(); ++i) {
     const LabelPlace& p = places[i];
@@ -136,20 +158,24 @@ std::string labels_of(const SearchView& view, const std::vector<Disc>& discs, co
   return out;
 }
 
-std::string plot_of(const SearchView& view, const std::vector<Disc>& discs) {
-  std::string out =
-      fmt::format("plot $front using 1:2 with lines lc rgb {} lw 1.5 title 'Pareto front'", colour("front"));
+// One plot for each mark, with a hint over it.
+std::string plot_of(const SearchView& view, const std::vector<Disc>& discs, std::vector<std::string>& hints) {
+  std::string out = fmt::format("plot $front using 1:2 with lines lc rgb {} lw 1.5", colour("front"));
+  hints = {"Pareto front"};
   for (size_t i = 0; i < discs.size(); ++i) {
     const Trial& t = *discs[i].trial;
-    const std::string row = fmt::format(", $discs every ::{}::{} using ", i, i),
-                      title = fmt::format(" title '@{}@'", i);
-    if (t.named())
-      out += row + fmt::format("1:2:($3+0.35) with points pt 7 ps variable lc rgb {}{}", colour("paper"), title);
-    const std::string hue = t.named() ? colour(named_colour(view, t), 0.9) : colour(t.pareto ? "front" : "other", 0.5);
-    out += row + fmt::format("1:2:3 with points pt 7 ps variable lc rgb {}{}", hue, title);
-    if (t.named() && t.quality.low && t.quality.high)
-      out += row + fmt::format("1:4:(0):($5-$4) with vectors nohead lw 1.2 lc rgb {}{}", colour(named_colour(view, t)),
-                               title);
+    const auto add = [&](const std::string& columns, const std::string& style, const std::string& hue) {
+      out += fmt::format(", $discs every ::{}::{} using {} with {} lc rgb {}", i, i, columns, style, hue);
+      hints.push_back(hint_of(view, t));
+    };
+    const std::string disc = "points pt 7 ps variable";
+    if (!t.named()) {
+      add("1:2:3", disc, colour(t.pareto ? "front" : "other", 0.5));
+      continue;
+    }
+    add("1:2:($3+0.35)", disc, colour("paper"));
+    add("1:2:3", disc, colour(named_colour(view, t), 0.9));
+    if (t.quality.low && t.quality.high) add("1:4:(0):($5-$4)", "vectors nohead lw 1.2", colour(named_colour(view, t)));
   }
   return out + "\n";
 }
@@ -167,9 +193,15 @@ const char* area_name(const SearchView& view) {
 }
 
 std::string named_label(const Trial& trial) {
-  const std::string name = short_name(trial);
-  if (trial.winner) return (trial.baseline ? "winner, the baseline: " : "winner: ") + name;
-  return trial.baseline ? "baseline: " + name : name;
+  const std::string kind = trial.winner && trial.baseline ? "winner, the baseline"
+                           : trial.winner                 ? "winner"
+                                                          : "baseline";
+  // Layer by layer a name would be longer than the figure is wide.
+  const bool mixed = std::any_of(trial.blocks.begin(), trial.blocks.end(), [](const auto& block) {
+    return std::adjacent_find(block.second.begin(), block.second.end(), std::not_equal_to<>()) != block.second.end();
+  });
+  if (!trial.winner && !trial.baseline) return short_name(trial);
+  return mixed ? kind : kind + ": " + short_name(trial);
 }
 
 std::string named_colour(const SearchView& view, const Trial& trial) {
@@ -190,18 +222,18 @@ std::string quality_figure(const SearchView& view) {
   std::string script = figure_head(canvas) + axes.ranges() + tics_of(view, axes);
   script += fmt::format("set grid lt 1 lw 0.6 lc rgb {}\n", colour("rule"));
   script += fmt::format("set xlabel {} tc rgb {}\n",
-                        script_text(fmt::format("{} relative to the baseline{}, times",
+                        script_text(fmt::format("{}, times that of the baseline{}",
                                                 view.decodes ? "decode throughput" : "throughput of whole sequences",
                                                 view.length ? fmt::format(", at {} tokens", view.length) : ""),
                                     120),
                         colour("ink"));
   const std::string unit = *quality_unit(view) ? ", %" : view.lower_is_better ? " (lower is better)" : "";
   script += fmt::format("set ylabel {} tc rgb {}\n", script_text(metric_name(view) + unit), colour("ink"));
-  script += line_at(canvas, axes.x(1), canvas.height - canvas.bottom, axes.x(1), canvas.top, "muted", "back dt 3");
-  script += data_of(discs) + front_data(view, discs) + labels_of(view, discs, axes) + plot_of(view, discs);
+  script += line_at(canvas, axes.x(1), canvas.height - canvas.bottom, axes.x(1), canvas.top, "other", "back");
+  const Points front = front_of(view, discs);
   std::vector<std::string> hints;
-  for (const Disc& d : discs) hints.push_back(hint_of(view, *d.trial));
-  return figure_svg(script, "f1", "Quality against speed", hints);
+  script += data_of(discs) + front_data(front) + labels_of(view, discs, front, axes) + plot_of(view, discs, hints);
+  return figure_svg(canvas, script, "f1", "Quality against speed", hints);
 }
 
 }  // namespace attnkit::cli

@@ -16,14 +16,6 @@ struct Column {
   std::function<std::string(const Trial&)> text;  // HTML
 };
 
-std::string measure_text(const SearchView& view, const Measure& m) {
-  if (!m.value) return "n/a";
-  std::string out = quality_text(view, m.value);
-  if (m.low && m.high)
-    out += fmt::format(" <small>{}\u2013{}</small>", quality_text(view, m.low), quality_text(view, m.high));
-  return out;
-}
-
 std::string ratio_text(const Cost& cost) {
   if (!cost.ratio) return "n/a";
   if (!cost.ratio_low || !cost.ratio_high) return fmt::format("{:.2f}", *cost.ratio);
@@ -42,8 +34,8 @@ std::vector<Column> columns_of(const SearchView& view) {
   const auto cost = [](std::optional<double> Cost::*member) { return [=](const Trial& t) { return t.cost.*member; }; };
   const auto memory = [](auto member) { return [=](const Trial& t) { return memory_text(t.cost.*member); }; };
   return {
-      {metric_name(view) + quality_unit(view), [](const Trial& t) { return t.quality.value; },
-       [&view](const Trial& t) { return measure_text(view, t.quality); }},
+      {metric_title(view), [](const Trial& t) { return t.quality.value; },
+       [&view](const Trial& t) { return measure_html(view, t.quality); }},
       {view.decodes ? "\u00d7 decode" : "\u00d7 speed", cost(&Cost::ratio),
        [](const Trial& t) { return ratio_text(t.cost); }},
       {"latency", cost(&Cost::latency), [](const Trial& t) { return latency_text(t.cost.latency); }},
@@ -91,6 +83,11 @@ std::string row_of(const SearchView& view, const Trial& t, const std::vector<Col
   return out + "</tr>\n";
 }
 
+std::string title_html(const std::string& title) {
+  if (title == "RCP_mem") return "RCP<sub>mem</sub>";
+  return title.starts_with("greedy ") ? "greedy<br>" + title.substr(7) : escaped(title);
+}
+
 }  // namespace
 
 std::string ranking_table(const SearchView& view) {
@@ -101,9 +98,7 @@ std::string ranking_table(const SearchView& view) {
   });
   std::string head = "<th scope=\"col\" class=\"n\">rank</th><th scope=\"col\" title=\"Pareto front\">front</th>", body;
   for (const std::string& role : view.roles) head += fmt::format("<th scope=\"col\">{}</th>", escaped(role));
-  for (const Column& c : columns)
-    head += fmt::format("<th scope=\"col\" class=\"n\">{}</th>",
-                        c.title == "RCP_mem" ? "RCP<sub>mem</sub>" : escaped(c.title));
+  for (const Column& c : columns) head += fmt::format("<th scope=\"col\" class=\"n\">{}</th>", title_html(c.title));
   for (const Trial& t : view.trials)
     if (is_listed(t)) body += row_of(view, t, columns);
   if (body.empty()) return "";

@@ -1,6 +1,7 @@
 #include "search_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "failure.hpp"
 #include "search_markup.hpp"
@@ -24,10 +25,9 @@ std::string figure(std::string (*draw)(const SearchView&), const SearchView& vie
     svg = draw(view);
   } catch (const Failure& e) {
     if (e.exit() == Exit::interrupted) throw;
-    return fmt::format(
-        "<p class=\"notice\">No figure: {}. It needs the package gnuplot-nox; install it and make this "
-        "page again with \u201cattnkit report\u201d.</p>\n",
-        escaped(e.what()));
+    const bool missing = e.help().find("gnuplot-nox") != std::string::npos;
+    return fmt::format("<p class=\"notice\">No figure: {}{}</p>\n", escaped(e.what()),
+                       missing ? ". Install the package gnuplot-nox and run \u201cattnkit report\u201d again." : "");
   }
   if (svg.empty()) return without.empty() ? "" : fmt::format("<p class=\"quiet\">{}</p>\n", without);
   return fmt::format("<figure><div class=\"scroll\">{}</div>\n<figcaption>{}</figcaption></figure>\n", svg, caption);
@@ -37,12 +37,27 @@ std::string key(const std::string& hue, const std::string& text) {
   return fmt::format("<span class=\"key\" style=\"background:var(--{})\"></span>{}", hue, text);
 }
 
+// What the discs' sizes stand for, from the smallest to the largest.
+std::string area_text(const SearchView& view) {
+  const std::string name = area_name(view);
+  if (name.empty()) return "";
+  double least = INFINITY, most = 0;
+  for (const Trial& t : view.trials) {
+    const std::optional<double> bytes = name == "state" ? t.cost.state_bytes : t.cost.peak_bytes;
+    if (!is_drawn(t) || !bytes) continue;
+    least = std::min(least, *bytes), most = std::max(most, *bytes);
+  }
+  if (most == 0) return "";
+  return fmt::format("The area of a disc is its {}, {} to {}. ", name, memory_text(least), memory_text(most));
+}
+
 std::string quality_section(const SearchView& view) {
+  const bool alike = std::any_of(view.trials.begin(), view.trials.end(),
+                                 [](const Trial& t) { return t.homogeneous && !t.winner && !t.baseline; });
   std::string caption = key("winner", "winner, ") + key("baseline", "baseline, ") +
-                        key("line1", "the same mechanism everywhere, ") + key("front", "Pareto front, ") +
-                        key("other", "other placements. ");
-  const std::string area = area_name(view);
-  if (!area.empty()) caption += "The area of a disc is its " + area + ". ";
+                        (alike ? key("line1", "and others with a label: one mechanism everywhere, ") : "") +
+                        key("front", "Pareto front, ") + key("other", "other placements. ");
+  caption += area_text(view);
   caption +=
       "Thin bars are 95 % intervals of the quality, drawn where there is a label. Up and to the right is better.";
   const auto hidden = std::count_if(view.trials.begin(), view.trials.end(),
@@ -57,26 +72,28 @@ std::string quality_section(const SearchView& view) {
 std::string ablation_section(const SearchView& view) {
   const std::string rows = view.per_layer ? "layer" : "role";
   const std::string caption = fmt::format(
-      "{} less that of the baseline{}, when one {} alone takes another mechanism. Blue is better, orange is "
+      "Difference in {} from the baseline{}, when one {} alone takes another mechanism. Blue is better, orange is "
       "worse, the largest difference darkest. Empty: not measured.",
       escaped(metric_name(view)), *quality_unit(view) ? ", in points" : "", rows);
-  return section("What each block bears",
+  return section("Quality by block and mechanism",
                  figure(ablation_figure, view, caption,
                         "No measured placement differs from the baseline in one " + rows + " alone."));
 }
 
 std::string length_section(const SearchView& view) {
-  return section("Speed against length",
-                 figure(length_figure, view, "Both axes logarithmic where speeds differ more than eightfold; medians.",
-                        "Costs were not measured at several lengths."));
+  return section(
+      "Speed against length",
+      figure(length_figure, view,
+             "The axis of lengths is logarithmic, that of speeds too where they differ more than eightfold. Medians.",
+             "Costs were not measured at several lengths."));
 }
 
 std::string bucket_section(const SearchView& view) {
   const std::string table = bucket_table(view);
   if (table.empty()) return "";
   return section("Quality against length",
-                 fmt::format("<p class=\"quiet\">{}{}, by the length of the input; 95 % intervals beside it.</p>\n",
-                             escaped(metric_name(view)), quality_unit(view)) +
+                 fmt::format("<p class=\"quiet\">By the length of the input: {}, with 95 % intervals.</p>\n",
+                             escaped(metric_title(view))) +
                      table);
 }
 
@@ -85,7 +102,7 @@ std::string ranking_section(const SearchView& view) {
   if (table.empty()) return section("All placements", "<p class=\"quiet\">No placement was measured.</p>\n");
   return section(
       "All placements",
-      fmt::format("<p class=\"quiet\">{} ranked{}. \u25cf marks the Pareto front of quality and speed; a "
+      fmt::format("<p class=\"quiet\">{} ranked{}. \u25cf marks the Pareto front; a "
                   "mechanism in grey is the baseline\u2019s. A click on a title sorts.</p>\n",
                   view.count("ranked"),
                   view.count("limited") ? fmt::format(", {} outside the limits", view.count("limited")) : "") +

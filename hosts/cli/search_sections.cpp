@@ -22,12 +22,6 @@ const std::vector<std::string>* layers_of(const Trial* trial, const std::string&
   return nullptr;
 }
 
-std::string with_interval(const SearchView& view, const Measure& m) {
-  if (!m.low || !m.high) return escaped(quality_text(view, m.value));
-  return fmt::format("{} <small>{}\u2013{}</small>", quality_text(view, m.value), quality_text(view, m.low),
-                     quality_text(view, m.high));
-}
-
 std::string row_of(const std::string& title, const std::string& winner, const std::string& baseline,
                    const std::string& change) {
   return fmt::format("<tr><th scope=\"row\">{}</th>{}{}{}</tr>\n", escaped(title), number_cell(winner),
@@ -39,10 +33,16 @@ std::string times_text(std::optional<double> a, std::optional<double> b) {
 }
 
 std::string rate_text(std::optional<double> speed) {
-  return speed ? fmt::format("{}/s", grouped_text(static_cast<uint64_t>(std::min(*speed, 1e15) + 0.5))) : "n/a";
+  return speed ? grouped_text(static_cast<uint64_t>(std::min(*speed, 1e15) + 0.5)) : "n/a";
 }
 
 }  // namespace
+
+std::string measure_html(const SearchView& view, const Measure& m) {
+  if (!m.low || !m.high) return quality_text(view, m.value);
+  return fmt::format("{} <small>{}\u2013{}</small>", quality_text(view, m.value), quality_text(view, m.low),
+                     quality_text(view, m.high));
+}
 
 std::string placement_table(const SearchView& view) {
   const Trial* winner = view.winner();
@@ -75,11 +75,11 @@ std::string comparison_table(const SearchView& view) {
   std::string body;
   const auto& [q, base] = std::pair(winner->quality.value, baseline->quality.value);
   if (q || base)
-    body += row_of(metric_name(view) + quality_unit(view), quality_text(view, q), quality_text(view, base),
-                   q && base ? fmt::format("{:+.{}f}", *q - *base, view.lower_is_better ? 4 : 2) : "");
+    body += row_of(metric_title(view), quality_text(view, q), quality_text(view, base),
+                   q && base ? signed_text(*q - *base, view.lower_is_better ? 4 : 2) : "");
   // The ratio is the median of pairs, which the quotient of two medians need not equal.
   if (w.speed || b.speed)
-    body += row_of(view.decodes ? "decode throughput, tokens" : "throughput, tokens", rate_text(w.speed),
+    body += row_of(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", rate_text(w.speed),
                    rate_text(b.speed), w.ratio ? fmt::format("{:.2f}\u00d7", *w.ratio) : "");
   if (w.latency || b.latency)
     body += row_of("latency of a token", latency_text(w.latency), latency_text(b.latency),
@@ -106,7 +106,7 @@ std::string bucket_table(const SearchView& view) {
     for (size_t b = 0; b < view.buckets.size(); ++b) {
       const Measure m = b < t->buckets.size() ? t->buckets[b] : Measure{};
       lists[b] = std::max(lists[b], m.lists);
-      body += fmt::format("<td class=\"n\">{}</td>", with_interval(view, m));
+      body += fmt::format("<td class=\"n\">{}</td>", measure_html(view, m));
     }
     body += "</tr>\n";
   }

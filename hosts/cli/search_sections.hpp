@@ -7,9 +7,10 @@
 
 namespace attnkit::cli {
 
-std::string placement_table(const SearchView& view);   // the winner, layer by role
-std::string comparison_table(const SearchView& view);  // the winner beside the baseline
-std::string bucket_table(const SearchView& view);      // "" without buckets
+std::string measure_html(const SearchView& view, const Measure& measure);  // with its interval, small
+std::string placement_table(const SearchView& view);                       // the winner, layer by role
+std::string comparison_table(const SearchView& view);                      // the winner beside the baseline
+std::string bucket_table(const SearchView& view);                          // "" without buckets
 std::string ranking_table(const SearchView& view);
 std::string reasons_table(const SearchView& view);  // limited, refused and failed; "" when there are none
 

@@ -46,8 +46,8 @@ std::string ranking_text(const SearchView& view, size_t rows) {
   std::vector<std::string> titles = {">rank", ""};
   titles.insert(titles.end(), view.roles.begin(), view.roles.end());
   for (const std::string& title :
-       {">" + metric_name(view) + quality_unit(view), std::string(">x speed"), std::string(peak ? ">peak" : ">state"),
-        std::string(">RCP"), std::string(">RCP_mem"), std::string()})
+       {">" + metric_title(view), std::string(">x speed"), std::string(peak ? ">peak" : ">state"), std::string(">RCP"),
+        std::string(">RCP_mem"), std::string()})
     titles.push_back(title);
   Table table(titles);
   size_t shown = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "text.hpp"
@@ -18,8 +19,9 @@ const Json& member(const Json& object, const char* key) {
 std::optional<double> number_in(const Json& object, const char* key) {
   const Json& value = member(object, key);
   if (!value.is_number()) return std::nullopt;
+  constexpr double most = 1e100;  // beyond, differences and ratios would overflow
   const double number = value.get<double>();
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  return std::abs(number) <= most ? std::optional(number) : std::nullopt;
 }
 
 std::string text_in(const Json& object, const char* key) {
@@ -234,8 +236,18 @@ std::string metric_name(const SearchView& view) {
   return view.metric == "bleu" ? "BLEU" : view.metric;
 }
 
+std::string metric_title(const SearchView& view) {
+  return metric_name(view) + (*quality_unit(view) ? "," : "") + quality_unit(view);
+}
+
+std::string signed_text(double value, int digits) {
+  const std::string text = fmt::format("{:.{}f}", std::abs(value), digits);
+  if (text.find_first_of("123456789") == std::string::npos) return text;
+  return (value < 0 ? "\u2212" : "+") + text;
+}
+
 std::string memory_text(std::optional<double> bytes) {
-  return bytes ? bytes_text(static_cast<uint64_t>(std::min(*bytes, 1e18))) : "n/a";
+  return bytes ? bytes_text(static_cast<uint64_t>(std::clamp(*bytes, 0.0, 1e18))) : "n/a";
 }
 
 std::string latency_text(std::optional<double> seconds) { return seconds ? seconds_text(*seconds) : "n/a"; }

@@ -75,7 +75,9 @@ std::string short_name(const Trial& trial);
 
 // Numbers as tables show them, "n/a" when absent.
 std::string fixed_text(std::optional<double> value, int digits);
+std::string signed_text(double value, int digits);                              // "+0.45", "\u22120.45", "0.00"
 std::string quality_text(const SearchView& view, std::optional<double> value);  // without unit
+std::string metric_title(const SearchView& view);                               // "exact match, %"
 const char* quality_unit(const SearchView& view);                               // " %" or ""
 std::string metric_name(const SearchView& view);                                // "exact match"
 std::string memory_text(std::optional<double> bytes);
