@@ -31,8 +31,13 @@ ATTNKIT_INLINE void tile(const Panels& w, const float* x, int64_t x_stride, floa
   for (int p = 0; p < P; ++p) {
     const int64_t first = (panel + p) * lanes;
     const int64_t n = std::min(lanes, w.outputs - first);
-    for (int r = 0; r < R; ++r)
-      std::memcpy(y + r * y_stride + first, &acc[r][p], static_cast<size_t>(n) * sizeof(float));
+    for (int r = 0; r < R; ++r) {
+      float* out = y + r * y_stride + first;
+      if (n == lanes)
+        simd::at(out).v = acc[r][p];
+      else
+        std::memcpy(out, &acc[r][p], static_cast<size_t>(n) * sizeof(float));
+    }
   }
 }
 

@@ -111,6 +111,18 @@ Facts facts_of(const Model& model) {
   return facts;
 }
 
+std::vector<int64_t> length_bounds(const DataSet& data) {
+  std::vector<int64_t> words;
+  for (size_t i = 0; i < data.size(); ++i) words.push_back(data[i].words);
+  std::sort(words.begin(), words.end());
+  std::vector<int64_t> bounds;
+  for (size_t i = 1; i < 5 && !words.empty(); ++i) {
+    const int64_t bound = words[(words.size() * i - 1) / 5];
+    if (bound < words.back() && (bounds.empty() || bound > bounds.back())) bounds.push_back(bound);
+  }
+  return bounds;
+}
+
 size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words) {
   return static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), words) - bounds.begin());
 }

@@ -53,6 +53,9 @@ class DataSet {
   std::vector<List> lists_;
 };
 
+// Bounds that part a data set into five buckets of about equal size; fewer where many inputs have one length.
+std::vector<int64_t> length_bounds(const DataSet& data);
+
 // The bucket of an input of so many tokens: bounds are the largest of each bucket, rising; one more bucket follows
 // them.
 size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words);

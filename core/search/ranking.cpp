@@ -56,9 +56,10 @@ std::vector<double> objectives(const Ranked& r, Metric metric) {
 }
 
 // Higher is better; no value sorts behind all values, by Pareto front and quality there.
-std::tuple<bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
+std::tuple<int64_t, bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
   const std::optional<double> value = rank_value(r, settings);
-  return {value.has_value(), value.value_or(0), r.pareto, score_of(settings.metric, r.quality->value)};
+  return {r.record->lists(settings.metric), value.has_value(), value.value_or(0), r.pareto,
+          score_of(settings.metric, r.quality->value)};
 }
 
 }  // namespace

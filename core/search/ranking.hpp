@@ -30,7 +30,8 @@ struct RankingInput {
 // What settings.rank compares, higher is better; no value: it cannot be said of this placement.
 std::optional<double> rank_value(const Ranked& ranked, const Settings& settings);
 
-// The best first; then what is limited, then the others, each in the order of `records`.
+// The best first; then what is limited, then the others, each in the order of `records`.  Those measured on more lists
+// stand before those that a search dropped earlier: the best of many short measurements owes its place to luck.
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input);
 
 }  // namespace attnkit::search

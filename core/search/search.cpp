@@ -1,5 +1,6 @@
 #include "core/search/search.hpp"
 
+#include <attnkit/attnkit.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ using Json = nlohmann::json;
 // Warnings that results would be of untrained parts count as refusals.
 std::string weights_warning(const Json& result) {
   for (const Json& warning : result["warnings"])
-    if (warning["area"] == "weights") return warning["message"];
+    if (warning["area"] == ATTNKIT_AREA_WEIGHTS) return warning["message"];
   return "";
 }
 
@@ -27,7 +28,6 @@ Search::Search(Settings settings, Space space, const ManifestText& manifest, con
       space_(std::move(space)),
       runner_(settings_, space_, manifest, command, journal, host) {
   runner_.best = [this] { return leader(); };
-  settings_.screen = std::min(settings_.screen, lists("data"));
 }
 
 void Search::run() {
@@ -110,8 +110,8 @@ void Search::probe_lengths() {
 }
 
 void Search::measure(const std::vector<Record*>& records) {
-  runner_.quality(records, settings_.screen);
-  runner_.cost(records, {settings_.length}, 0);
+  runner_.quality(records, runner_.rungs().front());
+  runner_.screen_cost(records, settings_.length);
 }
 
 // The homogeneous placements first: their spread is the unit of quality, and broken ones found later cannot move it.
@@ -147,22 +147,33 @@ void Search::explore() {
   }
 }
 
-// The leaders of the screening on all lists.
-void Search::confirm() { runner_.quality(best(std::max<size_t>(8, records_.size() / 4)), lists("data")); }
+// Successive halving: the leaders of the screening on twice the lists, their leaders on twice as many, until all lists
+// are used.
+void Search::confirm() {
+  size_t kept = records_.size() / 4;
+  for (const int64_t rung : runner_.rungs()) {
+    if (rung == runner_.rungs().front()) continue;
+    kept = std::max<size_t>(static_cast<size_t>(settings_.finalists), kept / 2);
+    runner_.quality(best(kept), rung);
+  }
+}
 
-// The finalists, the baseline and the homogeneous placements at every length; the first two decoded as users decode.
+// The finalists and the baseline at every length, and decoded as users decode; the homogeneous placements at lengths
+// that take no time.  Of the data set the teacher-forced pass has told already what greedy decoding gives.
 void Search::finish() {
   finalists_ = best(static_cast<size_t>(settings_.finalists));
-  std::vector<Record*> timed = finalists_;
-  for (Record* record : homogeneous_)
-    if (std::find(timed.begin(), timed.end(), record) == timed.end()) timed.push_back(record);
-  if (std::find(timed.begin(), timed.end(), baseline_) == timed.end()) timed.push_back(baseline_);
-  runner_.cost(timed, settings_.lengths, 16);
-  if (opened()["kind"] == "encoder") return;
-  std::vector<Record*> decoded = finalists_;
-  if (std::find(decoded.begin(), decoded.end(), baseline_) == decoded.end()) decoded.push_back(baseline_);
-  runner_.decode(decoded, "data", lists("data"));
-  if (lists("test") > 0) runner_.decode(decoded, "test", lists("test"));
+  std::vector<Record*> leading = finalists_;
+  const auto is_leading = [&](Record* r) { return std::find(leading.begin(), leading.end(), r) != leading.end(); };
+  if (!is_leading(baseline_)) leading.push_back(baseline_);
+  runner_.cost(leading, settings_.lengths, 8);
+  std::vector<Record*> others = homogeneous_;
+  std::erase_if(others, is_leading);
+  std::vector<int64_t> short_lengths = settings_.lengths;
+  std::erase_if(short_lengths, [&](int64_t length) { return length > settings_.length; });
+  runner_.cost(others, short_lengths, 0);
+  if (opened()["kind"] != "encoder-decoder") return;
+  if (settings_.metric == Metric::bleu) runner_.decode(leading, "data", lists("data"));
+  if (lists("test") > 0) runner_.decode(leading, "test", lists("test"));
 }
 
 std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {

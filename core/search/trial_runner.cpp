@@ -32,7 +32,11 @@ TrialRunner::TrialRunner(const Settings& settings, const Space& space, const Man
       host_(host),
       pool_(command, settings.jobs, open_timeout),
       timing_(command, 1, open_timeout),
-      opened_(pool_.open()) {}
+      opened_(pool_.open(host.stop)) {
+  const int64_t all = opened_["lists"]["data"];
+  for (int64_t end = std::min(settings.screen, all); end < all; end *= 2) rungs_.push_back(end);
+  rungs_.push_back(all);
+}
 
 std::string TrialRunner::encoder_of(const Record& record) const {
   std::string key;
@@ -97,12 +101,10 @@ void TrialRunner::describe(const std::vector<Record*>& records, const std::vecto
 
 void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
   if (settings_.metric == Metric::bleu) return decode(records, "data", lists);
-  if (std::find(ends_.begin(), ends_.end(), lists) == ends_.end()) ends_.push_back(lists);
-  std::sort(ends_.begin(), ends_.end());
   std::vector<Task> tasks;
   for (Record* r : records) {
     int64_t begin = 0;
-    for (const int64_t end : ends_) {
+    for (const int64_t end : rungs_) {
       const std::pair range(begin, end);
       if (end > lists) break;
       begin = end;
@@ -122,30 +124,35 @@ void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
   run("quality", pool_, std::move(tasks));
 }
 
-void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real) {
+TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& lengths, int real,
+                                         bool prefill) const {
   Record baseline;
   baseline.placement = space_.baseline;
+  const Json request = {{"kind", "cost"},
+                        {"toml", toml_of(*r, lengths)},
+                        {"baseline", toml_of(baseline, lengths)},
+                        {"lengths", lengths},
+                        {"repetitions", settings_.repetitions},
+                        {"prefill", prefill},
+                        {"real", real}};
+  return {r, fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"), request,
+          [r](const Json& result) {
+            for (const Json& at : result["at"]) r->costs[at["length"]] = at;
+            if (result.contains("real")) r->real = result["real"];
+          }};
+}
+
+void TrialRunner::screen_cost(const std::vector<Record*>& records, int64_t length) {
   std::vector<Task> tasks;
-  for (Record* r : records) {
-    if (!r->usable()) continue;
-    std::vector<int64_t> missing;
-    std::copy_if(lengths.begin(), lengths.end(), std::back_inserter(missing),
-                 [&](int64_t length) { return r->costs.count(length) == 0; });
-    const int lists = r->real.is_null() ? real : 0;
-    if (missing.empty() && lists == 0) continue;
-    tasks.push_back({r,
-                     fmt::format("cost|{}|{}|{}", r->id, fmt::join(missing, ","), lists),
-                     {{"kind", "cost"},
-                      {"toml", toml_of(*r, missing)},
-                      {"baseline", toml_of(baseline, missing)},
-                      {"lengths", missing},
-                      {"repetitions", settings_.repetitions},
-                      {"real", lists}},
-                     [r](const Json& result) {
-                       for (const Json& at : result["at"]) r->costs[at["length"]] = at;
-                       if (result.contains("real")) r->real = result["real"];
-                     }});
-  }
+  for (Record* r : records)
+    if (r->usable() && r->costs.count(length) == 0) tasks.push_back(cost_task(r, {length}, 0, false));
+  run("cost", timing_, std::move(tasks));
+}
+
+void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real) {
+  std::vector<Task> tasks;
+  for (Record* r : records)
+    if (r->usable()) tasks.push_back(cost_task(r, lengths, real, true));
   run("cost", timing_, std::move(tasks));
 }
 

@@ -35,12 +35,17 @@ class TrialRunner {
   // The worker's answer to "open": kind, lists, source_tokens.  Starts the first worker.
   const nlohmann::json& opened() const { return opened_; }
 
+  // Lists that quality is measured on: the screening's, twice as many, and so on to all.
+  const std::vector<int64_t>& rungs() const { return rungs_; }
+
   // Descriptions of placements at lengths; a placement's record takes its refusal.  "result" of the worker by record.
   void describe(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int64_t max_length,
                 const std::function<void(Record&, const nlohmann::json&)>& take);
-  // The first `lists` lists, in segments that end at the ends of earlier calls.
+  // The first `lists` lists: one of rungs().
   void quality(const std::vector<Record*>& records, int64_t lists);
-  // Timings at lengths, one after another, nothing beside them; real: lists timed at their own length, 0: none.
+  // Decoding at one length, one placement after another, nothing beside them.
+  void screen_cost(const std::vector<Record*>& records, int64_t length);
+  // The same with prefill at several lengths, and on `real` lists of the data set; replaces what was measured before.
   void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real);
   // Greedy decoding of the first `lists` lists of "data" or "test".
   void decode(const std::vector<Record*>& records, const std::string& split, int64_t lists);
@@ -55,6 +60,7 @@ class TrialRunner {
     std::function<void(const nlohmann::json&)> take;
   };
   void run(const std::string& stage, WorkerPool& pool, std::vector<Task> tasks);
+  Task cost_task(Record* record, const std::vector<int64_t>& lengths, int real, bool prefill) const;
   static void take(const Task& task, const nlohmann::json& entry);
   std::string encoder_of(const Record& record) const;
   std::string toml_of(const Record& record, const std::vector<int64_t>& lengths) const;
@@ -66,7 +72,7 @@ class TrialRunner {
   const Host& host_;
   WorkerPool pool_, timing_;
   nlohmann::json opened_;
-  std::vector<int64_t> ends_;  // of quality segments
+  std::vector<int64_t> rungs_;
 };
 
 }  // namespace attnkit::search

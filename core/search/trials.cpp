@@ -34,8 +34,9 @@ const char* kind_name(const Facts& facts) {
   return facts.task == Task::translation ? "encoder-decoder" : facts.task == Task::continuation ? "decoder" : "encoder";
 }
 
-std::vector<int64_t> bounds_of(const Json& open) {
-  const auto bounds = open.value("buckets", std::vector<int64_t>{});
+std::vector<int64_t> bounds_of(const Json& open, const DataSet& data) {
+  if (!open.contains("buckets")) return length_bounds(data);
+  const auto bounds = open["buckets"].get<std::vector<int64_t>>();
   if (std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()) != bounds.end())
     fail(Fault::usage, "buckets: the bounds must rise");
   return bounds;
@@ -67,20 +68,18 @@ Json reply_to(const Json& request, const std::function<Json()>& work) {
 
 Trials::Trials(const Json& open)
     : dir_(open.at("dir")),
-      bounds_(bounds_of(open)),
       runtime_(open.value("threads", 1u), open.value("plugin_path", "")),
       facts_(facts_of(model_of(open.at("toml")))),
       data_(open.at("data").get<std::string>(), *model_, facts_),
       test_(read_data(open.value("test", ""), *model_, facts_)),
+      bounds_(bounds_of(open, data_)),
       quality_(data_, facts_, bounds_),
       cost_(runtime_, dir_, data_, facts_) {}
 
 Json Trials::opened() const {
-  Json tokens = Json::array();
-  for (size_t i = 0; i < data_.size(); ++i) tokens.push_back(data_[i].words);
   return {{"lists", {{"data", data_.size()}, {"test", test_.size()}}},
           {"kind", kind_name(facts_)},
-          {"source_tokens", std::move(tokens)}};
+          {"buckets", bounds_}};
 }
 
 // Trials of one placement follow each other, so the latest model is the one asked for next.
@@ -124,7 +123,8 @@ Json Trials::cost(const Json& request) {
   // One model less in memory, whose caches would be in the way of the figures.
   model_.reset();
   return cost_.run({request.at("toml"), request.at("baseline"), request.at("lengths").get<std::vector<int64_t>>(),
-                    request.value("repetitions", 5), request.value("real", size_t{0})});
+                    request.value("repetitions", 5), request.value("real", size_t{0}),
+                    request.value("prefill", true)});
 }
 
 Json Trials::answer(const Json& request) {

@@ -23,7 +23,7 @@ nlohmann::json reply_to(const nlohmann::json& request, const std::function<nlohm
 class Trials {
  public:
   // {"dir", "toml", "plugin_path", "threads", "data", "test", "buckets"}: toml is any manifest of the search; its
-  // vocabularies tokenise the data.  plugin_path, test and buckets may be absent; threads counts from 1, 1 if absent.
+  // vocabularies tokenise the data.  plugin_path, test and buckets may be absent (buckets of about equal size then); threads counts from 1, 1 if absent.
   // Throws Error and Failure; use reply_to.
   explicit Trials(const nlohmann::json& open);
   Trials(const Trials&) = delete;
@@ -42,12 +42,12 @@ class Trials {
   nlohmann::json cost(const nlohmann::json& request);
 
   const std::string dir_;
-  const std::vector<int64_t> bounds_;
   const Runtime runtime_;
   std::string toml_;  // of model_
   std::optional<Model> model_;
   const Facts facts_;
-  const DataSet data_, test_;  // test_ may be empty
+  const DataSet data_, test_;          // test_ may be empty
+  const std::vector<int64_t> bounds_;  // of the length buckets
   QualityTrial quality_;
   CostTrial cost_;
 };

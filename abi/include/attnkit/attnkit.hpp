@@ -214,6 +214,12 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
     detail::call(attnkit_session_read, get(), &t, 1u);
   }
+  // An independent copy of everything, which continues bitwise like this one.
+  Session clone() const {
+    Session copy(max_length_);
+    copy.make(attnkit_session_clone, get());
+    return copy;
+  }
   void set_length(double target_length) { detail::call(attnkit_session_set_length, get(), target_length); }
   Ids generate(uint32_t limit = 0) {
     Ids ids(max_length_);
@@ -233,6 +239,7 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   }
 
  private:
+  explicit Session(size_t max_length) : max_length_(max_length) {}
   size_t max_length_;
 };
 
