@@ -36,7 +36,8 @@ Ranked measured(const Record& record, const RankingInput& input) {
   Ranked r;
   r.record = &record;
   if (!record.usable()) return r;
-  const int64_t lists = std::min(record.lists(settings.metric), input.baseline.lists(settings.metric));
+  const int64_t lists =
+      std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
   r.quality = quality_of(record, settings.metric, lists);
   r.throughput = throughput_of(record, settings.length);
   r.memory = memory_of(record, settings.length);
@@ -58,7 +59,7 @@ std::vector<double> objectives(const Ranked& r, Metric metric) {
 // Higher is better; no value sorts behind all values, by Pareto front and quality there.
 std::tuple<int64_t, bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
   const std::optional<double> value = rank_value(r, settings);
-  return {r.record->lists(settings.metric), value.has_value(), value.value_or(0), r.pareto,
+  return {r.quality->lists, value.has_value(), value.value_or(0), r.pareto,
           score_of(settings.metric, r.quality->value)};
 }
 

@@ -1,6 +1,8 @@
 // Which placement is best, by what was measured: limits first, then the rank asked for, then Pareto dominance.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +27,7 @@ struct RankingInput {
   const Declared& declared;
   const Record& baseline;
   std::optional<double> std_bench;  // of scores; no value: fewer than two homogeneous placements could be measured
+  int64_t lists = std::numeric_limits<int64_t>::max();  // count no more than the first so many, to compare like with like
 };
 
 // What settings.rank compares, higher is better; no value: it cannot be said of this placement.
