@@ -12,11 +12,11 @@
 namespace attnkit::search {
 namespace {
 
-std::string limit_of(const Ranked& r, const std::optional<Quality>& baseline, const RankingInput& input) {
+std::string limit_of(const Ranked& r, const RankingInput& input) {
   const Limits& limits = input.settings.limits;
   const int64_t length = input.settings.length;
-  if (limits.min_quality_ratio && r.quality && baseline) {
-    const double ratio = ratio_of(input.settings.metric, r.quality->value, baseline->value);
+  if (limits.min_quality_ratio && r.quality && r.baseline_quality) {
+    const double ratio = ratio_of(input.settings.metric, r.quality->value, r.baseline_quality->value);
     if (!(ratio >= *limits.min_quality_ratio))
       return fmt::format("min_quality_ratio: {:.4f} is below {}", ratio, *limits.min_quality_ratio);
   }
@@ -41,8 +41,9 @@ Ranked measured(const Record& record, const RankingInput& input) {
   r.quality = quality_of(record, settings.metric, lists);
   r.throughput = throughput_of(record, settings.length);
   r.memory = memory_of(record, settings.length);
-  const std::optional<Quality> baseline = quality_of(input.baseline, settings.metric, lists);
-  r.limit = limit_of(r, baseline, input);
+  r.baseline_quality = quality_of(input.baseline, settings.metric, lists);
+  const std::optional<Quality>& baseline = r.baseline_quality;
+  r.limit = limit_of(r, input);
   if (!r.quality || !baseline || !r.throughput) return r;
   const double own = score_of(settings.metric, r.quality->value), other = score_of(settings.metric, baseline->value);
   const double std_bench = input.std_bench.value_or(0);

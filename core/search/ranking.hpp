@@ -15,6 +15,7 @@ namespace attnkit::search {
 struct Ranked {
   const Record* record = nullptr;
   std::optional<Quality> quality;
+  std::optional<Quality> baseline_quality;   // of the baseline, on the same lists
   std::optional<double> throughput, memory;  // relative to the baseline
   std::optional<double> rcp, rcp_mem;
   std::string limit;          // the limit that it is beyond, in words; empty: none
