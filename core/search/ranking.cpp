@@ -52,9 +52,11 @@ Ranked measured(const Record& record, const RankingInput& input) {
   return r;
 }
 
-std::vector<double> objectives(const Ranked& r, Metric metric) {
+// Short measurements spread so widely that some of them would dominate every long one.
+std::vector<double> objectives(const Ranked& r, Metric metric, int64_t most_lists) {
   const double none = std::numeric_limits<double>::quiet_NaN();
-  return {r.quality ? score_of(metric, r.quality->value) : none, r.throughput.value_or(none), -r.memory.value_or(1)};
+  if (!r.quality || r.quality->lists < most_lists) return {none, none, none};
+  return {score_of(metric, r.quality->value), r.throughput.value_or(none), -r.memory.value_or(1)};
 }
 
 // Higher is better; no value sorts behind all values, by Pareto front and quality there.
@@ -84,10 +86,12 @@ std::optional<double> rank_value(const Ranked& ranked, const Settings& settings)
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input) {
   std::vector<Ranked> all;
   std::vector<std::vector<double>> points;
+  int64_t most_lists = 0;
   for (const Record* record : records) {
     all.push_back(measured(*record, input));
-    points.push_back(objectives(all.back(), input.settings.metric));
+    if (all.back().quality) most_lists = std::max(most_lists, all.back().quality->lists);
   }
+  for (const Ranked& r : all) points.push_back(objectives(r, input.settings.metric, most_lists));
   const std::vector<bool> front = nondominated(points);
   for (size_t i = 0; i < all.size(); ++i) all[i].pareto = front[i] && all[i].quality && all[i].throughput;
   const auto group = [](const Ranked& r) {

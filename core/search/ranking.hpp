@@ -19,7 +19,7 @@ struct Ranked {
   std::optional<double> throughput, memory;  // relative to the baseline
   std::optional<double> rcp, rcp_mem;
   std::string limit;          // the limit that it is beyond, in words; empty: none
-  bool pareto = false;        // nothing measured is better in quality, throughput and memory at once
+  bool pareto = false;        // of those measured on the most lists none is better in quality, throughput and memory
   std::optional<int> rank;    // from 1
 };
 

@@ -151,14 +151,38 @@ void Search::explore() {
 }
 
 // Successive halving: the leaders of the screening on twice the lists, their leaders on twice as many, until all lists
-// are used.
+// are used.  Those that more lists push beyond a limit are replaced by the next in line.
 void Search::confirm() {
   const std::vector<int64_t>& rungs = runner_.rungs();
   size_t kept = records_.size() / 4;
   for (size_t i = 1; i < rungs.size(); ++i) {
     kept = std::max<size_t>(static_cast<size_t>(settings_.finalists), kept / 2);
-    runner_.quality(best(kept, rungs[i - 1]), rungs[i]);
+    while (true) {
+      const size_t there = climbed(rungs[i]);
+      std::vector<Record*> next = there < kept ? waiting(rungs[i - 1], rungs[i]) : std::vector<Record*>();
+      if (next.empty()) break;
+      next.resize(std::min(next.size(), kept - there));
+      runner_.quality(next, rungs[i]);
+    }
   }
+}
+
+// Placements within the limits that were measured on so many lists because they did well.
+size_t Search::climbed(int64_t lists) const {
+  const std::vector<Record*> all = best(records_.size(), lists);
+  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Record* r) {
+    const bool given = r == baseline_ || std::find(homogeneous_.begin(), homogeneous_.end(), r) != homogeneous_.end();
+    return !given && r->lists(settings_.metric) >= lists;
+  }));
+}
+
+// The best of those measured on `from` lists that have not been on `to`.
+std::vector<Record*> Search::waiting(int64_t from, int64_t to) const {
+  std::vector<Record*> all = best(records_.size(), from);
+  std::erase_if(all, [&](const Record* r) {
+    return r->lists(settings_.metric) < from || r->lists(settings_.metric) >= to;
+  });
+  return all;
 }
 
 // The finalists and the baseline at every length, and decoded as users decode; the homogeneous placements at lengths

@@ -60,6 +60,8 @@ class Search {
   Record* record_of(const Placement& placement);
   std::vector<Outcome> outcomes(const std::vector<const Record*>& asked) const;
   std::vector<Record*> best(size_t n, int64_t lists) const;
+  size_t climbed(int64_t lists) const;
+  std::vector<Record*> waiting(int64_t from, int64_t to) const;
   Record* next_finalist() const;
   std::string leader() const;
 
