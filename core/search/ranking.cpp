@@ -12,11 +12,11 @@
 namespace attnkit::search {
 namespace {
 
-std::string limit_of(const Ranked& r, const std::optional<Quality>& baseline, const RankingInput& input) {
+std::string limit_of(const Ranked& r, const RankingInput& input) {
   const Limits& limits = input.settings.limits;
   const int64_t length = input.settings.length;
-  if (limits.min_quality_ratio && r.quality && baseline) {
-    const double ratio = ratio_of(input.settings.metric, r.quality->value, baseline->value);
+  if (limits.min_quality_ratio && r.quality && r.baseline_quality) {
+    const double ratio = ratio_of(input.settings.metric, r.quality->value, r.baseline_quality->value);
     if (!(ratio >= *limits.min_quality_ratio))
       return fmt::format("min_quality_ratio: {:.4f} is below {}", ratio, *limits.min_quality_ratio);
   }
@@ -36,12 +36,14 @@ Ranked measured(const Record& record, const RankingInput& input) {
   Ranked r;
   r.record = &record;
   if (!record.usable()) return r;
-  const int64_t lists = std::min(record.lists(settings.metric), input.baseline.lists(settings.metric));
+  const int64_t lists =
+      std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
   r.quality = quality_of(record, settings.metric, lists);
   r.throughput = throughput_of(record, settings.length);
   r.memory = memory_of(record, settings.length);
-  const std::optional<Quality> baseline = quality_of(input.baseline, settings.metric, lists);
-  r.limit = limit_of(r, baseline, input);
+  r.baseline_quality = quality_of(input.baseline, settings.metric, lists);
+  const std::optional<Quality>& baseline = r.baseline_quality;
+  r.limit = limit_of(r, input);
   if (!r.quality || !baseline || !r.throughput) return r;
   const double own = score_of(settings.metric, r.quality->value), other = score_of(settings.metric, baseline->value);
   const double std_bench = input.std_bench.value_or(0);
@@ -50,15 +52,17 @@ Ranked measured(const Record& record, const RankingInput& input) {
   return r;
 }
 
-std::vector<double> objectives(const Ranked& r, Metric metric) {
+// Short measurements spread so widely that some of them would dominate every long one.
+std::vector<double> objectives(const Ranked& r, Metric metric, int64_t most_lists) {
   const double none = std::numeric_limits<double>::quiet_NaN();
-  return {r.quality ? score_of(metric, r.quality->value) : none, r.throughput.value_or(none), -r.memory.value_or(1)};
+  if (!r.quality || r.quality->lists < most_lists) return {none, none, none};
+  return {score_of(metric, r.quality->value), r.throughput.value_or(none), -r.memory.value_or(1)};
 }
 
 // Higher is better; no value sorts behind all values, by Pareto front and quality there.
 std::tuple<int64_t, bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
   const std::optional<double> value = rank_value(r, settings);
-  return {r.record->lists(settings.metric), value.has_value(), value.value_or(0), r.pareto,
+  return {r.quality->lists, value.has_value(), value.value_or(0), r.pareto,
           score_of(settings.metric, r.quality->value)};
 }
 
@@ -82,10 +86,12 @@ std::optional<double> rank_value(const Ranked& ranked, const Settings& settings)
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input) {
   std::vector<Ranked> all;
   std::vector<std::vector<double>> points;
+  int64_t most_lists = 0;
   for (const Record* record : records) {
     all.push_back(measured(*record, input));
-    points.push_back(objectives(all.back(), input.settings.metric));
+    if (all.back().quality) most_lists = std::max(most_lists, all.back().quality->lists);
   }
+  for (const Ranked& r : all) points.push_back(objectives(r, input.settings.metric, most_lists));
   const std::vector<bool> front = nondominated(points);
   for (size_t i = 0; i < all.size(); ++i) all[i].pareto = front[i] && all[i].quality && all[i].throughput;
   const auto group = [](const Ranked& r) {

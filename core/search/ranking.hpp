@@ -1,6 +1,8 @@
 // Which placement is best, by what was measured: limits first, then the rank asked for, then Pareto dominance.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,10 +15,11 @@ namespace attnkit::search {
 struct Ranked {
   const Record* record = nullptr;
   std::optional<Quality> quality;
+  std::optional<Quality> baseline_quality;   // of the baseline, on the same lists
   std::optional<double> throughput, memory;  // relative to the baseline
   std::optional<double> rcp, rcp_mem;
   std::string limit;          // the limit that it is beyond, in words; empty: none
-  bool pareto = false;        // nothing measured is better in quality, throughput and memory at once
+  bool pareto = false;        // of those measured on the most lists none is better in quality, throughput and memory
   std::optional<int> rank;    // from 1
 };
 
@@ -25,6 +28,7 @@ struct RankingInput {
   const Declared& declared;
   const Record& baseline;
   std::optional<double> std_bench;  // of scores; no value: fewer than two homogeneous placements could be measured
+  int64_t lists = std::numeric_limits<int64_t>::max();  // count no more than the first so many, to compare like with like
 };
 
 // What settings.rank compares, higher is better; no value: it cannot be said of this placement.

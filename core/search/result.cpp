@@ -43,6 +43,7 @@ Json quality_of_record(const Search& search, const Ranked& r) {
                {"low", r.quality->interval.low},
                {"high", r.quality->interval.high},
                {"lists", r.quality->lists}};
+  if (r.baseline_quality) json["difference"] = r.quality->value - r.baseline_quality->value;
   if (metric == Metric::bleu) return json;
   QualitySums total;
   Json buckets = Json::array();
@@ -158,7 +159,10 @@ Json result_document(const Search& search) {
   json["buckets"] = bucket_names(search);
   json["std_bench"] = maybe(search.std_bench());
   json["homogeneous"] = Json::array();
-  for (const Record* record : search.homogeneous()) json["homogeneous"].push_back(record->id);
+  for (const Record* record : search.homogeneous()) {
+    const auto quality = quality_of(*record, search.settings().metric, search.lists("data"));
+    json["homogeneous"].push_back({{"id", record->id}, {"quality", quality ? Json(quality->value) : Json()}});
+  }
   json["placements"] = Json::array();
   for (const Ranked& r : ranking) json["placements"].push_back(placement_json(search, r));
   json["refused"] = Json::array();

@@ -13,6 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Lists that finalists are timed on.
+constexpr int real_lists = 8;
+
 // Warnings that results would be of untrained parts count as refusals.
 std::string weights_warning(const Json& result) {
   for (const Json& warning : result["warnings"])
@@ -149,24 +152,53 @@ void Search::explore() {
 }
 
 // Successive halving: the leaders of the screening on twice the lists, their leaders on twice as many, until all lists
-// are used.
+// are used.  Those that more lists push beyond a limit are replaced by the next in line.
 void Search::confirm() {
+  const std::vector<int64_t>& rungs = runner_.rungs();
   size_t kept = records_.size() / 4;
-  for (const int64_t rung : runner_.rungs()) {
-    if (rung == runner_.rungs().front()) continue;
+  for (size_t i = 1; i < rungs.size(); ++i) {
     kept = std::max<size_t>(static_cast<size_t>(settings_.finalists), kept / 2);
-    runner_.quality(best(kept), rung);
+    while (true) {
+      const size_t there = climbed(rungs[i]);
+      std::vector<Record*> next = there < kept ? waiting(rungs[i - 1], rungs[i]) : std::vector<Record*>();
+      if (next.empty()) break;
+      next.resize(std::min(next.size(), kept - there));
+      runner_.quality(next, rungs[i]);
+    }
   }
+}
+
+// Placements within the limits that were measured on so many lists because they did well.
+size_t Search::climbed(int64_t lists) const {
+  const std::vector<Record*> all = best(records_.size(), lists);
+  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](const Record* r) {
+    const bool given = r == baseline_ || std::find(homogeneous_.begin(), homogeneous_.end(), r) != homogeneous_.end();
+    return !given && r->lists(settings_.metric) >= lists;
+  }));
+}
+
+// The best of those measured on `from` lists that have not been on `to`.
+std::vector<Record*> Search::waiting(int64_t from, int64_t to) const {
+  std::vector<Record*> all = best(records_.size(), from);
+  std::erase_if(all, [&](const Record* r) {
+    return r->lists(settings_.metric) < from || r->lists(settings_.metric) >= to;
+  });
+  return all;
 }
 
 // The finalists and the baseline at every length, and decoded as users decode; the homogeneous placements at lengths
 // that take no time.  Of the data set the teacher-forced pass has told already what greedy decoding gives.
 void Search::finish() {
-  finalists_ = best(static_cast<size_t>(settings_.finalists));
+  while (Record* next = next_finalist()) {
+    finalists_.push_back(next);
+    runner_.cost({next}, settings_.lengths, real_lists);
+  }
   std::vector<Record*> leading = finalists_;
   const auto is_leading = [&](Record* r) { return std::find(leading.begin(), leading.end(), r) != leading.end(); };
-  if (!is_leading(baseline_)) leading.push_back(baseline_);
-  runner_.cost(leading, settings_.lengths, 8);
+  if (!is_leading(baseline_)) {
+    leading.push_back(baseline_);
+    runner_.cost({baseline_}, settings_.lengths, real_lists);
+  }
   std::vector<Record*> others = homogeneous_;
   std::erase_if(others, is_leading);
   std::vector<int64_t> short_lengths = settings_.lengths;
@@ -177,9 +209,21 @@ void Search::finish() {
   if (lists("test") > 0) runner_.decode(leading, "test", lists("test"));
 }
 
+// The best that is none yet; NULL when there are enough and the leader is among them: being timed anew moves ranks.
+Record* Search::next_finalist() const {
+  const std::vector<Record*> leaders = best(records_.size(), lists("data"));
+  const bool enough = finalists_.size() >= static_cast<size_t>(settings_.finalists);
+  for (Record* record : leaders) {
+    if (record->lists(settings_.metric) < lists("data")) break;
+    if (!is_finalist(*record)) return record;
+    if (enough) break;
+  }
+  return nullptr;
+}
+
 std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {
   std::vector<Outcome> all;
-  for (const Ranked& r : rank(asked, {settings_, declared_, *baseline_, std_bench_})) {
+  for (const Ranked& r : rank(asked, {settings_, declared_, *baseline_, std_bench_, runner_.rungs().front()})) {
     Outcome outcome;
     outcome.placement = r.record->placement;
     outcome.usable = r.record->usable() && r.limit.empty() && r.quality && r.throughput;
@@ -194,15 +238,15 @@ std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) c
 
 std::vector<const Record*> Search::homogeneous() const { return {homogeneous_.begin(), homogeneous_.end()}; }
 
-std::vector<Ranked> Search::ranking() const {
+std::vector<Ranked> Search::ranking(int64_t lists) const {
   std::vector<const Record*> records;
   for (const Record& record : records_) records.push_back(&record);
-  return rank(records, {settings_, declared_, *baseline_, std_bench_});
+  return rank(records, {settings_, declared_, *baseline_, std_bench_, lists});
 }
 
-std::vector<Record*> Search::best(size_t n) const {
+std::vector<Record*> Search::best(size_t n, int64_t lists) const {
   std::vector<Record*> found;
-  for (const Ranked& r : ranking())
+  for (const Ranked& r : ranking(lists))
     if (r.rank && found.size() < n) found.push_back(const_cast<Record*>(r.record));
   return found;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -41,9 +42,10 @@ class Search {
   const std::vector<RefusedChoice>& refused() const { return refused_; }
   const Record& baseline() const { return *baseline_; }
   std::vector<const Record*> homogeneous() const;
-  std::vector<Ranked> ranking() const;
+  // By the first `lists` lists; without a number by all that were measured.
+  std::vector<Ranked> ranking(int64_t lists = std::numeric_limits<int64_t>::max()) const;
   bool is_finalist(const Record& record) const;
-  // The best placement within the limits; NULL: there is none.
+  // The best finalist within the limits; NULL: there is none.
   const Record* winner() const;
   int64_t lists(const char* split) const { return runner_.opened()["lists"].value(split, int64_t{0}); }
 
@@ -57,7 +59,10 @@ class Search {
   void measure(const std::vector<Record*>& records);
   Record* record_of(const Placement& placement);
   std::vector<Outcome> outcomes(const std::vector<const Record*>& asked) const;
-  std::vector<Record*> best(size_t n) const;
+  std::vector<Record*> best(size_t n, int64_t lists) const;
+  size_t climbed(int64_t lists) const;
+  std::vector<Record*> waiting(int64_t from, int64_t to) const;
+  Record* next_finalist() const;
   std::string leader() const;
 
   Settings settings_;

@@ -66,7 +66,7 @@ void fill(const SearchView& view, const Trial& trial, const Trial& baseline, std
   Cell* cell = cell_at(view, rows, block, choice);
   if (!cell) return;
   if (trial.quality.value && baseline.quality.value)
-    *cell = {Kind::measured, *trial.quality.value - *baseline.quality.value};
+    *cell = {Kind::measured, trial.quality.difference.value_or(*trial.quality.value - *baseline.quality.value)};
   else if (trial.status == "refused" || trial.status == "failed")
     cell->kind = trial.status == "refused" ? Kind::refused : Kind::failed;
 }

@@ -33,16 +33,12 @@ void SearchProgress::show(const search::Progress& p) {
   const Clock::time_point now = Clock::now();
   if (p.stage != stage_ || p.done == 1) {
     stage_ = p.stage;
-    tenths_ = 0;
     start_ = last_;
     done_before_ = p.done - 1;
   }
   const bool bar = mode_ == Progress::bar;
-  const bool due = bar ? now - last_ >= 100ms || p.done == p.total || !drawn_
-                       : p.done * 10 / p.total > tenths_ || now - last_ >= 30s;
-  if (!due) return;
+  if (p.done < p.total && now - last_ < (bar ? 100ms : 30s)) return;
   last_ = now;
-  tenths_ = p.done * 10 / p.total;
   const double elapsed = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
   const double rate = static_cast<double>(p.done - done_before_) / elapsed;
   const std::string line =

@@ -1,4 +1,4 @@
-// How far a search is, on standard error: one line that is drawn anew on a terminal, else a line per 10 % or 30 s.
+// How far a search is, on standard error: one line that is drawn anew on a terminal, else a line per stage or 30 s.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class SearchProgress {
   using Clock = std::chrono::steady_clock;
   Progress mode_;
   std::string stage_;
-  size_t tenths_ = 0, done_before_ = 0;
+  size_t done_before_ = 0;
   bool drawn_ = false;
   Clock::time_point start_, last_;
 };

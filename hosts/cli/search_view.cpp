@@ -56,7 +56,8 @@ std::vector<std::string> texts_of(const Json& list) {
 }
 
 Measure measure_of(const Json& json, const char* key) {
-  return {number_in(json, key), number_in(json, "low"), number_in(json, "high"), integer_in(json, "lists")};
+  return {number_in(json, key), number_in(json, "low"), number_in(json, "high"), number_in(json, "difference"),
+          integer_in(json, "lists")};
 }
 
 // A zero of these says that nothing was measured.

@@ -14,6 +14,7 @@ namespace attnkit::cli {
 
 struct Measure {
   std::optional<double> value, low, high;  // low and high: the 95 % interval
+  std::optional<double> difference;        // to the baseline's value on the same lists
   int64_t lists = 0;
 };
 

@@ -38,7 +38,7 @@ class RankingTest : public ::testing::Test {
   }
 
   std::vector<Ranked> ranking(const std::vector<const Record*>& records, std::optional<double> std_bench = 1.0) {
-    return rank(records, {settings_, declared_, baseline_, std_bench});
+    return rank(records, {settings_, declared_, baseline_, std_bench, 2000});
   }
 
   // One cost for the whole block at every length.

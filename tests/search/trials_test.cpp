@@ -248,9 +248,9 @@ void expect_works(const std::string& stack, int classes, const std::string& data
   Trials trials({{"dir", folder.path()},
                  {"toml", manifest},
                  {"plugin_path", ATTNKIT_PLUGIN_FOLDER},
-                 {"data", folder.path() + "/data.txt"}});
+                 {"data", folder.path() + "/data.txt"},
+                 {"buckets", Json::array()}});
   EXPECT_EQ(trials.opened()["kind"], stack);
-  EXPECT_EQ(trials.opened()["buckets"], Json::array({2}));
   const Json quality = trials.answer({{"kind", "quality"}, {"toml", manifest}, {"begin", 0}, {"end", 2}});
   ASSERT_TRUE(quality["ok"].get<bool>()) << quality;
   EXPECT_EQ(quality["result"]["sums"][0]["lists"], 2);
