@@ -56,6 +56,10 @@ Json costs_of(const Block& block, int64_t length, uint32_t workers) {
   return cost;
 }
 
+Json choice_json(const SearchChoice& choice) {
+  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
+}
+
 Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
   const BlockChoice& c = block.choice();
   Json j = {{"block", block_path(c.role, c.layer)},
@@ -64,6 +68,7 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
             {"mechanism", c.mechanism},
             {"options", options_of(block)},
             {"toml", use_text(c.mechanism, options_text(block.mechanism().plugin(), c.options))},
+            {"given", choice_json(c.given)},
             {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
             {"parameters", block.parameters()},
             {"costs", Json::array()}};
@@ -76,10 +81,6 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json
 template <class T>
 Json value_or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
-}
-
-Json choice_json(const SearchChoice& choice) {
-  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
 }
 
 Json search_json(const SearchTable& search) {

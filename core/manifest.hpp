@@ -36,18 +36,19 @@ struct OptionValue {
   bool operator==(const OptionValue&) const = default;
 };
 
+struct SearchChoice {  // a mechanism with the options that were given
+  std::string label;      // "name" or "name{option = value}"
+  std::string toml;       // as the value of a key of [attention]
+  std::string mechanism;
+};
+
 struct BlockChoice {  // one cell of the grid
   uint32_t role = 0;
   int layer = 0;  // from 1
   std::string mechanism;
   std::vector<OptionValue> options;  // in the order of the plugin's schema, defaults filled in
   Place decided;                     // the manifest line that decided it
-};
-
-struct SearchChoice {  // a mechanism with the options that were given
-  std::string label;      // "name" or "name{option = value}"
-  std::string toml;       // as the value of a key of [attention]
-  std::string mechanism;
+  SearchChoice given;                // as [search] would have it
 };
 
 struct SearchRole {

@@ -53,7 +53,7 @@ Cell Grid::cell(uint32_t role, int layer, const Site& site) const {
   if (params != check_.params.end() && !apply_options(*site.plugin, params->second, options, reported))
     cell.plugin = nullptr;
   if (!site.sound || !apply_options(*site.plugin, site.options, options, reported)) cell.plugin = nullptr;
-  cell.choice = {role, layer, site.mechanism, std::move(options.values), site.decided};
+  cell.choice = {role, layer, site.mechanism, std::move(options.values), site.decided, choice_of(site)};
   cell.places = std::move(options.places);
   return cell;
 }

@@ -58,16 +58,6 @@ class SearchReader {
   SearchTable to_;
 };
 
-// The options that were given, in the order of the schema: one spelling for one choice.
-SearchChoice choice_of(const Use& use) {
-  OptionSet given = default_options(*use.plugin);
-  Diagnostics reported;
-  apply_options(*use.plugin, use.options, given, reported);
-  const std::string options = options_text(*use.plugin, given.values, &given.places);
-  return {options.empty() ? use.mechanism : fmt::format("{}{{{}}}", use.mechanism, options),
-          use_text(use.mechanism, options), use.mechanism};
-}
-
 SearchTable SearchReader::read() {
   if (const Entry* space = reader_.given("space")) read_space(space->value);
   to_.strategy = reader_.text("strategy").value_or("");

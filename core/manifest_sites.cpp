@@ -205,4 +205,13 @@ bool is_known(const ManifestCheck& check, uint32_t role) {
 
 Sites read_sites(const Node& attention, ManifestCheck& check) { return SiteReader(check).read(attention); }
 
+SearchChoice choice_of(const Use& use) {
+  OptionSet given = default_options(*use.plugin);
+  Diagnostics reported;
+  apply_options(*use.plugin, use.options, given, reported);
+  const std::string options = options_text(*use.plugin, given.values, &given.places);
+  return {options.empty() ? use.mechanism : fmt::format("{}{{{}}}", use.mechanism, options),
+          use_text(use.mechanism, options), use.mechanism};
+}
+
 }  // namespace attnkit

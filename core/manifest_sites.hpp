@@ -24,6 +24,9 @@ struct Use {
 // Reports what is wrong with it.  key: what it is the value of; value must live as long as the result.
 Use read_use(const Node& value, const std::string& key, ManifestCheck& check);
 
+// The options that were given, in the order of the schema: one spelling for one choice.
+SearchChoice choice_of(const Use& use);
+
 // One entry that may decide blocks.
 struct Site : Use {
   Place place;                                 // of the entry: an override's header, another's key

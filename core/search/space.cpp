@@ -82,14 +82,12 @@ class SpaceMaker {
     std::optional<Choice> only;
     for (const Json& block : request_.description["blocks"]) {
       if (block["role"] != role) continue;
-      const Choice choice = {block["mechanism"], block["toml"]};
+      const Choice choice = {block["given"]["label"], block["given"]["toml"]};
       if (only && only->toml != choice.toml)
         throw Failure(Fault::usage, fmt::format("{} is not in the search space and its layers differ", role),
                       fmt::format("name what may sit there: --space {}=NAME,NAME", role));
       only = choice;
     }
-    // The options are the manifest's own: another label than the bare name's choice.
-    if (only->toml != "\"" + only->label + "\"") only->label += "{as the manifest says}";
     return add_choice(*only);
   }
 

@@ -17,7 +17,7 @@ SpaceRequest request(json search = nullptr) {
   r.description = {{"search", std::move(search)}, {"blocks", json::array()}};
   for (int layer : {1, 2})
     for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"})
-      r.description["blocks"].push_back({{"role", role}, {"layer", layer}, {"mechanism", "a"}, {"toml", "\"a\""}});
+      r.description["blocks"].push_back({{"role", role}, {"layer", layer}, {"given", {{"label", "a"}, {"toml", "\"a\""}}}});
   r.mechanisms = {"a", "b", "c"};
   return r;
 }
@@ -71,9 +71,10 @@ TEST(Space, TheManifestsBaselineCounts) {
 TEST(Space, ChoicesWithOptionsOfTheManifestAreTheirOwn) {
   SpaceRequest r = request(space_json());
   for (json& block : r.description["blocks"])
-    if (block["role"] == "encoder.self") block["toml"] = "{ use = \"a\", x = 1 }";
+    if (block["role"] == "encoder.self") block["given"] = {{"label", "a{x = 1}"}, {"toml", "{ use = \"a\", x = 1 }"}};
   const Space space = make_space(r);
   EXPECT_EQ(space.choices[static_cast<size_t>(space.allowed[0][0])].toml, "{ use = \"a\", x = 1 }");
+  EXPECT_EQ(space.choices[static_cast<size_t>(space.allowed[0][0])].label, "a{x = 1}");
   EXPECT_NE(space.allowed[0][0], space.allowed[4][0]);
 }
 
@@ -90,8 +91,7 @@ TEST(Space, WhatCannotBeASpaceIsRefused) {
   r.baseline = "z";
   EXPECT_THAT(failure_of(r), HasSubstr("--baseline"));
   r = request(space_json());
-  r.description["blocks"][0]["toml"] = "\"b\"";
-  r.description["blocks"][0]["mechanism"] = "b";
+  r.description["blocks"][0]["given"] = {{"label", "b"}, {"toml", "\"b\""}};
   EXPECT_THAT(failure_of(r), HasSubstr("layers differ"));
 }
 
