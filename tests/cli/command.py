@@ -29,10 +29,10 @@ class Result:
         return self.out.splitlines()
 
 
-def attnkit(*arguments, stdin=b"", env=None, cwd=None, timeout=120):
+def attnkit(*arguments, stdin=b"", env=None, cwd=None, timeout=120, preexec_fn=None):
     environment = {**os.environ, **(env or {})}
     done = subprocess.run([COMMAND, *map(str, arguments)], input=stdin, capture_output=True, env=environment, cwd=cwd,
-                          timeout=timeout, check=False)
+                          timeout=timeout, check=False, preexec_fn=preexec_fn)
     return Result(done)
 
 

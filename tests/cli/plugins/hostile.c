@@ -11,7 +11,7 @@ enum { CREATE, PLAN, RUN };
 static void misbehave(int where, const attn_run* run) {
   const char* name = PLUGIN_NAME;
   /* raise() could be blocked or handled; a bad address is what plugins really do. */
-  int* volatile nowhere = NULL;
+  volatile int* volatile nowhere = NULL;
   if (where == CREATE && strcmp(name, "crash_create") == 0) *nowhere = 1;
   if (where == PLAN && strcmp(name, "crash_plan") == 0) *nowhere = 1;
   if (where != RUN) return;
@@ -25,7 +25,7 @@ static void misbehave(int where, const attn_run* run) {
     fprintf(stderr, "what a plugin says is for its log\n");
   }
   if (strcmp(name, "hungry") == 0)
-    for (;;) *(char* volatile)malloc((size_t)64 << 20) = 1;
+    for (;;) *(volatile char* volatile)malloc((size_t)64 << 20) = 1;
   if (strcmp(name, "nan_run") == 0) ((float*)run->ports[1].data)[0] = NAN;
 }
 
