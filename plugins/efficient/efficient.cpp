@@ -3,8 +3,8 @@
 // Shen et al.: Efficient Attention: Attention with Linear Complexities, WACV 2021, arXiv:1812.01243, softmax form.
 //
 //   o_i = sum_f softmax_f(Q_i)_f sum_j softmax_j(K_.f)_j v_j
-//       = (a_i^T S) / (a_i^T z),   S_f = sum_j e^(K_jf - m_f) v_j,  z_f = sum_j e^(K_jf - m_f),  a_if = e^(Q_if - n_i)
-//       / z_f
+//       = (a_i^T S) / (a_i^T z),   a_if = e^(Q_if - n_i) / z_f,
+//         S_f = sum_j e^(K_jf - m_f) v_j,   z_f = sum_j e^(K_jf - m_f)
 //
 // m_f and n_i are the largest of K_.f and of Q_i, so nothing overflows and z_f >= 1.  When m grows, S and z shrink by
 // e^(old - new): the state may be appended to.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+2) floats.
