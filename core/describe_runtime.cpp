@@ -73,10 +73,16 @@ Json plugin_of(const Plugin& plugin) {
   return out;
 }
 
+Json skipped_of(const Registry& registry) {
+  Json out = Json::array();
+  for (const auto& file : registry.skipped()) out.push_back({{"path", file.path}, {"reason", file.reason}});
+  return out;
+}
+
 }  // namespace
 
 std::string list_plugins(const Registry& registry) {
-  Json out = {{"schema", "attnkit.plugin-list/1"}, {"plugins", Json::array()}};
+  Json out = {{"schema", "attnkit.plugin-list/1"}, {"plugins", Json::array()}, {"skipped", skipped_of(registry)}};
   for (const auto& plugin : registry.plugins())
     out["plugins"].push_back(
         {{"name", plugin->name}, {"device", device_name(plugin->table.device_type)}, {"file", plugin->path}});
@@ -92,11 +98,8 @@ std::string describe_runtime(const Registry& registry, const Threads& threads, i
               {"device", device_name(device_type)},
               {"search_path", registry.folders()},
               {"plugins", Json::array()},
-              {"skipped", Json::array()}};
+              {"skipped", skipped_of(registry)}};
   for (const auto& plugin : registry.plugins()) out["plugins"].push_back(plugin_of(*plugin));
-  for (const auto& file : registry.skipped()) {
-    out["skipped"].push_back({{"path", file.path}, {"reason", file.reason}});
-  }
   // File names and plugins' texts may be no UTF-8.
   return out.dump(2, ' ', false, Json::error_handler_t::replace);
 }

@@ -34,6 +34,11 @@ bool is_cut_first_line(std::string_view text) {
   return text.find('\n') == text.npos && text.substr(0, n) == std::string_view(known).substr(0, n);
 }
 
+// A search that could not even open its data leaves a first line; whatever it was for, nothing is lost with it.
+bool holds_no_trial(std::string_view text) {
+  return is_cut_first_line(text) || (text.starts_with(beginning()) && text.find('\n') + 1 == text.size());
+}
+
 Descriptor open_locked(const std::string& path, int flags) {
   Descriptor file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | flags, 0644));
   if (file.get() < 0) fail(Fault::data, "{}: cannot open the journal: {}", path, std::strerror(errno));
@@ -131,7 +136,7 @@ bool holds_own_time(const json& trial) { return trial.contains("at") && trial["a
 
 Journal Journal::create(const std::string& path, const json& identity) {
   Journal journal(path, open_locked(path, O_CREAT));
-  if (!is_cut_first_line(read_all(path, journal.file_.get())))
+  if (!holds_no_trial(read_all(path, journal.file_.get())))
     fail(Fault::data, "{}: there is a journal already; --resume continues it, --output chooses another folder", path);
   journal.is_torn_ = true;
   journal.append(beginning() + "\"identity\":" + one_line(identity) + "}\n");
@@ -142,6 +147,8 @@ Journal Journal::create(const std::string& path, const json& identity) {
 }
 
 Journal Journal::resume(const std::string& path, const json& identity) {
+  if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT)
+    fail(Fault::data, "{}: there is no journal to continue; leave --resume out", path);
   Journal journal(path, open_locked(path, 0));
   const std::string text = read_all(path, journal.file_.get());
   if (is_cut_first_line(text))

@@ -18,7 +18,7 @@ namespace attnkit::search {
 // lives. Belongs to one thread.  All functions throw Failure (data) whose message names the file.
 class Journal {
  public:
-  // A new journal; a file that is empty, or cut within the first line, counts as none.  The folder is there already.
+  // A new journal; a file without a trial counts as none.  The folder is there already.
   // When it returns, file and folder have reached the disk.
   static Journal create(const std::string& path, const nlohmann::json& identity);
 

@@ -123,7 +123,8 @@ void Search::scale() {
   std::vector<Record*> first = homogeneous_;
   if (std::find(first.begin(), first.end(), baseline_) == first.end()) first.insert(first.begin(), baseline_);
   measure(first);
-  runner_.quality(first, lists("data"));
+  // All rungs, as BLEU of some lists cannot be had from BLEU of more.
+  for (const int64_t rung : runner_.rungs()) runner_.quality(first, rung);
   if (!baseline_->usable())
     fail(Fault::manifest, "the baseline {} cannot be measured: {}", baseline_->id, baseline_->reason);
   std::vector<double> scores;

@@ -14,12 +14,18 @@ using Json = nlohmann::json;
 constexpr double open_timeout = 60;
 
 // What the journal keeps of a trial: its result, or how it failed.
-Json entry_of(const TrialReply& reply) {
+Json entry_of(const TrialReply& reply, double timeout) {
   if (reply.status == TrialReply::ok) return {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
   const bool refused = reply.status == TrialReply::error && reply.body.value("kind", "") == "refused";
-  const std::string what = reply.status == TrialReply::timed_out ? "timed out: " : "";
-  return {{"status", refused ? "refused" : "failed"}, {"reason", what + reply.reason}, {"seconds", reply.seconds}};
+  Json entry = {{"status", refused ? "refused" : "failed"}, {"reason", reply.reason}, {"seconds", reply.seconds}};
+  if (reply.status != TrialReply::timed_out) return entry;
+  entry["reason"] = "timed out: " + reply.reason;
+  entry["timeout"] = timeout;
+  return entry;
 }
+
+// A trial that took too long is tried again by a search that gives it longer.
+bool is_final(const Json& entry, double timeout) { return entry.value("timeout", timeout) >= timeout; }
 
 }  // namespace
 
@@ -67,7 +73,8 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
   };
   std::vector<TrialRequest> requests;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    if (const Json* entry = journal_.find(tasks[i].key)) {
+    const Json* entry = journal_.find(tasks[i].key);
+    if (entry && is_final(*entry, settings_.trial_timeout)) {
       take(tasks[i], *entry);
       tell(tasks[i]);
     } else {
@@ -79,7 +86,9 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
         requests,
         [&](TrialReply reply) {
           const Task& task = tasks[reply.tag];
-          const Json entry = entry_of(reply);
+          // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.
+          if (reply.status == TrialReply::crashed && host_.stop && host_.stop()) return;
+          const Json entry = entry_of(reply, settings_.trial_timeout);
           journal_.add(task.key, entry);
           take(task, entry);
           tell(task);

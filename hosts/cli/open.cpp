@@ -22,8 +22,9 @@ void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
   std::vector<fs::path> folders;
   for (const std::string& folder : arguments.texts("plugin-dir")) folders.push_back(whole(folder));
   const auto named = [&](const fs::path& p) { return std::find(folders.begin(), folders.end(), p) != folders.end(); };
-  const Json description = Json::parse(runtime.describe());
-  for (const Json& s : description["skipped"]) {
+  // Not the runtime's description: that asks every plugin, and one that hangs would hang what never uses it.
+  const Json list = Json::parse(runtime.list());
+  for (const Json& s : list["skipped"]) {
     const fs::path path = s["path"].get<std::string>();
     const std::string reason = s["reason"];
     if (named(path))

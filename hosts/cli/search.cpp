@@ -46,13 +46,11 @@ struct Paths {
   std::string in(const char* name) const { return (folder / name).string(); }
 };
 
-Paths make_folder(const Arguments& arguments) {
-  const Paths paths{arguments.text("output", "search")};
+void make_folder(const Paths& paths) {
   std::error_code error;
   fs::create_directories(paths.folder, error);
   if (error || !fs::is_directory(paths.folder))
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
-  return paths;
 }
 
 search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings, const Paths& paths) {
@@ -78,12 +76,19 @@ std::string resume_command(const Arguments& arguments) {
   return command + " --resume";
 }
 
+[[noreturn]] void fail_interrupted(const Arguments& arguments) {
+  throw Failure(Exit::interrupted, "interrupted; every finished trial is kept",
+                "go on with: " + resume_command(arguments));
+}
+
 // Written whole or not at all, the winner last: when it is there, all is there.
 Json write_files(const search::Search& search, const search::ManifestText& manifest, const Arguments& arguments,
                  const Paths& paths, Json result) {
   result["files"] = {{"winner", nullptr}, {"report", paths.in("report.html")}, {"journal", paths.in("journal.jsonl")}};
   const search::Record* winner = search.winner();
   if (winner) result["files"]["winner"] = paths.in("winner.toml");
+  std::error_code absent;
+  fs::remove(paths.in("winner.toml"), absent);  // of a search before this one
   write_file(paths.in("result.json"), result.dump(1) + "\n");
   write_file(paths.in("report.html"), search_html(result));
   if (!winner) return result;
@@ -119,7 +124,8 @@ Json with_circumstances(Json result, const Arguments& arguments, const json& des
 // Asks the plugins nothing: what they do when asked is for a worker to suffer.
 std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
   std::vector<search::LoadedMechanism> found;
-  for (const json& plugin : json::parse(runtime.list())["plugins"])
+  const json list = json::parse(runtime.list());
+  for (const json& plugin : list["plugins"])
     if (plugin["device"] == "cpu") found.push_back({plugin["name"], plugin["file"]});
   return found;
 }
@@ -136,6 +142,7 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   const search::Space space = search::make_space(search_space(arguments, description, names));
   const search::ManifestText manifest(command.open["toml"]);
   const json identity = search::identity_of(manifest, space, settings, command, mechanisms, cpu_name());
+  make_folder(paths);
   search::Journal journal = arguments.has("resume") ? search::Journal::resume(paths.in("journal.jsonl"), identity)
                                                     : search::Journal::create(paths.in("journal.jsonl"), identity);
   SearchProgress progress(arguments.progress());
@@ -160,13 +167,15 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
 Exit run(const Arguments& arguments) {
   arguments.integer("rows", 12, 1, 1000000);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write
-  const Paths paths = make_folder(arguments);
+  const Paths paths{arguments.text("output", "search")};
   try {
     return search_model(arguments, paths);
   } catch (const search::Failure& e) {
     if (e.fault() != search::Fault::interrupted) throw Failure(exit_of(e.fault()), e.what(), e.help());
-    throw Failure(Exit::interrupted, "interrupted; every finished trial is kept",
-                  "go on with: " + resume_command(arguments));
+    fail_interrupted(arguments);
+  } catch (const Failure& e) {  // while files were read or written
+    if (e.exit() != Exit::interrupted || !fs::exists(paths.in("journal.jsonl"))) throw;
+    fail_interrupted(arguments);
   }
 }
 

@@ -88,7 +88,8 @@ ATTNKIT_API void attnkit_runtime_destroy(attnkit_runtime* runtime);
  * or the refusal), skipped files with the reason. */
 ATTNKIT_API int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
 
-/* JSON "attnkit.plugin-list/1": name, device and file of the loaded plugins; calls none of them. */
+/* JSON "attnkit.plugin-list/1": name, device and file of the loaded plugins, skipped files with the reason;
+ * calls no plugin. */
 ATTNKIT_API int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
 
 /* Makes a model from a manifest.  toml is the manifest's text and dir the folder its paths are relative to, so hosts

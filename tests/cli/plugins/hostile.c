@@ -1,0 +1,50 @@
+/* The mean of tests/abi with one misdeed, chosen by the file's name: what a search must survive. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "mean.h"
+
+enum { CREATE, PLAN, RUN };
+
+static void misbehave(int where, const attn_run* run) {
+  const char* name = PLUGIN_NAME;
+  /* raise() could be blocked or handled; a bad address is what plugins really do. */
+  int* volatile nowhere = NULL;
+  if (where == CREATE && strcmp(name, "crash_create") == 0) *nowhere = 1;
+  if (where == PLAN && strcmp(name, "crash_plan") == 0) *nowhere = 1;
+  if (where != RUN) return;
+  if (strcmp(name, "crash_run") == 0) *nowhere = 1;
+  if (strcmp(name, "exit_run") == 0) exit(0);
+  if (strcmp(name, "hang_run") == 0)
+    for (;;) pause();
+  if (strcmp(name, "chatter") == 0) {
+    printf("{\"id\":1,\"ok\":true,\"result\":{}}\n");
+    fflush(stdout);
+    fprintf(stderr, "what a plugin says is for its log\n");
+  }
+  if (strcmp(name, "hungry") == 0)
+    for (;;) *(char* volatile)malloc((size_t)64 << 20) = 1;
+  if (strcmp(name, "nan_run") == 0) ((float*)run->ports[1].data)[0] = NAN;
+}
+
+static int32_t hostile_create(const attn_block* block, const attn_value* values, attn_mech** mech,
+                              const attn_port* const** ports, uint32_t* n_ports, attn_error* err) {
+  misbehave(CREATE, NULL);
+  return mean_create(block, values, mech, ports, n_ports, err);
+}
+
+static int32_t hostile_plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
+                            attn_error* err) {
+  misbehave(PLAN, NULL);
+  return mean_plan(mech, request, info, plan, err);
+}
+
+static int32_t hostile_run(const attn_plan* plan, const attn_run* run, attn_error* err) {
+  const int32_t code = mean_run(plan, run, err);
+  misbehave(RUN, run);
+  return code;
+}
+
+MEAN_PLUGIN((table.create = hostile_create, table.plan = hostile_plan, table.run = hostile_run))
