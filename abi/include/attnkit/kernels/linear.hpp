@@ -3,10 +3,12 @@
 // One kernel serves whole, causal, prefix, streaming and cross attention.  A feature map is a small struct with
 //   ATTNKIT_INLINE void query(const float* x, int64_t b, int64_t h, int64_t position, float* row) const;
 //   ATTNKIT_INLINE void key(...the same...) const;
-// that write D' features of row x (D wide) at a position from 0.  Per head the work is a list of events in time order,
-// append a key or read a query; a register tile of S walks the list, so S is loaded once per kEvents.  Each element of
-// S, z and o is one chain of additions in an order that no chunking changes: equal bits however a stream is split.
-// State per head: S[D'][E], then z[D'], f32.  Cost per head: 2 D'(E+1) flops per key and per query.
+// that write D' features of row x (D wide) at a position from 0.  A map may write other features for z than for S
+// (Shape::split), or keep numbers of its own per head and change the scale of what was summed (Rescales).  Per head the
+// work is a list of events in time order, append a key or read a query; a register tile of S walks the list, so S is
+// loaded once per kEvents.  Each element of S, z and o is one chain of additions in an order that no chunking changes:
+// equal bits however a stream is split.  State per head: S[D'][E], then z[D'], f32.  Cost per head: 2 D'(E+1) flops per
+// key and per query.
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
 #include <attnkit/kernels/guard.hpp>
@@ -18,7 +20,17 @@ constexpr int64_t kEvents = 16;
 
 struct Shape {
   int64_t heads, width, features, values;  // H, D, D', E
-  uint64_t head_bytes() const { return static_cast<uint64_t>(features * (values + 1)) * sizeof(float); }
+  int64_t split = 0;                       // where in a row the D' features for z begin; 0: they are those for S
+  int64_t extra = 0;                       // floats of the map's own in a head's state, behind z
+  int64_t row() const { return features + split; }
+  uint64_t head_bytes() const { return static_cast<uint64_t>(features * (values + 1) + extra) * sizeof(float); }
+};
+
+// A map whose features depend on what was summed.  Before keys [from, to) of k are appended, rescale may multiply row f
+// of S and entry f of z in `head` (S, z, then extra) by a factor; key and query get `head` as a last argument.
+template <class Map>
+concept Rescales = requires(const Map& map, const View<const float>& k, float* head) {
+  map.rescale(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
 };
 
 struct Ports {
@@ -37,7 +49,7 @@ inline Plan plan(const Shape& s, const attn_request& r, double map_flops, attn_i
   Plan plan;
   plan.item_flops = rows * (2.0 * static_cast<double>(s.features * (s.values + 1)) + map_flops);
   plan.worker_bytes =
-      aligned(static_cast<uint64_t>(2 * kEvents * s.features) * sizeof(float)) + (stream ? 0 : aligned(s.head_bytes()));
+      aligned(static_cast<uint64_t>(2 * kEvents * s.row()) * sizeof(float)) + (stream ? 0 : aligned(s.head_bytes()));
   info.scratch_bytes = plan.worker_bytes * r.workers;
   info.state_bytes = stream ? aligned(static_cast<uint64_t>(s.heads) * s.head_bytes()) : 0;
   const auto items = static_cast<uint64_t>(r.batch * s.heads);
@@ -123,7 +135,7 @@ class Walker {
   // Where the features of the next key or query go; the event is full until flush when this returns room to no more.
   ATTNKIT_INLINE float* key_row() {
     if (n_ == kEvents) flush();
-    return features_ + n_ * shape_.features;
+    return features_ + n_ * shape_.row();
   }
   ATTNKIT_INLINE void append(const float* k, const float* v) { events_[n_++] = {k, v, nullptr, nullptr, 0}; }
   // A query rides in the event of the key before it, if that has none yet.
@@ -131,7 +143,7 @@ class Walker {
     const bool ride = n_ > 0 && !events_[n_ - 1].o;
     if (!ride && n_ == kEvents) flush();
     if (!ride || n_ == 0) events_[n_++] = {nullptr, nullptr, nullptr, nullptr, 0};
-    return features_ + (kEvents + n_ - 1) * shape_.features;
+    return features_ + (kEvents + n_ - 1) * shape_.row();
   }
   ATTNKIT_INLINE void read(const float* q, float* o) {
     std::memset(o, 0, static_cast<size_t>(shape_.values) * sizeof(float));
@@ -139,6 +151,7 @@ class Walker {
     events_[n_ - 1].o = o;
   }
   ATTNKIT_INLINE void flush() {
+    if (n_ == 0) return;
     sums();
     int64_t e = 0;
     for (; e + Isa::columns * simd::kLanes <= shape_.values; e += Isa::columns * simd::kLanes)
@@ -155,8 +168,8 @@ class Walker {
   ATTNKIT_INLINE void sums() {
     for (Event* x = events_; x != events_ + n_; ++x) {
       if (x->v)
-        for (int64_t f = 0; f < shape_.features; ++f) z_[f] += x->k[f];
-      if (x->o) x->den = guard_(simd::dot(x->q, z_, shape_.features));
+        for (int64_t f = 0; f < shape_.features; ++f) z_[f] += x->k[shape_.split + f];
+      if (x->o) x->den = guard_(simd::dot(x->q + shape_.split, z_, shape_.features));
     }
   }
   const Shape& shape_;
@@ -214,23 +227,35 @@ struct Body {
         std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(shape.values) * sizeof(float));
         continue;
       }
-      append_to(walker, seen - sight.past, appended, sight.past, b, h);
+      append_to(walker, seen - sight.past, appended, sight.past, b, h, s);
       float* row = walker.query_row();
-      job.map.query(job.q.row(b, h, i), b, h, sight.q_pos + i, row);
+      if constexpr (Rescales<Map>)
+        job.map.query(job.q.row(b, h, i), b, h, sight.q_pos + i, row, s);
+      else
+        job.map.query(job.q.row(b, h, i), b, h, sight.q_pos + i, row);
       walker.read(row, job.o.row(b, h, i));
     }
-    if (run.state) append_to(walker, sight.fresh, appended, sight.past, b, h);
+    if (run.state) append_to(walker, sight.fresh, appended, sight.past, b, h, s);
     walker.flush();
   }
 
   template <class Isa>
   ATTNKIT_INLINE void append_to(Walker<Isa>& walker, int64_t limit, int64_t& appended, int64_t past, int64_t b,
-                                int64_t h) const {
+                                int64_t h, float* head) const {
+    if (appended >= limit) return;
+    if constexpr (Rescales<Map>) {
+      walker.flush();  // what waits was made for the old scale
+      job.map.rescale(job.k, b, h, appended, limit, head);
+    }
     for (; appended < limit; ++appended) {
       float* row = walker.key_row();
-      job.map.key(job.k.row(b, h, appended), b, h, past + appended, row);
+      if constexpr (Rescales<Map>)
+        job.map.key(job.k.row(b, h, appended), b, h, past + appended, row, head);
+      else
+        job.map.key(job.k.row(b, h, appended), b, h, past + appended, row);
       walker.append(row, job.v.row(b, h, appended));
     }
+    if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
   }
 };
 

@@ -1,0 +1,117 @@
+// efficient: softmax over the features of a query times softmax over the positions of each key feature.
+//
+// Shen et al.: Efficient Attention: Attention with Linear Complexities, WACV 2021, arXiv:1812.01243, softmax form.
+//
+//   o_i = sum_f softmax_f(Q_i)_f sum_j softmax_j(K_.f)_j v_j
+//       = (a_i^T S) / (a_i^T z),   a_if = e^(Q_if - n_i) / z_f,
+//         S_f = sum_j e^(K_jf - m_f) v_j,   z_f = sum_j e^(K_jf - m_f)
+//
+// m_f and n_i are the largest of K_.f and of Q_i, so nothing overflows and z_f >= 1.  When m grows, S and z shrink by
+// e^(old - new): the state may be appended to.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+2) floats.
+#include <attnkit/kernels/exponential.hpp>
+#include <attnkit/kernels/linear.hpp>
+#include <limits>
+
+namespace {
+
+using attnkit::View;
+using attnkit::simd::kLanes;
+using attnkit::simd::Vec;
+
+// A head is S[D][E], z[D], m[D]; a z of 0 means that no key feature above -infinity came yet.
+struct Map {
+  int64_t d, e;
+
+  ATTNKIT_INLINE void query(const float* x, int64_t, int64_t, int64_t, float* row, const float* head) const {
+    const float* z = head + d * e;
+    float largest = -__builtin_inff();
+    for (int64_t f = 0; f < d; ++f) largest = x[f] > largest ? x[f] : largest;
+    for (int64_t f = 0; f < d; f += kLanes) {
+      Vec y, sums;
+      attnkit::simd::load(x + f, d - f, y);
+      attnkit::simd::load(z + f, d - f, sums);
+      y -= largest;
+      attnkit::simd::exp(y);
+      attnkit::simd::store(y / sums, d - f, row + f);
+    }
+  }
+
+  ATTNKIT_INLINE void key(const float* x, int64_t, int64_t, int64_t, float* row, const float* head) const {
+    const float* m = head + d * (e + 1);
+    for (int64_t f = 0; f < d; f += kLanes) {
+      Vec y, largest;
+      attnkit::simd::load(x + f, d - f, y);
+      attnkit::simd::load(m + f, d - f, largest);
+      y -= largest;
+      attnkit::simd::exp(y);
+      attnkit::simd::store(y, d - f, row + f);
+    }
+  }
+
+  // m becomes the largest of itself and keys [from, to).  A NaN is never the largest; its own feature carries it.
+  ATTNKIT_INLINE void rescale(const View<const float>& k, int64_t b, int64_t h, int64_t from, int64_t to,
+                              float* head) const {
+    float *z = head + d * e, *m = z + d;
+    for (int64_t f = 0; f < d; f += kLanes) {
+      Vec old, sums, x;
+      attnkit::simd::load(m + f, d - f, old);
+      attnkit::simd::load(z + f, d - f, sums);
+      old = sums == 0 ? std::numeric_limits<float>::lowest() - Vec{} : old;
+      Vec largest = old;
+      for (int64_t j = from; j < to; ++j) {
+        attnkit::simd::load(k.row(b, h, j) + f, d - f, x);
+        largest = x > largest ? x : largest;
+      }
+      attnkit::simd::store(largest, d - f, m + f);
+      old -= largest;
+      attnkit::simd::exp(old);
+      for (int64_t i = 0; i < kLanes && f + i < d; ++i)
+        if (sums[i] != 0 && old[i] != 1) shrink(head + (f + i) * e, z + f + i, old[i]);
+    }
+  }
+
+  ATTNKIT_INLINE void shrink(float* row, float* sum, float factor) const {
+    *sum *= factor;
+    for (int64_t c = 0; c < e; ++c) row[c] *= factor;
+  }
+};
+
+struct Efficient {
+  static constexpr attnkit::About about{
+      .name = "efficient",
+      .summary = "softmax over features times softmax over positions: linear cost, whole sequences and cross attention",
+      .citation = "Shen et al., Efficient Attention, WACV 2021, arXiv:1812.01243",
+      .state_revision = "1"};
+  using Plan = attnkit::linear::Plan;
+
+  static attnkit::Options options() { return {}; }
+
+  Efficient(const attn_block& b, const attnkit::Values&, attnkit::Ports& ports)
+      : block(b), shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), 0, b.head_width} {
+    shape.features = shape.extra = shape.width;
+    io = {ports.query("q", shape.width, "queries"), ports.key("k", shape.width, "keys"),
+          ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
+  }
+
+  Plan plan(const attn_request& request, attn_info& info) const {
+    attnkit::check_sight(block, request);
+    if (block.causal)
+      throw attnkit::unsupported(
+          "efficient attention normalises each key feature over the whole sequence, later positions included, and its "
+          "paper has no causal form: make the block bidirectional, or use a mechanism such as linear, relu or softmax");
+    return attnkit::linear::plan(shape, request, 0, info);
+  }
+
+  void run(const Plan& plan, const attn_run& run) const {
+    constexpr attnkit::Guard none{attnkit::Guard::kNone, 0};
+    attnkit::linear::run(shape, none, plan, io, false, Map{shape.width, shape.values}, run);
+  }
+
+  attn_block block;
+  attnkit::linear::Shape shape;
+  attnkit::linear::Ports io;
+};
+
+}  // namespace
+
+ATTNKIT_PLUGIN(Efficient)

@@ -1,0 +1,234 @@
+// rope_linear against its own float64 form, called through the ABI.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+
+#include "support/golden.hpp"
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
+
+using Row = std::vector<double>;
+
+struct Form {
+  bool scaled = true;
+  int64_t rotated = 0;
+  double base = 10000;
+
+  Row map(const Row& x, bool query) const {
+    const double scale = query && scaled ? 1 / std::sqrt(static_cast<double>(x.size())) : 1;
+    Row y;
+    for (const double v : x) y.push_back(v * scale > 0 ? v * scale + 1 : std::exp(v * scale));
+    return y;
+  }
+  // (R_i a) . (R_j b): as complex numbers, pair m of a and the conjugate of that of b turn by (i - j) base^(-2m / r).
+  double turned(const Row& a, const Row& b, int64_t distance) const {
+    const size_t r = rotated ? static_cast<size_t>(rotated) : a.size() / 2;
+    double dot = 0;
+    for (size_t f = 0; f < r; f += 2) {
+      const double angle =
+          static_cast<double>(distance) * std::pow(base, -static_cast<double>(f) / static_cast<double>(r));
+      dot += (std::complex(a[f], a[f + 1]) * std::complex(b[f], -b[f + 1]) * std::polar(1.0, angle)).real();
+    }
+    for (size_t f = r; f < a.size(); ++f) dot += a[f] * b[f];
+    return dot;
+  }
+};
+
+double dot(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t f = 0; f < a.size(); ++f) sum += a[f] * b[f];
+  return sum;
+}
+
+Row row_of(const Array& a, int64_t b, int64_t h, int64_t i) {
+  Row row;
+  for (int64_t f = 0; f < a.width; ++f) row.push_back(a.at(b, h, i, f));
+  return row;
+}
+
+// All rows of an input after their map.
+std::vector<Row> mapped(const Array& a, const Form& form, bool query) {
+  std::vector<Row> rows;
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t i = 0; i < a.rows; ++i) rows.push_back(form.map(row_of(a, b, h, i), query));
+  return rows;
+}
+
+// The oracle divides by a function of the turned weights' sum, and this mechanism by the plain one's: so the weights
+// that it gets are divided already.
+WeightOf weights(const Form& form, const Denominator& guard) {
+  return [form, guard](const Mechanism&, Inputs& in, const Scene& s, const Call&) -> Weight {
+    const auto q = mapped(in["q"], form, true), k = mapped(in["k"], form, false);
+    Row den;
+    for (size_t row = 0; row < q.size(); ++row) {
+      const auto i = static_cast<int64_t>(row) % s.queries, item = static_cast<int64_t>(row) / s.queries;
+      double sum = 0;
+      for (int64_t j = 0; j < s.keys; ++j)
+        if (s.sees(item / s.heads, i, j)) sum += dot(q[row], k[static_cast<size_t>(item * s.keys + j)]);
+      den.push_back(guard(sum));
+    }
+    return [q, k, den, form, s](int64_t b, int64_t h, int64_t i, int64_t j) {
+      const auto row = static_cast<size_t>((b * s.heads + h) * s.queries + i);
+      return form.turned(q[row], k[static_cast<size_t>((b * s.heads + h) * s.keys + j)], i - j) / den[row];
+    };
+  };
+}
+
+const Denominator one = [](double) { return 1.0; };
+
+double check(const Form& form, Settings settings, const std::string& kind = "none", double eps = 0) {
+  settings["cross"] = true;
+  return check_situations(plugin(), settings, weights(form, guard(kind, eps)), one);
+}
+
+TEST(RopeLinear, EqualsItsFloat64Form) { RecordProperty("error", std::to_string(1e9 * check({}, {})) + "e-9"); }
+
+TEST(RopeLinear, HasOptions) {
+  check({.scaled = false}, {{"scale", "none"}});
+  check({.rotated = 4}, {{"rotated", int64_t{4}}});
+  check({.base = 100}, {{"base", 100.0}});
+  check({}, {{"guard", "add"}, {"eps", 3.0}}, "add", 3);
+  check({}, {{"guard", "clamp"}, {"eps", 500.0}}, "clamp", 500);
+}
+
+TEST(RopeLinear, EqualsTheGoldenCases) {
+  double worst = 0;
+  for (const Golden& g : golden("rope_linear")) {
+    const int64_t rotated = g.params["rot_dim"];
+    const Form form{.rotated = rotated, .base = g.params["base"]};
+    const auto weight = [&](bool rounded) -> RowWeight {
+      std::vector<Row> keys;
+      for (Row k : g.k) {
+        for (double& x : k) x = rounded ? static_cast<float>(x) : x;
+        keys.push_back(form.map(k, false));
+      }
+      return [keys, form, causal = g.causal](const Row& q, const Row& k, int64_t i, int64_t j) {
+        const Row a = form.map(q, true);
+        double sum = 0;
+        for (size_t t = 0; t < keys.size(); ++t)
+          if (!causal || static_cast<int64_t>(t) <= i) sum += dot(a, keys[t]);
+        return form.turned(a, form.map(k, false), i - j) / sum;
+      };
+    };
+    worst = std::max(worst, check_golden(plugin(), g, {{"rotated", rotated}, {"base", form.base}, {"cross", true}},
+                                         weight(false), weight(true), one, {}));
+  }
+  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+}
+
+// The same rows at positions that the host says are late: distances alone count, and angles keep their digits.
+TEST(RopeLinear, TakesPositionsFromTheHost) {
+  const int64_t n = 30;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 24, 24));
+  Inputs in(mech, 1, n, n, 1);
+  for (const int32_t start : {0, 1, 1000, 1000000}) {
+    const Planned plan(mech, make_request(1, n, n, ATTN_STREAM, 2000000));
+    const Arena arena(plan.info().state_bytes, 1);
+    Call call;
+    call.arena = &arena;
+    call.queries = call.keys = n;
+    call.q_pos = call.k_pos = {start};
+    const Array late = plan.run(in, call), first = run_whole(in, 0, {});
+    EXPECT_LE(rms_ratio(late, first), 1e-6) << "from " << start;
+    EXPECT_EQ(start == 0, same_bits(late, first)) << "from " << start;
+  }
+}
+
+TEST(RopeLinear, StreamsCrossAttentionIfAsked) {
+  const int64_t n = 12, m = 40;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 2, 24, 40), {{"cross", true}});
+  Inputs in(mech, 1, n, m, 1);
+  const Array whole = run_whole(in, 0, {});
+  const Planned plan(mech, make_request(1, n, m, ATTN_STREAM, m));
+  const Arena arena(plan.info().state_bytes, 1);
+  Call call;
+  call.arena = &arena;
+  for (const auto& [from, count] : {std::pair<int32_t, int32_t>{0, 17}, {17, 23}}) {
+    call.k_from = from;
+    call.keys = count;
+    call.q_pos = {0};
+    call.k_pos = {from};
+    plan.run(in, call);
+  }
+  call.keys = 0;
+  call.queries = 1;
+  call.k_pos = {static_cast<int32_t>(m)};
+  for (int32_t i = 0; i < n; ++i) {
+    call.q_from = i;
+    call.q_pos = {i};
+    const Array got = plan.run(in, call);
+    for (int64_t c = 0; c < 40; ++c) EXPECT_EQ(whole.at(0, 1, i, c), got.at(0, 1, 0, c)) << i;
+  }
+}
+
+TEST(RopeLinear, WeightsMayBeNegativeThoughDenominatorsAreNot) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, 8, 8), {{"rotated", int64_t{8}}});
+  Inputs in(mech, 1, 200, 200, 1);
+  for (float& x : in["v"].data()) x = 1;
+  const Array out = run_whole(in, 0, {});
+  EXPECT_NEAR(out.at(0, 0, 0, 0), 1, 1e-6) << "no distance, no turn";
+  EXPECT_LT(out.at(0, 0, 199, 0), 0.9) << "weights do not sum to 1";
+  EXPECT_TRUE(all_finite(out));
+}
+
+TEST(RopeLinear, RefusesCrossAttentionUnlessAsked) {
+  const attn_block block = make_block(ATTN_DECODER_CROSS, false, 2, 24, 24);
+  const Mechanism mech(plugin(), block), asked(plugin(), block, {{"cross", true}});
+  for (const uint32_t flags : {0u, ATTN_STREAM, ATTN_PREFIX}) {
+    EXPECT_NO_THROW(Planned(asked, make_request(1, 4, 4, flags)));
+    try {
+      Planned(mech, make_request(1, 4, 4, flags));
+      FAIL();
+    } catch (const Refused& refused) {
+      EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+      EXPECT_NE(std::string::npos, std::string(refused.what()).find("cross = true"));
+    }
+  }
+}
+
+TEST(RopeLinear, RefusesFeaturesThatDoNotPair) {
+  const auto refused = [](int32_t width, const Settings& settings) {
+    try {
+      Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 2, width, 8), settings);
+    } catch (const Refused& refused) {
+      EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+      EXPECT_STREQ("rotated", plugin().options[refused.where]->name);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(10, {})) << "half of 10 is odd";
+  EXPECT_FALSE(refused(10, {{"rotated", int64_t{10}}}));
+  EXPECT_TRUE(refused(10, {{"rotated", int64_t{12}}}));
+  EXPECT_TRUE(refused(16, {{"rotated", int64_t{7}}}));
+  EXPECT_FALSE(refused(16, {}));
+}
+
+// Multiply-adds and elements counted one by one, the way the equation is written.
+TEST(RopeLinear, DeclaresTheWorkAndBytesThatItHas) {
+  const int64_t heads = 3, d = 24, e = 40, n = 9;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, heads, d, e));
+  uint64_t adds = 0;
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t row = 0; row < n + n; ++row)
+      for (int64_t f = 0; f < d; ++f) adds += static_cast<uint64_t>(e + 1);
+  Inputs in(mech, 1, n, n, 1);
+  const auto bytes = [&in](const char* name) {
+    return static_cast<uint64_t>(in[name].heads * in[name].rows * in[name].width) * sizeof(float);
+  };
+  const uint64_t state = static_cast<uint64_t>(heads * (d * e + d)) * sizeof(float);
+  const attn_info info = Planned(mech, make_request(1, n, n, ATTN_STREAM, 4095)).info();
+  EXPECT_EQ(2 * adds, info.flops);
+  EXPECT_EQ((state + 63) / 64 * 64, info.state_bytes);
+  EXPECT_EQ(bytes("q") + bytes("k") + bytes("v") + state, info.bytes_read);
+  EXPECT_EQ(bytes("o") + state, info.bytes_written);
+}
+
+}  // namespace
+}  // namespace attnkit::test
