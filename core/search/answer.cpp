@@ -26,8 +26,8 @@ std::string roles_text(const Space& space, const Placement& placement) {
 }
 
 std::string baseline_name(const Space& space) {
-  const bool one = std::all_of(space.baseline.begin(), space.baseline.end(),
-                               [&](int c) { return c == space.baseline.front(); });
+  const bool one =
+      std::all_of(space.baseline.begin(), space.baseline.end(), [&](int c) { return c == space.baseline.front(); });
   return one ? label(space, space.baseline.front()) : "the baseline";
 }
 

@@ -11,7 +11,8 @@ namespace attnkit::search {
 
 // Of one block, or of all blocks of a placement; session of one row.
 struct DeclaredCost {
-  uint64_t state_bytes = 0, flops = 0, step_flops = 0;  // kept at a length; attention of a whole pass; of one more token
+  uint64_t state_bytes = 0, flops = 0,
+           step_flops = 0;  // kept at a length; attention of a whole pass; of one more token
 };
 
 class Declared {

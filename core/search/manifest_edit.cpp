@@ -35,8 +35,9 @@ std::string quoted(const std::string& text) {
 }
 
 std::string key_text(std::string_view key) {
-  const bool bare = !key.empty() && key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                          "0123456789_-") == std::string_view::npos;
+  const bool bare = !key.empty() && key.find_first_not_of(
+                                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_-") == std::string_view::npos;
   return bare ? std::string(key) : quoted(std::string(key));
 }
 
@@ -114,7 +115,8 @@ std::string attention_text(const toml::table& root, const Space& space, const Pl
   for (uint32_t role : roles_of(space)) {
     roles += fmt::format("\"{}\" = {}\n", role_name(role), toml_of(placement[sites_of(space, role).first]));
     for (const auto& [c, layers] : exceptions(space, placement, role))
-      overrides += fmt::format("  {{ block = \"{}\", layers = [{}], use = {} }},\n", role_name(role), layers, toml_of(c));
+      overrides +=
+          fmt::format("  {{ block = \"{}\", layers = [{}], use = {} }},\n", role_name(role), layers, toml_of(c));
   }
   if (const toml::table* params = root["attention"]["params"].as_table())
     for (const auto& [name, options] : as_written(*params))

@@ -5,9 +5,7 @@
 namespace attnkit::search {
 
 const char* role_name(uint32_t role) {
-  return role == ATTN_ENCODER_SELF   ? "encoder.self"
-         : role == ATTN_DECODER_SELF ? "decoder.self"
-                                     : "decoder.cross";
+  return role == ATTN_ENCODER_SELF ? "encoder.self" : role == ATTN_DECODER_SELF ? "decoder.self" : "decoder.cross";
 }
 
 std::vector<uint32_t> roles_of(const Space& space) {
@@ -56,8 +54,7 @@ std::vector<Placement> homogeneous(const Space& space) {
   std::vector<Placement> found;
   for (int c = 0; c < static_cast<int>(space.choices.size()); ++c) {
     const auto allows = [c](const std::vector<int>& a) { return std::find(a.begin(), a.end(), c) != a.end(); };
-    if (std::all_of(space.allowed.begin(), space.allowed.end(), allows))
-      found.emplace_back(space.sites.size(), c);
+    if (std::all_of(space.allowed.begin(), space.allowed.end(), allows)) found.emplace_back(space.sites.size(), c);
   }
   return found;
 }

@@ -36,8 +36,7 @@ Ranked measured(const Record& record, const RankingInput& input) {
   Ranked r;
   r.record = &record;
   if (!record.usable()) return r;
-  const int64_t lists =
-      std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
+  const int64_t lists = std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
   r.quality = quality_of(record, settings.metric, lists);
   r.throughput = throughput_of(record, settings.length);
   r.memory = memory_of(record, settings.length);

@@ -18,9 +18,9 @@ struct Ranked {
   std::optional<Quality> baseline_quality;   // of the baseline, on the same lists
   std::optional<double> throughput, memory;  // relative to the baseline
   std::optional<double> rcp, rcp_mem;
-  std::string limit;          // the limit that it is beyond, in words; empty: none
-  bool pareto = false;        // of those measured on the most lists none is better in quality, throughput and memory
-  std::optional<int> rank;    // from 1
+  std::string limit;        // the limit that it is beyond, in words; empty: none
+  bool pareto = false;      // of those measured on the most lists none is better in quality, throughput and memory
+  std::optional<int> rank;  // from 1
 };
 
 struct RankingInput {
@@ -28,7 +28,8 @@ struct RankingInput {
   const Declared& declared;
   const Record& baseline;
   std::optional<double> std_bench;  // of scores; no value: fewer than two homogeneous placements could be measured
-  int64_t lists = std::numeric_limits<int64_t>::max();  // count no more than the first so many, to compare like with like
+  int64_t lists =
+      std::numeric_limits<int64_t>::max();  // count no more than the first so many, to compare like with like
 };
 
 // What settings.rank compares, higher is better; no value: it cannot be said of this placement.

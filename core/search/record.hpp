@@ -30,8 +30,8 @@ struct Record {
   std::string reason;  // why not
   // Teacher-forced sums by length bucket, of the lists [first, second) in the data set's order.
   std::map<std::pair<int64_t, int64_t>, std::vector<QualitySums>> quality;
-  std::map<int64_t, nlohmann::json> costs;  // by length: an entry of "at" of the worker's answer
-  nlohmann::json real;                      // the timing on the data set's own lengths
+  std::map<int64_t, nlohmann::json> costs;       // by length: an entry of "at" of the worker's answer
+  nlohmann::json real;                           // the timing on the data set's own lengths
   std::map<std::string, nlohmann::json> greedy;  // "data 0-500", "test 0-2000": the worker's answers
 
   bool usable() const { return status == Status::usable; }

@@ -78,10 +78,13 @@ Json greedy_json(const Record& record) {
     QualitySums total;
     for (const auto& sums : answer["sums"]) total += sums.get<QualitySums>();
     const Interval interval = interval_of(Metric::exact, total);
-    json[name.substr(0, name.find(' '))] = {
-        {"exact", value_of(Metric::exact, total)}, {"low", interval.low},           {"high", interval.high},
-        {"bleu", answer["bleu"]},                  {"bleu_low", answer["bleu_low"]}, {"bleu_high", answer["bleu_high"]},
-        {"lists", total.lists}};
+    json[name.substr(0, name.find(' '))] = {{"exact", value_of(Metric::exact, total)},
+                                            {"low", interval.low},
+                                            {"high", interval.high},
+                                            {"bleu", answer["bleu"]},
+                                            {"bleu_low", answer["bleu_low"]},
+                                            {"bleu_high", answer["bleu_high"]},
+                                            {"lists", total.lists}};
   }
   return json;
 }
@@ -125,7 +128,9 @@ Json bucket_names(const Search& search) {
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   const Record* winner = search.winner();
   if (!winner)
-    return {{"placement", nullptr}, {"length", search.settings().length}, {"crossover", nullptr},
+    return {{"placement", nullptr},
+            {"length", search.settings().length},
+            {"crossover", nullptr},
             {"text", "no placement is within the limits"}};
   const auto of = [&](const Record* record) -> const Ranked& {
     return *std::find_if(ranking.begin(), ranking.end(), [&](const Ranked& r) { return r.record == record; });
@@ -136,7 +141,8 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   };
   const Metric metric = search.settings().metric;
   const bool test = (metric == Metric::exact || metric == Metric::bleu) && tested(*winner) && tested(search.baseline());
-  const AnswerInput input{search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test};
+  const AnswerInput input{search.space(), search.settings(),      search.declared(),
+                          of(winner),     of(&search.baseline()), test};
   return {{"placement", winner->id},
           {"length", search.settings().length},
           {"crossover", maybe(crossover(*winner))},
@@ -167,7 +173,8 @@ Json result_document(const Search& search) {
   for (const Ranked& r : ranking) json["placements"].push_back(placement_json(search, r));
   json["refused"] = Json::array();
   for (const RefusedChoice& r : search.refused())
-    json["refused"].push_back({{"block", role_name(r.role)}, {"choice", label(search, r.choice)}, {"reason", r.reason}});
+    json["refused"].push_back(
+        {{"block", role_name(r.role)}, {"choice", label(search, r.choice)}, {"reason", r.reason}});
   return json;
 }
 

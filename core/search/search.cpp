@@ -92,7 +92,8 @@ void Search::probe() {
            space_.choices[static_cast<size_t>(choice)].label, record->reason);
   }
   if (size_of(space_, true) < 2)
-    fail(Fault::usage, "the search space is empty: one placement is left; {} choices are refused, the last one, {} in {}: {}",
+    fail(Fault::usage,
+         "the search space is empty: one placement is left; {} choices are refused, the last one, {} in {}: {}",
          refused_.size(), space_.choices[static_cast<size_t>(refused_.back().choice)].label,
          role_name(refused_.back().role), refused_.back().reason);
 }
@@ -104,9 +105,11 @@ void Search::probe_lengths() {
   longest.id = baseline_->id;
   const int64_t most = *std::max_element(settings_.lengths.begin(), settings_.lengths.end());
   int64_t allowed = 0;
-  runner_.describe({&longest}, {1}, most, [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; });
+  runner_.describe({&longest}, {1}, most,
+                   [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; });
   if (longest.usable()) return;
-  runner_.describe({baseline_}, {1}, 0, [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; });
+  runner_.describe({baseline_}, {1}, 0,
+                   [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; });
   std::erase_if(settings_.lengths, [&](int64_t length) { return length > allowed; });
   if (settings_.length > allowed)
     fail(Fault::usage, "length {} is beyond the model's max_length {}: {}", settings_.length, allowed, longest.reason);
@@ -136,10 +139,10 @@ void Search::scale() {
 
 void Search::explore() {
   const std::unique_ptr<Strategy> strategy =
-      settings_.strategy == StrategyKind::grid       ? make_grid(space_)
-      : settings_.strategy == StrategyKind::ablation ? make_ablation(space_, settings_.per_layer)
-                                                     : make_evolution(space_, settings_.per_layer, settings_.trials,
-                                                                      settings_.seed);
+      settings_.strategy == StrategyKind::grid ? make_grid(space_)
+      : settings_.strategy == StrategyKind::ablation
+          ? make_ablation(space_, settings_.per_layer)
+          : make_evolution(space_, settings_.per_layer, settings_.trials, settings_.seed);
   std::vector<const Record*> asked;
   while (true) {
     const std::vector<Placement> batch = strategy->next(outcomes(asked));
@@ -180,9 +183,8 @@ size_t Search::climbed(int64_t lists) const {
 // The best of those measured on `from` lists that have not been on `to`.
 std::vector<Record*> Search::waiting(int64_t from, int64_t to) const {
   std::vector<Record*> all = best(records_.size(), from);
-  std::erase_if(all, [&](const Record* r) {
-    return r->lists(settings_.metric) < from || r->lists(settings_.metric) >= to;
-  });
+  std::erase_if(all,
+                [&](const Record* r) { return r->lists(settings_.metric) < from || r->lists(settings_.metric) >= to; });
   return all;
 }
 

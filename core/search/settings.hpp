@@ -27,18 +27,18 @@ struct Settings {
   bool per_layer = false;
   Metric metric = Metric::exact;
   Rank rank = Rank::rcp_mem;
-  int64_t length = 512;                         // tokens at which costs are ranked
+  int64_t length = 512;                            // tokens at which costs are ranked
   std::vector<int64_t> lengths = {64, 512, 4096};  // tokens at which finalists are timed
   Limits limits;
   RcpSettings weights;
   int trials = 64;  // most placements that strategy pareto tries
   uint64_t seed = 1;
-  std::string data, test;    // paths; test may be empty
-  int64_t screen = 500;      // lists that every placement is tried on
-  int finalists = 3;         // placements that are decoded and timed at every length, the baseline beside them
-  int repetitions = 5;       // of a timing
-  int jobs = 2;              // worker processes; timings run alone
-  int threads = 1;           // of a worker
+  std::string data, test;      // paths; test may be empty
+  int64_t screen = 500;        // lists that every placement is tried on
+  int finalists = 3;           // placements that are decoded and timed at every length, the baseline beside them
+  int repetitions = 5;         // of a timing
+  int jobs = 2;                // worker processes; timings run alone
+  int threads = 1;             // of a worker
   double trial_timeout = 120;  // seconds
 };
 

@@ -21,8 +21,9 @@ class SpaceMaker {
     check_roles();
     for (uint32_t role : roles_of(space_)) add_role(role);
     if (size_of(space_, true) < 2)
-      throw Failure(Fault::usage, "the search space holds one placement: there is nothing to choose from",
-                    "give every role its mechanisms: --space decoder.self=NAME,NAME, or [search] space in the manifest");
+      throw Failure(
+          Fault::usage, "the search space holds one placement: there is nothing to choose from",
+          "give every role its mechanisms: --space decoder.self=NAME,NAME, or [search] space in the manifest");
     return std::move(space_);
   }
 

@@ -12,11 +12,11 @@
 namespace attnkit::search {
 
 struct SpaceRequest {
-  nlohmann::json description;                              // "attnkit.model-description/1" of the manifest
-  std::map<std::string, std::vector<std::string>> roles;   // role -> mechanisms, in place of the manifest's
-  std::optional<std::string> baseline;                     // a mechanism for every block; else as the manifest says, else
-                                                           // the first one of every role
-  std::vector<std::string> mechanisms;                     // those that are loaded
+  nlohmann::json description;                             // "attnkit.model-description/1" of the manifest
+  std::map<std::string, std::vector<std::string>> roles;  // role -> mechanisms, in place of the manifest's
+  std::optional<std::string> baseline;  // a mechanism for every block; else as the manifest says, else
+                                        // the first one of every role
+  std::vector<std::string> mechanisms;  // those that are loaded
 };
 
 // Roles that neither names keep what the manifest has there.  Throws Failure (usage): nothing to choose from, a role

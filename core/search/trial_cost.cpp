@@ -139,8 +139,8 @@ void CostTrial::time_prefill(const Model& model, const Start& own, const Start& 
   const auto time = [&](const Model& m, const Start& s) {
     return ForcedSession(m, facts_, s.tokens).prefill_seconds();
   };
-  Pairs pairs = take_turns(repetitions, [&] { return time(model, own); },
-                           [&] { return alone ? 0 : time(*baseline_->model, other); });
+  Pairs pairs = take_turns(
+      repetitions, [&] { return time(model, own); }, [&] { return alone ? 0 : time(*baseline_->model, other); });
   if (repetitions == 0) pairs = {{own.session->prefill_seconds()}, {other.session->prefill_seconds()}};
   entry["prefill"] = pairs.throughput(own.tokens.prefilled());
   entry["prefill_ratio"] = alone ? 1 : median(pairs.ratios());

@@ -35,12 +35,13 @@ class CostTrial {
 
   // The document of the worker protocol.  At a length L a model with a decoder reads a source of L tokens (where it has
   // an encoder) and writes L - S tokens in one call: prefill; then, in every repetition from a copy of that session,
-  // S = min(32, L / 2) single ones: decode (from the median of a repetition), latency.  An encoder alone has prefill only.  Throughputs are tokens of
-  // source and target per second, medians over repetitions; latencies are seconds over all single tokens.  Prefills
-  // that take long are repeated less ("prefill_repetitions"; 0: one run of each, that of the memory).  peak_bytes:
-  // growth of the process's resident memory in one run of a model that has not run before, null where the system does
-  // not tell.  A length that the model or the baseline refuses gives {length, refused}; so does "real".
-  // The baseline is kept for the next request.  Throws Error (manifests) and Failure (usage: no such request).
+  // S = min(32, L / 2) single ones: decode (from the median of a repetition), latency.  An encoder alone has prefill
+  // only.  Throughputs are tokens of source and target per second, medians over repetitions; latencies are seconds over
+  // all single tokens.  Prefills that take long are repeated less ("prefill_repetitions"; 0: one run of each, that of
+  // the memory).  peak_bytes: growth of the process's resident memory in one run of a model that has not run before,
+  // null where the system does not tell.  A length that the model or the baseline refuses gives {length, refused}; so
+  // does "real". The baseline is kept for the next request.  Throws Error (manifests) and Failure (usage: no such
+  // request).
   nlohmann::json run(const CostRequest& request);
 
  private:

@@ -53,7 +53,8 @@ std::string TrialRunner::encoder_of(const Record& record) const {
 }
 
 std::string TrialRunner::toml_of(const Record& record, const std::vector<int64_t>& lengths) const {
-  return manifest_.with(space_, record.placement, lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
+  return manifest_.with(space_, record.placement,
+                        lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
 }
 
 void TrialRunner::take(const Task& task, const Json& entry) {
@@ -118,32 +119,27 @@ void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
       if (end > lists) break;
       begin = end;
       if (!r->usable() || r->quality.count(range) > 0) continue;
-      tasks.push_back({r,
-                       fmt::format("quality|{}|{}-{}", r->id, range.first, range.second),
-                       {{"kind", "quality"},
-                        {"toml", toml_of(*r, {})},
-                        {"encoder", encoder_of(*r)},
-                        {"begin", range.first},
-                        {"end", range.second}},
-                       [r, range](const Json& result) {
-                         r->quality[range] = result["sums"].get<std::vector<QualitySums>>();
-                       }});
+      tasks.push_back(
+          {r,
+           fmt::format("quality|{}|{}-{}", r->id, range.first, range.second),
+           {{"kind", "quality"},
+            {"toml", toml_of(*r, {})},
+            {"encoder", encoder_of(*r)},
+            {"begin", range.first},
+            {"end", range.second}},
+           [r, range](const Json& result) { r->quality[range] = result["sums"].get<std::vector<QualitySums>>(); }});
     }
   }
   run("quality", pool_, std::move(tasks));
 }
 
-TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& lengths, int real,
-                                         bool prefill) const {
+TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& lengths, int real, bool prefill) const {
   Record baseline;
   baseline.placement = space_.baseline;
-  const Json request = {{"kind", "cost"},
-                        {"toml", toml_of(*r, lengths)},
-                        {"baseline", toml_of(baseline, lengths)},
-                        {"lengths", lengths},
-                        {"repetitions", settings_.repetitions},
-                        {"prefill", prefill},
-                        {"real", real}};
+  const Json request = {
+      {"kind", "cost"},     {"toml", toml_of(*r, lengths)},         {"baseline", toml_of(baseline, lengths)},
+      {"lengths", lengths}, {"repetitions", settings_.repetitions}, {"prefill", prefill},
+      {"real", real}};
   return {r, fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"), request,
           [r](const Json& result) {
             for (const Json& at : result["at"]) r->costs[at["length"]] = at;

@@ -16,10 +16,10 @@ namespace attnkit::search {
 
 // Called as trials end.
 struct Progress {
-  std::string stage;      // "quality", "cost", ...
+  std::string stage;  // "quality", "cost", ...
   size_t done = 0, total = 0;
-  std::string latest;     // the trial that ended: a placement's id, or a block's choice
-  std::string best;       // the leader so far, with its rank; empty while there is none
+  std::string latest;  // the trial that ended: a placement's id, or a block's choice
+  std::string best;    // the leader so far, with its rank; empty while there is none
 };
 
 struct Host {

@@ -77,9 +77,8 @@ Trials::Trials(const Json& open)
       cost_(runtime_, dir_, data_, facts_) {}
 
 Json Trials::opened() const {
-  return {{"lists", {{"data", data_.size()}, {"test", test_.size()}}},
-          {"kind", kind_name(facts_)},
-          {"buckets", bounds_}};
+  return {
+      {"lists", {{"data", data_.size()}, {"test", test_.size()}}}, {"kind", kind_name(facts_)}, {"buckets", bounds_}};
 }
 
 // Trials of one placement follow each other, so the latest model is the one asked for next.
@@ -123,8 +122,7 @@ Json Trials::cost(const Json& request) {
   // One model less in memory, whose caches would be in the way of the figures.
   model_.reset();
   return cost_.run({request.at("toml"), request.at("baseline"), request.at("lengths").get<std::vector<int64_t>>(),
-                    request.value("repetitions", 5), request.value("real", size_t{0}),
-                    request.value("prefill", true)});
+                    request.value("repetitions", 5), request.value("real", size_t{0}), request.value("prefill", true)});
 }
 
 Json Trials::answer(const Json& request) {

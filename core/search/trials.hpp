@@ -23,8 +23,8 @@ nlohmann::json reply_to(const nlohmann::json& request, const std::function<nlohm
 class Trials {
  public:
   // {"dir", "toml", "plugin_path", "threads", "data", "test", "buckets"}: toml is any manifest of the search; its
-  // vocabularies tokenise the data.  plugin_path, test and buckets may be absent (buckets of about equal size then); threads counts from 1, 1 if absent.
-  // Throws Error and Failure; use reply_to.
+  // vocabularies tokenise the data.  plugin_path, test and buckets may be absent (buckets of about equal size then);
+  // threads counts from 1, 1 if absent. Throws Error and Failure; use reply_to.
   explicit Trials(const nlohmann::json& open);
   Trials(const Trials&) = delete;
   Trials& operator=(const Trials&) = delete;

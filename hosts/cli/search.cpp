@@ -60,9 +60,12 @@ search::WorkerCommand worker_command(const Arguments& arguments, const search::S
     plugin_path += (plugin_path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
   search::WorkerCommand command;
   command.argv = {fs::read_symlink("/proc/self/exe").string(), "search-worker"};
-  command.open = {{"kind", "open"},           {"dir", manifest.parent_path().string()},
-                  {"plugin_path", plugin_path}, {"threads", settings.threads},
-                  {"data", settings.data},    {"test", settings.test},
+  command.open = {{"kind", "open"},
+                  {"dir", manifest.parent_path().string()},
+                  {"plugin_path", plugin_path},
+                  {"threads", settings.threads},
+                  {"data", settings.data},
+                  {"test", settings.test},
                   {"toml", read_file(manifest.string())}};
   command.log_path = paths.in("workers.log");
   return command;

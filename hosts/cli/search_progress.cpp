@@ -59,12 +59,11 @@ void SearchProgress::show(const search::Progress& p) {
   last_ = now;
   const double elapsed = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
   const double rate = static_cast<double>(p.done - done_before_) / elapsed;
-  const std::string line =
-      fitted(fmt::format("[{}/{}] {} ", p.done, p.total, p.stage), p.latest,
-             fmt::format(" {} % {:.1f} trials/s eta {}{}", p.done * 100 / p.total, rate,
-                         clock_text(static_cast<double>(p.total - p.done) / rate),
-                         p.best.empty() ? "" : " best " + p.best),
-             bar ? terminal_columns() : 0);
+  const std::string line = fitted(
+      fmt::format("[{}/{}] {} ", p.done, p.total, p.stage), p.latest,
+      fmt::format(" {} % {:.1f} trials/s eta {}{}", p.done * 100 / p.total, rate,
+                  clock_text(static_cast<double>(p.total - p.done) / rate), p.best.empty() ? "" : " best " + p.best),
+      bar ? terminal_columns() : 0);
   note(bar ? "\r" + line + "\x1b[K" : line + "\n");
   drawn_ = bar;
 }

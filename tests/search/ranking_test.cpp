@@ -7,9 +7,9 @@
 namespace attnkit::search {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using nlohmann::json;
 
 // One encoder and one decoder layer; what is measured is made up, 1,000 lists of one token each.
 class RankingTest : public ::testing::Test {
@@ -31,8 +31,12 @@ class RankingTest : public ::testing::Test {
     sums.lists = sums.tokens = 1000;
     sums.exact = sums.right = exact;
     r.quality[{0, 1000}] = {sums};
-    r.costs[512] = {{"length", 512},         {"decode_ratio", throughput}, {"decode_ratio_low", throughput * 0.99},
-                    {"decode", throughput},  {"latency", 1e-3 / throughput}, {"peak_bytes", 1000 * memory},
+    r.costs[512] = {{"length", 512},
+                    {"decode_ratio", throughput},
+                    {"decode_ratio_low", throughput * 0.99},
+                    {"decode", throughput},
+                    {"latency", 1e-3 / throughput},
+                    {"peak_bytes", 1000 * memory},
                     {"baseline_peak_bytes", 1000}};
     return r;
   }
@@ -89,8 +93,8 @@ TEST_F(RankingTest, LimitsFilterBeforeRanksAreGiven) {
   declare({0, 1}, 400);
   declare({1, 1}, 400);
   declare({2, 2}, 600);
-  const Record good = record({0, 1}, 980, 1.5, 1), poor = record({1, 1}, 960, 3, 0.1), slow = record({0, 1}, 999, 1.1, 1),
-               big = record({2, 2}, 999, 2, 1);
+  const Record good = record({0, 1}, 980, 1.5, 1), poor = record({1, 1}, 960, 3, 0.1),
+               slow = record({0, 1}, 999, 1.1, 1), big = record({2, 2}, 999, 2, 1);
   const std::vector<Ranked> all = ranking({&poor, &big, &slow, &good});
   EXPECT_EQ(all[0].record, &good);
   EXPECT_EQ(all[0].rank, 1);

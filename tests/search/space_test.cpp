@@ -7,9 +7,9 @@
 namespace attnkit::search {
 namespace {
 
+using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using nlohmann::json;
 
 // Two layers on each side; the manifest's own choice in every block is a.
 SpaceRequest request(json search = nullptr) {
@@ -17,14 +17,16 @@ SpaceRequest request(json search = nullptr) {
   r.description = {{"search", std::move(search)}, {"blocks", json::array()}};
   for (int layer : {1, 2})
     for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"})
-      r.description["blocks"].push_back({{"role", role}, {"layer", layer}, {"given", {{"label", "a"}, {"toml", "\"a\""}}}});
+      r.description["blocks"].push_back(
+          {{"role", role}, {"layer", layer}, {"given", {{"label", "a"}, {"toml", "\"a\""}}}});
   r.mechanisms = {"a", "b", "c"};
   return r;
 }
 
 json space_json() {
   return {{"space",
-           {{"decoder.self", {{{"label", "a"}, {"toml", "\"a\""}}, {{"label", "c{n = 2}"}, {"toml", "{ use = \"c\", n = 2 }"}}}}}}};
+           {{"decoder.self",
+             {{{"label", "a"}, {"toml", "\"a\""}}, {{"label", "c{n = 2}"}, {"toml", "{ use = \"c\", n = 2 }"}}}}}}};
 }
 
 std::string failure_of(const SpaceRequest& r) {
