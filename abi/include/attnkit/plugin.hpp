@@ -159,11 +159,11 @@ class Ports {
   uint32_t output(const char* name, int64_t width, const char* doc, uint32_t flags = 0) {
     return sequence(ATTN_OUTPUT, name, width, doc, flags);
   }
-  uint32_t aux_in(const char* name, int64_t width, const char* doc) {
-    return add({sizeof(attn_port), ATTN_AUX_IN, 0, 2, 32, 4, name, doc, {0, 1, 0, width}});
+  uint32_t aux_in(const char* name, int64_t rows, int64_t width, const char* doc) {
+    return add({sizeof(attn_port), ATTN_AUX_IN, 0, 2, 32, 4, name, doc, {0, 1, rows, width}});
   }
-  uint32_t aux_out(const char* name, int64_t width, const char* doc) {
-    return add({sizeof(attn_port), ATTN_AUX_OUT, 0, 2, 32, 4, name, doc, {0, 1, 0, width}});
+  uint32_t aux_out(const char* name, int64_t rows, int64_t width, const char* doc) {
+    return add({sizeof(attn_port), ATTN_AUX_OUT, 0, 2, 32, 4, name, doc, {0, 1, rows, width}});
   }
   uint32_t learned(const char* name, std::initializer_list<int64_t> shape, const char* doc, uint32_t flags = 0) {
     return stored(ATTN_LEARNED, name, shape, doc, flags, 2);
