@@ -114,12 +114,12 @@ TEST_P(Stream, RowsStandAtTheirOwnPositions) {
   for (int64_t b = 0; b < 3; ++b) {
     Inputs one(*mech, 1, n, keys_for(n), 1);
     for (size_t p = 0; p < one.arrays.size(); ++p)
-      if (mech->ports()[p]->kind == ATTN_QUERY || mech->ports()[p]->kind == ATTN_KEY)
+      if (is_taken(*mech->ports()[p]))
         one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
     const Arena alone(plan.info().state_bytes, 1);
     const int64_t taken = call.k_len[static_cast<size_t>(b)];
     const Array got = plan.run(one, step(0, taken, alone, 1, n));
-    for (int64_t h = 0; h < kHeads && !cross(); ++h) EXPECT_TRUE(same_bits(got, 0, h, first, b, h, taken));
+    for (int64_t h = 0; h < first.heads && !cross(); ++h) EXPECT_TRUE(same_bits(got, 0, h, first, b, h, taken));
     EXPECT_EQ(0, std::memcmp(alone.row(0), together.row(b), alone.stride)) << "row " << b;
   }
 }
@@ -153,6 +153,8 @@ TEST_P(Stream, EmptyRunsChangeNothing) {
 TEST_P(Stream, RewindsIfItSaysSo) {
   const int64_t n = 20;
   Inputs in = inputs(1, n), other = inputs(1, n, 7);
+  for (size_t p = 0; p < in.arrays.size(); ++p)
+    if (mech->ports()[p]->kind == ATTN_AUX_IN) other.arrays[p] = in.arrays[p];  // constant while a stream lasts
   const Planned plan = stream_plan(1, n, n);
   const Arena straight(plan.info().state_bytes, 1), detour(plan.info().state_bytes, 1);
   plan.run(in, step(0, 10, straight, 1, n));
@@ -171,7 +173,7 @@ TEST_P(StreamCross, PrefixesAreAGrowingSource) {
   ATTNKIT_OR_SKIP(offline = whole(in, prefix, 1, ATTN_PREFIX));
   const Planned plan = stream_plan(1, n, keys_for(n));
   const Arena arena(plan.info().state_bytes, 1);
-  Array got(1, kHeads, n, offline.width);
+  Array got(1, offline.heads, n, offline.width);
   int32_t known = 0;
   for (int32_t i = 0; i < n; ++i) {
     const int32_t visible = prefix.visible[static_cast<size_t>(i)];

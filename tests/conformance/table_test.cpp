@@ -44,7 +44,7 @@ TEST_P(Table, PortsAreWellFormed) {
   int outputs = 0, sequences = 0;
   for (const attn_port* port : mech->ports()) {
     const std::string name = port->name;
-    EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_TRUE(names.insert((port->kind == ATTN_AUX_OUT ? "out " : "") + name).second) << name;
     EXPECT_EQ(std::string::npos, name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_")) << name;
     EXPECT_GT(std::strlen(port->doc), 3u) << name;
     outputs += port->kind == ATTN_OUTPUT;
@@ -54,6 +54,13 @@ TEST_P(Table, PortsAreWellFormed) {
       EXPECT_EQ(4, port->ndim) << name;
       EXPECT_EQ(0, port->shape[0]) << name;
       EXPECT_EQ(0, port->shape[2]) << name;
+      EXPECT_GT(port->shape[3], 0) << name;
+    }
+    if (port->kind == ATTN_AUX_IN || port->kind == ATTN_AUX_OUT) {
+      ASSERT_EQ(4, port->ndim) << name;
+      EXPECT_EQ(0, port->shape[0]) << name;
+      EXPECT_EQ(1, port->shape[1]) << name;
+      EXPECT_GT(port->shape[2], 0) << name;
       EXPECT_GT(port->shape[3], 0) << name;
     }
   }

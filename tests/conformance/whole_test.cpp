@@ -56,23 +56,27 @@ TEST_P(Whole, NanInAQueryReachesItsRow) {
   bool queries = false;
   for (size_t i = 0; i < in.arrays.size(); ++i) {
     if (mech->ports()[i]->kind != ATTN_QUERY) continue;
-    in.arrays[i].at(0, 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+    in.arrays[i].at(0, in.arrays[i].heads - 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
     queries = true;
   }
   if (!queries) GTEST_SKIP() << "this mechanism reads no queries";
   Array out;
   ATTNKIT_OR_SKIP(out = whole(in));
-  EXPECT_TRUE(std::isnan(out.at(0, 1, 40, 0)));
-  EXPECT_FALSE(std::isnan(out.at(0, 1, 39, 0)));
+  EXPECT_TRUE(std::isnan(out.at(0, out.heads - 1, 40, 0)));
+  // Where queries are keys as well, or make landmarks, another row may take part in it.
+  if (causal() || cross()) {
+    EXPECT_FALSE(std::isnan(out.at(0, out.heads - 1, 39, 0)));
+  }
 }
 
 TEST_P(Whole, NanInAKeyIsNotSwallowed) {
   Inputs in = inputs(1, 64);
   for (size_t i = 0; i < in.arrays.size(); ++i)
-    if (mech->ports()[i]->kind == ATTN_KEY) in.arrays[i].at(0, 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+    if (mech->ports()[i]->kind == ATTN_KEY)
+      in.arrays[i].at(0, in.arrays[i].heads - 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
   Array out;
   ATTNKIT_OR_SKIP(out = whole(in));
-  EXPECT_TRUE(std::isnan(out.at(0, 1, 63, 0)));
+  EXPECT_TRUE(std::isnan(out.at(0, out.heads - 1, 63, 0)));
 }
 
 TEST_P(Whole, RunsAtOnceOnOnePlan) {
@@ -102,7 +106,7 @@ TEST_P(WholeCross, NoKeysGiveZeroRows) {
   Inputs in(*mech, 2, 7, 0, 1);
   Array out;
   ATTNKIT_OR_SKIP(out = whole(in));
-  Array zero(2, kHeads, 7, out.width);
+  Array zero(2, out.heads, 7, out.width);
   zero.set([](int64_t, int64_t, int64_t, int64_t) { return 0.0f; });
   EXPECT_TRUE(same_bits(out, zero));
 }

@@ -26,6 +26,7 @@ Array Array::stored(const attn_port& port) {
   for (uint32_t i = 0; i < port.ndim; ++i) n *= port.shape[i];
   Array a(1, 1, n, 1, Layout::kPlain);
   a.ndim_ = port.ndim;
+  a.dtype_code_ = port.dtype_code;
   int64_t stride = 1;
   for (int i = port.ndim - 1; i >= 0; --i) {
     a.shape_[i] = port.shape[i];
@@ -55,7 +56,7 @@ attn_tensor Array::tensor(int64_t from, int64_t count) {
   std::memcpy(t.shape, shape_, sizeof shape_);
   std::memcpy(t.stride, stride_, sizeof stride_);
   if (sequence) t.shape[2] = count;
-  t.dtype_code = 2;
+  t.dtype_code = dtype_code_;
   t.dtype_bits = 32;
   t.dtype_lanes = 1;
   t.ndim = ndim_;

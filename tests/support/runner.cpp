@@ -23,6 +23,12 @@ bool Bytes::intact() const {
   return std::all_of(before, before + ATTN_ALIGN, canary) && std::all_of(after, after + ATTN_ALIGN, canary);
 }
 
+bool is_taken(const attn_port& port) {
+  return port.kind == ATTN_QUERY || port.kind == ATTN_KEY || port.kind == ATTN_AUX_IN;
+}
+
+bool is_given(const attn_port& port) { return port.kind == ATTN_OUTPUT || port.kind == ATTN_AUX_OUT; }
+
 Inputs::Inputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys, uint64_t seed, Layout layout)
     : mech(&m) {
   for (size_t i = 0; i < m.ports().size(); ++i) {
@@ -33,8 +39,10 @@ Inputs::Inputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys,
       attn_error error = empty_error();
       expect_ok(m.plugin().fill(m.get(), static_cast<uint32_t>(i), seed, &t, &error), error);
     } else {
-      arrays.emplace_back(batch, port.shape[1], port.kind == ATTN_KEY ? keys : queries, port.shape[3], layout);
-      if (port.kind != ATTN_OUTPUT) arrays.back().randomize(seed * 1000 + i);
+      const bool aux = port.kind == ATTN_AUX_IN || port.kind == ATTN_AUX_OUT;
+      const int64_t rows = aux ? port.shape[2] : port.kind == ATTN_KEY ? keys : queries;
+      arrays.emplace_back(batch, port.shape[1], rows, port.shape[3], layout);
+      if (!is_given(port)) arrays.back().randomize(seed * 1000 + i);
     }
   }
 }
@@ -86,18 +94,25 @@ const T* pointer(const std::vector<T>& v) {
 
 }  // namespace
 
-Array Planned::run(Inputs& inputs, const Call& call) const {
-  const uint32_t out = mech_.output();
-  const Array& like = inputs.arrays[out];
-  Array output(like.batch, like.heads, call.queries, like.width);
-  std::vector<attn_tensor> tensors;
-  for (size_t i = 0; i < inputs.arrays.size(); ++i) {
-    const uint32_t kind = mech_.ports()[i]->kind;
-    const bool key = kind == ATTN_KEY;
-    tensors.push_back(kind == ATTN_OUTPUT
-                          ? output.tensor()
-                          : inputs.arrays[i].tensor(key ? call.k_from : call.q_from, key ? call.keys : call.queries));
+attn_tensor Planned::tensor(Inputs& inputs, size_t port, const Call& call, std::map<std::string, Array>& given) const {
+  const attn_port& p = *mech_.ports()[port];
+  Array& a = inputs.arrays[port];
+  if (is_given(p)) {
+    const std::string name = p.kind == ATTN_OUTPUT ? "" : p.name;
+    return (given[name] = Array(a.batch, a.heads, p.kind == ATTN_OUTPUT ? call.queries : a.rows, a.width)).tensor();
   }
+  if (p.kind == ATTN_KEY) return a.tensor(call.k_from, call.keys);
+  if (p.kind == ATTN_QUERY) return a.tensor(call.q_from, call.queries);
+  attn_tensor t = a.tensor();
+  if (p.kind == ATTN_AUX_IN && call.without_aux) t.data = nullptr;
+  return t;
+}
+
+Array Planned::run(Inputs& inputs, const Call& call, std::map<std::string, Array>* aux) const {
+  const Array& like = inputs.arrays[mech_.output()];
+  std::map<std::string, Array> given;
+  std::vector<attn_tensor> tensors;
+  for (size_t i = 0; i < inputs.arrays.size(); ++i) tensors.push_back(tensor(inputs, i, call, given));
   const Bytes scratch(info_.scratch_bytes, 0xFF);
   const attn_exec exec{
       sizeof exec, call.workers, scratch.data(), info_.scratch_bytes, 0, reinterpret_cast<uintptr_t>(&call.workers),
@@ -129,10 +144,13 @@ Array Planned::run(Inputs& inputs, const Call& call) const {
   for (size_t i = 0; i < before.size(); ++i)
     if (std::memcmp(before[i].data().data(), inputs.arrays[i].data().data(), before[i].data().size() * 4) != 0)
       throw std::logic_error("the run changed an input");
+  Array output = std::move(given.at(""));
+  given.erase("");
+  if (aux) *aux = std::move(given);
   return output;
 }
 
-Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers) {
+Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers, std::map<std::string, Array>* aux) {
   const Mechanism& mech = *inputs.mech;
   const Array& out = inputs.arrays[mech.output()];
   int64_t keys = 0;
@@ -143,7 +161,7 @@ Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers) {
   call.queries = out.rows;
   call.keys = keys;
   call.workers = workers;
-  return Planned(mech, make_request(out.batch, out.rows, keys, flags, 0, workers)).run(inputs, call);
+  return Planned(mech, make_request(out.batch, out.rows, keys, flags, 0, workers)).run(inputs, call, aux);
 }
 
 }  // namespace attnkit::test

@@ -29,8 +29,12 @@ struct Arena {
   Bytes bytes;
 };
 
-// All tensors of one mechanism, by port: sequences of N or M rows with random content, stored ones filled from the
-// seed.
+// Does a run take a sequence there, or give one?
+bool is_taken(const attn_port& port);
+bool is_given(const attn_port& port);
+
+// All tensors of one mechanism, by port: sequences of N or M rows and auxiliary ones with random content, stored ones
+// filled from the seed.
 struct Inputs {
   Inputs(const Mechanism& mech, int64_t batch, int64_t queries, int64_t keys, uint64_t seed,
          Layout layout = Layout::kModel);
@@ -50,6 +54,7 @@ struct Call {
   std::vector<double> q_total{}, k_total{};
   const Arena* arena = nullptr;
   uint32_t workers = 1;
+  bool without_aux = false;  // AUX_IN has no value yet
 };
 
 // A plan and its runs.  Throws Refused; std::logic_error when a canary or an input was touched.
@@ -59,10 +64,12 @@ class Planned {
   const attn_info& info() const { return info_; }
   attn_plan* get() const { return plan_.get(); }
   const attn_request& request() const { return request_; }
-  // Returns the output's rows, NaN where the run wrote nothing.
-  Array run(Inputs& inputs, const Call& call) const;
+  // Returns the output's rows, and in aux those of AUX_OUT by name; NaN where the run wrote nothing.
+  Array run(Inputs& inputs, const Call& call, std::map<std::string, Array>* aux = nullptr) const;
 
  private:
+  attn_tensor tensor(Inputs& inputs, size_t port, const Call& call, std::map<std::string, Array>& given) const;
+
   const Mechanism& mech_;
   attn_request request_;
   attn_info info_{};
@@ -70,6 +77,7 @@ class Planned {
 };
 
 // Plans and runs one whole sequence.
-Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers = 1);
+Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers = 1,
+                std::map<std::string, Array>* aux = nullptr);
 
 }  // namespace attnkit::test
