@@ -22,23 +22,6 @@ attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t ro
   return t;
 }
 
-attn_tensor contiguous(const attn_port& port, const void* data) {
-  attn_tensor t{};
-  t.data = const_cast<void*>(data);
-  int64_t stride = 1;
-  for (int d = port.ndim - 1; d >= 0; --d) {
-    t.shape[d] = port.shape[d];
-    t.stride[d] = stride;
-    stride *= port.shape[d];
-  }
-  t.dtype_code = port.dtype_code;
-  t.dtype_bits = port.dtype_bits;
-  t.dtype_lanes = 1;
-  t.ndim = port.ndim;
-  t.device_type = 1;
-  return t;
-}
-
 }  // namespace
 
 void Block::project(Threads& threads, Workspace& workspace, const BlockCall& call,
@@ -80,7 +63,7 @@ void Block::bind_aux(Workspace& workspace, const BlockCall& call, size_t i, attn
   const attn_port& port = *mechanism_->ports()[i];
   if (!call.aux)
     fail(ATTN_UNSUPPORTED,
-         "{}: \"{}\" carries the sequence \"{}\" from block to block, which sessions do not do in this version", path_,
+         "{}: \"{}\" carries the sequence \"{}\" from block to block, so it cannot run by itself: run the model", path_,
          choice_.mechanism, port.name);
   const int64_t rows = port.shape[2], width = port.shape[3];
   if (port.kind == ATTN_AUX_OUT) {

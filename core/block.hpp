@@ -39,7 +39,7 @@ struct BlockCall {
   void* state = nullptr;
   uint64_t state_stride = 0;
   const int32_t* slots = nullptr;
-  Aux* aux = nullptr;    // NULL: no auxiliary sequences in this run
+  Aux* aux = nullptr;    // NULL: the block has none
   float* out = nullptr;  // (batch * queries, D); may be NULL when queries is 0
 };
 
@@ -51,7 +51,10 @@ class Block {
   const BlockChoice& choice() const { return choice_; }
   const Mechanism& mechanism() const { return *mechanism_; }
   int64_t parameters() const { return parameters_; }
-  bool has_aux() const;
+  // Does the mechanism take or give a sequence of this name from block to block?  kind: ATTN_AUX_IN, ATTN_AUX_OUT.
+  bool has_aux(uint32_t kind, const std::string& name) const;
+  std::vector<std::string> aux_names(uint32_t kind) const;
+  int64_t aux_width(const std::string& name) const;
 
   Plan plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const;
   // Runs of up to these sizes on states of `capacity` keys.

@@ -1,5 +1,7 @@
 // How a block finds its weights: shared projections with folded adapters, and what the mechanism declares for itself.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "core/block.hpp"
 
@@ -7,6 +9,9 @@ namespace attnkit {
 namespace {
 
 std::vector<int64_t> shape_of(const attn_port& port) { return {port.shape, port.shape + port.ndim}; }
+
+// fairseq's: projections into heads are smaller than the one out of them.
+const double inward = std::sqrt(0.5);
 
 }  // namespace
 
@@ -21,7 +26,7 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
   if (manifest.adapters) {
     for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"})
       adapted_ |= reader.has(adapter + part);
-    if (!adapted_)
+    if (!adapted_ && reader.has_file())
       reader.warn(
           fmt::format("{}: the weights hold no adapters for \"{}\"", path_, choice.mechanism),
           "its projections are used as they are: expect lower quality than a mechanism the model was trained with");
@@ -46,9 +51,22 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
   }
 }
 
-bool Block::has_aux() const {
+bool Block::has_aux(uint32_t kind, const std::string& name) const {
   return std::any_of(mechanism_->ports().begin(), mechanism_->ports().end(),
-                     [](const attn_port* p) { return p->kind == ATTN_AUX_IN || p->kind == ATTN_AUX_OUT; });
+                     [&](const attn_port* p) { return p->kind == kind && p->name == name; });
+}
+
+std::vector<std::string> Block::aux_names(uint32_t kind) const {
+  std::vector<std::string> names;
+  for (const attn_port* p : mechanism_->ports())
+    if (p->kind == kind) names.push_back(p->name);
+  return names;
+}
+
+int64_t Block::aux_width(const std::string& name) const {
+  for (const attn_port* p : mechanism_->ports())
+    if (p->kind == ATTN_AUX_OUT && p->name == name) return p->shape[3];
+  return 0;
 }
 
 bool Block::is_shared(const attn_port& port) const {
@@ -70,13 +88,14 @@ void Block::load_projection(size_t i, WeightReader& reader) {
   const int64_t width = port.shape[1] * port.shape[3];
   const bool shared = is_shared(port), bias = !(port.flags & ATTN_NO_BIAS);
   const std::string name = shared ? path_ + "." + port.name : own_name(port);
-  std::vector<float> w = reader.f32(name + ".weight", {width, d_model_});
+  const Owner owner = shared ? Owner::model : Owner::mechanism;
+  std::vector<float> w = reader.f32(name + ".weight", {width, d_model_}, xavier(d_model_, width, inward), owner);
   std::vector<float> b(static_cast<size_t>(width));
-  if (bias) b = reader.f32(name + ".bias", {width});
+  if (bias) b = reader.f32(name + ".bias", {width}, constant(0), owner);
   if (adapted_ && shared && port.name != std::string("v")) {
     const std::string adapter = path_ + "." + choice_.mechanism + ".adapter." + port.name;
-    const std::vector<float> scale = reader.f32(adapter + "_scale", {width}),
-                             shift = reader.f32(adapter + "_shift", {width});
+    const std::vector<float> scale = reader.f32(adapter + "_scale", {width}, constant(1)),
+                             shift = reader.f32(adapter + "_shift", {width}, constant(0));
     for (int64_t r = 0; r < width; ++r) {
       for (int64_t c = 0; c < d_model_; ++c) w[r * d_model_ + c] *= scale[r];
       b[r] = b[r] * scale[r] + shift[r];
@@ -96,12 +115,14 @@ void Block::load_output(size_t i, WeightReader& reader) {
       fail(ATTN_UNSUPPORTED, "{}: its unprojected output is {} wide, the model {}", choice_.mechanism, width, d_model_);
     return;
   }
-  const std::string name = is_shared(port) ? path_ + ".o" : own_name(port);
+  const bool shared = is_shared(port);
+  const std::string name = shared ? path_ + ".o" : own_name(port);
+  const Owner owner = shared ? Owner::model : Owner::mechanism;
   const bool bias = !(port.flags & ATTN_NO_BIAS);
-  std::vector<float> w = reader.f32(name + ".weight", {d_model_, width}), b;
-  if (bias) b = reader.f32(name + ".bias", {d_model_});
+  std::vector<float> w = reader.f32(name + ".weight", {d_model_, width}, xavier(width, d_model_), owner), b;
+  if (bias) b = reader.f32(name + ".bias", {d_model_}, constant(0), owner);
   if (adapted_) {
-    const std::vector<float> gain = reader.f32(path_ + "." + choice_.mechanism + ".adapter.gain", {width});
+    const std::vector<float> gain = reader.f32(path_ + "." + choice_.mechanism + ".adapter.gain", {width}, constant(1));
     for (int64_t r = 0; r < d_model_; ++r)
       for (int64_t c = 0; c < width; ++c) w[r * width + c] *= gain[c];
   }
@@ -113,9 +134,15 @@ void Block::load_stored(size_t i, WeightReader& reader) {
   const attn_port& port = *mechanism_->ports()[i];
   const std::string name = own_name(port);
   if (port.dtype_code == 2 && port.dtype_bits == 32) {
-    stored_[i].f32 = reader.f32(name, shape_of(port));
+    stored_[i].f32 = reader.f32(
+        name, shape_of(port),
+        [&](uint64_t seed, std::vector<float>& values) { mechanism_->fill(i, seed, contiguous(port, values.data())); },
+        Owner::mechanism);
   } else if (port.dtype_code == 0 && (port.dtype_bits == 32 || port.dtype_bits == 64)) {
-    stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape_of(port));
+    stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape_of(port),
+                                     [&](uint64_t seed, std::vector<std::byte>& bytes) {
+                                       mechanism_->fill(i, seed, contiguous(port, bytes.data()));
+                                     });
   } else {
     fail(ATTN_UNSUPPORTED, "{}: tensor \"{}\" has type {}:{}; f32, int32 and int64 can be stored", choice_.mechanism,
          port.name, port.dtype_code, port.dtype_bits);

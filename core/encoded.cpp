@@ -11,13 +11,19 @@
 namespace attnkit {
 namespace {
 
-std::string weights_text(const Manifest& manifest) {
+std::string file_text(const Manifest& manifest) {
   if (!manifest.weights_sha256.empty()) return manifest.weights_sha256;
   const std::string path = std::filesystem::absolute(manifest.weights_file).lexically_normal().string();
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) fail(ATTN_INVALID, "{}: does not exist any more", path);
   return fmt::format("{} ({} bytes, changed at {}.{:09})", path, status.st_size, status.st_mtim.tv_sec,
                      status.st_mtim.tv_nsec);
+}
+
+std::string weights_text(const Manifest& manifest) {
+  const std::string seed = manifest.weights_seed ? fmt::format("seed {}", *manifest.weights_seed) : "";
+  if (manifest.weights_file.empty()) return seed;
+  return seed.empty() ? file_text(manifest) : fmt::format("{} and {}", file_text(manifest), seed);
 }
 
 }  // namespace

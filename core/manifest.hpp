@@ -80,10 +80,13 @@ struct Manifest {
   bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false;
   Stack encoder, decoder;
   HeadType head = HeadType::lm;
-  int classes = 0;
+  int classes = 0, head_hidden = 0;  // head_hidden 0: the classifier is one layer
   Pool pool = Pool::mean;
-  std::string weights_file;    // absolute path
+  Place pool_place;
+  std::string pool_of;  // the auxiliary sequence that a classifier pools; empty: the encoder's output
+  std::string weights_file;    // absolute path; empty: none
   std::string weights_sha256;  // lower-case hex or empty
+  std::optional<uint64_t> weights_seed;  // what makes the tensors that the file lacks
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
   Predict predict = Predict::none;

@@ -62,11 +62,20 @@ constexpr std::array keys{
     KeyRule{"model.head", "classes", T::integer, false, "", 2, 1048576, "",
             "classifier: how many classes; required there"},
     KeyRule{"model.head", "pool", T::choice, false, "mean", 0, 0, "mean|first",
-            "classifier: what it sees of the encoder's output"},
+            "classifier: what it sees of the encoder's output: the mean of the positions, or the first"},
+    KeyRule{"model.head", "of", T::text, false, "", 0, 0, "",
+            "classifier: pools this sequence in place of the encoder's output, one that mechanisms carry from block to "
+            "block, such as luna's `p`"},
+    KeyRule{"model.head", "hidden", T::integer, false, "", 1, 1048576, "",
+            "classifier: width of a layer with ReLU between pool and classes; absent: none"},
 
-    KeyRule{"weights", "file", T::text, true, "", 0, 0, "", "safetensors file, relative to the manifest"},
+    KeyRule{"weights", "file", T::text, false, "", 0, 0, "",
+            "safetensors file, relative to the manifest; this, `seed` or both"},
     KeyRule{"weights", "sha256", T::text, false, "", 0, 0, "",
             "64 hexadecimal digits; with it, no damaged file is accepted"},
+    KeyRule{"weights", "seed", T::integer, false, "", 0, 4294967295, "",
+            "without `file`, an untrained model: all tensors are initialised by this seed; with it, those of the "
+            "mechanisms' own that the file lacks"},
 
     KeyRule{"attention", "default", T::use, false, "", 0, 0, "", "for blocks that nothing else decides"},
     KeyRule{"attention", "encoder.self", T::use, false, "", 0, 0, "", "for the encoder's self attention"},

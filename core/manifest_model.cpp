@@ -72,7 +72,10 @@ void check_classifier(const TableReader& head, const Entry& entry, ManifestCheck
     check.diagnostics.error(ak::missing_key, entry.value.place, "a classifier needs \"classes\"",
                             "how many classes there are, at least 2");
   check.manifest.classes = size_of(head, "classes");
+  check.manifest.head_hidden = size_of(head, "hidden");
   take(head.choice("pool"), check.manifest.pool);
+  check.manifest.pool_of = head.text("of").value_or("");
+  check.manifest.pool_place = head.place("of");
 }
 
 void check_head(const TableReader& reader, ManifestCheck& check) {
@@ -83,7 +86,7 @@ void check_head(const TableReader& reader, ManifestCheck& check) {
   if (!type) return;
   check.manifest.head = static_cast<HeadType>(*type);
   if (check.manifest.head == HeadType::classifier) return check_classifier(head, *entry, check);
-  for (const char* key : {"classes", "pool"})
+  for (const char* key : {"classes", "pool", "of", "hidden"})
     if (head.mentioned(key))
       check.diagnostics.error(ak::not_applicable, entry->value.find(key)->place,
                               fmt::format("\"{}\" is for a classifier only", key), "remove it");
@@ -137,6 +140,16 @@ void check_weights(const Node& weights, ManifestCheck& check) {
       check.diagnostics.error(ak::bad_weights_file, m.weights_place,
                               fmt::format("{}: {}", m.weights_file, found ? "is no regular file" : "does not exist"),
                               "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
+  }
+  if (const auto seed = reader.integer("seed")) m.weights_seed = static_cast<uint64_t>(*seed);
+  if (!reader.mentioned("file") && !reader.mentioned("seed"))
+    check.diagnostics.error(ak::missing_key, weights.place, "[weights] needs \"file\", \"seed\" or both",
+                            "file = \"weights.safetensors\", or seed = 1 for an untrained model");
+  if (!reader.mentioned("file")) {
+    m.weights_place = reader.place("seed");
+    if (reader.mentioned("sha256"))
+      check.diagnostics.error(ak::not_applicable, reader.place("sha256"),
+                              "\"sha256\" is of the file, and no \"file\" is given", "remove it");
   }
   auto digest = reader.text("sha256");
   if (!digest) return;

@@ -61,6 +61,23 @@ void check_magnitude(const attn_block& b, const attn_request& r) {
 
 }  // namespace
 
+attn_tensor contiguous(const attn_port& port, const void* data) {
+  attn_tensor t{};
+  t.data = const_cast<void*>(data);
+  int64_t stride = 1;
+  for (int d = port.ndim - 1; d >= 0; --d) {
+    t.shape[d] = port.shape[d];
+    t.stride[d] = stride;
+    stride *= port.shape[d];
+  }
+  t.dtype_code = port.dtype_code;
+  t.dtype_bits = port.dtype_bits;
+  t.dtype_lanes = 1;
+  t.ndim = port.ndim;
+  t.device_type = 1;
+  return t;
+}
+
 attn_request cpu_request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t past) {
   attn_request r{};
   r.struct_size = sizeof r;

@@ -54,6 +54,9 @@ class Mechanism : public std::enable_shared_from_this<Mechanism> {
   std::vector<const attn_port*> ports_;
 };
 
+// A LEARNED or TABLE tensor of that port at data, on the CPU.
+attn_tensor contiguous(const attn_port& port, const void* data);
+
 // A request for f32 on the CPU.
 attn_request cpu_request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t past);
 

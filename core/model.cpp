@@ -112,7 +112,7 @@ void Model::attend(ModelWorkspace& ws, const Attention& attention, float* x, Blo
 }
 
 void Model::logits(const float* x, int64_t rows, float* out) const {
-  head_.apply(runtime_->threads, x, manifest_.d_model, out, head_.outputs(), rows);
+  head_.apply(runtime_->threads, x, head_.inputs(), out, head_.outputs(), rows);
 }
 
 std::optional<double> Model::target_total(int64_t source_length, std::optional<double> reference) const {

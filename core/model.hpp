@@ -45,6 +45,7 @@ struct Transformer {  // one stack
 struct ModelWorkspace {
   Workspace block;
   Buffer x, normed, y, hidden, memory;
+  Aux aux;  // of the rows of one decoding step
   std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
   std::vector<double> totals, source_totals;
 };
@@ -103,11 +104,12 @@ class Model : public std::enable_shared_from_this<Model> {
   void decode(const Encoded& encoded, const Ids& target, float* out) const;
 
   // Everything below serves sessions.
-  // hidden (length, D): the encoder's output for one source.
-  void encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden) const;
+  // hidden (length, D): the encoder's output for one source; aux: the sequences that it gave out.
+  void encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden, Aux& aux) const;
   // Fills the cross states of `slot` with the keys of a source.
-  void append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total) const;
-  // x (rows, length, D): the decoder's final hidden rows; lives in ws.
+  void append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total,
+                     Aux aux) const;
+  // x (rows, length, D): the decoder's final hidden rows; lives in ws, whose aux holds the sequences for these rows.
   const float* step(ModelWorkspace& ws, const Step& step) const;
   void logits(const float* x, int64_t rows, float* out) const;
   // Length of the target for a source, as [length] says; no value: unknown.  reference: the true length if it is known.
@@ -134,7 +136,8 @@ class Model : public std::enable_shared_from_this<Model> {
   void score(const float* x, const Ids& ids, float* out) const;
   void require_pair() const;
   void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
-  void classify(ModelWorkspace& ws, const Ids& source, const float* x, float* out) const;
+  void pool(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* pooled) const;
+  void classify(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* out) const;
   template <class F>
   void residual(ModelWorkspace& ws, const LayerNorm& norm, float* x, int64_t rows, F&& f) const;
   void feed_forward(ModelWorkspace& ws, const FeedForward& ffn, float* x, int64_t rows) const;
@@ -149,7 +152,7 @@ class Model : public std::enable_shared_from_this<Model> {
   Manifest manifest_;
   std::optional<Vocabulary> source_vocabulary_, target_vocabulary_;
   Transformer encoder_, decoder_;
-  Dense head_;
+  Dense head_, head_hidden_;  // head_hidden_: of classifiers that have one
   std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder
   int64_t parameters_ = 0;
   bool within_total_ = false;

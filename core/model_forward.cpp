@@ -64,14 +64,34 @@ float* Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory,
   return x;
 }
 
-void Model::classify(ModelWorkspace& ws, const Ids& source, const float* x, float* out) const {
+// What a classifier sees of x (batch, length, D), or of a sequence that the encoder's mechanisms carried.
+void Model::pool(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* pooled) const {
   const int64_t d = manifest_.d_model;
-  float* pooled = ws.y.get<float>(source.batch * d);
+  int64_t length = source.length;
+  const std::string& name = manifest_.pool_of;
+  if (!name.empty()) {
+    x = aux.at(name).data.data();
+    length = aux.at(name).rows;
+  }
   std::fill(pooled, pooled + source.batch * d, 0.0f);
   for (int64_t b = 0; b < source.batch; ++b) {
-    const int64_t n = manifest_.pool == Pool::first ? std::min<int64_t>(1, ws.source_lengths[b]) : ws.source_lengths[b];
+    const int64_t all = name.empty() ? ws.source_lengths[b] : length;
+    const int64_t n = manifest_.pool == Pool::first ? std::min<int64_t>(1, all) : all;
     for (int64_t i = 0; i < n; ++i)
-      for (int64_t c = 0; c < d; ++c) pooled[b * d + c] += x[(b * source.length + i) * d + c] / static_cast<float>(n);
+      for (int64_t c = 0; c < d; ++c) pooled[b * d + c] += x[(b * length + i) * d + c] / static_cast<float>(n);
+  }
+}
+
+void Model::classify(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* out) const {
+  if (source.batch == 0) return;
+  float* pooled = ws.y.get<float>(source.batch * manifest_.d_model);
+  pool(ws, source, x, aux, pooled);
+  if (manifest_.head_hidden > 0) {
+    const int64_t inner = head_hidden_.outputs();
+    float* hidden = ws.hidden.get<float>(source.batch * inner);
+    head_hidden_.apply(runtime_->threads, pooled, manifest_.d_model, hidden, inner, source.batch);
+    activate(Activation::relu, hidden, source.batch * inner);
+    pooled = hidden;
   }
   logits(pooled, source.batch, out);
 }
@@ -87,7 +107,7 @@ void Model::forward(const Ids& source, const Ids& target, float* out, const Prob
   float* x = ws.memory.get<float>(source.batch * source.length * manifest_.d_model);
   if (has_encoder()) encode(ws, source, x, aux, probe);
   if (manifest_.head == HeadType::classifier) {
-    if (out) classify(ws, source, x, out);
+    if (out) classify(ws, source, x, aux, out);
     return;
   }
   if (has_decoder()) x = decode(ws, target, x, source.length, aux, probe);

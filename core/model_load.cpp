@@ -24,30 +24,32 @@ class ModelLoader {
   }
 
  private:
-  std::vector<float> take(const std::string& name, const std::vector<int64_t>& shape) {
-    std::vector<float> values = reader_.f32(name, shape);
+  std::vector<float> take(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial) {
+    std::vector<float> values = reader_.f32(name, shape, initial);
     model_.parameters_ += static_cast<int64_t>(values.size());
     return values;
   }
 
   LayerNorm norm(const std::string& name) {
-    return {take(name + ".weight", {manifest_.d_model}), take(name + ".bias", {manifest_.d_model})};
+    return {take(name + ".weight", {manifest_.d_model}, constant(1)),
+            take(name + ".bias", {manifest_.d_model}, constant(0))};
   }
 
   Dense dense(const std::string& name, int64_t in, int64_t out) {
-    const std::vector<float> weight = take(name + ".weight", {out, in});
-    return Dense(in, out, weight, take(name + ".bias", {out}));
+    const std::vector<float> weight = take(name + ".weight", {out, in}, xavier(in, out));
+    return Dense(in, out, weight, take(name + ".bias", {out}, constant(0)));
   }
 
   void load_stack(const std::string& name, const Stack& stack, std::optional<Vocabulary>& vocabulary, Transformer& to) {
+    const Initial embedded = normal(1 / std::sqrt(static_cast<double>(manifest_.d_model)));
     vocabulary = Vocabulary::open(stack.vocab, stack.lowercase);
     to.embedding.width = manifest_.d_model;
     to.embedding.scale = manifest_.embed_scale ? std::sqrt(static_cast<float>(manifest_.d_model)) : 1.0f;
-    to.embedding.table = take(name + ".embed.weight", {vocabulary->size(), manifest_.d_model});
+    to.embedding.table = take(name + ".embed.weight", {vocabulary->size(), manifest_.d_model}, embedded);
     if (manifest_.positions == Positions::sinusoidal)
       to.embedding.positions = sinusoidal_positions(manifest_.max_length, manifest_.d_model);
     if (manifest_.positions == Positions::learned)
-      to.embedding.positions = take(name + ".positions.weight", {manifest_.max_length, manifest_.d_model});
+      to.embedding.positions = take(name + ".positions.weight", {manifest_.max_length, manifest_.d_model}, embedded);
     to.layers.resize(static_cast<size_t>(stack.layers));
     for (int l = 1; l <= stack.layers; ++l) {
       const std::string ffn = name + ".ffn." + std::to_string(l);
@@ -91,14 +93,37 @@ class ModelLoader {
   void load_head() {
     const int64_t d = manifest_.d_model;
     if (manifest_.head == HeadType::classifier) {
-      model_.head_ = dense("head", d, manifest_.classes);
+      const int64_t hidden = manifest_.head_hidden;
+      if (hidden > 0) model_.head_hidden_ = dense("head.hidden", d, hidden);
+      model_.head_ = dense("head", hidden > 0 ? hidden : d, manifest_.classes);
+      check_pooled();
       return;
     }
     const bool decoder = manifest_.decoder.layers > 0;
     const std::vector<float>& embedding = decoder ? model_.decoder_.embedding.table : model_.encoder_.embedding.table;
     const int64_t vocabulary = static_cast<int64_t>(embedding.size()) / d;
     model_.head_ =
-        Dense(d, vocabulary, manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}), {});
+        Dense(d, vocabulary,
+              manifest_.tie_embeddings ? embedding : take("head.weight", {vocabulary, d}, xavier(d, vocabulary)), {});
+  }
+
+  // A classifier may pool a sequence that the encoder's mechanisms carry instead of the encoder's output.
+  void check_pooled() {
+    const std::string& name = manifest_.pool_of;
+    if (name.empty()) return;
+    std::string known;
+    for (const Layer& layer : model_.encoder_.layers)
+      if (layer.self.block) {
+        for (const std::string& given : layer.self.block->aux_names(ATTN_AUX_OUT)) {
+          if (given == name && layer.self.block->aux_width(name) == manifest_.d_model) return;
+          known = given;
+        }
+      }
+    diagnostics_.error(
+        ak::not_applicable, manifest_.pool_place,
+        fmt::format("[model.head] of = \"{}\": no block of the encoder gives such a sequence {} wide", name,
+                    manifest_.d_model),
+        known.empty() ? "remove it: no mechanism of the encoder carries any" : fmt::format("there is \"{}\"", known));
   }
 
   // A tensor that another placement of the same weights uses: "<block>.<mechanism>...." of a mechanism that is not
@@ -135,8 +160,9 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   if (diagnostics.failed()) return nullptr;
   const Manifest& m = model->manifest_;
   try {
-    const Weights weights = Weights::open(m.weights_file, m.weights_sha256);
-    WeightReader reader(weights, diagnostics, m.weights_place);
+    std::optional<Weights> weights;
+    if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256);
+    WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place);
     ModelLoader(*model, reader, diagnostics).load();
     if (model->has_encoder())
       model->encoder_identity_ = std::make_shared<const EncoderIdentity>(

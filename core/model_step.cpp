@@ -71,15 +71,14 @@ const StreamPlans& Model::append_plans(int64_t keys) const {
   return *slot;
 }
 
-void Model::encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden) const {
+void Model::encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden, Aux& aux) const {
   float* x = ws.memory.get<float>(length * manifest_.d_model);
-  Aux aux;
   encode(ws, {ids, length, 1, length, nullptr}, x, aux, nullptr);
   hidden = x;
 }
 
-void Model::append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot,
-                          double target_total) const {
+void Model::append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total,
+                          Aux aux) const {
   const StreamPlans& plan = append_plans(length);
   Arena& arena = cross_arena();
   const int32_t keys = static_cast<int32_t>(length), none = 0;
@@ -96,6 +95,7 @@ void Model::append_source(ModelWorkspace& ws, const float* hidden, int64_t lengt
     call.state = arena.base(l);
     call.state_stride = arena.stride(l);
     call.slots = &slot;
+    call.aux = &aux;
     decoder_.layers[l].cross.block->run(runtime_->threads, ws.block, plan.append[l], call);
   }
 }
@@ -112,6 +112,7 @@ const float* Model::step(ModelWorkspace& ws, const Step& step) const {
   self.q_pos = self.k_pos = step.position;
   self.q_total = self.k_total = step.target_total;
   self.slots = step.self_slots;
+  self.aux = &ws.aux;
   BlockCall cross = self;
   cross.keys = 0;
   cross.k_len = nullptr;

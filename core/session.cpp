@@ -21,12 +21,7 @@ void Session::Use::release(size_t n) {
 Session::Session(std::shared_ptr<const Model> model, int rows) : model_(std::move(model)) {
   if (!model_->has_decoder()) fail(ATTN_UNSUPPORTED, "this model has no decoder: use forward instead of a session");
   if (rows < 1 || rows > 1024) fail(ATTN_INVALID, "{} rows: a session has 1 to 1024", rows);
-  for (const Layer& layer : model_->decoder().layers)
-    for (const Attention* a : {&layer.self, &layer.cross})
-      if (a->block && a->block->has_aux())
-        fail(ATTN_UNSUPPORTED,
-             "\"{}\" carries a sequence from block to block, which sessions do not do in this version",
-             a->block->choice().mechanism);
+  check_carried();
   Arena& arena = model_->self_arena();
   if (model_->has_encoder()) cross_slot_ = model_->cross_arena().acquire();
   try {
@@ -39,6 +34,20 @@ Session::Session(std::shared_ptr<const Model> model, int rows) : model_(std::mov
   positions_.assign(static_cast<size_t>(rows), 0);
   last_.resize(static_cast<size_t>(rows) * model_->outputs());
   if (model_->manifest().predict == Predict::fixed) target_total_ = model_->manifest().fixed_length;
+}
+
+// Cross blocks take the source in before any target token is there, so nothing of the target can reach them.
+void Session::check_carried() const {
+  const std::vector<Layer>& layers = model_->decoder().layers;
+  for (size_t giver = 0; giver < layers.size(); ++giver)
+    for (const std::string& name : layers[giver].self.block->aux_names(ATTN_AUX_OUT))
+      for (size_t l = giver; l < layers.size(); ++l)
+        if (layers[l].cross.block && layers[l].cross.block->has_aux(ATTN_AUX_IN, name))
+          fail(
+              ATTN_UNSUPPORTED,
+              "decoder.self.{} gives the sequence \"{}\" to decoder.cross.{}, which reads the source before there is a "
+              "target: a session cannot do that, use another mechanism in one of them",
+              giver + 1, name, l + 1);
 }
 
 Session::~Session() {
@@ -73,6 +82,7 @@ std::unique_ptr<Session> Session::clone() const {
   copy->target_total_ = target_total_;
   copy->beyond_ = beyond_;
   copy->last_ = last_;
+  copy->aux_ = aux_;
   return copy;
 }
 
@@ -118,8 +128,10 @@ void Session::read(const Ids& source) {
   const std::optional<double> total = target_total_ ? target_total_ : model_->target_total(source.length, std::nullopt);
   const Model::Lease leased = model_->lease();
   const float* hidden = nullptr;
-  model_->encode_one(*leased, source.data, source.length, hidden);
-  model_->append_source(*leased, hidden, source.length, cross_slot_, total.value_or(0));
+  auto aux = std::make_shared<Aux>();
+  model_->encode_one(*leased, source.data, source.length, hidden, *aux);
+  model_->append_source(*leased, hidden, source.length, cross_slot_, total.value_or(0), *aux);
+  aux_ = std::move(aux);
   target_total_ = total;
   source_length_ = source.length;
   has_source_ = true;
@@ -171,6 +183,20 @@ void Session::check_write(std::span<Session* const> sessions, const Ids& tokens)
   }
 }
 
+// What the encoders gave out, for the rows of all sessions; nothing in models that carry nothing.
+void Session::gather_aux(std::span<Session* const> sessions, Aux& to) {
+  to.clear();
+  for (const Session* s : sessions) {
+    if (!s->aux_) continue;
+    for (const auto& [name, value] : *s->aux_) {
+      AuxValue& all = to[name];
+      all.rows = value.rows;
+      all.width = value.width;
+      for (int r = 0; r < s->rows(); ++r) all.data.insert(all.data.end(), value.data.begin(), value.data.end());
+    }
+  }
+}
+
 Step Session::gather(std::span<Session* const> sessions, const Ids& tokens, ModelWorkspace& ws) {
   for (auto* v : {&ws.ids, &ws.lengths, &ws.positions, &ws.slots, &ws.cross_slots, &ws.k_positions}) v->clear();
   ws.totals.clear();
@@ -188,6 +214,7 @@ Step Session::gather(std::span<Session* const> sessions, const Ids& tokens, Mode
       ws.totals.push_back(s->target_total_.value_or(0));
       ws.source_totals.push_back(static_cast<double>(s->source_length_));
     }
+  gather_aux(sessions, ws.aux);
   return {tokens.batch,    tokens.length,         ws.ids.data(),         ws.lengths.data(), ws.positions.data(),
           ws.slots.data(), ws.cross_slots.data(), ws.k_positions.data(), ws.totals.data(),  ws.source_totals.data()};
 }

@@ -59,6 +59,8 @@ class Session {
   static void check_write(std::span<Session* const> sessions, const Ids& tokens);
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static Step gather(std::span<Session* const> sessions, const Ids& tokens, ModelWorkspace& ws);
+  static void gather_aux(std::span<Session* const> sessions, Aux& to);
+  void check_carried() const;
   void advance(int row, int32_t tokens);
   std::vector<uint64_t> used(int row) const;
   std::vector<int32_t> greedy(int64_t limit);
@@ -67,6 +69,7 @@ class Session {
   std::shared_ptr<const Model> model_;
   std::vector<int32_t> slots_, positions_;
   int32_t cross_slot_ = -1;
+  std::shared_ptr<const Aux> aux_;  // what the encoder gave out, of one row; clones share it
   int64_t source_length_ = 0;
   bool has_source_ = false;
   std::optional<double> target_total_;
