@@ -16,11 +16,14 @@ Arguments::Options options() { return Arguments::Options(); }
 
 std::string yes_no(bool any, bool all) { return all ? "yes" : any ? "partly" : "no"; }
 
-// The place that stands for a mechanism's costs: decoder.self where it fits, else the first that does.
+// The place that stands for a mechanism's costs: decoder.self where it fits, else one that streams, else any.
 const Json* typical(const Json& plugin) {
+  const auto rank = [](const Json& place) {
+    return place["role"] == "decoder.self" ? 2 : place["stream"]["fits"].get<bool>() ? 1 : 0;
+  };
   const Json* best = nullptr;
   for (const Json& place : plugin["places"])
-    if (place["fits"].get<bool>() && (!best || place["role"] == "decoder.self")) best = &place;
+    if (place["fits"].get<bool>() && (!best || rank(place) > rank(*best))) best = &place;
   return best;
 }
 
@@ -69,7 +72,8 @@ std::string list_text(const Json& plugins) {
                stream["fits"].get<bool>() ? count_text(stream["flops"].get<double>()) : "-"});
   }
   return table.text() +
-         "\nState and flops are those of one block, d_model 128 and 4 heads, in decoder.self where it fits.\n"
+         "\nState and flops are those of one block, d_model 128 and 4 heads, in decoder.self where it fits,\n"
+         "else where it streams.\n"
          "\"attnkit plugins NAME\" shows options, weights, refusals and the citation.\n";
 }
 

@@ -26,7 +26,8 @@ def attnkit(*arguments):
 
 
 PLUGINS = [p for p in attnkit("plugins")["plugins"] if p["device"] == "cpu"]
-PLUGINS.sort(key=lambda p: ["softmax", "relu", "cosformer", "leap", p["name"]].index(p["name"]))
+ORDER = ["softmax", "relu", "cosformer", "leap"]  # the shipped model's first, then by name
+PLUGINS.sort(key=lambda p: (ORDER.index(p["name"]) if p["name"] in ORDER else len(ORDER), p["name"]))
 
 
 def table(head, rows):
@@ -105,20 +106,77 @@ def refusal_rows():
     yield "`leap`", "`factor = 3`, 32 wide heads", manifest_refusal("leap", "factor = 4", "factor = 3")
 
 
+ROW = re.compile(r"(?m)^\| (output|state|flops|weights|letters)((?:, [a-z.]+)*) \| (.*) \|$")
+
+
+class Formulas:
+    """The rows of a plugin's README that say what it computes and costs; the test asks d_model 128 and 4 heads."""
+
+    def __init__(self, name):
+        self.name = name
+        self.rows = {}
+        for kind, tags, text in ROW.findall((SOURCE / "plugins" / name / "README.md").read_text()):
+            self.rows.setdefault(kind, []).append((frozenset(tags.split(", ")[1:]), text))
+        self.letters = {"H": 4, "D": 32, "E": 32}
+        for _, text in self.rows.get("letters", []):
+            for letter, expression in re.findall(r"`(\w+) = ([^`]+)`", text):
+                self.letters[letter] = value(expression, **self.letters)
+
+    def row(self, kind, *tags):
+        """The row whose tags all apply and that has most of them."""
+        fitting = [(len(own), text) for own, text in self.rows.get(kind, []) if own <= set(tags)]
+        assert fitting, f"plugins/{self.name}/README.md has no row \"{kind}\" for {', '.join(tags)}"
+        return max(fitting)[1]
+
+    def value(self, kind, *tags, **names):
+        return value(re.search("`([^`]+)`", self.row(kind, *tags))[1], **self.letters, **names)
+
+
 def value(formula, **names):
     """The value of a formula in which blanks between factors multiply."""
-    return eval(re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", formula), {"__builtins__": {}}, names)
+    allowed = {"__builtins__": {}, "min": min, "max": max, "ceil": math.ceil, "log2": math.log2}
+    return eval(re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", formula), allowed, names)
+
+
+def tagged(text, tags):
+    return f"{', '.join(sorted(tags))}: {text}" if tags else text
+
+
+def output_rows():
+    for plugin in PLUGINS:
+        for tags, text in Formulas(plugin["name"]).rows["output"]:
+            yield f"[`{plugin['name']}`](../plugins/{plugin['name']})", tagged(text, tags)
+
+
+def cost_rows():
+    for plugin in PLUGINS:
+        formulas = Formulas(plugin["name"])
+        cells = ["; ".join(tagged(text, tags) for tags, text in formulas.rows.get(kind, []))
+                 for kind in ("state", "flops", "weights", "letters")]
+        yield f"`{plugin['name']}`", *cells
+
+
+def list_rows():
+    """The table of `attnkit plugins`, with what each mechanism is."""
+    environment = {k: v for k, v in os.environ.items() if k != "ATTNKIT_PLUGIN_PATH"}
+    text = subprocess.run([ATTNKIT, "plugins", "--plugin-dir", FOLDER], env=environment, capture_output=True,
+                          text=True).stdout
+    lines = [re.split(r"  +", line.strip()) for line in text.split("\n\n")[0].splitlines()]
+    cells = {line[0]: line[2:] for line in lines[1:] if line[1] == "cpu"}
+    for plugin in PLUGINS:
+        name = plugin["name"]
+        yield f"[`{name}`](plugins/{name})", plugin["summary"], *cells[name]
 
 
 class Mechanisms(unittest.TestCase):
     maxDiff = None
 
-    def section(self, name, expected):
-        text = DOCUMENT.read_text()
+    def section(self, name, expected, document=DOCUMENT):
+        text = document.read_text()
         begin, end = f"<!-- {name}: generated, see tests/docs/mechanisms_test.py -->\n", f"<!-- end of {name} -->"
         start, stop = text.index(begin) + len(begin), text.index(end)
         if os.environ.get("ATTNKIT_WRITE_DOCS"):
-            DOCUMENT.write_text(text[:start] + expected + text[stop:])
+            document.write_text(text[:start] + expected + text[stop:])
         else:
             self.assertEqual(text[start:stop], expected)
 
@@ -126,42 +184,64 @@ class Mechanisms(unittest.TestCase):
         self.section("places", table(["mechanism", "place", "whole", "stream", "growing source", "state bytes at 512",
                                       "at 4096", "flops, 512", "one more"], place_rows()))
 
-    def test_options(self):
-        self.section("options", table(["mechanism", "option", "type", "default", "allowed", "meaning"], option_rows()))
-
     def test_weights(self):
         self.section("weights", table(["mechanism", "name", "kind", "type", "shape", "meaning"], weight_rows()))
 
     def test_refusals(self):
         self.section("refusals", table(["mechanism", "asked for", "answer"], refusal_rows()))
 
+    def test_list(self):
+        self.section("mechanisms", table(["mechanism", "what it is", "sits in", "causal", "streams", "state at 512",
+                                          "at 4096", "flops, 512 tokens", "one more"], list_rows()),
+                     SOURCE / "README.md")
+
+    def test_outputs(self):
+        self.section("outputs", table(["mechanism", "output"], output_rows()))
+
+    def test_costs(self):
+        self.section("costs", table(["mechanism", "state", "flops per head", "weights of its own", "letters"],
+                                    cost_rows()))
+
     def test_formulas(self):
-        rows = re.findall(r"(?m)^\| `(\w+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", DOCUMENT.read_text())
-        formulas = {name: rest for name, *rest in rows}
-        self.assertEqual(sorted(formulas), sorted(p["name"] for p in PLUGINS))
-        width = {"H": 4, "D": 32, "E": 32, "r": 32 // 4}
         for plugin in PLUGINS:
-            state, flops, weights = formulas[plugin["name"]]
+            formulas = Formulas(plugin["name"])
             for place in plugin["places"]:
                 if not place["fits"]:
                     continue
+                tags = [place["role"]] + ["causal"] * place["causal"]
+                where = f"{plugin['name']} in {' '.join(tags)}"
                 pairs = 512 * 513 // 2 if place["causal"] else 512 * 512
-                self.assertEqual(place["flops"], 4 * value(flops, N=512, M=512, P=pairs, **width), plugin["name"])
-                owned = [math.prod(t["shape"]) for t in place["tensors"]]
-                self.assertEqual(sum(owned), value(weights, **width), plugin["name"])
-                if not place["stream"]["fits"]:
+                self.assertEqual(place["flops"], 4 * formulas.value("flops", *tags, N=512, M=512, C=512, P=pairs), where)
+                owned = sum(math.prod(t["shape"]) for t in place["tensors"])
+                self.assertEqual(owned, formulas.value("weights", *tags), where)
+                stream = place["stream"]
+                if not stream["fits"]:
                     continue
-                self.assertEqual(place["stream"]["flops"], 4 * value(flops, N=1, M=1, P=512, **width), plugin["name"])
+                tags.append("stream")
+                self.assertEqual(stream["flops"], 4 * formulas.value("flops", *tags, N=1, M=1, C=512, P=512), where)
                 for length in (512, 4096):
-                    needed = 4 * value(state, M=length, **width)
-                    stated = place["stream"]["state_bytes"][str(length)]
-                    self.assertEqual(stated, -(-needed // ALIGN) * ALIGN, plugin["name"])
+                    needed = 4 * formulas.value("state", *tags, M=length)
+                    self.assertEqual(stream["state_bytes"][str(length)], -(-needed // ALIGN) * ALIGN, where)
 
-        def state_floats(name, length):
-            return value(formulas[name][0], M=length, **width)
+    def test_options(self):
+        self.section("options", table(["mechanism", "option", "type", "default", "allowed", "meaning"], option_rows()))
+        for plugin in PLUGINS:
+            readme = (SOURCE / "plugins" / plugin["name"] / "README.md").read_text()
+            named = re.findall(r"(?m)^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", readme)
+            defaults = {name: default for name, default in named}
+            for option in plugin["options"]:
+                self.assertIn(option["name"], defaults, plugin["name"])
+                stated, default = defaults[option["name"]], option["default"]
+                same = stated == default if option["type"] == "text" else json.loads(stated) == default
+                self.assertTrue(same, f"{plugin['name']}: {option['name']} is {default} by default, not {stated}")
+
+    def test_crossovers(self):
+        """From which length on a constant state is smaller than softmax's."""
+        def state(name, length):
+            return Formulas(name).value("state", M=length)
 
         def crossover(name):
-            return next(m for m in range(1, 1000) if state_floats(name, m) < state_floats("softmax", m))
+            return next(m for m in range(1, 1000) if state(name, m) < state("softmax", m))
 
         self.assertEqual([crossover(name) for name in ("relu", "cosformer", "leap")], [17, 34, 34])
 
