@@ -35,7 +35,6 @@ class Usage(CommandTest):
     def test_designed_subcommands_say_so(self):
         for name in ["stream", "validate-plugin"]:
             self.assertIn(f'"{name}" is designed but not in this version', self.run_code(2, name, "model.toml").err)
-        self.assertIn("not in this version", self.run_code(2, "bench", "model.toml").err)
 
     def test_unknown_options_name_the_nearest(self):
         for arguments, right in [(["run", SAMPLE, "--txt", "x"], "--text"), (["inspect", SAMPLE, "--lenghts=4"], "--lengths"),
