@@ -1,6 +1,7 @@
-// attnkit bench --block: what one more token costs a mechanism, against how many it has seen.
+// attnkit bench: a whole model's speed and memory against the length, or what one more token costs one mechanism.
 #include "bench.hpp"
 
+#include "bench_model.hpp"
 #include "command.hpp"
 #include "open.hpp"
 #include "output.hpp"
@@ -20,14 +21,15 @@ Arguments::Options options() {
   o.add_options()("heads", value("N"), "heads (default 8)");
   o.add_options()("width", value("N"), "width of a head (default 64)");
   o.add_options()("context", value("N,N,..."), "tokens seen before the one that is timed (default 64,512,4096)");
+  o.add_options()("length", value("N,N,..."), "of a model: tokens of source and target (default 64,512)");
+  o.add_options()("batch", value("N"), "of a model: sequences at a time (default 1)");
+  o.add_options()("against", value("MANIFEST"), "of a model: another one, timed in turns with it");
   return o;
 }
 
 BenchSetup setup_of(const Arguments& arguments) {
-  if (arguments.has("MANIFEST"))
-    throw Failure(Exit::usage, "benchmarks of whole models are designed but not in this version",
-                  "attnkit bench --block MECHANISM times one block");
-  if (!arguments.has("block")) fail(Exit::usage, "--block MECHANISM is missing; see \"attnkit bench --help\"");
+  if (!arguments.has("block"))
+    fail(Exit::usage, "a manifest, or --block MECHANISM, is missing; see \"attnkit bench --help\"");
   BenchSetup s;
   s.mechanism = arguments.text("block");
   s.options = arguments.text("options");
@@ -66,7 +68,67 @@ std::string text_of(const BenchSetup& s, const std::vector<Timing>& timings) {
   return out + table.text();
 }
 
+Json json_of(const Arguments& arguments, const ModelBench& s, const std::vector<ModelTiming>& timings) {
+  Json json = {{"schema", "attnkit.bench/1"},
+               {"part", "model"},
+               {"manifest", arguments.text("MANIFEST")},
+               {"batch", s.batch},
+               {"results", Json::array()}};
+  if (arguments.has("against")) json["against"] = arguments.text("against");
+  for (const ModelTiming& t : timings) {
+    Json result = {{"length", t.length},
+                   {"median_seconds", t.median},
+                   {"first_quartile_seconds", t.first_quartile},
+                   {"third_quartile_seconds", t.third_quartile},
+                   {"repetitions", t.repetitions},
+                   {"tokens_per_second", static_cast<double>(s.batch * t.length) / t.median}};
+    if (t.peak_memory) result["peak_memory_bytes"] = *t.peak_memory;
+    if (t.speed) result["speed"] = *t.speed;
+    json["results"].push_back(result);
+  }
+  return json;
+}
+
+std::string text_of(const Arguments& arguments, const ModelBench& s, const std::vector<ModelTiming>& timings) {
+  const bool beside = arguments.has("against");
+  std::string out = fmt::format("{}, batches of {}, whole sequences{}\n", arguments.text("MANIFEST"), s.batch,
+                                beside ? ", in turns with " + arguments.text("against") : "");
+  std::vector<std::string> head = {">length", ">median", ">quartiles", ">tokens/s", ">peak memory"};
+  if (beside) head.push_back(">speed");
+  Table table(head);
+  for (const ModelTiming& t : timings) {
+    std::vector<std::string> row = {std::to_string(t.length), seconds_text(t.median),
+                                    seconds_text(t.first_quartile) + " .. " + seconds_text(t.third_quartile),
+                                    count_text(static_cast<double>(s.batch * t.length) / t.median),
+                                    t.peak_memory ? bytes_text(*t.peak_memory) : "?"};
+    if (beside) row.push_back(fmt::format("{:.2f}x", *t.speed));
+    table.add(row);
+  }
+  return out + table.text();
+}
+
+Exit run_model(const Arguments& arguments) {
+  for (const char* option : {"block", "role", "options", "heads", "width", "context"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} is for one block; a manifest says what its blocks are", option);
+  ModelBench setup;
+  setup.batch = arguments.integer("batch", 1, 1, 4096);
+  setup.lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
+  const Runtime runtime = open_runtime(arguments, 1);
+  const Model model = open_model(runtime, arguments);
+  std::optional<Model> other;
+  if (arguments.has("against")) other.emplace(open_model_at(runtime, arguments.text("against")));
+  const std::vector<ModelTiming> timings = time_model(model, other ? &*other : nullptr, setup);
+  if (arguments.json())
+    print_json(json_of(arguments, setup, timings));
+  else
+    print(text_of(arguments, setup, timings));
+  return Exit::success;
+}
+
 Exit run(const Arguments& arguments) {
+  if (arguments.has("MANIFEST")) return run_model(arguments);
+  for (const char* option : {"length", "batch", "against"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} is for a model: name its manifest first", option);
   const BenchSetup setup = setup_of(arguments);
   const Runtime runtime = open_runtime(arguments, setup.threads);
   const std::vector<Timing> timings = time_block(runtime, setup);
@@ -80,8 +142,8 @@ Exit run(const Arguments& arguments) {
 }  // namespace
 
 const Command bench_command = {"bench",
-                               "bench --block MECHANISM [OPTION ...]",
-                               "what one more token costs a mechanism, against the context (the block part of bench)",
+                               "bench MANIFEST | --block MECHANISM [OPTION ...]",
+                               "a model's speed and memory against the length, or one more token of one mechanism",
                                "MANIFEST",
                                false,
                                options,

@@ -59,8 +59,11 @@ Exit exit_of(const std::vector<Diagnostic>& diagnostics) {
 }
 
 Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings) {
-  const std::string path = arguments.text("MANIFEST");
   warn_of_skipped(runtime, arguments);
+  return open_model_at(runtime, arguments.text("MANIFEST"), warnings);
+}
+
+Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings) {
   try {
     std::vector<Diagnostic> found;
     Model model(runtime, path, &found);

@@ -1,8 +1,13 @@
-"""bench --block: every mechanism, role and context; constant state for linear mechanisms."""
+"""bench: every mechanism, role and context, constant state for linear mechanisms; whole models beside each other."""
 
+import os
+import pathlib
 import unittest
 
 from command import CommandTest
+
+SAMPLE = os.environ["ATTNKIT_SAMPLE"] + "/model.toml"
+RELU = pathlib.Path(__file__).resolve().parents[2] / "samples/manifests/relu.toml"
 
 
 class Bench(CommandTest):
@@ -39,6 +44,26 @@ class Bench(CommandTest):
             self.assertIn("--options", self.run_code(2, "bench", "--block", "leap", "--options", bad).err)
         self.assertIn("this machine has",
                       self.run_code(2, "bench", "--block", "softmax", "--heads", 64, "--width", 4096, "--context", 1 << 24).err)
+
+    def test_models(self):
+        document = self.run_ok("bench", RELU, "--length", "16,48", "--batch", 2, "--against", SAMPLE, "--json").json()
+        self.assertEqual((document["part"], document["batch"], document["against"]), ("model", 2, SAMPLE))
+        for length, r in zip((16, 48), document["results"]):
+            self.assertEqual(r["length"], length)
+            self.assertTrue(0 < r["first_quartile_seconds"] <= r["median_seconds"] <= r["third_quartile_seconds"])
+            self.assertAlmostEqual(r["tokens_per_second"], 2 * length / r["median_seconds"], delta=1)
+            self.assertGreater(r["speed"], 0)
+            self.assertGreaterEqual(r["repetitions"], 5)
+            self.assertGreaterEqual(r["peak_memory_bytes"], 0)
+        alone = self.run_ok("bench", RELU, "--length", 16, "--json").json()["results"][0]
+        self.assertNotIn("speed", alone)
+        self.assertEqual(len(self.run_ok("bench", RELU, "--length", 16).lines()), 3)
+
+    def test_models_and_blocks_do_not_mix(self):
+        self.assertIn("--batch is for a model", self.run_code(2, "bench", "--block", "relu", "--batch", 2).err)
+        self.assertIn("--heads is for one block", self.run_code(2, "bench", RELU, "--heads", 2).err)
+        self.assertIn("takes up to 512 tokens", self.run_code(2, "bench", RELU, "--length", 513).err)
+        self.run_code(6, "bench", RELU, "--against", "none.toml")
 
 
 if __name__ == "__main__":

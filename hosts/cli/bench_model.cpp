@@ -1,0 +1,100 @@
+#include "bench_model.hpp"
+
+#include <chrono>
+#include <random>
+
+#include "core/search/process_memory.hpp"
+#include "core/search/statistics.hpp"
+#include "inputs.hpp"
+#include "interrupt.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t fewest = 5, most = 31;
+constexpr double budget_seconds = 8;  // of one length
+
+// One batch of random tokens and where the scores go.
+class Pass {
+ public:
+  Pass(const Model& model, int64_t batch, int64_t length) : model_(model), facts_(facts_of(model)) {
+    if (length > facts_.info.max_length)
+      fail(Exit::usage, "--length {}: the model takes up to {} tokens (max_length)", length, facts_.info.max_length);
+    if (facts_.encoder) source_ = random(facts_.info.source_vocab, batch, length);
+    if (facts_.decoder) target_ = random(facts_.info.target_vocab, batch, length);
+    const int64_t rows = facts_.classifier ? 1 : length;
+    scores_.resize(static_cast<size_t>(batch * rows * facts_.info.outputs));
+    out_ = facts_.classifier ? tensor(scores_.data(), {batch, facts_.info.outputs})
+                             : tensor(scores_.data(), {batch, length, facts_.info.outputs});
+  }
+
+  double seconds() {
+    check_interrupt();
+    const Clock::time_point start = Clock::now();
+    model_.forward(source_, target_, out_);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  std::optional<uint64_t> memory() {
+    if (!search::restart_peak()) return std::nullopt;
+    const auto before = search::resident_memory();
+    seconds();
+    const auto after = search::peak_resident_memory();
+    if (!before || !after) return std::nullopt;
+    return *after - std::min(*before, *after);
+  }
+
+ private:
+  static Batch random(int32_t vocabulary, int64_t batch, int64_t length) {
+    std::mt19937 random(1);
+    std::vector<Ids> rows(static_cast<size_t>(batch), Ids(static_cast<size_t>(length)));
+    for (Ids& row : rows)
+      for (int32_t& id : row) id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary));
+    return Batch(rows);
+  }
+
+  const Model& model_;
+  Facts facts_;
+  Batch source_, target_;
+  std::vector<float> scores_;
+  attn_tensor out_;
+};
+
+ModelTiming time_length(const Model& model, const Model* other, int64_t batch, int64_t length) {
+  Pass pass(model, batch, length);
+  std::optional<Pass> beside;
+  if (other) beside.emplace(*other, batch, length);
+  ModelTiming timing{};
+  timing.length = length;
+  timing.peak_memory = pass.memory();
+  if (beside) beside->seconds();
+  std::vector<double> own, ratios;
+  const Clock::time_point start = Clock::now();
+  while (own.size() < most) {
+    if (own.size() >= fewest && std::chrono::duration<double>(Clock::now() - start).count() > budget_seconds) break;
+    // They swap places each time, so that going first is nobody's advantage.
+    const bool first = own.size() % 2 == 0;
+    double theirs = beside && !first ? beside->seconds() : 0;
+    own.push_back(pass.seconds());
+    if (beside && first) theirs = beside->seconds();
+    if (beside) ratios.push_back(theirs / own.back());
+  }
+  timing.median = search::median(own);
+  timing.first_quartile = search::quantile(own, 0.25);
+  timing.third_quartile = search::quantile(own, 0.75);
+  timing.repetitions = own.size();
+  if (beside) timing.speed = search::median(ratios);
+  return timing;
+}
+
+}  // namespace
+
+std::vector<ModelTiming> time_model(const Model& model, const Model* other, const ModelBench& setup) {
+  std::vector<ModelTiming> timings;
+  for (const int64_t length : setup.lengths) timings.push_back(time_length(model, other, setup.batch, length));
+  return timings;
+}
+
+}  // namespace attnkit::cli
