@@ -1,0 +1,289 @@
+// s4d against the convolution with its kernel in float64, called through the ABI.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
+
+using Complex = std::complex<double>;
+constexpr double kPi = 3.14159265358979323846;
+
+// The learned numbers of one channel, as a paper would index them.
+struct Channel {
+  Inputs& in;
+  int64_t c, half;
+
+  double number(const char* name, int64_t i) const { return double{in[name].at(0, 0, i, 0)}; }
+  double step() const { return std::exp(number("log_step", c)); }
+  Complex a(int64_t n) const {
+    return {-std::exp(number("log_decay", c * half + n)), number("frequency", c * half + n)};
+  }
+  // K_l = 2 Re sum_n C (e^(dA) - 1) / A e^(dA l), for l < count.
+  std::vector<double> kernel(const char* readout, int64_t count) const {
+    std::vector<double> kernel(static_cast<size_t>(count));
+    for (int64_t n = 0; n < half; ++n) {
+      const int64_t at = (c * half + n) * 2;
+      const Complex z = step() * a(n),
+                    weight = Complex(number(readout, at), number(readout, at + 1)) * (std::exp(z) - 1.0) / a(n);
+      for (int64_t l = 0; l < count; ++l)
+        kernel[static_cast<size_t>(l)] += 2 * (weight * std::exp(z * static_cast<double>(l))).real();
+    }
+    return kernel;
+  }
+};
+
+int64_t length_of(const std::vector<int32_t>& lengths, int64_t b, int64_t all) {
+  return lengths.empty() ? all : lengths[static_cast<size_t>(b)];
+}
+
+// y_t = sum_(j <= t) K_(t-j) u_j + D u_t, and in both directions + sum_(j > t) K'_(j-t-1) u_j.
+Truth convolution(Inputs& in, int64_t batch, int64_t n, const std::vector<int32_t>& lengths = {}) {
+  const attn_block& block = in.mech->block();
+  const int64_t d = block.d_model, width = d / block.heads;
+  const Array& x = in["x"];
+  Truth truth{{batch, block.heads, n, n, width}, {}, {}};
+  truth.o.assign(static_cast<size_t>(batch * d * n), 0);
+  for (int64_t c = 0; c < d; ++c) {
+    const Channel channel{in, c, in["log_decay"].rows / d};
+    const auto forward = channel.kernel("readout", n);
+    const auto backward = block.causal ? std::vector<double>(forward.size()) : channel.kernel("readout_back", n);
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t t = 0; t < length_of(lengths, b, n); ++t) {
+        double y = channel.number("skip", c) * x.at(b, 0, t, c);
+        for (int64_t j = 0; j < length_of(lengths, b, n); ++j)
+          y += (j <= t ? forward[static_cast<size_t>(t - j)] : backward[static_cast<size_t>(j - t - 1)]) *
+               x.at(b, 0, j, c);
+        truth.o[static_cast<size_t>(((b * block.heads + c / width) * n + t) * width + c % width)] = y;
+      }
+  }
+  return truth;
+}
+
+double check(const attn_block& block, int64_t batch, int64_t n, const Settings& settings = {},
+             const std::vector<int32_t>& lengths = {}, const std::function<void(Inputs&)>& prepare = nullptr) {
+  const Mechanism mech(plugin(), block, settings);
+  Inputs in(mech, batch, n, n, 3);
+  if (prepare) prepare(in);
+  Call call;
+  call.q_len = call.k_len = lengths;
+  const double error = error_of(run_whole(in, 0, call), convolution(in, batch, n, lengths));
+  EXPECT_LE(error, kGate) << "N " << n;
+  return error;
+}
+
+TEST(S4d, EqualsTheConvolution) {
+  double worst = 0;
+  for (const Situation& s : situations()) {
+    if (s.block.role == ATTN_DECODER_CROSS) continue;
+    worst = std::max(worst, check(s.block, s.batch, s.queries, {}, s.q_len));
+  }
+  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+}
+
+TEST(S4d, EqualsTheConvolutionOverThousandsOfRows) {
+  const double causal = check(make_block(ATTN_DECODER_SELF, true, 2, 16, 16), 1, 4096);
+  const double both = check(make_block(ATTN_ENCODER_SELF, false, 1, 16, 16), 1, 2048);
+  RecordProperty("error", std::to_string(1e9 * std::max(causal, both)) + "e-9");
+}
+
+TEST(S4d, EqualsTheConvolutionInEveryOrder) {
+  for (const int64_t order : {2, 6, 10, 256})
+    for (const bool causal : {false, true})
+      check(make_block(ATTN_ENCODER_SELF, causal, 3, 7, 7), 2, 130, {{"order", order}});
+}
+
+// Where steps are tiny, or the angle of a step is many turns, or a decay is total.
+TEST(S4d, DiscretisesExtremeSteps) {
+  const auto block = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
+  check(block, 1, 300, {{"step_min", 1e-6}, {"step_max", 1e-5}});
+  check(block, 1, 300, {{"step_min", 5.0}, {"step_max", 50.0}});
+  check(block, 1, 300, {}, {}, [](Inputs& in) {
+    for (float& x : in["log_decay"].data()) x = 9;
+  });
+  check(block, 1, 300, {}, {}, [](Inputs& in) {
+    for (float& x : in["frequency"].data()) x *= -40;
+  });
+}
+
+// (e^(dA) - 1) / A is d where A is 0: then the state is the plain sum.
+TEST(S4d, IntegratesWhereNothingDecaysOrTurns) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, 4, 4), {{"order", int64_t{2}}});
+  Inputs in(mech, 1, 20, 20, 1);
+  for (float& x : in["log_decay"].data()) x = -INFINITY;
+  for (float& x : in["frequency"].data()) x = 0;
+  const Array out = run_whole(in, 0, {});
+  for (int64_t c = 0; c < 4; ++c) {
+    double sum = 0;
+    for (int64_t t = 0; t < 20; ++t) sum += in["x"].at(0, 0, t, c);
+    const double step = std::exp(double{in["log_step"].at(0, 0, c, 0)});
+    EXPECT_NEAR(2 * in["readout"].at(0, 0, 2 * c, 0) * step * sum + in["skip"].at(0, 0, c, 0) * in["x"].at(0, 0, 19, c),
+                out.at(0, 0, 19, c), 2e-6);
+  }
+}
+
+TEST(S4d, AnswersBitForBitHoweverTheStreamIsSplit) {
+  const int64_t n = 150, batch = 2;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 3, 12, 12));
+  Inputs in(mech, batch, n, n, 1);
+  const Array whole = run_whole(in, 0, {});
+  const Planned plan(mech, make_request(batch, n, n, ATTN_STREAM, n));
+  for (const int32_t chunk : {1, 7, 64, 100}) {
+    const Arena arena(plan.info().state_bytes, batch);
+    for (int32_t from = 0; from < n; from += chunk) {
+      Call call;
+      call.arena = &arena;
+      call.q_from = call.k_from = from;
+      call.queries = call.keys = std::min<int64_t>(chunk, n - from);
+      call.q_pos = call.k_pos = {from, from};
+      const Array got = plan.run(in, call);
+      for (int64_t b = 0; b < batch; ++b)
+        for (int64_t c = 0; c < 36; ++c)
+          for (int64_t i = 0; i < call.queries; ++i)
+            ASSERT_EQ(whole.at(b, c / 12, from + i, c % 12), got.at(b, c / 12, i, c % 12)) << chunk << " row " << from;
+    }
+  }
+}
+
+TEST(S4d, ReadsTheNewestRowAgain) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 10));
+  Inputs in(mech, 1, 9, 9, 1);
+  const Array whole = run_whole(in, 0, {});
+  const Planned plan(mech, make_request(1, 9, 9, ATTN_STREAM, 9));
+  const Arena arena(plan.info().state_bytes, 1);
+  Call call;
+  call.arena = &arena;
+  call.queries = 0;
+  call.keys = 9;
+  call.q_pos = call.k_pos = {0};
+  plan.run(in, call);
+  call.queries = 1;
+  call.keys = 0;
+  call.q_pos = {8};
+  call.k_pos = {9};
+  const Array again = plan.run(in, call);
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(whole.at(0, h, 8, c), again.at(0, h, 0, c));
+}
+
+TEST(S4d, NanStaysInItsChannelAndInBothDirectionsReachesAll) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 3, 24, 24));
+    Inputs in(mech, 1, 64, 64, 1);
+    in["x"].at(0, 0, 40, 30) = NAN;
+    const Array out = run_whole(in, 0, {});
+    for (int64_t t = 0; t < 64; ++t)
+      for (int64_t c = 0; c < 72; ++c)
+        EXPECT_EQ(c == 30 && (t >= 40 || !causal), std::isnan(out.at(0, c / 24, t, c % 24))) << t << " " << c;
+  }
+}
+
+TEST(S4d, GivesTheResultProjectedOrRaw) {
+  const auto block = make_block(ATTN_DECODER_SELF, true, 2, 8, 12);
+  const Mechanism projected(plugin(), block), raw(plugin(), block, {{"projected", false}});
+  EXPECT_EQ(0u, projected.ports()[projected.output()]->flags);
+  EXPECT_EQ(static_cast<uint32_t>(ATTN_RAW), raw.ports()[raw.output()]->flags);
+  Inputs a(projected, 1, 5, 5, 1), b(raw, 1, 5, 5, 1);
+  EXPECT_EQ(8, a["o"].width) << "d_model in all, whatever the values' width";
+  EXPECT_TRUE(same_bits(run_whole(a, 0, {}), run_whole(b, 0, {})));
+}
+
+void expect_refused(const std::function<void()>& f, const char* words, int32_t where) {
+  try {
+    f();
+    FAIL() << words;
+  } catch (const Refused& refused) {
+    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+    EXPECT_EQ(where, refused.where);
+    EXPECT_NE(std::string::npos, std::string(refused.what()).find(words)) << refused.what();
+  }
+}
+
+TEST(S4d, Refuses) {
+  const auto self = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
+  const auto request = make_request(1, 4, 4);
+  expect_refused([&] { Mechanism(plugin(), self, {{"order", int64_t{7}}}); }, "order is 7, and states come in", 0);
+  expect_refused([&] { Mechanism(plugin(), self, {{"step_min", 0.5}}); }, "step_min is 0.5 and step_max 0.1", 1);
+  const Mechanism both(plugin(), self), cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 2, 8, 8));
+  expect_refused([&] { Planned(cross, request); }, "a state space filters one sequence", -1);
+  expect_refused([&] { Planned(both, make_request(1, 4, 4, ATTN_STREAM)); }, "cannot stream", -1);
+  expect_refused([&] { Planned(both, make_request(1, 4, 4, ATTN_PREFIX)); }, "every length of the visible prefix", -1);
+}
+
+// Steps log-uniform in their bounds, decays 1/2, frequencies pi n, C of variance 1, D of variance 1.
+TEST(S4d, FillsAsThePaperInitialises) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 8, 64, 64), {{"order", int64_t{8}}});
+  Inputs in(mech, 1, 1, 1, 11);
+  double mean = 0, spread = 0;
+  for (int64_t c = 0; c < 512; ++c) {
+    const double x = (in["log_step"].at(0, 0, c, 0) - std::log(1e-3)) / std::log(100);
+    EXPECT_TRUE(x >= 0 && x <= 1);
+    mean += x / 512;
+    spread += (x - 0.5) * (x - 0.5) / 512;
+  }
+  EXPECT_NEAR(0.5, mean, 0.05);
+  EXPECT_NEAR(1.0 / 12, spread, 0.01);
+  for (int64_t i = 0; i < 512 * 4; ++i) {
+    EXPECT_EQ(std::log(0.5f), in["log_decay"].at(0, 0, i, 0));
+    EXPECT_EQ(static_cast<float>(kPi * static_cast<double>(i % 4)), in["frequency"].at(0, 0, i, 0));
+  }
+  for (const char* name : {"readout", "readout_back", "skip"}) {
+    double square = 0;
+    for (int64_t i = 0; i < in[name].rows; ++i)
+      square += std::pow(in[name].at(0, 0, i, 0), 2) / static_cast<double>(in[name].rows);
+    EXPECT_NEAR(name == std::string("skip") ? 1 : 0.5, square, name == std::string("skip") ? 0.2 : 0.05) << name;
+  }
+  EXPECT_NE(in["readout"].at(0, 0, 0, 0), in["readout_back"].at(0, 0, 0, 0));
+}
+
+TEST(S4d, FillsTheSameBytesEverywhere) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 8, 8));
+  Inputs in(mech, 1, 1, 1, 5);
+  const auto is = [&in](const char* name, int64_t i) { return in[name].at(0, 0, i, 0); };
+  EXPECT_EQ(-0x1.08cc16p+2f, is("log_step", 0));
+  EXPECT_EQ(-0x1.041e36p-3f, is("readout", 3));
+  EXPECT_EQ(-0x1.56b5dp-2f, is("skip", 15));
+}
+
+// Multiply-adds and elements counted one by one, the way the equations are written.
+TEST(S4d, DeclaresTheWorkAndBytesThatItHas) {
+  const int64_t heads = 3, width = 8, batch = 2, n = 7, m = 11, order = 10;
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, heads, width, 5), {{"order", order}});
+    uint64_t adds = 0, numbers = 0;
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t c = 0; c < heads * width; ++c)
+        for (int side = 0; side < (causal ? 1 : 2); ++side) {
+          for (int64_t pair = 0; pair < order / 2; ++pair) {
+            for (int64_t j = 0; j < m; ++j) adds += 4;  // a complex product, onto u
+            for (int64_t i = 0; i < n; ++i) adds += 2;  // the real part of one
+          }
+          for (int64_t i = 0; i < n && side == 0; ++i) adds += 1;  // D u
+        }
+    Inputs in(mech, batch, n, m, 1);
+    for (const attn_port* port : mech.ports())
+      if (port->kind == ATTN_LEARNED) numbers += static_cast<uint64_t>(in[port->name].rows);
+    const auto floats = [&in](const char* name) {
+      return static_cast<uint64_t>(in[name].batch * in[name].heads * in[name].rows * in[name].width);
+    };
+    const attn_info whole = Planned(mech, make_request(batch, n, m)).info();
+    EXPECT_EQ(2 * adds, whole.flops);
+    EXPECT_EQ(4 * (floats("x") + numbers), whole.bytes_read);
+    EXPECT_EQ(4 * floats("o"), whole.bytes_written);
+    if (!causal) continue;
+    const uint64_t state = static_cast<uint64_t>(heads * width * (order + 1)) * 4;
+    const attn_info stream = Planned(mech, make_request(batch, n, m, ATTN_STREAM, 1000)).info();
+    EXPECT_EQ((state + 63) / 64 * 64, stream.state_bytes);
+    EXPECT_EQ(2 * adds, stream.flops);
+    EXPECT_EQ(4 * (floats("x") + numbers) + batch * state, stream.bytes_read);
+    EXPECT_EQ(4 * floats("o") + batch * state, stream.bytes_written);
+  }
+}
+
+}  // namespace
+}  // namespace attnkit::test
