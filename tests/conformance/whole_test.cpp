@@ -51,12 +51,18 @@ TEST_P(Whole, PowersOfTwoInValuesScaleExactly) {
   EXPECT_TRUE(same_bits(out, whole(in)));
 }
 
+// Row 40 of the last head of the first sequence becomes NaN.
+void spoil(Array& sequence) {
+  for (int64_t c = 0; c < sequence.width; ++c)
+    sequence.at(0, sequence.heads - 1, 40, c) = std::numeric_limits<float>::quiet_NaN();
+}
+
 TEST_P(Whole, NanInAQueryReachesItsRow) {
   Inputs in = inputs(1, 64);
   bool queries = false;
   for (size_t i = 0; i < in.arrays.size(); ++i) {
     if (mech->ports()[i]->kind != ATTN_QUERY) continue;
-    in.arrays[i].at(0, in.arrays[i].heads - 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+    spoil(in.arrays[i]);
     queries = true;
   }
   if (!queries) GTEST_SKIP() << "this mechanism reads no queries";
@@ -72,8 +78,7 @@ TEST_P(Whole, NanInAQueryReachesItsRow) {
 TEST_P(Whole, NanInAKeyIsNotSwallowed) {
   Inputs in = inputs(1, 64);
   for (size_t i = 0; i < in.arrays.size(); ++i)
-    if (mech->ports()[i]->kind == ATTN_KEY)
-      in.arrays[i].at(0, in.arrays[i].heads - 1, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+    if (mech->ports()[i]->kind == ATTN_KEY) spoil(in.arrays[i]);
   Array out;
   ATTNKIT_OR_SKIP(out = whole(in));
   EXPECT_TRUE(std::isnan(out.at(0, out.heads - 1, 63, 0)));
