@@ -39,8 +39,8 @@ struct Leap {
     return 1 / (1 + std::exp(-t));
   }
   int64_t d, r;
-  attnkit::View<const float> w1, b1, w2,
-      b2;  // without a leading dimension of heads, their steps from head to head are 0
+  // Tensors without a leading dimension of heads have steps of 0 from head to head.
+  attnkit::View<const float> w1, b1, w2, b2;
 };
 
 struct Map {
