@@ -7,8 +7,9 @@
 //   o_i  = sum_j w_ij v_j / g(sum_j w_ij)
 //   LeaP(x) = sigmoid(W2 ReLU(W1 x + b1) + b2),  W1 [r, D], W2 [1, r], r = D / factor;  r = 1: sigmoid(W1 x + b1)
 //
-// The modules read the row after ReLU and are shared by all heads.  Cost per head: (4 D (E+1) + 2 (D r + r))(N+M)
-// flops; state 2 D (E+1) floats, whatever the length.
+// The modules read the row after ReLU and are shared by all heads, or each head has its own (section 3.3).  Cost per
+// head: (4 D (E+1) + 2 (D r + r))(N+M) flops; state 2 D (E+1) floats, whatever the length.
+#include <array>
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
@@ -23,22 +24,23 @@ struct Module {
 };
 
 struct Leap {
-  ATTNKIT_INLINE double operator()(const float* x) const {
+  ATTNKIT_INLINE double operator()(const float* x, int64_t h) const {
+    const float *b = b1.row(h), *w = r == 1 ? nullptr : w2.row(0, h, 0);
     double t = 0;
     for (int64_t i = 0; i < r; i += attnkit::simd::kLanes) {
       float y[attnkit::simd::kLanes];
-      attnkit::simd::dots(x, w1.row(i), w1.next, r - i, d, y);
+      attnkit::simd::dots(x, w1.row(0, h, i), w1.next, r - i, d, y);
       for (int64_t j = 0; j < attnkit::simd::kLanes && i + j < r; ++j) {
-        y[j] += b1[i + j];
-        t += r == 1 ? y[j] : (y[j] < 0 ? 0 : y[j]) * w2[i + j];
+        y[j] += b[i + j];
+        t += r == 1 ? y[j] : (y[j] < 0 ? 0 : y[j]) * w[i + j];
       }
     }
-    if (r != 1) t += b2[0];
+    if (r != 1) t += b2.row(h)[0];
     return 1 / (1 + std::exp(-t));
   }
   int64_t d, r;
-  attnkit::View<const float> w1;
-  const float *b1, *w2, *b2;
+  // Tensors without a leading dimension of heads have steps of 0 from head to head.
+  attnkit::View<const float> w1, b1, w2, b2;
 };
 
 struct Map {
@@ -46,13 +48,13 @@ struct Map {
   float scale;
   Leap q, k;
 
-  ATTNKIT_INLINE void query(const float* x, int64_t, int64_t, int64_t, float* row) const {
+  ATTNKIT_INLINE void query(const float* x, int64_t, int64_t h, int64_t, float* row) const {
     attnkit::relu(x, scale, d, row);
-    attnkit::rotate(row, d, q(row));
+    attnkit::rotate(row, d, q(row, h));
   }
-  ATTNKIT_INLINE void key(const float* x, int64_t, int64_t, int64_t, float* row) const {
+  ATTNKIT_INLINE void key(const float* x, int64_t, int64_t h, int64_t, float* row) const {
     attnkit::relu(x, 1, d, row);
-    attnkit::rotate(row, d, k(row));
+    attnkit::rotate(row, d, k(row, h));
   }
 };
 
@@ -75,7 +77,8 @@ struct LeaP {
 
   static attnkit::Options options() {
     return {Guard::option("clamp"), Guard::eps_option(0.1), attnkit::scale_option(),
-            attnkit::Option::integer("factor", 4, 1, 1 << 20, "the modules' inner width is D / factor; must divide D")};
+            attnkit::Option::integer("factor", 4, 1, 1 << 20, "the modules' inner width is D / factor; must divide D"),
+            attnkit::Option::boolean("shared", true, "all heads use one pair of modules; false: each has its own")};
   }
 
   LeaP(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
@@ -93,16 +96,29 @@ struct LeaP {
     r = d / factor;
     io = {ports.query("q", d, "queries"), ports.key("k", d, "keys"), ports.key("v", shape.values, "values"),
           ports.output("o", shape.values, "weighted mean of the values")};
-    q = {ports.learned("q_w1", {r, d}, "LeaP of queries: W1"), ports.learned("q_b1", {r}, "LeaP of queries: b1"), 0, 0};
+    const bool shared = values.boolean("shared");
+    q = module(ports, shared, {"q_w1", "q_b1", "q_w2", "q_b2"},
+               {"LeaP of queries: W1", "LeaP of queries: b1", "LeaP of queries: W2", "LeaP of queries: b2"});
+    k = module(ports, shared, {"k_w1", "k_b1", "k_w2", "k_b2"},
+               {"LeaP of keys: W1", "LeaP of keys: b1", "LeaP of keys: W2", "LeaP of keys: b2"});
+  }
+
+  Module module(attnkit::Ports& ports, bool shared, std::array<const char*, 4> names,
+                std::array<const char*, 4> docs) const {
+    const int64_t d = shape.width, h = shape.heads;
+    const auto matrix = [&](size_t i, int64_t rows, int64_t columns) {
+      return shared ? ports.learned(names[i], {rows, columns}, docs[i])
+                    : ports.learned(names[i], {h, rows, columns}, docs[i]);
+    };
+    const auto vector = [&](size_t i, int64_t n) {
+      return shared ? ports.learned(names[i], {n}, docs[i]) : ports.learned(names[i], {h, n}, docs[i]);
+    };
+    Module m{matrix(0, r, d), vector(1, r), 0, 0};
     if (r > 1) {
-      q.w2 = ports.learned("q_w2", {1, r}, "LeaP of queries: W2");
-      q.b2 = ports.learned("q_b2", {1}, "LeaP of queries: b2");
+      m.w2 = matrix(2, 1, r);
+      m.b2 = vector(3, 1);
     }
-    k = {ports.learned("k_w1", {r, d}, "LeaP of keys: W1"), ports.learned("k_b1", {r}, "LeaP of keys: b1"), 0, 0};
-    if (r > 1) {
-      k.w2 = ports.learned("k_w2", {1, r}, "LeaP of keys: W2");
-      k.b2 = ports.learned("k_b2", {1}, "LeaP of keys: b2");
-    }
+    return m;
   }
 
   // torch.nn.Linear's default: weights and biases uniform in +-1/sqrt(fan in).
@@ -124,13 +140,9 @@ struct LeaP {
   }
 
   Leap weights(const Module& m, const attn_run& run) const {
-    const auto data = [&](uint32_t port) { return static_cast<const float*>(run.ports[port].data); };
-    return {shape.width,
-            r,
-            attnkit::View<const float>(run.ports[m.w1]),
-            data(m.b1),
-            r > 1 ? data(m.w2) : nullptr,
-            r > 1 ? data(m.b2) : nullptr};
+    const auto view = [&](uint32_t port) { return attnkit::View<const float>(run.ports[port]); };
+    if (r == 1) return {shape.width, r, view(m.w1), view(m.b1), {}, {}};
+    return {shape.width, r, view(m.w1), view(m.b1), view(m.w2), view(m.b2)};
   }
 
   attn_block block;

@@ -41,12 +41,14 @@ double weight_of(const Module& q_module, const Module& k_module, const Row& a, c
   return dot * std::cos(kHalfPi * (q_module(a) - k_module(b)));
 }
 
-Module module_of(Inputs& in, const std::string& side, int64_t d) {
+// The module of head h: its part of each tensor, or all of it when own is false.
+Module module_of(Inputs& in, const std::string& side, int64_t d, int64_t h, bool own) {
   const auto list = [&](const char* name) {
     if (in.mech->find(side + name) < 0) return Row{};
     const Array& a = in[side + name];
+    const int64_t count = own ? a.rows / static_cast<int64_t>(in.mech->block().heads) : a.rows;
     Row row;
-    for (int64_t i = 0; i < a.rows; ++i) row.push_back(a.at(0, 0, i, 0));
+    for (int64_t i = 0; i < count; ++i) row.push_back(a.at(0, 0, (own ? h * count : 0) + i, 0));
     return row;
   };
   Module m{{}, list("_b1"), list("_w2"), list("_b2")};
@@ -58,14 +60,14 @@ Module module_of(Inputs& in, const std::string& side, int64_t d) {
 
 // All rows of an input after ReLU, each with its proportion.
 struct Rows {
-  Rows(const Array& a, const Module& module, double scale) : heads(a.heads), rows(a.rows) {
+  Rows(const Array& a, const std::vector<Module>& modules, double scale) : heads(a.heads), rows(a.rows) {
     for (int64_t b = 0; b < a.batch; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < rows; ++i) {
           Row x;
           for (int64_t f = 0; f < a.width; ++f) x.push_back(a.at(b, h, i, f));
           x = relu(x, scale);
-          list.emplace_back(x, module(x));
+          list.emplace_back(x, modules[static_cast<size_t>(h)](x));
         }
   }
   const std::pair<Row, double>& at(int64_t b, int64_t h, int64_t i) const {
@@ -75,12 +77,16 @@ struct Rows {
   std::vector<std::pair<Row, double>> list;
 };
 
-WeightOf weights(bool scaled) {
-  return [scaled](const Mechanism&, Inputs& in, const Scene&, const Call&) -> Weight {
+WeightOf weights(bool scaled, bool own = false) {
+  return [scaled, own](const Mechanism&, Inputs& in, const Scene&, const Call&) -> Weight {
     const Array &q = in["q"], &k = in["k"];
-    const Module q_module = module_of(in, "q", q.width), k_module = module_of(in, "k", q.width);
+    std::vector<Module> q_modules, k_modules;
+    for (int64_t h = 0; h < q.heads; ++h) {
+      q_modules.push_back(module_of(in, "q", q.width, h, own));
+      k_modules.push_back(module_of(in, "k", q.width, h, own));
+    }
     const double scale = scaled ? 1 / std::sqrt(static_cast<double>(q.width)) : 1;
-    const Rows a(q, q_module, scale), b(k, k_module, 1);
+    const Rows a(q, q_modules, scale), b(k, k_modules, 1);
     return [a, b](int64_t batch, int64_t h, int64_t i, int64_t j) {
       const auto& [x, p] = a.at(batch, h, i);
       const auto& [y, r] = b.at(batch, h, j);
@@ -152,6 +158,58 @@ TEST(Leap, ScalesQueriesBeforeTheModuleReadsThem) {
 TEST(Leap, WorksWithAnyInnerWidth) {
   for (const int64_t factor : {1, 2})
     check_situations(plugin(), {{"factor", factor}}, weights(false), guard("clamp", 0.1));
+}
+
+TEST(Leap, GivesEachHeadItsOwnModules) {
+  for (const int64_t factor : {1, 4})
+    check_situations(plugin(), {{"shared", false}, {"factor", factor}}, weights(false, true), guard("clamp", 0.1));
+  check_situations(plugin(), {{"shared", false}, {"scale", "inverse_sqrt"}}, weights(true, true), guard("clamp", 0.1));
+}
+
+// With one layer (r = 1) each head has a row of W1 and a bias.
+TEST(Leap, GivesEachHeadItsOwnLayerWhenTheInnerWidthIsOne) {
+  const auto block = make_block(ATTN_ENCODER_SELF, false, 3, 24, 16);
+  const Mechanism mech(plugin(), block, {{"shared", false}, {"factor", int64_t{24}}});
+  Inputs in(mech, 2, 20, 20, 1);
+  const Scene scene{2, 3, 20, 20, 16, false, {}, {}, {}};
+  const Array& v = in["v"];
+  const Truth truth = oracle(
+      scene, weights(false, true)(mech, in, scene, {}),
+      [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; }, guard("clamp", 0.1));
+  EXPECT_LE(error_of(run_whole(in, 0, {}), truth), kGate);
+}
+
+// 2 (D r + 2 r + 1) numbers, once per block or once per head.
+TEST(Leap, CountsItsParameters) {
+  const int64_t heads = 3, d = 24, factor = 4, r = d / factor;
+  for (const bool shared : {true, false}) {
+    const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, heads, d, 16),
+                         {{"shared", shared}, {"factor", factor}});
+    int64_t count = 0;
+    for (const attn_port* port : mech.ports())
+      if (port->kind == ATTN_LEARNED) count += Array::stored(*port).rows;
+    EXPECT_EQ(2 * (d * r + 2 * r + 1) * (shared ? 1 : heads), count);
+    const attn_port& w1 = *mech.ports()[static_cast<size_t>(mech.find("k_w1"))];
+    EXPECT_EQ(shared ? 2 : 3, w1.ndim);
+    EXPECT_EQ(shared ? r : heads, w1.shape[0]);
+  }
+}
+
+// Equal modules in all heads are one shared pair, bit for bit; the state does not know the difference.
+TEST(Leap, SharesWhatIsEqual) {
+  const auto block = make_block(ATTN_DECODER_SELF, true, 3, 24, 16);
+  const Mechanism one(plugin(), block), own(plugin(), block, {{"shared", false}});
+  Inputs in(one, 2, 20, 20, 1), each(own, 2, 20, 20, 1);
+  const Array different = run_whole(each, 0, {});
+  for (const std::string side : {"q", "k"})
+    for (const char* name : {"_w1", "_b1", "_w2", "_b2"}) {
+      const Array& from = in[side + name];
+      each[side + name].set([&from](int64_t, int64_t, int64_t i, int64_t) { return from.at(0, 0, i % from.rows, 0); });
+    }
+  EXPECT_TRUE(same_bits(run_whole(in, 0, {}), run_whole(each, 0, {})));
+  EXPECT_FALSE(same_bits(different, run_whole(each, 0, {})));
+  EXPECT_EQ(Planned(one, make_request(1, 1, 1, ATTN_STREAM)).info().state_bytes,
+            Planned(own, make_request(1, 1, 1, ATTN_STREAM)).info().state_bytes);
 }
 
 TEST(Leap, EqualsTheGoldenCases) { RecordProperty("error", std::to_string(1e9 * check_golden_kind("leap")) + "e-9"); }
