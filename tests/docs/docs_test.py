@@ -64,6 +64,8 @@ class Manifests(unittest.TestCase):
         for path in (SOURCE / "samples/manifests").glob("*.toml"):
             text = path.read_text().replace("../models/numbers-en-de/", "")
             manifest = tomllib.loads(text)
+            if "file" not in manifest["weights"]:
+                continue  # untrained
             self.assertEqual(manifest["model"], self.model["model"], path)
             self.assertEqual(manifest["weights"]["file"], self.model["weights"]["file"], path)
             if "length" in manifest:
