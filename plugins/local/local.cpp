@@ -90,7 +90,7 @@ struct Body {
         std::memset(o, 0, static_cast<size_t>(job.shape.e) * sizeof(float));
         continue;
       }
-      const Segments segments = gather(b, h, ring, sight.past, range.begin, range.end);
+      const Segments segments = gather(b, h, ring, sight.past, range);
       const int64_t n = range.end - range.begin;
       const float max = score(job.q.row(b, h, i), segments, n, weights);
       mean(weights, exponentiate(weights, max, n), segments, o);
@@ -105,18 +105,18 @@ struct Body {
     return reinterpret_cast<float*>(bytes) + h * (job.shape.d + job.shape.e);
   }
 
-  ATTNKIT_INLINE Segments gather(int64_t b, int64_t h, const float* ring, int64_t past, int64_t begin,
-                                 int64_t end) const {
+  ATTNKIT_INLINE Segments gather(int64_t b, int64_t h, const float* ring, int64_t past, Window::Range left) const {
     const int64_t w = job.window.size, d = job.shape.d, token = job.shape.token();
     Segments segments;
-    while (ring && begin < past && begin < end) {
-      const int64_t slot = begin % w, room = w - slot, left = std::min(past, end) - begin;
+    while (ring && left.begin < past && left.begin < left.end) {
+      const int64_t slot = left.begin % w, count = std::min(w - slot, std::min(past, left.end) - left.begin);
       const float* k = ring + slot * token;
-      segments.add({k, k + d, token, token, std::min(room, left)});
-      begin += std::min(room, left);
+      segments.add({k, k + d, token, token, count});
+      left.begin += count;
     }
-    if (begin < end)
-      segments.add({job.k.row(b, h, begin - past), job.v.row(b, h, begin - past), job.k.next, job.v.next, end - begin});
+    if (left.begin < left.end)
+      segments.add({job.k.row(b, h, left.begin - past), job.v.row(b, h, left.begin - past), job.k.next, job.v.next,
+                    left.end - left.begin});
     return segments;
   }
 
