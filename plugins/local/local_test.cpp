@@ -1,0 +1,264 @@
+// local against its own float64 form, called through the ABI.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
+
+// |i - j| < w / 2, in causal blocks i - w < j <= i, as the papers write it.
+bool near(bool causal, int64_t w, int64_t i, int64_t j) {
+  if (causal) return i - w < j && j <= i;
+  return 2 * std::abs(i - j) < w;
+}
+
+// exp(s - max of the window), 0 outside; scale 0 means D^-1/2.
+Weight weights(Inputs& in, const Scene& scene, int64_t w, double given) {
+  const Array &q = in["q"], &k = in["k"];
+  const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(q.width));
+  const auto score = [&q, &k, scale](int64_t b, int64_t h, int64_t i, int64_t j) {
+    double dot = 0;
+    for (int64_t f = 0; f < q.width; ++f) dot += double{q.at(b, h, i, f)} * k.at(b, h, j, f);
+    return dot * scale;
+  };
+  auto row = std::make_shared<std::pair<std::array<int64_t, 3>, double>>(std::array<int64_t, 3>{-1, -1, -1}, 0.0);
+  return [score, scene, w, row](int64_t b, int64_t h, int64_t i, int64_t j) {
+    const auto in_window = [&](int64_t t) { return scene.sees(b, i, t) && near(scene.causal, w, i, t); };
+    if (!in_window(j)) return 0.0;
+    if (row->first != std::array<int64_t, 3>{b, h, i}) {
+      *row = {{b, h, i}, -INFINITY};
+      for (int64_t t = 0; t < scene.keys; ++t)
+        if (in_window(t)) row->second = std::max(row->second, score(b, h, i, t));
+    }
+    return std::exp(score(b, h, i, j) - row->second);
+  };
+}
+
+const Denominator zero_if_empty = [](double x) { return x == 0 ? 1 : x; };
+
+double error_against_form(Inputs& in, const Scene& scene, const Array& got, int64_t w, double scale) {
+  const Array& v = in["v"];
+  const auto value = [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; };
+  return error_of(got, oracle(scene, weights(in, scene, w, scale), value, zero_if_empty));
+}
+
+// Every situation of self attention; returns the largest error.
+double check(int64_t w, double scale = 0, float factor = 1) {
+  double worst = 0;
+  for (const Situation& s : situations()) {
+    if (s.block.role == ATTN_DECODER_CROSS) continue;
+    const Mechanism mech(plugin(), s.block, {{"window", w}, {"scale", scale}});
+    Inputs in(mech, s.batch, s.queries, s.keys, 3);
+    for (float& x : in["q"].data()) x *= factor;
+    Call call;
+    call.q_len = s.q_len;
+    call.k_len = s.k_len;
+    const Scene scene{s.batch, s.block.heads, s.queries, s.keys, s.block.head_width, s.block.causal != 0,
+                      s.q_len, s.k_len,       {}};
+    const double error = error_against_form(in, scene, run_whole(in, 0, call), w, scale);
+    EXPECT_LE(error, kGate) << s.name << " window " << w;
+    worst = std::max(worst, error);
+  }
+  return worst;
+}
+
+TEST(Local, EqualsItsFloat64Form) {
+  double worst = 0;
+  for (const int64_t w : {1, 2, 3, 4, 5, 16, 33, 64, 128, 1000}) worst = std::max(worst, check(w));
+  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+}
+
+TEST(Local, TakesAScale) { check(16, 0.3); }
+
+TEST(Local, SurvivesScoresOf900) { check(24, 0, 100); }
+
+// An even and the odd window below it are one when both sides count, as |i - j| < w / 2 says.
+TEST(Local, EvenWindowsHaveOneKeyLess) {
+  const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
+  const Mechanism even(plugin(), encoder, {{"window", int64_t{8}}}), odd(plugin(), encoder, {{"window", int64_t{7}}});
+  Inputs a(even, 1, 30, 30, 1), b(odd, 1, 30, 30, 1);
+  EXPECT_TRUE(same_bits(run_whole(a, 0, {}), run_whole(b, 0, {})));
+}
+
+TEST(Local, AWindowOfOneIsTheValueItself) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 2, 24, 40), {{"window", int64_t{1}}});
+    Inputs in(mech, 2, 30, 30, 1);
+    EXPECT_TRUE(same_bits(run_whole(in, 0, {}), in["v"]));
+  }
+}
+
+TEST(Local, PrefixesCutTheWindow) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 24, 40), {{"window", int64_t{9}}});
+  Inputs in(mech, 1, 30, 30, 1);
+  Call call;
+  for (int i = 0; i < 30; ++i) call.visible.push_back(i / 5 * 4);  // later queries are past all they may see
+  const Scene scene{1, 2, 30, 30, 40, false, {}, {}, call.visible};
+  const Array got = run_whole(in, ATTN_PREFIX, call);
+  EXPECT_LE(error_against_form(in, scene, got, 9, 0), kGate);
+  EXPECT_EQ(0.0f, got.at(0, 1, 29, 3)) << "keys 25 to 33 are near, keys 0 to 19 visible";
+}
+
+TEST(Local, NothingReachesBeyondTheWindow) {
+  for (const bool causal : {false, true})
+    for (const int64_t w : {4, 7, 16}) {
+      const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 1, 24, 40), {{"window", w}});
+      Inputs in(mech, 1, 80, 80, 1), spoilt = in;
+      for (const char* name : {"k", "v"}) spoilt[name].at(0, 0, 40, 0) = std::numeric_limits<float>::quiet_NaN();
+      const Array clean = run_whole(in, 0, {}), got = run_whole(spoilt, 0, {});
+      for (int64_t i = 0; i < 80; ++i) {
+        EXPECT_EQ(near(causal, w, i, 40), std::isnan(got.at(0, 0, i, 0))) << i;
+        EXPECT_TRUE(near(causal, w, i, 40) || got.at(0, 0, i, 7) == clean.at(0, 0, i, 7)) << i;
+      }
+    }
+}
+
+Call at(int32_t from, int64_t count, const Arena& arena) {
+  Call call;
+  call.arena = &arena;
+  call.q_from = call.k_from = from;
+  call.queries = call.keys = count;
+  call.q_pos = call.k_pos = {from};
+  return call;
+}
+
+const attn_block kDecoder = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
+
+// Chunks shorter than the window, as long, longer, and far longer than it: equal bits.
+TEST(Local, StreamsTheSameBitsInAnyChunks) {
+  const int64_t n = 150;
+  for (const int64_t w : {1, 5, 16, 33, 149, 400}) {
+    const Mechanism mech(plugin(), kDecoder, {{"window", w}});
+    Inputs in(mech, 1, n, n, 1);
+    const Array whole = run_whole(in, 0, {});
+    const Planned plan(mech, make_request(1, n, n, ATTN_STREAM, 0));
+    for (const std::vector<int64_t>& sizes :
+         std::vector<std::vector<int64_t>>{{1}, {3}, {16}, {40}, {150}, {7, 90, 1}}) {
+      const Arena arena(plan.info().state_bytes, 1);
+      int32_t from = 0;
+      for (size_t turn = 0; from < n; ++turn) {
+        const int64_t count = std::min(sizes[turn % sizes.size()], n - from);
+        const Array got = plan.run(in, at(from, count, arena));
+        for (int64_t i = 0; i < count; ++i)
+          for (int64_t h = 0; h < 2; ++h)
+            for (int64_t c = 0; c < 40; ++c)
+              ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << "window " << w << " at " << from + i;
+        from += static_cast<int32_t>(count);
+      }
+    }
+  }
+}
+
+// Keys may come without queries, and queries for the last key without keys.
+TEST(Local, AppendsAndReadsApart) {
+  const Mechanism mech(plugin(), kDecoder, {{"window", int64_t{6}}});
+  Inputs in(mech, 1, 20, 20, 1);
+  const Array whole = run_whole(in, 0, {});
+  const Planned plan(mech, make_request(1, 20, 20, ATTN_STREAM, 0));
+  const Arena arena(plan.info().state_bytes, 1);
+  Call call = at(0, 15, arena);
+  call.queries = 0;
+  plan.run(in, call);
+  call = at(14, 1, arena);
+  call.keys = 0;
+  call.k_pos = {15};
+  const Array got = plan.run(in, call);
+  for (int64_t c = 0; c < 40; ++c) EXPECT_EQ(whole.at(0, 1, 14, c), got.at(0, 1, 0, c));
+}
+
+TEST(Local, ItsStateIsARingThatCapacityCutsShort) {
+  const Mechanism mech(plugin(), kDecoder, {{"window", int64_t{16}}});
+  const auto bytes = [&mech](int64_t capacity) {
+    return Planned(mech, make_request(1, 1, 1, ATTN_STREAM, capacity - 1)).info().state_bytes;
+  };
+  EXPECT_EQ(10u * 2 * 64 * 4, bytes(10));
+  EXPECT_EQ(16u * 2 * 64 * 4, bytes(16));
+  EXPECT_EQ(bytes(16), bytes(17));
+  EXPECT_EQ(bytes(16), bytes(1 << 20));
+  Inputs in(mech, 1, 40, 40, 1);
+  const Planned small(mech, make_request(1, 10, 10, ATTN_STREAM, 0)), large(mech, make_request(1, 40, 40, ATTN_STREAM));
+  const Arena little(small.info().state_bytes, 1), grown(large.info().state_bytes, 1), big(large.info().state_bytes, 1);
+  small.run(in, at(0, 10, little));
+  large.run(in, at(0, 10, big));
+  ASSERT_EQ(0, std::memcmp(little.row(0), big.row(0), little.stride));
+  std::memcpy(grown.row(0), little.row(0), little.stride);
+  EXPECT_TRUE(same_bits(large.run(in, at(10, 30, grown)), large.run(in, at(10, 30, big))));
+}
+
+// While nothing is overwritten a smaller position undoes what came after it; once the ring is full it cannot.
+TEST(Local, RewindsWhileTheCapacityIsWithinTheWindow) {
+  const Mechanism mech(plugin(), kDecoder, {{"window", int64_t{16}}});
+  Inputs in(mech, 1, 40, 40, 1), other(mech, 1, 40, 40, 2);
+  const Array whole = run_whole(in, 0, {});
+  for (const int64_t capacity : {1, 16, 17, 40}) {
+    const Planned plan(mech, make_request(1, capacity, capacity, ATTN_STREAM));
+    EXPECT_EQ(capacity <= 16, (plan.info().flags & ATTN_REWINDS) != 0) << capacity;
+    if (capacity < 16) continue;
+    const Arena arena(plan.info().state_bytes, 1);
+    plan.run(in, at(0, 8, arena));
+    plan.run(other, at(8, capacity - 8, arena));
+    const Array got = plan.run(in, at(8, 1, arena));
+    EXPECT_EQ(capacity <= 16, got.at(0, 0, 0, 0) == whole.at(0, 0, 8, 0)) << capacity;
+  }
+}
+
+TEST(Local, RefusesCrossAttentionAndWindowsOfNothing) {
+  const auto cross = make_block(ATTN_DECODER_CROSS, false, 2, 24, 24);
+  const Mechanism mech(plugin(), cross);
+  for (const uint32_t flags : {0u, ATTN_STREAM, ATTN_PREFIX}) {
+    try {
+      Planned(mech, make_request(1, 4, 4, flags));
+      FAIL();
+    } catch (const Refused& refused) {
+      EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+      EXPECT_NE(std::string::npos, std::string(refused.what()).find("are not related in cross attention"));
+    }
+  }
+  const attn_option& window = *plugin().options[0];
+  EXPECT_STREQ("window", window.name);
+  EXPECT_EQ(1, window.min) << "the host refuses 0 and less";
+}
+
+// Pairs, multiply-adds and elements counted one by one, the way the equation is written.
+TEST(Local, DeclaresTheWorkAndBytesThatItHas) {
+  const int64_t heads = 2, d = 24, e = 40;
+  struct Case {
+    bool causal;
+    int64_t w, n, m, past;
+  };
+  for (const Case& c :
+       {Case{false, 5, 30, 30, 0}, Case{false, 8, 30, 30, 0}, Case{false, 100, 30, 30, 0}, Case{false, 7, 30, 9, 0},
+        Case{true, 5, 30, 30, 0}, Case{true, 100, 30, 30, 0}, Case{true, 5, 1, 1, 50}, Case{true, 16, 10, 10, 3},
+        Case{true, 16, 4, 9, 40}, Case{true, 5, 0, 9, 40}, Case{true, 9, 1, 0, 40}}) {
+    const int64_t all = c.past + c.m, first = c.causal ? all - c.n : 0;
+    uint64_t work = 0;
+    std::vector<bool> read(static_cast<size_t>(all));
+    for (int64_t i = first; i < first + c.n; ++i)
+      for (int64_t j = 0; j < all; ++j)
+        if (near(c.causal, c.w, i, j)) {
+          work += static_cast<uint64_t>(2 * d + 2 * e + 5);  // the score, the mean; scale, max, minus, exp, sum
+          read[static_cast<size_t>(j)] = true;
+        }
+    uint64_t from_state = 0;
+    for (int64_t j = 0; j < c.past; ++j) from_state += read[static_cast<size_t>(j)];
+    const uint32_t flags = c.past > 0 ? ATTN_STREAM : 0;
+    const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, c.causal, heads, d, e), {{"window", c.w}});
+    const attn_info info = Planned(mech, make_request(3, c.n, c.m, flags, c.past)).info();
+    const auto both = static_cast<uint64_t>(d + e), n = static_cast<uint64_t>(c.n), m = static_cast<uint64_t>(c.m);
+    const uint64_t kept = flags ? std::min(m, static_cast<uint64_t>(c.w)) : 0;
+    EXPECT_EQ(6 * work, info.flops) << c.w << " " << c.n << " " << c.m << " " << c.past;
+    EXPECT_EQ(6 * 4 * (n * d + (m + from_state) * both), info.bytes_read) << c.w << " " << c.n << " " << c.past;
+    EXPECT_EQ(6 * 4 * (n * e + kept * both), info.bytes_written) << c.w << " " << c.n << " " << c.past;
+  }
+}
+
+}  // namespace
+}  // namespace attnkit::test
