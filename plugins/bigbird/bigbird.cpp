@@ -104,11 +104,14 @@ struct BigBird {
   }
 
   void check_place(const attn_request& r) const {
-    attnkit::check_sight(block, r);
+    attnkit::check::only_f32(r);
     if (block.causal || block.role != ATTN_ENCODER_SELF)
       throw attnkit::unsupported(
           "BigBird's first and last block see the whole sequence and all see them, so it fits the self attention of an "
           "encoder only: use a mechanism such as softmax, relu or leap here");
+    if (r.flags & ATTN_STREAM)
+      throw attnkit::unsupported(
+          "BigBird cannot stream, its blocks see blocks that have not arrived: run whole sequences");
     if (r.flags & ATTN_PREFIX)
       throw attnkit::unsupported(
           "BigBird has no prefix form, its blocks see the whole sequence: run it without "

@@ -25,6 +25,7 @@ Array Array::stored(const attn_port& port) {
   int64_t n = 1;
   for (uint32_t i = 0; i < port.ndim; ++i) n *= port.shape[i];
   Array a(1, 1, n, 1, Layout::kPlain);
+  a.stored_ = true;
   a.ndim_ = port.ndim;
   a.dtype_code_ = port.dtype_code;
   int64_t stride = 1;
@@ -33,7 +34,6 @@ Array Array::stored(const attn_port& port) {
     a.stride_[i] = stride;
     stride *= port.shape[i];
   }
-  // at() still sees a column of n numbers: only the tensor has the port's shape.
   return a;
 }
 
@@ -51,11 +51,10 @@ void Array::set(const std::function<float(int64_t, int64_t, int64_t, int64_t)>& 
 
 attn_tensor Array::tensor(int64_t from, int64_t count) {
   attn_tensor t{};
-  const bool sequence = ndim_ == 4 && shape_[2] == rows && shape_[3] == width;
-  t.data = data_.data() + (sequence ? from * stride_[2] : 0);
+  t.data = data_.data() + (stored_ ? 0 : from * stride_[2]);
   std::memcpy(t.shape, shape_, sizeof shape_);
   std::memcpy(t.stride, stride_, sizeof stride_);
-  if (sequence) t.shape[2] = count;
+  if (!stored_) t.shape[2] = count;
   t.dtype_code = dtype_code_;
   t.dtype_bits = 32;
   t.dtype_lanes = 1;

@@ -17,7 +17,7 @@ class Array {
   Array() = default;
   // All elements and gaps are NaN.
   Array(int64_t batch, int64_t heads, int64_t rows, int64_t width, Layout layout = Layout::kModel);
-  // A stored tensor of up to 4 dimensions, contiguous; of an int32 one data() holds the bits.
+  // A stored tensor of up to 4 dimensions, contiguous; at() sees a column of numbers, and of int32 the bits.
   static Array stored(const attn_port& port);
 
   float& at(int64_t b, int64_t h, int64_t i, int64_t c) { return data_[index(b, h, i, c)]; }
@@ -36,8 +36,9 @@ class Array {
 
  private:
   int64_t index(int64_t b, int64_t h, int64_t i, int64_t c) const {
-    return b * stride_[0] + h * stride_[1] + i * stride_[2] + c;
+    return stored_ ? i : b * stride_[0] + h * stride_[1] + i * stride_[2] + c;
   }
+  bool stored_ = false;
   uint32_t ndim_ = 4;
   uint8_t dtype_code_ = 2;
   int64_t shape_[4] = {}, stride_[4] = {};

@@ -1,0 +1,163 @@
+// Reformer's float64 form as the paper and its Hugging Face code write it: padding, masks, all rounds in one sorted
+// line.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+
+using Row = std::vector<double>;
+using Rows = std::vector<Row>;
+using Hashes = std::vector<std::vector<int64_t>>;  // [round][token]
+
+struct Sizes {
+  int64_t chunk, rounds = 2, buckets = 0, length = 0;
+  double eps = 1e-6;
+  Settings settings() const {
+    return {{"chunk", chunk}, {"rounds", rounds}, {"buckets", buckets}, {"length", length}, {"eps", eps}};
+  }
+  int64_t padded(int64_t n) const { return length > 0 ? length : (n + chunk - 1) / chunk * chunk; }
+  int64_t count(int64_t n) const {
+    if (buckets > 0) return buckets;
+    return int64_t{1} << static_cast<int64_t>(std::floor(std::log2(2.0 * std::floor(padded(n) / chunk))));
+  }
+};
+
+inline attn_block encoder(int64_t heads, int64_t d, int64_t e) {
+  return make_block(ATTN_ENCODER_SELF, false, static_cast<uint32_t>(heads), static_cast<int32_t>(d),
+                    static_cast<int32_t>(e));
+}
+
+inline Rows rows_of(const Array& a, int64_t b, int64_t h, int64_t n) {
+  Rows rows;
+  for (int64_t i = 0; i < n; ++i) {
+    rows.emplace_back();
+    for (int64_t f = 0; f < a.width; ++f) rows.back().push_back(a.at(b, h, i, f));
+  }
+  return rows;
+}
+
+// rotations[round][f][k] of one head.
+inline std::vector<Rows> rotations_of(const Mechanism& mech, const Array& a, int64_t h) {
+  const int64_t* shape = mech.ports()[static_cast<size_t>(mech.find("rotations"))]->shape;
+  const auto at = [&](int64_t f, int64_t r, int64_t k) {
+    return double{a.at(0, 0, ((h * shape[1] + f) * shape[2] + r) * shape[3] + k, 0)};
+  };
+  std::vector<Rows> all;
+  for (int64_t r = 0; r < shape[2]; ++r) {
+    all.emplace_back();
+    for (int64_t f = 0; f < shape[1]; ++f) {
+      all.back().emplace_back();
+      for (int64_t k = 0; k < shape[3]; ++k) all.back().back().push_back(at(f, r, k));
+    }
+  }
+  return all;
+}
+
+// argmax [x R; -x R]; rotations[round][f][k].
+inline Hashes hashes(const Rows& x, const std::vector<Rows>& rotations, int64_t count) {
+  Hashes all;
+  for (const Rows& r : rotations) {
+    all.emplace_back();
+    for (const Row& token : x) {
+      Row products;
+      for (const double sign : {1.0, -1.0})
+        for (size_t k = 0; k < static_cast<size_t>(count / 2); ++k) {
+          double sum = 0;
+          for (size_t f = 0; f < token.size(); ++f) sum += token[f] * r[f][k];
+          products.push_back(sign * sum);
+        }
+      all.back().push_back(std::max_element(products.begin(), products.end()) - products.begin());
+    }
+  }
+  return all;
+}
+
+// The sorted line: every round's tokens by bucket, padding (n and later) in a bucket behind the others.
+inline std::vector<int64_t> line_of(const Sizes& s, int64_t n, const Hashes& buckets) {
+  const int64_t padded = s.padded(n);
+  std::vector<int64_t> line, keys;
+  const auto most = static_cast<int64_t>(s.count(n) + 1);
+  for (const auto& round : buckets)
+    for (int64_t i = 0; i < padded; ++i)
+      keys.push_back(static_cast<int64_t>(keys.size()) / padded * most +
+                     (i < n ? round[static_cast<size_t>(i)] : most - 1));
+  line.resize(keys.size());
+  std::iota(line.begin(), line.end(), 0);
+  std::stable_sort(line.begin(), line.end(), [&keys](int64_t a, int64_t b) {
+    return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
+  });
+  for (int64_t& at : line) at %= padded;
+  return line;
+}
+
+// What one place of the line sees: its chunk and the one before, around the circle.
+inline std::vector<int64_t> seen_from(const Sizes& s, const std::vector<int64_t>& line, int64_t at) {
+  const auto all = static_cast<int64_t>(line.size());
+  if (all <= s.chunk) return line;
+  const int64_t from = at / s.chunk * s.chunk - s.chunk;
+  std::vector<int64_t> seen;
+  for (int64_t j = from; j < from + 2 * s.chunk; ++j) seen.push_back(line[static_cast<size_t>((j + all) % all)]);
+  return seen;
+}
+
+// The output of one round for token i, and its logsumexp.
+struct Round {
+  Row o;
+  double log;
+};
+
+inline Round attend(const Rows& x, const Rows& keys, const Rows& v, size_t i, const std::vector<int64_t>& seen) {
+  Row scores;
+  for (const int64_t j : seen) {
+    const bool padding = j >= static_cast<int64_t>(x.size()), self = j == static_cast<int64_t>(i);
+    double dot = 0;
+    for (size_t f = 0; f < x[i].size() && !padding; ++f) dot += x[i][f] * keys[static_cast<size_t>(j)][f];
+    scores.push_back(self ? -1e5 : padding ? -1e9 : dot);
+  }
+  const double most = *std::max_element(scores.begin(), scores.end());
+  double total = 0;
+  Row o(v[0].size());
+  for (size_t t = 0; t < seen.size(); ++t) {
+    const double w = std::exp(scores[t] - most);
+    total += w;
+    for (size_t c = 0; c < o.size() && seen[t] < static_cast<int64_t>(v.size()); ++c)
+      o[c] += w * v[static_cast<size_t>(seen[t])][c];
+  }
+  for (double& y : o) y /= total;
+  return {o, most + std::log(total)};
+}
+
+// Outputs of the tokens of one head.
+inline Rows reformer(const Sizes& s, const Rows& x, const Rows& v, const Hashes& buckets) {
+  const auto n = static_cast<int64_t>(x.size());
+  Rows keys = x;
+  for (Row& k : keys) {
+    double squares = 0;
+    for (const double y : k) squares += y * y;
+    const auto d = static_cast<double>(k.size());
+    for (double& y : k) y /= std::sqrt(squares / d + s.eps) * std::sqrt(d);
+  }
+  std::vector<int64_t> line(static_cast<size_t>(s.padded(n)));
+  std::iota(line.begin(), line.end(), 0);
+  if (s.padded(n) > s.chunk) line = line_of(s, n, buckets);
+  std::vector<std::vector<Round>> rounds(x.size());
+  for (size_t at = 0; at < line.size(); ++at)
+    if (const auto i = static_cast<size_t>(line[at]); i < x.size())
+      rounds[i].push_back(attend(x, keys, v, i, seen_from(s, line, static_cast<int64_t>(at))));
+  Rows out(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    double most = -INFINITY, total = 0;
+    for (const Round& r : rounds[i]) most = std::max(most, r.log);
+    for (const Round& r : rounds[i]) total += std::exp(r.log - most);
+    out[i].resize(v[0].size());
+    for (const Round& r : rounds[i])
+      for (size_t c = 0; c < out[i].size(); ++c) out[i][c] += std::exp(r.log - most) / total * r.o[c];
+  }
+  return out;
+}
+
+}  // namespace attnkit::test
