@@ -19,7 +19,7 @@ std::shared_ptr<const Model> load() {
   Diagnostics diagnostics;
   auto runtime = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 2, 1);
   auto model = Model::load(runtime, text, ATTNKIT_MANIFESTS, diagnostics);
-  for (const Diagnostic& d : diagnostics.list()) ADD_FAILURE() << d.message;
+  for (const Diagnostic& d : diagnostics.sorted()) ADD_FAILURE() << d.message;
   return model;
 }
 
