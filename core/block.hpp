@@ -50,7 +50,9 @@ class Block {
 
   const BlockChoice& choice() const { return choice_; }
   const Mechanism& mechanism() const { return *mechanism_; }
-  int64_t parameters() const { return parameters_; }
+  int64_t parameters() const { return parameters_; }  // without those of the model
+  // Numbers of the learned tensors that all blocks of the mechanism have in common (ATTN_PER_MODEL), by name.
+  const std::map<std::string, int64_t>& model_parameters() const { return model_parameters_; }
   // Does the mechanism take or give a sequence of this name from block to block?  kind: ATTN_AUX_IN, ATTN_AUX_OUT.
   bool has_aux(uint32_t kind, const std::string& name) const;
   std::vector<std::string> aux_names(uint32_t kind) const;
@@ -92,6 +94,7 @@ class Block {
   Dense out_;
   bool out_raw_ = false;
   int64_t parameters_ = 0;
+  std::map<std::string, int64_t> model_parameters_;
 };
 
 }  // namespace attnkit

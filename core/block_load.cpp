@@ -147,7 +147,12 @@ void Block::load_stored(size_t i, WeightReader& reader) {
     fail(ATTN_UNSUPPORTED, "{}: tensor \"{}\" has type {}:{}; f32, int32 and int64 can be stored", choice_.mechanism,
          port.name, port.dtype_code, port.dtype_bits);
   }
-  if (port.kind == ATTN_LEARNED) parameters_ += static_cast<int64_t>(stored_[i].f32.size());
+  if (port.kind != ATTN_LEARNED) return;
+  const auto size = static_cast<int64_t>(stored_[i].f32.size());
+  if (port.flags & ATTN_PER_MODEL)
+    model_parameters_[name] = size;
+  else
+    parameters_ += size;
 }
 
 Plan Block::plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const {

@@ -79,6 +79,8 @@ class ModelLoader {
     try {
       to.block = std::make_unique<Block>(manifest_, choice, *plugin, reader_);
       model_.parameters_ += to.block->parameters();
+      for (const auto& [name, size] : to.block->model_parameters())
+        if (counted_.insert(name).second) model_.parameters_ += size;
       if (choice.role != ATTN_ENCODER_SELF)
         model_.within_total_ |=
             (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
@@ -150,6 +152,7 @@ class ModelLoader {
   const Manifest& manifest_;
   WeightReader& reader_;
   Diagnostics& diagnostics_;
+  std::set<std::string> counted_;  // learned tensors of the model that several blocks use
 };
 
 std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const std::string& toml,

@@ -14,6 +14,31 @@ TASKS = {
     "pathfinder": {"vocabulary": 512, "classes": 2, "length": 1024, "tokens": [f"g{level}" for level in range(256)]},
 }
 
+# What stands in the tables: a label, the mechanism, its options for sequences of n tokens, more of the head.
+ROWS = [
+    ("softmax", "softmax", "", ""),
+    ("relu", "relu", "", ""),
+    ("cosformer", "cosformer", "", ""),
+    ("leap, r = 1", "leap", "factor = 32", ""),
+    ("leap, r = 16", "leap", "factor = 2", ""),
+    ("leap, r = 32", "leap", "factor = 1", ""),
+    ("leap, r = 16, per head", "leap", "factor = 2, shared = false", ""),
+    ("linear", "linear", "", ""),
+    ("rope_linear", "rope_linear", "", ""),
+    ("performer", "performer", "features = 128", ""),
+    ("efficient", "efficient", "", ""),
+    ("latte", "latte", "latents = 64", ""),
+    ("luna, l = 16", "luna", "projection = 16", ""),
+    ("luna, l = 16, P pooled", "luna", "projection = 16", ', of = "p"'),
+    ("linformer", "linformer", "rank = 128, n_max = {n}", ""),
+    ("nystromformer", "nystromformer", "landmarks = 128", ""),
+    ("skyformer", "skyformer", "samples = 128", ""),
+    ("local", "local", "window = 128", ""),
+    ("bigbird", "bigbird", "block = 64, random = 3, length = {n}", ""),
+    ("reformer", "reformer", "chunk = 64, rounds = 2, length = {n}", ""),
+    ("s4d", "s4d", "order = 64", ""),
+]
+
 
 def vocabulary(task):
     lines = ["<pad>", "<s>", "</s>", *TASKS[task]["tokens"]]
@@ -54,6 +79,14 @@ def write(folder, task, mechanism, options="", length=None, head="", name=None):
     path = folder / f"{name or mechanism}.toml"
     path.write_text(manifest(task, mechanism, options, length, head))
     return path
+
+
+def write_row(folder, task, row, length=None):
+    """The manifest of a row of ROWS."""
+    label, mechanism, options, head = row
+    n = length or TASKS[task]["length"]
+    name = f"{task}-{n}-" + label.replace(",", "").replace(" = ", "").replace(" ", "-")
+    return write(folder, task, mechanism, options.format(n=n), length, head, name)
 
 
 def main():
