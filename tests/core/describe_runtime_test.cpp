@@ -74,17 +74,22 @@ TEST(DescribeRuntime, ListsOptions) {
 }
 
 TEST(DescribeRuntime, ListsStreamsAndTensors) {
-  const Json runtime = describe({ABI_SKELETONS});
-  const Json luna = place_of(plugin_of(runtime, "performer"), "decoder.self", true);
-  EXPECT_EQ(luna.at("stream").at("fits"), true);
-  EXPECT_EQ(luna.at("stream").at("state_bytes").at("512"), 4 * (128 * 33 + 2) * 4 + 32);
-  EXPECT_EQ(luna.at("stream").at("state_bytes").at("4096"), luna.at("stream").at("state_bytes").at("512"));
-  const Json omega = luna.at("tensors").at(0);
+  const Json runtime = describe({ATTNKIT_PLUGIN_FOLDER});
+  const Json performer = place_of(plugin_of(runtime, "performer"), "decoder.self", true);
+  EXPECT_EQ(performer.at("stream").at("fits"), true);
+  EXPECT_EQ(performer.at("stream").at("state_bytes").at("512"), 4 * 128 * 34 * 4);
+  EXPECT_EQ(performer.at("stream").at("state_bytes").at("4096"), performer.at("stream").at("state_bytes").at("512"));
+  const Json omega = performer.at("tensors").at(0);
   EXPECT_EQ(omega.at("name"), "omega");
   EXPECT_EQ(omega.at("kind"), "table");
   EXPECT_EQ(omega.at("dtype"), "f32");
   EXPECT_EQ(omega.at("shape"), Json::array({128, 32}));
-  EXPECT_EQ(omega.at("per_model"), true);
+  EXPECT_EQ(omega.at("per_model"), false);
+  const Json luna = place_of(plugin_of(runtime, "luna"), "encoder.self", false);
+  const auto start = std::find_if(luna.at("tensors").begin(), luna.at("tensors").end(),
+                                  [](const Json& t) { return t.at("name") == "p_start"; });
+  ASSERT_NE(start, luna.at("tensors").end());
+  EXPECT_EQ(start->at("per_model"), true);
   const Json order = plugin_of(runtime, "s4d").at("options").at(0);
   EXPECT_EQ(order.at("type"), "int");
   EXPECT_EQ(order.at("default"), 64);
