@@ -1,0 +1,63 @@
+"""attnkit search: plugins that misbehave cost their own trials."""
+
+import html
+import resource
+import unittest
+
+from search_support import PLUGINS, SearchTest, search_table
+
+
+class Hostile(SearchTest):
+    """Plugins that misbehave cost their own trials."""
+
+    def survive(self, name, *options, **more):
+        model = self.tiny(name, search_table({"encoder.self": ["softmax", "relu", name]}))
+        said = self.search("--plugin-dir", PLUGINS, *options, model=model, out=self.folder / f"out-{name}", **more)
+        document = self.result(self.folder / f"out-{name}")
+        self.check_result(document)
+        self.assertEqual({p["blocks"]["encoder.self"][0] for p in document["placements"] if p["status"] == "ranked"},
+                         {"softmax", "relu"} | ({name} if name == "chatter" else set()))
+        reasons = [r["reason"] for r in document["refused"]] + \
+            [p["reason"] for p in document["placements"] if p["reason"]]
+        page = (self.folder / f"out-{name}" / "report.html").read_text()
+        page = html.unescape(page)
+        for reason in reasons:
+            self.assertIn(reason.split(" (")[0], page)
+            self.assertIn(reason.split(" (")[0], " ".join(said.out.split()))
+        return " ".join(reasons)
+
+    def test_crashes(self):
+        for name in ("crash_create", "crash_plan", "crash_run"):
+            self.assertIn("killed by signal 11 (Segmentation fault)", self.survive(name))
+        self.assertIn("ended with code 0", self.survive("exit_run"))
+
+    def test_hangs(self):
+        self.assertIn("timed out: no reply within 1.5 s", self.survive("hang_run", "--trial-timeout", "1.5"))
+
+    def test_numbers(self):
+        self.assertIn("not finite", self.survive("nan_run"))
+
+    def test_chatter(self):
+        self.assertEqual(self.survive("chatter"), "")
+        self.assertIn("what a plugin says", (self.folder / "out-chatter" / "workers.log").read_text())
+
+    def test_memory(self):
+        limit = 3 << 30
+        reason = self.survive("hungry", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.assertIn("killed by signal", reason)
+
+    def test_baselines(self):
+        model = self.tiny("b", search_table({"encoder.self": ["softmax", "crash_run"]}, baseline=None))
+        for name, part in (("crash_run", "killed by signal 11"), ("crash_create", "killed by signal 11")):
+            said = self.search("--plugin-dir", PLUGINS, "--space", "encoder.self=relu,softmax", "--baseline", name, model=model,
+                               code=3, out=self.folder / name)
+            self.assertIn("the baseline", said.err)
+
+    def test_too_little_time(self):
+        said = self.search("--plugin-dir", PLUGINS, "--baseline", "hang_run", "--trial-timeout", "0.2", code=3,
+                           model=self.tiny("h", search_table({"encoder.self": ["softmax", "relu"]}, baseline=None)))
+        self.assertRegex(said.err, "the baseline .* cannot be .*")
+
+
+if __name__ == "__main__":
+    unittest.main()
