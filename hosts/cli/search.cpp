@@ -114,6 +114,7 @@ Json with_circumstances(Json result, const Arguments& arguments, const json& des
                    {"model",
                     {{"name", description["name"]},
                      {"kind", description["kind"]},
+                     {"head", description["head"]},
                      {"manifest", arguments.text("MANIFEST")},
                      {"encoder_layers", description["encoder_layers"]},
                      {"decoder_layers", description["decoder_layers"]}}},

@@ -72,10 +72,8 @@ size_t chosen(const Arguments& arguments, const json& description, const char* k
 }
 
 std::string usual_metric(const json& description) {
-  const std::string kind = description["kind"];
-  return kind == "encoder-decoder"                                  ? "exact"
-         : kind == "encoder" && description.value("classes", 0) > 0 ? "accuracy"
-                                                                    : "perplexity";
+  if (description["head"]["type"] == "classifier") return "accuracy";
+  return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
 }
 
 int64_t whole(const json& own, int64_t fallback) { return own.is_number_integer() ? own.get<int64_t>() : fallback; }

@@ -47,6 +47,7 @@ struct Refusal {
 struct SearchView {
   std::string model, kind, answer, metric, rank;
   bool lower_is_better = false;  // the metric
+  bool classifier = false;       // quality is of classes, not of tokens
   bool per_layer = false;
   bool decodes = true;  // speeds are those of decoding; false: of whole sequences, since nothing was decoded
   int64_t length = 0;   // of the ranking; 0: unknown

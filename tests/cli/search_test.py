@@ -74,8 +74,12 @@ class Kinds(SearchTest):
         data = "".join(f"{t}\t{n % tiny_model.CLASSES}\n" for n, t in enumerate(texts(30)))
         model = self.tiny("encoder", search_table({"encoder.self": ["softmax", "relu", "leap"]}), kind="encoder",
                           head="classifier", data=data)
-        self.search("--metric", "accuracy", model=model)
+        said = self.search(model=model)
         self.check_result(self.result())
+        self.assertEqual(self.result()["settings"]["metric"], "accuracy")
+        self.assertEqual(self.result()["model"]["head"], {"type": "classifier", "classes": tiny_model.CLASSES})
+        self.assertIn(" accuracy, %", said.out)
+        self.assertNotIn("token accuracy", said.out + (self.out / "report.html").read_text())
         self.assertIn("prefill throughput", self.result()["answer"]["text"] + "prefill throughput"
                       if "nothing that was tried" in self.result()["answer"]["text"] else self.result()["answer"]["text"])
 
