@@ -1,11 +1,13 @@
 """attnkit search: mistakes, data, spaces and folders."""
 
-import pathlib
+import html
+import re
+import shlex
 import shutil
 import unittest
 
 from command import SAMPLE
-from search_support import PLUGINS, ROLES, SearchTest, pairs, search_table
+from search_support import PLUGINS, ROLES, SPACE, SearchTest, pairs, search_table
 
 
 class Usage(SearchTest):
@@ -43,6 +45,15 @@ class Usage(SearchTest):
         self.assertIn("nothing to choose from", self.search(*data, model=plain, code=2).err)
         self.assertFalse(self.out.exists(), "a mistake leaves no folder")
 
+    def test_seeds(self):
+        """The command takes what the manifest takes, and no more."""
+        for seed, code in ((0, 0), (2 ** 32 - 1, 0), (2 ** 32, 2), (-1, 2)):
+            self.assertIn("" if code == 0 else "4294967295", self.search("--seed", seed, code=code).err)
+            shutil.rmtree(self.out, ignore_errors=True)
+            model = self.tiny(f"seed{seed}", search_table(SPACE, seed=seed))
+            self.assertIn("" if code == 0 else "4294967295", self.search(model=model, code=3 if code else 0).err)
+            shutil.rmtree(self.out, ignore_errors=True)
+
     def test_data(self):
         for data, message in [("", "is empty"), ("one two\tzwei\nthree\n", "data.tsv:2: has no tab"),
                               ("one\teins\n\nfour\tvier\n", "data.tsv:2"), ("one\teins\n\teins\n", "data.tsv:2"),
@@ -56,10 +67,8 @@ class Usage(SearchTest):
         self.search()
 
     def test_refusals(self):
-        # Alone: what a refusal suggests instead is asked of every plugin, and some of these do not survive that.
-        (self.folder / "plugins").mkdir()
-        shutil.copy(pathlib.Path(PLUGINS) / "chatter.so", self.folder / "plugins")
-        plugins = ["--plugin-dir", self.folder / "plugins"]
+        # Beside plugins that crash when they are asked anything: a refusal is no reason to ask them.
+        plugins = ["--plugin-dir", PLUGINS]
         model = self.tiny("m", search_table({role: ["softmax", "relu", "chatter"] for role in ROLES}))
         self.search(*plugins, model=model)
         refused = {r["block"]: (r["choice"], r["reason"]) for r in self.result()["refused"]}
@@ -88,8 +97,12 @@ class Usage(SearchTest):
         (self.folder / "file").write_text("")
         self.assertIn("file", self.search(code=6, out=self.folder / "file").err)
         self.assertIn("file", self.search(code=6, out=self.folder / "file" / "below").err)
-        odd = self.folder / "it's a \"folder\" \\ $HOME"
+        odd = self.folder / "it's  a \"folder\" \\ $HOME"
         self.search(out=odd)
+        command = self.result(odd)["command"]
+        self.assertEqual(shlex.split(command)[:5], ["attnkit", "search", str(self.model), "-o", str(odd)])
+        page = html.unescape(re.sub("<[^>]*>", "", (odd / "report.html").read_text()))
+        self.assertEqual(page.count(command), 2)
         self.run_ok("run", odd / "winner.toml", "--text", "one", cwd="/")
         self.assertIn("--resume continues it", self.search(code=6, out=odd).err)
 
