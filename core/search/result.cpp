@@ -125,13 +125,23 @@ Json bucket_names(const Search& search) {
   return names;
 }
 
+// Why there is no winner.
+std::string failure_text(const std::vector<Ranked>& ranking) {
+  const auto is_limited = [](const Ranked& r) { return r.record->usable() && !r.limit.empty(); };
+  if (std::any_of(ranking.begin(), ranking.end(), is_limited)) return "no placement is within the limits";
+  std::string text = "no placement could be measured to the end";
+  for (const Ranked& r : ranking)
+    if (!r.record->usable()) return fmt::format("{}; the first, {}: {}", text, r.record->id, r.record->reason);
+  return text;
+}
+
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   const Record* winner = search.winner();
   if (!winner)
     return {{"placement", nullptr},
             {"length", search.settings().length},
             {"crossover", nullptr},
-            {"text", "no placement is within the limits"}};
+            {"text", failure_text(ranking)}};
   const auto of = [&](const Record* record) -> const Ranked& {
     return *std::find_if(ranking.begin(), ranking.end(), [&](const Ranked& r) { return r.record == record; });
   };

@@ -71,17 +71,17 @@ search::WorkerCommand worker_command(const Arguments& arguments, const search::S
   return command;
 }
 
-// The command that would continue this one.
-std::string resume_command(const Arguments& arguments) {
+// What makes this search again, as a shell reads it.
+std::string command_of(const Arguments& arguments, bool resume) {
   std::string command = "attnkit search";
   for (const std::string& token : arguments.tokens())
-    if (token != "--resume") command += " " + shell_word(token);
-  return command + " --resume";
+    if (!resume || token != "--resume") command += " " + shell_word(token);
+  return command + (resume ? " --resume" : "");
 }
 
 [[noreturn]] void fail_interrupted(const Arguments& arguments) {
   throw Failure(Exit::interrupted, "interrupted; every finished trial is kept",
-                "go on with: " + resume_command(arguments));
+                "go on with: " + command_of(arguments, true));
 }
 
 // Written whole or not at all, the winner last: when it is there, all is there.
@@ -108,7 +108,7 @@ Json with_circumstances(Json result, const Arguments& arguments, const json& des
   Json document = {{"schema", result["schema"]},
                    {"status", result["status"]},
                    {"version", attnkit_version()},
-                   {"command", "attnkit search " + joined(arguments.tokens(), " ")},
+                   {"command", command_of(arguments, false)},
                    {"seconds", seconds},
                    {"date", today()},
                    {"model",

@@ -148,7 +148,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.limits = limits_of(arguments, description);
   s.weights = weights_of(description);
   s.trials = static_cast<int>(arguments.integer("trials", whole(setting(description, "trials"), s.trials), 1, 1000000));
-  s.seed = static_cast<uint64_t>(arguments.integer("seed", whole(setting(description, "seed"), 1), 0, INT64_MAX));
+  s.seed = static_cast<uint64_t>(arguments.integer("seed", whole(setting(description, "seed"), 1), 0, UINT32_MAX));
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));
