@@ -68,6 +68,9 @@ Json cost_json(const Search& search, const Record& record) {
     at.push_back(std::move(cost));
   }
   Json json = {{"at", std::move(at)}};
+  if (!record.untimed.empty()) json["untimed"] = Json::array();
+  for (const auto& [length, reason] : record.untimed)
+    json["untimed"].push_back({{"length", length}, {"reason", reason}});
   if (!record.real.is_null()) json["real"] = Json(record.real);
   return json;
 }
@@ -107,7 +110,7 @@ Json placement_json(const Search& search, const Ranked& r) {
                {"baseline", &record == &search.baseline()},
                {"finalist", search.is_finalist(record)},
                {"quality", quality_of_record(search, r)},
-               {"cost", record.costs.empty() ? Json() : cost_json(search, record)},
+               {"cost", record.costs.empty() && record.untimed.empty() ? Json() : cost_json(search, record)},
                {"rcp", maybe(r.rcp)},
                {"rcp_mem", maybe(r.rcp_mem)}};
   if (!record.greedy.empty()) json["greedy"] = greedy_json(record);

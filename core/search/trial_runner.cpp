@@ -60,6 +60,7 @@ std::string TrialRunner::toml_of(const Record& record, const std::vector<int64_t
 void TrialRunner::take(const Task& task, const Json& entry) {
   const std::string status = entry["status"];
   if (status == "ok") return task.take(entry["result"]);
+  if (task.fail) return task.fail(entry["reason"]);
   task.record->status = status == "refused" ? Record::Status::refused : Record::Status::failed;
   task.record->reason = entry["reason"];
 }
@@ -69,7 +70,7 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
   const auto tell = [&](const Task& task) {
     ++progress.done;
     progress.latest = task.record->id;
-    if (best) progress.best = best();
+    if (best) progress.best = best(*task.record);
     if (host_.progress) host_.progress(progress);
   };
   std::vector<TrialRequest> requests;
@@ -105,7 +106,8 @@ void TrialRunner::describe(const std::vector<Record*>& records, const std::vecto
     tasks.push_back({r,
                      fmt::format("describe|{}|{}|{}", r->id, fmt::join(lengths, ","), max_length),
                      {{"kind", "describe"}, {"toml", toml_of(*r, {max_length})}, {"lengths", lengths}},
-                     [r, &take](const Json& result) { take(*r, result); }});
+                     [r, &take](const Json& result) { take(*r, result); },
+                     {}});
   run("probing", pool_, std::move(tasks));
 }
 
@@ -127,10 +129,29 @@ void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
             {"encoder", encoder_of(*r)},
             {"begin", range.first},
             {"end", range.second}},
-           [r, range](const Json& result) { r->quality[range] = result["sums"].get<std::vector<QualitySums>>(); }});
+           [r, range](const Json& result) { r->quality[range] = result["sums"].get<std::vector<QualitySums>>(); },
+           {}});
     }
   }
   run("quality", pool_, std::move(tasks));
+}
+
+// What refuses the length that is ranked is no candidate; at another length there is one figure less.
+void TrialRunner::take_costs(Record& record, const Json& result) const {
+  for (const Json& at : result["at"]) {
+    const int64_t length = at["length"];
+    const std::string refused = at.value("refused", "");
+    if (refused.empty()) {
+      record.costs[length] = at;
+      record.untimed.erase(length);
+    } else if (length == settings_.length) {
+      record.status = Record::Status::refused;
+      record.reason = refused;
+    } else {
+      record.untimed[length] = refused;
+    }
+  }
+  if (result.contains("real")) record.real = result["real"];
 }
 
 TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& lengths, int real, bool prefill) const {
@@ -140,11 +161,11 @@ TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& 
       {"kind", "cost"},     {"toml", toml_of(*r, lengths)},         {"baseline", toml_of(baseline, lengths)},
       {"lengths", lengths}, {"repetitions", settings_.repetitions}, {"prefill", prefill},
       {"real", real}};
-  return {r, fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"), request,
-          [r](const Json& result) {
-            for (const Json& at : result["at"]) r->costs[at["length"]] = at;
-            if (result.contains("real")) r->real = result["real"];
-          }};
+  return {r,
+          fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"),
+          request,
+          [this, r](const Json& result) { take_costs(*r, result); },
+          {}};
 }
 
 void TrialRunner::screen_cost(const std::vector<Record*>& records, int64_t length) {
@@ -161,6 +182,16 @@ void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<in
   run("cost", timing_, std::move(tasks));
 }
 
+void TrialRunner::cost_beyond(const std::vector<Record*>& records, int64_t length) {
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    if (!r->usable()) continue;
+    tasks.push_back(cost_task(r, {length}, 0, true));
+    tasks.back().fail = [r, length](const std::string& reason) { r->untimed[length] = reason; };
+  }
+  run("cost", timing_, std::move(tasks));
+}
+
 void TrialRunner::decode(const std::vector<Record*>& records, const std::string& split, int64_t lists) {
   std::vector<Task> tasks;
   for (Record* r : records) {
@@ -172,7 +203,8 @@ void TrialRunner::decode(const std::vector<Record*>& records, const std::string&
                      [r, name, lists](const Json& result) {
                        r->greedy[name] = result;
                        r->greedy[name]["lists"] = lists;
-                     }});
+                     },
+                     {}});
   }
   run("decoding", pool_, std::move(tasks));
 }

@@ -83,6 +83,8 @@ Cost cost_of(const Json& json, bool decodes) {
 void read_costs(const Json& json, const SearchView& view, Trial& trial) {
   for (const Json& at : list_in(member(json, "cost"), "at")) trial.costs.push_back(cost_of(at, view.decodes));
   std::sort(trial.costs.begin(), trial.costs.end(), [](const Cost& a, const Cost& b) { return a.length < b.length; });
+  for (const Json& at : list_in(member(json, "cost"), "untimed"))
+    trial.untimed.emplace_back(integer_in(at, "length"), text_in(at, "reason"));
   for (const Cost& cost : trial.costs)
     if (cost.length == view.length) trial.cost = cost;
 }

@@ -32,7 +32,8 @@ struct Trial {
   Measure quality;
   std::vector<Measure> buckets;
   std::vector<Cost> costs;
-  Cost cost;  // at the length of the ranking; all absent when not measured
+  std::vector<std::pair<int64_t, std::string>> untimed;  // lengths without costs, and why
+  Cost cost;                                             // at the length of the ranking; all absent when not measured
   std::optional<double> rcp, rcp_mem;
   Measure greedy_data, greedy_test;  // exact
   std::optional<double> bleu_data, bleu_test;

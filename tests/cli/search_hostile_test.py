@@ -46,6 +46,21 @@ class Hostile(SearchTest):
         reason = self.survive("hungry", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
         self.assertIn("killed by signal", reason)
 
+    def test_crash_at_a_long_length(self):
+        """The placement keeps its place at the length that is ranked."""
+        model = self.tiny("long", search_table({"encoder.self": ["softmax", "crash_long"]}))
+        said = self.search("--plugin-dir", PLUGINS, "--lengths", "16,32,300", "--rank", "throughput", "--finalists", "2",
+                           model=model)
+        document = self.result()
+        self.check_result(document)
+        by_name = {p["blocks"]["encoder.self"][0]: p for p in document["placements"]}
+        long = by_name["crash_long"]
+        self.assertEqual([at["length"] for at in long["cost"]["at"]], [16, 32])
+        self.assertEqual([at["length"] for at in by_name["softmax"]["cost"]["at"]], [16, 32, 300])
+        self.assertEqual(long["cost"]["untimed"], [{"length": 300, "reason": "killed by signal 11 (Segmentation fault)"}])
+        self.assertIn(f"not timed: {long['id']} at 300 tokens: killed by signal 11", " ".join(said.out.split()))
+        self.assertIn("Not timed", (self.out / "report.html").read_text())
+
     def test_baselines(self):
         model = self.tiny("b", search_table({"encoder.self": ["softmax", "crash_run"]}, baseline=None))
         for name, part in (("crash_run", "killed by signal 11"), ("crash_create", "killed by signal 11")):
