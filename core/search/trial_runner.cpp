@@ -13,19 +13,24 @@ using Json = nlohmann::json;
 
 constexpr double open_timeout = 60;
 
-// What the journal keeps of a trial: its result, or how it failed.
-Json entry_of(const TrialReply& reply, double timeout) {
+// What the journal keeps of a trial: its result, or how it failed, with the limit that it was beyond.
+Json entry_of(const TrialReply& reply, const Settings& settings) {
   if (reply.status == TrialReply::ok) return {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
-  const bool refused = reply.status == TrialReply::error && reply.body.value("kind", "") == "refused";
-  Json entry = {{"status", refused ? "refused" : "failed"}, {"reason", reply.reason}, {"seconds", reply.seconds}};
+  const std::string kind = reply.status == TrialReply::error ? reply.body.value("kind", "") : "";
+  Json entry = {
+      {"status", kind == "refused" ? "refused" : "failed"}, {"reason", reply.reason}, {"seconds", reply.seconds}};
+  if (kind == "memory") entry["memory"] = settings.trial_memory;
   if (reply.status != TrialReply::timed_out) return entry;
   entry["reason"] = "timed out: " + reply.reason;
-  entry["timeout"] = timeout;
+  entry["timeout"] = settings.trial_timeout;
   return entry;
 }
 
-// A trial that took too long is tried again by a search that gives it longer.
-bool is_final(const Json& entry, double timeout) { return entry.value("timeout", timeout) >= timeout; }
+// A trial that was beyond a limit is tried again by a search with a higher one.
+bool is_final(const Json& entry, const Settings& settings) {
+  return entry.value("timeout", settings.trial_timeout) >= settings.trial_timeout &&
+         entry.value("memory", settings.trial_memory) >= settings.trial_memory;
+}
 
 }  // namespace
 
@@ -76,7 +81,7 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
   std::vector<TrialRequest> requests;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Json* entry = journal_.find(tasks[i].key);
-    if (entry && is_final(*entry, settings_.trial_timeout)) {
+    if (entry && is_final(*entry, settings_)) {
       take(tasks[i], *entry);
       tell(tasks[i]);
     } else {
@@ -90,7 +95,7 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
           const Task& task = tasks[reply.tag];
           // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.
           if (reply.status == TrialReply::crashed && host_.stop && host_.stop()) return;
-          const Json entry = entry_of(reply, settings_.trial_timeout);
+          const Json entry = entry_of(reply, settings_);
           journal_.add(task.key, entry);
           take(task, entry);
           tell(task);

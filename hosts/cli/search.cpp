@@ -67,6 +67,7 @@ search::WorkerCommand worker_command(const Arguments& arguments, const search::S
                   {"data", settings.data},
                   {"test", settings.test},
                   {"toml", read_file(manifest.string())}};
+  command.memory = settings.trial_memory;
   command.log_path = paths.in("workers.log");
   return command;
 }

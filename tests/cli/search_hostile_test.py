@@ -46,6 +46,16 @@ class Hostile(SearchTest):
         reason = self.survive("hungry", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
         self.assertIn("killed by signal", reason)
 
+    def test_trial_memory(self):
+        said = "needs more than the 100.0 MiB of --trial-memory"
+        self.assertIn(said, self.survive("hungry", "--trial-memory", "100MiB"))
+        model, out = self.folder / "hungry" / "model.toml", self.folder / "out-hungry"
+        trials = self.journal(out)
+        for size, again in (("90MiB", False), ("0.15GiB", True)):  # tried again only with more
+            self.search("--plugin-dir", PLUGINS, "--trial-memory", size, "--resume", model=model, out=out)
+            self.assertEqual(self.journal(out) != trials, again)
+        self.assertIn("than the 153.6 MiB", " ".join(p["reason"] or "" for p in self.result(out)["placements"]))
+
     def test_crash_at_a_long_length(self):
         """The placement keeps its place at the length that is ranked."""
         model = self.tiny("long", search_table({"encoder.self": ["softmax", "crash_long"]}))

@@ -28,6 +28,7 @@ class SearchTest : public testing::Test {
     settings_.finalists = 2;
     command_ = {{ATTNKIT_SYNTHETIC_WORKER, "search-worker"},
                 {{"kind", "open"}, {"lists", 100}, {"mischief", json::array()}},
+                0,
                 folder_ + "/log"};
   }
   ~SearchTest() override { fs::remove_all(folder_); }
