@@ -53,23 +53,45 @@ void make_folder(const Paths& paths) {
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
 }
 
+std::string plugin_path(const Arguments& arguments) {
+  std::string path;
+  for (const std::string& folder : arguments.texts("plugin-dir"))
+    path += (path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
+  return path;
+}
+
+std::vector<std::string> worker_argv() { return {fs::read_symlink("/proc/self/exe").string(), "search-worker"}; }
+
+// The manifest's own mechanisms may crash or hang when they are asked; that must not be this process.  What a model
+// refuses is not looked at here: opening it says so with all its places.
+void try_manifest(const Arguments& arguments) {
+  constexpr double patience = 60;
+  search::WorkerPool pool({worker_argv(), {{"kind", "idle"}}, trial_memory(arguments), "/dev/null"}, 1, patience);
+  const json request = {
+      {"kind", "try"}, {"manifest", arguments.text("MANIFEST")}, {"plugin_path", plugin_path(arguments)}};
+  const std::vector<search::TrialRequest> requests = {{request, patience, 0}};
+  std::optional<search::TrialReply> reply;
+  pool.run(
+      requests, [&](search::TrialReply r) { reply = std::move(r); }, [] { return is_interrupted(); });
+  if (!reply) fail(Exit::interrupted, "interrupted");
+  const bool is_short = reply->status == search::TrialReply::error && reply->body.value("kind", "") == "memory";
+  const char* how = reply->status == search::TrialReply::crashed     ? "crashed the worker"
+                    : reply->status == search::TrialReply::timed_out ? "stopped the worker"
+                    : is_short                                       ? "cannot be opened"
+                                                                     : nullptr;
+  if (how) fail(Exit::plugin, "the manifest's own placement {}: {}", how, reply->reason);
+}
+
 search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings, const Paths& paths) {
   const fs::path manifest = fs::absolute(arguments.text("MANIFEST"));
-  std::string plugin_path;
-  for (const std::string& folder : arguments.texts("plugin-dir"))
-    plugin_path += (plugin_path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
-  search::WorkerCommand command;
-  command.argv = {fs::read_symlink("/proc/self/exe").string(), "search-worker"};
-  command.open = {{"kind", "open"},
-                  {"dir", manifest.parent_path().string()},
-                  {"plugin_path", plugin_path},
-                  {"threads", settings.threads},
-                  {"data", settings.data},
-                  {"test", settings.test},
-                  {"toml", read_file(manifest.string())}};
-  command.memory = settings.trial_memory;
-  command.log_path = paths.in("workers.log");
-  return command;
+  const json open = {{"kind", "open"},
+                     {"dir", manifest.parent_path().string()},
+                     {"plugin_path", plugin_path(arguments)},
+                     {"threads", settings.threads},
+                     {"data", settings.data},
+                     {"test", settings.test},
+                     {"toml", read_file(manifest.string())}};
+  return {worker_argv(), open, settings.trial_memory, paths.in("workers.log")};
 }
 
 // What makes this search again, as a shell reads it.
@@ -137,7 +159,8 @@ std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
 
 Exit search_model(const Arguments& arguments, const Paths& paths) {
   const auto start = std::chrono::steady_clock::now();
-  const Runtime runtime = open_runtime(arguments, 1);
+  const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
+  try_manifest(arguments);
   const json description = json::parse(open_model(runtime, arguments).describe());
   const search::Settings settings = search_settings(arguments, description);
   const search::WorkerCommand command = worker_command(arguments, settings, paths);

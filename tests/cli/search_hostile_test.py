@@ -1,10 +1,11 @@
 """attnkit search: plugins that misbehave cost their own trials."""
 
 import html
+import re
 import resource
 import unittest
 
-from search_support import PLUGINS, SearchTest, search_table
+from search_support import PLUGINS, SPACE, SearchTest, search_table
 
 
 class Hostile(SearchTest):
@@ -77,6 +78,19 @@ class Hostile(SearchTest):
             said = self.search("--plugin-dir", PLUGINS, "--space", "encoder.self=relu,softmax", "--baseline", name, model=model,
                                code=3, out=self.folder / name)
             self.assertIn("the baseline", said.err)
+
+    def test_the_manifests_own_placement(self):
+        model = self.tiny("own", search_table(SPACE), attention='default = "softmax"\n"encoder.self" = "crash_create"')
+        for name in ("crash_create", "crash_plan"):
+            model.write_text(re.sub('"crash_[a-z]*"', f'"{name}"', model.read_text()))
+            for options in ([], ["--json"]):
+                said = self.search("--plugin-dir", PLUGINS, *options, model=model, code=4)
+                self.assertIn("the manifest's own placement crashed the worker: killed by signal 11 (Segmentation fault)",
+                              said.json()["message"] if options else said.err)
+        self.assertFalse(self.out.exists())
+        # What is wrong otherwise is said with its place, as ever.
+        model.write_text(model.read_text().replace("crash_plan", "nope"))
+        self.assertIn("model.toml:16:18: error[AK201]", self.search("--plugin-dir", PLUGINS, model=model, code=4).err)
 
     def test_too_little_time(self):
         said = self.search("--plugin-dir", PLUGINS, "--baseline", "hang_run", "--trial-timeout", "0.2", code=3,

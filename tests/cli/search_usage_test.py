@@ -45,6 +45,10 @@ class Usage(SearchTest):
         self.assertIn("nothing to choose from", self.search(*data, model=plain, code=2).err)
         self.assertFalse(self.out.exists(), "a mistake leaves no folder")
 
+    def test_no_manifest(self):
+        for path in (self.folder / "nothing.toml", self.folder):
+            self.assertIn("a manifest is a TOML file", self.search(model=path, code=6).err)
+
     def test_seeds(self):
         """The command takes what the manifest takes, and no more."""
         for seed, code in ((0, 0), (2 ** 32 - 1, 0), (2 ** 32, 2), (-1, 2)):
