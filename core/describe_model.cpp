@@ -76,6 +76,11 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
   return j;
 }
 
+Json head_json(const Manifest& m) {
+  if (m.head == HeadType::lm) return {{"type", "lm"}};
+  return {{"type", "classifier"}, {"classes", m.classes}};
+}
+
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 template <class T>
@@ -126,6 +131,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"parameters", model.parameters()},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
+            {"head", head_json(m)},
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
   for (const Transformer* stack : {&model.encoder(), &model.decoder()})

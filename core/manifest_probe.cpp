@@ -1,6 +1,7 @@
 // Asks the chosen mechanisms whether they can sit where the manifest puts them, as the model will run them.
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/manifest_codes.hpp"
@@ -78,25 +79,24 @@ std::string places_text(const std::vector<const Cell*>& cells, const Manifest& m
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// What would help, found by asking: a known target length, or another mechanism.
-std::string help_text(const Cell& cell, const ManifestCheck& check) {
+// What would help, found by asking: a known target length, or another mechanism.  Only those that the manifest uses are
+// asked, as they have answered already: one that it does not name may crash, which is nobody's business here.
+std::string help_text(const Cell& cell, const std::vector<Cell>& cells, const ManifestCheck& check) {
   const uint32_t totals = known_totals(check, cell.choice);
   std::string help;
   if (totals != all_totals && !judge(*cell.plugin, cell.choice, check, all_totals))
     help = "say in [length] who tells the target's length, or ";
-  std::vector<std::string> names;
-  for (const auto& plugin : check.registry.plugins()) {
-    if (plugin->table.device_type != check.device_type || plugin.get() == cell.plugin) continue;
+  std::set<std::string> names;
+  for (const Cell& used : cells) {
+    if (!used.plugin || used.plugin == cell.plugin || names.contains(quote(used.plugin->name))) continue;
     BlockChoice other = cell.choice;
-    other.options = default_options(*plugin).values;
-    if (!judge(*plugin, other, check, totals)) names.push_back(quote(plugin->name));
+    other.options = default_options(*used.plugin).values;
+    if (!judge(*used.plugin, other, check, totals)) names.insert(quote(used.plugin->name));
   }
-  if (names.empty())
-    return help.empty() ? "no other mechanism that was found can sit there" : help + "use another mechanism";
-  return help + fmt::format("use {}", fmt::join(names, " or "));
+  return help + (names.empty() ? "use another mechanism" : fmt::format("use {}", fmt::join(names, " or ")));
 }
 
-void report(const Refusal& refusal, ManifestCheck& check) {
+void report(const Refusal& refusal, const std::vector<Cell>& cells, ManifestCheck& check) {
   const Cell& first = *refusal.cells.front();
   const std::string places = places_text(refusal.cells, check.manifest);
   const std::string& message = refusal.verdict.message;
@@ -107,7 +107,7 @@ void report(const Refusal& refusal, ManifestCheck& check) {
   else
     check.diagnostics.error(ak::refused, refusal.place,
                             fmt::format("{} cannot be \"{}\": {}", places, first.choice.mechanism, message),
-                            help_text(first, check));
+                            help_text(first, cells, check));
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ void probe_cells(const std::vector<Cell>& cells, ManifestCheck& check) {
     else
       same->cells.push_back(&cell);
   }
-  for (const Refusal& refusal : refusals) report(refusal, check);
+  for (const Refusal& refusal : refusals) report(refusal, cells, check);
 }
 
 }  // namespace attnkit

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 
@@ -13,19 +14,6 @@ namespace attnkit::search {
 namespace {
 
 constexpr std::string_view byte_order_mark = "\ufeff";
-
-// An encoder's head shows in the number of its output's dimensions alone, so one token asks for it.
-bool is_classifier(const Model& model, const attnkit_model_info& info) {
-  const Ids one = {info.end_id};
-  std::vector<float> scores(static_cast<size_t>(info.outputs));
-  try {
-    model.forward(Batch({&one, 1}), Batch(), tensor(scores.data(), {1, info.outputs}));
-    return true;
-  } catch (const Error& e) {
-    if (e.code() == ATTN_INVALID) return false;
-    throw;
-  }
-}
 
 // Makes lists of lines; `place` is where the line stands.
 class Reader {
@@ -106,8 +94,9 @@ List Reader::read(const std::string& line, const std::string& place) const {
 Facts facts_of(const Model& model) {
   Facts facts{model.info(), Task::translation};
   if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
-  if (facts.info.kind == ATTNKIT_ENCODER)
-    facts.task = is_classifier(model, facts.info) ? Task::classification : Task::labelling;
+  if (facts.info.kind != ATTNKIT_ENCODER) return facts;
+  const auto description = nlohmann::json::parse(model.describe());
+  facts.task = description["head"]["type"] == "classifier" ? Task::classification : Task::labelling;
   return facts;
 }
 

@@ -1,7 +1,9 @@
 #include "core/search/process_memory.hpp"
 
 #include <malloc.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
@@ -22,6 +24,22 @@ std::optional<uint64_t> status(const std::string& field) {
 std::optional<uint64_t> resident_memory() { return status("VmRSS:"); }
 
 std::optional<uint64_t> peak_resident_memory() { return status("VmHWM:"); }
+
+std::optional<uint64_t> own_memory_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/statm");
+  uint64_t size = 0, resident = 0, shared = 0;
+  if (!(file >> size >> resident >> shared)) return std::nullopt;
+  return (resident - std::min(shared, resident)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::optional<uint64_t> machine_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || size <= 0) return std::nullopt;
+  const uint64_t all = static_cast<uint64_t>(pages) * static_cast<uint64_t>(size);
+  std::ifstream file("/sys/fs/cgroup/memory.max");  // "max" is no limit
+  uint64_t most = 0;
+  return file >> most ? std::min(most, all) : all;
+}
 
 bool restart_peak() {
   // What the allocator keeps for later would be used without the resident memory growing.

@@ -30,27 +30,6 @@ std::string limit_of(const Ranked& r, const RankingInput& input) {
   return "";
 }
 
-// Differences to the baseline are taken on the same lists.
-Ranked measured(const Record& record, const RankingInput& input) {
-  const Settings& settings = input.settings;
-  Ranked r;
-  r.record = &record;
-  if (!record.usable()) return r;
-  const int64_t lists = std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
-  r.quality = quality_of(record, settings.metric, lists);
-  r.throughput = throughput_of(record, settings.length);
-  r.memory = memory_of(record, settings.length);
-  r.baseline_quality = quality_of(input.baseline, settings.metric, lists);
-  const std::optional<Quality>& baseline = r.baseline_quality;
-  r.limit = limit_of(r, input);
-  if (!r.quality || !baseline || !r.throughput) return r;
-  const double own = score_of(settings.metric, r.quality->value), other = score_of(settings.metric, baseline->value);
-  const double std_bench = input.std_bench.value_or(0);
-  r.rcp = rcp(*r.throughput, own, other, std_bench, settings.weights);
-  if (r.memory) r.rcp_mem = rcp_mem(*r.throughput, own, other, std_bench, *r.memory, settings.weights);
-  return r;
-}
-
 // Short measurements spread so widely that some of them would dominate every long one.
 std::vector<double> objectives(const Ranked& r, Metric metric, int64_t most_lists) {
   const double none = std::numeric_limits<double>::quiet_NaN();
@@ -82,23 +61,52 @@ std::optional<double> rank_value(const Ranked& ranked, const Settings& settings)
   return score_of(settings.metric, ranked.quality->value);
 }
 
+// Differences to the baseline are taken on the same lists.
+Ranked standing(const Record& record, const RankingInput& input) {
+  const Settings& settings = input.settings;
+  Ranked r;
+  r.record = &record;
+  if (!record.usable()) return r;
+  const int64_t lists = std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
+  r.quality = quality_of(record, settings.metric, lists);
+  r.throughput = throughput_of(record, settings.length);
+  r.memory = memory_of(record, settings.length);
+  r.baseline_quality = quality_of(input.baseline, settings.metric, lists);
+  const std::optional<Quality>& baseline = r.baseline_quality;
+  r.limit = limit_of(r, input);
+  if (!r.quality || !baseline || !r.throughput) return r;
+  const double own = score_of(settings.metric, r.quality->value), other = score_of(settings.metric, baseline->value);
+  const double std_bench = input.std_bench.value_or(0);
+  r.rcp = rcp(*r.throughput, own, other, std_bench, settings.weights);
+  if (r.memory) r.rcp_mem = rcp_mem(*r.throughput, own, other, std_bench, *r.memory, settings.weights);
+  return r;
+}
+
+bool is_rankable(const Ranked& ranked) {
+  return ranked.record->usable() && ranked.limit.empty() && ranked.quality && ranked.throughput;
+}
+
+bool is_before(const Ranked& a, const Ranked& b, const Settings& settings) {
+  return order_of(a, settings) > order_of(b, settings);
+}
+
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input) {
   std::vector<Ranked> all;
   std::vector<std::vector<double>> points;
   int64_t most_lists = 0;
   for (const Record* record : records) {
-    all.push_back(measured(*record, input));
+    all.push_back(standing(*record, input));
     if (all.back().quality) most_lists = std::max(most_lists, all.back().quality->lists);
   }
   for (const Ranked& r : all) points.push_back(objectives(r, input.settings.metric, most_lists));
   const std::vector<bool> front = nondominated(points);
   for (size_t i = 0; i < all.size(); ++i) all[i].pareto = front[i] && all[i].quality && all[i].throughput;
   const auto group = [](const Ranked& r) {
-    return !r.record->usable() ? 3 : !r.limit.empty() ? 2 : !r.quality || !r.throughput ? 1 : 0;
+    return !r.record->usable() ? 3 : !r.limit.empty() ? 2 : !is_rankable(r) ? 1 : 0;
   };
   std::stable_sort(all.begin(), all.end(), [&](const Ranked& a, const Ranked& b) {
     if (group(a) != group(b)) return group(a) < group(b);
-    return group(a) == 0 && order_of(a, input.settings) > order_of(b, input.settings);
+    return group(a) == 0 && is_before(a, b, input.settings);
   });
   for (size_t i = 0; i < all.size() && group(all[i]) == 0; ++i) all[i].rank = static_cast<int>(i) + 1;
   return all;

@@ -35,6 +35,15 @@ struct RankingInput {
 // What settings.rank compares, higher is better; no value: it cannot be said of this placement.
 std::optional<double> rank_value(const Ranked& ranked, const Settings& settings);
 
+// What one placement has come to: all but pareto and rank, which depend on the others.
+Ranked standing(const Record& record, const RankingInput& input);
+
+// Measured as far as a rank needs, and within the limits.
+bool is_rankable(const Ranked& ranked);
+
+// Does it come before another, both rankable?
+bool is_before(const Ranked& a, const Ranked& b, const Settings& settings);
+
 // The best first; then what is limited, then the others, each in the order of `records`.  Those measured on more lists
 // stand before those that a search dropped earlier: the best of many short measurements owes its place to luck.
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input);

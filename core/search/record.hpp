@@ -31,6 +31,7 @@ struct Record {
   // Teacher-forced sums by length bucket, of the lists [first, second) in the data set's order.
   std::map<std::pair<int64_t, int64_t>, std::vector<QualitySums>> quality;
   std::map<int64_t, nlohmann::json> costs;       // by length: an entry of "at" of the worker's answer
+  std::map<int64_t, std::string> untimed;        // by length: why there are no costs
   nlohmann::json real;                           // the timing on the data set's own lengths
   std::map<std::string, nlohmann::json> greedy;  // "data 0-500", "test 0-2000": the worker's answers
 

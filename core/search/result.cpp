@@ -68,6 +68,9 @@ Json cost_json(const Search& search, const Record& record) {
     at.push_back(std::move(cost));
   }
   Json json = {{"at", std::move(at)}};
+  if (!record.untimed.empty()) json["untimed"] = Json::array();
+  for (const auto& [length, reason] : record.untimed)
+    json["untimed"].push_back({{"length", length}, {"reason", reason}});
   if (!record.real.is_null()) json["real"] = Json(record.real);
   return json;
 }
@@ -107,7 +110,7 @@ Json placement_json(const Search& search, const Ranked& r) {
                {"baseline", &record == &search.baseline()},
                {"finalist", search.is_finalist(record)},
                {"quality", quality_of_record(search, r)},
-               {"cost", record.costs.empty() ? Json() : cost_json(search, record)},
+               {"cost", record.costs.empty() && record.untimed.empty() ? Json() : cost_json(search, record)},
                {"rcp", maybe(r.rcp)},
                {"rcp_mem", maybe(r.rcp_mem)}};
   if (!record.greedy.empty()) json["greedy"] = greedy_json(record);
@@ -125,13 +128,23 @@ Json bucket_names(const Search& search) {
   return names;
 }
 
+// Why there is no winner.
+std::string failure_text(const std::vector<Ranked>& ranking) {
+  const auto is_limited = [](const Ranked& r) { return r.record->usable() && !r.limit.empty(); };
+  if (std::any_of(ranking.begin(), ranking.end(), is_limited)) return "no placement is within the limits";
+  std::string text = "no placement could be measured to the end";
+  for (const Ranked& r : ranking)
+    if (!r.record->usable()) return fmt::format("{}; the first, {}: {}", text, r.record->id, r.record->reason);
+  return text;
+}
+
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   const Record* winner = search.winner();
   if (!winner)
     return {{"placement", nullptr},
             {"length", search.settings().length},
             {"crossover", nullptr},
-            {"text", "no placement is within the limits"}};
+            {"text", failure_text(ranking)}};
   const auto of = [&](const Record* record) -> const Ranked& {
     return *std::find_if(ranking.begin(), ranking.end(), [&](const Ranked& r) { return r.record == record; });
   };

@@ -29,8 +29,9 @@ Search::Search(Settings settings, Space space, const ManifestText& manifest, con
                Journal& journal, const Host& host)
     : settings_(std::move(settings)),
       space_(std::move(space)),
-      runner_(settings_, space_, manifest, command, journal, host) {
-  runner_.best = [this] { return leader(); };
+      runner_(settings_, space_, manifest, command, journal, host),
+      leader_(settings_, [this](const Record& r) { return standing(r, input(std::numeric_limits<int64_t>::max())); }) {
+  runner_.best = [this](const Record& changed) { return leader(changed); };
 }
 
 void Search::run() {
@@ -43,13 +44,12 @@ void Search::run() {
 }
 
 Record* Search::record_of(const Placement& placement) {
-  for (Record& record : records_)
-    if (record.placement == placement) return &record;
-  Record record;
-  record.placement = placement;
-  record.id = id_of(space_, placement);
-  records_.push_back(std::move(record));
-  return &records_.back();
+  Record*& record = by_placement_[placement];
+  if (record) return record;
+  record = &records_.emplace_back();
+  record->placement = placement;
+  record->id = id_of(space_, placement);
+  return record;
 }
 
 // Every choice of every role beside the baseline's other blocks: what is refused there is tried nowhere.
@@ -135,6 +135,7 @@ void Search::scale() {
     if (const auto quality = quality_of(*record, settings_.metric, lists("data")); record->usable() && quality)
       scores.push_back(score_of(settings_.metric, quality->value));
   if (scores.size() >= 2) std_bench_ = sample_deviation(scores);
+  leader_.restart();
 }
 
 void Search::explore() {
@@ -191,21 +192,22 @@ std::vector<Record*> Search::waiting(int64_t from, int64_t to) const {
 // The finalists and the baseline at every length, and decoded as users decode; the homogeneous placements at lengths
 // that take no time.  Of the data set the teacher-forced pass has told already what greedy decoding gives.
 void Search::finish() {
+  const auto beyond = std::upper_bound(settings_.lengths.begin(), settings_.lengths.end(), settings_.length);
+  const std::vector<int64_t> ranked_lengths(settings_.lengths.begin(), beyond);
   while (Record* next = next_finalist()) {
     finalists_.push_back(next);
-    runner_.cost({next}, settings_.lengths, real_lists);
+    runner_.cost({next}, ranked_lengths, real_lists);
   }
   std::vector<Record*> leading = finalists_;
   const auto is_leading = [&](Record* r) { return std::find(leading.begin(), leading.end(), r) != leading.end(); };
   if (!is_leading(baseline_)) {
     leading.push_back(baseline_);
-    runner_.cost({baseline_}, settings_.lengths, real_lists);
+    runner_.cost({baseline_}, ranked_lengths, real_lists);
   }
+  for (auto length = beyond; length != settings_.lengths.end(); ++length) runner_.cost_beyond(leading, *length);
   std::vector<Record*> others = homogeneous_;
   std::erase_if(others, is_leading);
-  std::vector<int64_t> short_lengths = settings_.lengths;
-  std::erase_if(short_lengths, [&](int64_t length) { return length > settings_.length; });
-  runner_.cost(others, short_lengths, 0);
+  runner_.cost(others, ranked_lengths, 0);
   if (opened()["kind"] != "encoder-decoder") return;
   if (settings_.metric == Metric::bleu) runner_.decode(leading, "data", lists("data"));
   if (lists("test") > 0) runner_.decode(leading, "test", lists("test"));
@@ -225,7 +227,7 @@ Record* Search::next_finalist() const {
 
 std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {
   std::vector<Outcome> all;
-  for (const Ranked& r : rank(asked, {settings_, declared_, *baseline_, std_bench_, runner_.rungs().front()})) {
+  for (const Ranked& r : rank(asked, input(runner_.rungs().front()))) {
     Outcome outcome;
     outcome.placement = r.record->placement;
     outcome.usable = r.record->usable() && r.limit.empty() && r.quality && r.throughput;
@@ -243,7 +245,7 @@ std::vector<const Record*> Search::homogeneous() const { return {homogeneous_.be
 std::vector<Ranked> Search::ranking(int64_t lists) const {
   std::vector<const Record*> records;
   for (const Record& record : records_) records.push_back(&record);
-  return rank(records, {settings_, declared_, *baseline_, std_bench_, lists});
+  return rank(records, input(lists));
 }
 
 std::vector<Record*> Search::best(size_t n, int64_t lists) const {
@@ -264,13 +266,11 @@ const Record* Search::winner() const {
   return nullptr;
 }
 
-std::string Search::leader() const {
-  for (const Ranked& r : ranking()) {
-    if (r.rank != 1) continue;
-    const std::optional<double> value = rank_value(r, settings_);
-    return value ? fmt::format("{} {:.2f}", rank_names()[static_cast<size_t>(settings_.rank)], *value) : "";
-  }
-  return "";
+std::string Search::leader(const Record& changed) {
+  if (&changed == baseline_) leader_.restart();
+  const Ranked* best = leader_.update(changed, records_);
+  const std::optional<double> value = best ? rank_value(*best, settings_) : std::nullopt;
+  return value ? fmt::format("{} {:.2f}", rank_names()[static_cast<size_t>(settings_.rank)], *value) : "";
 }
 
 }  // namespace attnkit::search

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/search/declared.hpp"
+#include "core/search/leader.hpp"
 #include "core/search/ranking.hpp"
 #include "core/search/strategy.hpp"
 #include "core/search/trial_runner.hpp"
@@ -63,17 +65,20 @@ class Search {
   size_t climbed(int64_t lists) const;
   std::vector<Record*> waiting(int64_t from, int64_t to) const;
   Record* next_finalist() const;
-  std::string leader() const;
+  RankingInput input(int64_t lists) const { return {settings_, declared_, *baseline_, std_bench_, lists}; }
+  std::string leader(const Record& changed);
 
   Settings settings_;
   Space space_;
   TrialRunner runner_;
   Declared declared_;
   std::deque<Record> records_;  // in the order they were proposed
+  std::map<Placement, Record*> by_placement_;
   Record* baseline_ = nullptr;
   std::vector<Record*> homogeneous_, finalists_;
   std::vector<RefusedChoice> refused_;
   std::optional<double> std_bench_;
+  Leader leader_;
 };
 
 }  // namespace attnkit::search

@@ -35,6 +35,7 @@ nlohmann::ordered_json to_document(const Settings& s) {
           {"jobs", s.jobs},
           {"threads", s.threads},
           {"trial_timeout", s.trial_timeout},
+          {"trial_memory", s.trial_memory},
           {"data", s.data},
           {"test", s.test}};
 }

@@ -40,6 +40,7 @@ struct Settings {
   int jobs = 2;                // worker processes; timings run alone
   int threads = 1;             // of a worker
   double trial_timeout = 120;  // seconds
+  uint64_t trial_memory = 0;   // bytes that a worker may take; 0: no limit
 };
 
 const std::vector<std::string>& strategy_names();  // in the order of the enums

@@ -13,19 +13,24 @@ using Json = nlohmann::json;
 
 constexpr double open_timeout = 60;
 
-// What the journal keeps of a trial: its result, or how it failed.
-Json entry_of(const TrialReply& reply, double timeout) {
+// What the journal keeps of a trial: its result, or how it failed, with the limit that it was beyond.
+Json entry_of(const TrialReply& reply, const Settings& settings) {
   if (reply.status == TrialReply::ok) return {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
-  const bool refused = reply.status == TrialReply::error && reply.body.value("kind", "") == "refused";
-  Json entry = {{"status", refused ? "refused" : "failed"}, {"reason", reply.reason}, {"seconds", reply.seconds}};
+  const std::string kind = reply.status == TrialReply::error ? reply.body.value("kind", "") : "";
+  Json entry = {
+      {"status", kind == "refused" ? "refused" : "failed"}, {"reason", reply.reason}, {"seconds", reply.seconds}};
+  if (kind == "memory") entry["memory"] = settings.trial_memory;
   if (reply.status != TrialReply::timed_out) return entry;
   entry["reason"] = "timed out: " + reply.reason;
-  entry["timeout"] = timeout;
+  entry["timeout"] = settings.trial_timeout;
   return entry;
 }
 
-// A trial that took too long is tried again by a search that gives it longer.
-bool is_final(const Json& entry, double timeout) { return entry.value("timeout", timeout) >= timeout; }
+// A trial that was beyond a limit is tried again by a search with a higher one.
+bool is_final(const Json& entry, const Settings& settings) {
+  return entry.value("timeout", settings.trial_timeout) >= settings.trial_timeout &&
+         entry.value("memory", settings.trial_memory) >= settings.trial_memory;
+}
 
 }  // namespace
 
@@ -60,6 +65,7 @@ std::string TrialRunner::toml_of(const Record& record, const std::vector<int64_t
 void TrialRunner::take(const Task& task, const Json& entry) {
   const std::string status = entry["status"];
   if (status == "ok") return task.take(entry["result"]);
+  if (task.fail) return task.fail(entry["reason"]);
   task.record->status = status == "refused" ? Record::Status::refused : Record::Status::failed;
   task.record->reason = entry["reason"];
 }
@@ -69,13 +75,13 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
   const auto tell = [&](const Task& task) {
     ++progress.done;
     progress.latest = task.record->id;
-    if (best) progress.best = best();
+    if (best) progress.best = best(*task.record);
     if (host_.progress) host_.progress(progress);
   };
   std::vector<TrialRequest> requests;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Json* entry = journal_.find(tasks[i].key);
-    if (entry && is_final(*entry, settings_.trial_timeout)) {
+    if (entry && is_final(*entry, settings_)) {
       take(tasks[i], *entry);
       tell(tasks[i]);
     } else {
@@ -89,7 +95,7 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
           const Task& task = tasks[reply.tag];
           // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.
           if (reply.status == TrialReply::crashed && host_.stop && host_.stop()) return;
-          const Json entry = entry_of(reply, settings_.trial_timeout);
+          const Json entry = entry_of(reply, settings_);
           journal_.add(task.key, entry);
           take(task, entry);
           tell(task);
@@ -105,7 +111,8 @@ void TrialRunner::describe(const std::vector<Record*>& records, const std::vecto
     tasks.push_back({r,
                      fmt::format("describe|{}|{}|{}", r->id, fmt::join(lengths, ","), max_length),
                      {{"kind", "describe"}, {"toml", toml_of(*r, {max_length})}, {"lengths", lengths}},
-                     [r, &take](const Json& result) { take(*r, result); }});
+                     [r, &take](const Json& result) { take(*r, result); },
+                     {}});
   run("probing", pool_, std::move(tasks));
 }
 
@@ -127,10 +134,29 @@ void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
             {"encoder", encoder_of(*r)},
             {"begin", range.first},
             {"end", range.second}},
-           [r, range](const Json& result) { r->quality[range] = result["sums"].get<std::vector<QualitySums>>(); }});
+           [r, range](const Json& result) { r->quality[range] = result["sums"].get<std::vector<QualitySums>>(); },
+           {}});
     }
   }
   run("quality", pool_, std::move(tasks));
+}
+
+// What refuses the length that is ranked is no candidate; at another length there is one figure less.
+void TrialRunner::take_costs(Record& record, const Json& result) const {
+  for (const Json& at : result["at"]) {
+    const int64_t length = at["length"];
+    const std::string refused = at.value("refused", "");
+    if (refused.empty()) {
+      record.costs[length] = at;
+      record.untimed.erase(length);
+    } else if (length == settings_.length) {
+      record.status = Record::Status::refused;
+      record.reason = refused;
+    } else {
+      record.untimed[length] = refused;
+    }
+  }
+  if (result.contains("real")) record.real = result["real"];
 }
 
 TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& lengths, int real, bool prefill) const {
@@ -140,11 +166,11 @@ TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& 
       {"kind", "cost"},     {"toml", toml_of(*r, lengths)},         {"baseline", toml_of(baseline, lengths)},
       {"lengths", lengths}, {"repetitions", settings_.repetitions}, {"prefill", prefill},
       {"real", real}};
-  return {r, fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"), request,
-          [r](const Json& result) {
-            for (const Json& at : result["at"]) r->costs[at["length"]] = at;
-            if (result.contains("real")) r->real = result["real"];
-          }};
+  return {r,
+          fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"),
+          request,
+          [this, r](const Json& result) { take_costs(*r, result); },
+          {}};
 }
 
 void TrialRunner::screen_cost(const std::vector<Record*>& records, int64_t length) {
@@ -161,6 +187,16 @@ void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<in
   run("cost", timing_, std::move(tasks));
 }
 
+void TrialRunner::cost_beyond(const std::vector<Record*>& records, int64_t length) {
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    if (!r->usable()) continue;
+    tasks.push_back(cost_task(r, {length}, 0, true));
+    tasks.back().fail = [r, length](const std::string& reason) { r->untimed[length] = reason; };
+  }
+  run("cost", timing_, std::move(tasks));
+}
+
 void TrialRunner::decode(const std::vector<Record*>& records, const std::string& split, int64_t lists) {
   std::vector<Task> tasks;
   for (Record* r : records) {
@@ -172,7 +208,8 @@ void TrialRunner::decode(const std::vector<Record*>& records, const std::string&
                      [r, name, lists](const Json& result) {
                        r->greedy[name] = result;
                        r->greedy[name]["lists"] = lists;
-                     }});
+                     },
+                     {}});
   }
   run("decoding", pool_, std::move(tasks));
 }

@@ -45,12 +45,15 @@ class TrialRunner {
   void quality(const std::vector<Record*>& records, int64_t lists);
   // Decoding at one length, one placement after another, nothing beside them.
   void screen_cost(const std::vector<Record*>& records, int64_t length);
-  // The same with prefill at several lengths, and on `real` lists of the data set; replaces what was measured before.
+  // The same with prefill at several lengths up to Settings::length, and on `real` lists of the data set; replaces what
+  // was measured before.
   void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real);
+  // One length beyond Settings::length, a trial by itself: what fails there is noted in Record::untimed, no more.
+  void cost_beyond(const std::vector<Record*>& records, int64_t length);
   // Greedy decoding of the first `lists` lists of "data" or "test".
   void decode(const std::vector<Record*>& records, const std::string& split, int64_t lists);
 
-  std::function<std::string()> best;  // for progress
+  std::function<std::string(const Record& changed)> best;  // for progress; called after each trial
 
  private:
   struct Task {
@@ -58,9 +61,11 @@ class TrialRunner {
     std::string key;  // in the journal
     nlohmann::json request;
     std::function<void(const nlohmann::json&)> take;
+    std::function<void(const std::string& reason)> fail;  // empty: the record takes its status and its reason
   };
   void run(const std::string& stage, WorkerPool& pool, std::vector<Task> tasks);
   Task cost_task(Record* record, const std::vector<int64_t>& lengths, int real, bool prefill) const;
+  void take_costs(Record& record, const nlohmann::json& result) const;
   static void take(const Task& task, const nlohmann::json& entry);
   std::string encoder_of(const Record& record) const;
   std::string toml_of(const Record& record, const std::vector<int64_t>& lengths) const;

@@ -16,6 +16,7 @@ const char* kind_of(const Failure& e) {
 }
 
 const char* kind_of(const Error& e) {
+  if (e.code() == ATTN_NO_MEMORY) return "memory";
   const bool is_refused = e.code() == ATTN_UNSUPPORTED || !e.diagnostics().empty();
   // What goes wrong inside while a checked model runs is a mechanism's or the weights' doing.
   return is_refused ? "refused" : e.code() == ATTN_INTERNAL ? "numerical" : "internal";
@@ -55,7 +56,7 @@ Json reply_to(const Json& request, const std::function<Json()>& work) {
     reply["result"] = work();
     reply["ok"] = true;
   } catch (const std::bad_alloc&) {
-    throw;
+    reply["error"] = error_of("memory", "out of memory");
   } catch (const Error& e) {
     reply["error"] = error_of(kind_of(e), e.what(), e.diagnostics());
   } catch (const Failure& e) {

@@ -15,8 +15,8 @@
 namespace attnkit::search {
 
 // {"id", "ok": true, "result": work()}, or {"id", "ok": false, "error": {kind, message, diagnostics}} of what it
-// throws. kind is "refused" (a manifest, a mechanism or a model that does not do what is asked), "data", "numerical" or
-// "internal".  Throws std::bad_alloc alone.
+// throws. kind is "memory" (also of std::bad_alloc), "refused" (a manifest, a mechanism or a model that does not do
+// what is asked), "data", "numerical" or "internal".
 nlohmann::json reply_to(const nlohmann::json& request, const std::function<nlohmann::json()>& work);
 
 // One thread at a time; one per process, as cost trials watch the memory of the process.
@@ -31,7 +31,7 @@ class Trials {
 
   // The result of "open".
   nlohmann::json opened() const;
-  // The whole reply to one of "describe", "quality", "decode" and "cost".  Throws std::bad_alloc alone.
+  // The whole reply to one of "describe", "quality", "decode" and "cost".
   nlohmann::json answer(const nlohmann::json& request);
 
  private:

@@ -8,6 +8,8 @@
 
 #include "core/search/failure.hpp"
 #include "core/search/line_channel.hpp"
+#include "core/search/process_memory.hpp"
+#include "core/search/shares.hpp"
 #include "core/search/worker_process.hpp"
 
 namespace attnkit::search {
@@ -19,50 +21,11 @@ constexpr int longest_wait = 100;  // milliseconds between two questions to stop
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Contiguous ranges of requests, one for each worker.
-class Shares {
- public:
-  Shares(size_t requests, size_t workers) : left_(requests) {
-    for (size_t w = 0; w < workers; ++w) ranges_.push_back({requests * w / workers, requests * (w + 1) / workers});
-  }
-
-  size_t left() const { return left_; }
-
-  // Something must be left.
-  size_t take(size_t worker) {
-    Range& own = ranges_[worker];
-    if (own.size() == 0) own = steal();
-    --left_;
-    return own.begin++;
-  }
-
-  // What this worker took last.
-  void give_back(size_t worker) {
-    ++left_;
-    --ranges_[worker].begin;
-  }
-
- private:
-  struct Range {
-    size_t begin, end;
-    size_t size() const { return end - begin; }
-  };
-
-  Range steal() {
-    const auto is_smaller = [](const Range& a, const Range& b) { return a.size() < b.size(); };
-    Range& victim = *std::max_element(ranges_.begin(), ranges_.end(), is_smaller);
-    const size_t middle = victim.begin + victim.size() / 2;
-    return {middle, std::exchange(victim.end, middle)};
-  }
-
-  std::vector<Range> ranges_;
-  size_t left_;
-};
-
 }  // namespace
 
 struct WorkerPool::Worker {
-  explicit Worker(const WorkerCommand& command) : process(command.argv, command.log_path), lines(process.socket()) {}
+  explicit Worker(const WorkerCommand& command)
+      : process(command.argv, command.log_path), lines(process.socket()), most_memory(command.memory) {}
 
   bool is_busy() const { return id != 0; }
 
@@ -93,6 +56,7 @@ struct WorkerPool::Worker {
           break;
         case LineChannel::Arrival::none:
           if (has_ended) return crash(process.end(0));
+          if (most_memory > 0 && own_memory_of(process.pid()).value_or(0) > most_memory) return take_too_much();
           if (Clock::now() < deadline) return std::nullopt;
           process.end(0);
           return reply(TrialReply::timed_out, nullptr, fmt::format("no reply within {:g} s", timeout_seconds));
@@ -109,8 +73,10 @@ struct WorkerPool::Worker {
 
   WorkerProcess process;
   LineChannel lines;
+  const uint64_t most_memory;
   bool is_open = false;  // has replied to open
   bool has_read = true;  // false: ended before it had read the request
+  bool is_used = false;  // has run a trial, of which something may be left in its memory
   uint64_t id = 0;       // of the request it works on; 0: none
   size_t trial = 0;      // index of that request, once open
   Clock::time_point begin, deadline;
@@ -119,6 +85,14 @@ struct WorkerPool::Worker {
  private:
   TrialReply reply(TrialReply::Status status, nlohmann::json body, std::string reason) const {
     return {0, status, std::move(body), std::move(reason), seconds_since(begin)};
+  }
+
+  TrialReply take_too_much() {
+    process.end(0);
+    const double mib = static_cast<double>(most_memory) / (1024 * 1024);
+    const std::string size = mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
+    return reply(TrialReply::error, {{"kind", "memory"}},
+                 fmt::format("needs more than the {} of --trial-memory", size));
   }
 
   TrialReply crash(std::string reason) {
@@ -255,9 +229,11 @@ class WorkerPool::Run {
   void settle(size_t slot, TrialReply reply) {
     auto& worker = pool_.workers_[slot];
     const size_t trial = worker->trial;
-    const bool is_innocent = !worker->has_read;
+    const bool is_short = reply.status == TrialReply::error && reply.body.value("kind", "") == "memory";
+    const bool is_innocent = !worker->has_read || (is_short && worker->is_used);
     worker->id = 0;
-    if (reply.status == TrialReply::crashed || reply.status == TrialReply::timed_out) worker.reset();
+    worker->is_used = true;
+    if (reply.status == TrialReply::crashed || reply.status == TrialReply::timed_out || is_short) worker.reset();
     --under_way_;
     if (is_innocent && !was_repeated_[trial]) {
       was_repeated_[trial] = true;

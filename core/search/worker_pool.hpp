@@ -16,6 +16,7 @@ namespace attnkit::search {
 struct WorkerCommand {
   std::vector<std::string> argv;  // argv[0] an absolute path; see WorkerProcess for what a worker finds
   nlohmann::json open;            // the first request to every worker, also to one started in place of another
+  uint64_t memory = 0;            // bytes of its own that a worker may have resident; 0: no limit
   std::string log_path;           // what workers write to stdout and stderr is appended here
 };
 
@@ -48,6 +49,9 @@ class WorkerPool {
   // when stop, asked about every 0.1 s, returned true.
   nlohmann::json open(const std::function<bool()>& stop = {});
 
+  // Ten times a second or more each worker's memory is looked at: one with too much is killed, and its trial ends with
+  // an error of kind "memory".  A trial with such an error beside what others left in its worker is run once more, in a
+  // new one.
   // Runs the requests, up to `jobs` at once, and calls done on this thread as each ends, in any order.  Each worker
   // takes its own contiguous share in order, then the rear half of the largest share left.  stop is asked about every
   // 0.1 s: once it returns true no request is started, those that run are finished, and run returns.

@@ -1,24 +1,11 @@
 #include "inputs.hpp"
 
+#include "core/search/data_set.hpp"
 #include "files.hpp"
 #include "text.hpp"
 
 namespace attnkit::cli {
 namespace {
-
-// An encoder's head shows in the number of its output's dimensions alone, so one token asks for it.
-bool is_classifier(const Model& model, const attnkit_model_info& info) {
-  if (info.kind != ATTNKIT_ENCODER) return false;
-  const Ids one = {info.end_id};
-  std::vector<float> scores(static_cast<size_t>(info.outputs));
-  try {
-    model.forward(Batch({&one, 1}), Batch(), tensor(scores.data(), {1, info.outputs}));
-    return true;
-  } catch (const Error& e) {
-    if (e.code() == ATTN_INVALID) return false;
-    throw;
-  }
-}
 
 std::string place_of(const std::string& file, size_t line) {
   return fmt::format("{}:{}", file == "-" ? "standard input" : file, line);
@@ -39,11 +26,8 @@ void check_length(const Input& input, size_t tokens, size_t most, const char* wh
 }  // namespace
 
 Facts facts_of(const Model& model) {
-  Facts facts{model.info()};
-  facts.encoder = facts.info.kind != ATTNKIT_DECODER;
-  facts.decoder = facts.info.kind != ATTNKIT_ENCODER;
-  facts.classifier = is_classifier(model, facts.info);
-  return facts;
+  const search::Facts facts = search::facts_of(model);
+  return {facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
 }
 
 std::vector<Input> read_inputs(const Arguments& arguments) {

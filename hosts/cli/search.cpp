@@ -53,35 +53,58 @@ void make_folder(const Paths& paths) {
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
 }
 
-search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings, const Paths& paths) {
-  const fs::path manifest = fs::absolute(arguments.text("MANIFEST"));
-  std::string plugin_path;
+std::string plugin_path(const Arguments& arguments) {
+  std::string path;
   for (const std::string& folder : arguments.texts("plugin-dir"))
-    plugin_path += (plugin_path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
-  search::WorkerCommand command;
-  command.argv = {fs::read_symlink("/proc/self/exe").string(), "search-worker"};
-  command.open = {{"kind", "open"},
-                  {"dir", manifest.parent_path().string()},
-                  {"plugin_path", plugin_path},
-                  {"threads", settings.threads},
-                  {"data", settings.data},
-                  {"test", settings.test},
-                  {"toml", read_file(manifest.string())}};
-  command.log_path = paths.in("workers.log");
-  return command;
+    path += (path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
+  return path;
 }
 
-// The command that would continue this one.
-std::string resume_command(const Arguments& arguments) {
+std::vector<std::string> worker_argv() { return {fs::read_symlink("/proc/self/exe").string(), "search-worker"}; }
+
+// The manifest's own mechanisms may crash or hang when they are asked; that must not be this process.  What a model
+// refuses is not looked at here: opening it says so with all its places.
+void try_manifest(const Arguments& arguments) {
+  constexpr double patience = 60;
+  search::WorkerPool pool({worker_argv(), {{"kind", "idle"}}, trial_memory(arguments), "/dev/null"}, 1, patience);
+  const json request = {
+      {"kind", "try"}, {"manifest", arguments.text("MANIFEST")}, {"plugin_path", plugin_path(arguments)}};
+  const std::vector<search::TrialRequest> requests = {{request, patience, 0}};
+  std::optional<search::TrialReply> reply;
+  pool.run(
+      requests, [&](search::TrialReply r) { reply = std::move(r); }, [] { return is_interrupted(); });
+  if (!reply) fail(Exit::interrupted, "interrupted");
+  const bool is_short = reply->status == search::TrialReply::error && reply->body.value("kind", "") == "memory";
+  const char* how = reply->status == search::TrialReply::crashed     ? "crashed the worker"
+                    : reply->status == search::TrialReply::timed_out ? "stopped the worker"
+                    : is_short                                       ? "cannot be opened"
+                                                                     : nullptr;
+  if (how) fail(Exit::plugin, "the manifest's own placement {}: {}", how, reply->reason);
+}
+
+search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings, const Paths& paths) {
+  const fs::path manifest = fs::absolute(arguments.text("MANIFEST"));
+  const json open = {{"kind", "open"},
+                     {"dir", manifest.parent_path().string()},
+                     {"plugin_path", plugin_path(arguments)},
+                     {"threads", settings.threads},
+                     {"data", settings.data},
+                     {"test", settings.test},
+                     {"toml", read_file(manifest.string())}};
+  return {worker_argv(), open, settings.trial_memory, paths.in("workers.log")};
+}
+
+// What makes this search again, as a shell reads it.
+std::string command_of(const Arguments& arguments, bool resume) {
   std::string command = "attnkit search";
   for (const std::string& token : arguments.tokens())
-    if (token != "--resume") command += " " + shell_word(token);
-  return command + " --resume";
+    if (!resume || token != "--resume") command += " " + shell_word(token);
+  return command + (resume ? " --resume" : "");
 }
 
 [[noreturn]] void fail_interrupted(const Arguments& arguments) {
   throw Failure(Exit::interrupted, "interrupted; every finished trial is kept",
-                "go on with: " + resume_command(arguments));
+                "go on with: " + command_of(arguments, true));
 }
 
 // Written whole or not at all, the winner last: when it is there, all is there.
@@ -108,12 +131,13 @@ Json with_circumstances(Json result, const Arguments& arguments, const json& des
   Json document = {{"schema", result["schema"]},
                    {"status", result["status"]},
                    {"version", attnkit_version()},
-                   {"command", "attnkit search " + joined(arguments.tokens(), " ")},
+                   {"command", command_of(arguments, false)},
                    {"seconds", seconds},
                    {"date", today()},
                    {"model",
                     {{"name", description["name"]},
                      {"kind", description["kind"]},
+                     {"head", description["head"]},
                      {"manifest", arguments.text("MANIFEST")},
                      {"encoder_layers", description["encoder_layers"]},
                      {"decoder_layers", description["decoder_layers"]}}},
@@ -135,7 +159,8 @@ std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
 
 Exit search_model(const Arguments& arguments, const Paths& paths) {
   const auto start = std::chrono::steady_clock::now();
-  const Runtime runtime = open_runtime(arguments, 1);
+  const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
+  try_manifest(arguments);
   const json description = json::parse(open_model(runtime, arguments).describe());
   const search::Settings settings = search_settings(arguments, description);
   const search::WorkerCommand command = worker_command(arguments, settings, paths);

@@ -128,7 +128,8 @@ std::string command_html(const std::string& command) {
   std::string out;
   for (size_t at = 0; at < command.size();) {
     const size_t end = std::min(command.find(' ', at), command.size());
-    if (end > at) out += (out.empty() ? "<span>" : " <span>") + escaped(command.substr(at, end - at)) + "</span>";
+    if (at > 0) out += " ";  // each one counts within quotes
+    if (end > at) out += "<span>" + escaped(command.substr(at, end - at)) + "</span>";
     at = end + 1;
   }
   return out;

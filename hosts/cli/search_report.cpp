@@ -85,7 +85,8 @@ std::string length_section(const SearchView& view) {
       "Speed against length",
       figure(length_figure, view,
              "The axis of lengths is logarithmic, that of speeds too where they differ more than eightfold. Medians.",
-             "Costs were not measured at several lengths."));
+             "Costs were not measured at several lengths.") +
+          untimed_table(view));
 }
 
 std::string bucket_section(const SearchView& view) {

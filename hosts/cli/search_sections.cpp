@@ -118,6 +118,20 @@ std::string bucket_table(const SearchView& view) {
                      body);
 }
 
+std::string untimed_table(const SearchView& view) {
+  std::string body;
+  for (const Trial& t : view.trials)
+    for (const auto& [length, reason] : t.untimed)
+      body += fmt::format("<tr>{}<td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n",
+                          number_cell(std::to_string(length)), escaped(t.id),
+                          escaped(reason.empty() ? "no reason was recorded" : reason));
+  if (body.empty()) return "";
+  return fmt::format(
+      "<div class=\"scroll\"><table><caption>Not timed</caption><thead><tr>{}{}{}</tr></thead><tbody>\n{}"
+      "</tbody></table></div>\n",
+      head_cell("tokens", true), head_cell("placement"), head_cell("reason"), body);
+}
+
 std::string reasons_table(const SearchView& view) {
   // One row for each reason, with everything it applies to.
   std::vector<std::pair<std::string, std::string>> rows;

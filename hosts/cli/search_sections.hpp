@@ -12,6 +12,7 @@ std::string placement_table(const SearchView& view);                       // th
 std::string comparison_table(const SearchView& view);                      // the winner beside the baseline
 std::string bucket_table(const SearchView& view);                          // "" without buckets
 std::string ranking_table(const SearchView& view);
+std::string untimed_table(const SearchView& view);  // lengths at which a placement could not be timed; "" without any
 std::string reasons_table(const SearchView& view);  // limited, refused and failed; "" when there are none
 
 }  // namespace attnkit::cli

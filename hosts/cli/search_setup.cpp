@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "core/search/process_memory.hpp"
 #include "failure.hpp"
 #include "text.hpp"
 
@@ -41,6 +42,12 @@ double with_unit(const std::string& option, const std::string& text,
   fail(Exit::usage, "--{} {} must be a number above 0 with one of the units {}", option, quote(text), names);
 }
 
+uint64_t bytes_of(const Arguments& arguments, const std::string& option) {
+  return static_cast<uint64_t>(
+      with_unit(option, arguments.text(option),
+                {{"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}}));
+}
+
 search::Limits limits_of(const Arguments& arguments, const json& description) {
   search::Limits limits;
   const json own = setting(description, "limits");
@@ -53,10 +60,7 @@ search::Limits limits_of(const Arguments& arguments, const json& description) {
   limits.max_latency = number("max_latency");
   if (arguments.has("min-quality-ratio"))
     limits.min_quality_ratio = to_number("min-quality-ratio", arguments.text("min-quality-ratio"), 0, 10);
-  if (arguments.has("max-state"))
-    limits.max_state = static_cast<uint64_t>(
-        with_unit("max-state", arguments.text("max-state"),
-                  {{"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}}));
+  if (arguments.has("max-state")) limits.max_state = bytes_of(arguments, "max-state");
   if (arguments.has("max-latency"))
     limits.max_latency =
         with_unit("max-latency", arguments.text("max-latency"), {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
@@ -72,10 +76,8 @@ size_t chosen(const Arguments& arguments, const json& description, const char* k
 }
 
 std::string usual_metric(const json& description) {
-  const std::string kind = description["kind"];
-  return kind == "encoder-decoder"                                  ? "exact"
-         : kind == "encoder" && description.value("classes", 0) > 0 ? "accuracy"
-                                                                    : "perplexity";
+  if (description["head"]["type"] == "classifier") return "accuracy";
+  return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
 }
 
 int64_t whole(const json& own, int64_t fallback) { return own.is_number_integer() ? own.get<int64_t>() : fallback; }
@@ -127,8 +129,15 @@ Arguments::Options search_options() {
   o.add_options()("repetitions", value("N"), "of a timing, of which the median counts (default 5)");
   o.add_options()("jobs", value("N"), "worker processes; timings run alone (default one per processor)");
   o.add_options()("trial-timeout", value("SECONDS"), "longest trial before its worker is killed (default 120)");
+  o.add_options()("trial-memory", value("SIZE"),
+                  "most memory of a worker, such as 8GiB (default half of the machine's)");
   o.add_options()("rows", value("N"), "placements that the table shows (default 12)");
   return o;
+}
+
+uint64_t trial_memory(const Arguments& arguments) {
+  if (arguments.has("trial-memory")) return bytes_of(arguments, "trial-memory");
+  return search::machine_memory().value_or(0) / 2;
 }
 
 search::Settings search_settings(const Arguments& arguments, const json& description) {
@@ -150,7 +159,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.limits = limits_of(arguments, description);
   s.weights = weights_of(description);
   s.trials = static_cast<int>(arguments.integer("trials", whole(setting(description, "trials"), s.trials), 1, 1000000));
-  s.seed = static_cast<uint64_t>(arguments.integer("seed", whole(setting(description, "seed"), 1), 0, INT64_MAX));
+  s.seed = static_cast<uint64_t>(arguments.integer("seed", whole(setting(description, "seed"), 1), 0, UINT32_MAX));
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));
@@ -158,6 +167,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.jobs = static_cast<int>(arguments.integer("jobs", processors, 1, 256));
   s.threads = static_cast<int>(arguments.integer("threads", 1, 1, 1024));
   s.trial_timeout = to_number("trial-timeout", arguments.text("trial-timeout", "120"), 0.1, 1e6);
+  s.trial_memory = trial_memory(arguments);
   s.data = data_path(arguments, description, "data");
   s.test = data_path(arguments, description, "test");
   if (s.data.empty())

@@ -12,6 +12,9 @@ namespace attnkit::cli {
 
 Arguments::Options search_options();
 
+// Bytes that a worker may take; 0: no limit is known.  Throws Failure (usage).
+uint64_t trial_memory(const Arguments& arguments);
+
 // description: "attnkit.model-description/1".  Throws Failure (usage): a wrong value, no data set.
 search::Settings search_settings(const Arguments& arguments, const nlohmann::json& description);
 

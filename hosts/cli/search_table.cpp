@@ -78,6 +78,9 @@ std::string reasons_text(const SearchView& view) {
   };
   for (const Trial& t : view.trials)
     if (t.status == "refused" || t.status == "failed") add(t.status, t.reason);
+  for (const Trial& t : view.trials)
+    for (const auto& [length, reason] : t.untimed)
+      add("not timed", fmt::format("{} at {} tokens: {}", t.id, length, reason));
   for (const Refusal& r : view.refusals) add("refused", fmt::format("{} in {}: {}", r.choice, r.block, r.reason));
   return joined(reasons, "");
 }

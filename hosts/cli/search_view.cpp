@@ -83,6 +83,8 @@ Cost cost_of(const Json& json, bool decodes) {
 void read_costs(const Json& json, const SearchView& view, Trial& trial) {
   for (const Json& at : list_in(member(json, "cost"), "at")) trial.costs.push_back(cost_of(at, view.decodes));
   std::sort(trial.costs.begin(), trial.costs.end(), [](const Cost& a, const Cost& b) { return a.length < b.length; });
+  for (const Json& at : list_in(member(json, "cost"), "untimed"))
+    trial.untimed.emplace_back(integer_in(at, "length"), text_in(at, "reason"));
   for (const Cost& cost : trial.costs)
     if (cost.length == view.length) trial.cost = cost;
 }
@@ -155,6 +157,7 @@ SearchView view_of(const Json& result) {
   const Json &model = member(result, "model"), &settings = member(result, "settings");
   view.model = text_in(model, "name").empty() ? "model without a name" : text_in(model, "name");
   view.kind = text_in(model, "kind");
+  view.classifier = text_in(member(model, "head"), "type") == "classifier";
   view.answer = text_in(member(result, "answer"), "text");
   view.metric = text_in(settings, "metric").empty() ? "quality" : text_in(settings, "metric");
   view.rank = text_in(settings, "rank");
@@ -233,7 +236,7 @@ const char* quality_unit(const SearchView& view) {
 
 std::string metric_name(const SearchView& view) {
   if (view.metric == "exact") return "exact match";
-  if (view.metric == "accuracy") return "token accuracy";
+  if (view.metric == "accuracy") return view.classifier ? "accuracy" : "token accuracy";
   return view.metric == "bleu" ? "BLEU" : view.metric;
 }
 

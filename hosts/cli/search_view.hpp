@@ -32,7 +32,8 @@ struct Trial {
   Measure quality;
   std::vector<Measure> buckets;
   std::vector<Cost> costs;
-  Cost cost;  // at the length of the ranking; all absent when not measured
+  std::vector<std::pair<int64_t, std::string>> untimed;  // lengths without costs, and why
+  Cost cost;                                             // at the length of the ranking; all absent when not measured
   std::optional<double> rcp, rcp_mem;
   Measure greedy_data, greedy_test;  // exact
   std::optional<double> bleu_data, bleu_test;
@@ -47,6 +48,7 @@ struct Refusal {
 struct SearchView {
   std::string model, kind, answer, metric, rank;
   bool lower_is_better = false;  // the metric
+  bool classifier = false;       // quality is of classes, not of tokens
   bool per_layer = false;
   bool decodes = true;  // speeds are those of decoding; false: of whole sequences, since nothing was decoded
   int64_t length = 0;   // of the ranking; 0: unknown

@@ -235,6 +235,14 @@ class Missing(ReportTest):
         self.assertIn("decoder.self.2", ablation)
         self.assertIn("softmax / relu / softmax", text)
 
+    def test_lengths_that_could_not_be_timed(self):
+        winner = self.document["placements"][0]
+        self.assertNotIn("Not timed", self.page(self.document, env=self.without_gnuplot).said())
+        winner["cost"]["untimed"] = [{"length": 4096, "reason": "killed by <signal> 11"}, {"length": None}, 3]
+        said = self.page(self.document, env=self.without_gnuplot).said()
+        self.assertIn(f"4096 {winner['id']} killed by <signal> 11", said)
+        self.assertIn("no reason was recorded", said)
+
     def test_interrupted(self):
         self.document["status"] = "interrupted"
         self.assertIn("was interrupted", self.page(self.document, env=self.without_gnuplot).said())

@@ -292,6 +292,16 @@ TEST(DescribeModel, TellsTheGridAndTheCosts) {
 
 using Json = nlohmann::json;
 
+TEST(DescribeModel, TellsTheHead) {
+  EXPECT_EQ(Json::parse(describe_model(*load({}), {}))["head"], (Json{{"type", "lm"}}));
+  TinyModel tiny;
+  tiny.kind = "encoder";
+  tiny.decoder_layers = 0;
+  tiny.classes = 4;
+  tiny.tie = false;
+  EXPECT_EQ(Json::parse(describe_model(*load(tiny), {}))["head"], (Json{{"type", "classifier"}, {"classes", 4}}));
+}
+
 TEST(DescribeModel, WritesEveryBlockAsTomlThatMeansTheSame) {
   TinyModel tiny;
   tiny.attention = "default = { use = \"relu\", eps = 0.25 }\n\"decoder.self\" = \"softmax\"\n";

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/search/line_channel.hpp"
 
@@ -33,6 +34,13 @@ void wait_for(const std::string& path) {
   signal(SIGSEGV, SIG_DFL);
   raise(SIGSEGV);
   hang();
+}
+
+// Long enough to be seen.
+void eat(size_t bytes) {
+  std::vector<char> food(bytes);
+  for (size_t i = 0; i < bytes; i += 4096) *static_cast<volatile char*>(&food[i]) = 1;
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
 }
 
 void write_raw(int channel, const std::string& text) {
@@ -77,6 +85,7 @@ json open(const json& request) {
 
 void misbehave(const std::string& kind, const json& request, int channel) {
   if (kind == "segv") die_of_segv();
+  if (kind == "eat") eat(request["bytes"]);
   if (kind == "exit") std::_Exit(3);
   if (kind == "hang") hang();
   if (kind == "close") shutdown(channel, SHUT_RDWR), ::close(channel), hang();
@@ -111,10 +120,14 @@ json perform(const std::string& kind, const json& request, int channel) {
 
 int main(int argc, char** argv) {
   const int number = std::atoi(argv[argc - 1]);
+  int trials = -1;  // before this one
   attnkit::search::WorkerChannel channel(number);
   while (auto request = channel.receive()) {
     const std::string kind = request->at("kind");
-    if (kind == "refuse" || request->contains("refuse"))
+    ++trials;
+    if (kind == "needs_memory" && trials > request->at("after"))
+      channel.send({{"id", request->at("id")}, {"ok", false}, {"error", {{"kind", "memory"}, {"message", "full"}}}});
+    else if (kind == "refuse" || request->contains("refuse"))
       channel.send({{"id", request->at("id")},
                     {"ok", false},
                     {"error", {{"kind", "refused"}, {"message", "no \xff thanks"}, {"diagnostics", json::array()}}}});

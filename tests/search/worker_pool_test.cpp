@@ -41,8 +41,9 @@ class WorkerPoolTest : public testing::Test {
 
   std::string file(const std::string& name) const { return folder_ + "/" + name; }
 
-  WorkerPool make(int jobs, json open = {{"kind", "open"}}, double open_timeout = patience) const {
-    return WorkerPool({{ATTNKIT_FAKE_WORKER, "search-worker"}, std::move(open), file("log")}, jobs, open_timeout);
+  WorkerPool make(int jobs, json open = {{"kind", "open"}}, double open_timeout = patience, uint64_t memory = 0) const {
+    return WorkerPool({{ATTNKIT_FAKE_WORKER, "search-worker"}, std::move(open), memory, file("log")}, jobs,
+                      open_timeout);
   }
 
   static std::vector<TrialRequest> requests_of(const std::vector<json>& bodies, double timeout = patience) {
@@ -101,6 +102,27 @@ TEST_F(WorkerPoolTest, ErrorsAreRepliesAndKeepTheWorker) {
   EXPECT_EQ(replies.at(1).body["kind"], "refused");
   EXPECT_EQ(replies.at(1).reason, "no \xEF\xBF\xBD thanks");
   EXPECT_EQ(replies.at(0).body["pid"], replies.at(2).body["pid"]);
+}
+
+TEST_F(WorkerPoolTest, WantOfMemoryIsNoFaultOfATrialThatANewWorkerCanRun) {
+  WorkerPool pool = make(1);
+  const auto leaves = [](int after) { return json{{"kind", "needs_memory"}, {"after", after}}; };
+  const auto replies = collect(pool, requests_of({leaves(1), leaves(1), leaves(0), leaves(1)}));
+  for (size_t i : {0, 1, 3}) EXPECT_EQ(replies.at(i).status, TrialReply::ok) << i;
+  EXPECT_EQ(replies.at(2).status, TrialReply::error);
+  EXPECT_EQ(replies.at(2).reason, "full");
+  EXPECT_NE(replies.at(0).body["pid"], replies.at(1).body["pid"]);
+}
+
+TEST_F(WorkerPoolTest, AWorkerThatTakesTooMuchIsKilled) {
+  WorkerPool pool = make(2, {{"kind", "open"}}, patience, uint64_t{64} << 20);
+  const json few = {{"kind", "eat"}, {"bytes", 16 << 20}}, many = {{"kind", "eat"}, {"bytes", 256 << 20}};
+  const auto replies = collect(pool, requests_of({few, many, few}));
+  EXPECT_EQ(replies.at(0).status, TrialReply::ok);
+  EXPECT_EQ(replies.at(2).status, TrialReply::ok);
+  EXPECT_EQ(replies.at(1).status, TrialReply::error);
+  EXPECT_EQ(replies.at(1).body["kind"], "memory");
+  EXPECT_EQ(replies.at(1).reason, "needs more than the 64.0 MiB of --trial-memory");
 }
 
 TEST_F(WorkerPoolTest, CrashesCostOneTrial) {

@@ -105,7 +105,7 @@ ATTNKIT_API int32_t attnkit_model_open(attnkit_runtime* runtime, const char* pat
 ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
-/* JSON "attnkit.model-description/1": the grid (per block: role, layer, mechanism, options, both as TOML and as given, line:column
+/* JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options, both as TOML and as given, line:column
  * of the manifest that decided it, parameters), what [search] says, and, at each of the n lengths given (tokens of
  * source and target alike), every block's state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,

@@ -1,0 +1,108 @@
+// A worker that makes up every figure from the mechanisms in the manifest, and does the mischief it is told to.
+//
+// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens, "prefill": also false, "do"}, ...].
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <regex>
+#include <string>
+
+#include "core/search/line_channel.hpp"
+#include "core/search/quality.hpp"
+
+namespace {
+
+using attnkit::search::QualitySums;
+using nlohmann::json;
+
+const std::regex role_line("\"(\\w+)\\.(\\w+)\" = \"(\\w+)\"");
+
+// Later letters are faster and worse: by role, 'a' is 0.
+double steps_of(const std::string& toml) {
+  double steps = 0;
+  for (std::sregex_iterator at(toml.begin(), toml.end(), role_line), end; at != end; ++at)
+    steps += (*at)[3].str().front() - 'a';
+  return steps;
+}
+
+json description_of(const json& request) {
+  json blocks = json::array();
+  const std::string toml = request["toml"];
+  for (std::sregex_iterator at(toml.begin(), toml.end(), role_line), end; at != end; ++at) {
+    json costs = json::array();
+    for (const json& length : request["lengths"]) costs.push_back({{"length", length}, {"state_bytes", 100}});
+    blocks.push_back({{"role", (*at)[1].str() + "." + (*at)[2].str()}, {"layer", 1}, {"costs", costs}});
+  }
+  return {{"description", {{"blocks", blocks}, {"max_length", 512}}}, {"warnings", json::array()}};
+}
+
+json quality_of(const json& request) {
+  const int64_t begin = request["begin"], end = request["end"];
+  const double share = 0.9 - 0.01 * steps_of(request["toml"]);
+  QualitySums sums;
+  sums.lists = sums.tokens = end - begin;
+  sums.exact = sums.right = static_cast<int64_t>(share * static_cast<double>(end - begin));
+  return {{"sums", {sums}}};
+}
+
+json cost_of(const json& request, const std::string& refused) {
+  const double ratio = 1 + 0.1 * steps_of(request["toml"]);
+  json all = json::array();
+  for (const json& length : request["lengths"]) {
+    if (refused.empty())
+      all.push_back({{"length", length},
+                     {"decode", 1000 * ratio},
+                     {"decode_ratio", ratio},
+                     {"decode_ratio_low", ratio},
+                     {"decode_ratio_high", ratio},
+                     {"latency", 1e-3 / ratio},
+                     {"peak_bytes", 1000},
+                     {"baseline_peak_bytes", 1000}});
+    else
+      all.push_back({{"length", length}, {"refused", refused}});
+  }
+  return {{"at", all}};
+}
+
+bool is_meant(const json& mischief, const json& request) {
+  const std::string name = "\"" + mischief.value("mechanism", "") + "\"";
+  if (mischief["kind"] != request["kind"] || request["toml"].get<std::string>().find(name) == std::string::npos)
+    return false;
+  if (!request.contains("prefill")) return true;
+  const auto lengths = request["lengths"].get<std::vector<int64_t>>();
+  return *std::max_element(lengths.begin(), lengths.end()) > mischief.value("above", 0) &&
+         (request["prefill"] || !mischief.value("prefill", false));
+}
+
+json answer(const json& request, const json& open) {
+  std::string refused;
+  for (const json& mischief : open["mischief"]) {
+    if (!is_meant(mischief, request)) continue;
+    if (mischief["do"] == "crash") {
+      signal(SIGSEGV, SIG_DFL);
+      raise(SIGSEGV);
+    }
+    while (mischief["do"] == "hang") pause();
+    refused = "too long";
+  }
+  if (request["kind"] == "describe") return description_of(request);
+  if (request["kind"] == "quality") return quality_of(request);
+  return cost_of(request, refused);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  attnkit::search::WorkerChannel channel(std::atoi(argv[argc - 1]));
+  json open;
+  while (const auto request = channel.receive()) {
+    const json result = open.is_null() ? json{{"lists", {{"data", request->at("lists")}, {"test", 0}}},
+                                              {"kind", "decoder"},
+                                              {"buckets", json::array()}}
+                                       : answer(*request, open);
+    if (open.is_null()) open = *request;
+    channel.send({{"id", request->at("id")}, {"ok", true}, {"result", result}});
+  }
+}
