@@ -2,6 +2,7 @@
 #include <attnkit/attnkit.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -115,6 +116,28 @@ void expect_refused(Fixture& f, const char* part) {
   EXPECT_EQ(f.go(), ATTN_INVALID) << part;
   EXPECT_NE(std::string(f.err.message).find(part), std::string::npos) << f.err.message;
   EXPECT_EQ(f.data, before) << "a refusal must precede the first write";
+}
+
+// wait-k offline: query i sees the first visible[i] keys.
+TEST(Block, ShowsEachQueryThePrefixItMaySee) {
+  Fixture f(ATTN_DECODER_CROSS);
+  f.request.flags = ATTN_PREFIX;
+  const int32_t visible[] = {0, 1, 2, 2, 5};
+  f.run.visible = visible;
+  ASSERT_EQ(f.go(), ATTN_OK) << f.err.message;
+  const std::vector<float> got(f.output(), f.output() + keys * heads * width);
+  const float* v = f.data.data() + 2 * keys * heads * width;
+  for (int64_t c = 0; c < heads * width; ++c) {
+    EXPECT_EQ(0.0f, got[c]) << "sees nothing";
+    EXPECT_FLOAT_EQ(v[c], got[heads * width + c]) << "sees one key";
+  }
+  Fixture all(ATTN_DECODER_CROSS);
+  ASSERT_EQ(all.go(), ATTN_OK) << all.err.message;
+  EXPECT_TRUE(std::equal(got.end() - heads * width, got.end(), all.output() + (keys - 1) * heads * width));
+  const int32_t falling[] = {0, 2, 1, 2, 5};
+  f.run.visible = falling;
+  EXPECT_EQ(f.go(), ATTN_INVALID);
+  EXPECT_NE(std::string(f.err.message).find("visible"), std::string::npos) << f.err.message;
 }
 
 TEST(Block, NamesWhatIsWrongWithARun) {

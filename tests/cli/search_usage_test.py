@@ -28,7 +28,7 @@ class Usage(SearchTest):
         plain = self.tiny("plain", "")
         data = ["--data", self.model.parent / "data.tsv"]
         for options, message in [
-                (["--space", "encoder.self=softmax,nope"], 'no mechanism "nope" is loaded; there are cosformer, '),
+                (["--space", "encoder.self=softmax,nope"], 'no mechanism "nope" is loaded; there are bigbird, '),
                 (["--space", "elbow=softmax,relu"], "it has encoder.self, decoder.self, decoder.cross"),
                 (["--space", "encoder.self=softmax,softmax"], '"softmax" is named twice'),
                 (["--space", "encoder.self=softmax,"], 'no mechanism "" is loaded'),

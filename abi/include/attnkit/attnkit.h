@@ -1,4 +1,4 @@
-/* attnkit/attnkit.h: what applications call.  C99, plain exported functions, opaque handles.  Major 1, DRAFT.
+/* attnkit/attnkit.h: what applications call.  C99, plain exported functions, opaque handles.  Major 1.
  *
  * Order     runtime -> model -> session; runtime -> block.  A handle keeps its parents alive, so handles may be
  * destroyed in any order.  destroy takes NULL. Errors    A fallible function returns an ATTN_ code of plugin.h and

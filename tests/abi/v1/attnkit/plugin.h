@@ -1,4 +1,4 @@
-/* attnkit/plugin.h: what an attention mechanism fills in and what every host promises it.  C99.  Major 1, DRAFT.
+/* attnkit/plugin.h: what an attention mechanism fills in and what every host promises it.  C99.  Major 1.
  *
  * One library is one mechanism on one device type and exports one symbol, attn_plugin_main_v1.
  * Letters in shapes: B batch rows, H heads, N queries, M keys, D query/key width per head, E value width per head.
