@@ -64,8 +64,8 @@ constexpr std::array keys{
     KeyRule{"model.head", "pool", T::choice, false, "mean", 0, 0, "mean|first",
             "classifier: what it sees of the encoder's output: the mean of the positions, or the first"},
     KeyRule{"model.head", "of", T::text, false, "", 0, 0, "",
-            "classifier: pools this sequence in place of the encoder's output, one that mechanisms carry from block to "
-            "block, such as luna's `p`"},
+            "classifier: pools this sequence in place of the encoder's output, one that its mechanisms carry from "
+            "block to block, by its name"},
     KeyRule{"model.head", "hidden", T::integer, false, "", 1, 1048576, "",
             "classifier: width of a layer with ReLU between pool and classes; absent: none"},
 
