@@ -31,7 +31,7 @@ struct Ports {
 };
 
 struct Plan {
-  uint64_t worker_bytes;  // weights of a block of queries, columns of a block of keys, and one head if stateless
+  uint64_t worker_bytes;  // columns of a block of keys, and one head if stateless
 };
 
 struct Job {

@@ -78,10 +78,11 @@ struct Online {
   }
 };
 
-// Adds a block of at most kKeys keys, those from `from`, of which query i sees those before seen[i].
-template <class Isa>
+// Adds a block of at most kKeys keys, those from `from`, of which query i sees those before seen[i].  edit(i, scores)
+// may change the scores of query i before they are scaled.
+template <class Isa, class Edit>
 ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
-                                 const int64_t* seen, float scale, Online& online) {
+                                 const int64_t* seen, float scale, Online& online, Edit edit) {
   float scores[Isa::rows * kKeys];
   for (int64_t i = 0; i < queries; i += Isa::rows) {
     const int64_t rows = std::min<int64_t>(Isa::rows, queries - i);
@@ -93,16 +94,25 @@ ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries,
     }
     if (any == 0) continue;
     const int64_t lanes = whole_lanes(any);
-    std::memset(scores, 0, sizeof scores);
+    for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
     product<Isa, float>({q + i * q_row, q_row, 1}, m.keys, m.keys_row, rows, m.d, lanes, scores, kKeys);
-    for (int64_t r = 0; r < rows; ++r)
-      if (live[r] > 0) online.soften(i + r, scores + r * kKeys, live[r], scale, m.e);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (live[r] == 0) continue;
+      edit(i + r, scores + r * kKeys);
+      online.soften(i + r, scores + r * kKeys, live[r], scale, m.e);
+    }
     float* out = online.out + i * online.out_row;
     product<Isa, float>({scores, kKeys, 1}, m.values, m.values_row, rows, all, m.e, out, online.out_row);
     for (int64_t r = 0; r < rows; ++r)
       product<Isa, float>({scores + r * kKeys + all, kKeys, 1}, m.values + all * m.values_row, m.values_row,
                           live[r] > all, live[r] - all, m.e, out + r * online.out_row, online.out_row);
   }
+}
+
+template <class Isa>
+ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
+                                 const int64_t* seen, float scale, Online& online) {
+  attend_block<Isa>(q, q_row, queries, m, from, seen, scale, online, [](int64_t, float*) {});
 }
 
 // o_i = sum_j softmax_j(scale q_i . k_j) v_j for up to kQueries queries and at least one key.
