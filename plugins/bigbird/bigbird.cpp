@@ -16,6 +16,7 @@ namespace {
 
 using attnkit::View;
 namespace bigbird = attnkit::bigbird;
+namespace simd = attnkit::simd;
 
 struct BigBird {
   static constexpr attnkit::About about{
@@ -38,13 +39,15 @@ struct BigBird {
   BigBird(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
         shape{b.heads,
-              {values.integer("block"), b.d_model / static_cast<int64_t>(b.heads), b.head_width},
+              values.integer("block"),
+              b.d_model / static_cast<int64_t>(b.heads),
+              b.head_width,
               values.integer("length"),
               values.integer("random"),
               values.boolean("repeats")} {
     check(values);
-    io = {ports.query("q", shape.tile.d, "queries"), ports.key("k", shape.tile.d, "keys"),
-          ports.key("v", shape.tile.e, "values"), ports.output("o", shape.tile.e, "weighted mean of the values"), 0};
+    io = {ports.query("q", shape.d, "queries"), ports.key("k", shape.d, "keys"), ports.key("v", shape.e, "values"),
+          ports.output("o", shape.e, "weighted mean of the values"), 0};
     if (shape.random > 0)
       io.table = ports.table("blocks", {shape.heads, shape.blocks() - 2, shape.random},
                              "random blocks of every block but the first and the last", 0, 0);
@@ -54,11 +57,11 @@ struct BigBird {
     const auto refuse = [&values](const char* option, std::string sentence) {
       throw attnkit::Refusal(ATTN_UNSUPPORTED, std::move(sentence), values.index(option));
     };
-    if (shape.length % shape.tile.block != 0)
-      refuse("length", attnkit::say("length = ", shape.length, " is not a whole number of blocks of ", shape.tile.block,
+    if (shape.length % shape.block != 0)
+      refuse("length", attnkit::say("length = ", shape.length, " is not a whole number of blocks of ", shape.block,
                                     " tokens: make it a multiple of block"));
     if (shape.blocks() < 5)
-      refuse("length", attnkit::say("length = ", shape.length, " has ", shape.blocks(), " blocks of ", shape.tile.block,
+      refuse("length", attnkit::say("length = ", shape.length, " has ", shape.blocks(), " blocks of ", shape.block,
                                     " tokens and needs 5, for a window of 3 between the first and the last: use a "
                                     "smaller block, or softmax"));
     if (shape.random > shape.blocks() - 5)
@@ -91,15 +94,16 @@ struct BigBird {
     const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
     Plan plan;
     plan.blocks = shape.live(r.keys);
-    plan.seen = std::max(plan.blocks, 5 + shape.random);
-    plan.worker_bytes = attnkit::aligned(size(plan.blocks * (shape.tile.key_floats() + shape.tile.value_floats() + 1) +
-                                              shape.tile.tile_floats(plan.seen) + plan.seen));
+    const int64_t listed = std::max(plan.blocks, 5 + shape.random);
+    plan.worker_bytes =
+        attnkit::aligned(size(plan.blocks * (shape.slots() * shape.d + shape.block * shape.width() + 1) +
+                              simd::kQueries * shape.width() + listed));
     const int64_t items = r.batch * shape.heads;
     info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.flops = static_cast<uint64_t>(items * pairs(r) * (2 * (shape.tile.d + shape.tile.e) + 5));
-    info.bytes_read = size(items * (r.queries * shape.tile.d + r.keys * (shape.tile.d + shape.tile.e)) +
+    info.flops = static_cast<uint64_t>(items * pairs(r) * (2 * (shape.d + shape.e) + 5));
+    info.bytes_read = size(items * (r.queries * shape.d + r.keys * (shape.d + shape.e)) +
                            shape.heads * (shape.blocks() - 2) * shape.random);
-    info.bytes_written = size(items * r.queries * shape.tile.e);
+    info.bytes_written = size(items * r.queries * shape.e);
     return plan;
   }
 
@@ -133,11 +137,11 @@ struct BigBird {
         int64_t seen = 0;
         const int64_t n = bigbird::fixed_blocks(shape, i, list);
         for (const int32_t* t = list; t != list + n; ++t)
-          seen += std::clamp<int64_t>(r.keys - *t * shape.tile.block, 0, shape.tile.block);
-        seen += shape.random * shape.tile.block;
+          seen += std::clamp<int64_t>(r.keys - *t * shape.block, 0, shape.block);
+        seen += shape.random * shape.block;
         keys = shape.repeats ? seen : std::min(keys, seen);
       }
-      pairs += keys * std::min(shape.tile.block, r.queries - i * shape.tile.block);
+      pairs += keys * std::min(shape.block, r.queries - i * shape.block);
     }
     return pairs;
   }
@@ -149,16 +153,15 @@ struct BigBird {
     const bigbird::Job job{shape,
                            plan,
                            run,
-                           static_cast<float>(1 / std::sqrt(static_cast<double>(shape.tile.d))),
+                           static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d))),
                            View<const float>(run.ports[io.q]),
                            View<const float>(run.ports[io.k]),
                            View<const float>(run.ports[io.v]),
                            View<float>(run.ports[io.o]),
                            table};
-    const int64_t seen = std::min(run.keys, (5 + shape.random) * shape.tile.block);
+    const int64_t seen = std::min(run.keys, (5 + shape.random) * shape.block);
     attnkit::for_each(*run.exec, run.batch * shape.heads,
-                      2.0 * static_cast<double>(run.queries * seen * (shape.tile.d + shape.tile.e)), bigbird::task,
-                      &job);
+                      2.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e)), bigbird::task, &job);
   }
 
   // A table comes from a file, so nothing it says is taken on trust.

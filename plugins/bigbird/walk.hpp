@@ -1,20 +1,20 @@
 // One head of BigBird: which blocks a block sees, and the walk over the blocks of queries.
 #ifndef ATTNKIT_BIGBIRD_WALK_HPP
 #define ATTNKIT_BIGBIRD_WALK_HPP
+#include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/guard.hpp>
-#include <attnkit/kernels/tiles.hpp>
 
 namespace attnkit::bigbird {
 
 struct Shape {
-  int64_t heads;
-  tiles::Shape tile;
-  int64_t length, random;
+  int64_t heads, block, d, e, length, random;
   bool repeats;
-  int64_t blocks() const { return length / tile.block; }
+  int64_t blocks() const { return length / block; }
   // Blocks with a token, in a row of n tokens.
-  int64_t live(int64_t n) const { return (n + tile.block - 1) / tile.block; }
+  int64_t live(int64_t n) const { return (n + block - 1) / block; }
   bool global(int64_t i) const { return i == 0 || i == blocks() - 1; }
+  int64_t slots() const { return simd::whole_lanes(block); }
+  int64_t width() const { return simd::whole_lanes(e); }
 };
 
 // The blocks that block i sees whatever the table says, at most five, each once.  Returns their number.
@@ -31,7 +31,7 @@ struct Ports {
 };
 
 struct Plan {
-  int64_t blocks, seen;  // packed; the most that one query sees
+  int64_t blocks;  // packed
   uint64_t worker_bytes;
 };
 
@@ -62,40 +62,40 @@ struct Body {
     const Sight sight(job.run, b, false);
     const int64_t queries = sight.fresh > 0 ? sight.queries : 0;
     for (int64_t i = queries; i < job.run.queries; ++i)
-      std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(shape.tile.e) * sizeof(float));
+      std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(shape.e) * sizeof(float));
     if (queries == 0) return;
 
-    auto* keys = reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
-    float* values = keys + job.plan.blocks * shape.tile.key_floats();
-    float* scores = values + job.plan.blocks * shape.tile.value_floats();
-    auto* live = reinterpret_cast<int32_t*>(scores + shape.tile.tile_floats(job.plan.seen));
-    const tiles::Blocks blocks{shape.tile, keys, values, live};
-    pack(b, h, sight.fresh, keys, values, live);
-
-    tiles::Tile<Isa> tile;
-    tile.scores = scores;
-    tile.next = job.plan.seen * shape.tile.slots();
-    tile.out = scores + tile.rows * tile.next;
-    int32_t* list = live + job.plan.blocks;
+    const Packed packed = pack(b, h, sight.fresh);
     for (int64_t i = 0; i < shape.live(queries); ++i) {
-      const int64_t n = look(h, i, shape.live(sight.fresh), list);
-      const int64_t stop = std::min(queries, (i + 1) * shape.tile.block);
-      for (int64_t from = i * shape.tile.block; from < stop; from += tile.rows)
-        attend(tile, blocks, list, n, b, h, from, stop);
+      const int64_t n = look(h, i, shape.live(sight.fresh), packed.list);
+      const int64_t stop = std::min(queries, (i + 1) * shape.block);
+      for (int64_t from = i * shape.block; from < stop; from += simd::kQueries)
+        attend<Isa>(packed, n, b, h, from, std::min(simd::kQueries, stop - from));
     }
   }
 
-  ATTNKIT_INLINE void pack(int64_t b, int64_t h, int64_t n, float* keys, float* values, int32_t* live) const {
-    const tiles::Shape& shape = job.shape.tile;
-    for (int64_t t = 0; t < job.shape.live(n); ++t) {
+  // Keys by feature and values by row, of one block after another; block t holds live[t] keys.
+  struct Packed {
+    float *keys, *values, *out;
+    int32_t *live, *list;
+  };
+
+  ATTNKIT_INLINE Packed pack(int64_t b, int64_t h, int64_t n) const {
+    const Shape& shape = job.shape;
+    auto* keys = reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+    float* values = keys + job.plan.blocks * shape.slots() * shape.d;
+    float* out = values + job.plan.blocks * shape.block * shape.width();
+    auto* live = reinterpret_cast<int32_t*>(out + simd::kQueries * shape.width());
+    for (int64_t t = 0; t < shape.live(n); ++t) {
       const int64_t from = t * shape.block, count = std::min(shape.block, n - from);
       live[t] = static_cast<int32_t>(count);
-      tiles::pack_keys(
-          shape, count, [&](int64_t j) { return job.k.row(b, h, from + j); }, [](int64_t) { return 1.0f; },
-          keys + t * shape.key_floats());
-      tiles::pack_values(
-          shape, count, [&](int64_t j) { return job.v.row(b, h, from + j); }, values + t * shape.value_floats());
+      simd::pack_keys(
+          count, shape.d, [&](int64_t j) { return job.k.row(b, h, from + j); }, keys + t * shape.slots() * shape.d,
+          shape.slots());
+      simd::pack_values(
+          count, shape.e, [&](int64_t j) { return job.v.row(b, h, from + j); }, values + from * shape.width());
     }
+    return {keys, values, out, live, live + job.plan.blocks};
   }
 
   // Lists the blocks below `live` that block i sees; returns their number.
@@ -112,18 +112,28 @@ struct Body {
     return std::remove_if(list, list + n, [live](int32_t t) { return t >= live; }) - list;
   }
 
-  // Queries [from, stop) of one block, as many as a tile takes.
+  // Queries from `from` on, all of one block, which sees the n blocks listed.
   template <class Isa>
-  ATTNKIT_INLINE void attend(tiles::Tile<Isa>& tile, const tiles::Blocks& blocks, const int32_t* list, int64_t n,
-                             int64_t b, int64_t h, int64_t from, int64_t stop) const {
-    const int64_t e = job.shape.tile.e, width = tiles::whole(e);
-    for (int64_t r = 0; r < tile.rows; ++r) tile.q[r] = job.q.row(b, h, std::min(from + r, stop - 1));
-    tiles::score(tile, blocks, list, n, job.scale);
-    tiles::soften(tile, n * job.shape.tile.slots());
-    tiles::mix(tile, blocks, list, n);
-    for (int64_t r = 0; r < tile.rows && from + r < stop; ++r)
-      for (int64_t c = 0; c < e; c += simd::kLanes)
-        simd::store(simd::at(tile.out + r * width + c).v / tile.sum[r], e - c, job.o.row(b, h, from + r) + c);
+  ATTNKIT_INLINE void attend(const Packed& packed, int64_t n, int64_t b, int64_t h, int64_t from,
+                             int64_t queries) const {
+    const Shape& shape = job.shape;
+    const int64_t slots = shape.slots(), width = shape.width();
+    int64_t seen[simd::kQueries];
+    std::fill(seen, seen + queries, shape.block);
+    simd::Online online;
+    online.out = packed.out;
+    online.out_row = width;
+    online.begin(queries, width);
+    for (const int32_t* t = packed.list; t != packed.list + n; ++t)
+      for (int64_t j = 0; j < packed.live[*t]; j += simd::kKeys)
+        simd::attend_block<Isa>(
+            job.q.row(b, h, from), job.q.next, queries,
+            {packed.keys + *t * slots * shape.d + j, slots, packed.values + (*t * shape.block + j) * width, width,
+             std::min(simd::kKeys, packed.live[*t] - j), shape.d, width},
+            j, seen, job.scale, online);
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t c = 0; c < shape.e; c += simd::kLanes)
+        simd::store(simd::at(online.out + i * width + c).v / online.sum[i], shape.e - c, job.o.row(b, h, from + i) + c);
   }
 };
 

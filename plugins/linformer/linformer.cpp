@@ -31,7 +31,7 @@ struct Ports {
 };
 
 struct Plan {
-  uint64_t worker_bytes;  // weights of a block of queries, columns of a block of keys, and one head if stateless
+  uint64_t worker_bytes;  // columns of a block of keys, and one head if stateless
 };
 
 struct Job {
@@ -59,8 +59,7 @@ struct Body {
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
     const attn_run& run = job.run;
     const Shape& s = job.shape;
-    auto* weights = reinterpret_cast<float*>(static_cast<char*>(run.exec->scratch) + worker * job.plan.worker_bytes);
-    float* columns = weights + simd::kQueries * s.lanes();
+    auto* columns = reinterpret_cast<float*>(static_cast<char*>(run.exec->scratch) + worker * job.plan.worker_bytes);
     float* head = head_of(b, h, columns + kKeys * s.lanes());
     const simd::Memory memory{head, s.lanes(), head + s.d * s.lanes(), s.e, s.rank, s.d, s.e};
     const Sight sight(run, b, false);
@@ -74,8 +73,7 @@ struct Body {
       }
       append_to<Isa>(seen - sight.past, appended, sight.past, b, h, columns, head);
       while (block < simd::kQueries && i + block < sight.queries && sight.seen(i + block) == seen) ++block;
-      simd::attend<Isa>(job.q.row(b, h, i), job.q.next, block, memory, job.scale, weights, job.o.row(b, h, i),
-                        job.o.next);
+      simd::attend<Isa>(job.q.row(b, h, i), job.q.next, block, memory, job.scale, job.o.row(b, h, i), job.o.next);
     }
     if (run.state) append_to<Isa>(sight.fresh, appended, sight.past, b, h, columns, head);
   }
@@ -109,10 +107,8 @@ struct Body {
 
   // Columns [from, from + n) of a projection as rows; the lanes past the rank are zero.
   ATTNKIT_INLINE void take(const View<const float>& matrix, int64_t h, int64_t from, int64_t n, float* columns) const {
-    const int64_t rank = job.shape.rank, lanes = job.shape.lanes();
-    simd::transpose(matrix.row(0, h, 0) + from, matrix.next, rank, n, columns, lanes);
-    for (int64_t j = 0; j < n && rank < lanes; ++j)
-      std::memset(columns + j * lanes + rank, 0, static_cast<size_t>(lanes - rank) * sizeof(float));
+    simd::pack_keys(
+        job.shape.rank, n, [&](int64_t r) { return matrix.row(0, h, r) + from; }, columns, job.shape.lanes());
   }
 };
 
@@ -185,7 +181,7 @@ struct Linformer {
     const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
     const int64_t items = r.batch * shape.heads, state = stream ? items * shape.head() : 0;
     const int64_t held = stream ? 0 : shape.head();
-    const Plan plan{attnkit::aligned(size((simd::kQueries + kKeys) * shape.lanes() + held))};
+    const Plan plan{attnkit::aligned(size(kKeys * shape.lanes() + held))};
     info.scratch_bytes = plan.worker_bytes * r.workers;
     info.state_bytes = stream ? attnkit::aligned(size(shape.heads * shape.head())) : 0;
     info.flops = static_cast<uint64_t>(items) * item_flops(r.queries, r.keys);

@@ -34,8 +34,8 @@ struct Ports {
 
 // Where the parts of one worker's scratch begin, in floats; doubles come first.
 struct Plan {
-  int64_t a, z, work, queries, keys, values;            // l x l, and landmarks of queries and keys, and l x E, in f64
-  int64_t weights, all, landmark_q, landmark_k, mixed;  // in f32
+  int64_t a, z, work, queries, keys, values;   // l x l, and landmarks of queries and keys, and l x E, in f64
+  int64_t all, landmark_q, landmark_k, mixed;  // in f32
   uint64_t worker_bytes;
 };
 
@@ -73,7 +73,8 @@ struct Body {
       std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(s.e) * sizeof(float));
     if (queries == 0) return;
     const int64_t lanes = simd::whole_lanes(sight.fresh), segment = s.segment(std::max(queries, sight.fresh));
-    simd::transpose(job.k.row(b, h, 0), job.k.next, sight.fresh, s.d, part(job.plan.all), lanes);
+    simd::pack_keys(
+        sight.fresh, s.d, [&](int64_t j) { return job.k.row(b, h, j); }, part(job.plan.all), lanes);
     const simd::Memory all{part(job.plan.all), lanes, job.v.row(b, h, 0), job.v.next, sight.fresh, s.d, s.e};
     if (segment > 1) {
       read<Isa>(b, h, queries, through_landmarks<Isa>(b, h, segment, queries, all));
@@ -87,7 +88,7 @@ struct Body {
   ATTNKIT_INLINE void read(int64_t b, int64_t h, int64_t queries, const simd::Memory& memory) const {
     for (int64_t i = 0; i < queries; i += simd::kQueries)
       simd::attend<Isa>(job.q.row(b, h, i), job.q.next, std::min(simd::kQueries, queries - i), memory, job.scale,
-                        part(job.plan.weights), job.o.row(b, h, i), job.o.next);
+                        job.o.row(b, h, i), job.o.next);
   }
 
   // What a query attends to instead of all keys: the landmarks of the keys, each with its row of Z B V as a value.
@@ -110,7 +111,7 @@ struct Body {
     attnkit::nystrom::inverse<Isa>(square, s.iterations, wide(p.a), wide(p.z), wide(p.work));
     for (int64_t t = 0; t < l; t += simd::kQueries)
       simd::attend<Isa>(part(p.landmark_q) + t * s.d, s.d, std::min(simd::kQueries, l - t), all, job.scale,
-                        part(p.weights), part(p.mixed) + t * s.e, s.e);
+                        part(p.mixed) + t * s.e, s.e);
     mix<Isa>(square);
     return {part(p.landmark_k), lanes, part(p.mixed), s.e, l, s.d, s.e};
   }
@@ -263,7 +264,6 @@ struct Nystromformer {
       p.landmark_k = take(d * simd::whole_lanes(l));
       p.mixed = take(l * e);
     }
-    p.weights = take(simd::kQueries * simd::whole_lanes(std::max(r.keys, landmarks ? l : 0)));
     p.all = take(d * simd::whole_lanes(r.keys));
     p.worker_bytes = static_cast<uint64_t>(at) * sizeof(float);
     return p;

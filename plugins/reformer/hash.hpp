@@ -6,11 +6,11 @@
 #ifndef ATTNKIT_REFORMER_HASH_HPP
 #define ATTNKIT_REFORMER_HASH_HPP
 #include <attnkit/kernels/guard.hpp>
-#include <attnkit/kernels/tiles.hpp>
+#include <attnkit/kernels/simd.hpp>
 
 namespace attnkit::reformer {
 
-constexpr int64_t kDoubles = 8;
+constexpr int64_t kDoubles = 8, kMostRows = 8;  // lanes, and tokens of the largest tile
 using Doubles = double __attribute__((vector_size(64)));
 
 ATTNKIT_INLINE Doubles& wide(double* p) { return *reinterpret_cast<Doubles*>(p); }
@@ -20,10 +20,10 @@ struct HashSpace {
   double *rotations, *x, *products;  // [d][columns], [rows][d], [rows][columns], columns in whole vectors
   static int64_t whole(int64_t columns) { return (columns + kDoubles - 1) / kDoubles * kDoubles; }
   static int64_t doubles(int64_t d, int64_t columns) {
-    return d * whole(columns) + tiles::kMostRows * (whole(d) + whole(columns));
+    return d * whole(columns) + kMostRows * (whole(d) + whole(columns));
   }
   HashSpace(double* at, int64_t d, int64_t columns)
-      : rotations(at), x(at + d * whole(columns)), products(x + tiles::kMostRows * whole(d)) {}
+      : rotations(at), x(at + d * whole(columns)), products(x + kMostRows * whole(d)) {}
 };
 
 // Columns [from, from + 8 C) of the products of R tokens.

@@ -43,7 +43,9 @@ struct Reformer {
   Reformer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
         shape{b.heads,
-              {values.integer("chunk"), b.d_model / static_cast<int64_t>(b.heads), b.head_width},
+              values.integer("chunk"),
+              b.d_model / static_cast<int64_t>(b.heads),
+              b.head_width,
               values.integer("rounds"),
               values.integer("buckets"),
               values.integer("length"),
@@ -52,20 +54,20 @@ struct Reformer {
         most(values.integer("max_length")) {
     check(values);
     if (shape.length > 0) most = shape.length;
-    const int64_t chunks = shape.whole(most, shape.tile.block) / shape.tile.block;
+    const int64_t chunks = shape.whole(most, shape.chunk) / shape.chunk;
     shape.columns = (shape.buckets > 0 ? shape.buckets : shape.buckets_for(chunks)) / 2;
-    io.q = ports.query("q", shape.tile.d, "queries, which are also the keys", ATTN_NO_BIAS);
-    io.v = ports.key("v", shape.tile.e, "values");
-    io.o = ports.output("o", shape.tile.e, "weighted mean of the values");
-    io.rotations = ports.table("rotations", {shape.heads, shape.tile.d, shape.rounds, shape.columns},
+    io.q = ports.query("q", shape.d, "queries, which are also the keys", ATTN_NO_BIAS);
+    io.v = ports.key("v", shape.e, "values");
+    io.o = ports.output("o", shape.e, "weighted mean of the values");
+    io.rotations = ports.table("rotations", {shape.heads, shape.d, shape.rounds, shape.columns},
                                "random directions; with fewer buckets the first ones count");
   }
 
   void check(const attnkit::Values& values) const {
-    if (shape.length % shape.tile.block != 0)
+    if (shape.length % shape.chunk != 0)
       throw attnkit::Refusal(ATTN_UNSUPPORTED,
                              attnkit::say("length = ", shape.length, " is not a whole number of chunks of ",
-                                          shape.tile.block, " tokens: make it a multiple of chunk"),
+                                          shape.chunk, " tokens: make it a multiple of chunk"),
                              values.index("length"));
     if (shape.buckets % 2 != 0)
       throw attnkit::Refusal(ATTN_UNSUPPORTED,
@@ -84,7 +86,7 @@ struct Reformer {
     check_place(r);
     const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
     const Plan plan{r.queries, reformer::Space::bytes(shape, r.queries)};
-    const int64_t n = std::min(r.queries, r.keys), items = r.batch * shape.heads, d = shape.tile.d, e = shape.tile.e;
+    const int64_t n = std::min(r.queries, r.keys), items = r.batch * shape.heads, d = shape.d, e = shape.e;
     const int64_t rotations = shape.plain(n) ? 0 : d * shape.rounds * (shape.buckets_of(n) / 2);
     info.scratch_bytes = plan.worker_bytes * r.workers;
     info.flops = static_cast<uint64_t>(items * (2 * n * rotations + pairs(n) * (2 * (d + e) + 5)));
@@ -119,7 +121,7 @@ struct Reformer {
     if (shape.plain(n)) return n * n;
     int64_t pairs = 0, previous = shape.across(n);
     for (int64_t t = 0; t < shape.chunks(n); ++t) {
-      const int64_t own = std::min(shape.tile.block, n - t * shape.tile.block);
+      const int64_t own = std::min(shape.chunk, n - t * shape.chunk);
       pairs += own * (own + previous);
       previous = own;
     }
@@ -137,9 +139,9 @@ struct Reformer {
                             View<const float>(run.ports[io.v]),
                             View<const float>(run.ports[io.rotations]),
                             View<float>(run.ports[io.o])};
-    const double pairs = static_cast<double>(run.queries) * 2.0 * static_cast<double>(shape.rounds * shape.tile.block);
-    attnkit::for_each(*run.exec, run.batch * shape.heads,
-                      pairs * 2.0 * static_cast<double>(shape.tile.d + shape.tile.e), reformer::task, &job);
+    const double pairs = static_cast<double>(run.queries) * 2.0 * static_cast<double>(shape.rounds * shape.chunk);
+    attnkit::for_each(*run.exec, run.batch * shape.heads, pairs * 2.0 * static_cast<double>(shape.d + shape.e),
+                      reformer::task, &job);
   }
 
   attn_block block;

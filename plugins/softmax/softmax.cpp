@@ -4,8 +4,10 @@
 //
 //   o_i = sum_j p_ij v_j,   p_ij = exp(s_ij - max_j s_ij) / sum_j exp(s_ij - max_j s_ij),   s_ij = scale Q_i . K_j
 //
-// Each query walks its visible keys by itself, so nothing depends on the chunking.  Cost per head: 2 N M (D+E) + 5 N M
-// flops, half of it when causal; the state is the cache of keys and values, [position][head][D + E] floats.
+// A few queries walk their visible keys each by itself; more of them go together over blocks of keys, packed once for a
+// block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is the cache of keys
+// and values, [position][head][D + E] floats.
+#include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/guard.hpp>
 
@@ -15,9 +17,13 @@ using attnkit::Sight;
 using attnkit::View;
 namespace simd = attnkit::simd;
 
+constexpr int64_t kFew = 4;  // queries of a row from which blocks are faster
+
 struct Shape {
   int64_t heads, d, e;
   int64_t token() const { return heads * (d + e); }  // floats of one position in the state
+  // Packed keys and values of a block, and what its queries have so far.
+  int64_t block_floats() const { return simd::kKeys * d + (simd::kKeys + simd::kQueries) * simd::whole_lanes(e); }
 };
 
 struct Ports {
@@ -25,7 +31,7 @@ struct Ports {
 };
 
 struct Plan {
-  uint64_t worker_bytes;  // the scores of one query, in whole vectors
+  uint64_t worker_bytes;
 };
 
 // Keys and values of one head, wherever they stand.
@@ -40,11 +46,12 @@ struct Job {
   const attn_run& run;
   float scale;
   bool causal;
+  int64_t blocks;  // of queries, at least one
   View<const float> q, k, v;
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
+// Blocks of queries [begin, end) of all heads of all batch rows; the body that simd::dispatch compiles three times.
 struct Body {
   const Job& job;
   int64_t begin, end;
@@ -52,40 +59,99 @@ struct Body {
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one(item / job.shape.heads, item % job.shape.heads);
-  }
-
-  ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
-    const attn_run& run = job.run;
-    const Sight sight(run, b, job.causal);
-    const Cache cache = remember(b, h, sight);
-    auto* weights = reinterpret_cast<float*>(static_cast<char*>(run.exec->scratch) + worker * job.plan.worker_bytes);
-    for (int64_t i = 0; i < run.queries; ++i) {
-      float* o = job.o.row(b, h, i);
-      const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
-      if (seen <= 0) {
-        std::memset(o, 0, static_cast<size_t>(job.shape.e) * sizeof(float));
-        continue;
-      }
-      const float max = score(job.q.row(b, h, i), cache, seen, weights);
-      mean(weights, exponentiate(weights, max, seen), cache, seen, o);
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t head = item / job.blocks;
+      one<Isa>(head / job.shape.heads, head % job.shape.heads, item % job.blocks);
     }
   }
 
-  // Copies this run's keys and values behind those in the state, if there is one.
-  ATTNKIT_INLINE Cache remember(int64_t b, int64_t h, const Sight& sight) const {
+  template <class Isa>
+  ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t block) const {
+    const Sight sight(job.run, b, job.causal);
+    const int64_t from = block * simd::kQueries, to = std::min(job.run.queries, from + simd::kQueries);
+    const int64_t stop = std::min(sight.queries, to);
+    for (int64_t i = std::max(from, stop); i < to; ++i)
+      std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(job.shape.e) * sizeof(float));
+    // By the row's own length, so that padding changes nothing.
+    if (sight.queries >= kFew) {
+      const int64_t share = (sight.fresh + job.blocks - 1) / job.blocks;
+      remember(b, h, sight, block * share, std::min(sight.fresh, (block + 1) * share));
+      if (from < stop) together<Isa>(b, h, sight, from, stop - from);
+    } else if (block == 0) {
+      remember(b, h, sight, 0, sight.fresh);
+      for (int64_t i = 0; i < stop; ++i) alone(b, h, sight, i);
+    }
+  }
+
+  ATTNKIT_INLINE float* scratch() const {
+    return reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+  }
+  ATTNKIT_INLINE float* state(int64_t b, int64_t h) const {
     const attn_run& run = job.run;
-    const Shape& s = job.shape;
-    if (!run.state) return {job.k.row(b, h, 0), job.v.row(b, h, 0), job.k.next, job.v.next};
     auto* bytes =
         static_cast<char*>(run.state) + static_cast<uint64_t>(run.slots ? run.slots[b] : b) * run.state_stride;
-    float* base = reinterpret_cast<float*>(bytes) + h * (s.d + s.e);
-    for (int64_t j = 0; j < sight.fresh; ++j) {
-      float* token = base + (sight.past + j) * s.token();
+    return reinterpret_cast<float*>(bytes) + h * (job.shape.d + job.shape.e);
+  }
+
+  // Copies keys and values [from, to) of this run behind those in the state, if there is one.
+  ATTNKIT_INLINE void remember(int64_t b, int64_t h, const Sight& sight, int64_t from, int64_t to) const {
+    const Shape& s = job.shape;
+    for (int64_t j = from; job.run.state && j < to; ++j) {
+      float* token = state(b, h) + (sight.past + j) * s.token();
       std::memcpy(token, job.k.row(b, h, j), static_cast<size_t>(s.d) * sizeof(float));
       std::memcpy(token + s.d, job.v.row(b, h, j), static_cast<size_t>(s.e) * sizeof(float));
     }
-    return {base, base + s.d, s.token(), s.token()};
+  }
+
+  // Keys of earlier runs come from the state, those of this one from the ports: other blocks are still appending them.
+  template <class Isa>
+  ATTNKIT_INLINE void together(int64_t b, int64_t h, const Sight& sight, int64_t first, int64_t queries) const {
+    const Shape& s = job.shape;
+    const int64_t width = simd::whole_lanes(s.e), past = sight.past;
+    const float* old = job.run.state ? state(b, h) : nullptr;
+    float *keys = scratch(), *values = keys + simd::kKeys * s.d;
+    int64_t seen[simd::kQueries], most = 0;
+    for (int64_t i = 0; i < queries; ++i) {
+      seen[i] = std::max<int64_t>(0, sight.seen(first + i));
+      most = std::max(most, seen[i]);
+    }
+    simd::Online online;
+    online.out = values + simd::kKeys * width;
+    online.out_row = width;
+    online.begin(queries, width);
+    for (int64_t from = 0; from < most; from += simd::kKeys) {
+      const int64_t n = std::min(simd::kKeys, most - from);
+      const auto key = [&](int64_t j) {
+        return from + j < past ? old + (from + j) * s.token() : job.k.row(b, h, from + j - past);
+      };
+      const auto value = [&](int64_t j) {
+        return from + j < past ? old + (from + j) * s.token() + s.d : job.v.row(b, h, from + j - past);
+      };
+      simd::pack_keys(n, s.d, key, keys, simd::kKeys);
+      simd::pack_values(n, s.e, value, values);
+      simd::attend_block<Isa>(job.q.row(b, h, first), job.q.next, queries,
+                              {keys, simd::kKeys, values, width, n, s.d, width}, from, seen, job.scale, online);
+    }
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t c = 0; c < s.e; c += simd::kLanes) {
+        const simd::Vec sum = simd::Vec{} + online.sum[i], x = simd::at(online.out + i * width + c).v;
+        simd::store(seen[i] > 0 ? x / sum : simd::Vec{}, s.e - c, job.o.row(b, h, first + i) + c);
+      }
+  }
+
+  // Query i; the keys of this run are in the state already, if there is one.
+  ATTNKIT_INLINE void alone(int64_t b, int64_t h, const Sight& sight, int64_t i) const {
+    const Shape& s = job.shape;
+    const int64_t seen = sight.seen(i);
+    float *weights = scratch(), *o = job.o.row(b, h, i);
+    if (seen <= 0) {
+      std::memset(o, 0, static_cast<size_t>(s.e) * sizeof(float));
+      return;
+    }
+    Cache cache{job.k.row(b, h, 0), job.v.row(b, h, 0), job.k.next, job.v.next};
+    if (job.run.state) cache = {state(b, h), state(b, h) + s.d, s.token(), s.token()};
+    const float max = score(job.q.row(b, h, i), cache, seen, weights);
+    mean(weights, exponentiate(weights, max, seen), cache, seen, o);
   }
 
   // Scores of the first n keys, 16 at a time; the last vector repeats key n - 1 and ends in -infinity.  Returns the
@@ -173,7 +239,8 @@ struct Softmax {
     const bool stream = (r.flags & ATTN_STREAM) != 0;
     const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
     const int64_t capacity = r.past + r.keys, rows = r.batch * shape.heads;
-    const Plan plan{attnkit::aligned(size(capacity))};
+    // A row of a few queries holds all scores of one.
+    const Plan plan{attnkit::aligned(size(std::max(capacity, r.queries < kFew ? 0 : shape.block_floats())))};
     info.flags = ATTN_REWINDS;
     info.scratch_bytes = plan.worker_bytes * r.workers;
     info.state_bytes = stream ? attnkit::aligned(size(capacity * shape.token())) : 0;
@@ -191,6 +258,7 @@ struct Softmax {
                   run,
                   scale,
                   block.causal != 0,
+                  std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries),
                   View<const float>(run.ports[io.q]),
                   View<const float>(run.ports[io.k]),
                   View<const float>(run.ports[io.v]),
@@ -200,8 +268,9 @@ struct Softmax {
       const Sight sight(run, b, false);
       keys = std::max(keys, sight.past + sight.fresh);
     }
-    attnkit::for_each(*run.exec, run.batch * shape.heads,
-                      2.0 * static_cast<double>(run.queries * keys * (shape.d + shape.e)), task, &job);
+    attnkit::for_each(*run.exec, run.batch * shape.heads * job.blocks,
+                      2.0 * static_cast<double>(std::min(run.queries, simd::kQueries) * keys * (shape.d + shape.e)),
+                      task, &job);
   }
 
   attn_block block;

@@ -1,110 +1,36 @@
-// Softmax attention of a block of queries over keys that stand transposed, and the matrix product behind it.
+// Softmax attention of a block of queries over any number of keys, a block of keys at a time.
 //
-// Every element of a product is one chain of additions in the order of the inner index, whatever the tiling: results
-// do not depend on how many rows a block has or on where an inner range was cut.
+// Each query keeps the max, the sum and the mix of values of the keys it has seen; a larger max scales the other two
+// down.  A query's numbers are one chain of additions over its keys, cut at multiples of kKeys: they are the same in
+// every block of queries, and keys that a query does not see are never touched on its behalf.
 #ifndef ATTNKIT_KERNELS_ATTEND_HPP
 #define ATTNKIT_KERNELS_ATTEND_HPP
-#include <attnkit/kernels/simd.hpp>
+#include <algorithm>
+#include <attnkit/kernels/pack.hpp>
+#include <attnkit/kernels/product.hpp>
 
 namespace attnkit::simd {
 
-// Vectors of 64 bytes of T, at any address of T.
-template <class T>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  static constexpr int64_t count = 16;
-  using Type = Vec;
-  using Any = Loose;
-};
-template <>
-struct Lanes<double> {
-  static constexpr int64_t count = 8;
-  using Type = double __attribute__((vector_size(64)));
-  struct __attribute__((packed, may_alias)) Any {
-    Type v;
-  };
-};
+constexpr int64_t kQueries = 128, kKeys = 128;  // most queries at a time, and keys in a block
 
-// Element (i, j) stands at data[i * row + j * step].
-template <class T>
-struct Factor {
-  const T* data;
-  int64_t row, step;
-};
-
-template <int R, int C, class T>
-ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, T* c, int64_t c_row) {
-  using L = Lanes<T>;
-  typename L::Type sums[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int x = 0; x < C; ++x) sums[r][x] = reinterpret_cast<const typename L::Any*>(c + r * c_row + x * L::count)->v;
-  for (int64_t j = 0; j < inner; ++j) {
-    typename L::Type row[C];
-#pragma GCC unroll 4
-    for (int x = 0; x < C; ++x) row[x] = reinterpret_cast<const typename L::Any*>(b + j * b_row + x * L::count)->v;
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int x = 0; x < C; ++x) sums[r][x] += a.data[r * a.row + j * a.step] * row[x];
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int x = 0; x < C; ++x) reinterpret_cast<typename L::Any*>(c + r * c_row + x * L::count)->v = sums[r][x];
-}
-
-// Columns [0, columns) of R rows.
-template <int R, int C, class T>
-ATTNKIT_INLINE void product_rows(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, int64_t columns, T* c,
-                                 int64_t c_row) {
-  constexpr int64_t lanes = Lanes<T>::count;
-  int64_t x = 0;
-  for (; x + C * lanes <= columns; x += C * lanes) product_tile<R, C>(a, b + x, b_row, inner, c + x, c_row);
-  if constexpr (C > 1)
-    for (; x + lanes <= columns; x += lanes) product_tile<R, 1>(a, b + x, b_row, inner, c + x, c_row);
-  for (int64_t r = 0; r < R && x < columns; ++r)
-    for (int64_t j = 0; j < inner; ++j)
-      for (int64_t y = x; y < columns; ++y) c[r * c_row + y] += a.data[r * a.row + j * a.step] * b[j * b_row + y];
-}
-
-// C += A B with A of rows x inner and B of inner x columns.
-template <class Isa, class T>
-ATTNKIT_INLINE void product(Factor<T> a, const T* b, int64_t b_row, int64_t rows, int64_t inner, int64_t columns, T* c,
-                            int64_t c_row) {
-  int64_t i = 0;
-  for (; i + Isa::rows <= rows; i += Isa::rows, a.data += Isa::rows * a.row)
-    product_rows<Isa::rows, Isa::columns>(a, b, b_row, inner, columns, c + i * c_row, c_row);
-  for (; i < rows; ++i, a.data += a.row) product_rows<1, 4>(a, b, b_row, inner, columns, c + i * c_row, c_row);
-}
-
-// out[f][j] = in[j][f] for j < n and f < d.
-ATTNKIT_INLINE void transpose(const float* in, int64_t in_row, int64_t n, int64_t d, float* out, int64_t out_row) {
-  constexpr int64_t kSide = 16;
-  for (int64_t j = 0; j < n; j += kSide)
-    for (int64_t f = 0; f < d; ++f)
-      for (int64_t x = j; x < n && x < j + kSide; ++x) out[f * out_row + x] = in[x * in_row + f];
-}
-
-constexpr int64_t whole_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
-
-// scores = exp(scale scores - max); those past n, up to a whole vector, become 0.  Returns their sum.
-ATTNKIT_INLINE float soften(float* scores, float scale, int64_t n) {
-  const float none = -__builtin_inff();
-  Vec most = none - Vec{};
+// Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
+ATTNKIT_INLINE float most(const float* scores, int64_t n) {
+  Vec most = Vec{} - __builtin_inff();
   for (int64_t j = 0; j < n; j += kLanes) {
-    Vec x = at(scores + j).v * scale;
-    for (int64_t r = n - j; r < kLanes; ++r) x[r] = none;
-    at(scores + j).v = x;
+    const Vec x = at(scores + j).v;
     most = x > most ? x : most;
   }
-  float max = none;
-  for (int64_t r = 0; r < kLanes; ++r) max = most[r] > max ? most[r] : max;
+  float lanes[kLanes], max = -__builtin_inff();
+  at(lanes).v = most;
+  for (const float x : lanes) max = x > max ? x : max;
+  return max;
+}
+
+// scores = exp(scale scores - max), whole vectors of them; returns their sum.
+ATTNKIT_INLINE float weigh(float* scores, float scale, float max, int64_t n) {
   Vec sum{};
   for (int64_t j = 0; j < n; j += kLanes) {
-    Vec x = at(scores + j).v - max;
+    Vec x = at(scores + j).v * scale - max;
     exp(x);
     at(scores + j).v = x;
     sum += x;
@@ -121,24 +47,91 @@ struct Memory {
   int64_t n, d, e;
 };
 
-constexpr int64_t kQueries = 16;  // most that attend takes at a time
+// What up to kQueries queries have of the keys so far; out is not yet divided by the sum.
+struct Online {
+  float* out;
+  int64_t out_row;
+  float max[kQueries], sum[kQueries];
 
-// o_i = sum_j softmax_j(scale q_i . k_j) v_j for up to kQueries queries and at least one key.  weights: kQueries rows
-// of whole_lanes(n) floats.
-template <class Isa>
-ATTNKIT_INLINE void attend(const float* q, int64_t q_row, int64_t queries, const Memory& m, float scale, float* weights,
-                           float* o, int64_t o_row) {
-  const int64_t lanes = whole_lanes(m.n);
-  std::memset(weights, 0, static_cast<size_t>(queries * lanes) * sizeof(float));
-  product<Isa, float>({q, q_row, 1}, m.keys, m.keys_row, queries, m.d, lanes, weights, lanes);
-  float sums[kQueries];
-  for (int64_t i = 0; i < queries; ++i) {
-    sums[i] = soften(weights + i * lanes, scale, m.n);
-    std::memset(o + i * o_row, 0, static_cast<size_t>(m.e) * sizeof(float));
+  ATTNKIT_INLINE void begin(int64_t queries, int64_t e) {
+    for (int64_t i = 0; i < queries; ++i) {
+      max[i] = -3.402823466e38f;  // less than infinity, so that scores of -infinity weigh 0
+      sum[i] = 0;
+      std::memset(out + i * out_row, 0, static_cast<size_t>(e) * sizeof(float));
+    }
   }
-  product<Isa, float>({weights, lanes, 1}, m.values, m.values_row, queries, m.n, m.e, o, o_row);
+  // n scores of query i become weights, 0 up to a whole vector.
+  ATTNKIT_INLINE void soften(int64_t i, float* scores, int64_t n, float scale, int64_t e) {
+    for (int64_t j = n; j % kLanes != 0; ++j) scores[j] = -__builtin_inff();
+    const float fresh = most(scores, n) * scale;
+    if (fresh > max[i]) {
+      Vec factor = Vec{} + (max[i] - fresh);
+      exp(factor);
+      max[i] = fresh;
+      sum[i] *= factor[0];
+      float* o = out + i * out_row;
+      int64_t c = 0;
+      for (; c + kLanes <= e; c += kLanes) at(o + c).v *= factor;
+      for (; c < e; ++c) o[c] *= factor[0];
+    }
+    sum[i] += weigh(scores, scale, max[i], n);
+  }
+};
+
+// Adds a block of at most kKeys keys, those from `from`, of which query i sees those before seen[i].  edit(i, scores)
+// may change the scores of query i before they are scaled.
+template <class Isa, class Edit>
+ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
+                                 const int64_t* seen, float scale, Online& online, Edit edit) {
+  float scores[Isa::rows * kKeys];
+  for (int64_t i = 0; i < queries; i += Isa::rows) {
+    const int64_t rows = std::min<int64_t>(Isa::rows, queries - i);
+    int64_t live[Isa::rows], all = m.n, any = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      live[r] = std::clamp<int64_t>(seen[i + r] - from, 0, m.n);
+      all = std::min(all, live[r]);
+      any = std::max(any, live[r]);
+    }
+    if (any == 0) continue;
+    const int64_t lanes = whole_lanes(any);
+    for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
+    product<Isa, float>({q + i * q_row, q_row, 1}, m.keys, m.keys_row, rows, m.d, lanes, scores, kKeys);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (live[r] == 0) continue;
+      edit(i + r, scores + r * kKeys);
+      online.soften(i + r, scores + r * kKeys, live[r], scale, m.e);
+    }
+    float* out = online.out + i * online.out_row;
+    product<Isa, float>({scores, kKeys, 1}, m.values, m.values_row, rows, all, m.e, out, online.out_row);
+    for (int64_t r = 0; r < rows; ++r)
+      product<Isa, float>({scores + r * kKeys + all, kKeys, 1}, m.values + all * m.values_row, m.values_row,
+                          live[r] > all, live[r] - all, m.e, out + r * online.out_row, online.out_row);
+  }
+}
+
+template <class Isa>
+ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
+                                 const int64_t* seen, float scale, Online& online) {
+  attend_block<Isa>(q, q_row, queries, m, from, seen, scale, online, [](int64_t, float*) {});
+}
+
+// o_i = sum_j softmax_j(scale q_i . k_j) v_j for up to kQueries queries and at least one key.
+template <class Isa>
+ATTNKIT_INLINE void attend(const float* q, int64_t q_row, int64_t queries, const Memory& m, float scale, float* o,
+                           int64_t o_row) {
+  int64_t seen[kQueries];
+  std::fill(seen, seen + queries, m.n);
+  Online online;
+  online.out = o;
+  online.out_row = o_row;
+  online.begin(queries, m.e);
+  for (int64_t from = 0; from < m.n; from += kKeys) {
+    const Memory block{
+        m.keys + from, m.keys_row, m.values + from * m.values_row, m.values_row, std::min(kKeys, m.n - from), m.d, m.e};
+    attend_block<Isa>(q, q_row, queries, block, from, seen, scale, online);
+  }
   for (int64_t i = 0; i < queries; ++i)
-    for (int64_t c = 0; c < m.e; ++c) o[i * o_row + c] /= sums[i];
+    for (int64_t c = 0; c < m.e; ++c) o[i * o_row + c] /= online.sum[i];
 }
 
 }  // namespace attnkit::simd

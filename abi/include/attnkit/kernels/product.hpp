@@ -1,0 +1,84 @@
+// The product of two matrices.
+//
+// Every element is one chain of additions in the order of the inner index, whatever the tiling: results do not depend
+// on how many rows a block has or on where an inner range was cut.
+#ifndef ATTNKIT_KERNELS_PRODUCT_HPP
+#define ATTNKIT_KERNELS_PRODUCT_HPP
+#include <attnkit/kernels/simd.hpp>
+
+namespace attnkit::simd {
+
+// Vectors of 64 bytes of T, at any address of T.
+template <class T>
+struct Lanes;
+template <>
+struct Lanes<float> {
+  static constexpr int64_t count = 16;
+  using Type = Vec;
+  using Any = Loose;
+};
+template <>
+struct Lanes<double> {
+  static constexpr int64_t count = 8;
+  using Type = double __attribute__((vector_size(64)));
+  struct __attribute__((packed, may_alias)) Any {
+    Type v;
+  };
+};
+
+// Element (i, j) stands at data[i * row + j * step].
+template <class T>
+struct Factor {
+  const T* data;
+  int64_t row, step;
+};
+
+template <int R, int C, class T>
+ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, T* c, int64_t c_row) {
+  using L = Lanes<T>;
+  typename L::Type sums[R][C];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int x = 0; x < C; ++x) sums[r][x] = reinterpret_cast<const typename L::Any*>(c + r * c_row + x * L::count)->v;
+  for (int64_t j = 0; j < inner; ++j) {
+    typename L::Type row[C];
+#pragma GCC unroll 4
+    for (int x = 0; x < C; ++x) row[x] = reinterpret_cast<const typename L::Any*>(b + j * b_row + x * L::count)->v;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int x = 0; x < C; ++x) sums[r][x] += a.data[r * a.row + j * a.step] * row[x];
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int x = 0; x < C; ++x) reinterpret_cast<typename L::Any*>(c + r * c_row + x * L::count)->v = sums[r][x];
+}
+
+// Columns [0, columns) of R rows.
+template <int R, int C, class T>
+ATTNKIT_INLINE void product_rows(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, int64_t columns, T* c,
+                                 int64_t c_row) {
+  constexpr int64_t lanes = Lanes<T>::count;
+  int64_t x = 0;
+  for (; x + C * lanes <= columns; x += C * lanes) product_tile<R, C>(a, b + x, b_row, inner, c + x, c_row);
+  if constexpr (C > 1)
+    for (; x + lanes <= columns; x += lanes) product_tile<R, 1>(a, b + x, b_row, inner, c + x, c_row);
+  for (int64_t r = 0; r < R && x < columns; ++r)
+    for (int64_t j = 0; j < inner; ++j)
+      for (int64_t y = x; y < columns; ++y) c[r * c_row + y] += a.data[r * a.row + j * a.step] * b[j * b_row + y];
+}
+
+// C += A B with A of rows x inner and B of inner x columns.
+template <class Isa, class T>
+ATTNKIT_INLINE void product(Factor<T> a, const T* b, int64_t b_row, int64_t rows, int64_t inner, int64_t columns, T* c,
+                            int64_t c_row) {
+  int64_t i = 0;
+  for (; i + Isa::rows <= rows; i += Isa::rows, a.data += Isa::rows * a.row)
+    product_rows<Isa::rows, Isa::columns>(a, b, b_row, inner, columns, c + i * c_row, c_row);
+  for (; i < rows; ++i, a.data += a.row) product_rows<1, 4>(a, b, b_row, inner, columns, c + i * c_row, c_row);
+}
+
+}  // namespace attnkit::simd
+#endif
