@@ -4,7 +4,9 @@
 #include <set>
 
 #include "oracle.hpp"
+#include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/refusal.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -23,10 +25,7 @@ double check(const Sizes& s, int64_t d, int64_t e, int64_t n, const std::vector<
   call.q_len = call.k_len = lengths;
   const Scene scene{batch, 2, n, n, e, false, lengths, lengths, {}};
   const Array got = run_whole(in, 0, call);
-  const Array& v = in["v"];
-  const Truth truth = oracle(
-      scene, weights(s)(mech, in, scene, call),
-      [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; }, sum);
+  const Truth truth = oracle(scene, weights(s)(mech, in, scene, call), elements(in["v"]), guard("none", 0));
   const double error = error_of(got, truth);
   EXPECT_LE(error, kGate) << "block " << s.block << ", length " << s.length << ", n " << n;
   return error;
@@ -38,7 +37,7 @@ TEST(BigBird, EqualsItsFloat64Form) {
   worst = std::max(worst, check({16, 2, 160}, 64, 16, 160, {160, 159, 145, 144, 17}));
   worst = std::max(worst, check({7, 4, 77}, 5, 3, 77, {77, 70, 71, 6}));
   worst = std::max(worst, check({1, 3, 33}, 16, 48, 33, {33, 32, 2}));
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst);
 }
 
 TEST(BigBird, WorksWithoutRandomBlocks) {
@@ -69,59 +68,25 @@ TEST(BigBird, CountsARepeatedBlockOnceOrAsOftenAsItIsNamed) {
 }
 
 TEST(BigBird, EqualsTheGoldenCases) {
-  for (const Golden& g : golden("bigbird")) {
-    Sizes s{g.params["block"], 1, static_cast<int64_t>(g.q.size())};
+  for (Golden& g : golden("bigbird")) {
+    g.role = ATTN_ENCODER_SELF;
+    const Sizes s{g.params["block"], 1, static_cast<int64_t>(g.q.size())};
     std::vector<List> drawn(static_cast<size_t>(s.blocks()));
     for (const auto& [row, list] : g.params["rand"].items()) drawn[std::stoul(row)] = list.get<List>();
-    const Scene scene = g.scene();
-    const auto truth = [&](const auto& rounded) {
-      const auto weight = [&](int64_t, int64_t, int64_t i, int64_t j) {
-        const Row &q = g.q[static_cast<size_t>(i)], &k = g.k[static_cast<size_t>(j)];
-        double dot = 0;
-        for (size_t f = 0; f < q.size(); ++f) dot += rounded(q[f]) * rounded(k[f]);
-        const int64_t at = i / s.block;
-        return static_cast<double>(times(s, drawn[static_cast<size_t>(at)], at, j / s.block)) *
-               std::exp(dot / std::sqrt(static_cast<double>(q.size())));
-      };
-      return oracle(
-          scene, weight,
-          [&](int64_t, int64_t, int64_t j, int64_t c) {
-            return rounded(g.v[static_cast<size_t>(j)][static_cast<size_t>(c)]);
-          },
-          sum);
+    const auto weight = [&](const Row& q, const Row& k, int64_t i, int64_t j) {
+      const int64_t at = i / s.block;
+      return weight_of(q, k, times(s, drawn[static_cast<size_t>(at)], at, j / s.block));
     };
-    const Truth exact = truth([](double x) { return x; });
-    for (int64_t i = 0; i < scene.queries; ++i)
-      for (int64_t c = 0; c < scene.values; ++c)
-        ASSERT_NEAR(g.o[static_cast<size_t>(i)][static_cast<size_t>(c)], exact.at(0, 0, i, c), 1e-12) << g.name;
-
-    const auto width = static_cast<int32_t>(g.q[0].size());
-    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 1, width, static_cast<int32_t>(scene.values)),
-                         s.settings());
-    Inputs in(mech, 1, scene.queries, scene.keys, 1);
-    const auto put = [&in](const char* name, const Matrix& from) {
-      in[name].set([&](int64_t, int64_t, int64_t i, int64_t c) {
-        return static_cast<float>(from[static_cast<size_t>(i)][static_cast<size_t>(c)]);
-      });
+    const auto prepare = [&](Inputs& in) {
+      for (int64_t i = 1; i < s.blocks() - 1; ++i) set_row(in["blocks"], s, 0, i, drawn[static_cast<size_t>(i)]);
     };
-    put("q", g.q);
-    put("k", g.k);
-    put("v", g.v);
-    for (int64_t i = 1; i < s.blocks() - 1; ++i) set_row(in["blocks"], s, 0, i, drawn[static_cast<size_t>(i)]);
-    const double error = error_of(run_whole(in, 0, {}), truth([](double x) { return double{static_cast<float>(x)}; }));
-    EXPECT_LE(error, kGate) << g.name;
-    RecordProperty("error", std::to_string(1e9 * error) + "e-9");
+    record_error(check_golden(plugin(), g, s.settings(), weight, weight, guard("none", 0), {}, prepare));
   }
 }
 
 TEST(BigBird, AShortRowIsTheSameInEveryPlan) {
-  const Sizes s{16, 2, 160};
-  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 24, 40), s.settings());
-  Inputs in(mech, 1, 50, 50, 1);
-  Call call;
-  call.queries = call.keys = 50;
-  const Array small = Planned(mech, make_request(1, 50, 50)).run(in, call);
-  EXPECT_TRUE(same_bits(small, Planned(mech, make_request(7, 160, 160, 0, 0, 3)).run(in, call)));
+  const auto block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
+  check_larger_bounds(Mechanism(plugin(), block, Sizes{16, 2, 160}.settings()), 50, 160);
 }
 
 TEST(BigBird, DrawsBlocksThatAreNotSeenAnyway) {
@@ -159,44 +124,32 @@ TEST(BigBird, FillsTheSameBytesOnEveryMachine) {
   EXPECT_FALSE(same_bits(in["blocks"], other["blocks"]));
 }
 
-// The code and the words of a refusal, and the option that it points at.
-void expect_refused(const std::function<void()>& act, int32_t code, const std::string& words,
-                    const std::string& option = "") {
-  try {
-    act();
-    FAIL() << words;
-  } catch (const Refused& refused) {
-    EXPECT_EQ(code, refused.code);
-    EXPECT_NE(std::string::npos, std::string(refused.what()).find(words)) << refused.what();
-    if (!option.empty()) EXPECT_EQ(option, plugin().options[refused.where]->name);
-  }
-}
-
 TEST(BigBird, RefusesOptionsThatContradictEachOther) {
   const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 16, 16);
-  const auto make = [&](const Sizes& s) { return [&encoder, s] { Mechanism(plugin(), encoder, s.settings()); }; };
-  expect_refused(make({64, 3, 1000}), ATTN_UNSUPPORTED,
-                 "length = 1000 is not a whole number of blocks of 64 tokens: make it a multiple of block", "length");
-  expect_refused(make({64, 0, 256}), ATTN_UNSUPPORTED, "length = 256 has 4 blocks of 64 tokens and needs 5", "length");
-  expect_refused(make({64, 3, 448}), ATTN_UNSUPPORTED, "random = 3 blocks cannot be drawn from the 2 that are left",
-                 "random");
-  Mechanism(plugin(), encoder, Sizes{64, 3, 512}.settings());
+  const auto says = [&encoder](const Sizes& s, const char* words, const char* option) {
+    expect_refused(plugin(), encoder, s.settings(), words, option);
+  };
+  says({64, 3, 1000}, "length = 1000 is not a whole number of blocks of 64 tokens: make it a multiple of block",
+       "length");
+  says({64, 0, 256}, "length = 256 has 4 blocks of 64 tokens and needs 5", "length");
+  says({64, 3, 448}, "random = 3 blocks cannot be drawn from the 2 that are left", "random");
+  EXPECT_NO_THROW(Mechanism(plugin(), encoder, Sizes{64, 3, 512}.settings()));
 }
 
 TEST(BigBird, RefusesWhatIsNoWholeEncoderSequence) {
-  const auto plan = [](uint32_t role, bool causal, int64_t n, uint32_t flags) {
-    return [=] { Planned(Mechanism(plugin(), make_block(role, causal, 2, 16, 16)), make_request(1, n, n, flags)); };
+  const auto says = [](uint32_t role, bool causal, int64_t n, uint32_t flags, const char* words) {
+    expect_refused(Mechanism(plugin(), make_block(role, causal, 2, 16, 16)), make_request(1, n, n, flags), words);
   };
-  expect_refused(plan(ATTN_DECODER_SELF, true, 8, 0), ATTN_UNSUPPORTED, "encoder only: use a mechanism such as");
-  expect_refused(plan(ATTN_ENCODER_SELF, true, 8, 0), ATTN_UNSUPPORTED, "first and last block");
-  expect_refused(plan(ATTN_DECODER_SELF, false, 8, 0), ATTN_UNSUPPORTED, "first and last block");
-  expect_refused(plan(ATTN_DECODER_CROSS, false, 8, 0), ATTN_UNSUPPORTED, "first and last block");
-  expect_refused(plan(ATTN_DECODER_SELF, true, 8, ATTN_STREAM), ATTN_UNSUPPORTED, "first and last block");
-  expect_refused(plan(ATTN_ENCODER_SELF, false, 8, ATTN_STREAM), ATTN_UNSUPPORTED, "cannot stream");
-  expect_refused(plan(ATTN_ENCODER_SELF, false, 8, ATTN_PREFIX), ATTN_UNSUPPORTED, "no prefix form");
-  expect_refused(plan(ATTN_ENCODER_SELF, false, 1025, 0), ATTN_UNSUPPORTED,
-                 "the table of blocks is for 1024 tokens and up to 1025 were asked for");
-  plan(ATTN_ENCODER_SELF, false, 1024, 0)();
+  says(ATTN_DECODER_SELF, true, 8, 0, "encoder only: use a mechanism such as");
+  says(ATTN_ENCODER_SELF, true, 8, 0, "first and last block");
+  says(ATTN_DECODER_SELF, false, 8, 0, "first and last block");
+  says(ATTN_DECODER_CROSS, false, 8, 0, "first and last block");
+  says(ATTN_DECODER_SELF, true, 8, ATTN_STREAM, "first and last block");
+  says(ATTN_ENCODER_SELF, false, 8, ATTN_STREAM, "cannot stream");
+  says(ATTN_ENCODER_SELF, false, 8, ATTN_PREFIX, "no prefix form");
+  says(ATTN_ENCODER_SELF, false, 1025, 0, "the table of blocks is for 1024 tokens and up to 1025 were asked for");
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 16, 16));
+  EXPECT_NO_THROW(Planned(mech, make_request(1, 1024, 1024)));
 }
 
 TEST(BigBird, RefusesATableOfAnotherModelBeforeItWrites) {
@@ -205,8 +158,9 @@ TEST(BigBird, RefusesATableOfAnotherModelBeforeItWrites) {
   for (const int64_t t : {int64_t{-1}, int64_t{10}, int64_t{1} << 30}) {
     Inputs in(mech, 1, 8, 8, 1);
     set_row(in["blocks"], s, 1, 8, {2, 3, t});
-    expect_refused([&] { run_whole(in, 0, {}); }, ATTN_INVALID,
-                   "names block " + std::to_string(t) + " for block 8 of head 1 and there are blocks 0 to 9");
+    expect_refused([&] { run_whole(in, 0, {}); },
+                   "names block " + std::to_string(t) + " for block 8 of head 1 and there are blocks 0 to 9",
+                   mech.find("blocks"), ATTN_INVALID);
   }
 }
 
@@ -228,14 +182,11 @@ TEST(BigBird, DeclaresTheWorkAndBytesThatItHas) {
   for (const Sizes& s : {Sizes{8, 3, 80}, Sizes{8, 0, 80}, Sizes{5, 2, 55, true}}) {
     const Mechanism mech(plugin(), block, s.settings());
     Inputs in(mech, 1, s.length, s.length, 1);
-    const attn_info info = Planned(mech, make_request(1, s.length, s.length)).info();
     uint64_t pairs = 0;
     for (int64_t h = 0; h < 2; ++h) pairs += pairs_of(s, s.random > 0 ? &in["blocks"] : nullptr, h, s.length);
-    EXPECT_EQ(pairs * (2 * (d + e) + 5), info.flops);
-    const auto floats = static_cast<uint64_t>(2 * s.length * (2 * d + e) + 2 * (s.blocks() - 2) * s.random);
-    EXPECT_EQ(4 * floats, info.bytes_read);
-    EXPECT_EQ(static_cast<uint64_t>(4 * 2 * s.length * e), info.bytes_written);
-    EXPECT_EQ(0u, info.state_bytes);
+    const uint64_t table = s.random > 0 ? bytes_of(in, {"blocks"}) : 0;
+    expect_cost(mech, make_request(1, s.length, s.length),
+                {pairs * (2 * (d + e) + 5), bytes_of(in, {"q", "k", "v"}) + table, bytes_of(in, {"o"})});
   }
 }
 

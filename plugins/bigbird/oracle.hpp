@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/matrix.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
 
-using Row = std::vector<double>;
 using List = std::vector<int64_t>;
 
 struct Sizes {
@@ -34,6 +34,10 @@ inline void set_row(Array& table, const Sizes& s, int64_t h, int64_t i, const Li
   }
 }
 
+inline double weight_of(const Row& q, const Row& k, int64_t times) {
+  return static_cast<double>(times) * std::exp(dot(q, k) / std::sqrt(static_cast<double>(q.size())));
+}
+
 // How often block i counts block t, from the paper's picture: a matrix of blocks with its border, band and dots.
 inline int64_t times(const Sizes& s, const List& drawn, int64_t i, int64_t t) {
   const int64_t last = s.blocks() - 1;
@@ -49,14 +53,8 @@ inline WeightOf weights(const Sizes& s) {
       const Array &q = in["q"], &k = in["k"];
       const int64_t at = i / s.block;
       const List drawn = at > 0 && at < s.blocks() - 1 && s.random > 0 ? table_row(in["blocks"], s, h, at) : List{};
-      const auto count = static_cast<double>(times(s, drawn, at, j / s.block));
-      double dot = 0;
-      for (int64_t f = 0; f < q.width; ++f) dot += double{q.at(b, h, i, f)} * k.at(b, h, j, f);
-      return count * std::exp(dot / std::sqrt(static_cast<double>(q.width)));
+      return weight_of(row_of(q, b, h, i), row_of(k, b, h, j), times(s, drawn, at, j / s.block));
     };
   };
 }
-
-inline const Denominator sum = guard("none", 0);
-
 }  // namespace attnkit::test

@@ -5,33 +5,37 @@
 #include <cstring>
 #include <limits>
 
-#include "latte_oracle.hpp"
+#include "support/cost.hpp"
+#include "support/double_softmax.hpp"
+#include "support/refusal.hpp"
+#include "support/stream.hpp"
 
 namespace attnkit::test {
 namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-const Denominator one = [](double) { return 1.0; };  // the weights sum to 1 already
 const std::pair<const std::string, Setting> cross{"cross", true};
 
-void note(double error) { testing::Test::RecordProperty("error", std::to_string(1e9 * error) + "e-9"); }
+WeightOf weights(bool scaled = false) { return double_softmax("latent_q", "latent_k", scaled); }
 
-TEST(Latte, EqualsItsFloat64Form) { note(check_situations(plugin(), {cross}, weights(false), one)); }
+TEST(Latte, EqualsItsFloat64Form) { record_error(check_situations(plugin(), {cross}, weights(), undivided)); }
 
 TEST(Latte, TakesAnyNumberOfLatentsThatItsHeadsShare) {
   for (const int64_t latents : {6, 30, 126})
-    check_situations(plugin(), {cross, {"latents", latents}}, weights(false), one);
+    check_situations(plugin(), {cross, {"latents", latents}}, weights(), undivided);
 }
 
-TEST(Latte, ScalesBothLogits) { check_situations(plugin(), {cross, {"scale", "inverse_sqrt"}}, weights(true), one); }
+TEST(Latte, ScalesBothLogits) {
+  check_situations(plugin(), {cross, {"scale", "inverse_sqrt"}}, weights(true), undivided);
+}
 
 TEST(Latte, SurvivesLogitsOf900) {
   const auto enlarge = [](Inputs& in) {
     for (const char* name : {"latent_q", "latent_k"})
       for (float& x : in[name].data()) x *= 300;
   };
-  note(check_situations(plugin(), {cross}, weights(false), one, enlarge));
+  record_error(check_situations(plugin(), {cross}, weights(), undivided, enlarge));
 }
 
 TEST(Latte, DefaultsToAsManyLatentsAsTheModelIsWide) {
@@ -43,76 +47,43 @@ TEST(Latte, DefaultsToAsManyLatentsAsTheModelIsWide) {
   }
 }
 
-Matrix rounded(Matrix rows) {
-  for (Row& row : rows)
-    for (double& x : row) x = static_cast<float>(x);
-  return rows;
-}
-
-Truth truth_of(const Golden& g, const Matrix& q, const Matrix& k, const Matrix& v) {
-  const auto n = static_cast<int64_t>(k.size());
-  const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-  return oracle(
-      g.scene(),
-      [&](int64_t, int64_t, int64_t i, int64_t j) {
-        return weight_of(q[at(i)], k[at(j)], logs_of(k, g.causal ? i + 1 : n));
-      },
-      [&](int64_t, int64_t, int64_t j, int64_t c) { return v[at(j)][at(c)]; }, one);
-}
-
-void copy(const Matrix& rows, Array& array) {
-  array.set([&](int64_t, int64_t, int64_t i, int64_t c) {
-    return static_cast<float>(rows[static_cast<size_t>(i)][static_cast<size_t>(c)]);
-  });
-}
-
-struct GoldenRun {
-  explicit GoldenRun(const Golden& g)
-      : mech(plugin(), make_block(g.causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, g.causal, 1,
-                                  static_cast<int32_t>(g.q[0].size()), static_cast<int32_t>(g.o[0].size()))),
-        in(mech, 1, static_cast<int64_t>(g.q.size()), static_cast<int64_t>(g.k.size()), 1) {
-    copy(g.q, in["latent_q"]);
-    copy(g.k, in["latent_k"]);
-    copy(g.v, in["v"]);
+std::vector<Golden> cases() {
+  std::vector<Golden> all = golden("latte");
+  for (Golden& g : all) {
+    if (!g.causal) g.role = ATTN_ENCODER_SELF;
+    g.q_port = "latent_q";
+    g.k_port = "latent_k";
   }
-  Mechanism mech;
-  Inputs in;
-};
+  return all;
+}
 
 TEST(Latte, EqualsTheGoldenCases) {
   double worst = 0;
-  for (const Golden& g : golden("latte")) {
-    const Truth exact = truth_of(g, g.q, g.k, g.v);
-    double largest = 1, off = 0;
-    for (size_t i = 0; i < g.o.size(); ++i)
-      for (size_t c = 0; c < g.o[i].size(); ++c) {
-        largest = std::max(largest, std::abs(g.o[i][c]));
-        off = std::max(off, std::abs(exact.at(0, 0, static_cast<int64_t>(i), static_cast<int64_t>(c)) - g.o[i][c]));
-      }
-    EXPECT_LE(off / largest, 1e-12) << g.name;
-    GoldenRun run(g);
-    const double error = error_of(run_whole(run.in, 0, {}), truth_of(g, rounded(g.q), rounded(g.k), rounded(g.v)));
-    EXPECT_LE(error, kGate) << g.name;
-    worst = std::max(worst, error);
-  }
-  note(worst);
+  for (const Golden& g : cases())
+    worst = std::max(worst,
+                     check_golden(plugin(), g, {}, double_softmax(g, false), double_softmax(g, true), undivided, {}));
+  record_error(worst);
 }
 
 TEST(Latte, LeavesTheGoldenState) {
-  int cases = 0;
-  for (const Golden& g : golden("latte")) {
+  int causal = 0;
+  for (const Golden& g : cases()) {
     if (!g.causal) continue;
-    ++cases;
-    GoldenRun run(g);
+    ++causal;
     const auto n = static_cast<int64_t>(g.q.size());
     const size_t l = g.q[0].size(), e = g.v[0].size();
-    const Planned plan(run.mech, make_request(1, n, n, ATTN_STREAM));
+    const Mechanism mech(plugin(), g.block());
+    Inputs in(mech, 1, n, n, 1);
+    put(g.q, in[g.q_port]);
+    put(g.k, in[g.k_port]);
+    put(g.v, in["v"]);
+    const Planned plan(mech, make_request(1, n, n, ATTN_STREAM));
     const Arena arena(plan.info().state_bytes, 1);
     Call call;
     call.queries = call.keys = n;
     call.q_pos = call.k_pos = {0};
     call.arena = &arena;
-    plan.run(run.in, call);
+    plan.run(in, call);
     std::vector<float> state(l * (e + 2));
     std::memcpy(state.data(), arena.row(0), state.size() * sizeof(float));
     for (size_t i = 0; i < l; ++i) {
@@ -121,40 +92,7 @@ TEST(Latte, LeavesTheGoldenState) {
       EXPECT_EQ(static_cast<float>(g.params["state"]["m"][i].get<double>()), state[l * (e + 1) + i]) << g.name;
     }
   }
-  EXPECT_EQ(3, cases);
-}
-
-// Reads n queries of cross attention, or as many as keys of causal self attention, after or while appending m keys.
-Array streamed(Inputs& in, const std::vector<int32_t>& chunks, int64_t n, int64_t m) {
-  const bool self = in.mech->block().causal != 0;
-  const Planned plan(*in.mech, make_request(1, std::max(n, m), m, ATTN_STREAM, m));
-  const Arena arena(plan.info().state_bytes, 1);
-  const int64_t heads = in["v"].heads, e = in["v"].width;
-  Array out(1, heads, n, e);
-  Call call;
-  call.arena = &arena;
-  int32_t known = 0;
-  const auto step = [&](int64_t from, int64_t queries, int64_t keys) {
-    call.q_from = from;
-    call.queries = queries;
-    call.k_from = known;
-    call.keys = keys;
-    call.q_pos = {static_cast<int32_t>(from)};
-    call.k_pos = {known};
-    const Array got = plan.run(in, call);
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < queries; ++i)
-        for (int64_t c = 0; c < e; ++c) out.at(0, h, from + i, c) = got.at(0, h, i, c);
-  };
-  for (const int32_t chunk : chunks) {
-    step(self ? known : 0, self ? chunk : 0, chunk);
-    known += chunk;
-  }
-  if (!self) {
-    call.k_from = 0;
-    step(0, n, 0);
-  }
-  return out;
+  EXPECT_EQ(3, causal);
 }
 
 // Logits that rise by slope from one position to the next: each token, some or none shrink what was summed.
@@ -176,15 +114,14 @@ TEST(Latte, IsTheSameBitForBitHoweverItIsSplit) {
       rise(in["latent_k"], slope);
       const Array whole = run_whole(in, 0, {});
       EXPECT_TRUE(all_finite(whole));
-      for (const std::vector<int32_t>& chunks :
-           {std::vector<int32_t>(70, 1), {70}, {17, 0, 53}, {1, 31, 38}, std::vector<int32_t>(10, 7)})
-        EXPECT_TRUE(same_bits(streamed(in, chunks, n, m), whole)) << self << " slope " << slope;
+      for (const std::vector<int64_t>& chunks : {chunks_of(m, 1), {70}, {17, 0, 53}, {1, 31, 38}, chunks_of(m, 7)})
+        EXPECT_TRUE(same_bits(streamed(in, {chunks}), whole)) << self << " slope " << slope;
     }
 }
 
 TEST(Latte, StaysExactWhenEveryTokenRaisesTheMaximum) {
   for (const float slope : {0.25f, 3.0f})
-    note(check_situations(plugin(), {cross}, weights(false), one, [slope](Inputs& in) {
+    record_error(check_situations(plugin(), {cross}, weights(), undivided, [slope](Inputs& in) {
       if (in["latent_k"].batch == 1) rise(in["latent_k"], slope);
     }));
 }
@@ -197,7 +134,7 @@ TEST(Latte, TakesLogitsOfMinusInfinity) {
   late["latent_k"].at(0, 0, 5, 2) = never;
   const Array out = run_whole(in, 0, {});
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(i < 3, std::isnan(out.at(0, 0, i, 0))) << "a softmax over nothing";
-  EXPECT_TRUE(same_bits(streamed(in, {2, 5, 3}, 10, 10), out));
+  EXPECT_TRUE(same_bits(streamed(in, {{2, 5, 3}}), out));
   EXPECT_TRUE(all_finite(run_whole(late, 0, {})));
 }
 
@@ -213,52 +150,32 @@ TEST(Latte, IsNotImpressedByHugeLogitsOfPadding) {
   EXPECT_TRUE(same_bits(run_whole(in, 0, call), out));
 }
 
-std::string refusal(const attn_block& block, const Settings& settings, uint32_t flags) {
-  try {
-    const Mechanism mech(plugin(), block, settings);
-    const Planned plan(mech, make_request(1, 4, 4, flags));
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    return (refused.where < 0 ? "" : std::string(plugin().options[refused.where]->name) + ": ") + refused.what();
-  }
-  return "";
-}
-
 TEST(Latte, RefusesInItsOwnWords) {
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const auto request = [](uint32_t flags) { return make_request(1, 4, 4, flags); };
   const auto across = make_block(ATTN_DECODER_CROSS, false, 2, 24, 24);
+  const Mechanism unasked(plugin(), across), asked(plugin(), across, {cross}),
+      encoder(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 24, 24)),
+      decoder(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 24, 24));
   for (const uint32_t flags : {0u, ATTN_STREAM, ATTN_PREFIX}) {
-    EXPECT_TRUE(has(refusal(across, {}, flags), "defines self attention alone: set cross = true"));
-    EXPECT_EQ("", refusal(across, {cross}, flags));
+    expect_refused(unasked, request(flags), "defines self attention alone: set cross = true");
+    EXPECT_NO_THROW(Planned(asked, request(flags)));
   }
-  const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 24, 24);
-  EXPECT_TRUE(has(refusal(encoder, {}, ATTN_STREAM), "bidirectional self attention cannot stream"));
-  EXPECT_EQ("", refusal(encoder, {}, 0));
-  EXPECT_TRUE(has(refusal(make_block(ATTN_DECODER_SELF, true, 2, 24, 24), {}, ATTN_PREFIX), "without ATTN_PREFIX"));
-  const std::string uneven = refusal(make_block(ATTN_DECODER_SELF, true, 12, 43, 43), {{"latents", int64_t{512}}}, 0);
-  EXPECT_TRUE(has(uneven, "latents: ")) << uneven;
-  EXPECT_TRUE(has(uneven, "latents 512 cannot be shared out among 12 heads: choose a multiple of 12")) << uneven;
+  expect_refused(encoder, request(ATTN_STREAM), "bidirectional self attention cannot stream");
+  EXPECT_NO_THROW(Planned(encoder, request(0)));
+  expect_refused(decoder, request(ATTN_PREFIX), "without ATTN_PREFIX");
+  expect_refused(plugin(), make_block(ATTN_DECODER_SELF, true, 12, 43, 43), {{"latents", int64_t{512}}},
+                 "latents 512 cannot be shared out among 12 heads: choose a multiple of 12", "latents");
 }
 
-// Multiply-adds and elements counted one by one, the way the equation is written.
 TEST(Latte, DeclaresTheWorkAndBytesThatItHas) {
   const int64_t heads = 3, l = 10, e = 40, n = 7, m = 11;
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, heads, 24, e), {cross, {"latents", heads * l}});
-  uint64_t adds = 0;
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t row = 0; row < n + m; ++row)
-      for (int64_t latent = 0; latent < l; ++latent) adds += static_cast<uint64_t>(e + 1);
   Inputs in(mech, 1, n, m, 1);
-  const auto bytes = [&in](const char* name) {
-    return static_cast<uint64_t>(in[name].heads * in[name].rows * in[name].width) * sizeof(float);
-  };
   const uint64_t state = static_cast<uint64_t>(heads * (l * e + l + l)) * sizeof(float);
-  const attn_info info = Planned(mech, make_request(1, n, m, ATTN_STREAM, m)).info();
-  EXPECT_EQ(2 * adds, info.flops);
-  EXPECT_EQ((state + 63) / 64 * 64, info.state_bytes);
-  EXPECT_EQ(bytes("latent_q") + bytes("latent_k") + bytes("v") + state, info.bytes_read);
-  EXPECT_EQ(bytes("o") + state, info.bytes_written);
-  EXPECT_EQ(info.state_bytes, Planned(mech, make_request(1, 1, 1, ATTN_STREAM, 99999)).info().state_bytes);
+  expect_cost(
+      mech, make_request(1, n, m, ATTN_STREAM, m),
+      {linear_flops(heads, n + m, l, e), bytes_of(in, {"latent_q", "latent_k", "v"}), bytes_of(in, {"o"}), state});
+  EXPECT_EQ(state_row(state), Planned(mech, make_request(1, 1, 1, ATTN_STREAM, 99999)).info().state_bytes);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "support/golden.hpp"
+#include "support/moments.hpp"
+#include "support/refusal.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -11,8 +13,6 @@ namespace {
 
 constexpr double kHalfPi = 1.5707963267948966;
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
-
-using Row = std::vector<double>;
 
 // One module: sigmoid(W2 ReLU(W1 x + b1) + b2), or sigmoid(W1 x + b1) without W2.
 struct Module {
@@ -36,9 +36,7 @@ Row relu(Row x, double scale = 1) {
 }
 
 double weight_of(const Module& q_module, const Module& k_module, const Row& a, const Row& b) {
-  double dot = 0;
-  for (size_t f = 0; f < a.size(); ++f) dot += a[f] * b[f];
-  return dot * std::cos(kHalfPi * (q_module(a) - k_module(b)));
+  return dot(a, b) * std::cos(kHalfPi * (q_module(a) - k_module(b)));
 }
 
 // The module of head h: its part of each tensor, or all of it when own is false.
@@ -64,9 +62,7 @@ struct Rows {
     for (int64_t b = 0; b < a.batch; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < rows; ++i) {
-          Row x;
-          for (int64_t f = 0; f < a.width; ++f) x.push_back(a.at(b, h, i, f));
-          x = relu(x, scale);
+          const Row x = relu(row_of(a, b, h, i), scale);
           list.emplace_back(x, modules[static_cast<size_t>(h)](x));
         }
   }
@@ -90,41 +86,26 @@ WeightOf weights(bool scaled, bool own = false) {
     return [a, b](int64_t batch, int64_t h, int64_t i, int64_t j) {
       const auto& [x, p] = a.at(batch, h, i);
       const auto& [y, r] = b.at(batch, h, j);
-      double dot = 0;
-      for (size_t f = 0; f < x.size(); ++f) dot += x[f] * y[f];
-      return dot * std::cos(kHalfPi * (p - r));
+      return dot(x, y) * std::cos(kHalfPi * (p - r));
     };
   };
 }
 
-Module golden_module(const nlohmann::json& json, bool rounded) {
+Module golden_module(const nlohmann::json& json, bool rounds) {
   Module m{json["W1"], json["b1"], {}, {}};
   if (!json["W2"].is_null()) {
     m.w2 = json["W2"][0].get<Row>();
     m.b2 = json["b2"].get<Row>();
   }
-  const auto round = [rounded](Row& row) {
-    for (double& x : row) x = rounded ? static_cast<float>(x) : x;
-  };
-  for (Row& row : m.w1) round(row);
-  round(m.b1);
-  round(m.w2);
-  round(m.b2);
-  return m;
+  return rounds ? Module{rounded(m.w1), rounded(m.b1), rounded(m.w2), rounded(m.b2)} : m;
 }
 
 void put(Inputs& in, const std::string& side, const Module& m) {
-  Row flat;
-  for (const Row& row : m.w1) flat.insert(flat.end(), row.begin(), row.end());
-  const auto copy = [&in](const std::string& name, const Row& from) {
-    in[name].set(
-        [&](int64_t, int64_t, int64_t i, int64_t) { return static_cast<float>(from[static_cast<size_t>(i)]); });
-  };
-  copy(side + "_w1", flat);
-  copy(side + "_b1", m.b1);
+  put(flat(m.w1), in[side + "_w1"]);
+  put(m.b1, in[side + "_b1"]);
   if (m.w2.empty()) return;
-  copy(side + "_w2", m.w2);
-  copy(side + "_b2", m.b2);
+  put(m.w2, in[side + "_w2"]);
+  put(m.b2, in[side + "_b2"]);
 }
 
 double check_golden_kind(const std::string& kind_of_case) {
@@ -132,8 +113,8 @@ double check_golden_kind(const std::string& kind_of_case) {
   for (const Golden& g : golden(kind_of_case)) {
     const std::string kind = g.params["den"];
     const double eps = g.params["eps"];
-    const auto weight = [&g](bool rounded) -> RowWeight {
-      const Module q = golden_module(g.in["pq"], rounded), k = golden_module(g.in["pk"], rounded);
+    const auto weight = [&g](bool rounds) -> RowWeight {
+      const Module q = golden_module(g.in["pq"], rounds), k = golden_module(g.in["pk"], rounds);
       return [q, k](const Row& x, const Row& y, int64_t, int64_t) { return weight_of(q, k, relu(x), relu(y)); };
     };
     const auto inner = static_cast<int64_t>(g.in["pq"]["W1"].size()), d = static_cast<int64_t>(g.q[0].size());
@@ -146,10 +127,7 @@ double check_golden_kind(const std::string& kind_of_case) {
   return worst;
 }
 
-TEST(Leap, EqualsItsFloat64Form) {
-  RecordProperty("error",
-                 std::to_string(1e9 * check_situations(plugin(), {}, weights(false), guard("clamp", 0.1))) + "e-9");
-}
+TEST(Leap, EqualsItsFloat64Form) { record_error(check_situations(plugin(), {}, weights(false), guard("clamp", 0.1))); }
 
 TEST(Leap, ScalesQueriesBeforeTheModuleReadsThem) {
   check_situations(plugin(), {{"scale", "inverse_sqrt"}}, weights(true), guard("clamp", 0.1));
@@ -172,10 +150,7 @@ TEST(Leap, GivesEachHeadItsOwnLayerWhenTheInnerWidthIsOne) {
   const Mechanism mech(plugin(), block, {{"shared", false}, {"factor", int64_t{24}}});
   Inputs in(mech, 2, 20, 20, 1);
   const Scene scene{2, 3, 20, 20, 16, false, {}, {}, {}};
-  const Array& v = in["v"];
-  const Truth truth = oracle(
-      scene, weights(false, true)(mech, in, scene, {}),
-      [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; }, guard("clamp", 0.1));
+  const Truth truth = oracle(scene, weights(false, true)(mech, in, scene, {}), elements(in["v"]), guard("clamp", 0.1));
   EXPECT_LE(error_of(run_whole(in, 0, {}), truth), kGate);
 }
 
@@ -212,7 +187,7 @@ TEST(Leap, SharesWhatIsEqual) {
             Planned(own, make_request(1, 1, 1, ATTN_STREAM)).info().state_bytes);
 }
 
-TEST(Leap, EqualsTheGoldenCases) { RecordProperty("error", std::to_string(1e9 * check_golden_kind("leap")) + "e-9"); }
+TEST(Leap, EqualsTheGoldenCases) { record_error(check_golden_kind("leap")); }
 
 TEST(Leap, EqualsTheGoldenWaitKCases) { check_golden_kind("leap_waitk"); }
 
@@ -226,28 +201,17 @@ TEST(Leap, HasOneLayerWhenTheInnerWidthIsOne) {
 }
 
 TEST(Leap, RefusesAFactorThatDoesNotDivide) {
-  try {
-    Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 8));
-    FAIL();
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    EXPECT_STREQ("factor", plugin().options[refused.where]->name);
-  }
+  expect_refused(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 8), {}, "factor", "factor");
 }
 
 TEST(Leap, FillsTheSameBytesOnEveryMachine) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 64, 64));
   Inputs in(mech, 1, 1, 1, 42), other(mech, 1, 1, 1, 43);
   const Array& w1 = in["q_w1"];
-  float largest = 0;
-  double mean = 0;
-  for (int64_t i = 0; i < w1.rows; ++i) {
-    largest = std::max(largest, std::abs(w1.at(0, 0, i, 0)));
-    mean += w1.at(0, 0, i, 0) / static_cast<double>(w1.rows);
-  }
-  EXPECT_LE(largest, 0.125f);
-  EXPECT_GE(largest, 0.124f);
-  EXPECT_NEAR(mean, 0, 0.01);
+  const Moments of = moments(w1);
+  EXPECT_LE(of.largest, 0.125);
+  EXPECT_GE(of.largest, 0.124);
+  EXPECT_NEAR(of.mean, 0, 0.01);
   EXPECT_FALSE(same_bits(w1, in["k_w1"]));
   EXPECT_FALSE(same_bits(w1, other["q_w1"]));
   EXPECT_EQ(0x1.28fa500000000p-6f, w1.at(0, 0, 0, 0));

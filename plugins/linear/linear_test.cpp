@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "support/cost.hpp"
 #include "support/golden.hpp"
 #include "support/suite.hpp"
 
@@ -11,26 +12,21 @@ namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-double elu1(double x) { return x > 0 ? x + 1 : std::exp(x); }
-
-double weight_of_rows(const std::vector<double>& q, const std::vector<double>& k, int64_t, int64_t) {
-  double dot = 0;
-  for (size_t f = 0; f < q.size(); ++f) dot += elu1(q[f]) * elu1(k[f]);
-  return dot;
+Row elu1(Row x) {
+  for (double& y : x) y = y > 0 ? y + 1 : std::exp(y);
+  return x;
 }
+
+double weight_of_rows(const Row& q, const Row& k, int64_t, int64_t) { return dot(elu1(q), elu1(k)); }
 
 Weight weights(const Mechanism&, Inputs& in, const Scene&, const Call&) {
   const Array &q = in["q"], &k = in["k"];
   return [&q, &k](int64_t b, int64_t h, int64_t i, int64_t j) {
-    double dot = 0;
-    for (int64_t f = 0; f < q.width; ++f) dot += elu1(q.at(b, h, i, f)) * elu1(k.at(b, h, j, f));
-    return dot;
+    return weight_of_rows(row_of(q, b, h, i), row_of(k, b, h, j), i, j);
   };
 }
 
-TEST(Linear, EqualsItsFloat64Form) {
-  RecordProperty("error", std::to_string(1e9 * check_situations(plugin(), {}, weights, guard("add", 1e-6))) + "e-9");
-}
+TEST(Linear, EqualsItsFloat64Form) { record_error(check_situations(plugin(), {}, weights, guard("add", 1e-6))); }
 
 TEST(Linear, HasThreeGuards) {
   check_situations(plugin(), {{"guard", "add"}, {"eps", 0.5}}, weights, guard("add", 0.5));
@@ -54,7 +50,7 @@ TEST(Linear, EqualsTheGoldenCases) {
     worst = std::max(worst, check_golden(plugin(), g, {{"guard", kind}, {"eps", eps}}, weight_of_rows, weight_of_rows,
                                          guard(kind, eps), {}));
   }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst);
 }
 
 // In float64 e^-100 is a number; in f32 all features of such a query vanish.
@@ -72,44 +68,17 @@ TEST(Linear, AQueryThatUnderflowsIsNanWithoutGuardAndZeroWithOne) {
 }
 
 TEST(Linear, PaddedKeysCountForNothingThoughZeroMapsToOne) {
-  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 16, 16));
-  Inputs padded(mech, 1, 12, 12, 1);
-  for (const char* name : {"k", "v"})
-    for (int64_t h = 0; h < 2; ++h)
-      for (int64_t j = 7; j < 12; ++j)
-        for (int64_t f = 0; f < 16; ++f) padded[name].at(0, h, j, f) = 0;
-  Call call;
-  call.k_len = {7};
-  const Array got = run_whole(padded, 0, call), all = run_whole(padded, 0, {});
-  EXPECT_GT(std::abs(got.at(0, 0, 0, 0) - all.at(0, 0, 0, 0)), 1e-3) << "zero keys would take weight";
-  Inputs alone(mech, 1, 12, 7, 1);
-  for (const char* name : {"q", "k", "v"})
-    alone[name].set([&](int64_t b, int64_t h, int64_t i, int64_t c) { return padded[name].at(b, h, i, c); });
-  EXPECT_TRUE(same_bits(got, run_whole(alone, 0, {})));
+  check_zero_keys_take_weight(Mechanism(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 16, 16)));
 }
 
-// Multiply-adds and elements counted one by one, the way the equation is written.
 TEST(Linear, DeclaresTheWorkAndBytesThatItHas) {
   const int64_t heads = 3, d = 24, e = 40, n = 7, m = 11;
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, heads, d, e));
-  uint64_t adds = 0;
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t row = 0; row < n + m; ++row)
-      for (int64_t f = 0; f < d; ++f) adds += static_cast<uint64_t>(e + 1);
   Inputs in(mech, 1, n, m, 1);
-  const auto bytes = [&in](const char* name) {
-    return static_cast<uint64_t>(in[name].heads * in[name].rows * in[name].width) * sizeof(float);
-  };
-  const attn_info whole = Planned(mech, make_request(1, n, m)).info();
-  EXPECT_EQ(2 * adds, whole.flops);
-  EXPECT_EQ(bytes("q") + bytes("k") + bytes("v"), whole.bytes_read);
-  EXPECT_EQ(bytes("o"), whole.bytes_written);
   const uint64_t state = static_cast<uint64_t>(heads * (d * e + d)) * sizeof(float);
-  const attn_info stream = Planned(mech, make_request(1, n, m, ATTN_STREAM, 4095)).info();
-  EXPECT_EQ((state + 63) / 64 * 64, stream.state_bytes);
-  EXPECT_EQ(whole.flops, stream.flops);
-  EXPECT_EQ(whole.bytes_read + state, stream.bytes_read);
-  EXPECT_EQ(whole.bytes_written + state, stream.bytes_written);
+  const Cost cost{linear_flops(heads, n + m, d, e), bytes_of(in, {"q", "k", "v"}), bytes_of(in, {"o"}), state};
+  expect_cost(mech, make_request(1, n, m), cost);
+  expect_cost(mech, make_request(1, n, m, ATTN_STREAM, 4095), cost);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Linformer in float64, from the equations: as weights of single keys, and over whole matrices for the golden cases.
 #pragma once
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -9,9 +8,7 @@
 
 namespace attnkit::test {
 
-using Row = std::vector<double>;
-
-// sum_j e[t][j] x_j for each t.
+// sum_j e[t][j] x_j for each t, of the keys that there are.
 inline Matrix project(const Matrix& e, const Matrix& x) {
   Matrix out;
   for (const Row& weights : e) {
@@ -25,24 +22,9 @@ inline Matrix project(const Matrix& e, const Matrix& x) {
 
 // softmax over the projected keys.
 inline Row probabilities(const Row& q, const Matrix& projected) {
-  Row p;
-  for (const Row& k : projected) {
-    double dot = 0;
-    for (size_t f = 0; f < q.size(); ++f) dot += q[f] * k[f];
-    p.push_back(dot / std::sqrt(static_cast<double>(q.size())));
-  }
-  const double largest = *std::max_element(p.begin(), p.end());
-  double sum = 0;
-  for (double& x : p) sum += x = std::exp(x - largest);
-  for (double& x : p) x /= sum;
-  return p;
-}
-
-inline Matrix rows_of(const Array& a, int64_t b, int64_t h, int64_t count) {
-  Matrix rows(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t c = 0; c < a.width; ++c) rows[static_cast<size_t>(i)].push_back(a.at(b, h, i, c));
-  return rows;
+  Row scores;
+  for (const Row& k : projected) scores.push_back(dot(q, k) / std::sqrt(static_cast<double>(q.size())));
+  return softmax(scores);
 }
 
 // The matrix of head h in port e or f, of [rank][n_max] or [H][rank][n_max].
@@ -60,7 +42,7 @@ inline Matrix matrix_of(Inputs& in, const char* name, int64_t h) {
 }
 
 // o_i = sum_t p_t (sum_j F_tj v_j): the weight of key j is sum_t p_t F_tj.
-inline Weight weights(Inputs& in, const Scene& scene) {
+inline Weight weights(const Mechanism&, Inputs& in, const Scene& scene, const Call&) {
   struct Memo {
     std::map<std::vector<int64_t>, Matrix> projected;  // by row, head and keys seen
     std::map<std::vector<int64_t>, Row> p;             // by row, head and query
@@ -78,7 +60,7 @@ inline Weight weights(Inputs& in, const Scene& scene) {
       for (int64_t t = 0; t < scene.keys; ++t) count += scene.sees(b, i, t);
       Matrix& projected = memo->projected[{b, h, count}];
       if (projected.empty()) projected = project(memo->e[h], rows_of(in["k"], b, h, count));
-      p = probabilities(rows_of(in["q"], b, h, i + 1).back(), projected);
+      p = probabilities(row_of(in["q"], b, h, i), projected);
     }
     double weight = 0;
     for (size_t t = 0; t < p.size(); ++t) weight += p[t] * memo->f[h][t][static_cast<size_t>(j)];
@@ -86,43 +68,20 @@ inline Weight weights(Inputs& in, const Scene& scene) {
   };
 }
 
-inline const Denominator one = [](double) { return 1.0; };
-
-inline Matrix rounded(Matrix rows) {
-  for (Row& row : rows)
-    for (double& x : row) x = static_cast<float>(x);
-  return rows;
+// The output of one head.
+inline Matrix output(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& e, const Matrix& f) {
+  const Matrix keys = project(e, k);
+  Matrix p;
+  for (const Row& query : q) p.push_back(probabilities(query, keys));
+  return times(p, project(f, v));
 }
 
-// The cases mask keys anywhere, which zeroes their rows before they are projected.
-inline Truth golden_truth(const Golden& g, const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& e,
-                          const Matrix& f) {
-  Truth truth{g.scene(), {}, {}};
-  const Matrix keys = project(e, k), values = project(f, v);
-  for (const Row& query : q) {
-    const Row p = probabilities(query, keys);
-    for (size_t c = 0; c < values[0].size(); ++c) {
-      double sum = 0;
-      for (size_t t = 0; t < p.size(); ++t) sum += p[t] * values[t][c];
-      truth.o.push_back(sum);
-    }
-  }
-  return truth;
-}
-
+// The golden cases mask keys anywhere, which zeroes their rows before they are projected.
 inline Matrix masked(const nlohmann::json& in, const char* name) {
   Matrix rows = in[name];
   for (size_t j = 0; j < rows.size() && in.contains("kmask"); ++j)
     if (!in["kmask"][j].get<bool>()) rows[j].assign(rows[j].size(), 0);
   return rows;
-}
-
-inline void put(Array& array, const Matrix& rows) {
-  array.set([&](int64_t, int64_t, int64_t i, int64_t c) {
-    const auto at = static_cast<size_t>(i), width = rows[0].size();
-    return static_cast<float>(array.rows == static_cast<int64_t>(rows.size()) ? rows[at][static_cast<size_t>(c)]
-                                                                              : rows[at / width][at % width]);
-  });
 }
 
 }  // namespace attnkit::test

@@ -5,6 +5,10 @@
 #include <map>
 
 #include "float64_form.hpp"
+#include "support/cost.hpp"
+#include "support/moments.hpp"
+#include "support/refusal.hpp"
+#include "support/stream.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -12,33 +16,12 @@ namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-// Every situation of the suite that is not causal; returns the largest error.
 double check(const Settings& settings) {
-  double worst = 0;
-  for (const Situation& s : situations()) {
-    if (s.block.causal) continue;
-    const Mechanism mech(plugin(), s.block, settings);
-    Inputs in(mech, s.batch, s.queries, s.keys, 3);
-    Call call;
-    call.q_len = s.q_len;
-    call.k_len = s.k_len;
-    for (int64_t i = 0; i < s.batch * s.queries && s.prefix; ++i)
-      call.visible.push_back(static_cast<int32_t>((i % s.queries) / 4 * 9));
-    const Scene scene{s.batch, s.block.heads, s.queries, s.keys,      s.block.head_width,
-                      false,   s.q_len,       s.k_len,   call.visible};
-    const Array got = run_whole(in, s.prefix ? ATTN_PREFIX : 0, call);
-    const Array& v = in["v"];
-    const Truth truth = oracle(
-        scene, weights(in, scene),
-        [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; }, one);
-    const double error = error_of(got, truth);
-    EXPECT_LE(error, kGate) << s.name;
-    worst = std::max(worst, error);
-  }
-  return worst;
+  return check_situations(plugin(), settings, weights, undivided, nullptr, false,
+                          [](const Situation& s) { return !s.block.causal; });
 }
 
-TEST(Linformer, EqualsItsFloat64Form) { RecordProperty("error", std::to_string(1e9 * check({})) + "e-9"); }
+TEST(Linformer, EqualsItsFloat64Form) { record_error(check({})); }
 
 TEST(Linformer, HasOptions) {
   const Settings sizes = {{"rank", int64_t{13}}, {"n_max", int64_t{100}}};
@@ -56,15 +39,11 @@ TEST(Linformer, SurvivesScoresOf900) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 4, 2),
                        {{"rank", int64_t{2}}, {"n_max", int64_t{1}}});
   Inputs in(mech, 1, 2, 1, 1);
-  const auto set = [&in](const char* name, const std::vector<float>& to) {
-    in[name].set(
-        [&](int64_t, int64_t, int64_t i, int64_t c) { return to[static_cast<size_t>(i * in[name].width + c)]; });
-  };
-  set("q", {1, 0, 0, 0, -1, 0, 0, 0});
-  set("k", {1800, 0, 0, 0});
-  set("v", {3, 5});
-  set("e", {1, -1});
-  set("f", {2, 4});
+  put(Matrix{{1, 0, 0, 0}, {-1, 0, 0, 0}}, in["q"]);
+  put(Matrix{{1800, 0, 0, 0}}, in["k"]);
+  put(Matrix{{3, 5}}, in["v"]);
+  put(Row{1, -1}, in["e"]);
+  put(Row{2, 4}, in["f"]);
   const Array out = run_whole(in, 0, {});
   EXPECT_EQ(6, out.at(0, 0, 0, 0));
   EXPECT_EQ(10, out.at(0, 0, 0, 1));
@@ -79,36 +58,31 @@ TEST(Linformer, StaysAccurateOverItsLongestSequence) {
   Inputs in(mech, 1, n, m, 1);
   for (float& x : in["v"].data()) x += 1;
   const Scene scene{1, 1, n, m, 8, false, {}, {}, {}};
-  const Array& v = in["v"];
-  const Truth truth = oracle(
-      scene, weights(in, scene), [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; },
-      one);
-  const double error = error_of(run_whole(in, 0, {}), truth);
+  const double error =
+      error_of(run_whole(in, 0, {}), oracle(scene, weights(mech, in, scene, {}), elements(in["v"]), undivided));
   EXPECT_LE(error, kGate);
-  RecordProperty("error", std::to_string(1e9 * error) + "e-9");
+  record_error(error);
 }
 
 TEST(Linformer, EqualsTheGoldenCases) {
   double worst = 0;
   for (const Golden& g : golden("linformer")) {
     const Matrix k = masked(g.in, "K"), v = masked(g.in, "V"), e = g.in["E"], f = g.in["F"];
-    const Truth exact = golden_truth(g, g.q, k, v, e, f);
-    for (size_t i = 0; i < exact.o.size(); ++i)
-      EXPECT_NEAR(exact.o[i], g.o[i / g.o[0].size()][i % g.o[0].size()], 1e-12) << g.name;
+    EXPECT_LE(largest_difference(output(g.q, k, v, e, f), g.o), 1e-12) << g.name;
     const Mechanism mech(plugin(), g.block(),
                          {{"rank", g.params["k"].get<int64_t>()}, {"n_max", g.params["n_max"].get<int64_t>()}});
     Inputs in(mech, 1, static_cast<int64_t>(g.q.size()), static_cast<int64_t>(k.size()), 1);
-    put(in["q"], g.q);
-    put(in["k"], k);
-    put(in["v"], v);
-    put(in["e"], e);
-    put(in["f"], f);
-    const double error =
-        error_of(run_whole(in, 0, {}), golden_truth(g, rounded(g.q), rounded(k), rounded(v), rounded(e), rounded(f)));
+    put(g.q, in["q"]);
+    put(k, in["k"]);
+    put(v, in["v"]);
+    put(flat(e), in["e"]);
+    put(flat(f), in["f"]);
+    const Truth truth{g.scene(), flat(output(rounded(g.q), rounded(k), rounded(v), rounded(e), rounded(f))), {}};
+    const double error = error_of(run_whole(in, 0, {}), truth);
     EXPECT_LE(error, kGate) << g.name;
     worst = std::max(worst, error);
   }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst);
 }
 
 // Keys and values that are zero add nothing to the sums: padding by length and padding by zeros are one thing.
@@ -144,26 +118,6 @@ TEST(Linformer, GivesZerosToAQueryThatSeesNothing) {
   EXPECT_EQ(0, plan.run(in, empty).at(0, 0, 5, 0));
 }
 
-Array streamed(Inputs& in, const std::vector<int32_t>& chunks, int64_t n, int64_t m) {
-  const Planned plan(*in.mech, make_request(1, n, m, ATTN_STREAM, 0));
-  const Arena arena(plan.info().state_bytes, 1);
-  Call call;
-  call.arena = &arena;
-  call.q_pos = {0};
-  int32_t known = 0;
-  for (const int32_t chunk : chunks) {
-    call.k_from = known;
-    call.keys = chunk;
-    call.k_pos = {known};
-    plan.run(in, call);
-    known += chunk;
-  }
-  call.keys = 0;
-  call.queries = n;
-  call.k_pos = {known};
-  return plan.run(in, call);
-}
-
 // Each sum is one chain of additions in the order of the keys, so no chunking changes a bit.
 TEST(Linformer, GivesEqualBitsHoweverKeysArrive) {
   for (const char* sharing : {"heads", "per_head_kv", "all"}) {
@@ -171,28 +125,17 @@ TEST(Linformer, GivesEqualBitsHoweverKeysArrive) {
                          {{"sharing", sharing}, {"rank", int64_t{21}}, {"n_max", int64_t{80}}});
     Inputs in(mech, 1, 6, 80, 1);
     const Array whole = run_whole(in, 0, {});
-    EXPECT_TRUE(same_bits(streamed(in, {80}, 6, 80), whole));
-    EXPECT_TRUE(same_bits(streamed(in, {1, 32, 0, 33, 14}, 6, 80), whole));
-    EXPECT_TRUE(same_bits(streamed(in, std::vector<int32_t>(80, 1), 6, 80), whole));
+    EXPECT_TRUE(same_bits(streamed(in, {{80}}), whole));
+    EXPECT_TRUE(same_bits(streamed(in, {{1, 32, 0, 33, 14}}), whole));
+    EXPECT_TRUE(same_bits(streamed(in, {chunks_of(80, 1)}), whole));
   }
-}
-
-std::string refusal(const Mechanism& mech, const attn_request& request) {
-  try {
-    Planned(mech, request);
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    return refused.what();
-  }
-  return "";
 }
 
 TEST(Linformer, RefusesCausalBlocks) {
   for (const uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF})
     for (const uint32_t flags : {0u, ATTN_STREAM})
-      EXPECT_NE(std::string::npos,
-                refusal(Mechanism(plugin(), make_block(role, true, 2, 24, 24)), make_request(1, 4, 4, flags))
-                    .find("there is no causal form"));
+      expect_refused(Mechanism(plugin(), make_block(role, true, 2, 24, 24)), make_request(1, 4, 4, flags),
+                     "there is no causal form");
 }
 
 TEST(Linformer, RefusesMoreKeysThanColumns) {
@@ -200,10 +143,12 @@ TEST(Linformer, RefusesMoreKeysThanColumns) {
   const std::string sentence =
       "n_max = 50 columns, one for each key, cannot project 51 keys: shorten the sequence, or train with a larger "
       "n_max";
-  EXPECT_EQ("", refusal(mech, make_request(1, 400, 50)));
-  EXPECT_EQ(sentence, refusal(mech, make_request(1, 4, 51)));
-  EXPECT_EQ("", refusal(mech, make_request(1, 4, 10, ATTN_STREAM, 40)));
-  EXPECT_EQ(sentence, refusal(mech, make_request(1, 4, 10, ATTN_STREAM, 41)));
+  EXPECT_NO_THROW(Planned(mech, make_request(1, 400, 50)));
+  EXPECT_NO_THROW(Planned(mech, make_request(1, 4, 10, ATTN_STREAM, 40)));
+  for (const attn_request& r : {make_request(1, 4, 51), make_request(1, 4, 10, ATTN_STREAM, 41)}) {
+    expect_refused(mech, r, sentence);
+    EXPECT_EQ(sentence, refusal(mech, r).what());
+  }
 }
 
 TEST(Linformer, ProjectsTheLastColumn) {
@@ -218,18 +163,12 @@ TEST(Linformer, FillsLikeALinearLayer) {
   const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 24, 24), {{"n_max", int64_t{1024}}});
   Inputs in(mech, 1, 1, 1, 42), other(mech, 1, 1, 1, 43);
   const Array& e = in["e"];
-  double mean = 0, square = 0, largest = 0;
-  for (int64_t i = 0; i < e.rows; ++i) {
-    const double x = e.at(0, 0, i, 0);
-    mean += x / static_cast<double>(e.rows);
-    square += x * x / static_cast<double>(e.rows);
-    largest = std::max(largest, std::abs(x));
-  }
+  const Moments of = moments(e);
   EXPECT_EQ(128 * 1024, e.rows);
-  EXPECT_LE(largest, 1.0 / 32);
-  EXPECT_GE(largest, 0.9999 / 32);
-  EXPECT_NEAR(0, mean, 2e-4);
-  EXPECT_NEAR(1.0 / 3 / 1024, square, 3e-6);
+  EXPECT_LE(of.largest, 1.0 / 32);
+  EXPECT_GE(of.largest, 0.9999 / 32);
+  EXPECT_NEAR(0, of.mean, 2e-4);
+  EXPECT_NEAR(1.0 / 3 / 1024, of.square, 3e-6);
   EXPECT_EQ(-0x1.444a4ep-7f, e.at(0, 0, 0, 0));
   EXPECT_FALSE(same_bits(e, in["f"]));
   EXPECT_FALSE(same_bits(e, other["e"]));
@@ -266,17 +205,12 @@ TEST(Linformer, DeclaresTheWorkAndBytesThatItHas) {
   for (const auto& [sharing, matrices] : std::map<std::string, int64_t>{{"heads", 2}, {"per_head_kv", 3}, {"all", 1}}) {
     const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, heads, d, e),
                          {{"rank", rank}, {"sharing", sharing}});
-    const attn_info info = Planned(mech, make_request(1, n, m, ATTN_STREAM, m)).info();
+    Inputs in(mech, 1, n, m, 1);
     const uint64_t state = static_cast<uint64_t>(heads * (d * 32 + rank * e)) * 4;  // lanes of 16
-    const auto inputs = static_cast<uint64_t>(heads * (n * d + m * (d + e)) + matrices * rank * m) * 4;
-    EXPECT_EQ(flops, info.flops);
-    EXPECT_EQ((state + 63) / 64 * 64, info.state_bytes);
-    EXPECT_EQ(inputs + state, info.bytes_read);
-    EXPECT_EQ(static_cast<uint64_t>(heads * n * e) * 4 + state, info.bytes_written);
-    const attn_info whole = Planned(mech, make_request(1, n, m)).info();
-    EXPECT_EQ(flops, whole.flops);
-    EXPECT_EQ(0u, whole.state_bytes);
-    EXPECT_EQ(inputs, whole.bytes_read);
+    const uint64_t read = bytes_of(in, {"q", "k", "v"}) + static_cast<uint64_t>(matrices * rank * m) * 4;
+    const Cost cost{flops, read, bytes_of(in, {"o"}), state};
+    expect_cost(mech, make_request(1, n, m), cost);
+    expect_cost(mech, make_request(1, n, m, ATTN_STREAM, m), cost);
   }
 }
 

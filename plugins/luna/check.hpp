@@ -11,18 +11,16 @@ inline const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
 using Aux = std::map<std::string, Array>;
 
-// Rows [0, count) of all heads of one batch row, heads beside each other; or of one head.
-inline Matrix rows_of(const Array& a, int64_t b, int64_t count, int64_t only = -1) {
-  Matrix rows;
-  for (int64_t i = 0; i < count; ++i) {
-    rows.emplace_back();
-    for (int64_t h = 0; h < a.heads; ++h)
-      for (int64_t c = 0; c < a.width && (only < 0 || h == only); ++c) rows.back().push_back(a.at(b, h, i, c));
-  }
+// Rows [0, count) of all heads of one batch row, heads beside each other.
+inline Matrix rows_of(const Array& a, int64_t b, int64_t count) {
+  Matrix rows(static_cast<size_t>(count));
+  for (int64_t h = 0; h < a.heads; ++h)
+    for (int64_t i = 0; i < count; ++i)
+      for (const double x : row_of(a, b, h, i)) rows[static_cast<size_t>(i)].push_back(x);
   return rows;
 }
 
-inline std::vector<double> vector_of(Inputs& in, const char* name) {
+inline Row vector_of(Inputs& in, const char* name) {
   const auto& all = in[name].data();
   return {all.begin(), all.begin() + in[name].rows};
 }
@@ -78,8 +76,8 @@ inline Packed truth_of(Inputs& in, const Options& options, int64_t b, int64_t qu
       const int64_t d = width / block.heads;
       for (const auto& row : pq) own.emplace_back(row.begin() + h * d, row.begin() + (h + 1) * d);
       const Matrix o =
-          causal(own, rows_of(in["q"], b, queries, h), rows_of(in["k"], b, keys, h),
-                 rows_of(in[options.tied ? "k" : "v"], b, keys, h), rows_of(in["pk"], b, keys, h), options.activation);
+          causal(own, rows_of(in["q"], b, h, queries), rows_of(in["k"], b, h, keys),
+                 rows_of(in[options.tied ? "k" : "v"], b, h, keys), rows_of(in["pk"], b, h, keys), options.activation);
       for (size_t i = 0; i < o.size(); ++i) result.o[i].insert(result.o[i].end(), o[i].begin(), o[i].end());
     }
     return result;
@@ -127,10 +125,8 @@ inline double check(Inputs& in, const Options& options, Call call = {}) {
 }
 
 inline double check(const Options& options, const std::function<void(Inputs&)>& prepare = nullptr) {
-  double worst = 0;
-  for (const Situation& s : situations()) {
-    if (s.prefix || (s.block.causal && options.pheads)) continue;
-    SCOPED_TRACE(s.name);
+  const auto allowed = [&](const Situation& s) { return !s.prefix && !(s.block.causal && options.pheads); };
+  return worst_situation(allowed, [&](const Situation& s) {
     const Mechanism mech(plugin(), s.block, options.settings());
     Inputs in(mech, s.batch, s.queries, s.keys, 3);
     if (in.mech->find("norm_weight") >= 0) {
@@ -141,9 +137,8 @@ inline double check(const Options& options, const std::function<void(Inputs&)>& 
     Call call;
     call.q_len = s.q_len;
     call.k_len = s.k_len;
-    worst = std::max(worst, check(in, options, call));
-  }
-  return worst;
+    return check(in, options, call);
+  });
 }
 
 }  // namespace attnkit::test

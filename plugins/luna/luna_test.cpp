@@ -1,16 +1,13 @@
 // luna against its own float64 form, called through the ABI.
-#include <fstream>
-
 #include "check.hpp"
+#include "support/stream.hpp"
 
 namespace attnkit::test {
 namespace {
 
-TEST(Luna, EqualsItsFloat64Form) { RecordProperty("error", std::to_string(1e9 * check(Options{})) + "e-9"); }
+TEST(Luna, EqualsItsFloat64Form) { record_error(check(Options{})); }
 
-TEST(Luna, EqualsItsFloat64FormUntied) {
-  RecordProperty("error", std::to_string(1e9 * check({.tied = false})) + "e-9");
-}
+TEST(Luna, EqualsItsFloat64FormUntied) { record_error(check({.tied = false})); }
 
 TEST(Luna, TakesEveryOption) {
   check({.contextual = false});
@@ -71,62 +68,29 @@ TEST(Luna, MapsAnyScore) {
 
 using Ports = std::map<std::string, Matrix>;
 
-nlohmann::json cases(const std::string& kind) {
-  std::ifstream file(std::string(LUNA_GOLDEN_DIR) + "/" + kind + ".json");
-  const auto all = nlohmann::json::parse(file);
-  EXPECT_FALSE(all.empty());
-  return all;
-}
-
-void expect_same(const Matrix& a, const Matrix& b, const std::string& name) {
-  double worst = 0, largest = 1;
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t c = 0; c < a[i].size(); ++c) {
-      worst = std::max(worst, std::abs(a[i][c] - b[i][c]));
-      largest = std::max(largest, std::abs(b[i][c]));
-    }
-  EXPECT_LE(worst / largest, 1e-12) << name << ": the oracle differs from the golden output";
-}
-
-// A matrix that heads share, into the rows of a port.
-void put(const Matrix& rows, Array& array) {
-  array.set([&](int64_t, int64_t h, int64_t i, int64_t c) {
-    return static_cast<float>(rows[static_cast<size_t>(i)][static_cast<size_t>(h * array.width + c)]);
-  });
-}
-
 void put(const Affine& f, Inputs& in, const std::string& name) {
-  for (size_t i = 0; i < f.w.size(); ++i)
-    for (size_t o = 0; o < f.b.size(); ++o)
-      in[name + "_weight"].at(0, 0, static_cast<int64_t>(o * f.w.size() + i), 0) = static_cast<float>(f.w[i][o]);
-  for (size_t o = 0; o < f.b.size(); ++o)
-    in[name + "_bias"].at(0, 0, static_cast<int64_t>(o), 0) = static_cast<float>(f.b[o]);
+  put(flat(transposed(f.w)), in[name + "_weight"]);
+  put(f.b, in[name + "_bias"]);
 }
 
 // The test makes q, pk and pv of X and C as a host would, and applies W_o to what comes out.
 TEST(Luna, EqualsTheGoldenCases) {
   double worst = 0;
-  for (const auto& c : cases("luna_bi")) {
-    const auto& params = c["params"];
-    const auto dense = [&](const std::string& name) {  // theirs is [out][in]
-      const Matrix w = params["W" + name];
-      Affine f{Matrix(w[0].size()), params["b" + name].get<std::vector<double>>()};
-      for (const auto& row : w)
-        for (size_t i = 0; i < row.size(); ++i) f.w[i].push_back(row[i]);
-      return f;
+  for (const Golden& g : golden("luna_bi")) {
+    const auto dense = [&g](const std::string& name) {  // theirs is [out][in]
+      return Affine{transposed(g.params["W" + name]), g.params["b" + name]};
     };
-    Matrix context = c["in"]["C"];
-    if (!c["in"]["cmask"].is_null())
-      context.resize(static_cast<size_t>(
-          std::ranges::count(c["in"]["cmask"].get<std::vector<bool>>(), true)));  // they mask the end
-    const Matrix p = c["in"]["P"], q = project(c["in"]["X"].get<Matrix>(), dense("q"));
+    Matrix context = g.in["C"];
+    if (!g.in["cmask"].is_null())
+      context.resize(
+          static_cast<size_t>(std::ranges::count(g.in["cmask"].get<std::vector<bool>>(), true)));  // they mask the end
+    const Matrix p = g.in["P"], q = project(g.in["X"].get<Matrix>(), dense("q"));
     const Matrix pk = project(context, dense("pk")), pv = project(context, dense("pv"));
-    const size_t heads = params["heads"], pheads = params["pheads"];
+    const size_t heads = g.params["heads"], pheads = g.params["pheads"];
     const Weights weights{dense("pq"), dense("k"), dense("v"), {}, {}};
     const Packed exact = packed(p, q, pk, pv, weights, heads, pheads);
-    expect_same(project(exact.o, dense("o")), c["out"]["O"], c["name"]);
-    expect_same(exact.y, c["out"]["YP"], c["name"]);
+    EXPECT_LE(largest_difference(project(exact.o, dense("o")), g.o), 1e-12) << g.name;
+    EXPECT_LE(largest_difference(exact.y, g.out["YP"]), 1e-12) << g.name;
 
     const auto width = static_cast<int32_t>(q[0].size() / heads);
     const Options options{.tied = false, .pheads = static_cast<int64_t>(pheads)};
@@ -140,57 +104,34 @@ TEST(Luna, EqualsTheGoldenCases) {
       put(f, in, name);
     worst = std::max(worst, check(in, options));
   }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst);
 }
 
 // Their q and pq are scaled already; here the plugin does that.
 TEST(Luna, EqualsTheGoldenCausalCases) {
   double worst = 0;
-  for (const auto& c : cases("luna_causal")) {
-    const std::string act = c["params"]["act"];
+  for (const Golden& g : golden("luna_causal")) {
+    const std::string act = g.params["act"];
     const Options options{.tied = false, .activation = act == "softplus_log2" ? "log2" : act == "elu" ? "elu1" : act};
-    Matrix q = c["in"]["q"], pq = c["in"]["pq"];
-    const Matrix k = c["in"]["k"], v = c["in"]["v"], pk = c["in"]["pk"];
+    Matrix q = g.in["q"], pq = g.in["pq"];
+    const Matrix k = g.in["k"], v = g.in["v"], pk = g.in["pk"];
     const size_t d = k[0].size();
     for (Matrix* m : {&q, &pq})
       for (auto& row : *m)
         for (double& x : row) x *= std::sqrt(static_cast<double>(d));
-    expect_same(causal(pq, q, k, v, pk, options.activation), c["out"]["O"], c["name"]);
+    EXPECT_LE(largest_difference(causal(pq, q, k, v, pk, options.activation), g.o), 1e-12) << g.name;
     Settings settings = options.settings();
     settings["projection"] = static_cast<int64_t>(pq.size());
     const auto width = static_cast<int32_t>(d);
     const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, width, width), settings);
     Inputs in(mech, 1, static_cast<int64_t>(q.size()), static_cast<int64_t>(k.size()), 1);
     for (const auto& [name, rows] : Ports{{"p", pq}, {"q", q}, {"k", k}, {"v", v}, {"pk", pk}}) put(rows, in[name]);
-    Affine identity{Matrix(d, std::vector<double>(d)), std::vector<double>(d)};
+    Affine identity{Matrix(d, Row(d)), Row(d)};
     for (size_t i = 0; i < d; ++i) identity.w[i][i] = 1;
     put(identity, in, "pq");
     worst = std::max(worst, check(in, options));
   }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
-}
-
-// Feeds keys in chunks, then reads; returns the answer and P'.
-Array streamed(Inputs& in, const std::vector<int32_t>& chunks, uint32_t flags, Aux& aux) {
-  const int64_t n = in["q"].rows, m = in["pk"].rows;
-  const Planned plan(*in.mech, make_request(1, n, m, ATTN_STREAM | flags, m));
-  const Arena arena(plan.info().state_bytes, 1);
-  Call call;
-  call.arena = &arena;
-  call.k_total = {static_cast<double>(m)};
-  call.q_pos = {0};
-  int32_t known = 0;
-  for (const int32_t chunk : chunks) {
-    call.k_from = known;
-    call.keys = chunk;
-    call.k_pos = {known};
-    plan.run(in, call);
-    known += chunk;
-  }
-  call.keys = 0;
-  call.queries = n;
-  call.k_pos = {known};
-  return plan.run(in, call, &aux);
+  record_error(worst);
 }
 
 TEST(Luna, GivesPAfterEachReadOfAStream) {
@@ -198,9 +139,9 @@ TEST(Luna, GivesPAfterEachReadOfAStream) {
   Inputs in(mech, 1, 6, 200, 1);
   Aux whole, pieces;
   const Array out = run_whole(in, 0, {}, 1, &whole);
-  EXPECT_TRUE(same_bits(out, streamed(in, {200}, ATTN_KNOWS_K_TOTAL, pieces)));
+  EXPECT_TRUE(same_bits(out, streamed(in, {.keys = {200}, .flags = ATTN_KNOWS_K_TOTAL}, &pieces)));
   EXPECT_TRUE(same_bits(whole.at("p"), pieces.at("p")));
-  EXPECT_LE(rms_ratio(streamed(in, {3, 150, 0, 47}, ATTN_KNOWS_K_TOTAL, pieces), out), kGate);
+  EXPECT_LE(rms_ratio(streamed(in, {.keys = {3, 150, 0, 47}, .flags = ATTN_KNOWS_K_TOTAL}, &pieces), out), kGate);
   EXPECT_LE(rms_ratio(pieces.at("p"), whole.at("p")), kGate);
 }
 
@@ -210,7 +151,7 @@ TEST(Luna, TakesAGrowingSourceWhenPIsItsOwn) {
   for (const int32_t known : {3, 20, 90}) {
     Inputs in(mech, 1, 6, known, 1);
     Aux none;
-    EXPECT_LE(rms_ratio(streamed(in, {2, 1, known - 3}, 0, none), run_whole(in, 0, {})), kGate) << known;
+    EXPECT_LE(rms_ratio(streamed(in, {.keys = {2, 1, known - 3}}, &none), run_whole(in, 0, {})), kGate) << known;
     EXPECT_TRUE(none.empty());
   }
 }

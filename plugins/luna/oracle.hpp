@@ -12,16 +12,16 @@ namespace attnkit::test {
 // A projection as y = x W + b, W [in][out].
 struct Affine {
   Matrix w;
-  std::vector<double> b;
+  Row b;
 };
 
 struct Weights {
   Affine pq, k, v;
-  std::vector<double> scale, shift;  // of the norm
+  Row scale, shift;  // of the norm
 };
 
-inline std::vector<double> project(const std::vector<double>& x, const Affine& f) {
-  std::vector<double> y = f.b;
+inline Row project(const Row& x, const Affine& f) {
+  Row y = f.b;
   for (size_t i = 0; i < x.size(); ++i)
     for (size_t o = 0; o < y.size(); ++o) y[o] += x[i] * f.w[i][o];
   return y;
@@ -33,13 +33,6 @@ inline Matrix project(const Matrix& x, const Affine& f) {
   return y;
 }
 
-inline void softmax(std::vector<double>& x) {
-  const double largest = *std::max_element(x.begin(), x.end());
-  double sum = 0;
-  for (double& s : x) sum += s = std::exp(s - largest);
-  for (double& s : x) s /= sum;
-}
-
 // softmax(q k^T / sqrt d) v by head, the heads beside each other; q of no keys gives zeros.
 inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, size_t heads) {
   Matrix out;
@@ -47,13 +40,13 @@ inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, size_t h
     out.emplace_back(v.empty() ? 0 : v[0].size());
     for (size_t h = 0; h < heads && !k.empty(); ++h) {
       const size_t d = row.size() / heads, e = v[0].size() / heads;
-      std::vector<double> w;
+      Row w;
       for (const auto& key : k) {
         double dot = 0;
         for (size_t f = h * d; f < (h + 1) * d; ++f) dot += row[f] * key[f];
         w.push_back(dot / std::sqrt(static_cast<double>(d)));
       }
-      softmax(w);
+      w = softmax(w);
       for (size_t j = 0; j < k.size(); ++j)
         for (size_t c = h * e; c < (h + 1) * e; ++c) out.back()[c] += w[j] * v[j][c];
     }
@@ -73,7 +66,7 @@ inline Packed packed(const Matrix& p, const Matrix& q, const Matrix& pk, const M
   result.o = attend(q, project(result.y, weights.k), project(result.y, weights.v), heads);
   for (size_t i = 0; i < p.size() && !weights.scale.empty(); ++i) {
     const size_t width = p[i].size();
-    std::vector<double> x = p[i];
+    Row x = p[i];
     double mean = 0, variance = 0;
     for (size_t c = 0; c < width; ++c) mean += (x[c] += result.y[i][c]) / static_cast<double>(width);
     for (const double a : x) variance += (a - mean) * (a - mean) / static_cast<double>(width);
@@ -94,23 +87,18 @@ inline double activation(const std::string& map, double x) {
 inline Matrix causal(const Matrix& pq, const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& pk,
                      const std::string& map) {
   const double scale = 1 / std::sqrt(static_cast<double>(k[0].size()));
-  const auto dot = [scale](const std::vector<double>& a, const std::vector<double>& b) {
-    double sum = 0;
-    for (size_t f = 0; f < a.size(); ++f) sum += a[f] * b[f];
-    return sum * scale;
-  };
   Matrix out;
   for (size_t t = 0; t < q.size(); ++t) {
     const double seen = static_cast<double>(t + 1);
     Matrix a;  // [s][r]
     for (size_t s = 0; s <= t; ++s) {
       a.emplace_back();
-      for (const auto& row : pq) a.back().push_back(activation(map, dot(pk[s], row)));
+      for (const auto& row : pq) a.back().push_back(activation(map, scale * dot(pk[s], row)));
     }
-    std::vector<double> w(pq.size());
+    Row w(pq.size());
     for (size_t r = 0; r < pq.size(); ++r)
-      for (size_t s = 0; s <= t; ++s) w[r] += a[s][r] * dot(q[t], k[s]) / seen;
-    if (!w.empty()) softmax(w);
+      for (size_t s = 0; s <= t; ++s) w[r] += a[s][r] * scale * dot(q[t], k[s]) / seen;
+    if (!w.empty()) w = softmax(w);
     out.emplace_back(v[0].size());
     for (size_t r = 0; r < pq.size(); ++r)
       for (size_t s = 0; s <= t; ++s)

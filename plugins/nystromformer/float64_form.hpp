@@ -7,58 +7,15 @@
 
 namespace attnkit::test {
 
-using Row = std::vector<double>;
-
-inline Matrix times(const Matrix& a, const Matrix& b) {
-  Matrix c(a.size(), Row(b[0].size()));
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t j = 0; j < b.size(); ++j)
-      for (size_t x = 0; x < b[0].size(); ++x) c[i][x] += a[i][j] * b[j][x];
-  return c;
-}
-
-inline Matrix transposed(const Matrix& a) {
-  Matrix t(a[0].size(), Row(a.size()));
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t j = 0; j < a[0].size(); ++j) t[j][i] = a[i][j];
-  return t;
-}
-
 // softmax of each row over its first `real` columns; the others get 0, as the authors' mask of -1e9 gives them.
 inline Matrix softmax(Matrix scores, size_t real) {
   for (Row& row : scores) {
-    const double largest = *std::max_element(row.begin(), row.begin() + static_cast<int64_t>(real));
-    double sum = 0;
-    for (size_t j = 0; j < row.size(); ++j) sum += row[j] = j < real ? std::exp(row[j] - largest) : 0;
-    for (double& x : row) x /= sum;
+    const size_t all = row.size();
+    row.resize(real);
+    row = softmax(row);
+    row.resize(all);
   }
   return scores;
-}
-
-// x I - a.
-inline Matrix minus(double x, Matrix a) {
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t j = 0; j < a.size(); ++j) a[i][j] = (i == j ? x : 0) - a[i][j];
-  return a;
-}
-
-inline Matrix inverse(const Matrix& a, int64_t iterations) {
-  double largest = 0;
-  for (const Row& column : transposed(a)) {
-    double sum = 0;
-    for (const double x : column) sum += x;
-    largest = std::max(largest, sum);
-  }
-  Matrix z = transposed(a);
-  for (Row& row : z)
-    for (double& x : row) x /= largest;
-  for (int64_t step = 0; step < iterations; ++step) {
-    const Matrix y = times(a, z);
-    z = times(z, minus(13, times(y, minus(15, times(y, minus(7, y))))));
-    for (Row& row : z)
-      for (double& x : row) x /= 4;
-  }
-  return z;
 }
 
 struct Form {
@@ -91,7 +48,7 @@ struct Form {
       const Matrix lq = means(q, segment), lk = means(k, segment);
       const Matrix a = softmax(times(lq, transposed(lk)), l);
       const Matrix left = softmax(times(q, transposed(lk)), l), right = softmax(times(lq, transposed(k)), n);
-      out = times(times(left, inverse(a, iterations)), times(right, v));
+      out = times(times(left, pseudo_inverse(a, iterations)), times(right, v));
     }
     if (!filters.empty()) convolve(filters[head], v, out);
     out.resize(n);

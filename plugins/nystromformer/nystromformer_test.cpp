@@ -5,19 +5,15 @@
 #include <limits>
 
 #include "float64_form.hpp"
+#include "support/cost.hpp"
+#include "support/moments.hpp"
+#include "support/refusal.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
 namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
-
-Matrix rows_of(const Array& a, int64_t b, int64_t h, int64_t count) {
-  Matrix rows(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t c = 0; c < a.width; ++c) rows[static_cast<size_t>(i)].push_back(a.at(b, h, i, c));
-  return rows;
-}
 
 Truth truth_of(const Form& form, Inputs& in, const std::vector<int32_t>& lengths) {
   const Array &q = in["q"], &k = in["k"], &v = in["v"];
@@ -35,28 +31,21 @@ Truth truth_of(const Form& form, Inputs& in, const std::vector<int32_t>& lengths
 }
 
 double check(Form form, const std::function<void(Inputs&)>& prepare = nullptr) {
-  double worst = 0;
-  for (const Situation& s : situations()) {
-    if (s.block.role != ATTN_ENCODER_SELF) continue;
+  const auto encoders = [](const Situation& s) { return s.block.role == ATTN_ENCODER_SELF; };
+  return worst_situation(encoders, [&](const Situation& s) {
     const Mechanism mech(plugin(), s.block, form.settings());
     Inputs in(mech, s.batch, s.queries, s.keys, 3);
     if (prepare) prepare(in);
     for (size_t h = 0; h < form.filters.size(); ++h)
       for (size_t u = 0; u < form.filters[h].size(); ++u)
         form.filters[h][u] = in["conv"].at(0, 0, static_cast<int64_t>(h * form.filters[h].size() + u), 0);
-    Call call;
-    call.q_len = call.k_len = s.k_len;
-    const double error = error_of(run_whole(in, 0, call), truth_of(form, in, s.k_len));
-    EXPECT_LE(error, kGate) << s.name << " landmarks " << form.landmarks << " length " << form.length;
-    worst = std::max(worst, error);
-  }
-  return worst;
+    const double error = error_of(run_whole(in, 0, s.call()), truth_of(form, in, s.k_len));
+    EXPECT_LE(error, kGate) << "landmarks " << form.landmarks << " length " << form.length;
+    return error;
+  });
 }
 
-TEST(Nystromformer, EqualsItsFloat64Form) {
-  RecordProperty("error", std::to_string(1e9 * check({})) + "e-9");
-  RecordProperty("error_8", std::to_string(1e9 * check({.landmarks = 8})) + "e-9");
-}
+TEST(Nystromformer, EqualsItsFloat64Form) { record_error(std::max(check({}), check({.landmarks = 8}))); }
 
 TEST(Nystromformer, HasOptions) {
   for (const int64_t landmarks : {1, 7, 32, 50, 99, 128}) check({.landmarks = landmarks});
@@ -77,7 +66,7 @@ TEST(Nystromformer, StaysAccurateWhenLandmarksAreEqual) {
     for (const char* name : {"q", "k"})
       for (float& x : in[name].data()) x *= 4;
   });
-  RecordProperty("error", std::to_string(1e9 * error) + "e-9");
+  record_error(error);
   check({.landmarks = 16, .iterations = 16}, [](Inputs& in) {
     for (const char* name : {"q", "k"}) in[name].set([](int64_t, int64_t, int64_t, int64_t) { return 0.5f; });
   });
@@ -93,26 +82,21 @@ TEST(Nystromformer, SurvivesScoresOfHundreds) {
 
 TEST(Nystromformer, EqualsTheGoldenCases) {
   double worst = 0;
-  for (const Golden& g : golden("nystrom")) {
+  for (Golden& g : golden("nystrom")) {
+    g.role = ATTN_ENCODER_SELF;
     const Form form{.landmarks = g.params["landmarks"], .iterations = g.params["iters"]};
-    const Matrix exact = form(g.q, g.k, g.v);
-    for (size_t i = 0; i < exact.size(); ++i)
-      for (size_t c = 0; c < exact[i].size(); ++c) EXPECT_NEAR(exact[i][c], g.o[i][c], 1e-12) << g.name;
+    EXPECT_LE(largest_difference(form(g.q, g.k, g.v), g.o), 1e-12) << g.name;
     const auto n = static_cast<int64_t>(g.q.size());
-    const Mechanism mech(plugin(),
-                         make_block(ATTN_ENCODER_SELF, false, 1, static_cast<int32_t>(g.q[0].size()),
-                                    static_cast<int32_t>(g.v[0].size())),
-                         form.settings());
+    const Mechanism mech(plugin(), g.block(), form.settings());
     Inputs in(mech, 1, n, n, 1);
-    for (const auto& [name, rows] : {std::pair<const char*, const Matrix&>{"q", g.q}, {"k", g.k}, {"v", g.v}})
-      in[name].set([&rows = rows](int64_t, int64_t, int64_t i, int64_t c) {
-        return static_cast<float>(rows[static_cast<size_t>(i)][static_cast<size_t>(c)]);
-      });
+    put(g.q, in["q"]);
+    put(g.k, in["k"]);
+    put(g.v, in["v"]);
     const double error = error_of(run_whole(in, 0, {}), truth_of(form, in, {}));
     EXPECT_LE(error, kGate) << g.name;
     worst = std::max(worst, error);
   }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst);
 }
 
 // With as many landmarks as positions the mechanism is softmax attention, and padding does not make it anything else.
@@ -165,21 +149,9 @@ TEST(Nystromformer, KeepsRowsAndHeadsApart) {
   }
 }
 
-std::string refusal(const Mechanism& mech, const attn_request& request) {
-  try {
-    Planned(mech, request);
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    return refused.what();
-  }
-  return "";
-}
-
 TEST(Nystromformer, RefusesAllButWholeBidirectionalSelfAttention) {
   const auto says = [](uint32_t role, bool causal, uint32_t flags, const char* what) {
-    const Mechanism mech(plugin(), make_block(role, causal, 2, 24, 24));
-    const std::string sentence = refusal(mech, make_request(1, 4, 4, flags));
-    EXPECT_NE(std::string::npos, sentence.find(what)) << sentence;
+    expect_refused(Mechanism(plugin(), make_block(role, causal, 2, 24, 24)), make_request(1, 4, 4, flags), what);
   };
   for (const uint32_t flags : {0u, ATTN_STREAM, ATTN_PREFIX}) {
     says(ATTN_DECODER_CROSS, false, flags, "there is no cross attention");
@@ -193,23 +165,18 @@ TEST(Nystromformer, RefusesAllButWholeBidirectionalSelfAttention) {
 TEST(Nystromformer, RefusesOptionsThatContradict) {
   const auto block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 24);
   const auto says = [&block](const Settings& settings, const char* option, const std::string& sentence) {
-    try {
-      const Mechanism mech(plugin(), block, settings);
-      FAIL() << sentence;
-    } catch (const Refused& refused) {
-      EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-      EXPECT_STREQ(option, plugin().options[refused.where]->name);
-      EXPECT_EQ(sentence, refused.what());
-    }
+    expect_refused(plugin(), block, settings, sentence, option);
+    EXPECT_EQ(sentence, refusal([&] { Mechanism(plugin(), block, settings); }).what());
   };
   says({{"length", int64_t{100}}}, "length",
        "length 100 is not a multiple of landmarks 64: segments are equally long, choose a multiple, or 0");
   says({{"kernel", int64_t{34}}}, "kernel",
        "kernel 34 is even and would shift the sequence by half a position: choose an odd one");
   const Mechanism mech(plugin(), block, {{"length", int64_t{128}}});
-  EXPECT_EQ("", refusal(mech, make_request(1, 128, 128)));
-  EXPECT_EQ("length = 128 cannot hold a sequence of 129: shorten it, or set a larger length, or 0",
-            refusal(mech, make_request(1, 129, 129)));
+  EXPECT_NO_THROW(Planned(mech, make_request(1, 128, 128)));
+  const std::string sentence = "length = 128 cannot hold a sequence of 129: shorten it, or set a larger length, or 0";
+  expect_refused(mech, make_request(1, 129, 129), sentence);
+  EXPECT_EQ(sentence, refusal(mech, make_request(1, 129, 129)).what());
 }
 
 TEST(Nystromformer, FillsLikeAConvolution) {
@@ -218,18 +185,12 @@ TEST(Nystromformer, FillsLikeAConvolution) {
   const Mechanism mech(plugin(), block, {{"conv", true}});
   Inputs in(mech, 1, 1, 1, 42), other(mech, 1, 1, 1, 43);
   const Array& w = in["conv"];
-  double mean = 0, square = 0, largest = 0;
-  for (int64_t i = 0; i < w.rows; ++i) {
-    const double x = w.at(0, 0, i, 0);
-    mean += x / static_cast<double>(w.rows);
-    square += x * x / static_cast<double>(w.rows);
-    largest = std::max(largest, std::abs(x));
-  }
+  const Moments of = moments(w);
   EXPECT_EQ(64 * 35, w.rows);
-  EXPECT_LE(largest, 1 / std::sqrt(35.0));
-  EXPECT_GE(largest, 0.99 / std::sqrt(35.0));
-  EXPECT_NEAR(0, mean, 0.01);
-  EXPECT_NEAR(1.0 / 3 / 35, square, 5e-4);
+  EXPECT_LE(of.largest, 1 / std::sqrt(35.0));
+  EXPECT_GE(of.largest, 0.99 / std::sqrt(35.0));
+  EXPECT_NEAR(0, of.mean, 0.01);
+  EXPECT_NEAR(1.0 / 3 / 35, of.square, 5e-4);
   EXPECT_EQ(-0x1.b6853cp-5f, w.at(0, 0, 0, 0));
   EXPECT_FALSE(same_bits(w, other["conv"]));
 }
@@ -270,12 +231,11 @@ TEST(Nystromformer, DeclaresTheWorkAndBytesThatItHas) {
         }
         for (int64_t u = 0; u < kernel && conv; ++u) count.product(n, 1, e);
       }
-      const attn_info info = Planned(mech, make_request(2, n, n)).info();
-      const int64_t read = 2 * heads * n * (2 * d + e) + (conv ? heads * kernel : 0);
-      EXPECT_EQ(2 * count.flops, info.flops) << n;
-      EXPECT_EQ(static_cast<uint64_t>(read) * 4, info.bytes_read);
-      EXPECT_EQ(static_cast<uint64_t>(2 * heads * n * e) * 4, info.bytes_written);
-      EXPECT_EQ(0u, info.state_bytes);
+      SCOPED_TRACE(n);
+      Inputs in(mech, 2, n, n, 1);
+      const uint64_t filters = conv ? bytes_of(in, {"conv"}) : 0;
+      expect_cost(mech, make_request(2, n, n),
+                  {2 * count.flops, bytes_of(in, {"q", "k", "v"}) + filters, bytes_of(in, {"o"})});
     }
 }
 

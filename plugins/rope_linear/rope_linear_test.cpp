@@ -4,15 +4,16 @@
 #include <cmath>
 #include <complex>
 
+#include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/refusal.hpp"
+#include "support/stream.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
 namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
-
-using Row = std::vector<double>;
 
 struct Form {
   bool scaled = true;
@@ -38,18 +39,6 @@ struct Form {
     return dot;
   }
 };
-
-double dot(const Row& a, const Row& b) {
-  double sum = 0;
-  for (size_t f = 0; f < a.size(); ++f) sum += a[f] * b[f];
-  return sum;
-}
-
-Row row_of(const Array& a, int64_t b, int64_t h, int64_t i) {
-  Row row;
-  for (int64_t f = 0; f < a.width; ++f) row.push_back(a.at(b, h, i, f));
-  return row;
-}
 
 // All rows of an input after their map.
 std::vector<Row> mapped(const Array& a, const Form& form, bool query) {
@@ -80,14 +69,12 @@ WeightOf weights(const Form& form, const Denominator& guard) {
   };
 }
 
-const Denominator one = [](double) { return 1.0; };
-
 double check(const Form& form, Settings settings, const std::string& kind = "none", double eps = 0) {
   settings["cross"] = true;
-  return check_situations(plugin(), settings, weights(form, guard(kind, eps)), one);
+  return check_situations(plugin(), settings, weights(form, guard(kind, eps)), undivided);
 }
 
-TEST(RopeLinear, EqualsItsFloat64Form) { RecordProperty("error", std::to_string(1e9 * check({}, {})) + "e-9"); }
+TEST(RopeLinear, EqualsItsFloat64Form) { record_error(check({}, {})); }
 
 TEST(RopeLinear, HasOptions) {
   check({.scaled = false}, {{"scale", "none"}});
@@ -102,12 +89,9 @@ TEST(RopeLinear, EqualsTheGoldenCases) {
   for (const Golden& g : golden("rope_linear")) {
     const int64_t rotated = g.params["rot_dim"];
     const Form form{.rotated = rotated, .base = g.params["base"]};
-    const auto weight = [&](bool rounded) -> RowWeight {
-      std::vector<Row> keys;
-      for (Row k : g.k) {
-        for (double& x : k) x = rounded ? static_cast<float>(x) : x;
-        keys.push_back(form.map(k, false));
-      }
+    const auto weight = [&](bool rounds) -> RowWeight {
+      Matrix keys;
+      for (const Row& k : rounds ? rounded(g.k) : g.k) keys.push_back(form.map(k, false));
       return [keys, form, causal = g.causal](const Row& q, const Row& k, int64_t i, int64_t j) {
         const Row a = form.map(q, true);
         double sum = 0;
@@ -117,9 +101,9 @@ TEST(RopeLinear, EqualsTheGoldenCases) {
       };
     };
     worst = std::max(worst, check_golden(plugin(), g, {{"rotated", rotated}, {"base", form.base}, {"cross", true}},
-                                         weight(false), weight(true), one, {}));
+                                         weight(false), weight(true), undivided, {}));
   }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst);
 }
 
 // The same rows at positions that the host says are late: distances alone count, and angles keep their digits.
@@ -144,27 +128,7 @@ TEST(RopeLinear, StreamsCrossAttentionIfAsked) {
   const int64_t n = 12, m = 40;
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 2, 24, 40), {{"cross", true}});
   Inputs in(mech, 1, n, m, 1);
-  const Array whole = run_whole(in, 0, {});
-  const Planned plan(mech, make_request(1, n, m, ATTN_STREAM, m));
-  const Arena arena(plan.info().state_bytes, 1);
-  Call call;
-  call.arena = &arena;
-  for (const auto& [from, count] : {std::pair<int32_t, int32_t>{0, 17}, {17, 23}}) {
-    call.k_from = from;
-    call.keys = count;
-    call.q_pos = {0};
-    call.k_pos = {from};
-    plan.run(in, call);
-  }
-  call.keys = 0;
-  call.queries = 1;
-  call.k_pos = {static_cast<int32_t>(m)};
-  for (int32_t i = 0; i < n; ++i) {
-    call.q_from = i;
-    call.q_pos = {i};
-    const Array got = plan.run(in, call);
-    for (int64_t c = 0; c < 40; ++c) EXPECT_EQ(whole.at(0, 1, i, c), got.at(0, 1, 0, c)) << i;
-  }
+  EXPECT_TRUE(same_bits(run_whole(in, 0, {}), streamed(in, {.keys = {17, 23}, .queries = chunks_of(n, 1)})));
 }
 
 TEST(RopeLinear, WeightsMayBeNegativeThoughDenominatorsAreNot) {
@@ -182,52 +146,26 @@ TEST(RopeLinear, RefusesCrossAttentionUnlessAsked) {
   const Mechanism mech(plugin(), block), asked(plugin(), block, {{"cross", true}});
   for (const uint32_t flags : {0u, ATTN_STREAM, ATTN_PREFIX}) {
     EXPECT_NO_THROW(Planned(asked, make_request(1, 4, 4, flags)));
-    try {
-      Planned(mech, make_request(1, 4, 4, flags));
-      FAIL();
-    } catch (const Refused& refused) {
-      EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-      EXPECT_NE(std::string::npos, std::string(refused.what()).find("cross = true"));
-    }
+    expect_refused(mech, make_request(1, 4, 4, flags), "cross = true");
   }
 }
 
 TEST(RopeLinear, RefusesFeaturesThatDoNotPair) {
-  const auto refused = [](int32_t width, const Settings& settings) {
-    try {
-      Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 2, width, 8), settings);
-    } catch (const Refused& refused) {
-      EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-      EXPECT_STREQ("rotated", plugin().options[refused.where]->name);
-      return true;
-    }
-    return false;
-  };
-  EXPECT_TRUE(refused(10, {})) << "half of 10 is odd";
-  EXPECT_FALSE(refused(10, {{"rotated", int64_t{10}}}));
-  EXPECT_TRUE(refused(10, {{"rotated", int64_t{12}}}));
-  EXPECT_TRUE(refused(16, {{"rotated", int64_t{7}}}));
-  EXPECT_FALSE(refused(16, {}));
+  const auto block = [](int32_t width) { return make_block(ATTN_DECODER_SELF, true, 2, width, 8); };
+  expect_refused(plugin(), block(10), {}, "rotated", "rotated");  // half of 10 is odd
+  expect_refused(plugin(), block(10), {{"rotated", int64_t{12}}}, "rotated", "rotated");
+  expect_refused(plugin(), block(16), {{"rotated", int64_t{7}}}, "rotated", "rotated");
+  EXPECT_NO_THROW(Mechanism(plugin(), block(10), {{"rotated", int64_t{10}}}));
+  EXPECT_NO_THROW(Mechanism(plugin(), block(16)));
 }
 
-// Multiply-adds and elements counted one by one, the way the equation is written.
 TEST(RopeLinear, DeclaresTheWorkAndBytesThatItHas) {
   const int64_t heads = 3, d = 24, e = 40, n = 9;
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, heads, d, e));
-  uint64_t adds = 0;
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t row = 0; row < n + n; ++row)
-      for (int64_t f = 0; f < d; ++f) adds += static_cast<uint64_t>(e + 1);
   Inputs in(mech, 1, n, n, 1);
-  const auto bytes = [&in](const char* name) {
-    return static_cast<uint64_t>(in[name].heads * in[name].rows * in[name].width) * sizeof(float);
-  };
   const uint64_t state = static_cast<uint64_t>(heads * (d * e + d)) * sizeof(float);
-  const attn_info info = Planned(mech, make_request(1, n, n, ATTN_STREAM, 4095)).info();
-  EXPECT_EQ(2 * adds, info.flops);
-  EXPECT_EQ((state + 63) / 64 * 64, info.state_bytes);
-  EXPECT_EQ(bytes("q") + bytes("k") + bytes("v") + state, info.bytes_read);
-  EXPECT_EQ(bytes("o") + state, info.bytes_written);
+  expect_cost(mech, make_request(1, n, n, ATTN_STREAM, 4095),
+              {linear_flops(heads, n + n, d, e), bytes_of(in, {"q", "k", "v"}), bytes_of(in, {"o"}), state});
 }
 
 }  // namespace

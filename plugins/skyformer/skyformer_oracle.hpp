@@ -1,6 +1,5 @@
 // skyformer in float64 as it is written, for its test: the weight of every key for every query, by whole matrices.
 #pragma once
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -9,8 +8,6 @@
 
 namespace attnkit::test {
 
-using Row = std::vector<double>;
-
 struct Options {
   int64_t samples = 128, iterations = 6;
   double gamma = 0.1, scale = 0;
@@ -18,21 +15,6 @@ struct Options {
     return {{"samples", samples}, {"iterations", iterations}, {"gamma", gamma}, {"scale", scale}};
   }
 };
-
-inline Matrix times(const Matrix& a, const Matrix& b) {
-  Matrix c(a.size(), Row(b[0].size()));
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t k = 0; k < b.size(); ++k)
-      for (size_t j = 0; j < b[k].size(); ++j) c[i][j] += a[i][k] * b[k][j];
-  return c;
-}
-
-// x I - a
-inline Matrix from_identity(double x, Matrix a) {
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t j = 0; j < a.size(); ++j) a[i][j] = (i == j ? x : 0) - a[i][j];
-  return a;
-}
 
 inline Matrix kernel(const Matrix& x, const Matrix& y, double scale) {
   Matrix a;
@@ -45,25 +27,6 @@ inline Matrix kernel(const Matrix& x, const Matrix& y, double scale) {
     }
   }
   return a;
-}
-
-inline Matrix inverse(const Matrix& y, int64_t iterations) {
-  double largest = 0;
-  Matrix z = y;
-  for (size_t j = 0; j < y.size(); ++j) {
-    double sum = 0;
-    for (const Row& row : y) sum += row[j];
-    largest = std::max(largest, sum);
-  }
-  for (size_t i = 0; i < y.size(); ++i)
-    for (size_t j = 0; j < y.size(); ++j) z[i][j] = y[j][i] / largest;
-  for (int64_t step = 0; step < iterations; ++step) {
-    const Matrix p = times(y, z);
-    z = times(z, from_identity(13, times(p, from_identity(15, times(p, from_identity(7, p))))));
-    for (Row& row : z)
-      for (double& x : row) x /= 4;
-  }
-  return z;
 }
 
 inline double scale_of(const Options& options, size_t d) {
@@ -85,7 +48,7 @@ inline Matrix weights_of(const Matrix& q, const Matrix& k, const std::vector<siz
       for (size_t j = 0; j < a.size(); ++j) a[i][j] *= delta[i] * delta[j];
     return a;
   };
-  const Matrix middle = both_sides(inverse(both_sides(m), options.iterations));
+  const Matrix middle = both_sides(pseudo_inverse(both_sides(m), options.iterations));
   return times(times(kernel(q, sampled, scale), middle), kernel(sampled, k, scale));
 }
 

@@ -6,20 +6,13 @@
 #include <numeric>
 
 #include "skyformer_oracle.hpp"
+#include "support/cost.hpp"
+#include "support/refusal.hpp"
 
 namespace attnkit::test {
 namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
-
-Matrix rows_of(const Array& a, int64_t b, int64_t h, int64_t count) {
-  Matrix rows;
-  for (int64_t i = 0; i < count; ++i) {
-    rows.emplace_back();
-    for (int64_t f = 0; f < a.width; ++f) rows.back().push_back(a.at(b, h, i, f));
-  }
-  return rows;
-}
 
 // Which rows of [Q; K] the table means for a row of this length.
 std::vector<size_t> places_of(const Array& table, int64_t length) {
@@ -28,8 +21,6 @@ std::vector<size_t> places_of(const Array& table, int64_t length) {
     places.push_back(static_cast<size_t>(std::floor(double{table.at(0, 0, i, 0)} * static_cast<double>(length))));
   return places;
 }
-
-const Denominator one = [](double) { return 1.0; };  // there is no denominator
 
 // The plugin against the float64 form on these inputs; returns the error.
 double check(Inputs& in, const Options& options, const std::vector<int32_t>& lengths = {}) {
@@ -51,7 +42,7 @@ double check(Inputs& in, const Options& options, const std::vector<int32_t>& len
       [&](int64_t b, int64_t h, int64_t i, int64_t j) {
         return all[static_cast<size_t>(b * q.heads + h)][static_cast<size_t>(i)][static_cast<size_t>(j)];
       },
-      [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; }, one);
+      elements(v), undivided);
   const double error = error_of(got, truth);
   EXPECT_LE(error, kGate);
   return error;
@@ -67,18 +58,15 @@ double check(int64_t n, const Options& options, int32_t d = 24, int32_t e = 40, 
   return check(in, options);
 }
 
-void note(double error) { testing::Test::RecordProperty("error", std::to_string(1e9 * error) + "e-9"); }
-
 TEST(Skyformer, EqualsItsFloat64Form) {
-  double worst = 0;
-  for (const Situation& s : situations()) {
-    if (s.block.role != ATTN_ENCODER_SELF) continue;
+  const auto encoders = [](const Situation& s) { return s.block.role == ATTN_ENCODER_SELF; };
+  double worst = worst_situation(encoders, [](const Situation& s) {
     const Mechanism mech(plugin(), s.block);
     Inputs in(mech, s.batch, s.queries, s.keys, 3);
-    worst = std::max(worst, check(in, {}, s.q_len));
-  }
+    return check(in, {}, s.q_len);
+  });
   for (const int64_t n : {2, 33, 300}) worst = std::max(worst, check(n, {}));
-  note(worst);
+  record_error(worst);
 }
 
 TEST(Skyformer, TakesAnyNumberOfSamples) {
@@ -95,7 +83,7 @@ TEST(Skyformer, IteratesAsOftenAsToldWithAnyGamma) {
   for (const int64_t iterations : {1, 7, 16})
     for (const double gamma : {0.0, 1e-5, 1e-3, 0.1, 5.0})
       worst = std::max(worst, check(100, {.samples = 64, .iterations = iterations, .gamma = gamma}, 4, 8));
-  note(worst);
+  record_error(worst);
 }
 
 // Many samples of few rows: A_X is as singular as can be, and gamma alone makes M regular.
@@ -103,7 +91,7 @@ TEST(Skyformer, SurvivesRowsThatAreSampledAgainAndAgain) {
   double worst = 0;
   for (const int64_t n : {1, 2, 5, 10})
     for (const int64_t iterations : {6, 12, 16}) worst = std::max(worst, check(n, {.iterations = iterations}));
-  note(worst);
+  record_error(worst);
 }
 
 TEST(Skyformer, NeedsGammaWhereARowIsSampledTwice) {
@@ -124,26 +112,7 @@ TEST(Skyformer, NeedsGammaWhereARowIsSampledTwice) {
 TEST(Skyformer, KeepsItsDigitsFarFromTheOriginAndForNearRows) {
   double worst = 0;
   for (const float factor : {0.01f, 0.3f, 3.0f}) worst = std::max(worst, check(80, {}, 24, 40, factor));
-  note(std::max(worst, check(80, {}, 24, 40, 1, 64)));
-}
-
-Matrix rounded(Matrix rows) {
-  for (Row& row : rows)
-    for (double& x : row) x = static_cast<float>(x);
-  return rows;
-}
-
-void copy(const Matrix& rows, Array& array) {
-  array.set([&](int64_t, int64_t, int64_t i, int64_t c) {
-    return static_cast<float>(rows[static_cast<size_t>(i)][static_cast<size_t>(c)]);
-  });
-}
-
-double largest_difference(const Matrix& a, const Matrix& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    for (size_t c = 0; c < a[i].size(); ++c) worst = std::max(worst, std::abs(a[i][c] - b[i][c]));
-  return worst;
+  record_error(std::max(worst, check(80, {}, 24, 40, 1, 64)));
 }
 
 // One head with the golden inputs and these rows sampled.
@@ -153,9 +122,9 @@ double check_golden_with(const Golden& g, const std::vector<size_t>& places, Opt
   const Mechanism mech(plugin(), block(static_cast<int32_t>(g.q[0].size()), static_cast<int32_t>(g.v[0].size()), 1),
                        options.settings());
   Inputs in(mech, 1, n, n, 1);
-  copy(g.q, in["q"]);
-  copy(g.k, in["k"]);
-  copy(g.v, in["v"]);
+  put(g.q, in["q"]);
+  put(g.k, in["k"]);
+  put(g.v, in["v"]);
   for (size_t i = 0; i < places.size(); ++i)
     in["samples"].at(0, 0, static_cast<int64_t>(i), 0) =
         static_cast<float>((static_cast<double>(places[i]) + 0.5) / static_cast<double>(n));
@@ -171,7 +140,7 @@ TEST(Skyformer, EqualsTheGoldenCases) {
     EXPECT_LE(largest_difference(times(weights_of(g.q, g.k, places, options), g.v), g.o), 1e-12) << g.name;
     worst = std::max(worst, check_golden_with(g, places, options));
   }
-  note(worst);
+  record_error(worst);
 }
 
 // With every row sampled once and next to no gamma it is the kernel that it approximates.
@@ -222,36 +191,20 @@ TEST(Skyformer, RefusesATableOfOtherPlaces) {
   for (const float place : {2.0f, -0.001f, std::numeric_limits<float>::quiet_NaN()}) {
     Inputs in(mech, 1, 4, 4, 1);
     in["samples"].at(0, 0, 7, 0) = place;
-    try {
-      run_whole(in, 0, {});
-      FAIL();
-    } catch (const Refused& refused) {
-      EXPECT_EQ(ATTN_INVALID, refused.code);
-      EXPECT_EQ(mech.find("samples"), refused.where);
-      EXPECT_NE(std::string::npos, std::string(refused.what()).find("samples[7] is "));
-    }
+    expect_refused([&] { run_whole(in, 0, {}); }, "samples[7] is ", mech.find("samples"), ATTN_INVALID);
   }
-}
-
-std::string refusal(const attn_block& at, uint32_t flags) {
-  try {
-    const Mechanism mech(plugin(), at);
-    const Planned plan(mech, make_request(1, 4, 4, flags));
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    return refused.what();
-  }
-  return "";
 }
 
 TEST(Skyformer, RefusesInItsOwnWords) {
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  EXPECT_TRUE(has(refusal(make_block(ATTN_DECODER_SELF, true, 2, 24, 24), 0), "so it cannot be causal"));
-  EXPECT_TRUE(has(refusal(make_block(ATTN_ENCODER_SELF, true, 2, 24, 24), 0), "so it cannot be causal"));
-  EXPECT_TRUE(has(refusal(make_block(ATTN_DECODER_CROSS, false, 2, 24, 24), 0), "not defined across two"));
-  EXPECT_TRUE(has(refusal(block(24, 24), ATTN_STREAM), "Skyformer cannot stream"));
-  EXPECT_TRUE(has(refusal(block(24, 24), ATTN_PREFIX), "has no prefix form"));
-  EXPECT_EQ("", refusal(block(24, 24), 0));
+  const auto says = [](const attn_block& at, uint32_t flags, const char* what) {
+    expect_refused(Mechanism(plugin(), at), make_request(1, 4, 4, flags), what);
+  };
+  says(make_block(ATTN_DECODER_SELF, true, 2, 24, 24), 0, "so it cannot be causal");
+  says(make_block(ATTN_ENCODER_SELF, true, 2, 24, 24), 0, "so it cannot be causal");
+  says(make_block(ATTN_DECODER_CROSS, false, 2, 24, 24), 0, "not defined across two");
+  says(block(24, 24), ATTN_STREAM, "Skyformer cannot stream");
+  says(block(24, 24), ATTN_PREFIX, "has no prefix form");
+  EXPECT_NO_THROW(Planned(Mechanism(plugin(), block(24, 24)), make_request(1, 4, 4)));
 }
 
 // Operations and elements counted one by one, the way the equation is written.
@@ -270,14 +223,7 @@ TEST(Skyformer, DeclaresTheWorkAndBytesThatItHas) {
         for (int64_t j = 0; j < m; ++j) flops += static_cast<uint64_t>(2 * m);
   }
   Inputs in(mech, 1, n, n, 1);
-  const auto bytes = [&in](const char* name) {
-    return static_cast<uint64_t>(in[name].heads * in[name].rows * in[name].width) * sizeof(float);
-  };
-  const attn_info info = Planned(mech, make_request(1, n, n)).info();
-  EXPECT_EQ(flops, info.flops);
-  EXPECT_EQ(0u, info.state_bytes);
-  EXPECT_EQ(bytes("q") + bytes("k") + bytes("v") + bytes("samples"), info.bytes_read);
-  EXPECT_EQ(bytes("o"), info.bytes_written);
+  expect_cost(mech, make_request(1, n, n), {flops, bytes_of(in, {"q", "k", "v", "samples"}), bytes_of(in, {"o"})});
 }
 
 }  // namespace

@@ -2,19 +2,6 @@
 
 namespace attnkit::test {
 
-void paste(Array& all, const Array& part, int64_t from) {
-  for (int64_t b = 0; b < part.batch; ++b)
-    for (int64_t h = 0; h < part.heads; ++h)
-      for (int64_t i = 0; i < part.rows; ++i)
-        for (int64_t c = 0; c < part.width; ++c) all.at(b, h, from + i, c) = part.at(b, h, i, c);
-}
-
-std::vector<int64_t> chunks_of(int64_t n, int64_t size) {
-  std::vector<int64_t> chunks;
-  for (int64_t done = 0; done < n; done += size) chunks.push_back(std::min(size, n - done));
-  return chunks;
-}
-
 void Law::SetUp() {
   const uint32_t roles[] = {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS};
   ATTNKIT_OR_SKIP(mech.emplace(
@@ -42,40 +29,14 @@ Planned Law::stream_plan(int64_t batch, int64_t chunk, int64_t capacity, uint32_
 }
 
 Array Law::stream(Inputs& in, const std::vector<int64_t>& chunks, uint32_t workers) const {
-  const Array& like = in.arrays[mech->output()];
-  const int64_t n = like.rows, m = keys_for(n), batch = like.batch;
-  const Planned plan = stream_plan(batch, std::max(n, m), std::max(n, m), workers);
-  const Arena arena(plan.info().state_bytes, batch);
-  Array out(batch, like.heads, n, like.width);
-  Call call = with_totals({}, batch, n);
-  call.arena = &arena;
-  call.workers = workers;
-  const auto at = [batch](int64_t position) {
-    return std::vector<int32_t>(static_cast<size_t>(batch), static_cast<int32_t>(position));
-  };
-  const auto step = [&](int64_t q_from, int64_t queries, int64_t k_from, int64_t keys, int64_t known) {
-    call.q_from = q_from;
-    call.queries = queries;
-    call.k_from = k_from;
-    call.keys = keys;
-    call.q_pos = at(q_from);
-    call.k_pos = at(known);
-    paste(out, plan.run(in, call), q_from);
-  };
-  int64_t read = 0, known = 0;
-  for (const int64_t chunk : chunks) {
-    const int64_t keys = cross() ? std::min(chunk * 2, m - known) : chunk;
-    step(read, cross() ? 0 : chunk, known, keys, known);
-    known += keys;
-    read += cross() ? 0 : chunk;
-  }
-  if (!cross()) return out;
-  if (known < m) step(0, 0, known, m - known, known);
-  for (const int64_t chunk : chunks) {
-    step(read, chunk, 0, 0, m);
-    read += chunk;
-  }
-  return out;
+  const int64_t m = keys_for(in.arrays[mech->output()].rows);
+  Feed feed{chunks, {}, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, workers};
+  if (!cross()) return streamed(in, feed);
+  feed.queries = chunks;
+  int64_t known = 0;
+  for (int64_t& keys : feed.keys) known += keys = std::min(keys * 2, m - known);
+  feed.keys.push_back(m - known);
+  return streamed(in, feed);
 }
 
 }  // namespace attnkit::test

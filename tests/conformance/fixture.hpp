@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "support/oracle.hpp"
-#include "support/runner.hpp"
+#include "support/stream.hpp"
 
 namespace attnkit::test {
 
@@ -58,10 +58,5 @@ class Law : public testing::TestWithParam<Subject> {
 
   std::optional<Mechanism> mech;
 };
-
-// Copies the rows of part behind row `from` of all.
-void paste(Array& all, const Array& part, int64_t from);
-// [size, size, ..., rest] adding up to n.
-std::vector<int64_t> chunks_of(int64_t n, int64_t size);
 
 }  // namespace attnkit::test

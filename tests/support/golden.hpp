@@ -2,21 +2,23 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
+#include "support/matrix.hpp"
 #include "support/oracle.hpp"
 
 namespace attnkit::test {
 
-using Matrix = std::vector<std::vector<double>>;
-
 struct Golden {
   std::string name;
-  nlohmann::json params, in;
-  Matrix q, k, v, o;  // one head; keys and values that kmask hides are left out
+  nlohmann::json params, in, out;
+  Matrix q, k, v, o;  // Q, K, V and O of one head, where the case has them; what kmask hides is left out
   bool causal = false;
   std::vector<int32_t> visible;  // wait-k cases
 
+  // How a plugin runs it: as cross attention unless causal, for that form allows any lengths.
+  uint32_t role = ATTN_DECODER_CROSS;
+  std::string q_port = "q", k_port = "k";
+
   Scene scene() const;
-  // Cross attention unless causal: it is the form that allows any lengths.
   attn_block block() const;
 };
 
@@ -26,6 +28,11 @@ std::vector<Golden> golden(const std::string& kind);
 // A weight of one head from rows of q and k.
 using RowWeight =
     std::function<double(const std::vector<double>& q, const std::vector<double>& k, int64_t i, int64_t j)>;
+
+// The quadratic form of a case on its own numbers, or on those rounded to f32.
+Truth truth_of(const Golden& g, bool rounds, const RowWeight& weight, const Denominator& denominator);
+// One head's output.
+Matrix rows_of(const Truth& truth);
 
 // The oracle on the exact inputs must reproduce the golden output to 1e-12; then the plugin, fed the inputs rounded to
 // f32, is held against the oracle on those same rounded inputs.  prepare sets what is not q, k or v.  Returns the

@@ -1,5 +1,7 @@
 #include "support/oracle.hpp"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 
 namespace attnkit::test {
@@ -10,6 +12,10 @@ bool Scene::sees(int64_t b, int64_t i, int64_t j) const {
   if (!k_len.empty() && j >= k_len[row]) return false;
   if (!visible.empty() && j >= visible[static_cast<size_t>(b * queries + i)]) return false;
   return !causal || j <= i;
+}
+
+Element elements(const Array& a) {
+  return [&a](int64_t b, int64_t h, int64_t j, int64_t c) { return double{a.at(b, h, j, c)}; };
 }
 
 Denominator guard(const std::string& kind, double eps) {
@@ -60,5 +66,7 @@ double error_of(const Array& got, const Truth& truth, bool may_cancel) {
         }
   return error == 0 ? 0 : std::sqrt(error / size);  // NaN stays NaN, which no gate lets pass
 }
+
+void record_error(double error) { testing::Test::RecordProperty("error", std::to_string(1e9 * error) + "e-9"); }
 
 }  // namespace attnkit::test

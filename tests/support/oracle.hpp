@@ -19,8 +19,13 @@ using Weight = std::function<double(int64_t b, int64_t h, int64_t i, int64_t j)>
 using Element = std::function<double(int64_t b, int64_t h, int64_t j, int64_t c)>;
 using Denominator = std::function<double(double)>;
 
+// The elements of an array that outlives this.
+Element elements(const Array& a);
+
 // "none", "add" or "clamp" with eps.
 Denominator guard(const std::string& kind, double eps);
+// For weights that are divided already, or not at all.
+inline double undivided(double) { return 1; }
 
 struct Truth {
   Scene scene;
@@ -35,6 +40,9 @@ Truth oracle(const Scene& scene, const Weight& weight, const Element& value, con
 
 // RMS of (got - o) over RMS of o; or, when terms may cancel, over RMS of size.
 double error_of(const Array& got, const Truth& truth, bool may_cancel = false);
+
+// Into the test's report.
+void record_error(double error);
 
 constexpr double kGate = 5e-6;  // f32, ../shared/reference/reliability.md section 4
 

@@ -30,7 +30,7 @@ bool is_taken(const attn_port& port) {
 bool is_given(const attn_port& port) { return port.kind == ATTN_OUTPUT || port.kind == ATTN_AUX_OUT; }
 
 Inputs::Inputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys, uint64_t seed, Layout layout)
-    : mech(&m) {
+    : mech(&m), keys(keys) {
   for (size_t i = 0; i < m.ports().size(); ++i) {
     const attn_port& port = *m.ports()[i];
     if (port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE) {
@@ -153,15 +153,12 @@ Array Planned::run(Inputs& inputs, const Call& call, std::map<std::string, Array
 Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers, std::map<std::string, Array>* aux) {
   const Mechanism& mech = *inputs.mech;
   const Array& out = inputs.arrays[mech.output()];
-  int64_t keys = 0;
-  for (size_t i = 0; i < inputs.arrays.size(); ++i)
-    if (mech.ports()[i]->kind == ATTN_KEY) keys = inputs.arrays[i].rows;
   if (!call.q_total.empty()) flags |= ATTN_KNOWS_Q_TOTAL;
   if (!call.k_total.empty()) flags |= ATTN_KNOWS_K_TOTAL;
   call.queries = out.rows;
-  call.keys = keys;
+  call.keys = inputs.keys;
   call.workers = workers;
-  return Planned(mech, make_request(out.batch, out.rows, keys, flags, 0, workers)).run(inputs, call, aux);
+  return Planned(mech, make_request(out.batch, out.rows, inputs.keys, flags, 0, workers)).run(inputs, call, aux);
 }
 
 }  // namespace attnkit::test

@@ -40,6 +40,7 @@ struct Inputs {
          Layout layout = Layout::kModel);
   Array& operator[](const std::string& name) { return arrays.at(static_cast<size_t>(mech->find(name))); }
   const Mechanism* mech;
+  int64_t keys;
   std::vector<Array> arrays;
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace attnkit::test {
 
 std::vector<Situation> situations() {
@@ -22,35 +24,73 @@ std::vector<Situation> situations() {
   };
 }
 
-double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,
-                        const Denominator& denominator, const std::function<void(Inputs&)>& prepare, bool may_cancel) {
+Call Situation::call() const {
+  Call call;
+  call.q_len = q_len;
+  call.k_len = k_len;
+  for (int64_t b = 0; b < batch && totals; ++b) {
+    const auto row = static_cast<size_t>(b);
+    call.q_total.push_back(static_cast<double>(q_len.empty() ? queries : q_len[row]));
+    call.k_total.push_back(static_cast<double>(k_len.empty() ? keys : k_len[row]));
+  }
+  for (int64_t i = 0; i < batch * queries && prefix; ++i)
+    call.visible.push_back(static_cast<int32_t>((i % queries) / 4 * 9));
+  return call;
+}
+
+Scene Situation::scene() const {
+  return {batch, block.heads, queries, keys, block.head_width, block.causal != 0, q_len, k_len, call().visible};
+}
+
+double worst_situation(const std::function<bool(const Situation&)>& allowed,
+                       const std::function<double(const Situation&)>& error) {
   double worst = 0;
   for (const Situation& s : situations()) {
+    if (allowed && !allowed(s)) continue;
+    SCOPED_TRACE(s.name);
+    worst = std::max(worst, error(s));
+  }
+  return worst;
+}
+
+double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,
+                        const Denominator& denominator, const std::function<void(Inputs&)>& prepare, bool may_cancel,
+                        const std::function<bool(const Situation&)>& allowed) {
+  return worst_situation(allowed, [&](const Situation& s) {
     const Mechanism mech(plugin, s.block, settings);
     Inputs in(mech, s.batch, s.queries, s.keys, 3);
     if (prepare) prepare(in);
-    Call call;
-    call.q_len = s.q_len;
-    call.k_len = s.k_len;
-    for (int64_t b = 0; b < s.batch && s.totals; ++b) {
-      const auto row = static_cast<size_t>(b);
-      call.q_total.push_back(static_cast<double>(s.q_len.empty() ? s.queries : s.q_len[row]));
-      call.k_total.push_back(static_cast<double>(s.k_len.empty() ? s.keys : s.k_len[row]));
-    }
-    for (int64_t i = 0; i < s.batch * s.queries && s.prefix; ++i)
-      call.visible.push_back(static_cast<int32_t>((i % s.queries) / 4 * 9));
-    const Scene scene{s.batch, s.block.heads, s.queries,   s.keys, s.block.head_width, s.block.causal != 0,
-                      s.q_len, s.k_len,       call.visible};
+    const Call call = s.call();
+    const Scene scene = s.scene();
     const Array got = run_whole(in, s.prefix ? ATTN_PREFIX : 0, call);
-    const Array& v = in["v"];
-    const Truth truth = oracle(
-        scene, weight(mech, in, scene, call),
-        [&](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; }, denominator);
+    const Truth truth = oracle(scene, weight(mech, in, scene, call), elements(in["v"]), denominator);
     const double error = error_of(got, truth, may_cancel);
-    EXPECT_LE(error, kGate) << s.name;
-    worst = std::max(worst, error);
-  }
-  return worst;
+    EXPECT_LE(error, kGate);
+    return error;
+  });
+}
+
+void check_zero_keys_take_weight(const Mechanism& mech) {
+  Inputs padded(mech, 1, 12, 12, 1), alone(mech, 1, 12, 7, 1);
+  for (const char* name : {"k", "v"})
+    for (int64_t h = 0; h < padded[name].heads; ++h)
+      for (int64_t j = 7; j < 12; ++j)
+        for (int64_t c = 0; c < padded[name].width; ++c) padded[name].at(0, h, j, c) = 0;
+  for (const char* name : {"q", "k", "v"})
+    alone[name].set([&](int64_t b, int64_t h, int64_t i, int64_t c) { return padded[name].at(b, h, i, c); });
+  Call call;
+  call.k_len = {7};
+  const Array got = run_whole(padded, 0, call), all = run_whole(padded, 0, {});
+  EXPECT_GT(std::abs(got.at(0, 0, 0, 0) - all.at(0, 0, 0, 0)), 1e-3) << "zero keys would take weight";
+  EXPECT_TRUE(same_bits(got, run_whole(alone, 0, {})));
+}
+
+void check_larger_bounds(const Mechanism& mech, int64_t n, int64_t bounds) {
+  Inputs in(mech, 1, n, n, 1);
+  Call call;
+  call.queries = call.keys = n;
+  const Array exact = Planned(mech, make_request(1, n, n)).run(in, call);
+  EXPECT_TRUE(same_bits(exact, Planned(mech, make_request(7, bounds, bounds, 0, 0, 3)).run(in, call)));
 }
 
 }  // namespace attnkit::test

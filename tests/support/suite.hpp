@@ -13,15 +13,28 @@ struct Situation {
   int64_t batch, queries, keys;
   std::vector<int32_t> q_len, k_len;
   bool prefix, totals;
+  Call call() const;
+  Scene scene() const;
 };
 
 // Heads 2 to 3, odd and even widths, E unlike D, M unlike N, ragged lengths.
 std::vector<Situation> situations();
 
 // Runs every situation; returns the largest error, each of which is held to kGate (relative to what o would be if
-// nothing cancelled when may_cancel).  prepare may change the inputs.
+// nothing cancelled when may_cancel).  prepare may change the inputs; situations that the mechanism refuses are not
+// among those allowed.
 double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,
                         const Denominator& denominator, const std::function<void(Inputs&)>& prepare = nullptr,
-                        bool may_cancel = false);
+                        bool may_cancel = false, const std::function<bool(const Situation&)>& allowed = nullptr);
+
+// The largest of a test's errors, one for each situation that is allowed.
+double worst_situation(const std::function<bool(const Situation&)>& allowed,
+                       const std::function<double(const Situation&)>& error);
+
+// Padded keys of zeros take weight; where their length says that they are padding, the run equals one without them.
+void check_zero_keys_take_weight(const Mechanism& mech);
+
+// A plan's bounds do not change the bits of a row of n.
+void check_larger_bounds(const Mechanism& mech, int64_t n, int64_t bounds);
 
 }  // namespace attnkit::test

@@ -1,5 +1,8 @@
 // What luna says of itself: its ports, refusals, initial numbers, work and bytes.
 #include "check.hpp"
+#include "support/cost.hpp"
+#include "support/moments.hpp"
+#include "support/refusal.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -36,52 +39,34 @@ TEST(Luna, HasTheProjectionsOfThePaper) {
   EXPECT_EQ(6, squares(true, false));
 }
 
-void expect_refused(const std::function<void()>& f, const char* words, int32_t where) {
-  try {
-    f();
-    FAIL() << words;
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    EXPECT_EQ(where, refused.where);
-    EXPECT_NE(std::string::npos, std::string(refused.what()).find(words)) << refused.what();
-  }
-}
-
 TEST(Luna, Refuses) {
   const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
   const auto decoder = make_block(ATTN_DECODER_SELF, true, 2, 8, 8);
   const Mechanism self(plugin(), encoder), cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 2, 8, 8));
-  const auto plan = [](const Mechanism& m, uint32_t flags) { Planned(m, make_request(1, 4, 4, flags)); };
-  expect_refused([&] { Mechanism(plugin(), encoder, {{"pheads", int64_t{3}}}); }, "pheads is 3 and d_model 16", 1);
-  expect_refused([&] { Mechanism(plugin(), decoder, {{"pheads", int64_t{4}}}); }, "pheads is 4 in a causal block", 1);
-  expect_refused([&] { plan(self, ATTN_STREAM); }, "cannot stream", -1);
-  expect_refused([&] { plan(cross, ATTN_PREFIX); }, "pack anew for every length", -1);
-  expect_refused([&] { plan(cross, ATTN_STREAM); }, "a source that grows would change it", -1);
-  EXPECT_NO_THROW(plan(cross, ATTN_STREAM | ATTN_KNOWS_K_TOTAL));
+  const auto request = [](uint32_t flags) { return make_request(1, 4, 4, flags); };
+  expect_refused(plugin(), encoder, {{"pheads", int64_t{3}}}, "pheads is 3 and d_model 16", "pheads");
+  expect_refused(plugin(), decoder, {{"pheads", int64_t{4}}}, "pheads is 4 in a causal block", "pheads");
+  expect_refused(self, request(ATTN_STREAM), "cannot stream");
+  expect_refused(cross, request(ATTN_PREFIX), "pack anew for every length");
+  expect_refused(cross, request(ATTN_STREAM), "a source that grows would change it");
+  EXPECT_NO_THROW(Planned(cross, request(ATTN_STREAM | ATTN_KNOWS_K_TOTAL)));
 }
 
 TEST(Luna, FillsAsThePaperInitialises) {
   const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 4, 32, 64), {{"tied", false}});
   Inputs in(mech, 1, 1, 1, 5);
-  const auto moments = [&in](const char* name) {
-    double square = 0, largest = 0;
-    for (const double x : vector_of(in, name)) {
-      square += x * x / static_cast<double>(in[name].rows);
-      largest = std::max(largest, std::abs(x));
-    }
-    return std::pair{square, largest};
-  };
-  EXPECT_NEAR(1, moments("p_start").first, 0.1) << "N(0, 1/D) times sqrt D";
+  EXPECT_NEAR(1, moments(in["p_start"]).square, 0.1) << "N(0, 1/D) times sqrt D";
   for (const auto& [name, out] : std::map<const char*, int>{{"pq_weight", 128}, {"k_weight", 128}, {"v_weight", 256}}) {
     const double bound = std::sqrt(6.0 / (128 + out)) / std::sqrt(2.0);
-    EXPECT_NEAR(bound * bound / 3, moments(name).first, bound * bound / 60) << name;
-    EXPECT_LE(moments(name).second, bound * 1.000001) << name;
-    EXPECT_GE(moments(name).second, bound * 0.99) << name;
+    const Moments of = moments(in[name]);
+    EXPECT_NEAR(bound * bound / 3, of.square, bound * bound / 60) << name;
+    EXPECT_LE(of.largest, bound * 1.000001) << name;
+    EXPECT_GE(of.largest, bound * 0.99) << name;
   }
-  EXPECT_LE(moments("pq_bias").second, 1 / std::sqrt(128.0));
-  EXPECT_GE(moments("pq_bias").second, 0.9 / std::sqrt(128.0));
-  EXPECT_EQ(std::pair(1.0, 1.0), moments("norm_weight"));
-  EXPECT_EQ(std::pair(0.0, 0.0), moments("norm_bias"));
+  EXPECT_LE(moments(in["pq_bias"]).largest, 1 / std::sqrt(128.0));
+  EXPECT_GE(moments(in["pq_bias"]).largest, 0.9 / std::sqrt(128.0));
+  for (const double x : vector_of(in, "norm_weight")) EXPECT_EQ(1, x);
+  for (const double x : vector_of(in, "norm_bias")) EXPECT_EQ(0, x);
   EXPECT_EQ(0x1.8b88ccp-1f, in["p_start"].at(0, 0, 0, 0)) << "the same bytes everywhere";
   EXPECT_EQ(-0x1.79acfep-4f, in["pq_weight"].at(0, 0, 7, 0));
 }
@@ -131,7 +116,7 @@ TEST(Luna, DeclaresTheWorkAndStateThatItHas) {
         EXPECT_EQ(counted(0, false), flops(make_request(batch, n, 0, stream, 30)));
         int64_t state = is_causal ? 2 * l * width + (tied ? 0 : l * heads * e) + 1
                                   : 2 * l * width + 2 * l * 6 + (tied ? 0 : l * heads * e) + contextual * l * width;
-        EXPECT_EQ(static_cast<uint64_t>(state * 4 + 63) / 64 * 64,
+        EXPECT_EQ(state_row(static_cast<uint64_t>(state * 4)),
                   Planned(mech, make_request(batch, n, m, stream)).info().state_bytes);
       }
 }
