@@ -12,9 +12,9 @@ namespace attnkit::cli {
 namespace {
 
 constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
-                                       &inspect_command, &run_command,     &bench_command,
-                                       &search_command,  &report_command};
-constexpr const char* designed[] = {"stream", "validate-plugin"};
+                                       &inspect_command, &run_command,     &stream_command,
+                                       &bench_command,   &search_command,  &report_command};
+constexpr const char* designed[] = {"validate-plugin"};
 
 // A title and two columns: how options are given, and what they mean.
 std::string options_text(const char* title, const Arguments::Options& options) {

@@ -18,8 +18,8 @@ struct Command {
   Exit (*run)(const Arguments& arguments);
 };
 
-extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, bench_command,
-    search_command, search_worker_command, report_command;
+extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, stream_command,
+    bench_command, search_command, search_worker_command, report_command;
 
 // Parses the command line, runs the subcommand, reports failures.  The process's exit status.
 int run_command_line(int argc, char** argv);

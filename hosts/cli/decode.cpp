@@ -64,12 +64,7 @@ size_t Decoder::limit_of(const Input& input) const {
   return facts_.encoder ? std::min(facts_.max_length(), input.ids.size() * 3 / 2 + 20) : facts_.max_length();
 }
 
-void Decoder::fail_at(size_t index, const Error& e) const {
-  const bool inputs_fault = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
-  // What goes wrong inside while decoding is a mechanism's or the weights' doing.
-  const Exit exit = inputs_fault ? Exit::data : e.code() == ATTN_INTERNAL ? Exit::numerical : Exit::internal;
-  fail(exit, "{}: {}", inputs_[index].origin, e.what());
-}
+void Decoder::fail_at(size_t index, const Error& e) const { fail_decoding(inputs_[index], e); }
 
 // Reads the source, or writes the first `prompt` ids of a decoder's prompt to all rows.
 void Decoder::open(Session& session, const Input& input, size_t rows, size_t prompt) {
@@ -190,6 +185,13 @@ void Decoder::finish(size_t index, Session& session, Ids& made, size_t position)
 }
 
 }  // namespace
+
+void fail_decoding(const Input& input, const Error& e) {
+  const bool inputs_fault = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
+  // What goes wrong inside while decoding is a mechanism's or the weights' doing.
+  const Exit exit = inputs_fault ? Exit::data : e.code() == ATTN_INTERNAL ? Exit::numerical : Exit::internal;
+  fail(exit, "{}: {}", input.origin, e.what());
+}
 
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
                       const DecodeOptions& options, const Done& done) {

@@ -19,6 +19,10 @@ struct LargestSession {
   size_t tokens = 0;
 };
 
+// Throws Failure for what went wrong while an input was decoded: data where the input is at fault, numerical where the
+// model is.
+[[noreturn]] void fail_decoding(const Input& input, const Error& e);
+
 // Calls done(index, ids) once for every input, in any order; ids without </s> and `made` counting it;
 // whole: </s> was reached before the limit.  An input without tokens gives none, whole.  The result is what each input
 // alone gives.  Throws Failure: data (a length that is missing or exceeded), numerical (scores that are not numbers),

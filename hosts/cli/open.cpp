@@ -35,6 +35,28 @@ void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
   }
 }
 
+// What `make` gives with the warnings it finds.
+template <class Make>
+Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make) {
+  try {
+    std::vector<Diagnostic> found;
+    Model model = make(found);
+    if (warnings)
+      *warnings = std::move(found);
+    else
+      for (const Diagnostic& d : found)
+        // That a manifest could be tidier is for validate to say; what may change results is always said.
+        if (d.area != ATTNKIT_AREA_MANIFEST) note(diagnostic_text(path, d));
+    return model;
+  } catch (const Error& e) {
+    const Exit exit = exit_of(e.diagnostics());
+    if (exit != Exit::success) throw Failure(exit, path, e.diagnostics());
+    const bool unreadable = e.code() == ATTN_INVALID;
+    throw Failure(unreadable ? Exit::data : Exit::internal, e.what(),
+                  unreadable ? "a manifest is a TOML file; its name comes first, then the options" : "");
+  }
+}
+
 }  // namespace
 
 Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
@@ -64,23 +86,13 @@ Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector
 }
 
 Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings) {
-  try {
-    std::vector<Diagnostic> found;
-    Model model(runtime, path, &found);
-    if (warnings)
-      *warnings = std::move(found);
-    else
-      for (const Diagnostic& d : found)
-        // That a manifest could be tidier is for validate to say; what may change results is always said.
-        if (d.area != ATTNKIT_AREA_MANIFEST) note(diagnostic_text(path, d));
-    return model;
-  } catch (const Error& e) {
-    const Exit exit = exit_of(e.diagnostics());
-    if (exit != Exit::success) throw Failure(exit, path, e.diagnostics());
-    const bool unreadable = e.code() == ATTN_INVALID;
-    throw Failure(unreadable ? Exit::data : Exit::internal, e.what(),
-                  unreadable ? "a manifest is a TOML file; its name comes first, then the options" : "");
-  }
+  return load(path, warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, path, &found); });
+}
+
+Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,
+                      const std::string& folder) {
+  std::vector<Diagnostic> warnings;
+  return load(file, &warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, toml, folder, &found); });
 }
 
 }  // namespace attnkit::cli

@@ -16,6 +16,9 @@ Exit exit_of(const std::vector<Diagnostic>& diagnostics);
 // folders of --plugin-dir is not used.  Warnings go to *warnings, or, but for those about the manifest's form, to
 // standard error.
 Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings = nullptr);
+// The model of a manifest's text; file: its name in diagnostics, folder: what its paths are relative to.
+Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,
+                      const std::string& folder);
 // The model of another manifest.
 Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings = nullptr);
 

@@ -44,31 +44,30 @@ bool names_file(const std::string& text, const fs::path& folder, const fs::path&
   return false;
 }
 
-[[noreturn]] void refuse(const std::string& output, const std::string& what) {
-  fail(Exit::usage, "--output {} is an input of this command, {}: choose another file", quote(output), what);
-}
-
-void check_not_input(const Arguments& arguments, const std::string& output) {
+void check_not_input(const Arguments& arguments, const char* written, const std::string& output) {
+  const auto refuse = [&](const std::string& what) {
+    fail(Exit::usage, "--{} {} is an input of this command, {}: choose another file", written, quote(output), what);
+  };
   const std::string manifest = arguments.text("MANIFEST");
-  if (same_file(manifest, output)) refuse(output, "the manifest");
+  if (same_file(manifest, output)) refuse("the manifest");
   for (const char* option : {"file", "target-file"}) {
     const std::string path = arguments.text(option);
-    if (same_file(path == "-" ? "/dev/stdin" : path, output)) refuse(output, std::string("--") + option);
+    if (same_file(path == "-" ? "/dev/stdin" : path, output)) refuse(std::string("--") + option);
   }
-  if (names_file(text_of(manifest), fs::path(manifest).parent_path(), output)) refuse(output, "a file of the model");
+  if (names_file(text_of(manifest), fs::path(manifest).parent_path(), output)) refuse("a file of the model");
   std::error_code bad;
   const std::string ending = fs::canonical(output, bad).extension().string();
   if (ending == ".toml" || ending == ".safetensors")
-    fail(Exit::usage, "--output {} exists and is by its name an input of this command, a {} file: choose another file",
-         quote(output), ending);
+    fail(Exit::usage, "--{} {} exists and is by its name an input of this command, a {} file: choose another file",
+         written, quote(output), ending);
 }
 
 }  // namespace
 
-void check_output(const Arguments& arguments) {
-  if (!arguments.has("output")) return;
-  const std::string output = arguments.text("output");
-  if (output != "-" && is_regular(output)) check_not_input(arguments, output);
+void check_output(const Arguments& arguments, const char* option) {
+  if (!arguments.has(option)) return;
+  const std::string output = arguments.text(option);
+  if (output != "-" && is_regular(output)) check_not_input(arguments, option, output);
   check_writable(output);
 }
 

@@ -24,7 +24,26 @@ std::optional<Totals> totals_of(const Report& report) {
   return report.results.empty() ? std::nullopt : std::optional(totals);
 }
 
-// "decoder.self relu", or layer by layer where they differ: "decoder.self relu 1, softmax 2..3".
+Json result_json(const Input& input, const Result& result) {
+  Json json = {{"input", input.text}, {"output", result.text}, {"tokens", result.made}, {"finished", result.finished}};
+  if (result.label && !result.label->scores.empty()) {
+    json["class"] = result.label->best;
+    json["scores"] = result.label->scores;
+  }
+  if (input.reference) json["reference"] = *input.reference;
+  if (result.score) {
+    json["exact"] = result.exact;
+    json["nll"] = result.score->nll;
+    json["perplexity"] = result.score->perplexity();
+    json["reference_tokens"] = result.score->tokens;
+  }
+  return json;
+}
+
+double rate_of(const Report& report) { return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-9); }
+
+}  // namespace
+
 std::string mechanisms_text(const Json& description) {
   std::vector<std::string> parts;
   for (const std::string role : {"encoder.self", "decoder.self", "decoder.cross"}) {
@@ -50,26 +69,6 @@ std::string mechanisms_text(const Json& description) {
   }
   return joined(parts, "; ");
 }
-
-Json result_json(const Input& input, const Result& result) {
-  Json json = {{"input", input.text}, {"output", result.text}, {"tokens", result.made}, {"finished", result.finished}};
-  if (result.label && !result.label->scores.empty()) {
-    json["class"] = result.label->best;
-    json["scores"] = result.label->scores;
-  }
-  if (input.reference) json["reference"] = *input.reference;
-  if (result.score) {
-    json["exact"] = result.exact;
-    json["nll"] = result.score->nll;
-    json["perplexity"] = result.score->perplexity();
-    json["reference_tokens"] = result.score->tokens;
-  }
-  return json;
-}
-
-double rate_of(const Report& report) { return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-9); }
-
-}  // namespace
 
 Json report_json(const Report& report, const Json& description) {
   Json json = {{"schema", "attnkit.run/1"}, {"model", description["name"]}, {"kind", description["kind"]}};

@@ -28,6 +28,9 @@ struct Report {
   LargestSession largest;
 };
 
+// "encoder.self relu; decoder.self relu 1, softmax 2..3": what sits where, of "attnkit.model-description/1".
+std::string mechanisms_text(const Json& description);
+
 // description: "attnkit.model-description/1".
 Json report_json(const Report& report, const Json& description);  // "attnkit.run/1"
 std::string report_text(const Report& report, const Json& description);

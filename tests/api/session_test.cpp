@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <attnkit/attnkit.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -91,6 +92,81 @@ TEST(Session, ManyThreadsShareAModel) {
     });
   for (std::thread& t : threads) t.join();
   for (int e : equal) EXPECT_EQ(e, 4);
+}
+
+constexpr auto offline = [](const attnkit_stream_view& v) -> uint32_t {
+  return v.ended ? ATTNKIT_WRITE : ATTNKIT_READ;
+};
+
+TEST(Session, SimulatesWithAPolicyOfTheHost) {
+  const Opened o;
+  attnkit::Session whole(o.model, 1), streamed(o.model, 1);
+  const attnkit::Ids source = o.source();
+  whole.read(source);
+  const std::vector<int64_t> ends = {2, static_cast<int64_t>(source.size())};
+  attnkit::Ids seen;
+  int reads = 0;
+  const auto watch = [&](const attnkit_stream_event& e) {
+    reads += e.action == ATTNKIT_READ;
+    if (e.action == ATTNKIT_WRITE) seen.push_back(e.id);
+  };
+  const attnkit::Ids made = streamed.simulate(source, ends, offline, watch);
+  EXPECT_EQ(made, whole.generate());
+  EXPECT_EQ(made, seen);
+  EXPECT_EQ(reads, 2);
+}
+
+TEST(Session, SimulationsEndWithWhatAHostThrows) {
+  const Opened o;
+  const attnkit::Ids source = o.source();
+  const auto nothing = [](const attnkit_stream_event&) {};
+  attnkit::Session by_policy(o.model, 1), by_watcher(o.model, 1);
+  const auto bad = [](const attnkit_stream_view&) -> uint32_t { throw std::out_of_range("policy"); };
+  EXPECT_THROW(by_policy.simulate(source, {}, bad, nothing), std::out_of_range);
+  int events = 0;
+  const auto watch = [&](const attnkit_stream_event&) {
+    ++events;
+    throw std::out_of_range("watcher");
+  };
+  EXPECT_THROW(by_watcher.simulate(source, {}, offline, watch), std::out_of_range);
+  EXPECT_EQ(events, 1);
+}
+
+TEST(Session, RefusesWrongSimulations) {
+  const Opened o;
+  const attnkit::Ids source = o.source();
+  const auto nothing = [](const attnkit_stream_event&) {};
+  attnkit::Session session(o.model, 1), beams(o.model, 2);
+  const std::vector<int64_t> wrong = {2, 1}, many(source.size() + 1, 1);
+  EXPECT_THROW(session.simulate(source, wrong, offline, nothing), attnkit::Error);
+  EXPECT_THROW(session.simulate(source, many, offline, nothing), attnkit::Error);
+  EXPECT_THROW(session.simulate({}, {}, offline, nothing), attnkit::Error);
+  EXPECT_THROW(session.simulate({999999}, {}, offline, nothing), attnkit::Error);
+  EXPECT_THROW(beams.simulate(source, {}, offline, nothing), attnkit::Error);
+  // Its own session, from inside a callback.
+  const auto reenter = [&](const attnkit_stream_view&) -> uint32_t { return session.describe(), ATTNKIT_STOP; };
+  EXPECT_THROW(session.simulate(source, {}, reenter, nothing), attnkit::Error);
+
+  attn_error err{sizeof err, 0, -1, ""};
+  const attn_tensor t = attnkit::tensor(source.data(), {1, static_cast<int64_t>(source.size())});
+  attnkit_stream_options options{};
+  options.struct_size = sizeof options;
+  attnkit::Ids ids(512);
+  uint64_t n = 7;
+  EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_INVALID) << "no policy";
+  options.decide = [](uintptr_t, const attnkit_stream_view*) { return ATTNKIT_READ; };
+  const int64_t end = 1;
+  options.ends = &end;
+  EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_INVALID) << "no units";
+  options.ends = nullptr;
+  options.struct_size = 8;
+  EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_INVALID);
+  options.struct_size = sizeof options;
+  EXPECT_EQ(attnkit_session_simulate(session.get(), nullptr, &options, ids.data(), &n, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_session_simulate(nullptr, &t, &options, ids.data(), &n, &err), ATTN_INVALID);
+  EXPECT_EQ(n, 7u);
+  EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_OK) << "still usable";
+  EXPECT_EQ(ids[n - 1], o.model.info().end_id);
 }
 
 TEST(Session, DescribesItsState) {

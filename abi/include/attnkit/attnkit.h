@@ -69,6 +69,40 @@ typedef struct attnkit_model_info {
   uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
 } attnkit_model_info;
 
+/* what a policy of simultaneous decoding answers */
+#define ATTNKIT_READ 1u  /* take the next unit of the source; once it has ended, the same as WRITE */
+#define ATTNKIT_WRITE 2u /* write the next token of the target */
+#define ATTNKIT_STOP 3u  /* end the call */
+
+/* Where simultaneous decoding stands: before a decision and, in an event, after it. */
+typedef struct attnkit_stream_view {
+  uint32_t struct_size, ended; /* ended: 1 once the whole source was read */
+  int64_t read, written;       /* units of the source; tokens of the target, without <s> */
+} attnkit_stream_view;
+/* Asked before every action, on the calling thread and before anything is computed for it.  view is borrowed. */
+typedef uint32_t (*attnkit_decide)(uintptr_t context, const attnkit_stream_view* view);
+
+/* One action that was taken. */
+typedef struct attnkit_stream_event {
+  uint32_t struct_size, action; /* ATTNKIT_READ or ATTNKIT_WRITE */
+  int64_t read, written;        /* this action included */
+  int32_t id;                   /* the token written, or -1 */
+  uint32_t ended;
+  double seconds; /* wall clock since the call began */
+} attnkit_stream_event;
+typedef void (*attnkit_observe)(uintptr_t context, const attnkit_stream_event* event);
+
+/* How attnkit_session_simulate goes about it. */
+typedef struct attnkit_stream_options {
+  uint32_t struct_size, limit; /* limit: most tokens; 0 = 1.5 * source + 20 */
+  attnkit_decide decide;
+  uintptr_t decide_context;
+  attnkit_observe observe; /* may be NULL */
+  uintptr_t observe_context;
+  const int64_t* ends; /* where each unit ends in the source, ascending, the last one at S; NULL: each id is a unit */
+  uint64_t units;      /* of ends */
+} attnkit_stream_options;
+
 /* Minor of the ABI this library was built for.  Any thread. */
 ATTNKIT_API uint32_t attnkit_abi_minor(void);
 /* Product version, such as "0.1.0"; static.  Any thread. */
@@ -195,6 +229,18 @@ ATTNKIT_API int32_t attnkit_session_save(const attnkit_session* session, attnkit
  * nothing is made then.  The bytes must come from someone you trust: a checksum guards them against damage only. */
 ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n,
                                          attnkit_session** session, attn_error* err);
+/* Simultaneous decoding of a source that arrives unit by unit (words, chunks of speech), greedily, in an empty session
+ * of one row: asks options->decide, does it, reports it to options->observe, until </s>, the limit or STOP.  What was
+ * read is handed to the model before the next token is computed, so that units in between cost one pass, and a source
+ * that is read whole before the first token needs no model that can take a growing one.
+ * Shapes   source (1, S) int32 ids, </s> included; ids: room for limit, or for max_length when it is 0; *n: tokens
+ *          written, </s> included when it was reached.
+ * Errors   INVALID: as read; ends that do not ascend to S; a policy that answers something else, or wants to write
+ *          before it has read anything.   UNSUPPORTED: as read; a model without an encoder.   The callbacks must not
+ *          use this session, nor throw. */
+ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
+                                             const attnkit_stream_options* options, int32_t* ids, uint64_t* n,
+                                             attn_error* err);
 /* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
  * per block; of the source whether it is complete, reads, tokens that the encoder ran over again, how often states were
  * filled anew (replays) and with how many keys, and the bytes kept for that. */

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -229,6 +230,25 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     session.make(attnkit_session_load, model.get(), static_cast<const void*>(bytes.data()), uint64_t{bytes.size()});
     return session;
   }
+  // Simultaneous decoding, see attnkit_session_simulate.  decide(const attnkit_stream_view&) gives ATTNKIT_READ, _WRITE
+  // or _STOP; observe(const attnkit_stream_event&) sees every action.  What either throws ends the call and is thrown.
+  // ends: of the units in source; empty: each id is one.
+  template <class Decide, class Observe>
+  Ids simulate(const Ids& source, std::span<const int64_t> ends, Decide decide, Observe observe, uint32_t limit = 0) {
+    Simulation<Decide, Observe> both{decide, observe, {}};
+    using Both = decltype(both);
+    const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
+    limit = std::min(limit, static_cast<uint32_t>(max_length_));
+    const auto context = reinterpret_cast<uintptr_t>(&both);
+    const attnkit_stream_options options{sizeof options, limit,   Both::on_decide, context,
+                                         Both::on_event, context, ends.data(),     ends.size()};
+    Ids ids(max_length_);
+    uint64_t n = 0;
+    detail::call(attnkit_session_simulate, get(), &t, &options, ids.data(), &n);
+    if (both.thrown) std::rethrow_exception(both.thrown);
+    ids.resize(static_cast<size_t>(n));
+    return ids;
+  }
   // An independent copy of everything, which continues bitwise like this one.
   Session clone() const {
     Session copy(max_length_);
@@ -254,6 +274,30 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   }
 
  private:
+  // Carries exceptions around the C call between.
+  template <class Decide, class Observe>
+  struct Simulation {
+    Decide& decide;
+    Observe& observe;
+    std::exception_ptr thrown;
+    static uint32_t on_decide(uintptr_t context, const attnkit_stream_view* view) {
+      auto& self = *reinterpret_cast<Simulation*>(context);
+      try {
+        if (!self.thrown) return self.decide(*view);
+      } catch (...) {
+        self.thrown = std::current_exception();
+      }
+      return ATTNKIT_STOP;
+    }
+    static void on_event(uintptr_t context, const attnkit_stream_event* event) {
+      auto& self = *reinterpret_cast<Simulation*>(context);
+      try {
+        if (!self.thrown) self.observe(*event);
+      } catch (...) {
+        self.thrown = std::current_exception();
+      }
+    }
+  };
   explicit Session(size_t max_length) : max_length_(max_length) {}
   size_t max_length_;
 };

@@ -1,0 +1,38 @@
+// attnkit.h: simultaneous decoding.
+#include <algorithm>
+
+#include "core/handles.hpp"
+#include "core/simultaneous.hpp"
+
+using namespace attnkit;
+
+namespace {
+
+Units units_of(const attn_tensor* source, const attnkit_stream_options& options) {
+  const Ids ids = to_ids(source, nullptr, "source");
+  if (ids.batch != 1 || ids.length < 1) fail(ATTN_INVALID, "the source must be one row of at least one id");
+  if (options.ends && options.units == 0) fail(ATTN_INVALID, "options.ends has no units");
+  if (options.units > static_cast<uint64_t>(ids.length))
+    fail(ATTN_INVALID, "{} units for {} ids: each has at least one", options.units, ids.length);
+  return {{ids.data, static_cast<size_t>(ids.length)},
+          options.ends ? std::span(options.ends, options.units) : std::span<const int64_t>()};
+}
+
+}  // namespace
+
+int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
+                                 const attnkit_stream_options* options, int32_t* ids, uint64_t* n, attn_error* err) {
+  return guard(err, [&] {
+    require(session, "session");
+    require(options, "options");
+    require(ids, "ids");
+    require(n, "n");
+    if (options->struct_size < sizeof(attnkit_stream_options))
+      fail(ATTN_INVALID, "options.struct_size {} is below {}", options->struct_size, sizeof(attnkit_stream_options));
+    require(reinterpret_cast<const void*>(options->decide), "options.decide");
+    const Session::Use use(*session->session);
+    const std::vector<int32_t> made = simulate(*session->session, units_of(source, *options), *options);
+    std::copy(made.begin(), made.end(), ids);
+    *n = made.size();
+  });
+}

@@ -1,0 +1,137 @@
+#include "stream_report.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/search/bleu.hpp"
+#include "report.hpp"
+#include "table.hpp"
+#include "text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+struct Latencies {
+  std::optional<stream::Latency> source, computation;
+};
+
+Latencies latencies_of(const StreamReport& report) {
+  std::vector<std::optional<stream::Latency>> source, computation;
+  for (const Streamed& r : report.results) {
+    source.push_back(stream::latency(r.log));
+    computation.push_back(stream::computation_aware_latency(r.log));
+  }
+  return {stream::mean(source), stream::mean(computation)};
+}
+
+template <class Field>
+auto sum_of(const StreamReport& report, Field field) {
+  return std::accumulate(report.results.begin(), report.results.end(), decltype(field(report.results[0])){},
+                         [&](auto sum, const Streamed& r) { return sum + field(r); });
+}
+
+size_t exact_of(const StreamReport& report) {
+  return static_cast<size_t>(std::count(report.exact.begin(), report.exact.end(), true));
+}
+
+Json json_of(const std::optional<stream::Latency>& latency) {
+  return latency ? Json{{"al", latency->al}, {"laal", latency->laal}, {"dal", latency->dal}} : Json();
+}
+
+Json result_json(const StreamReport& report, size_t i) {
+  const Input& input = report.inputs[i];
+  const Streamed& r = report.results[i];
+  Json json = {{"input", input.text},
+               {"output", r.output},
+               {"tokens", r.made},
+               {"finished", r.finished},
+               {"source_length", r.log.source_length},
+               {"delays", r.log.delays},
+               {"elapsed", r.log.elapsed},
+               {"latency", json_of(stream::latency(r.log))},
+               {"computation_aware", json_of(stream::computation_aware_latency(r.log))}};
+  if (!input.reference) return json;
+  json["reference"] = *input.reference;
+  json["reference_length"] = *r.log.reference_length;
+  json["exact"] = static_cast<bool>(report.exact[i]);
+  return json;
+}
+
+std::string number(double value) { return fmt::format("{:.3f}", value); }
+
+std::string latency_table(const Latencies& all, bool references) {
+  Table table({"latency in source words", ">AL", ">LAAL", ">DAL"});
+  const auto row = [&](const char* name, const std::optional<stream::Latency>& l) {
+    if (l) table.add({name, number(l->al), number(l->laal), number(l->dal)});
+  };
+  row("read", all.source);
+  row("and computed", all.computation);
+  return table.text() + (references ? "" : "without references, AL goes by the outputs' own lengths\n");
+}
+
+}  // namespace
+
+void score(const Model& model, StreamReport& report) {
+  if (report.inputs.empty() || !report.inputs.front().reference) return;
+  search::BleuStats corpus;
+  for (size_t i = 0; i < report.inputs.size(); ++i) {
+    const std::string reference = model.detokenize(Side::target, report.inputs[i].target);
+    report.exact.push_back(report.results[i].output == reference);
+    corpus += search::bleu_stats(report.results[i].output, reference);
+  }
+  report.bleu = search::bleu(corpus);
+}
+
+Json stream_json(const StreamReport& report, const Json& description) {
+  Json json = {{"schema", "attnkit.stream/1"},
+               {"model", description["name"]},
+               {"policy", report.setup.policy->name()},
+               {"unit", report.setup.unit == stream::Unit::word ? "word" : "token"},
+               {"word_ms", report.setup.word_seconds * 1000}};
+  for (const Json& b : description["blocks"]) json["blocks"][b["block"].get<std::string>()] = b["mechanism"];
+  json["results"] = Json::array();
+  for (size_t i = 0; i < report.results.size(); ++i) json["results"].push_back(result_json(report, i));
+  const Latencies latencies = latencies_of(report);
+  Json summary = {{"inputs", report.results.size()},
+                  {"reads", sum_of(report, [](const Streamed& r) { return r.reads; })},
+                  {"tokens", sum_of(report, [](const Streamed& r) { return r.made; })},
+                  {"seconds", report.seconds},
+                  {"tokens_encoded_again", sum_of(report, [](const Streamed& r) { return r.encoded_again; })},
+                  {"keys_replayed", sum_of(report, [](const Streamed& r) { return r.keys_replayed; })},
+                  {"latency", json_of(latencies.source)},
+                  {"computation_aware", json_of(latencies.computation)}};
+  if (!report.exact.empty()) {
+    summary["exact_match"] = static_cast<double>(exact_of(report)) / static_cast<double>(report.exact.size());
+    summary["bleu"] = report.bleu;
+  }
+  json["summary"] = summary;
+  return json;
+}
+
+std::string stream_text(const StreamReport& report, const Json& description) {
+  const size_t tokens = sum_of(report, [](const Streamed& r) { return r.made; });
+  std::string out = fmt::format("{}: {}\n", description["name"].get<std::string>(), mechanisms_text(description));
+  out += fmt::format("{}, {} in {} {}, {} in {}\n", report.setup.policy->name(),
+                     counted_text(report.results.size(), "input"),
+                     sum_of(report, [](const Streamed& r) { return r.reads; }),
+                     report.setup.unit == stream::Unit::word ? "words" : "tokens",
+                     counted_text(tokens, "token") + " out", seconds_text(report.seconds));
+  const uint64_t again = sum_of(report, [](const Streamed&r) { return r.encoded_again; }),
+                 replayed = sum_of(report, [](const Streamed&r) { return r.keys_replayed; });
+  if (again + replayed > 0)
+    out += fmt::format("run anew because the source grew: {} in the encoder, {} in cross attention\n",
+                       counted_text(again, "token"), counted_text(replayed, "key"));
+  const auto cut =
+      std::count_if(report.results.begin(), report.results.end(), [](const Streamed& r) { return !r.finished; });
+  if (cut > 0)
+    out += fmt::format("{} of {} {} cut off at the limit\n", cut, counted_text(report.results.size(), "output"),
+                       cut == 1 ? "was" : "were");
+  if (!report.exact.empty())
+    out += fmt::format("exact match {} of {} ({:.1f} %), BLEU {:.2f}\n", exact_of(report), report.exact.size(),
+                       100.0 * static_cast<double>(exact_of(report)) / static_cast<double>(report.exact.size()),
+                       report.bleu);
+  const Latencies latencies = latencies_of(report);
+  return latencies.source ? out + latency_table(latencies, !report.exact.empty()) : out;
+}
+
+}  // namespace attnkit::cli
