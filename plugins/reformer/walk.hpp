@@ -153,12 +153,17 @@ struct Body {
           std::memcpy(space.queries + i * shape.d, job.x.row(b, h, order[from + i]),
                       static_cast<size_t>(shape.d) * sizeof(float));
         online.begin(count, shape.width());
-        see<Isa>(t, count, space, online, [&](int64_t i, int64_t j) { return t * shape.chunk + j == from + i; });
+        see<Isa>(t, count, space, online, [&](int64_t i, int64_t first_key, int64_t keys, float* scores) {
+          const int64_t self = from + i - t * shape.chunk - first_key;
+          if (self >= 0 && self < keys) scores[self] = kSelf;
+        });
         if (t > 0)
-          see<Isa>(t - 1, count, space, online, [](int64_t, int64_t) { return false; });
+          see<Isa>(t - 1, count, space, online, [](int64_t, int64_t, int64_t, float*) {});
         else
-          see<Isa>(chunks, count, space, online,
-                   [&](int64_t i, int64_t j) { return before[n - across + j] == order[from + i]; });
+          see<Isa>(chunks, count, space, online, [&](int64_t i, int64_t first_key, int64_t keys, float* scores) {
+            const int32_t *same = before + n - across + first_key, token = order[from + i];
+            for (int64_t j = 0; j < keys; ++j) scores[j] = same[j] == token ? kSelf : scores[j];
+          });
         merge(online, b, h, order + from, count, space, first);
       }
     }
@@ -175,9 +180,10 @@ struct Body {
         count, shape.e, [&](int64_t j) { return job.v.row(b, h, tokens[j]); }, space.values + t * shape.value_floats());
   }
 
-  // The queries see packed chunk t; is_self(i, j): its key j is query i itself.
-  template <class Isa, class IsSelf>
-  ATTNKIT_INLINE void see(int64_t t, int64_t queries, const Space& space, simd::Online& online, IsSelf is_self) const {
+  // The queries see packed chunk t.  hide(i, j, n, scores): sets the score of query i with itself, if it is among the n
+  // keys from j on.
+  template <class Isa, class Hide>
+  ATTNKIT_INLINE void see(int64_t t, int64_t queries, const Space& space, simd::Online& online, Hide hide) const {
     const Shape& shape = job.shape;
     int64_t seen[simd::kQueries];
     std::fill(seen, seen + queries, shape.chunk);
@@ -191,9 +197,7 @@ struct Body {
                                 shape.d,
                                 shape.width()};
       simd::attend_block<Isa>(space.queries, shape.d, queries, memory, j, seen, 1.0f, online,
-                              [&](int64_t i, float* scores) {
-                                for (int64_t x = 0; x < n; ++x) scores[x] = is_self(i, j + x) ? kSelf : scores[x];
-                              });
+                              [&](int64_t i, float* scores) { hide(i, j, n, scores); });
     }
   }
 

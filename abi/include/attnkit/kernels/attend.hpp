@@ -20,10 +20,13 @@ ATTNKIT_INLINE float most(const float* scores, int64_t n) {
     const Vec x = at(scores + j).v;
     most = x > most ? x : most;
   }
-  float lanes[kLanes], max = -__builtin_inff();
-  at(lanes).v = most;
-  for (const float x : lanes) max = x > max ? x : max;
-  return max;
+  Vec other = __builtin_shufflevector(most, most, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  most = other > most ? other : most;
+  other = __builtin_shufflevector(most, most, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  most = other > most ? other : most;
+  other = __builtin_shufflevector(most, most, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  most = other > most ? other : most;
+  return most[0] > most[1] ? most[0] : most[1];
 }
 
 // scores = exp(scale scores - max), whole vectors of them; returns their sum.
@@ -60,21 +63,28 @@ struct Online {
       std::memset(out + i * out_row, 0, static_cast<size_t>(e) * sizeof(float));
     }
   }
-  // n scores of query i become weights, 0 up to a whole vector.
-  ATTNKIT_INLINE void soften(int64_t i, float* scores, int64_t n, float scale, int64_t e) {
-    for (int64_t j = n; j % kLanes != 0; ++j) scores[j] = -__builtin_inff();
-    const float fresh = most(scores, n) * scale;
-    if (fresh > max[i]) {
-      Vec factor = Vec{} + (max[i] - fresh);
-      exp(factor);
-      max[i] = fresh;
-      sum[i] *= factor[0];
-      float* o = out + i * out_row;
-      int64_t c = 0;
-      for (; c + kLanes <= e; c += kLanes) at(o + c).v *= factor;
-      for (; c < e; ++c) o[c] *= factor[0];
+  // Scores of `rows` queries from query i on, at most 16 and kKeys apart, become weights: the first live[r] of each,
+  // then 0 up to a whole vector.
+  ATTNKIT_INLINE void soften(int64_t i, int64_t rows, float* scores, const int64_t* live, float scale, int64_t e) {
+    alignas(64) float down[kLanes] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      float* x = scores + r * kKeys;
+      for (int64_t j = live[r]; j % kLanes != 0; ++j) x[j] = -__builtin_inff();
+      const float fresh = most(x, live[r]) * scale;
+      if (!(fresh > max[i + r])) continue;
+      down[r] = max[i + r] - fresh;
+      max[i + r] = fresh;
     }
-    sum[i] += weigh(scores, scale, max[i], n);
+    Vec factors = at(down).v;
+    exp(factors);
+    at(down).v = factors;
+    for (int64_t r = 0; r < rows; ++r) {
+      float* o = out + (i + r) * out_row;
+      int64_t c = down[r] == 1 ? e : 0;
+      for (; c + kLanes <= e; c += kLanes) at(o + c).v *= down[r];
+      for (; c < e; ++c) o[c] *= down[r];
+      sum[i + r] = sum[i + r] * down[r] + weigh(scores + r * kKeys, scale, max[i + r], live[r]);
+    }
   }
 };
 
@@ -83,7 +93,7 @@ struct Online {
 template <class Isa, class Edit>
 ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
                                  const int64_t* seen, float scale, Online& online, Edit edit) {
-  float scores[Isa::rows * kKeys];
+  alignas(64) float scores[Isa::rows * kKeys];
   for (int64_t i = 0; i < queries; i += Isa::rows) {
     const int64_t rows = std::min<int64_t>(Isa::rows, queries - i);
     int64_t live[Isa::rows], all = m.n, any = 0;
@@ -96,11 +106,8 @@ ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries,
     const int64_t lanes = whole_lanes(any);
     for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
     product<Isa, float>({q + i * q_row, q_row, 1}, m.keys, m.keys_row, rows, m.d, lanes, scores, kKeys);
-    for (int64_t r = 0; r < rows; ++r) {
-      if (live[r] == 0) continue;
-      edit(i + r, scores + r * kKeys);
-      online.soften(i + r, scores + r * kKeys, live[r], scale, m.e);
-    }
+    for (int64_t r = 0; r < rows; ++r) edit(i + r, scores + r * kKeys);
+    online.soften(i, rows, scores, live, scale, m.e);
     float* out = online.out + i * online.out_row;
     product<Isa, float>({scores, kKeys, 1}, m.values, m.values_row, rows, all, m.e, out, online.out_row);
     for (int64_t r = 0; r < rows; ++r)
