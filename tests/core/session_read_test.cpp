@@ -100,6 +100,35 @@ TEST(GrowingSource, RefusalsChangeNothing) {
   }
 }
 
+TEST(GrowingSource, AReadThatFailsHalfWayHarmsNoOtherSession) {
+  StreamModel m;
+  m.plugins = {ATTNKIT_BREAKER_PLUGIN, ATTNKIT_PLUGIN_FOLDER};
+  m.attention = "default = \"softmax\"\n\"decoder.cross\" = \"fake_breaker\"\n";
+  m.causal = true;
+  const auto model = load(m);
+  Session clean(model, 1), other(model, 1);
+  for (Session* s : {&clean, &other}) read(*s, source, 0, 2, false);
+  const std::vector<float> expected = write({&clean}, {1, 4}, 2);
+  {
+    Session broken(model, 1);
+    EXPECT_NE(std::string::npos, refusal_of([&] { read(broken, source, 0, 3, false); }).find("three keys broke it"));
+    read(broken, source, 0, 2, false);
+    EXPECT_EQ(expected, write({&broken}, {1, 4}, 2)) << "a first read that failed leaves nothing";
+    EXPECT_NE(std::string::npos, refusal_of([&] { read(broken, source, 2, 5, false); }).find("three keys broke it"));
+    const std::string half_way = "an earlier read of this session failed half way";
+    for (const std::string& said : {refusal_of([&] { read(broken, source, 5, 6, false); }), refusal_of([&] {
+                                      write({&other, &broken}, {1, 1}, 1);
+                                    }),
+                                    refusal_of([&] { broken.clone(); }), refusal_of([&] { broken.save(); }),
+                                    refusal_of([&] { broken.reorder({0}); }), refusal_of([&] { broken.generate(3); })})
+      EXPECT_NE(std::string::npos, said.find(half_way)) << said;
+  }
+  EXPECT_EQ(expected, write({&other}, {1, 4}, 2));
+  Session next(model, 1);  // in the slots of the broken one
+  read(next, source, 0, 2, false);
+  EXPECT_EQ(expected, write({&next}, {1, 4}, 2));
+}
+
 TEST(GrowingSource, NeedsStreamInTheManifest) {
   StreamModel m;
   m.stream = "";
