@@ -103,7 +103,8 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
     full.end_id = (target ? target : source)->end_id();
     full.beams = static_cast<uint32_t>(m.manifest().beams);
     full.parameters = static_cast<uint64_t>(m.parameters());
-    for (const auto& bytes : {m.self_bytes(full.max_length), m.cross_bytes(full.max_length)})
+    for (const auto& bytes :
+         {m.self_bytes(full.max_length), m.cross_bytes(full.max_length), m.encoder_bytes(full.max_length)})
       for (uint64_t b : bytes) full.state_bytes += b;
     std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
   });

@@ -47,9 +47,8 @@ int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parent
 int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last, attn_error* err) {
   return guard(err, [&] {
     const Session::Use use(of(session));
-    if (last != 1)
-      fail(ATTN_UNSUPPORTED, "a growing source is not supported in this version: pass the whole source with last = 1");
-    of(session).read(to_ids(source, nullptr, "source"));
+    if (last > 1) fail(ATTN_INVALID, "last is {}: 0, the source goes on, or 1, it is complete", last);
+    of(session).read(to_ids(source, nullptr, "source"), last == 1);
   });
 }
 
@@ -93,3 +92,29 @@ int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** 
     *json = new attnkit_text{describe_session(of(session))};
   });
 }
+
+int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err) {
+  return guard(err, [&] {
+    require(blob, "blob");
+    const Session::Use use(of(session));
+    *blob = new attnkit_blob{of(session).save()};
+  });
+}
+
+int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n, attnkit_session** session,
+                             attn_error* err) {
+  return guard(err, [&] {
+    require(model, "model");
+    require(session, "session");
+    if (n > 0) require(bytes, "bytes");
+    *session = new attnkit_session{
+        Session::load(model->model, {static_cast<const std::byte*>(bytes), static_cast<size_t>(n)})};
+  });
+}
+
+const void* attnkit_blob_data(const attnkit_blob* blob, uint64_t* bytes) {
+  if (bytes) *bytes = blob ? blob->data.size() : 0;
+  return blob ? blob->data.data() : nullptr;
+}
+
+void attnkit_blob_destroy(attnkit_blob* blob) { delete blob; }

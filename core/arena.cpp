@@ -69,8 +69,12 @@ int32_t Arena::acquire() {
   return static_cast<int32_t>(next_++);
 }
 
+void Arena::empty(size_t block, int32_t slot, uint64_t used_bytes) {
+  clear(row(block, slot), std::min(used_bytes, row_bytes_[block]));
+}
+
 void Arena::release(int32_t slot, const std::vector<uint64_t>& used_bytes) {
-  for (size_t b = 0; b < row_bytes_.size(); ++b) clear(row(b, slot), std::min(used_bytes[b], row_bytes_[b]));
+  for (size_t b = 0; b < row_bytes_.size(); ++b) empty(b, slot, used_bytes[b]);
   std::lock_guard lock(mutex_);
   free_.push_back(slot);
 }

@@ -20,6 +20,8 @@ class Arena {
 
   // A slot whose state is empty (all zero) in every block.  Any thread.  Throws Error when all are taken.
   int32_t acquire();
+  // Makes a block's state of that slot empty; used_bytes: how far it may have been written.
+  void empty(size_t block, int32_t slot, uint64_t used_bytes);
   // Gives a slot back; used_bytes: per block, how far it may have been written.  Any thread.
   void release(int32_t slot, const std::vector<uint64_t>& used_bytes);
 

@@ -15,6 +15,8 @@
 
 namespace attnkit {
 
+class Sha256;
+
 // A sequence that travels from block to block by name (ATTN_AUX_IN, ATTN_AUX_OUT): (batch, 1, rows, width).
 struct AuxValue {
   std::vector<float> data;
@@ -50,6 +52,8 @@ class Block {
 
   const BlockChoice& choice() const { return choice_; }
   const Mechanism& mechanism() const { return *mechanism_; }
+  void digest(Sha256& to) const;                      // adds all stored tensors
+  bool streams() const { return streams_; }           // its runs in sessions carry state
   int64_t parameters() const { return parameters_; }  // without those of the model
   // Numbers of the learned tensors that all blocks of the mechanism have in common (ATTN_PER_MODEL), by name.
   const std::map<std::string, int64_t>& model_parameters() const { return model_parameters_; }
@@ -85,7 +89,7 @@ class Block {
   BlockChoice choice_;
   std::string path_;
   int64_t d_model_ = 0;
-  bool head_norm_ = false, adapted_ = false;
+  bool head_norm_ = false, adapted_ = false, streams_ = false;
   uint32_t totals_ = 0;
   std::shared_ptr<const Mechanism> mechanism_;
   std::vector<Dense> projections_;  // by port; empty where the port has none

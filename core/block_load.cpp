@@ -20,6 +20,7 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
       path_(block_path(choice.role, choice.layer)),
       d_model_(manifest.d_model),
       head_norm_(manifest.head_norm),
+      streams_(choice.role != ATTN_ENCODER_SELF || (manifest.stream && manifest.encoder.causal)),
       totals_(total_flags(manifest, choice)),
       mechanism_(Mechanism::create(plugin, block_of(manifest, choice), choice.options)) {
   const std::string adapter = path_ + "." + choice.mechanism + ".adapter.";

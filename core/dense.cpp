@@ -78,6 +78,12 @@ Dense::Dense(int64_t inputs, int64_t outputs, const std::vector<float>& weight, 
   }
 }
 
+std::span<const float> Dense::numbers() const {
+  if (!packed_) return {};
+  const int64_t padded = (outputs_ + lanes - 1) / lanes * lanes;
+  return {packed_->get<float>(0), static_cast<size_t>(padded * (inputs_ + 1))};
+}
+
 void Dense::apply(Threads& threads, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t n) const {
   const int64_t padded = (outputs_ + lanes - 1) / lanes * lanes;
   const float* packed = packed_->get<float>(0);

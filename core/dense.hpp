@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/buffer.hpp"
@@ -22,6 +23,8 @@ class Dense {
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
+  // Weights and bias in an order of its own, the same on every machine.
+  std::span<const float> numbers() const;
   int64_t parameters() const { return inputs_ * outputs_ + (has_bias_ ? outputs_ : 0); }
 
  private:

@@ -41,13 +41,14 @@ Json options_of(const Block& block) {
 Json costs_of(const Block& block, int64_t length, uint32_t workers) {
   Json cost = {{"length", length}};
   const uint32_t role = block.choice().role;
+  const bool streams = role != ATTN_ENCODER_SELF || block.streams();
   try {
     const attn_info whole = block.plan_whole(workers, 1, length, length).info();
     cost["flops"] = whole.flops;
     cost["scratch_bytes"] = whole.scratch_bytes;
-    cost["state_bytes"] = role == ATTN_ENCODER_SELF ? 0 : block.state_bytes(length);
-    if (role != ATTN_ENCODER_SELF) {
-      const int64_t keys = role == ATTN_DECODER_SELF ? 1 : 0;
+    cost["state_bytes"] = streams ? block.state_bytes(length) : 0;
+    if (streams) {
+      const int64_t keys = role == ATTN_DECODER_CROSS ? 0 : 1;
       cost["step_flops"] = block.plan_stream(workers, 1, 1, keys, length + keys).info().flops;
     }
   } catch (const Error& e) {
@@ -69,6 +70,7 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
             {"options", options_of(block)},
             {"toml", use_text(c.mechanism, options_text(block.mechanism().plugin(), c.options))},
             {"given", choice_json(c.given)},
+            {"replays", c.replays},
             {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
             {"parameters", block.parameters()},
             {"costs", Json::array()}};
@@ -108,6 +110,13 @@ Json search_json(const SearchTable& search) {
   return j;
 }
 
+Json stream_json(const StreamTable& stream) {
+  return {{"policy", stream.policy == StreamPolicy::offline ? "offline" : "wait-k"},
+          {"k", stream.k},
+          {"pre_decision", stream.pre_decision},
+          {"replay", stream.replay}};
+}
+
 }  // namespace
 
 std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
@@ -126,6 +135,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"parameters", model.parameters()},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
+            {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
   for (const Transformer* stack : {&model.encoder(), &model.decoder()})
@@ -143,18 +153,28 @@ std::string describe_session(const Session& session) {
             {"position", session.position(0)},
             {"beyond_target_length", session.beyond_total()},
             {"blocks", Json::array()}};
+  const Session::Source& source = session.source();
+  const uint64_t kept = source.ids.size() * sizeof(int32_t) + source.rows.size() * sizeof(float);
+  j["source_complete"] = source.complete;
+  j["reads"] = source.reads;
+  j["tokens_encoded_again"] = source.encoded_again;
+  j["replays"] = source.replays;
+  j["keys_replayed"] = source.keys_replayed;
+  j["kept_bytes"] = kept;
   j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
   const std::vector<uint64_t> self = model.self_bytes(session.position(0)),
-                              cross = model.cross_bytes(session.source_length());
+                              cross = model.cross_bytes(session.source_length()),
+                              encoder = model.encoder_bytes(session.source_length());
   uint64_t total = 0;
+  const auto add = [&](const Block* block, uint64_t bytes) {
+    if (!block) return;
+    total += bytes;
+    j["blocks"].push_back({{"block", block_path(block->choice().role, block->choice().layer)},
+                           {"mechanism", block->choice().mechanism},
+                           {"state_bytes", bytes}});
+  };
+  for (size_t l = 0; l < encoder.size(); ++l) add(model.encoder().layers[l].self.block.get(), encoder[l]);
   for (size_t l = 0; l < model.decoder().layers.size(); ++l) {
-    const auto add = [&](const Block* block, uint64_t bytes) {
-      if (!block) return;
-      total += bytes;
-      j["blocks"].push_back({{"block", block_path(block->choice().role, block->choice().layer)},
-                             {"mechanism", block->choice().mechanism},
-                             {"state_bytes", bytes}});
-    };
     add(model.decoder().layers[l].self.block.get(), self[l] * static_cast<uint64_t>(session.rows()));
     if (!cross.empty()) add(model.decoder().layers[l].cross.block.get(), cross[l]);
   }

@@ -28,7 +28,7 @@ std::string weights_text(const Manifest& manifest) {
 
 }  // namespace
 
-EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, int32_t device_type) {
+EncoderIdentity model_traits(const Manifest& m) {
   EncoderIdentity traits;
   const auto add = [&](const std::string& name, const auto& value) {
     traits.push_back({name, fmt::format("{}", value)});
@@ -47,6 +47,14 @@ EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, in
   add("adapters", m.adapters);
   add("encoder.layers", m.encoder.layers);
   add("encoder.causal", m.encoder.causal);
+  return traits;
+}
+
+EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, int32_t device_type) {
+  EncoderIdentity traits = model_traits(m);
+  const auto add = [&](const std::string& name, const auto& value) {
+    traits.push_back({name, fmt::format("{}", value)});
+  };
   add("weights", weights_text(m));
   for (const BlockChoice& block : m.blocks) {
     if (block.role != ATTN_ENCODER_SELF) continue;

@@ -17,6 +17,9 @@ struct EncoderTrait {
 };
 using EncoderIdentity = std::vector<EncoderTrait>;
 
+// The transformer around the blocks, with the encoder's size.
+EncoderIdentity model_traits(const Manifest& manifest);
+
 // Everything that decides what the encoder of a checked manifest computes.  Weights count by their sha256 where the
 // manifest states it, else by their file's path, size and time of change.
 EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry, int32_t device_type);

@@ -16,6 +16,10 @@ struct attnkit_text {
   std::string data;
 };
 
+struct attnkit_blob {
+  std::vector<std::byte> data;
+};
+
 struct attnkit_runtime {
   std::shared_ptr<attnkit::Runtime> runtime;
 };

@@ -36,15 +36,11 @@ Manifest read_manifest(const std::string& toml, const std::string& dir, const Re
   ManifestCheck check{dir, registry, device_type, diagnostics, manifest};
   check.length_meant = root.meant("length");
   using Part = void (*)(const Node&, ManifestCheck&);
-  const std::pair<const char*, Part> parts[] = {{"model", check_model},         {"weights", check_weights},
-                                                {"length", check_length},       {"decode", check_decode},
-                                                {"attention", check_attention}, {"search", check_search}};
+  const std::pair<const char*, Part> parts[] = {
+      {"model", check_model},   {"weights", check_weights},     {"length", check_length}, {"decode", check_decode},
+      {"stream", check_stream}, {"attention", check_attention}, {"search", check_search}};
   for (const auto& [key, part] : parts)
     if (const Entry* entry = root.given(key)) part(entry->value, check);
-  if (root.given("stream"))
-    diagnostics.error(ak::not_supported, tree.find("stream")->place,
-                      "[stream], simultaneous decoding, is not supported by this version",
-                      "remove [stream] to decode whole sources");
   return manifest;
 }
 
@@ -86,10 +82,12 @@ attn_block block_of(const Manifest& manifest, const BlockChoice& choice) {
 
 uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice) {
   const uint32_t both = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
-  const bool target_known = manifest.predict != Predict::none;
-  if (choice.role == ATTN_ENCODER_SELF) return both;
+  const bool source_known = !manifest.stream || choice.replays;
+  const bool target_known = manifest.predict != Predict::none && (source_known || manifest.predict != Predict::ratio);
+  // A bidirectional encoder runs over all of the source that is there.
+  if (choice.role == ATTN_ENCODER_SELF) return manifest.stream && manifest.encoder.causal ? 0 : both;
   if (choice.role == ATTN_DECODER_SELF) return target_known ? both : 0;
-  return ATTN_KNOWS_K_TOTAL | (target_known ? ATTN_KNOWS_Q_TOTAL : 0);
+  return (source_known ? ATTN_KNOWS_K_TOTAL : 0) | (target_known ? ATTN_KNOWS_Q_TOTAL : 0);
 }
 
 }  // namespace attnkit

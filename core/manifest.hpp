@@ -19,6 +19,7 @@ enum class Positions { sinusoidal, learned, none };
 enum class HeadType { lm, classifier };
 enum class Pool { mean, first };
 enum class Predict { none, ratio, fixed, reference };
+enum class StreamPolicy { wait_k, offline };
 
 struct Stack {  // encoder or decoder; layers 0: the model has none
   int layers = 0;
@@ -37,8 +38,8 @@ struct OptionValue {
 };
 
 struct SearchChoice {  // a mechanism with the options that were given
-  std::string label;      // "name" or "name{option = value}"
-  std::string toml;       // as the value of a key of [attention]
+  std::string label;   // "name" or "name{option = value}"
+  std::string toml;    // as the value of a key of [attention]
   std::string mechanism;
 };
 
@@ -49,6 +50,7 @@ struct BlockChoice {  // one cell of the grid
   std::vector<OptionValue> options;  // in the order of the plugin's schema, defaults filled in
   Place decided;                     // the manifest line that decided it
   SearchChoice given;                // as [search] would have it
+  bool replays = false;              // decoder.cross under [stream]: emptied and filled anew whenever the source grew
 };
 
 struct SearchRole {
@@ -70,6 +72,13 @@ struct SearchTable {  // [search]; texts are empty where nothing was said
   double quality_weight = 0;
 };
 
+struct StreamTable {  // [stream]: the source may grow while the target is written
+  StreamPolicy policy = StreamPolicy::wait_k;
+  int k = 3;             // wait-k: how many decisions' worth of source is read before the first token is written
+  int pre_decision = 1;  // source tokens from one decision to the next
+  bool replay = false;   // may cross attention be emptied and filled anew from kept encoder rows?
+};
+
 struct Manifest {
   std::string name;
   ModelKind kind = ModelKind::encoder_decoder;
@@ -83,9 +92,9 @@ struct Manifest {
   int classes = 0, head_hidden = 0;  // head_hidden 0: the classifier is one layer
   Pool pool = Pool::mean;
   Place pool_place;
-  std::string pool_of;  // the auxiliary sequence that a classifier pools; empty: the encoder's output
-  std::string weights_file;    // absolute path; empty: none
-  std::string weights_sha256;  // lower-case hex or empty
+  std::string pool_of;                   // the auxiliary sequence that a classifier pools; empty: the encoder's output
+  std::string weights_file;              // absolute path; empty: none
+  std::string weights_sha256;            // lower-case hex or empty
   std::optional<uint64_t> weights_seed;  // what makes the tensors that the file lacks
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
@@ -93,25 +102,28 @@ struct Manifest {
   double alpha = 0, fixed_length = 0;
   int beams = 1;
   double length_penalty = 1.0;
+  std::optional<StreamTable> stream;
   std::optional<SearchTable> search;  // for searches; the model does not depend on it
 };
 
-// Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if !diagnostics.failed().
-// dir: the folder that relative paths start from.  Mechanisms must be in registry for device_type; their own refusals (create, plan) are
-// reported at the line that chose them, in their own words.
+// Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if
+// !diagnostics.failed(). dir: the folder that relative paths start from.  Mechanisms must be in registry for
+// device_type; their own refusals (create, plan) are reported at the line that chose them, in their own words.
 Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
                        Diagnostics& diagnostics);
 
-// Options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's schema.  Throws Error.
+// Options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's schema.
+// Throws Error.
 std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
 
 // The ABI form; borrows the strings of options.
 std::vector<attn_value> to_values(const std::vector<OptionValue>& options);
 
-const char* role_name(uint32_t role);                          // "encoder.self"
-std::string block_path(uint32_t role, int layer);              // "encoder.self.1"
+const char* role_name(uint32_t role);              // "encoder.self"
+std::string block_path(uint32_t role, int layer);  // "encoder.self.1"
 attn_block block_of(const Manifest& manifest, const BlockChoice& choice);
-// The request flags the model's decoding and whole-sequence runs use for a block: which totals are known.
+// The request flags the model's decoding and whole-sequence runs use for a block: which totals are known.  Under
+// [stream] the source's length is not, nor what depends on it, except to blocks that are filled anew as it grows.
 uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice);
 
 }  // namespace attnkit

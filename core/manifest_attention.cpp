@@ -95,9 +95,9 @@ void Grid::report_hidden() {
 }  // namespace
 
 void check_attention(const Node& attention, ManifestCheck& check) {
-  const std::vector<Cell> cells = Grid(attention, check).cells();
-  for (const Cell& cell : cells) check.manifest.blocks.push_back(cell.choice);
+  std::vector<Cell> cells = Grid(attention, check).cells();
   probe_cells(cells, check);
+  for (const Cell& cell : cells) check.manifest.blocks.push_back(cell.choice);
 }
 
 }  // namespace attnkit

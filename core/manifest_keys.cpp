@@ -19,7 +19,9 @@ constexpr std::array keys{
     KeyRule{"", "length", T::table, false, "", 0, 0, "",
             "who tells mechanisms that need it the target's length while decoding; without it they do not know it"},
     KeyRule{"", "decode", T::table, false, "", 0, 0, "", "how text is generated"},
-    KeyRule{"", "stream", T::table, false, "", 0, 0, "", "simultaneous decoding; refused by this version"},
+    KeyRule{
+        "", "stream", T::table, false, "", 0, 0, "",
+        "simultaneous decoding: sessions may be read and written by turns; for models with an encoder and a decoder"},
     KeyRule{"", "search", T::table, false, "", 0, 0, "",
             "what `attnkit search` tries and how it judges; changes nothing else"},
 
@@ -102,6 +104,17 @@ constexpr std::array keys{
     KeyRule{"decode", "beams", T::integer, false, "1", 1, 64, "", "rows of the beam search; 1 is greedy"},
     KeyRule{"decode", "length_penalty", T::number, false, "1.0", 0, 10, "",
             "a hypothesis' score is divided by its length to this power"},
+
+    KeyRule{"stream", "policy", T::choice, false, "wait-k", 0, 0, "wait-k|offline",
+            "who decides between reading and writing where nobody else does: `wait-k` stays `k` decisions behind the "
+            "source, `offline` reads all of it first"},
+    KeyRule{"stream", "k", T::integer, false, "3", 1, 1048576, "",
+            "`wait-k`: how many times `pre_decision` units are read before the first token is written"},
+    KeyRule{"stream", "pre_decision", T::integer, false, "1", 1, 1048576, "",
+            "`wait-k`: units of the source (what arrives at once: words, tokens) from one decision to the next"},
+    KeyRule{"stream", "replay", T::boolean, false, "false", 0, 0, "",
+            "mechanisms of decoder.cross whose states a longer source would change are emptied and filled anew at each "
+            "read, from all of the source that is there; without it they are refused"},
 
     KeyRule{"search", "space", T::table, true, "", 0, 0, "", "what may sit where"},
     KeyRule{"search", "strategy", T::choice, false, "grid", 0, 0, "ablation|grid|pareto",

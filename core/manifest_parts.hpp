@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,24 @@ void check_weights(const Node& weights, ManifestCheck& check);
 void check_length(const Node& length, ManifestCheck& check);
 void check_decode(const Node& decode, ManifestCheck& check);
 
+// Also whether the model can take a source that grows; its mechanisms are asked by probe_cells.
+void check_stream(const Node& stream, ManifestCheck& check);
+
 // Reads [search] without asking any mechanism: that a search does, choice by choice.
 void check_search(const Node& search, ManifestCheck& check);
+
+class Mechanism;
+
+// Sequences between blocks (ATTN_AUX_IN, ATTN_AUX_OUT) that are made anew whenever the source grows; given the blocks
+// in execution order.
+class GrowingSequences {
+ public:
+  // Why the block cannot follow them, or nothing.  replay: of [stream]; choice says after it whether it replays.
+  std::string follow(const Mechanism& mechanism, BlockChoice& choice, bool replay);
+
+ private:
+  std::set<std::string> names_;
+};
 
 // Decides every block's mechanism and options, then asks the mechanisms themselves.
 void check_attention(const Node& attention, ManifestCheck& check);
@@ -39,8 +56,9 @@ struct Cell {
   const Plugin* plugin = nullptr;
   std::vector<Place> places;
 };
-// Lets the mechanism of every cell judge its block; refusals are reported where the cell was decided.
-void probe_cells(const std::vector<Cell>& cells, ManifestCheck& check);
+// Lets the mechanism of every cell judge its block; refusals are reported where the cell was decided.  Says in
+// choice.replays what [stream] means for it.
+void probe_cells(std::vector<Cell>& cells, ManifestCheck& check);
 
 // The model has such blocks, as far as is known; if not, place is reported.
 bool check_role(Place place, uint32_t role, ManifestCheck& check);

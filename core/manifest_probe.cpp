@@ -15,7 +15,8 @@ namespace {
 struct Verdict {
   std::string message;  // the mechanism's, without its name
   int where = -1;
-  bool faulty = false;  // the plugin broke its contract
+  bool faulty = false;   // the plugin broke its contract
+  bool growing = false;  // it is [stream] that it does not fit
 };
 
 struct Refusal {
@@ -53,13 +54,50 @@ std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, co
   try {
     const auto mechanism = Mechanism::create(plugin, block_of(check.manifest, choice), choice.options);
     ask(*mechanism, check, totals);
-    if (choice.role != ATTN_ENCODER_SELF) ask(*mechanism, check, totals | ATTN_STREAM);
+    const bool encoder_streams = check.manifest.stream && check.manifest.encoder.causal;
+    if (choice.role != ATTN_ENCODER_SELF || encoder_streams) ask(*mechanism, check, totals | ATTN_STREAM);
     return {};
   } catch (const Error& e) {
     if (e.code() == ATTN_NO_MEMORY) throw;
     const bool refusal = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
     return Verdict{own_words(e, plugin.name), e.where(), !refusal};
   }
+}
+
+std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, const ManifestCheck& check) {
+  return judge(plugin, choice, check, known_totals(check, choice));
+}
+
+bool fits_whole_sources(const Plugin& plugin, const BlockChoice& choice, const ManifestCheck& check) {
+  Manifest whole = check.manifest;
+  whole.stream.reset();
+  ManifestCheck as{check.dir, check.registry, check.device_type, check.diagnostics, whole};
+  as.length_meant = check.length_meant;
+  return !judge(plugin, choice, as);
+}
+
+// As the model will run it.  choice says after it whether only replays make it fit.
+std::optional<Verdict> judge_in_model(const Plugin& plugin, BlockChoice& choice, const ManifestCheck& check) {
+  std::optional<Verdict> verdict = judge(plugin, choice, check);
+  if (!verdict || verdict->faulty || !check.manifest.stream) return verdict;
+  if (choice.role == ATTN_DECODER_CROSS && check.manifest.stream->replay) {
+    BlockChoice anew = choice;
+    anew.replays = true;
+    if (!judge(plugin, anew, check)) {
+      choice.replays = true;
+      return {};
+    }
+  }
+  verdict->growing = fits_whole_sources(plugin, choice, check);
+  return verdict;
+}
+
+// What a model with [stream] cannot do for this block, although the mechanism itself fits.
+std::optional<Verdict> judge_sequences(Cell& cell, const ManifestCheck& check, GrowingSequences& sequences) {
+  if (!check.manifest.stream) return {};
+  const auto mechanism = Mechanism::create(*cell.plugin, block_of(check.manifest, cell.choice), cell.choice.options);
+  const std::string refusal = sequences.follow(*mechanism, cell.choice, check.manifest.stream->replay);
+  return refusal.empty() ? std::nullopt : std::optional(Verdict{refusal, -1, false, true});
 }
 
 // "decoder.self, decoder.cross (layers 2, 3)".
@@ -78,18 +116,29 @@ std::string places_text(const std::vector<const Cell*>& cells, const Manifest& m
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// What would help, found by asking: a known target length, or another mechanism.
-std::string help_text(const Cell& cell, const ManifestCheck& check) {
-  const uint32_t totals = known_totals(check, cell.choice);
-  std::string help;
-  if (totals != all_totals && !judge(*cell.plugin, cell.choice, check, all_totals))
-    help = "say in [length] who tells the target's length, or ";
+// What would help beside another mechanism, found by asking; ends in "or " unless it is empty.
+std::string first_aid(const Cell& cell, const Verdict& verdict, const ManifestCheck& check) {
+  const BlockChoice& choice = cell.choice;
+  if (verdict.growing && choice.role == ATTN_DECODER_CROSS && !check.manifest.stream->replay)
+    return "set replay = true in [stream], or ";
+  if (verdict.growing && choice.role == ATTN_ENCODER_SELF)
+    return "set causal = false of the encoder, which then runs anew at each read, or ";
+  const uint32_t totals = known_totals(check, choice);
+  if (totals == all_totals || choice.role == ATTN_ENCODER_SELF || judge(*cell.plugin, choice, check, all_totals))
+    return "";
+  return verdict.growing ? "set predict = \"fixed\" or \"reference\" in [length], or "
+                         : "say in [length] who tells the target's length, or ";
+}
+
+std::string help_text(const Cell& cell, const Verdict& verdict, const ManifestCheck& check) {
+  const std::string help = first_aid(cell, verdict, check);
   std::vector<std::string> names;
   for (const auto& plugin : check.registry.plugins()) {
     if (plugin->table.device_type != check.device_type || plugin.get() == cell.plugin) continue;
     BlockChoice other = cell.choice;
+    other.replays = false;
     other.options = default_options(*plugin).values;
-    if (!judge(*plugin, other, check, totals)) names.push_back(quote(plugin->name));
+    if (!judge_in_model(*plugin, other, check)) names.push_back(quote(plugin->name));
   }
   if (names.empty())
     return help.empty() ? "no other mechanism that was found can sit there" : help + "use another mechanism";
@@ -106,19 +155,22 @@ void report(const Refusal& refusal, ManifestCheck& check) {
                             fmt::format("the plugin is {}", first.plugin->path), ATTNKIT_AREA_PLUGIN);
   else
     check.diagnostics.error(ak::refused, refusal.place,
-                            fmt::format("{} cannot be \"{}\": {}", places, first.choice.mechanism, message),
-                            help_text(first, check));
+                            fmt::format("{} cannot be \"{}\"{}: {}", places, first.choice.mechanism,
+                                        refusal.verdict.growing ? " under [stream]" : "", message),
+                            help_text(first, refusal.verdict, check));
 }
 
 }  // namespace
 
-void probe_cells(const std::vector<Cell>& cells, ManifestCheck& check) {
+void probe_cells(std::vector<Cell>& cells, ManifestCheck& check) {
   const Manifest& m = check.manifest;
   if (m.heads < 1 || m.d_model < 1 || m.d_model % m.heads != 0 || m.max_length < 1) return;
   std::vector<Refusal> refusals;
-  for (const Cell& cell : cells) {
+  GrowingSequences sequences;
+  for (Cell& cell : cells) {
     if (!cell.plugin) continue;
-    const auto verdict = judge(*cell.plugin, cell.choice, check, known_totals(check, cell.choice));
+    auto verdict = judge_in_model(*cell.plugin, cell.choice, check);
+    if (!verdict) verdict = judge_sequences(cell, check, sequences);
     if (!verdict) continue;
     const auto option = static_cast<size_t>(verdict->where);
     const bool at_option = option < cell.places.size() && cell.places[option].line > 0;

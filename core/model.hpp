@@ -64,9 +64,19 @@ struct Probe {
   float* weights;
 };
 
-// Plans for streaming runs within bounds, one per decoder layer.
+// Plans for streaming runs within bounds, one per layer.
 struct StreamPlans {
-  std::vector<Plan> self, cross, append;
+  std::vector<Plan> self, cross, append, encode;
+};
+
+// A part of a source on its way into the cross states of a slot.
+struct SourceRows {
+  const float* hidden = nullptr;  // (length - first, D) of the encoder's output
+  int64_t first = 0;              // the row that hidden begins with: at most `known`, 0 where any block is filled anew
+  int64_t length = 0;             // of the source so far
+  int64_t known = 0;              // rows that the states have already
+  bool all = false;               // fills every block anew, not only those that replay
+  double target_total = 0;
 };
 
 // Sessions' rows that take one decoding step together.  Arrays have `rows` entries.
@@ -106,9 +116,15 @@ class Model : public std::enable_shared_from_this<Model> {
   // Everything below serves sessions.
   // hidden (length, D): the encoder's output for one source; aux: the sequences that it gave out.
   void encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden, Aux& aux) const;
-  // Fills the cross states of `slot` with the keys of a source.
-  void append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total,
-                     Aux aux) const;
+  // The encoder takes a source piece by piece, with states of its own.
+  bool encoder_appends() const { return manifest_.stream && manifest_.encoder.causal; }
+  // Some block of decoder.cross is filled anew whenever the source grows.
+  bool replays() const;
+  // The same for the `length` ids at `position`, whose predecessors are in the encoder's states of `slot`.
+  void encode_more(ModelWorkspace& ws, const int32_t* ids, int64_t length, int64_t position, int32_t slot,
+                   const float*& hidden, Aux& aux) const;
+  // Fills the cross states of `slot` with the keys of a source.  Gives the number of keys that states had before.
+  int64_t append_source(ModelWorkspace& ws, const SourceRows& rows, int32_t slot, Aux aux) const;
   // x (rows, length, D): the decoder's final hidden rows; lives in ws, whose aux holds the sequences for these rows.
   const float* step(ModelWorkspace& ws, const Step& step) const;
   void logits(const float* x, int64_t rows, float* out) const;
@@ -116,9 +132,12 @@ class Model : public std::enable_shared_from_this<Model> {
   std::optional<double> target_total(int64_t source_length, std::optional<double> reference) const;
   Arena& self_arena() const;
   Arena& cross_arena() const;
-  // Bytes of each decoder layer's state at a length, self and cross.
+  Arena& encoder_arena() const;
+  // Bytes of each decoder layer's state at a length, self and cross; of the encoder's, where it has states.
   std::vector<uint64_t> self_bytes(int64_t length) const;
   std::vector<uint64_t> cross_bytes(int64_t length) const;
+  std::vector<uint64_t> encoder_bytes(int64_t length) const;
+  const std::string& digest() const;  // of all tensors, 64 hexadecimal digits
   bool within_total() const { return within_total_; }
   void check_ids(const Ids& ids, bool target) const;
 
@@ -144,21 +163,24 @@ class Model : public std::enable_shared_from_this<Model> {
   void finish(const Transformer& stack, float* x, int64_t rows) const;
   void attend(ModelWorkspace& ws, const Attention& attention, float* x, BlockCall call, const Plan* plan,
               const Probe* probe) const;
-  const StreamPlans& plans(int64_t rows, int64_t queries) const;
-  const StreamPlans& append_plans(int64_t keys) const;
-  std::vector<uint64_t> state_bytes(bool cross, int64_t length) const;
+  const StreamPlans& plans(int64_t rows, int64_t queries, int64_t past) const;
+  const StreamPlans& append_plans(int64_t keys, int64_t past) const;
+  const StreamPlans& encode_plans(int64_t tokens, int64_t past) const;
+  int64_t bound(int64_t length, int64_t past) const;
 
   std::shared_ptr<Runtime> runtime_;
   Manifest manifest_;
   std::optional<Vocabulary> source_vocabulary_, target_vocabulary_;
   Transformer encoder_, decoder_;
-  Dense head_, head_hidden_;  // head_hidden_: of classifiers that have one
+  Dense head_, head_hidden_;                                 // head_hidden_: of classifiers that have one
   std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder
   int64_t parameters_ = 0;
   bool within_total_ = false;
+  mutable std::once_flag digested_;
+  mutable std::string digest_;
   mutable std::mutex mutex_;
   mutable std::map<std::tuple<int, int64_t, int64_t>, std::unique_ptr<StreamPlans>> plans_;
-  mutable std::unique_ptr<Arena> self_arena_, cross_arena_;
+  mutable std::unique_ptr<Arena> self_arena_, cross_arena_, encoder_arena_;
   mutable std::vector<std::unique_ptr<ModelWorkspace>> idle_;
 };
 

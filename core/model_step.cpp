@@ -13,19 +13,22 @@ int64_t round_up(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
 }
 
-}  // namespace
-
-std::vector<uint64_t> Model::state_bytes(bool cross, int64_t length) const {
+std::vector<uint64_t> state_bytes(const Transformer& stack, Attention Layer::*which, int64_t length) {
   std::vector<uint64_t> bytes;
-  for (const Layer& layer : decoder_.layers) {
-    const Block* block = (cross ? layer.cross : layer.self).block.get();
-    if (block) bytes.push_back(length > 0 ? block->state_bytes(length) : 0);
-  }
+  for (const Layer& layer : stack.layers)
+    if (const Block* block = (layer.*which).block.get()) bytes.push_back(length > 0 ? block->state_bytes(length) : 0);
   return bytes;
 }
 
-std::vector<uint64_t> Model::self_bytes(int64_t length) const { return state_bytes(false, length); }
-std::vector<uint64_t> Model::cross_bytes(int64_t length) const { return state_bytes(true, length); }
+}  // namespace
+
+std::vector<uint64_t> Model::self_bytes(int64_t length) const { return state_bytes(decoder_, &Layer::self, length); }
+
+std::vector<uint64_t> Model::cross_bytes(int64_t length) const { return state_bytes(decoder_, &Layer::cross, length); }
+
+std::vector<uint64_t> Model::encoder_bytes(int64_t length) const {
+  return encoder_appends() ? state_bytes(encoder_, &Layer::self, length) : std::vector<uint64_t>();
+}
 
 Arena& Model::self_arena() const {
   std::lock_guard lock(mutex_);
@@ -39,8 +42,19 @@ Arena& Model::cross_arena() const {
   return *cross_arena_;
 }
 
-const StreamPlans& Model::plans(int64_t rows, int64_t queries) const {
-  const int64_t batch = round_up(rows), length = std::min<int64_t>(round_up(queries), manifest_.max_length);
+Arena& Model::encoder_arena() const {
+  std::lock_guard lock(mutex_);
+  if (!encoder_arena_) encoder_arena_ = std::make_unique<Arena>(encoder_bytes(manifest_.max_length));
+  return *encoder_arena_;
+}
+
+// Rounded up for few plans, but never so far that what is in the state already would not fit beside it.
+int64_t Model::bound(int64_t length, int64_t past) const {
+  return std::max(length, std::min<int64_t>(round_up(length), manifest_.max_length - past));
+}
+
+const StreamPlans& Model::plans(int64_t rows, int64_t queries, int64_t past) const {
+  const int64_t batch = round_up(rows), length = bound(queries, past);
   std::lock_guard lock(mutex_);
   std::unique_ptr<StreamPlans>& slot = plans_[{0, batch, length}];
   if (!slot) {
@@ -57,8 +71,8 @@ const StreamPlans& Model::plans(int64_t rows, int64_t queries) const {
   return *slot;
 }
 
-const StreamPlans& Model::append_plans(int64_t keys) const {
-  const int64_t length = std::min<int64_t>(round_up(keys), manifest_.max_length);
+const StreamPlans& Model::append_plans(int64_t keys, int64_t past) const {
+  const int64_t length = bound(keys, past);
   std::lock_guard lock(mutex_);
   std::unique_ptr<StreamPlans>& slot = plans_[{1, 1, length}];
   if (!slot) {
@@ -71,37 +85,90 @@ const StreamPlans& Model::append_plans(int64_t keys) const {
   return *slot;
 }
 
+const StreamPlans& Model::encode_plans(int64_t tokens, int64_t past) const {
+  const int64_t length = bound(tokens, past);
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<StreamPlans>& slot = plans_[{2, 1, length}];
+  if (!slot) {
+    auto made = std::make_unique<StreamPlans>();
+    for (const Layer& layer : encoder_.layers)
+      made->encode.push_back(
+          layer.self.block->plan_stream(runtime_->threads.workers(), 1, length, length, manifest_.max_length));
+    slot = std::move(made);
+  }
+  return *slot;
+}
+
+bool Model::replays() const {
+  return std::any_of(decoder_.layers.begin(), decoder_.layers.end(),
+                     [](const Layer& l) { return l.cross.block && l.cross.block->choice().replays; });
+}
+
 void Model::encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden, Aux& aux) const {
   float* x = ws.memory.get<float>(length * manifest_.d_model);
   encode(ws, {ids, length, 1, length, nullptr}, x, aux, nullptr);
   hidden = x;
 }
 
-void Model::append_source(ModelWorkspace& ws, const float* hidden, int64_t length, int32_t slot, double target_total,
-                          Aux aux) const {
-  const StreamPlans& plan = append_plans(length);
+void Model::encode_more(ModelWorkspace& ws, const int32_t* ids, int64_t length, int64_t position, int32_t slot,
+                        const float*& hidden, Aux& aux) const {
+  const StreamPlans& plan = encode_plans(length, position);
+  Arena& arena = encoder_arena();
+  float* x = ws.memory.get<float>(length * manifest_.d_model);
+  const int32_t at = static_cast<int32_t>(position), n = static_cast<int32_t>(length);
+  embed(encoder_, {ids, length, 1, length, nullptr}, &at, x);
+  BlockCall call;
+  call.batch = 1;
+  call.queries = call.keys = length;
+  call.q_len = call.k_len = &n;
+  call.q_pos = call.k_pos = &at;
+  call.slots = &slot;
+  call.aux = &aux;
+  for (size_t l = 0; l < encoder_.layers.size(); ++l) {
+    const Layer& layer = encoder_.layers[l];
+    call.state = arena.base(l);
+    call.state_stride = arena.stride(l);
+    attend(ws, layer.self, x, call, &plan.encode[l], nullptr);
+    feed_forward(ws, layer.feed_forward, x, length);
+  }
+  finish(encoder_, x, length);
+  hidden = x;
+}
+
+int64_t Model::append_source(ModelWorkspace& ws, const SourceRows& rows, int32_t slot, Aux aux) const {
   Arena& arena = cross_arena();
-  const int32_t keys = static_cast<int32_t>(length), none = 0;
-  const double total = static_cast<double>(length);
+  const std::vector<uint64_t> used = cross_bytes(rows.known);
+  const double total = static_cast<double>(rows.length);
+  const int32_t none = 0;
+  int64_t replayed = 0;
   for (size_t l = 0; l < decoder_.layers.size(); ++l) {
+    const Block& block = *decoder_.layers[l].cross.block;
+    const bool anew = rows.known > 0 && (rows.all || block.choice().replays);
+    if (anew) arena.empty(l, slot, used[l]);
+    if (anew) replayed += rows.known;
+    const int32_t first = static_cast<int32_t>(anew ? 0 : rows.known);
+    const int32_t keys = static_cast<int32_t>(rows.length) - first;
     BlockCall call;
     call.batch = 1;
-    call.keys = length;
-    call.context = hidden;
-    call.q_len = call.q_pos = call.k_pos = &none;
+    call.keys = keys;
+    call.context = rows.hidden + (first - rows.first) * manifest_.d_model;
+    call.q_len = call.q_pos = &none;
+    call.k_pos = &first;
     call.k_len = &keys;
-    call.q_total = &target_total;
+    call.q_total = &rows.target_total;
     call.k_total = &total;
     call.state = arena.base(l);
     call.state_stride = arena.stride(l);
     call.slots = &slot;
     call.aux = &aux;
-    decoder_.layers[l].cross.block->run(runtime_->threads, ws.block, plan.append[l], call);
+    block.run(runtime_->threads, ws.block, append_plans(keys, first).append[l], call);
   }
+  return replayed;
 }
 
 const float* Model::step(ModelWorkspace& ws, const Step& step) const {
-  const StreamPlans& plan = plans(step.rows, step.length);
+  const int64_t past = step.rows > 0 ? *std::max_element(step.position, step.position + step.rows) : 0;
+  const StreamPlans& plan = plans(step.rows, step.length, past);
   const int64_t rows = step.rows * step.length;
   float* x = ws.x.get<float>(rows * manifest_.d_model);
   embed(decoder_, {step.ids, step.length, step.rows, step.length, step.len}, step.position, x);

@@ -22,18 +22,39 @@ Session::Session(std::shared_ptr<const Model> model, int rows) : model_(std::mov
   if (!model_->has_decoder()) fail(ATTN_UNSUPPORTED, "this model has no decoder: use forward instead of a session");
   if (rows < 1 || rows > 1024) fail(ATTN_INVALID, "{} rows: a session has 1 to 1024", rows);
   check_carried();
-  Arena& arena = model_->self_arena();
-  if (model_->has_encoder()) cross_slot_ = model_->cross_arena().acquire();
-  try {
-    for (int r = 0; r < rows; ++r) slots_.push_back(arena.acquire());
-  } catch (...) {
-    for (int32_t slot : slots_) arena.release(slot, model_->self_bytes(0));
-    if (cross_slot_ >= 0) model_->cross_arena().release(cross_slot_, model_->cross_bytes(0));
-    throw;
-  }
+  acquire(rows);
   positions_.assign(static_cast<size_t>(rows), 0);
+  ended_.assign(static_cast<size_t>(rows), false);
   last_.resize(static_cast<size_t>(rows) * model_->outputs());
   if (model_->manifest().predict == Predict::fixed) target_total_ = model_->manifest().fixed_length;
+}
+
+void Session::acquire(int rows) {
+  try {
+    if (model_->has_encoder()) cross_slot_ = model_->cross_arena().acquire();
+    if (model_->encoder_appends()) encoder_slot_ = model_->encoder_arena().acquire();
+    for (int r = 0; r < rows; ++r) {
+      slots_.push_back(-1);
+      slots_.back() = model_->self_arena().acquire();
+    }
+  } catch (...) {
+    positions_.assign(slots_.size(), 0);
+    release();
+    throw;
+  }
+}
+
+void Session::release() {
+  for (int r = 0; r < rows(); ++r)
+    if (slots_[r] >= 0) model_->self_arena().release(slots_[r], used(r));
+  if (cross_slot_ >= 0) model_->cross_arena().release(cross_slot_, model_->cross_bytes(reach_));
+  if (encoder_slot_ >= 0) model_->encoder_arena().release(encoder_slot_, model_->encoder_bytes(reach_));
+}
+
+void Session::check_usable() const {
+  if (!usable_)
+    fail(ATTN_INVALID,
+         "an earlier read of this session failed half way and left its states undefined: destroy the session");
 }
 
 // Cross blocks take the source in before any target token is there, so nothing of the target can reach them.
@@ -52,8 +73,7 @@ void Session::check_carried() const {
 
 Session::~Session() {
   try {
-    for (int r = 0; r < rows(); ++r) model_->self_arena().release(slots_[r], used(r));
-    if (cross_slot_ >= 0) model_->cross_arena().release(cross_slot_, model_->cross_bytes(source_length_));
+    release();
   } catch (...) {
     // Out of memory while giving a slot back: the slot is lost, nothing else.
   }
@@ -61,102 +81,34 @@ Session::~Session() {
 
 std::vector<uint64_t> Session::used(int row) const { return model_->self_bytes(positions_[row]); }
 
-void Session::copy_row(int32_t from, int32_t to, int64_t position) const {
-  const Arena& arena = model_->self_arena();
-  const std::vector<uint64_t> bytes = model_->self_bytes(position);
-  for (size_t b = 0; b < bytes.size(); ++b) std::memcpy(arena.row(b, to), arena.row(b, from), bytes[b]);
-}
-
-std::unique_ptr<Session> Session::clone() const {
-  auto copy = std::make_unique<Session>(model_, rows());
-  for (int r = 0; r < rows(); ++r) copy_row(slots_[r], copy->slots_[r], positions_[r]);
-  if (cross_slot_ >= 0) {
-    const Arena& arena = model_->cross_arena();
-    const std::vector<uint64_t> bytes = model_->cross_bytes(source_length_);
-    for (size_t b = 0; b < bytes.size(); ++b)
-      std::memcpy(arena.row(b, copy->cross_slot_), arena.row(b, cross_slot_), bytes[b]);
-  }
-  copy->positions_ = positions_;
-  copy->source_length_ = source_length_;
-  copy->has_source_ = has_source_;
-  copy->target_total_ = target_total_;
-  copy->beyond_ = beyond_;
-  copy->last_ = last_;
-  copy->aux_ = aux_;
-  return copy;
-}
-
-void Session::reorder(const std::vector<uint32_t>& parents) {
-  const size_t n = slots_.size();
-  for (size_t i = 0; i < n; ++i)
-    if (parents[i] >= n)
-      fail(ATTN_INVALID, "row {} cannot continue row {}: this session has {} rows", i, parents[i], n);
-  // The first child of a row keeps its slot; further children get copies in the slots of rows without children.
-  std::vector<int32_t> slots(n, -1), positions(n);
-  std::vector<bool> kept(n, false);
-  for (size_t i = 0; i < n; ++i)
-    if (!kept[parents[i]]) {
-      kept[parents[i]] = true;
-      slots[i] = slots_[parents[i]];
-    }
-  size_t unused = 0;
-  std::vector<float> last(last_.size());
-  const size_t width = static_cast<size_t>(model_->outputs());
-  for (size_t i = 0; i < n; ++i) {
-    positions[i] = positions_[parents[i]];
-    std::copy_n(last_.begin() + parents[i] * width, width, last.begin() + i * width);
-    if (slots[i] >= 0) continue;
-    while (kept[unused]) ++unused;
-    slots[i] = slots_[unused];
-    const std::vector<uint64_t> have = model_->self_bytes(positions_[unused]), need = model_->self_bytes(positions[i]);
-    for (size_t b = 0; b < have.size(); ++b)  // bytes past the copy must be as an empty state's
-      if (have[b] > need[b]) std::memset(model_->self_arena().row(b, slots[i]) + need[b], 0, have[b] - need[b]);
-    copy_row(slots_[parents[i]], slots[i], positions[i]);
-    ++unused;
-  }
-  slots_ = std::move(slots);
-  positions_ = std::move(positions);
-  last_ = std::move(last);
-}
-
-void Session::read(const Ids& source) {
-  if (!model_->has_encoder())
-    fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
-  if (has_source_) fail(ATTN_INVALID, "the source was read already: a growing source is not supported in this version");
-  if (source.batch != 1 || source.length < 1) fail(ATTN_INVALID, "the source must be one row of at least one id");
-  model_->check_ids(source, false);
-  const std::optional<double> total = target_total_ ? target_total_ : model_->target_total(source.length, std::nullopt);
-  const Model::Lease leased = model_->lease();
-  const float* hidden = nullptr;
-  auto aux = std::make_shared<Aux>();
-  model_->encode_one(*leased, source.data, source.length, hidden, *aux);
-  model_->append_source(*leased, hidden, source.length, cross_slot_, total.value_or(0), *aux);
-  aux_ = std::move(aux);
-  target_total_ = total;
-  source_length_ = source.length;
-  has_source_ = true;
-}
-
 void Session::set_length(double target_length) {
   if (!std::isfinite(target_length) || target_length <= 0)
     fail(ATTN_INVALID, "target length {}: must be positive and finite", target_length);
   for (int32_t p : positions_)
     if (p > 0) fail(ATTN_INVALID, "the target length must be set before the first token is written");
   target_total_ = target_length;
+  told_ = true;
 }
 
 int64_t Session::default_limit() const {
   const int64_t most = model_->manifest().max_length;
-  return model_->has_encoder() ? std::min<int64_t>(most, source_length_ * 3 / 2 + 20) : most;
+  return model_->has_encoder() ? std::min<int64_t>(most, source_.length * 3 / 2 + 20) : most;
 }
 
 void Session::check_rows(const Ids& tokens, int64_t first_row) const {
-  if (model_->has_encoder() && !has_source_) fail(ATTN_INVALID, "no source was read yet: read one before writing");
+  check_usable();
+  if (model_->has_encoder() && source_.length == 0)
+    fail(ATTN_INVALID, "no source was read yet: read one before writing");
   if (!target_total_ && model_->manifest().predict == Predict::reference)
     fail(ATTN_INVALID, "[length] predict = \"reference\": set the target length before writing");
   const int64_t most = model_->manifest().max_length;
   for (int r = 0; r < rows(); ++r) {
     const int64_t n = tokens.lens ? tokens.lens[first_row + r] : tokens.length;
+    if (n > 0 && model_->manifest().stream) {
+      const int32_t* ids = tokens.data + (first_row + r) * tokens.stride;
+      if (ended_[r] || std::find(ids, ids + n - 1, model_->vocabulary(true)->end_id()) != ids + n - 1)
+        fail(ATTN_INVALID, "row {}: a token after </s>, which ends the target under [stream]", first_row + r);
+    }
     if (positions_[r] + n > most)
       fail(ATTN_INVALID, "row {}: {} tokens after {} are more than max_length {}", first_row + r, n, positions_[r],
            most);
@@ -187,8 +139,8 @@ void Session::check_write(std::span<Session* const> sessions, const Ids& tokens)
 void Session::gather_aux(std::span<Session* const> sessions, Aux& to) {
   to.clear();
   for (const Session* s : sessions) {
-    if (!s->aux_) continue;
-    for (const auto& [name, value] : *s->aux_) {
+    if (!s->source_.aux) continue;
+    for (const auto& [name, value] : *s->source_.aux) {
       AuxValue& all = to[name];
       all.rows = value.rows;
       all.width = value.width;
@@ -210,9 +162,9 @@ Step Session::gather(std::span<Session* const> sessions, const Ids& tokens, Mode
       ws.positions.push_back(s->positions_[r]);
       ws.slots.push_back(s->slots_[r]);
       ws.cross_slots.push_back(s->cross_slot_);
-      ws.k_positions.push_back(static_cast<int32_t>(s->source_length_));
+      ws.k_positions.push_back(static_cast<int32_t>(s->source_.length));
       ws.totals.push_back(s->target_total_.value_or(0));
-      ws.source_totals.push_back(static_cast<double>(s->source_length_));
+      ws.source_totals.push_back(static_cast<double>(s->source_.length));
     }
   gather_aux(sessions, ws.aux);
   return {tokens.batch,    tokens.length,         ws.ids.data(),         ws.lengths.data(), ws.positions.data(),
@@ -236,6 +188,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   const float* x = model.step(ws, gather(sessions, tokens, ws));
   const int64_t d = model.manifest().d_model, width = model.outputs(), length = tokens.length;
   if (logits) model.logits(x, tokens.batch * length, logits);
+  const int32_t end = model.vocabulary(true)->end_id();
   int64_t row = 0;
   for (Session* s : sessions)
     for (int r = 0; r < s->rows(); ++r, ++row) {
@@ -248,11 +201,13 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
         std::copy_n(rows + (n - 1) * width, width, last);
       else
         model.logits(x + (row * length + n - 1) * d, 1, last);
+      s->ended_[r] = s->ended_[r] || tokens.data[row * tokens.stride + n - 1] == end;
       s->advance(r, n);
     }
 }
 
 std::vector<int32_t> Session::generate(int64_t limit) {
+  check_usable();
   if (limit <= 0) limit = default_limit();
   return rows() > 1 ? beam_search(*this, limit) : greedy(limit);
 }

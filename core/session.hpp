@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,16 +20,33 @@ class Session {
 
   std::unique_ptr<Session> clone() const;
   void reorder(const std::vector<uint32_t>& parents);
-  void read(const Ids& source);
+  // More of the source; last: it is complete.
+  void read(const Ids& source, bool last = true);
   void set_length(double target_length);
   // Continues until </s> or limit; greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
+  // All that the session is, for any process that has the same model (core/session_blob.hpp).
+  std::vector<std::byte> save() const;
+  static std::unique_ptr<Session> load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes);
   // Appends tokens (R, T) to different sessions of one model; logits (R, T, outputs) or NULL.  All or nothing.
   static void write(std::span<Session* const> sessions, const Ids& tokens, float* logits);
 
   const Model& model() const { return *model_; }
   int rows() const { return static_cast<int>(slots_.size()); }
-  int64_t source_length() const { return source_length_; }
+  int64_t source_length() const { return source_.length; }
+
+  // The source as far as it was read.
+  struct Source {
+    int64_t length = 0;
+    bool complete = false;
+    int64_t reads = 0;
+    int64_t encoded_again = 0;               // tokens that the encoder ran over more than once
+    int64_t replays = 0, keys_replayed = 0;  // reads that filled states anew; keys they put there once more, all blocks
+    std::vector<int32_t> ids;                // kept while the encoder may have to run anew
+    std::vector<float> rows;                 // (length, D) of its output, kept while states may have to be filled anew
+    std::shared_ptr<const Aux> aux;          // what the encoder gave out, of one row; clones share it
+  };
+  const Source& source() const { return source_; }
   int64_t position(int row) const { return positions_[row]; }
   std::optional<double> target_total() const { return target_total_; }
   int64_t beyond_total() const { return beyond_; }
@@ -61,17 +79,27 @@ class Session {
   static Step gather(std::span<Session* const> sessions, const Ids& tokens, ModelWorkspace& ws);
   static void gather_aux(std::span<Session* const> sessions, Aux& to);
   void check_carried() const;
+  void check_usable() const;
+  void check_read(const Ids& source, bool last) const;
+  SourceRows encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux& aux);
+  void take(const Ids& more, Source& to, std::optional<double> total);
+  void forget_source();
+  void acquire(int rows);
+  void release();
   void advance(int row, int32_t tokens);
   std::vector<uint64_t> used(int row) const;
   std::vector<int32_t> greedy(int64_t limit);
   void copy_row(int32_t from, int32_t to, int64_t position) const;
 
   std::shared_ptr<const Model> model_;
+  friend class SessionBlob;
   std::vector<int32_t> slots_, positions_;
-  int32_t cross_slot_ = -1;
-  std::shared_ptr<const Aux> aux_;  // what the encoder gave out, of one row; clones share it
-  int64_t source_length_ = 0;
-  bool has_source_ = false;
+  std::vector<bool> ended_;  // by row: </s> was written
+  int32_t cross_slot_ = -1, encoder_slot_ = -1;
+  Source source_;
+  int64_t reach_ = 0;   // how far the source's states may have been written
+  bool usable_ = true;  // false: a read failed half way
+  bool told_ = false;   // the target's length was set, not predicted
   std::optional<double> target_total_;
   int64_t beyond_ = 0;
   std::vector<float> last_;

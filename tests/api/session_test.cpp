@@ -54,7 +54,9 @@ TEST(Session, RefusesWrongUse) {
   attn_error err{sizeof err, 0, -1, ""};
   const attnkit::Ids source = o.source();
   const attn_tensor t = attnkit::tensor(source.data(), {1, static_cast<int64_t>(source.size())});
-  EXPECT_EQ(attnkit_session_read(self, &t, 0, &err), ATTN_UNSUPPORTED) << "a growing source";
+  EXPECT_EQ(attnkit_session_read(self, &t, 0, &err), ATTN_INVALID) << "a growing source";
+  EXPECT_NE(std::string(err.message).find("[stream]"), std::string::npos) << err.message;
+  EXPECT_EQ(attnkit_session_read(self, &t, 2, &err), ATTN_INVALID);
   EXPECT_EQ(attnkit_session_read(self, nullptr, 1, &err), ATTN_INVALID);
   EXPECT_THROW(attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error)
       << "no source";

@@ -26,6 +26,7 @@ typedef struct attnkit_encoded attnkit_encoded; /* a batch of sources after the 
 typedef struct attnkit_session attnkit_session; /* one input being decoded; its rows are its beams */
 typedef struct attnkit_block attnkit_block;     /* one mechanism by itself: bridges, benchmarks, validators */
 typedef struct attnkit_text attnkit_text;       /* an owned UTF-8 document */
+typedef struct attnkit_blob attnkit_blob;       /* owned bytes */
 
 /* severities of diagnostics */
 #define ATTNKIT_ERROR 1u
@@ -111,6 +112,10 @@ ATTNKIT_API const char* attnkit_version(void);
 ATTNKIT_API const char* attnkit_text_data(const attnkit_text* text, uint64_t* bytes);
 ATTNKIT_API void attnkit_text_destroy(attnkit_text* text);
 
+/* The bytes (*bytes of them).  Valid until destroy. */
+ATTNKIT_API const void* attnkit_blob_data(const attnkit_blob* blob, uint64_t* bytes);
+ATTNKIT_API void attnkit_blob_destroy(attnkit_blob* blob);
+
 /* Starts a runtime: finds and loads every usable plugin of the search path.  options may be NULL.
  * A file that is no usable plugin is skipped with its reason (see describe), which is no error.
  * Errors   NO_MEMORY.   Plugins stay loaded until the process ends. */
@@ -191,9 +196,13 @@ ATTNKIT_API void attnkit_session_destroy(attnkit_session* session);
 ATTNKIT_API int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err);
 /* Row i becomes what row parents[i] was.   Errors  INVALID: a parent that is no row. */
 ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parents, attn_error* err);
-/* Gives the source: (1, S) int32 ids, </s> included.  last must be 1 and the source comes once: a growing source is
- * UNSUPPORTED in this version.  Predicts the target's length where [length] says so.
- * Errors   INVALID: ids, length, a second source. */
+/* Gives the source, or more of it: (1, S) int32 ids, S at least 1, </s> included in the last.  last 1: it is complete;
+ * 0: it goes on, which needs [stream] in the manifest.  Tokens may be written between reads.  A causal encoder takes
+ * what is new; another runs anew over all of the source, and what is to be filled anew for that is (see describe).
+ * Predicts the target's length where [length] says so.
+ * Numbers  after the last read of a bidirectional encoder bitwise what one read of the whole source gives.
+ * Errors   INVALID: ids, length, a source that was complete, last 0 without [stream].  The session is then as before,
+ *          except after NO_MEMORY or a failing plugin in a second read: it then refuses all but destroy. */
 ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last,
                                          attn_error* err);
 /* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a
@@ -202,7 +211,8 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
 /* Appends tokens to n different sessions of one model, each at its own position.
  * Shapes   tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
  *          logits f32 (R, T, outputs) or NULL.   Numbers  bitwise what each session alone would give.
- * Errors   INVALID: ids, a target beyond max_length, no source read yet, sessions of different models, a session twice.
+ * Errors   INVALID: ids, a target beyond max_length, no source read yet, sessions of different models, a session twice;
+ *          under [stream] tokens after </s>.
  *          No session has then changed. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
@@ -223,8 +233,17 @@ ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t 
 ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
                                              const attnkit_stream_options* options, int32_t* ids, uint64_t* n,
                                              attn_error* err);
+/* All that the session is, as bytes that any process with the same model can continue from, bitwise on a machine of the
+ * same kind.  The model is named in them by its dimensions, its mechanisms with options and state revisions, and a
+ * digest of its weights, so the files may lie elsewhere; the format is described in core/session_blob.hpp. */
+ATTNKIT_API int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err);
+/* A session as it was saved.   Errors  INVALID: bytes that are damaged, truncated, from another model or a later format;
+ * nothing is made then.  The bytes must come from someone you trust: a checksum guards them against damage only. */
+ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n,
+                                         attnkit_session** session, attn_error* err);
 /* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
- * per block. */
+ * per block; of the source whether it is complete, reads, tokens that the encoder ran over again, how often states were
+ * filled anew (replays) and with how many keys, and the bytes kept for that. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* One mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.

@@ -11,6 +11,7 @@
 #include <attnkit/attnkit.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <span>
@@ -211,9 +212,23 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   explicit Session(const Model& model, uint32_t rows = 0) : max_length_(static_cast<size_t>(model.info().max_length)) {
     make(attnkit_session_create, model.get(), rows);
   }
-  void read(const Ids& source) {  // </s> included
+  // More of the source; last: it is complete, </s> included.
+  void read(const Ids& source, bool last = true) {
     const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
-    detail::call(attnkit_session_read, get(), &t, 1u);
+    detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
+  }
+  // Bytes to continue from, by load, wherever the same model is.
+  std::vector<std::byte> save() const {
+    detail::Handle<attnkit_blob, attnkit_blob_destroy> blob;
+    blob.make(attnkit_session_save, get());
+    uint64_t n = 0;
+    const auto* data = static_cast<const std::byte*>(attnkit_blob_data(blob.get(), &n));
+    return {data, data + n};
+  }
+  static Session load(const Model& model, std::span<const std::byte> bytes) {
+    Session session(static_cast<size_t>(model.info().max_length));
+    session.make(attnkit_session_load, model.get(), static_cast<const void*>(bytes.data()), uint64_t{bytes.size()});
+    return session;
   }
   // Simultaneous decoding, see attnkit_session_simulate.  decide(const attnkit_stream_view&) gives ATTNKIT_READ, _WRITE
   // or _STOP; observe(const attnkit_stream_event&) sees every action.  What either throws ends the call and is thrown.

@@ -1,0 +1,97 @@
+// The source of a session, all at once or piece by piece.
+#include <algorithm>
+
+#include "core/session.hpp"
+
+namespace attnkit {
+
+void Session::check_read(const Ids& source, bool last) const {
+  check_usable();
+  const Manifest& m = model_->manifest();
+  if (!model_->has_encoder())
+    fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
+  if (source_.complete)
+    fail(ATTN_INVALID, "the source is complete, {} tokens were read: start another session for another source",
+         source_.length);
+  if (!last && !m.stream)
+    fail(ATTN_INVALID,
+         "a source that grows (last = 0) needs mechanisms that were asked about it: add [stream] to the manifest, or "
+         "read the whole source with last = 1");
+  if (source.batch != 1 || source.length < 1)
+    fail(ATTN_INVALID, "the source must be one row of at least one id: a last read may bring </s> alone");
+  model_->check_ids(source, false);
+  if (source_.length + source.length > m.max_length)
+    fail(ATTN_INVALID, "source: {} tokens after {} are more than max_length {}", source.length, source_.length,
+         m.max_length);
+}
+
+// The encoder's output that cross blocks need, in leased or in `to`, which is this session's source with more read.
+SourceRows Session::encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux& aux) {
+  SourceRows rows;
+  rows.known = source_.length;
+  rows.length = to.length;
+  if (!model_->encoder_appends()) {
+    to.ids.insert(to.ids.end(), more.data, more.data + more.length);
+    model_->encode_one(ws, to.ids.data(), to.length, rows.hidden, aux);
+    rows.all = true;
+    to.encoded_again += source_.length;
+    return rows;
+  }
+  model_->encode_more(ws, more.data, more.length, source_.length, encoder_slot_, rows.hidden, aux);
+  rows.first = source_.length;
+  if (!model_->replays()) return rows;
+  to.rows.insert(to.rows.end(), rows.hidden, rows.hidden + more.length * model_->manifest().d_model);
+  rows.hidden = to.rows.data();
+  rows.first = 0;
+  return rows;
+}
+
+void Session::take(const Ids& more, Source& to, std::optional<double> total) {
+  const Model::Lease leased = model_->lease();
+  auto aux = std::make_shared<Aux>();
+  SourceRows rows = encode(*leased, more, to, *aux);
+  rows.target_total = total.value_or(0);
+  const int64_t replayed = model_->append_source(*leased, rows, cross_slot_, *aux);
+  to.keys_replayed += replayed;
+  to.replays += replayed > 0;
+  to.aux = std::move(aux);
+}
+
+void Session::read(const Ids& source, bool last) {
+  check_read(source, last);
+  Source to = source_;
+  to.length += source.length;
+  to.complete = last;
+  ++to.reads;
+  const std::optional<double> total = told_ ? target_total_ : model_->target_total(to.length, target_total_);
+  reach_ = to.length;
+  usable_ = false;
+  try {
+    take(source, to, total);
+  } catch (...) {
+    // A first read can be undone; after a later one the states hold who knows what.
+    if (source_.length == 0) {
+      forget_source();
+      usable_ = true;
+    }
+    throw;
+  }
+  if (last) {
+    to.ids = {};
+    to.rows = {};
+  }
+  source_ = std::move(to);
+  target_total_ = total;
+  usable_ = true;
+}
+
+void Session::forget_source() {
+  const auto empty = [&](Arena& arena, int32_t slot, const std::vector<uint64_t>& bytes) {
+    for (size_t b = 0; b < bytes.size(); ++b) arena.empty(b, slot, bytes[b]);
+  };
+  empty(model_->cross_arena(), cross_slot_, model_->cross_bytes(reach_));
+  if (encoder_slot_ >= 0) empty(model_->encoder_arena(), encoder_slot_, model_->encoder_bytes(reach_));
+  reach_ = 0;
+}
+
+}  // namespace attnkit
