@@ -109,9 +109,9 @@ constexpr std::array keys{
             "who decides between reading and writing where nobody else does: `wait-k` stays `k` decisions behind the "
             "source, `offline` reads all of it first"},
     KeyRule{"stream", "k", T::integer, false, "3", 1, 1048576, "",
-            "`wait-k`: how many times `pre_decision` tokens are read before the first is written"},
+            "`wait-k`: how many times `pre_decision` units are read before the first token is written"},
     KeyRule{"stream", "pre_decision", T::integer, false, "1", 1, 1048576, "",
-            "`wait-k`: source tokens from one decision to the next"},
+            "`wait-k`: units of the source (what arrives at once: words, tokens) from one decision to the next"},
     KeyRule{"stream", "replay", T::boolean, false, "false", 0, 0, "",
             "mechanisms of decoder.cross whose states a longer source would change are emptied and filled anew at each "
             "read, from all of the source that is there; without it they are refused"},

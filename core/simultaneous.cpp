@@ -86,10 +86,8 @@ class IncrementalSession : public Incremental {
   explicit IncrementalSession(Session& session) : session_(session) {}
 
   void read(std::span<const int32_t> ids, bool last) override {
-    if (!last)
-      fail(ATTN_UNSUPPORTED, "a growing source is not supported in this version: pass the whole source with last = 1");
     const auto n = static_cast<int64_t>(ids.size());
-    session_.read({ids.data(), n, 1, n, nullptr});
+    session_.read({ids.data(), n, 1, n, nullptr}, last);
   }
 
   int32_t write(int32_t token) override {

@@ -8,7 +8,7 @@
 namespace attnkit::stream {
 namespace {
 
-constexpr int64_t largest = 1'000'000;
+constexpr int64_t largest = 1 << 20;  // as in manifests
 
 void check(int64_t value, const char* what) {
   if (value < 1 || value > largest)

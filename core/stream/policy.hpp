@@ -25,7 +25,7 @@ class Policy {
 // step: the fixed pre-decision of Ma et al. 2020).
 class WaitK : public Policy {
  public:
-  // Throws std::invalid_argument: below 1 or above a million.
+  // Throws std::invalid_argument: below 1 or above 1048576.
   explicit WaitK(int64_t k, int64_t step = 1);
   Action decide(const View& view) const override;
   std::string name() const override;

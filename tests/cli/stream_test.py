@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -98,6 +100,85 @@ class Offline(CommandTest):
         told = self.run_ok("stream", model, "--policy", "offline", "--text", "one two", "--target", "zwei eins")
         self.assertEqual(told.out, self.run_ok("run", model, "--text", "one two", "--target", "zwei eins").out)
         self.assertIn("length", self.run_code(6, "stream", model, "--policy", "offline", "--text", "one two").err)
+
+
+class WaitK(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.model = tiny_model.write_model(self.folder / "model")
+        self.texts = [o for t in TEXTS for o in ("--text", t)]
+
+    def events(self, *options):
+        return [json.loads(line) for line in self.run_ok("stream", *options, "--events", "-").lines()]
+
+    def test_reads_before_it_writes(self):
+        for name, k, step in (("wait-k:1", 1, 1), ("wait-k:3", 3, 1), ("wait-k:2:2", 2, 2)):
+            for unit in ("word", "token"):
+                units = 7 + (unit == "token")  # </s> comes with the last word, or by itself
+                events = self.events(self.model, "--policy", name, "--unit", unit, "--text", TEXTS[-1])
+                writes = [e for e in events if e["action"] == "WRITE"]
+                self.assertTrue(writes)
+                for i, e in enumerate(writes):
+                    self.assertEqual(e["read"], min((k + i) * step, units))
+
+    def test_waiting_for_all_is_offline(self):
+        offline = self.run_ok("stream", self.model, "--policy", "offline", *self.texts).out
+        for policy in ("wait-k:64", "wait-k:1:64"):
+            self.assertEqual(self.run_ok("stream", self.model, "--policy", policy, *self.texts).out, offline)
+
+    def test_latency_is_that_of_the_log(self):
+        references = [o for t in TEXTS for o in ("--target", "drei zwei eins")]
+        for options in (references, []):
+            document = self.run_ok("stream", self.model, "--policy", "wait-k:1", *self.texts, *options, "--json").json()
+            al = []
+            for r in document["results"]:
+                if not r["delays"]:
+                    continue
+                words = len(r["output"].split())
+                self.assertEqual((len(r["delays"]), len(r["elapsed"])), (words, words))
+                target = r.get("reference_length", words)
+                for delays, scores in ((r["delays"], r["latency"]), (r["elapsed"], r["computation_aware"])):
+                    self.assertAlmostEqual(scores["al"], lagging(delays, r["source_length"], target))
+                    self.assertAlmostEqual(scores["laal"], lagging(delays, r["source_length"], max(words, target)))
+                    self.assertAlmostEqual(scores["dal"], differentiable(delays, r["source_length"]))
+                al.append(r["latency"]["al"])
+            self.assertAlmostEqual(document["summary"]["latency"]["al"], sum(al) / len(al))
+
+    def test_policy_of_the_manifest(self):
+        for table, name in (('policy = "offline"', "offline"), ("k = 2", "wait-k:2"), ("k = 2\npre_decision = 3", "wait-k:2:3")):
+            model = tiny_model.write_model(self.folder / "streams", extra=f"[stream]\n{table}\n")
+            document = self.run_ok("stream", model, "--text", "one two three four", "--json").json()
+            self.assertEqual(document["policy"], name)
+            other = self.run_ok("stream", model, "--text", "one", "--policy", "wait-k:5", "--json").json()
+            self.assertEqual(other["policy"], "wait-k:5")
+            self.assertIn("--replay", self.run_code(2, "stream", model, "--text", "one", "--replay").err)
+
+    def test_mechanisms_that_cannot_wait(self):
+        attention = 'default = "softmax"\n"decoder.cross" = "cosformer"'
+        model = tiny_model.write_model(self.folder / "cos", attention=attention, extra='[length]\npredict = "fixed"\nlength = 8\n')
+        refused = self.run_code(3, "stream", model, "--policy", "wait-k:3", "--text", "one two")
+        self.assertIn("under [stream]", refused.err)
+        self.run_ok("stream", model, "--policy", "offline", "--text", "one two")
+        result = self.run_ok("stream", model, "--policy", "wait-k:1", "--replay", *self.texts, "--json")
+        self.assertGreater(result.json()["summary"]["keys_replayed"], 0)
+
+    def test_costs_of_a_growing_source(self):
+        summary = self.run_ok("stream", self.model, "--policy", "wait-k:1", "--text", TEXTS[0], "--json").json()["summary"]
+        self.assertGreater(summary["tokens_encoded_again"], 0)
+
+
+class Guide(CommandTest):
+    """docs/stream.md shows one command and what it says."""
+
+    def test_shows_what_the_command_says(self):
+        source = SAMPLE.parents[3]
+        command, shown = re.findall(r"(?ms)^```(?:sh|)\n(.*?)^```$", (source / "docs/stream.md").read_text())[:2]
+        program, *arguments = shlex.split(command)
+        self.assertEqual(program, "attnkit")
+        result = self.run_ok(*arguments, cwd=source)
+        # Times differ from run to run.
+        timeless = [line for line in (result.out + result.err).splitlines() if not re.search(r" out in |^and computed", line)]
+        self.assertEqual(timeless, [line for line in shown.splitlines() if not re.search(r" out in |^and computed", line)])
 
 
 class WrongUse(CommandTest):

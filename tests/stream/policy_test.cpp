@@ -38,8 +38,8 @@ TEST(Policy, WaitKIsItsFormula) {
 TEST(Policy, OfflineReadsEverythingFirst) { EXPECT_THAT(read_at(Offline(), 5, 3), testing::Each(5)); }
 
 TEST(Policy, LargestWaitKReadsToTheEnd) {
-  const WaitK policy(1'000'000, 1'000'000);
-  const View view{sizeof view, 0, 1'000'000, 1'000'000};
+  const WaitK policy(1 << 20, 1 << 20);
+  const View view{sizeof view, 0, 1 << 20, 1 << 20};
   EXPECT_EQ(policy.decide(view), Action::read);
 }
 
@@ -52,7 +52,7 @@ TEST(Policy, Names) {
 TEST(Policy, RefusesWhatIsNone) {
   for (const char* name :
        {"", "wait-k", "wait-k:", "wait-k:0", "wait-k:-1", "wait-k:3x", "wait-k:3:", "wait-k:3:0", "wait-k:3:7:1",
-        "wait-k:1000001", "wait-k: 3", "wait-k:99999999999999999999", "online", "Offline", "offline:1", "wait-3"})
+        "wait-k:1048577", "wait-k: 3", "wait-k:99999999999999999999", "online", "Offline", "offline:1", "wait-3"})
     EXPECT_THROW(policy_named(name), std::invalid_argument) << name;
 }
 
