@@ -60,6 +60,9 @@ void check_visible(const attn_run& run) {
 void check_state(const attn_request& request, const attn_info& info, const attn_run& run) {
   const bool stream = request.flags & ATTN_STREAM;
   if (stream != (run.state != nullptr)) fail(ATTN_INVALID, "state goes with ATTN_STREAM and only with it");
+  for (int64_t b = 0; !stream && run.k_pos && b < run.batch; ++b)
+    if (run.k_pos[b] != 0)
+      fail(ATTN_INVALID, "k_pos[{}] is {}: keys before a run are in its state, and this run has none", b, run.k_pos[b]);
   if (!stream) return;
   if (run.visible) fail(ATTN_INVALID, "visible is for runs without state");
   if (run.state_stride < info.state_bytes || run.state_stride % ATTN_ALIGN)

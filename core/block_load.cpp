@@ -138,7 +138,7 @@ void Block::load_stored(size_t i, WeightReader& reader) {
     stored_[i].f32 = reader.f32(
         name, shape_of(port),
         [&](uint64_t seed, std::vector<float>& values) { mechanism_->fill(i, seed, contiguous(port, values.data())); },
-        Owner::mechanism);
+        port.flags & ATTN_PER_MODEL ? Owner::all_blocks : Owner::mechanism);
   } else if (port.dtype_code == 0 && (port.dtype_bits == 32 || port.dtype_bits == 64)) {
     stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape_of(port),
                                      [&](uint64_t seed, std::vector<std::byte>& bytes) {

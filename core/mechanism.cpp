@@ -48,14 +48,22 @@ auto quietly(void (*free)(T*)) {
 bool is_sequence(const attn_port& p) { return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT; }
 
 // Bytes and flops are 64-bit numbers: what would not fit them is refused here, so that no plugin's product can wrap.
-void check_magnitude(const attn_block& b, const attn_request& r) {
+void check_magnitude(const attn_block& b, const std::vector<const attn_port*>& ports, const attn_request& r) {
   const long double rows = static_cast<long double>(r.batch) * b.heads,
                     keys = static_cast<long double>(r.past) + r.keys + 1;
   const long double d = static_cast<long double>(b.d_model) / b.heads + 8,
                     e = static_cast<long double>(b.head_width) + 8;
   const long double quadratic = (rows + 1) * (r.queries + 1) * keys * 4 * (d + e);
   const long double linear = (rows + b.heads) * (r.queries + keys) * 8 * d * e * (r.workers + 1);
-  if (quadratic + linear > 0x1p62L)
+  // What options make large (latents, features, rows of an auxiliary sequence) shows in the ports.
+  long double widest = 0;
+  for (const attn_port* p : ports) {
+    long double size = is_sequence(*p) ? p->shape[3] * (d + e) : 1;
+    for (int i = 0; !is_sequence(*p) && i < p->ndim; ++i) size *= std::max<int64_t>(1, p->shape[i]);
+    widest = std::max(widest, size);
+  }
+  const long double own = (rows + b.heads) * (r.queries + keys + r.workers) * 16 * widest;
+  if (quadratic + linear + own > 0x1p62L)
     fail(ATTN_INVALID, "the sizes of this request do not fit 64 bits: lower its bounds or the widths of the block");
 }
 
@@ -167,7 +175,7 @@ int Mechanism::port(const char* name) const {
 }
 
 Plan Mechanism::plan(const attn_request& request) const {
-  check_magnitude(block_, request);
+  check_magnitude(block_, ports_, request);
   Plan result;
   result.mechanism_ = shared_from_this();
   result.request_ = request;
@@ -181,7 +189,7 @@ Plan Mechanism::plan(const attn_request& request) const {
 }
 
 attn_info Mechanism::ask(const attn_request& request) const {
-  check_magnitude(block_, request);
+  check_magnitude(block_, ports_, request);
   attn_info info{};
   info.struct_size = sizeof info;
   call(plugin_->name, [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &info, nullptr, err); });

@@ -69,11 +69,13 @@ void Model::pool(ModelWorkspace& ws, const Ids& source, const float* x, const Au
   const int64_t d = manifest_.d_model;
   int64_t length = source.length;
   const std::string& name = manifest_.pool_of;
-  if (!name.empty()) {
-    x = aux.at(name).data.data();
-    length = aux.at(name).rows;
-  }
   std::fill(pooled, pooled + source.batch * d, 0.0f);
+  if (!name.empty()) {
+    const auto carried = aux.find(name);
+    if (carried == aux.end()) return;  // of no tokens nothing is carried
+    x = carried->second.data.data();
+    length = carried->second.rows;
+  }
   for (int64_t b = 0; b < source.batch; ++b) {
     const int64_t all = name.empty() ? ws.source_lengths[b] : length;
     const int64_t n = manifest_.pool == Pool::first ? std::min<int64_t>(1, all) : all;

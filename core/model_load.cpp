@@ -1,5 +1,6 @@
 // From manifest and weights file to a Model.
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "core/manifest_codes.hpp"
@@ -19,6 +20,7 @@ class ModelLoader {
       load_stack("decoder", manifest_.decoder, model_.target_vocabulary_, model_.decoder_);
     check_vocabularies();
     for (const BlockChoice& choice : manifest_.blocks) load_block(choice);
+    check_carried();
     load_head();
     reader_.finish([this](const std::string& name) { return of_another_mechanism(name); });
   }
@@ -89,6 +91,36 @@ class ModelLoader {
           ak::refused, choice.decided,
           fmt::format("{} cannot be \"{}\": {}", block_path(choice.role, choice.layer), choice.mechanism, e.what()), {},
           e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
+    }
+  }
+
+  // Sequences that go from block to block must have the shape that the next block wants.
+  void check_carried() {
+    struct Giver {
+      std::string path;
+      const attn_port* port;
+    };
+    std::map<std::string, Giver> latest;
+    for (const BlockChoice& choice : manifest_.blocks) {
+      const Transformer& stack = choice.role == ATTN_ENCODER_SELF ? model_.encoder_ : model_.decoder_;
+      const Layer& layer = stack.layers[static_cast<size_t>(choice.layer) - 1];
+      const Block* block = (choice.role == ATTN_DECODER_CROSS ? layer.cross : layer.self).block.get();
+      if (!block) continue;
+      const std::string path = block_path(choice.role, choice.layer);
+      for (const attn_port* p : block->mechanism().ports()) {
+        const auto given = latest.find(p->name);
+        if (p->kind != ATTN_AUX_IN || given == latest.end()) continue;
+        const attn_port& other = *given->second.port;
+        if (p->shape[2] != other.shape[2] || p->shape[3] != other.shape[3])
+          diagnostics_.error(
+              ak::refused, choice.decided,
+              fmt::format("{} cannot be \"{}\": it takes the sequence \"{}\" as {}x{}, and {} gives {}x{}", path,
+                          choice.mechanism, p->name, p->shape[2], p->shape[3], given->second.path, other.shape[2],
+                          other.shape[3]),
+              "give the mechanism the same options in both blocks");
+      }
+      for (const attn_port* p : block->mechanism().ports())
+        if (p->kind == ATTN_AUX_OUT) latest[p->name] = {path, p};
     }
   }
 

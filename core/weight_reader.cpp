@@ -48,13 +48,26 @@ bool WeightReader::is_made(const std::string& name, const std::vector<int64_t>& 
   return true;
 }
 
+std::vector<float> WeightReader::make(const std::string& name, const std::vector<int64_t>& shape,
+                                      const Initial& initial, Owner owner) {
+  const auto known = common_.find(name);
+  if (known != common_.end()) {
+    if (known->second.shape == shape) return known->second.values;
+    wrong(ak::weights_do_not_fit,
+          fmt::format("tensor \"{}\" is one for all blocks, and one wants it {}, another {}", name,
+                      shape_text(known->second.shape), shape_text(shape)),
+          "give the mechanism the same options in these blocks", 0);
+    return std::vector<float>(count(shape));
+  }
+  std::vector<float> values(count(shape));
+  initial(seed_of(*seed_, name), values);
+  if (owner == Owner::all_blocks) common_[name] = {shape, values};
+  return values;
+}
+
 std::vector<float> WeightReader::f32(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
                                      Owner owner) {
-  if (is_made(name, shape, owner)) {
-    std::vector<float> values(count(shape));
-    initial(seed_of(*seed_, name), values);
-    return values;
-  }
+  if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
   taken_.insert(name);
   try {
     return file_->f32(name, shape);

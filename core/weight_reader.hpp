@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,7 +19,8 @@ namespace attnkit {
 struct Stopped {};
 
 // Whose a tensor is: a mechanism's own may be made from a seed where a file lacks it, the model's may not.
-enum class Owner { model, mechanism };
+// One of all blocks that use a mechanism is made once.
+enum class Owner { model, mechanism, all_blocks };
 
 class WeightReader {
  public:
@@ -42,6 +44,8 @@ class WeightReader {
  private:
   // Is this tensor made, and may its size be?
   bool is_made(const std::string& name, const std::vector<int64_t>& shape, Owner owner);
+  std::vector<float> make(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                          Owner owner);
   void wrong(int code, const std::string& message, const std::string& help, size_t zeros);
 
   const Weights* file_;
@@ -49,6 +53,11 @@ class WeightReader {
   Diagnostics& diagnostics_;
   Place place_;
   std::set<std::string> taken_;
+  struct Common {
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+  };
+  std::map<std::string, Common> common_;  // made for all blocks
   size_t made_ = 0;
   int problems_ = 0;
 };

@@ -114,10 +114,14 @@ Exit run_model(const Arguments& arguments) {
   setup.batch = arguments.integer("batch", 1, 1, 4096);
   setup.lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
   const Runtime runtime = open_runtime(arguments, 1);
-  const Model model = open_model(runtime, arguments);
-  std::optional<Model> other;
-  if (arguments.has("against")) other.emplace(open_model_at(runtime, arguments.text("against")));
-  const std::vector<ModelTiming> timings = time_model(model, other ? &*other : nullptr, setup);
+  open_model(runtime, arguments);  // says what is wrong with the manifest, once
+  std::vector<Diagnostic> said;
+  const auto opener = [&](const std::string& path) {
+    return [&runtime, &said, path] { return open_model_at(runtime, path, &said); };
+  };
+  const std::vector<ModelTiming> timings =
+      time_model(opener(arguments.text("MANIFEST")),
+                 arguments.has("against") ? OpenModel(opener(arguments.text("against"))) : OpenModel(), setup);
   if (arguments.json())
     print_json(json_of(arguments, setup, timings));
   else

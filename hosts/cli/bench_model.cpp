@@ -62,14 +62,20 @@ class Pass {
   attn_tensor out_;
 };
 
-ModelTiming time_length(const Model& model, const Model* other, int64_t batch, int64_t length) {
+ModelTiming time_length(const OpenModel& open, const OpenModel& open_other, int64_t batch, int64_t length) {
+  const Model model = open();
   Pass pass(model, batch, length);
-  std::optional<Pass> beside;
-  if (other) beside.emplace(*other, batch, length);
   ModelTiming timing{};
   timing.length = length;
   timing.peak_memory = pass.memory();
-  if (beside) beside->seconds();
+  pass.seconds();
+  std::optional<Model> other;
+  std::optional<Pass> beside;
+  if (open_other) {
+    other.emplace(open_other());
+    beside.emplace(*other, batch, length);
+    beside->seconds();
+  }
   std::vector<double> own, ratios;
   const Clock::time_point start = Clock::now();
   while (own.size() < most) {
@@ -91,9 +97,9 @@ ModelTiming time_length(const Model& model, const Model* other, int64_t batch, i
 
 }  // namespace
 
-std::vector<ModelTiming> time_model(const Model& model, const Model* other, const ModelBench& setup) {
+std::vector<ModelTiming> time_model(const OpenModel& open, const OpenModel& open_other, const ModelBench& setup) {
   std::vector<ModelTiming> timings;
-  for (const int64_t length : setup.lengths) timings.push_back(time_length(model, other, setup.batch, length));
+  for (const int64_t length : setup.lengths) timings.push_back(time_length(open, open_other, setup.batch, length));
   return timings;
 }
 

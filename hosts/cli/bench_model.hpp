@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -23,9 +24,10 @@ struct ModelBench {
   std::vector<int64_t> lengths;
 };
 
-// Random tokens, a batch at a time.  With another model the two take turns, so that a drift of the machine meets both.
-// Memory is counted in each model's first batch, alone.  Throws Failure: usage (a length that a model does not take),
-// interrupted.
-std::vector<ModelTiming> time_model(const Model& model, const Model* other, const ModelBench& setup);
+// Random tokens, a batch at a time.  With another model (open_other may be empty) the two take turns, so that a drift
+// of the machine meets both.  Each length has models of its own, since one that has run keeps its buffers; memory is
+// counted in the first batch, alone.  Throws Failure: usage (a length that a model does not take), interrupted.
+using OpenModel = std::function<Model()>;
+std::vector<ModelTiming> time_model(const OpenModel& open, const OpenModel& open_other, const ModelBench& setup);
 
 }  // namespace attnkit::cli

@@ -140,6 +140,32 @@ TEST(Block, ShowsEachQueryThePrefixItMaySee) {
   EXPECT_NE(std::string(f.err.message).find("visible"), std::string::npos) << f.err.message;
 }
 
+TEST(Block, KeysBeforeARunNeedAState) {
+  Fixture f;
+  const int32_t before = 1 << 28;
+  f.run.q_pos = f.run.k_pos = &before;
+  EXPECT_EQ(f.go(), ATTN_INVALID);
+  EXPECT_NE(std::string(f.err.message).find("keys before a run are in its state"), std::string::npos) << f.err.message;
+}
+
+TEST(Block, SizesThatOptionsMakeLargeMustFit64Bits) {
+  attnkit_runtime* runtime = nullptr;
+  attnkit_block* block = nullptr;
+  attn_error err{sizeof(attn_error), 0, -1, ""};
+  ASSERT_EQ(attnkit_runtime_create(nullptr, &runtime, &err), ATTN_OK) << err.message;
+  const attn_block where{sizeof where, ATTN_DECODER_CROSS, 0, 1, 256, 1};
+  ASSERT_EQ(attnkit_block_create(runtime, "luna", &where, "projection = 4096", &block, &err), ATTN_OK) << err.message;
+  attn_request request{sizeof request, 0, 1, 0, 2, 32, 1, 1, 878237056820, 1, 1, 0};
+  attn_info info{};
+  info.struct_size = sizeof info;
+  EXPECT_EQ(attnkit_block_plan(block, &request, &info, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("do not fit 64 bits"), std::string::npos) << err.message;
+  request.batch = 1;
+  EXPECT_EQ(attnkit_block_plan(block, &request, &info, &err), ATTN_OK) << err.message;
+  attnkit_block_destroy(block);
+  attnkit_runtime_destroy(runtime);
+}
+
 TEST(Block, NamesWhatIsWrongWithARun) {
   {
     Fixture f;

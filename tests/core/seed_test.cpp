@@ -112,5 +112,37 @@ TEST(Seed, ClassifiersPoolOnlySequencesThatAreThere) {
   EXPECT_NE(std::string::npos, said.find("no block of the encoder gives such a sequence 16 wide")) << said;
 }
 
+// luna's P is one tensor of the model, and goes from block to block.
+TinyModel packed(const std::string& cross) {
+  TinyModel tiny;
+  tiny.attention = "default = { use = \"luna\", projection = 4 }\n\"decoder.cross\" = " + cross + "\n";
+  return tiny;
+}
+
+TEST(Seed, SequencesMustHaveTheShapeThatTheNextBlockTakes) {
+  std::string said;
+  TinyModel tiny = packed("{ use = \"luna\", projection = 3 }");
+  EXPECT_FALSE(load_text(tiny, with_weights(tiny, "seed = 1\n"), &said));
+  EXPECT_NE(std::string::npos, said.find("it takes the sequence \"p\" as 3x16, and encoder.self.2 gives 4x16")) << said;
+  tiny = packed("{ use = \"luna\", projection = 3, contextual = false }");
+  EXPECT_FALSE(load_text(tiny, with_weights(tiny, "seed = 1\n"), &said));
+  EXPECT_NE(std::string::npos, said.find("\"model.luna.p_start\" is one for all blocks, and one wants it 4x16"))
+      << said;
+}
+
+TEST(Seed, ClassifiersThatPoolASequenceTakeNoTokensAsWell) {
+  TinyModel tiny;
+  tiny.kind = "encoder";
+  tiny.decoder_layers = 0;
+  tiny.tie = false;
+  tiny.attention = "default = \"luna\"\n";
+  tiny.extra_model = "head = { type = \"classifier\", classes = 3, of = \"p\" }\n";
+  const auto model = load_text(tiny, with_weights(tiny, "seed = 1\n"));
+  ASSERT_TRUE(model);
+  std::vector<float> out(6, NAN);
+  model->forward({nullptr, 0, 2, 0, nullptr}, {}, out.data());
+  for (const float x : out) EXPECT_TRUE(std::isfinite(x));
+}
+
 }  // namespace
 }  // namespace attnkit::test
