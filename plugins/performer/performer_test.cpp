@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 
 #include "performer_form.hpp"
 #include "support/refusal.hpp"

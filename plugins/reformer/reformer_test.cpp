@@ -1,8 +1,6 @@
 // reformer against its own float64 form, called through the ABI.
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "oracle.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
