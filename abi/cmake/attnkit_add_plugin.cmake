@@ -47,6 +47,7 @@ function(_attnkit_plugin_library target output)
   set_property(GLOBAL APPEND PROPERTY ATTNKIT_PLUGIN_TARGETS ${target})
 endfunction()
 
+# Of the files <name>_test.cpp and <name>_*_test.cpp.
 function(_attnkit_plugin_test name)
   add_executable(${name}_test ${ARGN})
   target_link_libraries(${name}_test PRIVATE attnkit_test_support GTest::gtest_main)

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "support/golden.hpp"
+#include "support/softmax.hpp"
+#include "support/suite.hpp"
 
 namespace attnkit::test {
 

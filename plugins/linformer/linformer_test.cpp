@@ -1,7 +1,6 @@
 // linformer against its own float64 form, called through the ABI.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
 
 #include "float64_form.hpp"

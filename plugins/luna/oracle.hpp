@@ -1,11 +1,10 @@
 // Luna in float64 as the paper writes it: whole matrices, no running sums, for one batch row.
 #pragma once
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "support/golden.hpp"
+#include "support/softmax.hpp"
 
 namespace attnkit::test {
 

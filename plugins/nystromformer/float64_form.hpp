@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "support/golden.hpp"
+#include "support/pseudo_inverse.hpp"
+#include "support/softmax.hpp"
 
 namespace attnkit::test {
 

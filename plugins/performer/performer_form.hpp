@@ -7,20 +7,12 @@
 
 namespace attnkit::test {
 
-using Row = std::vector<double>;
-
 // feature_eps, whether the stabiliser of keys is their largest projection, and what it is otherwise.
 struct Form {
   double eps = 0;
   bool global = false;
   double fixed = 0;
 };
-
-inline double dot(const Row& x, const Row& y) {
-  double sum = 0;
-  for (size_t f = 0; f < x.size(); ++f) sum += x[f] * y[f];
-  return sum;
-}
 
 // omega x D^-1/4 of one row, and the exponents it leads to.
 struct Exponents {
@@ -50,11 +42,7 @@ inline Matrix omega_of(const Array& a, int64_t d) {
 // All rows of one head of a sequence.
 inline std::vector<Exponents> exponents(const Array& a, int64_t b, int64_t h, const Matrix& omega) {
   std::vector<Exponents> rows;
-  for (int64_t i = 0; i < a.rows; ++i) {
-    Row x;
-    for (int64_t f = 0; f < a.width; ++f) x.push_back(a.at(b, h, i, f));
-    rows.emplace_back(x, omega);
-  }
+  for (const Row& x : rows_of(a, b, h, a.rows)) rows.emplace_back(x, omega);
   return rows;
 }
 
@@ -108,33 +96,14 @@ inline Weight weights(const Form& form, Inputs& in, const Scene& scene) {
 }
 
 // A golden case's weights with the paper's stabilisers, on its own numbers or on those rounded to f32.
-inline RowWeight row_weight(const Golden& g, const Matrix& omega, double eps, bool rounded) {
-  const auto narrow = [rounded](Matrix rows) {
-    for (Row& row : rows)
-      for (double& x : row) x = rounded ? static_cast<float>(x) : x;
-    return rows;
-  };
-  const Matrix w = narrow(omega);
+inline RowWeight row_weight(const Golden& g, const Matrix& omega, double eps, bool rounds) {
+  const Matrix w = rounds ? rounded(omega) : omega;
   double c = -INFINITY;
-  for (const Row& k : narrow(g.k)) c = std::max(c, Exponents(k, w).most());
+  for (const Row& k : rounds ? rounded(g.k) : g.k) c = std::max(c, Exponents(k, w).most());
   return [w, c, eps](const Row& q, const Row& k, int64_t, int64_t) {
     const Exponents own(q, w);
     return dot(own.features(own.most(), eps), Exponents(k, w).features(c, eps));
   };
-}
-
-// How far the form itself is from a golden output.
-inline double golden_error(const Golden& g, const Matrix& omega, double eps) {
-  const RowWeight weight = row_weight(g, omega, eps, false);
-  const auto at = [](const Matrix& rows, int64_t i) { return rows[static_cast<size_t>(i)]; };
-  const Truth truth = oracle(
-      g.scene(), [&](int64_t, int64_t, int64_t i, int64_t j) { return weight(at(g.q, i), at(g.k, j), i, j); },
-      [&](int64_t, int64_t, int64_t j, int64_t c) { return at(g.v, j)[static_cast<size_t>(c)]; }, guard("none", 0));
-  double worst = 0;
-  for (size_t i = 0; i < g.o.size(); ++i)
-    for (size_t c = 0; c < g.o[i].size(); ++c)
-      worst = std::max(worst, std::abs(truth.at(0, 0, static_cast<int64_t>(i), static_cast<int64_t>(c)) - g.o[i][c]));
-  return worst;
 }
 
 }  // namespace attnkit::test

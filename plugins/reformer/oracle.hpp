@@ -5,12 +5,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "support/softmax.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
 
-using Row = std::vector<double>;
-using Rows = std::vector<Row>;
 using Hashes = std::vector<std::vector<int64_t>>;  // [round][token]
 
 struct Sizes {
@@ -31,22 +30,13 @@ inline attn_block encoder(int64_t heads, int64_t d, int64_t e) {
                     static_cast<int32_t>(e));
 }
 
-inline Rows rows_of(const Array& a, int64_t b, int64_t h, int64_t n) {
-  Rows rows;
-  for (int64_t i = 0; i < n; ++i) {
-    rows.emplace_back();
-    for (int64_t f = 0; f < a.width; ++f) rows.back().push_back(a.at(b, h, i, f));
-  }
-  return rows;
-}
-
 // rotations[round][f][k] of one head.
-inline std::vector<Rows> rotations_of(const Mechanism& mech, const Array& a, int64_t h) {
+inline std::vector<Matrix> rotations_of(const Mechanism& mech, const Array& a, int64_t h) {
   const int64_t* shape = mech.ports()[static_cast<size_t>(mech.find("rotations"))]->shape;
   const auto at = [&](int64_t f, int64_t r, int64_t k) {
     return double{a.at(0, 0, ((h * shape[1] + f) * shape[2] + r) * shape[3] + k, 0)};
   };
-  std::vector<Rows> all;
+  std::vector<Matrix> all;
   for (int64_t r = 0; r < shape[2]; ++r) {
     all.emplace_back();
     for (int64_t f = 0; f < shape[1]; ++f) {
@@ -58,9 +48,9 @@ inline std::vector<Rows> rotations_of(const Mechanism& mech, const Array& a, int
 }
 
 // argmax [x R; -x R]; rotations[round][f][k].
-inline Hashes hashes(const Rows& x, const std::vector<Rows>& rotations, int64_t count) {
+inline Hashes hashes(const Matrix& x, const std::vector<Matrix>& rotations, int64_t count) {
   Hashes all;
-  for (const Rows& r : rotations) {
+  for (const Matrix& r : rotations) {
     all.emplace_back();
     for (const Row& token : x) {
       Row products;
@@ -110,36 +100,28 @@ struct Round {
   double log;
 };
 
-inline Round attend(const Rows& x, const Rows& keys, const Rows& v, size_t i, const std::vector<int64_t>& seen) {
+inline Round attend(const Matrix& x, const Matrix& keys, const Matrix& v, size_t i, const std::vector<int64_t>& seen) {
   Row scores;
   for (const int64_t j : seen) {
     const bool padding = j >= static_cast<int64_t>(x.size()), self = j == static_cast<int64_t>(i);
-    double dot = 0;
-    for (size_t f = 0; f < x[i].size() && !padding; ++f) dot += x[i][f] * keys[static_cast<size_t>(j)][f];
-    scores.push_back(self ? -1e5 : padding ? -1e9 : dot);
+    scores.push_back(self ? -1e5 : padding ? -1e9 : dot(x[i], keys[static_cast<size_t>(j)]));
   }
-  const double most = *std::max_element(scores.begin(), scores.end());
-  double total = 0;
+  const Row p = softmax(scores);
   Row o(v[0].size());
-  for (size_t t = 0; t < seen.size(); ++t) {
-    const double w = std::exp(scores[t] - most);
-    total += w;
+  for (size_t t = 0; t < seen.size(); ++t)
     for (size_t c = 0; c < o.size() && seen[t] < static_cast<int64_t>(v.size()); ++c)
-      o[c] += w * v[static_cast<size_t>(seen[t])][c];
-  }
-  for (double& y : o) y /= total;
-  return {o, most + std::log(total)};
+      o[c] += p[t] * v[static_cast<size_t>(seen[t])][c];
+  return {o, log_sum(scores)};
 }
 
 // Outputs of the tokens of one head.
-inline Rows reformer(const Sizes& s, const Rows& x, const Rows& v, const Hashes& buckets) {
+inline Matrix reformer(const Sizes& s, const Matrix& x, const Matrix& v, const Hashes& buckets) {
   const auto n = static_cast<int64_t>(x.size());
-  Rows keys = x;
+  Matrix keys = x;
   for (Row& k : keys) {
-    double squares = 0;
-    for (const double y : k) squares += y * y;
     const auto d = static_cast<double>(k.size());
-    for (double& y : k) y /= std::sqrt(squares / d + s.eps) * std::sqrt(d);
+    const double norm = std::sqrt(dot(k, k) / d + s.eps) * std::sqrt(d);
+    for (double& y : k) y /= norm;
   }
   std::vector<int64_t> line(static_cast<size_t>(s.padded(n)));
   std::iota(line.begin(), line.end(), 0);
@@ -148,14 +130,14 @@ inline Rows reformer(const Sizes& s, const Rows& x, const Rows& v, const Hashes&
   for (size_t at = 0; at < line.size(); ++at)
     if (const auto i = static_cast<size_t>(line[at]); i < x.size())
       rounds[i].push_back(attend(x, keys, v, i, seen_from(s, line, static_cast<int64_t>(at))));
-  Rows out(x.size());
+  Matrix out(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
-    double most = -INFINITY, total = 0;
-    for (const Round& r : rounds[i]) most = std::max(most, r.log);
-    for (const Round& r : rounds[i]) total += std::exp(r.log - most);
+    Row logs;
+    for (const Round& r : rounds[i]) logs.push_back(r.log);
+    const Row p = softmax(logs);
     out[i].resize(v[0].size());
-    for (const Round& r : rounds[i])
-      for (size_t c = 0; c < out[i].size(); ++c) out[i][c] += std::exp(r.log - most) / total * r.o[c];
+    for (size_t r = 0; r < p.size(); ++r)
+      for (size_t c = 0; c < out[i].size(); ++c) out[i][c] += p[r] * rounds[i][r].o[c];
   }
   return out;
 }

@@ -4,6 +4,10 @@
 #include <cmath>
 #include <complex>
 
+#include "support/cost.hpp"
+#include "support/moments.hpp"
+#include "support/refusal.hpp"
+#include "support/stream.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -78,18 +82,14 @@ double check(const attn_block& block, int64_t batch, int64_t n, const Settings& 
 }
 
 TEST(S4d, EqualsTheConvolution) {
-  double worst = 0;
-  for (const Situation& s : situations()) {
-    if (s.block.role == ATTN_DECODER_CROSS) continue;
-    worst = std::max(worst, check(s.block, s.batch, s.queries, {}, s.q_len));
-  }
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  record_error(worst_situation([](const Situation& s) { return s.block.role != ATTN_DECODER_CROSS; },
+                               [](const Situation& s) { return check(s.block, s.batch, s.queries, {}, s.q_len); }));
 }
 
 TEST(S4d, EqualsTheConvolutionOverThousandsOfRows) {
   const double causal = check(make_block(ATTN_DECODER_SELF, true, 2, 16, 16), 1, 4096);
   const double both = check(make_block(ATTN_ENCODER_SELF, false, 1, 16, 16), 1, 2048);
-  RecordProperty("error", std::to_string(1e9 * std::max(causal, both)) + "e-9");
+  record_error(std::max(causal, both));
 }
 
 TEST(S4d, EqualsTheConvolutionInEveryOrder) {
@@ -132,22 +132,8 @@ TEST(S4d, AnswersBitForBitHoweverTheStreamIsSplit) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 3, 12, 12));
   Inputs in(mech, batch, n, n, 1);
   const Array whole = run_whole(in, 0, {});
-  const Planned plan(mech, make_request(batch, n, n, ATTN_STREAM, n));
-  for (const int32_t chunk : {1, 7, 64, 100}) {
-    const Arena arena(plan.info().state_bytes, batch);
-    for (int32_t from = 0; from < n; from += chunk) {
-      Call call;
-      call.arena = &arena;
-      call.q_from = call.k_from = from;
-      call.queries = call.keys = std::min<int64_t>(chunk, n - from);
-      call.q_pos = call.k_pos = {from, from};
-      const Array got = plan.run(in, call);
-      for (int64_t b = 0; b < batch; ++b)
-        for (int64_t c = 0; c < 36; ++c)
-          for (int64_t i = 0; i < call.queries; ++i)
-            ASSERT_EQ(whole.at(b, c / 12, from + i, c % 12), got.at(b, c / 12, i, c % 12)) << chunk << " row " << from;
-    }
-  }
+  for (const int64_t chunk : {1, 7, 64, 100})
+    EXPECT_TRUE(same_bits(whole, streamed(in, {chunks_of(n, chunk)}))) << chunk;
 }
 
 TEST(S4d, ReadsTheNewestRowAgain) {
@@ -193,26 +179,14 @@ TEST(S4d, GivesTheResultProjectedOrRaw) {
   EXPECT_TRUE(same_bits(run_whole(a, 0, {}), run_whole(b, 0, {})));
 }
 
-void expect_refused(const std::function<void()>& f, const char* words, int32_t where) {
-  try {
-    f();
-    FAIL() << words;
-  } catch (const Refused& refused) {
-    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-    EXPECT_EQ(where, refused.where);
-    EXPECT_NE(std::string::npos, std::string(refused.what()).find(words)) << refused.what();
-  }
-}
-
 TEST(S4d, Refuses) {
   const auto self = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
-  const auto request = make_request(1, 4, 4);
-  expect_refused([&] { Mechanism(plugin(), self, {{"order", int64_t{7}}}); }, "order is 7, and states come in", 0);
-  expect_refused([&] { Mechanism(plugin(), self, {{"step_min", 0.5}}); }, "step_min is 0.5 and step_max 0.1", 1);
+  expect_refused(plugin(), self, {{"order", int64_t{7}}}, "order is 7, and states come in", "order");
+  expect_refused(plugin(), self, {{"step_min", 0.5}}, "step_min is 0.5 and step_max 0.1", "step_min");
   const Mechanism both(plugin(), self), cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 2, 8, 8));
-  expect_refused([&] { Planned(cross, request); }, "a state space filters one sequence", -1);
-  expect_refused([&] { Planned(both, make_request(1, 4, 4, ATTN_STREAM)); }, "cannot stream", -1);
-  expect_refused([&] { Planned(both, make_request(1, 4, 4, ATTN_PREFIX)); }, "every length of the visible prefix", -1);
+  expect_refused(cross, make_request(1, 4, 4), "a state space filters one sequence");
+  expect_refused(both, make_request(1, 4, 4, ATTN_STREAM), "cannot stream");
+  expect_refused(both, make_request(1, 4, 4, ATTN_PREFIX), "every length of the visible prefix");
 }
 
 // Steps log-uniform in their bounds, decays 1/2, frequencies pi n, C of variance 1, D of variance 1.
@@ -232,12 +206,9 @@ TEST(S4d, FillsAsThePaperInitialises) {
     EXPECT_EQ(std::log(0.5f), in["log_decay"].at(0, 0, i, 0));
     EXPECT_EQ(static_cast<float>(kPi * static_cast<double>(i % 4)), in["frequency"].at(0, 0, i, 0));
   }
-  for (const char* name : {"readout", "readout_back", "skip"}) {
-    double square = 0;
-    for (int64_t i = 0; i < in[name].rows; ++i)
-      square += std::pow(in[name].at(0, 0, i, 0), 2) / static_cast<double>(in[name].rows);
-    EXPECT_NEAR(name == std::string("skip") ? 1 : 0.5, square, name == std::string("skip") ? 0.2 : 0.05) << name;
-  }
+  EXPECT_NEAR(0.5, moments(in["readout"]).square, 0.05);
+  EXPECT_NEAR(0.5, moments(in["readout_back"]).square, 0.05);
+  EXPECT_NEAR(1, moments(in["skip"]).square, 0.2);
   EXPECT_NE(in["readout"].at(0, 0, 0, 0), in["readout_back"].at(0, 0, 0, 0));
 }
 
@@ -255,7 +226,7 @@ TEST(S4d, DeclaresTheWorkAndBytesThatItHas) {
   const int64_t heads = 3, width = 8, batch = 2, n = 7, m = 11, order = 10;
   for (const bool causal : {false, true}) {
     const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, heads, width, 5), {{"order", order}});
-    uint64_t adds = 0, numbers = 0;
+    uint64_t adds = 0, read = 0;
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t c = 0; c < heads * width; ++c)
         for (int side = 0; side < (causal ? 1 : 2); ++side) {
@@ -267,21 +238,11 @@ TEST(S4d, DeclaresTheWorkAndBytesThatItHas) {
         }
     Inputs in(mech, batch, n, m, 1);
     for (const attn_port* port : mech.ports())
-      if (port->kind == ATTN_LEARNED) numbers += static_cast<uint64_t>(in[port->name].rows);
-    const auto floats = [&in](const char* name) {
-      return static_cast<uint64_t>(in[name].batch * in[name].heads * in[name].rows * in[name].width);
-    };
-    const attn_info whole = Planned(mech, make_request(batch, n, m)).info();
-    EXPECT_EQ(2 * adds, whole.flops);
-    EXPECT_EQ(4 * (floats("x") + numbers), whole.bytes_read);
-    EXPECT_EQ(4 * floats("o"), whole.bytes_written);
-    if (!causal) continue;
+      if (port->kind <= ATTN_KEY || port->kind == ATTN_LEARNED) read += bytes_of(in, {port->name});
     const uint64_t state = static_cast<uint64_t>(heads * width * (order + 1)) * 4;
-    const attn_info stream = Planned(mech, make_request(batch, n, m, ATTN_STREAM, 1000)).info();
-    EXPECT_EQ((state + 63) / 64 * 64, stream.state_bytes);
-    EXPECT_EQ(2 * adds, stream.flops);
-    EXPECT_EQ(4 * (floats("x") + numbers) + batch * state, stream.bytes_read);
-    EXPECT_EQ(4 * floats("o") + batch * state, stream.bytes_written);
+    const Cost cost{2 * adds, read, bytes_of(in, {"o"}), state};
+    expect_cost(mech, make_request(batch, n, m), cost);
+    if (causal) expect_cost(mech, make_request(batch, n, m, ATTN_STREAM, 1000), cost);
   }
 }
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 
+#include "support/softmax.hpp"
+
 namespace attnkit::test {
 
 namespace {

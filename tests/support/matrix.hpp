@@ -1,4 +1,4 @@
-// Numbers in float64, in rows: what the float64 forms of mechanisms compute with.
+// Rows of float64 numbers: what the float64 forms of mechanisms compute with.
 #pragma once
 #include "support/array.hpp"
 
@@ -28,12 +28,5 @@ Matrix transposed(const Matrix& a);
 
 // Infinite where the shapes differ, NaN where a number is.
 double largest_difference(const Matrix& a, const Matrix& b);
-
-// The log of the sum of e^x over these numbers, and each e^x over that sum.
-double log_sum(const Row& x);
-Row softmax(Row x);
-
-// The pseudo-inverse that Nystromformer and Skyformer iterate, starting from a^T over the largest sum of a column.
-Matrix pseudo_inverse(const Matrix& a, int64_t iterations);
 
 }  // namespace attnkit::test
