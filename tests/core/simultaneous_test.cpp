@@ -1,5 +1,6 @@
 #include "core/simultaneous.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -104,7 +105,7 @@ TEST(Simultaneous, ViewsAndEventsSayWhereThingsStand) {
     EXPECT_EQ(event.written, view.written + !reads);
     EXPECT_GE(event.seconds, before);
     before = event.seconds;
-    if (reads) EXPECT_EQ(event.id, -1);
+    EXPECT_EQ(event.id == -1, reads);
   }
   EXPECT_EQ(host.events.back().id, end);
 }
@@ -182,6 +183,37 @@ TEST(Simultaneous, OfflineIsWhatGenerateGives) {
   options.limit = 3;
   Session limited(model, 1);
   EXPECT_LE(simulate(limited, {source, {}}, options).size(), 3u);
+}
+
+// Against the same turns taken by hand, bit for bit as far as the tokens show.
+TEST(Simultaneous, ReadsASourceThatGrows) {
+  TinyModel tiny;
+  tiny.tail = "[stream]\n";
+  const auto model = load(tiny);
+  Session streamed(model, 1), by_hand(model, 1);
+  Host host{wait_2};
+  const std::vector<int32_t> made = simulate(streamed, {source, {}}, host.options());
+  Session* const self = &by_hand;
+  int32_t next = model->vocabulary(true)->begin_id();
+  size_t read = 0;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const size_t to = std::min(i + 2, source.size());
+    if (to > read) by_hand.read(ids_of({source.begin() + read, source.begin() + to}), to == source.size());
+    read = to;
+    Session::write({&self, 1}, {&next, 1, 1, 1, nullptr}, nullptr);
+    const float* scores = by_hand.last(0);
+    next = static_cast<int32_t>(std::max_element(scores, scores + model->outputs()) - scores);
+    ASSERT_EQ(next, made[i]);
+  }
+  EXPECT_EQ(streamed.source_length(), static_cast<int64_t>(read));
+}
+
+TEST(Simultaneous, ASourceThatGrowsNeedsStream) {
+  const auto model = load(TinyModel());
+  Session session(model, 1);
+  Host host{wait_2};
+  EXPECT_THROW(simulate(session, {source, {}}, host.options()), Error);
+  EXPECT_EQ(host.actions(), "RR") << "refused when the first part was handed on";
 }
 
 TEST(Simultaneous, SessionsMustBeEmptyWithOneRowAndAKnownSource) {
