@@ -57,7 +57,7 @@ TEST(ManifestStream, CosformerCannotReadASourceThatGrows) {
       "leap",
       d.message);
   expect_part(d.help, "set replay = true in [stream], or use ");
-  expect_part(d.help, "\"leap\"");
+  expect_part(d.help, "\"softmax\"");
   EXPECT_EQ(std::string::npos, d.help.find("luna")) << d.help;
   m.stream = "[stream]\nreplay = true\n";
   expect_part(describe_model(*load(m), {}), "\"replays\":true");
