@@ -63,6 +63,54 @@ TEST(Softmax, EqualsTheGoldenCases) {
   RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
 }
 
+// Several blocks of queries and of keys, neither a multiple of them, with keys that grow so that the max rises from
+// block to block.
+TEST(Softmax, ManyBlocksEqualTheFloat64Form) {
+  const int64_t n = 300, m = 421;
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 2, 20, 24));
+    const int64_t keys = causal ? n : m;
+    Inputs in(mech, 1, n, keys, 5);
+    in["k"].set([&, before = in["k"]](int64_t b, int64_t h, int64_t j, int64_t c) {
+      return before.at(b, h, j, c) * static_cast<float>(1 + j / 50);
+    });
+    const Scene scene{1, 2, n, keys, 24, causal};
+    const Truth truth = oracle(
+        scene, weights(0)(mech, in, scene, {}),
+        [&](int64_t b, int64_t h, int64_t j, int64_t c) { return double{in["v"].at(b, h, j, c)}; }, guard("none", 0));
+    const Array one = run_whole(in, 0, {});
+    EXPECT_LE(error_of(one, truth), kGate) << "causal " << causal;
+    EXPECT_TRUE(same_bits(one, run_whole(in, 0, {}, 5)));
+  }
+}
+
+// Blocks of one run see the keys that others of them append, and NaN in keys that come later stays there.
+TEST(Softmax, LongChunksEqualTheWhole) {
+  const int64_t n = 300, first = 37, dirty = 290;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 20, 24));
+  Inputs in(mech, 1, n, n, 6);
+  const Array whole = run_whole(in, 0, {});
+  for (const char* name : {"k", "v"})
+    in[name].set([&, before = in[name]](int64_t b, int64_t h, int64_t j, int64_t c) {
+      return j < dirty ? before.at(b, h, j, c) : NAN;
+    });
+  const Planned plan(mech, make_request(1, n, n, ATTN_STREAM, n, 5));
+  const Arena arena(plan.info().state_bytes, 1);
+  for (const auto& [from, count] : {std::pair{int64_t{0}, first}, std::pair{first, n - first}}) {
+    Call call;
+    call.q_from = call.k_from = from;
+    call.queries = call.keys = count;
+    call.q_pos = call.k_pos = {static_cast<int32_t>(from)};
+    call.arena = &arena;
+    call.workers = 5;
+    const Array got = plan.run(in, call);
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < count && from + i < dirty; ++i)
+        for (int64_t c = 0; c < 24; ++c)
+          ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << "query " << from + i;
+  }
+}
+
 TEST(Softmax, CountsItsStateAndWork) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 8, 64, 64));
   const Planned plan(mech, make_request(1, 1, 1, ATTN_STREAM, 4095));
