@@ -113,6 +113,7 @@ TEST(PerformerCost, IsWhatItDeclares) {
     EXPECT_EQ(2 * adds, whole.flops);
     EXPECT_EQ(static_cast<uint64_t>(read), whole.bytes_read);
     EXPECT_EQ(static_cast<uint64_t>(bytes("o")), whole.bytes_written);
+    EXPECT_EQ(0u, Planned(mech, make_request(0, n, keys)).info().bytes_read);
     const attn_info stream = Planned(mech, make_request(1, n, keys, ATTN_STREAM, 4000)).info();
     EXPECT_EQ(2 * adds, stream.flops);
     EXPECT_EQ(static_cast<uint64_t>((state + 63) / 64 * 64), stream.state_bytes);
