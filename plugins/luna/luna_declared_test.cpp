@@ -71,6 +71,24 @@ TEST(Luna, FillsAsThePaperInitialises) {
   EXPECT_EQ(-0x1.79acfep-4f, in["pq_weight"].at(0, 0, 7, 0));
 }
 
+TEST(Luna, StartsFromTheSamePInEveryBlock) {
+  const Mechanism both(plugin(), make_block(ATTN_ENCODER_SELF, false, 4, 32, 64));
+  Inputs in(both, 1, 1, 1, 5);
+  for (const bool is_causal : {false, true})
+    for (const bool tied : {false, true}) {
+      const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, is_causal, 4, 32, 64), {{"tied", tied}});
+      Inputs other(mech, 1, 1, 1, 5);
+      EXPECT_TRUE(same_bits(in["p_start"], other["p_start"])) << is_causal << tied;
+    }
+}
+
+TEST(Luna, RefusesAPOfAnotherBatch) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 8, 8));
+  Inputs in(mech, 2, 4, 4, 1);
+  in["p"] = Array(1, 1, 16, 16);
+  expect_refused([&] { run_whole(in, 0, {}); }, "the tensor of port \"p\" differs", mech.find("p"), ATTN_INVALID);
+}
+
 // Multiply-adds counted one by one, the way the equations are written; 5 flops for each number of a softmax.
 uint64_t count_flops(int64_t heads, int64_t d, int64_t values, int64_t l, int64_t n, int64_t m, const Options& options,
                      bool is_causal, bool projects) {
