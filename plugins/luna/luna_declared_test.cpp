@@ -67,7 +67,7 @@ TEST(Luna, FillsAsThePaperInitialises) {
   EXPECT_GE(moments(in["pq_bias"]).largest, 0.9 / std::sqrt(128.0));
   for (const double x : vector_of(in, "norm_weight")) EXPECT_EQ(1, x);
   for (const double x : vector_of(in, "norm_bias")) EXPECT_EQ(0, x);
-  EXPECT_EQ(0x1.8b88ccp-1f, in["p_start"].at(0, 0, 0, 0)) << "the same bytes everywhere";
+  EXPECT_EQ(0x1.880652p-3f, in["p_start"].at(0, 0, 0, 0)) << "the same bytes everywhere";
   EXPECT_EQ(-0x1.79acfep-4f, in["pq_weight"].at(0, 0, 7, 0));
 }
 
