@@ -73,18 +73,19 @@ struct BigBird {
   // A table row is drawn without replacement from the blocks that block i does not see anyway.
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
     attnkit::Random random(seed, port);
-    std::vector<int32_t> free;
+    std::vector<int32_t> taken(static_cast<size_t>(5 + shape.random));  // ascending
     for (int64_t row = 0; row < count / shape.random; ++row) {
       const int64_t i = row % (shape.blocks() - 2) + 1;
-      int32_t fixed[5];
-      const int64_t n = bigbird::fixed_blocks(shape, i, fixed);
-      free.clear();
-      for (int32_t t = 0; t < shape.blocks(); ++t)
-        if (std::find(fixed, fixed + n, t) == fixed + n) free.push_back(t);
+      int32_t* end = taken.data() + bigbird::fixed_blocks(shape, i, taken.data());
       for (int64_t r = 0; r < shape.random; ++r) {
-        const auto at = free.begin() + static_cast<int64_t>(random.below(free.size()));
-        std::memcpy(data + row * shape.random + r, &*at, sizeof *at);
-        free.erase(at);
+        // The t-th of the blocks that are not taken: each taken one at or below it moves it on.
+        auto t = static_cast<int32_t>(random.below(static_cast<uint64_t>(shape.blocks() - (end - taken.data()))));
+        int32_t* at = taken.data();
+        for (; at != end && *at <= t; ++at) ++t;
+        std::memcpy(data + row * shape.random + r, &t, sizeof t);
+        std::copy_backward(at, end, end + 1);
+        *at = t;
+        ++end;
       }
     }
   }
@@ -101,11 +102,15 @@ struct BigBird {
     const int64_t items = r.batch * shape.heads;
     info.scratch_bytes = plan.worker_bytes * r.workers;
     info.flops = static_cast<uint64_t>(items * pairs(r) * (2 * (shape.d + shape.e) + 5));
-    info.bytes_read = size(items * (r.queries * shape.d + r.keys * (shape.d + shape.e)) +
-                           shape.heads * (shape.blocks() - 2) * shape.random);
+    if (works(r.batch, r.queries, r.keys))
+      info.bytes_read = size(items * (r.queries * shape.d + r.keys * (shape.d + shape.e)) +
+                             shape.heads * (shape.blocks() - 2) * shape.random);
     info.bytes_written = size(items * r.queries * shape.e);
     return plan;
   }
+
+  // Otherwise a run only writes zeros.
+  static bool works(int64_t batch, int64_t queries, int64_t keys) { return batch > 0 && queries > 0 && keys > 0; }
 
   void check_place(const attn_request& r) const {
     attnkit::check::only_f32(r);
@@ -130,7 +135,7 @@ struct BigBird {
   // any.  Exact when the row is as long as the table.
   int64_t pairs(const attn_request& r) const {
     int64_t pairs = 0;
-    for (int64_t i = 0; i < shape.live(r.queries); ++i) {
+    for (int64_t i = 0; r.keys > 0 && i < shape.live(r.queries); ++i) {
       int64_t keys = r.keys;
       if (!shape.global(i)) {
         int32_t list[5];
@@ -149,7 +154,7 @@ struct BigBird {
   void run(const Plan& plan, const attn_run& run) const {
     View<const int32_t> table;
     if (shape.random > 0) table = View<const int32_t>(run.ports[io.table]);
-    check_table(table);
+    if (works(run.batch, run.queries, run.keys)) check_table(table);
     const bigbird::Job job{shape,
                            plan,
                            run,

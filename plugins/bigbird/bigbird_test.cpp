@@ -124,6 +124,18 @@ TEST(BigBird, FillsTheSameBytesOnEveryMachine) {
   EXPECT_FALSE(same_bits(in["blocks"], other["blocks"]));
 }
 
+// Far too slow for a test, should a row of the table cost as much as there are blocks.
+TEST(BigBird, FillsATableOfManyBlocks) {
+  const Sizes s{1, 3, 1 << 18};
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 1, 16, 16), s.settings());
+  Inputs in(mech, 1, 1, 1, 1);
+  for (const int64_t i : {int64_t{1}, s.blocks() / 2, s.blocks() - 2}) {
+    const List row = table_row(in["blocks"], s, 0, i);
+    ASSERT_EQ(3u, std::set<int64_t>(row.begin(), row.end()).size());
+    for (const int64_t t : row) EXPECT_TRUE(t > 0 && t < s.blocks() - 1 && std::abs(t - i) > 1) << i << " to " << t;
+  }
+}
+
 TEST(BigBird, RefusesOptionsThatContradictEachOther) {
   const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 16, 16);
   const auto says = [&encoder](const Sizes& s, const char* words, const char* option) {
@@ -187,6 +199,16 @@ TEST(BigBird, DeclaresTheWorkAndBytesThatItHas) {
     const uint64_t table = s.random > 0 ? bytes_of(in, {"blocks"}) : 0;
     expect_cost(mech, make_request(1, s.length, s.length),
                 {pairs * (2 * (d + e) + 5), bytes_of(in, {"q", "k", "v"}) + table, bytes_of(in, {"o"})});
+  }
+}
+
+TEST(BigBird, DeclaresNothingWhereThereIsNothingToDo) {
+  for (const bool repeats : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 16, 16),
+                         Sizes{8, 3, 80, repeats}.settings());
+    expect_cost(mech, make_request(0, 80, 80), {0, 0, 0});
+    expect_cost(mech, make_request(1, 0, 80), {0, 0, 0});
+    expect_cost(mech, make_request(1, 80, 0), {0, 0, 2 * 80 * 16 * 4});
   }
 }
 

@@ -11,6 +11,7 @@
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/exponential.hpp>
 #include <attnkit/kernels/guard.hpp>
+#include <limits>
 
 #include "window.hpp"
 
@@ -229,7 +230,9 @@ struct Local {
         shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), b.head_width},
         window{values.integer("window"), b.causal != 0} {
     const double given = values.real("scale");
-    scale = static_cast<float>(given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d)));
+    // Never 0, which would make the -infinity of lanes past the window NaN.
+    scale = std::max(static_cast<float>(given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d))),
+                     std::numeric_limits<float>::min());
     io = {ports.query("q", shape.d, "queries"), ports.key("k", shape.d, "keys"), ports.key("v", shape.e, "values"),
           ports.output("o", shape.e, "weighted mean of the values in the window")};
   }

@@ -78,6 +78,8 @@ TEST(Local, EqualsItsFloat64Form) {
 
 TEST(Local, TakesAScale) { check(16, 0.3); }
 
+TEST(Local, TakesAScaleThatIsNoFloat) { check(16, 1e-50); }
+
 TEST(Local, SurvivesScoresOf900) { check(24, 0, 100); }
 
 // An even and the odd window below it are one when both sides count, as |i - j| < w / 2 says.

@@ -23,6 +23,9 @@ using luna::Map;
 using luna::Shape;
 
 constexpr uint32_t kNone = ~0u;
+// What p_start is drawn from in every block, so that a model has one whatever the port's index: no other tensor's index
+// is as low.
+constexpr uint64_t kStartStream = 2;
 
 struct Ports {
   uint32_t q = kNone, k = kNone, v = kNone, pk = kNone, pv = kNone, p_in = kNone, p_out = kNone, start = kNone;
@@ -244,7 +247,7 @@ struct Luna {
   // P standard normal; weights Xavier-uniform with gain 1/sqrt 2, biases uniform in 1/sqrt fan-in; norms the identity.
   ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
     ATTNKIT_NO_CONTRACTION
-    attnkit::Random random(seed, port);
+    attnkit::Random random(seed, port == io.start ? kStartStream : port);
     const auto width = static_cast<double>(shape.width());
     const double out = port == io.v_weight ? static_cast<double>(shape.heads * shape.e) : width;
     const double weight = std::sqrt(3 / (width + out)), bias = 1 / std::sqrt(width);

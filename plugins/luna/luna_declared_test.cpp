@@ -67,8 +67,26 @@ TEST(Luna, FillsAsThePaperInitialises) {
   EXPECT_GE(moments(in["pq_bias"]).largest, 0.9 / std::sqrt(128.0));
   for (const double x : vector_of(in, "norm_weight")) EXPECT_EQ(1, x);
   for (const double x : vector_of(in, "norm_bias")) EXPECT_EQ(0, x);
-  EXPECT_EQ(0x1.8b88ccp-1f, in["p_start"].at(0, 0, 0, 0)) << "the same bytes everywhere";
+  EXPECT_EQ(0x1.880652p-3f, in["p_start"].at(0, 0, 0, 0)) << "the same bytes everywhere";
   EXPECT_EQ(-0x1.79acfep-4f, in["pq_weight"].at(0, 0, 7, 0));
+}
+
+TEST(Luna, StartsFromTheSamePInEveryBlock) {
+  const Mechanism both(plugin(), make_block(ATTN_ENCODER_SELF, false, 4, 32, 64));
+  Inputs in(both, 1, 1, 1, 5);
+  for (const bool is_causal : {false, true})
+    for (const bool tied : {false, true}) {
+      const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, is_causal, 4, 32, 64), {{"tied", tied}});
+      Inputs other(mech, 1, 1, 1, 5);
+      EXPECT_TRUE(same_bits(in["p_start"], other["p_start"])) << is_causal << tied;
+    }
+}
+
+TEST(Luna, RefusesAPOfAnotherBatch) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 8, 8));
+  Inputs in(mech, 2, 4, 4, 1);
+  in["p"] = Array(1, 1, 16, 16);
+  expect_refused([&] { run_whole(in, 0, {}); }, "the tensor of port \"p\" differs", mech.find("p"), ATTN_INVALID);
 }
 
 // Multiply-adds counted one by one, the way the equations are written; 5 flops for each number of a softmax.

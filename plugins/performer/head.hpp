@@ -10,6 +10,7 @@ namespace attnkit::performer {
 // A key may exceed c_f by this much before S_f and z_f are brought to a new scale: e^16 is far from overflowing, and
 // rescaling becomes rare.
 constexpr float kMargin = 16;
+constexpr float kLeast = -3.402823466e38f;  // the least c_f: the most negative finite number
 
 enum class Stabiliser { kRunning, kFixed, kGlobal };
 
@@ -73,7 +74,7 @@ struct Head {
     Vec over = -__builtin_inff() - Vec{};
     for (int64_t f = 0; f < map.m; f += kLanes) {
       Vec y = at(p + f).v - norm, old;
-      if (first) simd::store(y > -1e30f ? y : -1e30f - Vec{}, map.m - f, c + f);
+      if (first) simd::store(y > kLeast ? y : kLeast - Vec{}, map.m - f, c + f);
       simd::load(c + f, map.m - f, old);
       y -= old;
       over = y > over ? y : over;

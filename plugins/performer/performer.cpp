@@ -200,7 +200,7 @@ struct Performer {
     const int64_t floats = padded(map.m) * (map.d + 2 * kAhead);
     plan.worker_bytes = plan.core.worker_bytes + attnkit::aligned(static_cast<uint64_t>(floats) * sizeof(float));
     info.scratch_bytes = plan.worker_bytes * request.workers;
-    info.bytes_read += static_cast<uint64_t>(map.m * map.d) * sizeof(float);
+    if (request.batch > 0) info.bytes_read += static_cast<uint64_t>(map.m * map.d) * sizeof(float);
     return plan;
   }
 

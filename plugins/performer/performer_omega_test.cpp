@@ -103,6 +103,7 @@ TEST(PerformerCost, IsWhatItDeclares) {
                     bytes_of(in, {"o"}), state};
     expect_cost(mech, make_request(1, n, keys), cost);
     expect_cost(mech, make_request(1, n, keys, ATTN_STREAM, 4000), cost);
+    EXPECT_EQ(0u, Planned(mech, make_request(0, n, keys)).info().bytes_read);
   }
 }
 

@@ -188,6 +188,19 @@ TEST(Performer, TheRunningStabiliserDoesNotDependOnChunks) {
   }
 }
 
+// Keys of 1e16 are far below what their features could tell apart, and the denominator is still 1 or more.
+TEST(Performer, StaysFiniteWithLargeKeys) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 16, 8));
+  for (const float factor : {1e14f, 1e16f, 1e18f}) {
+    Inputs in(mech, 1, 3, 9, 1);
+    for (float& x : in["k"].data()) x *= factor;
+    for (float& x : in["v"].data()) x = 2;
+    const Array got = run_whole(in, 0, {});
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t c = 0; c < 8; ++c) EXPECT_NEAR(2, got.at(0, 0, i, c), 1e-5) << factor;
+  }
+}
+
 // Finite keys whose |k|^2 is infinite have no features at all; the others keep theirs.
 TEST(Performer, ForgetsKeysThatAreTooLarge) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 16, 8));

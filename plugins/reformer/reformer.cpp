@@ -86,7 +86,7 @@ struct Reformer {
     check_place(r);
     const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
     const Plan plan{r.queries, reformer::Space::bytes(shape, r.queries)};
-    const int64_t n = std::min(r.queries, r.keys), items = r.batch * shape.heads, d = shape.d, e = shape.e;
+    const int64_t n = r.queries, items = r.batch * shape.heads, d = shape.d, e = shape.e;
     const int64_t rotations = shape.plain(n) ? 0 : d * shape.rounds * (shape.buckets_of(n) / 2);
     info.scratch_bytes = plan.worker_bytes * r.workers;
     info.flops = static_cast<uint64_t>(items * (2 * n * rotations + pairs(n) * (2 * (d + e) + 5)));
@@ -107,7 +107,11 @@ struct Reformer {
       throw attnkit::unsupported(
           "Reformer has no prefix form, it sorts the whole sequence: run it without "
           "ATTN_PREFIX");
-    const int64_t wanted = std::max(r.queries, r.keys);
+    if (r.queries != r.keys)
+      throw attnkit::unsupported("a plan for up to ", r.queries, " queries and ", r.keys,
+                                 " keys is for two sequences, and Reformer's queries are its keys: ask for as many of "
+                                 "each");
+    const int64_t wanted = r.queries;
     if (shape.length > 0 && wanted > shape.length)
       throw attnkit::unsupported("every row is padded to ", shape.length, " tokens and up to ", wanted,
                                  " were asked for: raise the option \"length\", or shorten the sequence");
@@ -132,6 +136,10 @@ struct Reformer {
     if (run.queries != run.keys)
       throw attnkit::invalid("a run has ", run.queries, " queries and ", run.keys,
                              " keys, and Reformer's queries are its keys: give it one sequence");
+    for (int64_t b = 0; b < run.batch; ++b)
+      if (const attnkit::Sight sight(run, b, false); sight.queries != sight.fresh)
+        throw attnkit::invalid("row ", b, " has ", sight.queries, " queries and ", sight.fresh,
+                               " keys, and Reformer's queries are its keys: give q_len and k_len the same lengths");
     const reformer::Job job{shape,
                             plan,
                             run,

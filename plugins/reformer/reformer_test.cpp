@@ -231,8 +231,20 @@ TEST(Reformer, RefusesRowsThatAreTooLong) {
 
 TEST(Reformer, RefusesTwoSequencesBeforeItWrites) {
   const Mechanism mech(plugin(), encoder(2, 16, 16));
-  Inputs in(mech, 1, 8, 9, 1);
-  expect_refused([&] { run_whole(in, 0, {}); }, "a run has 8 queries and 9 keys", -1, ATTN_INVALID);
+  Inputs in(mech, 2, 8, 9, 1), one(mech, 2, 8, 8, 1);
+  expect_refused([&] { run_whole(in, 0, {}); }, "a plan for up to 8 queries and 9 keys", -1, ATTN_UNSUPPORTED);
+  const Planned plan(mech, make_request(2, 9, 9));
+  Call call;
+  call.queries = 8;
+  call.keys = 9;
+  expect_refused([&] { plan.run(in, call); }, "a run has 8 queries and 9 keys", -1, ATTN_INVALID);
+  call.keys = 8;
+  call.k_len = {8, 5};
+  expect_refused([&] { plan.run(one, call); }, "row 1 has 8 queries and 5 keys", -1, ATTN_INVALID);
+  call.q_len = {8, 4};
+  expect_refused([&] { plan.run(one, call); }, "row 1 has 4 queries and 5 keys", -1, ATTN_INVALID);
+  call.q_len = {8, 5};
+  EXPECT_NO_THROW(plan.run(one, call));
 }
 
 // Multiply-adds and elements counted one by one.

@@ -98,7 +98,7 @@ struct Body {
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
     const Shape& shape = job.shape;
     const Sight sight(job.run, b, false);
-    const int64_t n = std::min(sight.queries, sight.fresh), e = shape.e;
+    const int64_t n = sight.queries, e = shape.e;
     for (int64_t i = n; i < job.run.queries; ++i) std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(e) * 4);
     if (n == 0) return;
 

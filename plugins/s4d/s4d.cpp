@@ -72,8 +72,8 @@ struct S4d {
   S4d(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
         shape{b.heads, b.d_model, values.integer("order") / 2, b.causal ? 1 : 2},
-        log_min(std::log(values.real("step_min"))),
-        log_max(std::log(values.real("step_max"))) {
+        log_min(attnkit::exact_log(values.real("step_min"))),
+        log_max(attnkit::exact_log(values.real("step_max"))) {
     if (values.integer("order") % 2 != 0)
       throw attnkit::Refusal(ATTN_UNSUPPORTED,
                              attnkit::say("order is ", values.integer("order"),

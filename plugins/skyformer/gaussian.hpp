@@ -34,7 +34,7 @@ struct Scratch {
     const Square square(model.m);
     uint64_t used = 0;
     const auto take = [&](auto*& array, int64_t count) {
-      array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(base + used);
+      array = base == nullptr ? nullptr : reinterpret_cast<std::remove_reference_t<decltype(array)>>(base + used);
       used += attnkit::aligned(static_cast<uint64_t>(count) * sizeof *array);
     };
     take(y, square.count());

@@ -157,12 +157,17 @@ struct Skyformer {
     const Plan plan{scratch.lay(model, nullptr)};
     const auto items = static_cast<uint64_t>(r.batch * model.heads);
     info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.flops = items * static_cast<uint64_t>(model.flops(r.queries + r.keys));
-    info.bytes_read = items * static_cast<uint64_t>(r.queries * model.d + r.keys * (model.d + model.e)) * 4 +
-                      static_cast<uint64_t>(model.m) * 4;
+    if (works(r.batch, r.queries, r.keys)) {
+      info.flops = items * static_cast<uint64_t>(model.flops(r.queries + r.keys));
+      info.bytes_read = items * static_cast<uint64_t>(r.queries * model.d + r.keys * (model.d + model.e)) * 4 +
+                        static_cast<uint64_t>(model.m) * 4;
+    }
     info.bytes_written = items * static_cast<uint64_t>(r.queries * model.e) * 4;
     return plan;
   }
+
+  // Otherwise a run only writes zeros.
+  static bool works(int64_t batch, int64_t queries, int64_t keys) { return batch > 0 && queries > 0 && keys > 0; }
 
   void check(const attn_request& r) const {
     attnkit::check::only_f32(r);
@@ -186,7 +191,7 @@ struct Skyformer {
 
   void run(const Plan& plan, const attn_run& run) const {
     const auto* samples = static_cast<const float*>(run.ports[io.samples].data);
-    for (int64_t i = 0; i < model.m; ++i)
+    for (int64_t i = 0; i < model.m && works(run.batch, run.queries, run.keys); ++i)
       if (!(samples[i] >= 0 && samples[i] < 2))
         throw attnkit::Refusal(ATTN_INVALID,
                                attnkit::say("samples[", i, "] is ", double{samples[i]},

@@ -224,6 +224,9 @@ TEST(Skyformer, DeclaresTheWorkAndBytesThatItHas) {
   }
   Inputs in(mech, 1, n, n, 1);
   expect_cost(mech, make_request(1, n, n), {flops, bytes_of(in, {"q", "k", "v", "samples"}), bytes_of(in, {"o"})});
+  expect_cost(mech, make_request(0, n, n), {0, 0, 0});
+  expect_cost(mech, make_request(1, 0, n), {0, 0, 0});
+  expect_cost(mech, make_request(1, n, 0), {0, 0, bytes_of(in, {"o"})});
 }
 
 }  // namespace

@@ -229,7 +229,9 @@ struct Softmax {
   Softmax(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b), shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), b.head_width} {
     const double given = values.real("scale");
-    scale = static_cast<float>(given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d)));
+    // Never 0, which would make the -infinity of keys that are not seen NaN.
+    scale = std::max(static_cast<float>(given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d))),
+                     std::numeric_limits<float>::min());
     io = {ports.query("q", shape.d, "queries"), ports.key("k", shape.d, "keys"), ports.key("v", shape.e, "values"),
           ports.output("o", shape.e, "weighted mean of the values")};
   }

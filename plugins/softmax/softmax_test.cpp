@@ -43,6 +43,10 @@ TEST(Softmax, EqualsItsFloat64Form) {
 
 TEST(Softmax, TakesAScale) { check_situations(plugin(), {{"scale", 0.3}}, weights(0.3), guard("none", 0)); }
 
+TEST(Softmax, TakesAScaleThatIsNoFloat) {
+  check_situations(plugin(), {{"scale", 1e-50}}, weights(1e-50), guard("none", 0));
+}
+
 TEST(Softmax, SurvivesScoresOf900) {
   check_situations(plugin(), {}, weights(0), guard("none", 0), [](Inputs& in) {
     for (float& x : in["q"].data()) x *= 100;

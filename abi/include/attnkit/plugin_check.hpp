@@ -34,6 +34,8 @@ inline void only_f32(const attn_request& r) {
 
 inline bool is_sequence(const attn_port& p) { return p.kind <= ATTN_OUTPUT; }
 
+inline bool is_aux(const attn_port& p) { return p.kind == ATTN_AUX_IN || p.kind == ATTN_AUX_OUT; }
+
 inline int64_t rows_of(const attn_port& p, const attn_run& run) { return p.kind == ATTN_KEY ? run.keys : run.queries; }
 
 inline bool fits(const attn_port& p, const attn_tensor& t, const attn_request& r, const attn_run& run) {
@@ -44,9 +46,9 @@ inline bool fits(const attn_port& p, const attn_tensor& t, const attn_request& r
   if (t.stride[t.ndim - 1] != 1 && t.shape[t.ndim - 1] > 1) return false;
   for (uint32_t i = 0; i < t.ndim; ++i) {
     int64_t want = p.shape[i];
-    if (p.kind <= ATTN_OUTPUT && i == 0) want = run.batch;
+    if ((is_sequence(p) || is_aux(p)) && i == 0) want = run.batch;
     if (is_sequence(p) && i == 2) want = rows_of(p, run);
-    if (!is_sequence(p) && p.ndim == 4 && want == 0) continue;  // AUX: the host knows how many rows there are
+    if (is_aux(p) && i == 2 && want == 0) continue;  // the host knows how many rows there are
     if (t.shape[i] != want) return false;
   }
   const bool empty = is_sequence(p) && (run.batch == 0 || rows_of(p, run) == 0);

@@ -17,6 +17,21 @@
 
 namespace attnkit {
 
+// Natural logarithm of a normal x > 0, by the series of atanh.
+ATTNKIT_EXACT inline double exact_log(double x) {
+  ATTNKIT_NO_CONTRACTION
+  int exponent = 0;
+  double m = std::frexp(x, &exponent);
+  if (m < 0.70710678118654752) {
+    m *= 2;
+    --exponent;
+  }
+  const double s = (m - 1) / (m + 1), square = s * s;
+  double sum = 0;
+  for (int n = 23; n >= 1; n -= 2) sum = sum * square + 1.0 / n;
+  return 2 * s * sum + exponent * 0.69314718055994531;
+}
+
 // One stream of numbers; (seed, stream) pairs that differ give unrelated streams.
 class Random {
  public:
@@ -44,7 +59,7 @@ class Random {
       y = 2 * uniform() - 1;
       r = x * x + y * y;
     } while (r >= 1 || r == 0);
-    const double factor = std::sqrt(-2 * log(r) / r);
+    const double factor = std::sqrt(-2 * exact_log(r) / r);
     spare_ = y * factor;
     has_spare_ = true;
     return x * factor;
@@ -55,21 +70,6 @@ class Random {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
-  }
-
-  // Natural logarithm of x in (0, 1), by the series of atanh.
-  ATTNKIT_EXACT static double log(double x) {
-    ATTNKIT_NO_CONTRACTION
-    int exponent = 0;
-    double m = std::frexp(x, &exponent);
-    if (m < 0.70710678118654752) {
-      m *= 2;
-      --exponent;
-    }
-    const double s = (m - 1) / (m + 1), square = s * s;
-    double sum = 0;
-    for (int n = 23; n >= 1; n -= 2) sum = sum * square + 1.0 / n;
-    return 2 * s * sum + exponent * 0.69314718055994531;
   }
 
   uint64_t state_;

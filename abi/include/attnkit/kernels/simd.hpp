@@ -101,12 +101,12 @@ ATTNKIT_INLINE float dot(const float* a, const float* b, int64_t n) {
   return sum(even) + tail;
 }
 
-// x = e^x in each lane, to 2 ulp; 0 below -87, infinity above 88.7, NaN stays NaN.
+// x = e^x in each lane, to 2 ulp; 0 below -87, infinity above 88.72, NaN stays NaN.
 ATTNKIT_INLINE void exp(Vec& x) {
   const Vec shift = 12582912.0f - Vec{};  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
   const Vec raw = x;
-  Vec y = x > 88.5f ? 88.5f - Vec{} : x;
-  y = y < -87.0f ? -87.0f - Vec{} : y;
+  Vec y = x > 88.72f ? 88.72f - Vec{} : x;
+  y = y > -87.0f ? y : -87.0f - Vec{};
   const Vec shifted = y * 1.44269504f + shift;
   const Vec n = shifted - shift;
   Vec r = y - n * 0.693359375f;
@@ -118,13 +118,14 @@ ATTNKIT_INLINE void exp(Vec& x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  Bits bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits << 23) + 0x3f800000u;
-  Vec power;
-  std::memcpy(&power, &bits, sizeof power);
-  x = p * power;
-  x = raw < -87.0f ? Vec{} : x;
+  // p 2^n by adding to the exponent: 2^128 is no float, but n is 128 only where p is below 1.
+  Bits bits, power;
+  std::memcpy(&bits, &p, sizeof bits);
+  std::memcpy(&power, &shifted, sizeof power);
+  bits += power << 23;
+  std::memcpy(&x, &bits, sizeof x);
+  const Vec low = raw < 0.0f ? Vec{} : raw;
+  x = raw >= -87.0f ? x : low;
   x = raw > 88.72f ? __builtin_inff() - Vec{} : x;
 }
 
