@@ -212,6 +212,16 @@ std::vector<int32_t> Session::generate(int64_t limit) {
   return rows() > 1 ? beam_search(*this, limit) : greedy(limit);
 }
 
+int32_t Session::best(int row) const {
+  const float* scores = last(row);
+  const float* top = std::max_element(scores, scores + model_->outputs());
+  if (std::isnan(*top))
+    fail(ATTN_INTERNAL,
+         "the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
+         positions_[row] - 1);
+  return static_cast<int32_t>(top - scores);
+}
+
 std::vector<int32_t> Session::greedy(int64_t limit) {
   const Vocabulary& vocabulary = *model_->vocabulary(true);
   Session* const self = this;
@@ -220,12 +230,7 @@ std::vector<int32_t> Session::greedy(int64_t limit) {
   std::vector<int32_t> ids;
   ids.reserve(static_cast<size_t>(std::min<int64_t>(limit, model_->manifest().max_length)));
   while (static_cast<int64_t>(ids.size()) < limit) {
-    const float* scores = last(0);
-    const int32_t id = static_cast<int32_t>(std::max_element(scores, scores + model_->outputs()) - scores);
-    if (std::isnan(scores[id]))
-      fail(ATTN_INTERNAL,
-           "the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
-           ids.size());
+    const int32_t id = best(0);
     ids.push_back(id);
     if (id == vocabulary.end_id()) break;
     // The longest target is written in full; nothing follows it.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "core/session.hpp"
 
@@ -93,13 +92,7 @@ class IncrementalSession : public Incremental {
   int32_t write(int32_t token) override {
     Session* const self = &session_;
     Session::write({&self, 1}, {&token, 1, 1, 1, nullptr}, nullptr);
-    const float* scores = session_.last(0);
-    const float* best = std::max_element(scores, scores + session_.model().outputs());
-    if (std::isnan(*best))
-      fail(ATTN_INTERNAL,
-           "the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
-           session_.position(0) - 1);
-    return static_cast<int32_t>(best - scores);
+    return session_.best(0);
   }
 
  private:
