@@ -36,7 +36,7 @@ class ArrivingText:
 class ArrivingSpeech:
     """A unit is a position of the encoder; it is there with the last sample of its last frame.
 
-    What is left when the source ends belongs to the last unit.
+    Samples behind the last whole one are a unit of their own once the source has ended.
     """
 
     def __init__(self, model):
@@ -47,13 +47,10 @@ class ArrivingSpeech:
         self.finished = False
 
     @property
-    def _arrived(self):
-        return self._taken + len(self._samples)
-
-    @property
     def units(self):
-        whole = max(0, (self._arrived - self._first) // self._shift + 1)
-        return 1 if self.finished and self._arrived and not whole else whole
+        arrived = self._taken + len(self._samples)
+        whole = max(0, (arrived - self._first) // self._shift + 1)
+        return whole + (self.finished and arrived > self._end(whole))
 
     def add(self, samples):
         self._samples.extend(samples)
@@ -62,9 +59,10 @@ class ArrivingSpeech:
         self.finished = True
 
     def take(self, units):
-        end = self._first + (units - 1) * self._shift
-        if self.finished and units == self.units:
-            end = self._arrived
-        n = end - self._taken
-        samples, self._samples, self._taken = self._samples[:n], self._samples[n:], end
+        n = self._end(units) - self._taken  # of the last unit there may be fewer
+        samples, self._samples = self._samples[:n], self._samples[n:]
+        self._taken += len(samples)
         return samples
+
+    def _end(self, units):
+        return self._first + (units - 1) * self._shift if units else 0

@@ -1,8 +1,6 @@
 """SimulEval 1.1.4 agents: simuleval --agent-class attnkit.simuleval.TextAgent --attnkit-model MANIFEST --policy wait-k:3."""
 
-from simuleval.agents import SpeechToTextAgent, TextToTextAgent
-from simuleval.agents.actions import ReadAction, WriteAction
-from simuleval.agents.states import AgentStates
+from simuleval.agents import AgentStates, ReadAction, SpeechToTextAgent, TextToTextAgent, WriteAction
 
 from .error import INVALID, Error
 from .incremental import Incremental

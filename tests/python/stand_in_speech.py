@@ -1,0 +1,53 @@
+"""A stand-in for a model that takes speech: it remembers what it heard, and says a word about every quarter of a second."""
+
+import array
+
+import attnkit
+
+RATE, LENGTH, SHIFT, SUBSAMPLING = 16000, 400, 160, 4
+WORDS = ["<pad>", "<s>", "</s>"] + [f"w{i}" for i in range(64)]
+INFO = attnkit.ModelInfo(kind=attnkit.ENCODER_DECODER, source_vocab=0, target_vocab=len(WORDS), outputs=len(WORDS), max_length=512,
+                         begin_id=1, end_id=2, beams=1, parameters=0, state_bytes=0, sample_rate=RATE, frame_length=LENGTH,
+                         frame_shift=SHIFT, features=80, subsampling=SUBSAMPLING)
+
+
+class SpeechSession:
+    def __init__(self, model, rows):
+        assert rows == 1
+        self.model, self.reads, self.written = model, [], []
+        model.session = self
+
+    def read(self, samples, last=True):
+        assert isinstance(samples, array.array) and samples.typecode == "f" and len(samples)
+        assert not (self.reads and self.reads[-1][1]), "the source was complete"
+        self.reads.append((array.array("f", samples), last))
+
+    def write(self, tokens):
+        (token,), = tokens
+        assert self.reads and (token == 1) == (not self.written)
+        self.written.append(token)
+        heard = sum(len(samples) for samples, _ in self.reads)
+        # The next word depends on all that was heard and written; a sentence has a word for each 4,000 samples.
+        best = 3 + (heard // 160 + 7 * len(self.written)) % 64
+        if len(self.written) > heard // 4000 and self.model.ends(self):
+            best = 2
+        logits = array.array("f", [0] * len(WORDS))
+        logits[best] = 1
+        return memoryview(logits)
+
+    def describe(self):
+        return {"source_length": sum(len(samples) for samples, _ in self.reads) // (SUBSAMPLING * SHIFT)}
+
+
+class SpeechModel:
+    """early: it ends after its third word, although more is to come."""
+
+    def __init__(self, early=False):
+        self.info, self.early, self.session = INFO, early, None
+
+    def ends(self, session):
+        return session.reads[-1][1] or self.early and len(session.written) > 3
+
+    @staticmethod
+    def detokenize(_, ids):
+        return " ".join(WORDS[i] for i in ids if i > 2)
