@@ -6,6 +6,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
 import attnkit
+import stream_test  # noqa: F401, measures of latency
 import tiny_model
 from command import SAMPLE, CommandTest
 

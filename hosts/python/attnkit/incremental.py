@@ -60,9 +60,10 @@ class Incremental:
         if self._read == 0:
             raise Error(INVALID, "the policy wants to write before anything of the source was read: it must read first")
         more = self._source.take(self._read)
-        if len(more):
+        completes = ended and not self._complete
+        if len(more) or completes:
             self._session.read(more, last=ended)
-        if ended and not self._complete:
+        if completes:
             self._complete = True
             if not self._limit:
                 self._most = min(self._most, self._session.describe()["source_length"] * 3 // 2 + 20)
