@@ -15,6 +15,7 @@ from stand_in_speech import LENGTH, RATE, SHIFT, SUBSAMPLING, SpeechModel, Speec
 from support import RUNTIME, SAMPLE, PackageTest, stream_test
 
 GOLDEN = json.loads(pathlib.Path(__file__).with_name("golden").joinpath("simuleval.json").read_text(encoding="utf-8"))
+STREAM_MD = pathlib.Path(__file__).resolve().parents[2] / "docs/stream.md"
 PAIRS = [line.split("\t") for line in (SAMPLE.parent / "dev.tsv").read_text(encoding="utf-8").splitlines()[::40]]
 
 
@@ -34,19 +35,33 @@ class Golden(PackageTest):
     def test_the_agent_does_what_simuleval_logged(self):
         for policy, golden in GOLDEN.items():
             agent = text_agent("--policy", policy)
-            for (text, _), logged in zip(PAIRS, golden["instances"], strict=True):
+            self.assertEqual(len(golden["instances"]), len(PAIRS))
+            for (text, _), logged in zip(PAIRS, golden["instances"]):
                 instance = stand_in_simuleval.evaluate_text(agent, text)
                 self.assertEqual((" ".join(instance.prediction), instance.delays), (logged["prediction"], logged["delays"]), text)
 
+    def stream(self, policy):
+        """What attnkit stream says of the lists: a summary, and the events of each."""
+        for side, name in enumerate(("source.txt", "target.txt")):
+            (self.folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+        document = self.run_ok("stream", SAMPLE, "--policy", policy, "--file", self.folder / "source.txt", "--target-file",
+                               self.folder / "target.txt", "--events", self.folder / "events", "--json").json()
+        events = [[] for _ in PAIRS]
+        for event in map(json.loads, (self.folder / "events").read_text(encoding="utf-8").splitlines()):
+            events[event["input"]].append(event)
+        return document["summary"], events
+
     def test_simuleval_logged_what_attnkit_stream_does(self):
-        (self.folder / "source.txt").write_text("".join(text + "\n" for text, _ in PAIRS), encoding="utf-8")
+        rows = []
         for policy, golden in GOLDEN.items():
-            lines = self.run_ok("stream", SAMPLE, "--policy", policy, "--file", self.folder / "source.txt", "--events", "-").lines()
-            events = [json.loads(line) for line in lines]
-            for i, logged in enumerate(golden["instances"]):
-                *actions, end = [e for e in events if e["input"] == i]
+            summary, events = self.stream(policy)
+            for (*actions, end), logged in zip(events, golden["instances"]):
                 self.assertEqual((end["output"], end["finished"]), (logged["prediction"], True))
                 self.assertEqual(self.handed_over([e for e in actions if e["action"] == "WRITE"]), logged["delays"])
+            self.assertEqual(round(summary["bleu"], 2), golden["scores"]["BLEU"])
+            scores = [x for name in ("AL", "LAAL", "DAL") for x in (golden["scores"][name], summary["latency"][name.lower()])]
+            rows.append(f"| {policy} | {summary['bleu']:.2f} | " + " | ".join(f"{score:.3f}" for score in scores) + " |\n")
+        self.assertIn("".join(rows), STREAM_MD.read_text(encoding="utf-8"))
 
     def handed_over(self, writes):
         """When each word could be said: with the token that begins the next one, or the end."""
