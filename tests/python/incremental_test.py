@@ -154,23 +154,35 @@ class Speech(unittest.TestCase):
         return model.session, said, made
 
     def test_every_sample_once_whatever_the_chunks(self):
-        samples = array.array("f", [i % 251 / 251 for i in range(16000)])
-        for name in ("wait-k:1", "wait-k:2:7", "offline"):
-            first = self.heard(samples, 640, name)
-            for chunk in (1, 160, 641, 5000, 16000):
-                session, _, made = self.heard(samples, chunk, name)
-                self.assertEqual((session.reads, made), (first[0].reads, first[2]))
-                self.assertEqual(sum((list(r) for r, _ in session.reads), []), list(samples))
-                self.assertEqual([last for _, last in session.reads], [False] * (len(session.reads) - 1) + [True])
+        for count in (16000, 400 + 99 * 160):  # 24 rows and a rest, 25 rows
+            samples = array.array("f", [i % 251 / 251 for i in range(count)])
+            for name in ("wait-k:1", "wait-k:2:7", "offline"):
+                _, _, expected = self.heard(samples, count, name)
+                self.assertGreater(len(expected), 4)
+                for chunk in (1, 160, 641, 5000):
+                    session, _, made = self.heard(samples, chunk, name)
+                    self.assertEqual(made, expected)
+                    self.assertEqual(sum((list(r) for r, _ in session.reads), []), list(samples))
+                    self.assertEqual([last for _, last in session.reads], [False] * (len(session.reads) - 1) + [True])
+
+    def test_end_known_late(self):
+        stream = attnkit.Incremental(SpeechModel(), attnkit.WaitK(1))
+        stream.add(array.array("f", bytes(4 * (400 + 3 * 160))))
+        self.assertEqual(stream.advance(), [])
+        self.assertEqual(len(stream.made), 1)
+        stream.finish()
+        stream.advance()
+        self.assertTrue(stream.finished)
+        self.assertEqual([(len(r), last) for r, last in stream._session.reads], [(880, False), (0, True)])
 
     def test_hands_over_what_a_position_needs(self):
         session, *_ = self.heard(array.array("f", [0.5] * 16000), 160, "wait-k:2")
-        # Positions of four frames: 25 ms, then 10 ms each.
+        # A row of four frames: 25 ms, then 10 ms each.
         self.assertEqual([len(r) for r, _ in session.reads][:3], [400 + 7 * 160, 640, 640])
 
-    def test_shorter_than_a_frame(self):
-        session, *_ = self.heard(array.array("f", [0.5] * 100), 50, "wait-k:1")
-        self.assertEqual([(len(r), last) for r, last in session.reads], [(100, True)])
+    def test_too_short_for_a_row(self):
+        with self.assertRaisesRegex(AssertionError, "nothing that the encoder could take"):
+            self.heard(array.array("f", [0.5] * 100), 50, "wait-k:1")
 
 
 if __name__ == "__main__":

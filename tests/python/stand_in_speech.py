@@ -1,4 +1,4 @@
-"""A stand-in for a model that takes speech: it remembers what it heard, and says a word about every quarter of a second."""
+"""A stand-in for a model that takes speech: it remembers what it heard, and answers by how much of it there is."""
 
 import array
 
@@ -18,7 +18,7 @@ class SpeechSession:
         model.session = self
 
     def read(self, samples, last=True):
-        assert isinstance(samples, array.array) and samples.typecode == "f" and len(samples)
+        assert isinstance(samples, array.array) and samples.typecode == "f" and (len(samples) or last)
         assert not (self.reads and self.reads[-1][1]), "the source was complete"
         self.reads.append((array.array("f", samples), last))
 
@@ -26,17 +26,22 @@ class SpeechSession:
         (token,), = tokens
         assert self.reads and (token == 1) == (not self.written)
         self.written.append(token)
-        heard = sum(len(samples) for samples, _ in self.reads)
-        # The next word depends on all that was heard and written; a sentence has a word for each 4,000 samples.
-        best = 3 + (heard // 160 + 7 * len(self.written)) % 64
-        if len(self.written) > 3 if self.model.early else self.reads[-1][1] and len(self.written) > heard // 4000:
+        rows = self.rows()
+        assert rows, "nothing that the encoder could take"
+        # The next word depends on all that was heard and written; a sentence has three words more than there are rows.
+        best = 3 + (rows + 7 * len(self.written)) % 64
+        if len(self.written) > (3 if self.model.early else rows + 3):
             best = 2
         logits = array.array("f", [0] * len(WORDS))
         logits[best] = 1
         return memoryview(logits)
 
+    def rows(self):
+        samples = sum(len(samples) for samples, _ in self.reads)
+        return max(0, (samples - LENGTH) // SHIFT + 1) // SUBSAMPLING
+
     def describe(self):
-        return {"source_length": sum(len(samples) for samples, _ in self.reads) // (SUBSAMPLING * SHIFT)}
+        return {"source_length": self.rows()}
 
 
 class SpeechModel:

@@ -37,7 +37,8 @@ class attnkit_model_info(Structure):
     _fields_ = [("struct_size", c_uint32), ("kind", c_uint32), ("source_vocab", c_int32), ("target_vocab", c_int32),
                 ("outputs", c_int32), ("max_length", c_int32), ("begin_id", c_int32), ("end_id", c_int32), ("beams", c_uint32),
                 ("reserved", c_uint32), ("parameters", c_uint64), ("state_bytes", c_uint64), ("sample_rate", c_int32),
-                ("frame_length", c_int32), ("frame_shift", c_int32), ("features", c_int32), ("subsampling", c_int32)]
+                ("frame_length", c_int32), ("frame_shift", c_int32), ("features", c_int32), ("subsampling", c_int32),
+                ("speech_reserved", c_uint32)]
 
 
 class attnkit_stream_view(Structure):

@@ -34,10 +34,7 @@ class ArrivingText:
 
 
 class ArrivingSpeech:
-    """A unit is a position of the encoder; it is there with the last sample of its last frame.
-
-    Samples behind the last whole one are a unit of their own once the source has ended.
-    """
+    """A unit is what completes the next row of the encoder; the last one comes with the rest."""
 
     def __init__(self, model):
         info = model.info
@@ -49,8 +46,8 @@ class ArrivingSpeech:
     @property
     def units(self):
         arrived = self._taken + len(self._samples)
-        whole = max(0, (arrived - self._first) // self._shift + 1)
-        return whole + (self.finished and arrived > self._end(whole))
+        rows = max(0, (arrived - self._first) // self._shift + 1)
+        return 1 if self.finished and arrived and not rows else rows  # too little for a row: the model says so
 
     def add(self, samples):
         self._samples.extend(samples)
@@ -59,10 +56,9 @@ class ArrivingSpeech:
         self.finished = True
 
     def take(self, units):
-        n = self._end(units) - self._taken  # of the last unit there may be fewer
+        n = len(self._samples)
+        if not self.finished or units < self.units:
+            n = max(0, self._first + (units - 1) * self._shift - self._taken)
         samples, self._samples = self._samples[:n], self._samples[n:]
-        self._taken += len(samples)
+        self._taken += n
         return samples
-
-    def _end(self, units):
-        return self._first + (units - 1) * self._shift if units else 0

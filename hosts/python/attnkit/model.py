@@ -15,7 +15,8 @@ from .session import Session
 SOURCE, TARGET = 0, 1
 
 # attnkit_model_info, without what is for C alone.
-ModelInfo = namedtuple("ModelInfo", [name for name, _ in attnkit_model_info._fields_ if name not in ("struct_size", "reserved")])
+ModelInfo = namedtuple("ModelInfo", [name for name, _ in attnkit_model_info._fields_
+                                     if name != "struct_size" and not name.endswith("reserved")])
 
 
 class Model(Handle):
