@@ -38,7 +38,7 @@ def make_shard(index, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--phrases", type=int, default=16000)
+    parser.add_argument("--phrases", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
