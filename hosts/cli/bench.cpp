@@ -1,7 +1,12 @@
-// attnkit bench: a whole model's speed and memory against the length, or what one more token costs one mechanism.
+// attnkit bench: a whole model's speed and memory against the length, many sessions of it at once, or what one more
+// token costs one mechanism.
 #include "bench.hpp"
 
+#include <algorithm>
+#include <thread>
+
 #include "bench_model.hpp"
+#include "bench_sessions.hpp"
 #include "command.hpp"
 #include "open.hpp"
 #include "output.hpp"
@@ -24,6 +29,8 @@ Arguments::Options options() {
   o.add_options()("length", value("N,N,..."), "of a model: tokens of source and target (default 64,512)");
   o.add_options()("batch", value("N"), "of a model: sequences at a time (default 1)");
   o.add_options()("against", value("MANIFEST"), "of a model: another one, timed in turns with it");
+  o.add_options()("sessions", value("N"),
+                  "of a model: decode this many sessions at once, by one thread and by --threads");
   return o;
 }
 
@@ -107,9 +114,33 @@ std::string text_of(const Arguments& arguments, const ModelBench& s, const std::
   return out + table.text();
 }
 
+Exit run_sessions(const Arguments& arguments) {
+  for (const char* option : {"batch", "against"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} does not go with --sessions", option);
+  const std::vector<int64_t> lengths = arguments.integers("length", {64}, 1, 1 << 20);
+  if (lengths.size() != 1) fail(Exit::usage, "--length: one length goes with --sessions, not {}", lengths.size());
+  SessionsBench setup;
+  setup.length = lengths.front();
+  setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
+  const int64_t processors = std::max(1u, std::thread::hardware_concurrency());
+  setup.threads = static_cast<uint32_t>(arguments.integer("threads", processors, 1, 1024));
+  open_model(open_runtime(arguments), arguments);  // says what is wrong with the manifest, once
+  const auto open = [&](uint32_t threads) {
+    std::vector<Diagnostic> said;
+    return open_model_at(open_runtime_with(arguments, threads), arguments.text("MANIFEST"), &said);
+  };
+  const SessionsResult result = time_sessions(open, setup);
+  if (arguments.json())
+    print_json(json_of(arguments.text("MANIFEST"), setup, result));
+  else
+    print(text_of(arguments.text("MANIFEST"), setup, result));
+  return Exit::success;
+}
+
 Exit run_model(const Arguments& arguments) {
   for (const char* option : {"block", "role", "options", "heads", "width", "context"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for one block; a manifest says what its blocks are", option);
+  if (arguments.has("sessions")) return run_sessions(arguments);
   ModelBench setup;
   setup.batch = arguments.integer("batch", 1, 1, 4096);
   setup.lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
@@ -131,7 +162,7 @@ Exit run_model(const Arguments& arguments) {
 
 Exit run(const Arguments& arguments) {
   if (arguments.has("MANIFEST")) return run_model(arguments);
-  for (const char* option : {"length", "batch", "against"})
+  for (const char* option : {"length", "batch", "against", "sessions"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for a model: name its manifest first", option);
   const BenchSetup setup = setup_of(arguments);
   const Runtime runtime = open_runtime(arguments, setup.threads);
