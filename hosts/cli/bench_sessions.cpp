@@ -46,10 +46,16 @@ struct Spent {
   }
 };
 
+double processor_seconds() {
+  timespec cpu{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+  return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
+}
+
 // Runs f(thread) on that many threads until the last one ends.
 struct Team {
-  double seconds = 0, waiting = 0;  // waiting: see SessionsTiming
-  int64_t waits = 0;                // of all threads
+  double seconds = 0, processor = 0, waiting = 0;  // processor: of the whole process; waiting: see SessionsTiming
+  int64_t waits = 0;                               // of all threads
 
   template <class F>
   Team(uint32_t threads, F f) {
@@ -70,9 +76,11 @@ struct Team {
       times[t] = after.waits - before.waits;
     };
     const Clock::time_point start = Clock::now();
+    const double before = processor_seconds();
     std::vector<std::jthread> all;
     for (uint32_t t = 0; t < threads; ++t) all.emplace_back(work, t);
     all.clear();
+    processor = processor_seconds() - before;
     seconds = seconds_since(start);
     for (const std::exception_ptr& e : thrown)
       if (e) std::rethrow_exception(e);
@@ -182,7 +190,7 @@ Facts checked_facts(const Model& model, const SessionsBench& setup) {
 struct Way {
   bool together;
   uint32_t threads;
-  std::vector<double> seconds, waiting, waits;
+  std::vector<double> seconds, processor, waiting, waits;  // processor, waits: see SessionsTiming
 };
 
 SessionsTiming timing_of(const Way& way) {
@@ -192,6 +200,7 @@ SessionsTiming timing_of(const Way& way) {
           search::quantile(way.seconds, 0.25),
           search::quantile(way.seconds, 0.75),
           way.seconds.size(),
+          search::median(way.processor),
           *std::max_element(way.waiting.begin(), way.waiting.end()),
           *std::max_element(way.waits.begin(), way.waits.end())};
 }
@@ -202,9 +211,9 @@ SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const S
   const Model model = open(1), spread = open(setup.threads);
   const Facts facts = checked_facts(model, setup);
   SessionsResult result{measure_memory(model, facts, setup), {}};
-  std::vector<Way> ways = {{false, 1, {}, {}, {}}, {true, 1, {}, {}, {}}};
+  std::vector<Way> ways = {{false, 1, {}, {}, {}, {}}, {true, 1, {}, {}, {}, {}}};
   if (setup.threads > 1)
-    ways.insert(ways.end(), {{false, setup.threads, {}, {}, {}}, {true, setup.threads, {}, {}, {}}});
+    for (const bool together : {false, true}) ways.push_back({together, setup.threads, {}, {}, {}, {}});
   const double tokens = static_cast<double>(setup.sessions * setup.length);
   const Clock::time_point start = Clock::now();
   for (size_t round = 0; round < most; ++round) {
@@ -213,6 +222,7 @@ SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const S
       Crowd crowd(way.together && way.threads > 1 ? spread : model, facts, setup, setup.sessions);
       const Team team = way.together ? crowd.together() : crowd.one_by_one(way.threads);
       way.seconds.push_back(team.seconds);
+      way.processor.push_back(team.processor / tokens);
       way.waiting.push_back(team.waiting);
       way.waits.push_back(1000 * static_cast<double>(team.waits) / tokens);
     }

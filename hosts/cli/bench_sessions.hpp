@@ -31,6 +31,7 @@ struct SessionsTiming {
   uint32_t threads;  // at work
   double median, first_quartile, third_quartile;  // seconds of all tokens of all sessions
   size_t repetitions;
+  double processor;  // seconds of processors per token, all threads of the process, median
   double waiting;  // share of the calling threads' time that they neither ran nor could have run, the largest measured
   double waits;    // times that a calling thread was put to sleep, per 1,000 tokens, the most measured
 };

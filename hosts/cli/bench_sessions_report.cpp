@@ -52,6 +52,7 @@ Json json_of(const std::string& manifest, const SessionsBench& s, const Sessions
                                {"repetitions", t.repetitions},
                                {"tokens_per_second", speed_of(s, t)},
                                {"scaling", scaling_of(result, t)},
+                               {"processor_seconds_per_token", t.processor},
                                {"waiting", t.waiting},
                                {"waits_per_1000_tokens", t.waits}});
   return json;
@@ -62,13 +63,13 @@ std::string text_of(const std::string& manifest, const SessionsBench& s, const S
                                 grouped_text(static_cast<uint64_t>(s.sessions)),
                                 counted_text(static_cast<size_t>(s.length), "token"), s.length);
   out += memory_text(result.memory);
-  Table table(
-      {"calls", ">threads", ">median", ">quartiles", ">tokens/s", ">scaling", ">waiting", ">waits/1,000 tokens"});
+  Table table({"calls", ">threads", ">median", ">quartiles", ">tokens/s", ">scaling", ">processor/token", ">waiting",
+               ">waits/1,000 tokens"});
   for (const SessionsTiming& t : result.timings)
     table.add({t.together ? "one per step" : "one per session", std::to_string(t.threads), seconds_text(t.median),
                seconds_text(t.first_quartile) + " .. " + seconds_text(t.third_quartile),
                grouped_text(static_cast<uint64_t>(speed_of(s, t))), fmt::format("{:.2f}x", scaling_of(result, t)),
-               fmt::format("{:.2f} %", 100 * t.waiting), fmt::format("{:.2f}", t.waits)});
+               seconds_text(t.processor), fmt::format("{:.2f} %", 100 * t.waiting), fmt::format("{:.2f}", t.waits)});
   return out + table.text();
 }
 
