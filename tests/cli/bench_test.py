@@ -34,7 +34,28 @@ class Bench(CommandTest):
 
     def test_table(self):
         lines = self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8").lines()
-        self.assertEqual(len(lines), 3)
+        self.assertEqual(len(lines), 4)
+        self.assertIn("softmax", lines[1])
+        self.assertEqual(3, len(self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8",
+                                            "--against", "none").lines()))
+
+    def test_crossover(self):
+        options = ("bench", "--heads", 2, "--width", 16, "--json")
+        for context, place in (("4096,16384", "below"), ("1,2", "beyond"), ("16384,1", "between")):
+            document = self.run_ok(*options, "--block", "s4d", "--context", context).json()
+            contexts = [int(c) for c in context.split(",")]
+            crossover = document["crossover"]
+            self.assertEqual((document["against"], crossover["place"]), ("softmax", place), document)
+            self.assertEqual([r["context"] for r in document["results"]], contexts)
+            if place == "between":
+                self.assertTrue(1 < crossover["context"] < 16384)
+                self.assertTrue(crossover["text"].startswith("about "))
+            else:
+                self.assertEqual(crossover["context"], (min if place == "below" else max)(contexts))
+            self.assertTrue(all(r["against_median_seconds"] > 0 for r in document["results"]))
+        self.assertNotIn("crossover", self.run_ok(*options, "--block", "softmax", "--context", 8).json())
+        self.assertEqual("leap", self.run_ok(*options, "--block", "softmax", "--against", "leap", "--context", 8).json()["against"])
+        self.run_code(4, "bench", "--block", "relu", "--against", "reul")
 
     def test_refusals(self):
         self.assertIn('did you mean "relu"?', self.run_code(4, "bench", "--block", "reul").err)
@@ -58,6 +79,25 @@ class Bench(CommandTest):
         alone = self.run_ok("bench", RELU, "--length", 16, "--json").json()["results"][0]
         self.assertNotIn("speed", alone)
         self.assertEqual(len(self.run_ok("bench", RELU, "--length", 16).lines()), 3)
+
+    def test_sessions(self):
+        command = ("bench", RELU, "--sessions", 20, "--length", 4)
+        document = self.run_ok(*command, "--threads", 3, "--json").json()
+        self.assertEqual([document[k] for k in ("part", "sessions", "length", "threads")], ["sessions", 20, 4, 3])
+        memory = document["memory_per_session"]
+        self.assertEqual(memory["planned_state_bytes"], memory["state_bytes"])
+        self.assertAlmostEqual(memory["resident_bytes"] / memory["planned_state_bytes"], memory["resident_to_planned"], delta=1e-3)
+        ways = [(r["calls"], r["threads"]) for r in document["results"]]
+        self.assertEqual(ways, [("one per session", 1), ("one per step", 1), ("one per session", 3), ("one per step", 3)])
+        for r in document["results"]:
+            self.assertTrue(0 < r["first_quartile_seconds"] <= r["median_seconds"] <= r["third_quartile_seconds"])
+            self.assertAlmostEqual(r["tokens_per_second"], 80 / r["median_seconds"], delta=1)
+            self.assertTrue(0 <= r["waiting"] < 1 and r["waits_per_1000_tokens"] >= 0 and r["processor_seconds_per_token"] > 0)
+        self.assertEqual(len(self.run_ok(*command, "--threads", 1).lines()), 6)
+        self.assertIn("--batch", self.run_code(2, *command, "--batch", 2).err)
+        self.assertIn("one length", self.run_code(2, "bench", RELU, "--sessions", 2, "--length", "4,5").err)
+        self.assertIn("up to 512", self.run_code(2, "bench", RELU, "--sessions", 2, "--length", 513).err)
+        self.assertIn("--sessions is for a model", self.run_code(2, "bench", "--block", "relu", "--sessions", 2).err)
 
     def test_models_and_blocks_do_not_mix(self):
         self.assertIn("--batch is for a model", self.run_code(2, "bench", "--block", "relu", "--batch", 2).err)
