@@ -1,5 +1,6 @@
 """bench: every mechanism, role and context, constant state for linear mechanisms; whole models beside each other."""
 
+import math
 import os
 import pathlib
 import unittest
@@ -41,18 +42,22 @@ class Bench(CommandTest):
 
     def test_crossover(self):
         options = ("bench", "--heads", 2, "--width", 16, "--json")
-        for context, place in (("4096,16384", "below"), ("1,2", "beyond"), ("16384,1", "between")):
+        for context in ("4096,16384", "1,2", "2048,1"):
             document = self.run_ok(*options, "--block", "s4d", "--context", context).json()
-            contexts = [int(c) for c in context.split(",")]
-            crossover = document["crossover"]
-            self.assertEqual((document["against"], crossover["place"]), ("softmax", place), document)
-            self.assertEqual([r["context"] for r in document["results"]], contexts)
-            if place == "between":
-                self.assertTrue(1 < crossover["context"] < 16384)
-                self.assertTrue(crossover["text"].startswith("about "))
+            self.assertEqual(document["against"], "softmax")
+            self.assertEqual([str(r["context"]) for r in document["results"]], context.split(","))
+            points = sorted((r["context"], math.log(r["against_median_seconds"] / r["median_seconds"])) for r in document["results"])
+            (short, before), (long, after) = points
+            if after <= 0:
+                place, at, text = "beyond", long, f"beyond {long:,}"
+            elif before > 0:
+                place, at, text = "below", short, f"below {short:,}"
             else:
-                self.assertEqual(crossover["context"], (min if place == "below" else max)(contexts))
-            self.assertTrue(all(r["against_median_seconds"] > 0 for r in document["results"]))
+                at = short * (long / short) ** (before / (before - after))
+                place, text = "between", f"about {round(at):,}"
+            crossover = document["crossover"]
+            self.assertEqual((crossover["place"], crossover["text"]), (place, text))
+            self.assertAlmostEqual(crossover["context"] / at, 1, places=6)
         self.assertNotIn("crossover", self.run_ok(*options, "--block", "softmax", "--context", 8).json())
         self.assertEqual("leap", self.run_ok(*options, "--block", "softmax", "--against", "leap", "--context", 8).json()["against"])
         self.run_code(4, "bench", "--block", "relu", "--against", "reul")
