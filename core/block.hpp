@@ -20,9 +20,9 @@ class Sha256;
 // A sequence that travels from block to block by name (ATTN_AUX_IN, ATTN_AUX_OUT): (batch, 1, rows, width).
 struct AuxValue {
   std::vector<float> data;
-  int64_t rows = 0, width = 0;
+  int64_t rows = 0, width = 0;  // 0: there is none; its memory waits to be used again
 };
-using Aux = std::map<std::string, AuxValue>;
+using Aux = std::map<std::string, AuxValue, std::less<>>;
 
 // What one thread of control needs to run blocks one after another.
 struct Workspace {

@@ -5,23 +5,6 @@
 
 namespace attnkit {
 
-Model::Lease::Lease(const Model& m) : model(m) {
-  {
-    std::lock_guard lock(model.mutex_);
-    if (!model.idle_.empty()) {
-      workspace = std::move(model.idle_.back());
-      model.idle_.pop_back();
-    }
-  }
-  if (!workspace) workspace = std::make_unique<ModelWorkspace>();
-}
-
-Model::Lease::~Lease() {
-  std::lock_guard lock(model.mutex_);
-  // A bounded pool: a burst of threads must not hold memory for ever.
-  if (model.idle_.size() < 64) model.idle_.push_back(std::move(workspace));
-}
-
 Model::Lease Model::lease() const { return Lease(*this); }
 
 const Vocabulary* Model::vocabulary(bool target) const {

@@ -17,6 +17,7 @@
 #include "core/manifest.hpp"
 #include "core/runtime.hpp"
 #include "core/vocabulary.hpp"
+#include "core/workspace_pool.hpp"
 
 namespace attnkit {
 
@@ -41,6 +42,12 @@ struct Transformer {  // one stack
   LayerNorm norm;  // after the last layer of a pre-norm model
 };
 
+// Plans for streaming runs within bounds, one per layer.
+struct StreamPlans {
+  std::vector<Plan> self, cross, append, encode;
+};
+using PlanKey = std::tuple<int, int64_t, int64_t>;  // kind of run, rows, tokens
+
 // Buffers of one thread of control.
 struct ModelWorkspace {
   Workspace block;
@@ -48,6 +55,7 @@ struct ModelWorkspace {
   Aux aux;  // of the rows of one decoding step
   std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
   std::vector<double> totals, source_totals;
+  std::map<PlanKey, const StreamPlans*> plans;  // those of the model that it met
 };
 
 // A batch of id sequences: (batch, length) row by row; lens NULL: all rows are full.
@@ -62,11 +70,6 @@ struct Probe {
   uint32_t role;
   int layer;
   float* weights;
-};
-
-// Plans for streaming runs within bounds, one per layer.
-struct StreamPlans {
-  std::vector<Plan> self, cross, append, encode;
 };
 
 // A part of a source on its way into the cross states of a slot.
@@ -163,9 +166,11 @@ class Model : public std::enable_shared_from_this<Model> {
   void finish(const Transformer& stack, float* x, int64_t rows) const;
   void attend(ModelWorkspace& ws, const Attention& attention, float* x, BlockCall call, const Plan* plan,
               const Probe* probe) const;
-  const StreamPlans& plans(int64_t rows, int64_t queries, int64_t past) const;
-  const StreamPlans& append_plans(int64_t keys, int64_t past) const;
-  const StreamPlans& encode_plans(int64_t tokens, int64_t past) const;
+  template <class F>
+  const StreamPlans& planned(ModelWorkspace& ws, const PlanKey& key, F&& make) const;
+  const StreamPlans& plans(ModelWorkspace& ws, int64_t rows, int64_t queries, int64_t past) const;
+  const StreamPlans& append_plans(ModelWorkspace& ws, int64_t keys, int64_t past) const;
+  const StreamPlans& encode_plans(ModelWorkspace& ws, int64_t tokens, int64_t past) const;
   int64_t bound(int64_t length, int64_t past) const;
 
   std::shared_ptr<Runtime> runtime_;
@@ -179,14 +184,14 @@ class Model : public std::enable_shared_from_this<Model> {
   mutable std::once_flag digested_;
   mutable std::string digest_;
   mutable std::mutex mutex_;
-  mutable std::map<std::tuple<int, int64_t, int64_t>, std::unique_ptr<StreamPlans>> plans_;
+  mutable std::map<PlanKey, std::unique_ptr<StreamPlans>> plans_;
   mutable std::unique_ptr<Arena> self_arena_, cross_arena_, encoder_arena_;
-  mutable std::vector<std::unique_ptr<ModelWorkspace>> idle_;
+  mutable WorkspacePool idle_;
 };
 
 struct Model::Lease {
-  explicit Lease(const Model& model);
-  ~Lease();
+  explicit Lease(const Model& m) : model(m), workspace(m.idle_.take()) {}
+  ~Lease() { model.idle_.give(std::move(workspace)); }
   Lease(const Lease&) = delete;
   ModelWorkspace& operator*() const { return *workspace; }
   const Model& model;

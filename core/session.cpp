@@ -137,7 +137,10 @@ void Session::check_write(std::span<Session* const> sessions, const Ids& tokens)
 
 // What the encoders gave out, for the rows of all sessions; nothing in models that carry nothing.
 void Session::gather_aux(std::span<Session* const> sessions, Aux& to) {
-  to.clear();
+  for (auto& [name, value] : to) {
+    value.data.clear();
+    value.rows = value.width = 0;
+  }
   for (const Session* s : sessions) {
     if (!s->source_.aux) continue;
     for (const auto& [name, value] : *s->source_.aux) {

@@ -59,6 +59,13 @@ void require_that(bool right, const char* what) {
   if (!right) wrong(what);
 }
 
+// A number that can be counted on from without overflow.
+int64_t count(BlobReader& from) {
+  const uint64_t n = from.u64();
+  require_that(n < uint64_t{1} << 62, "a count that no session reaches");
+  return static_cast<int64_t>(n);
+}
+
 // The last of the encoder's ports that gives out a sequence, or NULL.
 const attn_port* giver(const Model& model, const std::string& name) {
   const attn_port* last = nullptr;
@@ -169,7 +176,7 @@ void SessionBlob::load_target(Session& s, BlobReader& from) {
   const double total = from.f64();
   require_that(!known || (std::isfinite(total) && total > 0), "a target length that is none");
   s.target_total_ = known ? std::optional(total) : std::nullopt;
-  s.beyond_ = static_cast<int64_t>(from.u64());
+  s.beyond_ = count(from);
 }
 
 void SessionBlob::load_source(Session& s, BlobReader& from) {
@@ -182,8 +189,7 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   require_that(length <= (model.has_encoder() ? static_cast<uint64_t>(m.max_length) : 0), "a source beyond max_length");
   require_that(!source.complete || length > 0, "a complete source of no tokens");
   source.length = static_cast<int64_t>(length);
-  for (int64_t* count : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed})
-    *count = static_cast<int64_t>(from.u64());
+  for (int64_t* n : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed}) *n = count(from);
   source.ids = from.numbers<int32_t>();
   source.rows = from.numbers<float>();
   const uint64_t open = source.complete ? 0 : length;
