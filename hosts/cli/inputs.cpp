@@ -2,6 +2,7 @@
 
 #include "core/search/data_set.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "text.hpp"
 
 namespace attnkit::cli {
