@@ -98,18 +98,4 @@ void Model::logits(const float* x, int64_t rows, float* out) const {
   head_.apply(runtime_->threads, x, head_.inputs(), out, head_.outputs(), rows);
 }
 
-std::optional<double> Model::target_total(int64_t source_length, std::optional<double> reference) const {
-  switch (manifest_.predict) {
-    case Predict::ratio:
-      return manifest_.alpha * static_cast<double>(source_length);
-    case Predict::fixed:
-      return manifest_.fixed_length;
-    case Predict::reference:
-      return reference;
-    case Predict::none:
-      break;
-  }
-  return std::nullopt;
-}
-
 }  // namespace attnkit

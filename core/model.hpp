@@ -14,6 +14,7 @@
 #include "core/block.hpp"
 #include "core/encoded.hpp"
 #include "core/layers.hpp"
+#include "core/length.hpp"
 #include "core/manifest.hpp"
 #include "core/runtime.hpp"
 #include "core/vocabulary.hpp"
@@ -56,6 +57,8 @@ struct ModelWorkspace {
   std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
   std::vector<double> totals, source_totals;
   std::map<PlanKey, const StreamPlans*> plans;  // those of the model that it met
+  LengthBuffers length;
+  std::vector<double> predicted;  // by source: its target's length; empty where nothing predicts it
 };
 
 // A batch of id sequences: (batch, length) row by row; lens NULL: all rows are full.
@@ -131,8 +134,13 @@ class Model : public std::enable_shared_from_this<Model> {
   // x (rows, length, D): the decoder's final hidden rows; lives in ws, whose aux holds the sequences for these rows.
   const float* step(ModelWorkspace& ws, const Step& step) const;
   void logits(const float* x, int64_t rows, float* out) const;
-  // Length of the target for a source, as [length] says; no value: unknown.  reference: the true length if it is known.
-  std::optional<double> target_total(int64_t source_length, std::optional<double> reference) const;
+  // What predicts the target's length; NULL: nothing does.
+  const Length* length() const { return length_.get(); }
+  // What sessions keep of a source that goes on: its ids, the encoder's rows.
+  bool keeps_ids() const { return !encoder_appends() || (length_ && length_->needs_ids()); }
+  bool keeps_rows() const { return encoder_appends() && (replays() || (length_ && length_->needs_rows())); }
+  // "decoder.cross.1": the first block whose keys depend on the target's length; empty: none.
+  const std::string& measures_by_target() const { return measures_by_target_; }
   Arena& self_arena() const;
   Arena& cross_arena() const;
   Arena& encoder_arena() const;
@@ -155,6 +163,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // memory (target.batch, source_length, D): what encode put out; its lengths are in ws.
   float* decode(ModelWorkspace& ws, const Ids& target, const float* memory, int64_t source_length, Aux& aux,
                 const Probe* probe) const;
+  // Puts the length of each source's target into ws.  memory: what encode put out.
+  void predict(ModelWorkspace& ws, const Ids& source, const float* memory) const;
   void score(const float* x, const Ids& ids, float* out) const;
   void require_pair() const;
   void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
@@ -179,6 +189,8 @@ class Model : public std::enable_shared_from_this<Model> {
   Transformer encoder_, decoder_;
   Dense head_, head_hidden_;                                 // head_hidden_: of classifiers that have one
   std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder
+  std::unique_ptr<const Length> length_;
+  std::string measures_by_target_;
   int64_t parameters_ = 0;
   bool within_total_ = false;
   mutable std::once_flag digested_;

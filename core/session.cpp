@@ -86,6 +86,10 @@ void Session::set_length(double target_length) {
     fail(ATTN_INVALID, "target length {}: must be positive and finite", target_length);
   for (int32_t p : positions_)
     if (p > 0) fail(ATTN_INVALID, "the target length must be set before the first token is written");
+  if (source_.length > 0 && target_length != target_total_ && !model_->measures_by_target().empty())
+    fail(ATTN_INVALID,
+         "{} has measured the source against the target length {:g} already: set the length before the source is read",
+         model_->measures_by_target(), target_total_.value_or(0));
   target_total_ = target_length;
   told_ = true;
 }

@@ -42,8 +42,9 @@ class Session {
     int64_t reads = 0;
     int64_t encoded_again = 0;               // tokens that the encoder ran over more than once
     int64_t replays = 0, keys_replayed = 0;  // reads that filled states anew; keys they put there once more, all blocks
-    std::vector<int32_t> ids;                // kept while the encoder may have to run anew
-    std::vector<float> rows;                 // (length, D) of its output, kept while states may have to be filled anew
+    int64_t predicted_again = 0;             // rows that the length's predictor ran over more than once
+    std::vector<int32_t> ids;                // kept while something may have to run anew
+    std::vector<float> rows;                 // (length, D) of the encoder's output, kept for the same
     std::shared_ptr<const Aux> aux;          // what the encoder gave out, of one row; clones share it
   };
   const Source& source() const { return source_; }
@@ -84,7 +85,8 @@ class Session {
   void check_usable() const;
   void check_read(const Ids& source, bool last) const;
   SourceRows encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux& aux);
-  void take(const Ids& more, Source& to, std::optional<double> total);
+  std::optional<double> predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const;
+  std::optional<double> take(const Ids& more, Source& to);
   void forget_source();
   void acquire(int rows);
   void release();

@@ -17,6 +17,11 @@ void Session::check_read(const Ids& source, bool last) const {
     fail(ATTN_INVALID,
          "a source that grows (last = 0) needs mechanisms that were asked about it: add [stream] to the manifest, or "
          "read the whole source with last = 1");
+  if (!target_total_ && m.predict == Predict::reference && !model_->measures_by_target().empty())
+    fail(ATTN_INVALID,
+         "[length] predict = \"reference\": {} measures the source against the target's length: set the length before "
+         "reading",
+         model_->measures_by_target());
   if (source.batch != 1 || source.length < 1)
     fail(ATTN_INVALID, "the source must be one row of at least one id: a last read may bring </s> alone");
   model_->check_ids(source, false);
@@ -30,8 +35,8 @@ SourceRows Session::encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux&
   SourceRows rows;
   rows.known = source_.length;
   rows.length = to.length;
+  if (model_->keeps_ids()) to.ids.insert(to.ids.end(), more.data, more.data + more.length);
   if (!model_->encoder_appends()) {
-    to.ids.insert(to.ids.end(), more.data, more.data + more.length);
     model_->encode_one(ws, to.ids.data(), to.length, rows.hidden, aux);
     rows.all = true;
     to.encoded_again += source_.length;
@@ -39,22 +44,32 @@ SourceRows Session::encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux&
   }
   model_->encode_more(ws, more.data, more.length, source_.length, encoder_slot_, rows.hidden, aux);
   rows.first = source_.length;
-  if (!model_->replays()) return rows;
+  if (!model_->keeps_rows()) return rows;
   to.rows.insert(to.rows.end(), rows.hidden, rows.hidden + more.length * model_->manifest().d_model);
   rows.hidden = to.rows.data();
   rows.first = 0;
   return rows;
 }
 
-void Session::take(const Ids& more, Source& to, std::optional<double> total) {
+// The target's length as far as the source in `to` tells it.
+std::optional<double> Session::predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const {
+  const Length* length = model_->length();
+  if (told_ || !length) return target_total_;
+  if (length->needs_rows()) to.predicted_again += source_.length;
+  return length->predict(model_->runtime().threads, ws.length, {to.ids.data(), rows.hidden, to.length});
+}
+
+std::optional<double> Session::take(const Ids& more, Source& to) {
   const Model::Lease leased = model_->lease();
   auto aux = std::make_shared<Aux>();
   SourceRows rows = encode(*leased, more, to, *aux);
+  const std::optional<double> total = predict(*leased, rows, to);
   rows.target_total = total.value_or(0);
   const int64_t replayed = model_->append_source(*leased, rows, cross_slot_, *aux);
   to.keys_replayed += replayed;
   to.replays += replayed > 0;
   to.aux = std::move(aux);
+  return total;
 }
 
 void Session::read(const Ids& source, bool last) {
@@ -63,11 +78,11 @@ void Session::read(const Ids& source, bool last) {
   to.length += source.length;
   to.complete = last;
   ++to.reads;
-  const std::optional<double> total = told_ ? target_total_ : model_->target_total(to.length, target_total_);
+  std::optional<double> total;
   reach_ = to.length;
   usable_ = false;
   try {
-    take(source, to, total);
+    total = take(source, to);
   } catch (...) {
     // A first read can be undone; after a later one the states hold who knows what.
     if (source_.length == 0) {

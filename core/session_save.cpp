@@ -19,7 +19,7 @@ EncoderIdentity identity(const Model& model) {
   };
   add("decoder.layers", m.decoder.layers);
   add("a source that grows", m.stream ? "possible" : "not possible");
-  add("the prediction of lengths", fmt::format("{} {} {}", static_cast<int>(m.predict), m.alpha, m.fixed_length));
+  add("the prediction of lengths", model.length() ? model.length()->identity() : predict_name(m.predict));
   for (const Transformer* stack : {&model.encoder(), &model.decoder()})
     for (const Layer& layer : stack->layers)
       for (const Attention* a : {&layer.self, &layer.cross}) {
@@ -113,6 +113,7 @@ void SessionBlob::save_source(const Session& s, BlobWriter& to) {
     to.u64(static_cast<uint64_t>(n));
   to.numbers(source.ids);
   to.numbers(source.rows);
+  to.u64(static_cast<uint64_t>(source.predicted_again));
   to.section("AUXS");
   const Aux none;
   const Aux& aux = source.aux ? *source.aux : none;
@@ -192,11 +193,11 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   for (int64_t* n : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed}) *n = count(from);
   source.ids = from.numbers<int32_t>();
   source.rows = from.numbers<float>();
+  source.predicted_again = static_cast<int64_t>(from.u64());
   const uint64_t open = source.complete ? 0 : length;
-  require_that(source.ids.size() == (model.encoder_appends() ? 0 : open), "another number of ids of the source");
-  require_that(
-      source.rows.size() == (model.encoder_appends() && model.replays() ? open * static_cast<uint64_t>(m.d_model) : 0),
-      "another number of rows of the encoder");
+  require_that(source.ids.size() == (model.keeps_ids() ? open : 0), "another number of ids of the source");
+  require_that(source.rows.size() == (model.keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),
+               "another number of rows of the encoder");
   if (!source.ids.empty()) model.check_ids({source.ids.data(), source.length, 1, source.length, nullptr}, false);
   s.source_ = std::move(source);
   load_aux(s, from);
