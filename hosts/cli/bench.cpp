@@ -154,8 +154,8 @@ Exit run_sessions(const Arguments& arguments) {
   SessionsBench setup;
   setup.length = lengths.front();
   setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
-  const int64_t processors = std::max(1u, std::thread::hardware_concurrency());
-  setup.threads = static_cast<uint32_t>(arguments.integer("threads", processors, 1, 1024));
+  setup.threads = static_cast<uint32_t>(arguments.integer("threads", 0, 0, 1024));
+  if (setup.threads == 0) setup.threads = std::max(1u, std::thread::hardware_concurrency());
   open_model(open_runtime(arguments), arguments);  // says what is wrong with the manifest, once
   const auto open = [&](uint32_t threads) {
     std::vector<Diagnostic> said;
