@@ -194,3 +194,14 @@ int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, cons
     *text = new attnkit_text{vocabulary(of(model), side).detokenize(ids, n)};
   });
 }
+
+int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples, const attn_tensor* frames,
+                               uint64_t* n, attn_error* err) {
+  return guard(err, [&] {
+    of(model);
+    require(samples, "samples");
+    require(n, "n");
+    static_cast<void>(frames);
+    fail(ATTN_INVALID, "this model takes text, not speech: it has no features");
+  });
+}
