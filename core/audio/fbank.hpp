@@ -1,4 +1,4 @@
-// Frames of speech: logarithms of mel energies, as Kaldi computes them (docs/manifest.md has the formulas' constants).
+// Log-mel frames of speech, by Kaldi's conventions.
 #pragma once
 
 #include <cstdint>
@@ -6,31 +6,34 @@
 
 namespace attnkit {
 
-// A frame sees window_ms of the samples; the next one stands shift_ms later.
 struct FbankSpec {
   int sample_rate = 16000, bins = 80;
   double window_ms = 25, shift_ms = 10;
-  int64_t frame_length() const { return static_cast<int64_t>(sample_rate * 0.001 * window_ms); }  // in samples
-  int64_t frame_shift() const { return static_cast<int64_t>(sample_rate * 0.001 * shift_ms); }
+
+  // In samples, rounded down.
+  int64_t frame_length() const;
+  int64_t frame_shift() const;
 };
 
+// Frame j is a function of samples [j shift, j shift + length) alone, bitwise, whatever comes with them.
 class Fbank {
  public:
-  // Throws Error (ATTN_INVALID) for a spec that cannot work, such as a mel bin without any bin of the FFT.
+  // Throws Error: numbers out of bounds, or a bin of the mel scale that would see no frequency of the transform.
   explicit Fbank(const FbankSpec& spec);
   ~Fbank();
   Fbank(Fbank&&) noexcept;
   Fbank& operator=(Fbank&&) noexcept;
 
-  // Whole frames in so many samples.
+  // Of so many samples: 0 below one window, then one and one more for each shift.
   int64_t frames(int64_t samples) const;
-  // out (frames, bins) of samples within [-1, 1], of which all that these frames see must be there.  A frame depends on
-  // its samples alone, bitwise.  Any thread.
+  // samples: f32 in [-1, 1], at least frame_length + (frames - 1) frame_shift; out: (frames, bins), natural logarithms
+  // of energies of 16-bit samples.  Any thread, several at once; allocates only the first time in a
+  // thread.
   void apply(const float* samples, int64_t frames, float* out) const;
 
  private:
-  struct Tables;
-  std::unique_ptr<const Tables> tables_;
+  struct Plan;
+  std::unique_ptr<const Plan> plan_;
 };
 
 }  // namespace attnkit
