@@ -51,8 +51,8 @@ EncoderIdentity model_traits(const Manifest& m) {
     const SpeechTable& s = *m.speech;
     add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate, s.features.bins,
                                 s.features.window_ms, s.features.shift_ms));
-    add("frontend", fmt::format("conv of {} layers, kernel {}, stride {}, {} channels", s.layers, s.kernel, s.stride,
-                                s.channels));
+    add("frontend",
+        fmt::format("conv of {} layers, kernel {}, stride {}, {} channels", s.layers, s.kernel, s.stride, s.channels));
   }
   return traits;
 }

@@ -1,5 +1,6 @@
 #include "core/frontend.hpp"
 
+#include "core/error.hpp"
 #include "core/layers.hpp"
 #include "core/sha256.hpp"
 
@@ -45,6 +46,18 @@ int64_t Frontend::end_of_row(SourceKind kind, int64_t row) const {
   return table_.features.frame_length() + (frames - 1) * table_.features.frame_shift();
 }
 
+double Frontend::seconds(SourceKind kind, int64_t units) const {
+  const FbankSpec& f = table_.features;
+  if (kind == SourceKind::frames && units > 0) units = f.frame_length() + (units - 1) * f.frame_shift();
+  return static_cast<double>(units) / f.sample_rate;
+}
+
+void Frontend::require_row(SourceKind kind, int64_t units) const {
+  if (rows(kind, units) == 0)
+    fail(ATTN_INVALID, "source: {} {} are less than the {} that the first row of the encoder needs", units,
+         unit_name(kind), end_of_row(kind, 0));
+}
+
 void Frontend::features(const float* samples, int64_t frames, float* out) const {
   if (frames > 0) fbank_.apply(samples, frames, out);
 }
@@ -88,9 +101,8 @@ std::vector<float> Frontend::convolve(Threads& threads, size_t layer, std::vecto
 
 std::vector<float> Frontend::take(Threads& threads, Waiting& waiting, SourceKind kind, const float* units,
                                   int64_t length) const {
-  std::vector<float> x = kind == SourceKind::samples
-                             ? frames_of(waiting.samples, units, length)
-                             : std::vector<float>(units, units + length * table_.features.bins);
+  std::vector<float> x = kind == SourceKind::samples ? frames_of(waiting.samples, units, length)
+                                                     : std::vector<float>(units, units + length * table_.features.bins);
   normalise(x);
   for (size_t l = 0; l < conv_.size(); ++l) x = convolve(threads, l, waiting.rows[l], x);
   const int64_t n = static_cast<int64_t>(x.size()) / out_.inputs();

@@ -14,9 +14,9 @@ namespace attnkit {
 class Sha256;
 
 struct FrontendWeights {
-  std::vector<float> mean, scale;                       // (bins)
+  std::vector<float> mean, scale;                          // (bins)
   std::vector<std::vector<float>> conv_weight, conv_bias;  // per layer (channels, inputs, kernel) and (channels)
-  std::vector<float> out_weight, out_bias;              // (d_model, channels), (d_model)
+  std::vector<float> out_weight, out_bias;                 // (d_model, channels), (d_model)
 };
 
 class Frontend {
@@ -37,6 +37,10 @@ class Frontend {
   int64_t rows(SourceKind kind, int64_t units) const;
   // The units that are there when row `row`, from 0, is whole.
   int64_t end_of_row(SourceKind kind, int64_t row) const;
+  // Seconds that so many units last.
+  double seconds(SourceKind kind, int64_t units) const;
+  // Throws Error (ATTN_INVALID) when so many units make no row at all.
+  void require_row(SourceKind kind, int64_t units) const;
   // out (frames, bins) of samples, before normalisation.
   void features(const float* samples, int64_t frames, float* out) const;
 

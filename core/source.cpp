@@ -26,7 +26,7 @@ RawSource speech_of(SourceKind kind, const float* data, int64_t length, int64_t 
 }  // namespace
 
 const char* unit_name(SourceKind kind) {
-  return kind == SourceKind::samples ? "samples" : kind == SourceKind::frames ? "frames" : "tokens";
+  return kind == SourceKind::samples ? "samples" : kind == SourceKind::frames ? "frames" : "ids";
 }
 
 RawSource RawSource::samples(const float* data, int64_t length, int64_t batch, const int32_t* lens) {

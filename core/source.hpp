@@ -21,8 +21,8 @@ const char* unit_name(SourceKind kind);
 struct RawSource {
   SourceKind kind = SourceKind::none;
   const int32_t* ids = nullptr;
-  const float* speech = nullptr;           // of samples and frames
-  int64_t stride = 0;                      // numbers from row to row
+  const float* speech = nullptr;  // of samples and frames
+  int64_t stride = 0;             // numbers from row to row
   int64_t batch = 0, length = 0, width = 1;
   const int32_t* lens = nullptr;
 
