@@ -48,6 +48,8 @@ Arena::Arena(const std::vector<uint64_t>& row_bytes) : row_bytes_(row_bytes) {
            "limit",
            bytes_, slots_);
   }
+  // A huge page for the first bytes of a state that has room to grow would cost far more than was written.
+  madvise(memory_, bytes_, MADV_NOHUGEPAGE);
   uint64_t offset = 0;
   for (uint64_t b : row_bytes_) {
     offsets_.push_back(offset);

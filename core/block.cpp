@@ -70,11 +70,15 @@ void Block::bind_aux(Workspace& workspace, const BlockCall& call, size_t i, attn
     tensor = sequence(workspace.ports[i].get<float>(call.batch * rows * width), call.batch, 1, rows, width, width);
     return;
   }
-  const auto value = call.aux->find(port.name);
-  if (value != call.aux->end() && (value->second.rows != rows || value->second.width != width))
+  const auto value = call.aux->find(std::string_view(port.name));
+  if (value == call.aux->end() || value->second.rows == 0) {
+    tensor = sequence(nullptr, call.batch, 1, rows, width, width);
+    return;
+  }
+  if (value->second.rows != rows || value->second.width != width)
     fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
          choice_.mechanism, port.name, rows, width, value->second.rows, value->second.width);
-  tensor = sequence(value == call.aux->end() ? nullptr : value->second.data.data(), call.batch, 1, rows, width, width);
+  tensor = sequence(value->second.data.data(), call.batch, 1, rows, width, width);
 }
 
 attn_run Block::bind(const BlockCall& call, const std::vector<attn_tensor>& tensors, const attn_exec& exec) const {
@@ -110,8 +114,12 @@ void Block::run(Threads& threads, Workspace& workspace, const Plan& plan, const 
     if (mechanism_->ports()[i]->kind != ATTN_AUX_OUT) continue;
     const attn_tensor& t = tensors[i];
     const float* data = static_cast<const float*>(t.data);
-    (*call.aux)[mechanism_->ports()[i]->name] = {
-        {data, data + call.batch * t.shape[2] * t.shape[3]}, t.shape[2], t.shape[3]};
+    const std::string_view name = mechanism_->ports()[i]->name;
+    auto at = call.aux->find(name);
+    if (at == call.aux->end()) at = call.aux->try_emplace(std::string(name)).first;
+    at->second.data.assign(data, data + call.batch * t.shape[2] * t.shape[3]);
+    at->second.rows = t.shape[2];
+    at->second.width = t.shape[3];
   }
   if (call.queries == 0) return;
   const attn_port& port = *mechanism_->ports()[output_];

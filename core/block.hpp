@@ -20,9 +20,9 @@ class Sha256;
 // A sequence that travels from block to block by name (ATTN_AUX_IN, ATTN_AUX_OUT): (batch, 1, rows, width).
 struct AuxValue {
   std::vector<float> data;
-  int64_t rows = 0, width = 0;
+  int64_t rows = 0, width = 0;  // 0: there is none; its memory waits to be used again
 };
-using Aux = std::map<std::string, AuxValue>;
+using Aux = std::map<std::string, AuxValue, std::less<>>;
 
 // What one thread of control needs to run blocks one after another.
 struct Workspace {
@@ -65,6 +65,9 @@ class Block {
   Plan plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const;
   // Runs of up to these sizes on states of `capacity` keys.
   Plan plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const;
+  // Would the mechanism refuse to run so in sessions, `queries` reading and `keys` being appended (0: none), if it were
+  // not told the target's length?  False where it is not told it anyway.
+  bool needs_target(int64_t queries, int64_t keys) const;
   uint64_t state_bytes(int64_t capacity) const;  // of one row, a multiple of ATTN_ALIGN
 
   // Project, attend, normalise heads, project out.  Any thread, one workspace each.

@@ -165,6 +165,18 @@ Plan Block::plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_
       cpu_request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
 }
 
+bool Block::needs_target(int64_t queries, int64_t keys) const {
+  if (choice_.role == ATTN_ENCODER_SELF || !(totals_ & ATTN_KNOWS_Q_TOTAL)) return false;
+  const uint32_t target = ATTN_KNOWS_Q_TOTAL | (choice_.role == ATTN_DECODER_SELF ? ATTN_KNOWS_K_TOTAL : 0u);
+  try {
+    mechanism_->plan(cpu_request((totals_ & ~target) | ATTN_STREAM, 1, 1, queries, keys, 1));
+    return false;
+  } catch (const Error& e) {
+    if (e.code() != ATTN_UNSUPPORTED) throw;
+    return true;
+  }
+}
+
 uint64_t Block::state_bytes(int64_t capacity) const {
   const uint64_t bytes = mechanism_->ask(cpu_request(totals_ | ATTN_STREAM, 1, 1, 1, 0, capacity)).state_bytes;
   return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;

@@ -152,6 +152,20 @@ Json speech_json(const Frontend& frontend, const Session::Source& source) {
           {"waiting", source.complete ? 0 : source.units - source.length * row}};
 }
 
+Json length_json(const Model& model) {
+  const Manifest& m = model.manifest();
+  if (m.predict == Predict::none) return {};
+  Json j = {{"predict", predict_name(m.predict)}};
+  if (!m.length_file.empty()) j["file"] = m.length_file;
+  if (model.length()) model.length()->describe(j);
+  j["needed_by"] = Json::array();
+  for (const Layer& layer : model.decoder().layers)
+    for (const Attention* a : {&layer.self, &layer.cross})
+      if (a->block && a->block->needs_target(1, a == &layer.self ? 1 : 0))
+        j["needed_by"].push_back(block_path(a->block->choice().role, a->block->choice().layer));
+  return j;
+}
+
 }  // namespace
 
 std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
@@ -172,6 +186,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"decoder_layers", m.decoder.layers},
             {"head", head_json(m)},
             {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
+            {"length", length_json(model)},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
@@ -198,6 +213,7 @@ std::string describe_session(const Session& session) {
   j["source_complete"] = source.complete;
   j["reads"] = source.reads;
   j["tokens_encoded_again"] = source.encoded_again;
+  j["tokens_predicted_again"] = source.predicted_again;
   j["replays"] = source.replays;
   j["keys_replayed"] = source.keys_replayed;
   j["kept_bytes"] = kept;

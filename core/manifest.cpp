@@ -80,10 +80,15 @@ attn_block block_of(const Manifest& manifest, const BlockChoice& choice) {
   return block;
 }
 
+bool predicts_from_source(Predict predict) {
+  return predict == Predict::ratio || predict == Predict::lut || predict == Predict::network;
+}
+
 uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice) {
   const uint32_t both = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
   const bool source_known = !manifest.stream || choice.replays;
-  const bool target_known = manifest.predict != Predict::none && (source_known || manifest.predict != Predict::ratio);
+  const bool target_known =
+      manifest.predict != Predict::none && (source_known || !predicts_from_source(manifest.predict));
   // A bidirectional encoder runs over all of the source that is there.
   if (choice.role == ATTN_ENCODER_SELF) return manifest.stream && manifest.encoder.causal ? 0 : both;
   if (choice.role == ATTN_DECODER_SELF) return target_known ? both : 0;

@@ -19,7 +19,7 @@ enum class Activation { relu, gelu };
 enum class Positions { sinusoidal, learned, none };
 enum class HeadType { lm, classifier };
 enum class Pool { mean, first };
-enum class Predict { none, ratio, fixed, reference };
+enum class Predict { none, ratio, fixed, reference, lut, network };  // as in the choices of the key
 enum class StreamPolicy { wait_k, offline };
 
 struct Stack {  // encoder or decoder; layers 0: the model has none
@@ -110,7 +110,9 @@ struct Manifest {
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
   Predict predict = Predict::none;
-  double alpha = 0, fixed_length = 0;
+  double alpha = 0, fixed_length = 0, dampening = 1;
+  std::string length_file, length_sha256;  // of lut and network, as with weights
+  Place length_place;
   int beams = 1;
   double length_penalty = 1.0;
   std::optional<SpeechTable> speech;  // nothing: the source is text
@@ -134,6 +136,8 @@ std::vector<attn_value> to_values(const std::vector<OptionValue>& options);
 const char* role_name(uint32_t role);              // "encoder.self"
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"
 attn_block block_of(const Manifest& manifest, const BlockChoice& choice);
+// Does a longer source change what it predicts?
+bool predicts_from_source(Predict predict);
 // The request flags the model's decoding and whole-sequence runs use for a block: which totals are known.  Under
 // [stream] the source's length is not, nor what depends on it, except to blocks that are filled anew as it grows.
 uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice);

@@ -23,6 +23,7 @@ constexpr int widths_do_not_divide = 114;
 // files
 constexpr int bad_weights_file = 120;
 constexpr int bad_vocabulary = 121;
+constexpr int bad_length_table = 122;
 // attention
 constexpr int unknown_mechanism = 201;
 constexpr int unusable_mechanism = 202;

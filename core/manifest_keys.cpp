@@ -120,10 +120,17 @@ constexpr std::array keys{
 
     KeyRule{"length", "predict", T::choice, true, "", 0, 0, "ratio|fixed|reference|lut|network",
             "`ratio`: `alpha` times the source's length, of speech in rows of the encoder; `fixed`: `length`; "
-            "`reference`: the host gives the true length. "
-            "`lut` and `network` are refused by this version"},
+            "`reference`: the host gives the true length; `lut`: sums what each source token makes on average; "
+            "`network`: a small network looks at the encoder's rows"},
     KeyRule{"length", "alpha", T::number, false, "", 1e-6, 1e6, "", "required for `ratio`, and only there"},
     KeyRule{"length", "length", T::number, false, "", 1, 1e9, "", "required for `fixed`, and only there"},
+    KeyRule{"length", "lut", T::text, false, "", 0, 0, "",
+            "required for `lut`, and only there: the table, relative to the manifest"},
+    KeyRule{"length", "dampening", T::number, false, "1.1", 1e-6, 1e6, "",
+            "only for `lut`: the sum is divided by it; a larger one makes shorter targets"},
+    KeyRule{"length", "file", T::text, false, "", 0, 0, "",
+            "required for `network`, and only there: its safetensors file, relative to the manifest"},
+    KeyRule{"length", "sha256", T::text, false, "", 0, 0, "", "only for `network`: 64 hexadecimal digits"},
 
     KeyRule{"decode", "beams", T::integer, false, "1", 1, 64, "", "rows of the beam search; 1 is greedy"},
     KeyRule{"decode", "length_penalty", T::number, false, "1.0", 0, 10, "",
@@ -195,6 +202,7 @@ constexpr std::array codes{
     CodeRule{ak::widths_do_not_divide, "error", "manifest", "`heads` does not divide `d_model`"},
     CodeRule{ak::bad_weights_file, "error", "weights", "the weights file is missing, or no file"},
     CodeRule{ak::bad_vocabulary, "error", "data", "a vocabulary cannot be read or is malformed"},
+    CodeRule{ak::bad_length_table, "error", "data", "a table of lengths cannot be read or is malformed"},
     CodeRule{ak::unknown_mechanism, "error", "plugin", "no plugin of that name in the search path"},
     CodeRule{ak::unusable_mechanism, "error", "plugin", "the plugin was found, but skipped or made for another device"},
     CodeRule{ak::refused, "error", "manifest", "the mechanism refuses the block or its options, in its own words"},

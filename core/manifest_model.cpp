@@ -143,19 +143,35 @@ void check_model(const Node& model, ManifestCheck& check) {
   check_head(reader, check);
 }
 
+std::string check_weights_file(const TableReader& reader, ManifestCheck& check) {
+  const auto file = reader.text("file");
+  if (!file) return "";
+  const std::string path = join_path(check.dir, *file);
+  struct stat status {};
+  const bool found = ::stat(path.c_str(), &status) == 0;
+  if (!found || !S_ISREG(status.st_mode))
+    check.diagnostics.error(ak::bad_weights_file, reader.place("file"),
+                            fmt::format("{}: {}", path, found ? "is no regular file" : "does not exist"),
+                            "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
+  return path;
+}
+
+std::string check_sha256(const TableReader& reader, ManifestCheck& check) {
+  auto digest = reader.text("sha256");
+  if (!digest) return "";
+  std::transform(digest->begin(), digest->end(), digest->begin(),
+                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c); });
+  if (digest->size() == 64 && digest->find_first_not_of("0123456789abcdef") == std::string::npos) return *digest;
+  check.diagnostics.error(ak::wrong_value, reader.place("sha256"), "\"sha256\" must be 64 hexadecimal digits",
+                          "sha256sum prints them");
+  return "";
+}
+
 void check_weights(const Node& weights, ManifestCheck& check) {
   const TableReader reader(weights, "weights", check.diagnostics);
   Manifest& m = check.manifest;
   m.weights_place = reader.place("file");
-  if (const auto file = reader.text("file")) {
-    m.weights_file = join_path(check.dir, *file);
-    struct stat status {};
-    const bool found = ::stat(m.weights_file.c_str(), &status) == 0;
-    if (!found || !S_ISREG(status.st_mode))
-      check.diagnostics.error(ak::bad_weights_file, m.weights_place,
-                              fmt::format("{}: {}", m.weights_file, found ? "is no regular file" : "does not exist"),
-                              "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
-  }
+  m.weights_file = check_weights_file(reader, check);
   if (const auto seed = reader.integer("seed")) m.weights_seed = static_cast<uint64_t>(*seed);
   if (!reader.mentioned("file") && !reader.mentioned("seed"))
     check.diagnostics.error(ak::missing_key, weights.place, "[weights] needs \"file\", \"seed\" or both",
@@ -166,44 +182,7 @@ void check_weights(const Node& weights, ManifestCheck& check) {
       check.diagnostics.error(ak::not_applicable, reader.place("sha256"),
                               "\"sha256\" is of the file, and no \"file\" is given", "remove it");
   }
-  auto digest = reader.text("sha256");
-  if (!digest) return;
-  std::transform(digest->begin(), digest->end(), digest->begin(),
-                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c); });
-  if (digest->size() == 64 && digest->find_first_not_of("0123456789abcdef") == std::string::npos)
-    m.weights_sha256 = *digest;
-  else
-    check.diagnostics.error(ak::wrong_value, reader.place("sha256"), "\"sha256\" must be 64 hexadecimal digits",
-                            "sha256sum prints them");
-}
-
-void check_length(const Node& length, ManifestCheck& check) {
-  const TableReader reader(length, "length", check.diagnostics);
-  Manifest& m = check.manifest;
-  if (check.kind_known && m.kind == ModelKind::encoder)
-    check.diagnostics.error(ak::not_applicable, length.place, "[length] is for models with a decoder", "remove it");
-  const auto chosen = reader.text("predict");
-  if (!chosen) return;
-  if (*chosen == "lut" || *chosen == "network") {
-    check.diagnostics.error(ak::not_supported, reader.place("predict"),
-                            fmt::format("predict = \"{}\" is not supported by this version", *chosen),
-                            "use \"ratio\", \"fixed\" or \"reference\"");
-    return;
-  }
-  m.predict = *chosen == "ratio" ? Predict::ratio : *chosen == "fixed" ? Predict::fixed : Predict::reference;
-  if (m.predict == Predict::ratio && check.kind_known && m.kind == ModelKind::decoder)
-    check.diagnostics.error(ak::not_applicable, reader.place("predict"),
-                            "predict = \"ratio\" multiplies the source's length; a decoder alone has no source",
-                            "use \"fixed\" or \"reference\"");
-  for (const auto& [key, owner] : {std::pair{"alpha", "ratio"}, std::pair{"length", "fixed"}}) {
-    if (*chosen == owner && !reader.mentioned(key))
-      check.diagnostics.error(ak::missing_key, length.place, fmt::format("predict = \"{}\" needs \"{}\"", owner, key));
-    if (*chosen != owner && reader.mentioned(key))
-      check.diagnostics.error(ak::not_applicable, length.find(key)->place,
-                              fmt::format("\"{}\" is for predict = \"{}\" only", key, owner), "remove it");
-  }
-  m.alpha = reader.number("alpha").value_or(0);
-  m.fixed_length = reader.number("length").value_or(0);
+  m.weights_sha256 = check_sha256(reader, check);
 }
 
 void check_decode(const Node& decode, ManifestCheck& check) {

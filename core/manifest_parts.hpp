@@ -31,6 +31,13 @@ void check_decode(const Node& decode, ManifestCheck& check);
 // features and frontend of the encoder's table, if it has them.
 void check_speech(const Node& encoder, ManifestCheck& check);
 
+class TableReader;
+
+// "file" and "sha256" of a table that names a safetensors file: the path, which must be that of a file, and lower-case
+// digits; empty: not given, or reported.
+std::string check_weights_file(const TableReader& reader, ManifestCheck& check);
+std::string check_sha256(const TableReader& reader, ManifestCheck& check);
+
 // Also whether the model can take a source that grows; its mechanisms are asked by probe_cells.
 void check_stream(const Node& stream, ManifestCheck& check);
 

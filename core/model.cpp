@@ -5,23 +5,6 @@
 
 namespace attnkit {
 
-Model::Lease::Lease(const Model& m) : model(m) {
-  {
-    std::lock_guard lock(model.mutex_);
-    if (!model.idle_.empty()) {
-      workspace = std::move(model.idle_.back());
-      model.idle_.pop_back();
-    }
-  }
-  if (!workspace) workspace = std::make_unique<ModelWorkspace>();
-}
-
-Model::Lease::~Lease() {
-  std::lock_guard lock(model.mutex_);
-  // A bounded pool: a burst of threads must not hold memory for ever.
-  if (model.idle_.size() < 64) model.idle_.push_back(std::move(workspace));
-}
-
 Model::Lease Model::lease() const { return Lease(*this); }
 
 const Vocabulary* Model::vocabulary(bool target) const {
@@ -113,20 +96,6 @@ void Model::attend(ModelWorkspace& ws, const Attention& attention, float* x, Blo
 
 void Model::logits(const float* x, int64_t rows, float* out) const {
   head_.apply(runtime_->threads, x, head_.inputs(), out, head_.outputs(), rows);
-}
-
-std::optional<double> Model::target_total(int64_t source_length, std::optional<double> reference) const {
-  switch (manifest_.predict) {
-    case Predict::ratio:
-      return manifest_.alpha * static_cast<double>(source_length);
-    case Predict::fixed:
-      return manifest_.fixed_length;
-    case Predict::reference:
-      return reference;
-    case Predict::none:
-      break;
-  }
-  return std::nullopt;
 }
 
 }  // namespace attnkit

@@ -15,10 +15,12 @@
 #include "core/encoded.hpp"
 #include "core/frontend.hpp"
 #include "core/layers.hpp"
+#include "core/length.hpp"
 #include "core/manifest.hpp"
 #include "core/runtime.hpp"
 #include "core/source.hpp"
 #include "core/vocabulary.hpp"
+#include "core/workspace_pool.hpp"
 
 namespace attnkit {
 
@@ -43,6 +45,12 @@ struct Transformer {  // one stack
   LayerNorm norm;  // after the last layer of a pre-norm model
 };
 
+// Plans for streaming runs within bounds, one per layer.
+struct StreamPlans {
+  std::vector<Plan> self, cross, append, encode;
+};
+using PlanKey = std::tuple<int, int64_t, int64_t>;  // kind of run, rows, tokens
+
 // Buffers of one thread of control.
 struct ModelWorkspace {
   Workspace block;
@@ -50,6 +58,9 @@ struct ModelWorkspace {
   Aux aux;  // of the rows of one decoding step
   std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
   std::vector<double> totals, source_totals;
+  std::map<PlanKey, const StreamPlans*> plans;  // those of the model that it met
+  LengthBuffers length;
+  std::vector<double> predicted;  // by source: its target's length; empty where nothing predicts it
 };
 
 // Which block's attention weights a forward pass should write, and where.
@@ -57,11 +68,6 @@ struct Probe {
   uint32_t role;
   int layer;
   float* weights;
-};
-
-// Plans for streaming runs within bounds, one per layer.
-struct StreamPlans {
-  std::vector<Plan> self, cross, append, encode;
 };
 
 // A part of a source on its way into the cross states of a slot.
@@ -124,8 +130,13 @@ class Model : public std::enable_shared_from_this<Model> {
   // x (rows, length, D): the decoder's final hidden rows; lives in ws, whose aux holds the sequences for these rows.
   const float* step(ModelWorkspace& ws, const Step& step) const;
   void logits(const float* x, int64_t rows, float* out) const;
-  // Length of the target for a source, as [length] says; no value: unknown.  reference: the true length if it is known.
-  std::optional<double> target_total(int64_t source_length, std::optional<double> reference) const;
+  // What predicts the target's length; NULL: nothing does.
+  const Length* length() const { return length_.get(); }
+  // What sessions keep of a source that goes on: its ids, the encoder's rows.
+  bool keeps_ids() const { return !frontend_ && (!encoder_appends() || (length_ && length_->needs_ids())); }
+  bool keeps_rows() const { return encoder_appends() && (replays() || (length_ && length_->needs_rows())); }
+  // "decoder.cross.1": the first block whose keys depend on the target's length; empty: none.
+  const std::string& measures_by_target() const { return measures_by_target_; }
   Arena& self_arena() const;
   Arena& cross_arena() const;
   Arena& encoder_arena() const;
@@ -152,6 +163,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // memory (target.batch, source_length, D): what encode put out; its lengths are in ws.
   float* decode(ModelWorkspace& ws, const Ids& target, const float* memory, int64_t source_length, Aux& aux,
                 const Probe* probe) const;
+  // Puts the length of each source's target into ws.  memory: what encode put out.
+  void predict(ModelWorkspace& ws, const Ids& source, int64_t length, const float* memory) const;
   void score(const float* x, const Ids& ids, float* out) const;
   void require_pair() const;
   void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
@@ -165,9 +178,11 @@ class Model : public std::enable_shared_from_this<Model> {
   void finish(const Transformer& stack, float* x, int64_t rows) const;
   void attend(ModelWorkspace& ws, const Attention& attention, float* x, BlockCall call, const Plan* plan,
               const Probe* probe) const;
-  const StreamPlans& plans(int64_t rows, int64_t queries, int64_t past) const;
-  const StreamPlans& append_plans(int64_t keys, int64_t past) const;
-  const StreamPlans& encode_plans(int64_t tokens, int64_t past) const;
+  template <class F>
+  const StreamPlans& planned(ModelWorkspace& ws, const PlanKey& key, F&& make) const;
+  const StreamPlans& plans(ModelWorkspace& ws, int64_t rows, int64_t queries, int64_t past) const;
+  const StreamPlans& append_plans(ModelWorkspace& ws, int64_t keys, int64_t past) const;
+  const StreamPlans& encode_plans(ModelWorkspace& ws, int64_t tokens, int64_t past) const;
   int64_t bound(int64_t length, int64_t past) const;
 
   std::shared_ptr<Runtime> runtime_;
@@ -177,19 +192,21 @@ class Model : public std::enable_shared_from_this<Model> {
   Transformer encoder_, decoder_;
   Dense head_, head_hidden_;                                 // head_hidden_: of classifiers that have one
   std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder
+  std::unique_ptr<const Length> length_;
+  std::string measures_by_target_;
   int64_t parameters_ = 0;
   bool within_total_ = false;
   mutable std::once_flag digested_;
   mutable std::string digest_;
   mutable std::mutex mutex_;
-  mutable std::map<std::tuple<int, int64_t, int64_t>, std::unique_ptr<StreamPlans>> plans_;
+  mutable std::map<PlanKey, std::unique_ptr<StreamPlans>> plans_;
   mutable std::unique_ptr<Arena> self_arena_, cross_arena_, encoder_arena_;
-  mutable std::vector<std::unique_ptr<ModelWorkspace>> idle_;
+  mutable WorkspacePool idle_;
 };
 
 struct Model::Lease {
-  explicit Lease(const Model& model);
-  ~Lease();
+  explicit Lease(const Model& m) : model(m), workspace(m.idle_.take()) {}
+  ~Lease() { model.idle_.give(std::move(workspace)); }
   Lease(const Lease&) = delete;
   ModelWorkspace& operator*() const { return *workspace; }
   const Model& model;

@@ -42,16 +42,26 @@ void Model::run_encoder(ModelWorkspace& ws, int64_t length, float* x, Aux& aux, 
   finish(encoder_, x, rows);
 }
 
+// Source by source, so that neither padding nor other rows matter.
+void Model::predict(ModelWorkspace& ws, const Ids& source, int64_t length, const float* memory) const {
+  ws.predicted.clear();
+  for (size_t b = 0; length_ && b < ws.source_lengths.size(); ++b) {
+    const auto row = static_cast<int64_t>(b);
+    ws.predicted.push_back(length_->predict(runtime_->threads, ws.length,
+                                            {source.data ? source.data + row * source.stride : nullptr,
+                                             memory + row * length * manifest_.d_model, ws.source_lengths[b]}));
+  }
+}
+
 float* Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory, int64_t source_length, Aux& aux,
                      const Probe* probe) const {
   float* x = ws.x.get<float>(target.batch * target.length * manifest_.d_model);
   embed(decoder_, target, nullptr, x);
   lengths_of(target, ws.lengths);
   ws.totals.clear();
-  for (int64_t b = 0; b < target.batch; ++b) {
-    const std::optional<double> total = target_total(has_encoder() ? ws.source_lengths[b] : 0, ws.lengths[b]);
-    if (total) ws.totals.push_back(*total);
-  }
+  if (manifest_.predict == Predict::reference) ws.totals.assign(ws.lengths.begin(), ws.lengths.end());
+  for (int64_t b = 0; length_ && b < target.batch; ++b)
+    ws.totals.push_back(has_encoder() ? ws.predicted[b] : length_->predict(runtime_->threads, ws.length, {}));
   const double* totals = ws.totals.empty() ? nullptr : ws.totals.data();
   const int64_t rows = target.batch * target.length;
   BlockCall self, cross;
@@ -122,7 +132,10 @@ void Model::forward(const RawSource& source, const Ids& target, float* out, cons
     if (out) classify(ws, length, x, aux, out);
     return;
   }
-  if (has_decoder()) x = decode(ws, target, x, length, aux, probe);
+  if (has_decoder()) {
+    predict(ws, source.as_ids(), length, x);
+    x = decode(ws, target, x, length, aux, probe);
+  }
   if (out) score(x, has_decoder() ? target : source.as_ids(), out);
 }
 
@@ -147,7 +160,15 @@ std::unique_ptr<const Encoded> Model::encode(const RawSource& source) const {
   const int64_t length = source_rows(source);
   float* x = encoded->memory.get<float>(source.batch * length * manifest_.d_model);
   encode(*leased, source, x, encoded->aux, nullptr);
+  predict(*leased, source.as_ids(), length, x);
   encoded->encoder = encoder_identity_;
+  encoded->target_lengths = (*leased).predicted;
+  encoded->predictor = length_ ? length_->identity() : "";
+  if (!frontend_) {
+    encoded->ids.assign(static_cast<size_t>(source.batch * length), 0);
+    for (int64_t b = 0; b < source.batch; ++b)
+      std::copy_n(source.ids + b * source.stride, (*leased).source_lengths[b], encoded->ids.data() + b * length);
+  }
   encoded->rows = x;
   encoded->length = length;
   encoded->lengths = (*leased).source_lengths;
@@ -167,6 +188,11 @@ void Model::decode(const Encoded& encoded, const Ids& target, float* out) const 
   ModelWorkspace& ws = *leased;
   ws.source_lengths = encoded.lengths;
   ws.source_totals.assign(encoded.lengths.begin(), encoded.lengths.end());
+  const auto rows = static_cast<int64_t>(encoded.lengths.size());
+  if (length_ && length_->identity() != encoded.predictor)
+    predict(ws, {encoded.ids.data(), encoded.length, rows, encoded.length, nullptr}, encoded.length, encoded.rows);
+  else
+    ws.predicted = encoded.target_lengths;
   Aux aux = encoded.aux;  // decoders replace what encoders put out
   score(decode(ws, target, encoded.rows, encoded.length, aux, nullptr), target, out);
 }

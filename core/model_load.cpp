@@ -104,6 +104,8 @@ class ModelLoader {
       model_.parameters_ += to.block->parameters();
       for (const auto& [name, size] : to.block->model_parameters())
         if (counted_.insert(name).second) model_.parameters_ += size;
+      if (choice.role == ATTN_DECODER_CROSS && model_.measures_by_target_.empty() && to.block->needs_target(0, 1))
+        model_.measures_by_target_ = block_path(choice.role, choice.layer);
       if (choice.role != ATTN_ENCODER_SELF)
         model_.within_total_ |=
             (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
@@ -220,6 +222,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256);
     WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place);
     ModelLoader(*model, reader, diagnostics).load();
+    model->length_ = make_length(m, model->vocabulary(false), diagnostics);
     if (model->has_encoder())
       model->encoder_identity_ = std::make_shared<const EncoderIdentity>(
           encoder_identity(m, model->runtime_->registry, model->runtime_->device_type));

@@ -53,50 +53,51 @@ int64_t Model::bound(int64_t length, int64_t past) const {
   return std::max(length, std::min<int64_t>(round_up(length), manifest_.max_length - past));
 }
 
-const StreamPlans& Model::plans(int64_t rows, int64_t queries, int64_t past) const {
+// Plans once made stay, so a workspace remembers those it met: a step takes no lock.
+template <class F>
+const StreamPlans& Model::planned(ModelWorkspace& ws, const PlanKey& key, F&& make) const {
+  const StreamPlans*& known = ws.plans[key];
+  if (known) return *known;
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<StreamPlans>& slot = plans_[key];
+  if (!slot) slot = std::make_unique<StreamPlans>(make());
+  return *(known = slot.get());
+}
+
+const StreamPlans& Model::plans(ModelWorkspace& ws, int64_t rows, int64_t queries, int64_t past) const {
   const int64_t batch = round_up(rows), length = bound(queries, past);
-  std::lock_guard lock(mutex_);
-  std::unique_ptr<StreamPlans>& slot = plans_[{0, batch, length}];
-  if (!slot) {
-    auto made = std::make_unique<StreamPlans>();
+  const uint32_t workers = runtime_->threads.workers();
+  return planned(ws, {0, batch, length}, [&] {
+    StreamPlans made;
     for (const Layer& layer : decoder_.layers) {
-      made->self.push_back(
-          layer.self.block->plan_stream(runtime_->threads.workers(), batch, length, length, manifest_.max_length));
+      made.self.push_back(layer.self.block->plan_stream(workers, batch, length, length, manifest_.max_length));
       if (layer.cross.block)
-        made->cross.push_back(
-            layer.cross.block->plan_stream(runtime_->threads.workers(), batch, length, 0, manifest_.max_length));
+        made.cross.push_back(layer.cross.block->plan_stream(workers, batch, length, 0, manifest_.max_length));
     }
-    slot = std::move(made);
-  }
-  return *slot;
+    return made;
+  });
 }
 
-const StreamPlans& Model::append_plans(int64_t keys, int64_t past) const {
+const StreamPlans& Model::append_plans(ModelWorkspace& ws, int64_t keys, int64_t past) const {
   const int64_t length = bound(keys, past);
-  std::lock_guard lock(mutex_);
-  std::unique_ptr<StreamPlans>& slot = plans_[{1, 1, length}];
-  if (!slot) {
-    auto made = std::make_unique<StreamPlans>();
+  const uint32_t workers = runtime_->threads.workers();
+  return planned(ws, {1, 1, length}, [&] {
+    StreamPlans made;
     for (const Layer& layer : decoder_.layers)
-      made->append.push_back(
-          layer.cross.block->plan_stream(runtime_->threads.workers(), 1, 0, length, manifest_.max_length));
-    slot = std::move(made);
-  }
-  return *slot;
+      made.append.push_back(layer.cross.block->plan_stream(workers, 1, 0, length, manifest_.max_length));
+    return made;
+  });
 }
 
-const StreamPlans& Model::encode_plans(int64_t tokens, int64_t past) const {
+const StreamPlans& Model::encode_plans(ModelWorkspace& ws, int64_t tokens, int64_t past) const {
   const int64_t length = bound(tokens, past);
-  std::lock_guard lock(mutex_);
-  std::unique_ptr<StreamPlans>& slot = plans_[{2, 1, length}];
-  if (!slot) {
-    auto made = std::make_unique<StreamPlans>();
+  const uint32_t workers = runtime_->threads.workers();
+  return planned(ws, {2, 1, length}, [&] {
+    StreamPlans made;
     for (const Layer& layer : encoder_.layers)
-      made->encode.push_back(
-          layer.self.block->plan_stream(runtime_->threads.workers(), 1, length, length, manifest_.max_length));
-    slot = std::move(made);
-  }
-  return *slot;
+      made.encode.push_back(layer.self.block->plan_stream(workers, 1, length, length, manifest_.max_length));
+    return made;
+  });
 }
 
 bool Model::replays() const {
@@ -122,7 +123,7 @@ void Model::encode_one(ModelWorkspace& ws, const SourcePiece& source, const floa
 void Model::encode_more(ModelWorkspace& ws, const SourcePiece& more, int64_t position, int32_t slot,
                         const float*& hidden, Aux& aux) const {
   const int64_t length = more.length;
-  const StreamPlans& plan = encode_plans(length, position);
+  const StreamPlans& plan = encode_plans(ws, length, position);
   Arena& arena = encoder_arena();
   float* x = ws.memory.get<float>(length * manifest_.d_model);
   const int32_t at = static_cast<int32_t>(position), n = static_cast<int32_t>(length);
@@ -171,14 +172,14 @@ int64_t Model::append_source(ModelWorkspace& ws, const SourceRows& rows, int32_t
     call.state_stride = arena.stride(l);
     call.slots = &slot;
     call.aux = &aux;
-    block.run(runtime_->threads, ws.block, append_plans(keys, first).append[l], call);
+    block.run(runtime_->threads, ws.block, append_plans(ws, keys, first).append[l], call);
   }
   return replayed;
 }
 
 const float* Model::step(ModelWorkspace& ws, const Step& step) const {
   const int64_t past = step.rows > 0 ? *std::max_element(step.position, step.position + step.rows) : 0;
-  const StreamPlans& plan = plans(step.rows, step.length, past);
+  const StreamPlans& plan = plans(ws, step.rows, step.length, past);
   const int64_t rows = step.rows * step.length;
   float* x = ws.x.get<float>(rows * manifest_.d_model);
   embed(decoder_, {step.ids, step.length, step.rows, step.length, step.len}, step.position, x);

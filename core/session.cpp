@@ -86,6 +86,10 @@ void Session::set_length(double target_length) {
     fail(ATTN_INVALID, "target length {}: must be positive and finite", target_length);
   for (int32_t p : positions_)
     if (p > 0) fail(ATTN_INVALID, "the target length must be set before the first token is written");
+  if (source_.length > 0 && target_length != target_total_ && !model_->measures_by_target().empty())
+    fail(ATTN_INVALID,
+         "{} has measured the source against the target length {:g} already: set the length before the source is read",
+         model_->measures_by_target(), target_total_.value_or(0));
   target_total_ = target_length;
   told_ = true;
 }
@@ -139,7 +143,10 @@ void Session::check_write(std::span<Session* const> sessions, const Ids& tokens)
 
 // What the encoders gave out, for the rows of all sessions; nothing in models that carry nothing.
 void Session::gather_aux(std::span<Session* const> sessions, Aux& to) {
-  to.clear();
+  for (auto& [name, value] : to) {
+    value.data.clear();
+    value.rows = value.width = 0;
+  }
   for (const Session* s : sessions) {
     if (!s->source_.aux) continue;
     for (const auto& [name, value] : *s->source_.aux) {

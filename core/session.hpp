@@ -42,13 +42,14 @@ class Session {
     int64_t reads = 0;
     int64_t encoded_again = 0;               // tokens that the encoder ran over more than once
     int64_t replays = 0, keys_replayed = 0;  // reads that filled states anew; keys they put there once more, all blocks
+    int64_t predicted_again = 0;             // rows that the length's predictor ran over more than once
     SourceKind kind = SourceKind::none;      // what was read
     int64_t units = 0;                       // of it
-    std::vector<int32_t> ids;                // kept while the encoder may have to run anew
-    std::vector<float> front;                // the same of speech: (length, D) rows of the front end
+    std::vector<int32_t> ids;                // kept while something may have to run anew
+    std::vector<float> front;                // of speech, kept for the encoder: (length, D) rows of the front end
     Frontend::Waiting waiting;               // speech that makes no row yet
-    std::vector<float> rows;                 // (length, D) of its output, kept while states may have to be filled anew
-    std::shared_ptr<const Aux> aux;          // what the encoder gave out, of one row; clones share it
+    std::vector<float> rows;         // (length, D) of the encoder's output, kept while something needs them anew
+    std::shared_ptr<const Aux> aux;  // what the encoder gave out, of one row; clones share it
   };
   const Source& source() const { return source_; }
   int64_t position(int row) const { return positions_[row]; }
@@ -90,7 +91,8 @@ class Session {
   void check_speech_read(const Frontend& frontend, const RawSource& source, bool last) const;
   SourcePiece embed(const RawSource& more, Source& to, std::vector<float>& rows) const;
   SourceRows encode(ModelWorkspace& ws, const SourcePiece& more, Source& to, Aux& aux);
-  void take(const SourcePiece& more, Source& to, std::optional<double> total);
+  std::optional<double> predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const;
+  std::optional<double> take(const SourcePiece& more, Source& to);
   void grow(const SourcePiece& more, Source& to);
   void forget_source();
   void acquire(int rows);

@@ -31,6 +31,11 @@ void Session::check_read(const RawSource& source, bool last) const {
     fail(ATTN_INVALID,
          "a source that grows (last = 0) needs mechanisms that were asked about it: add [stream] to the manifest, or "
          "read the whole source with last = 1");
+  if (!target_total_ && m.predict == Predict::reference && !model_->measures_by_target().empty())
+    fail(ATTN_INVALID,
+         "[length] predict = \"reference\": {} measures the source against the target's length: set the length before "
+         "reading",
+         model_->measures_by_target());
   if (const Frontend* frontend = model_->frontend()) return check_speech_read(*frontend, source, last);
   if (source.batch != 1 || source.length < 1)
     fail(ATTN_INVALID, "the source must be one row of at least one id: a last read may bring </s> alone");
@@ -57,15 +62,10 @@ SourceRows Session::encode(ModelWorkspace& ws, const SourcePiece& more, Source& 
   SourceRows rows;
   rows.known = source_.length;
   rows.length = to.length;
+  if (model_->keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
   if (!model_->encoder_appends()) {
-    SourcePiece all{nullptr, nullptr, to.length};
-    if (more.rows) {
-      to.front.insert(to.front.end(), more.rows, more.rows + width);
-      all.rows = to.front.data();
-    } else {
-      to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
-      all.ids = to.ids.data();
-    }
+    if (more.rows) to.front.insert(to.front.end(), more.rows, more.rows + width);
+    const SourcePiece all{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length};
     model_->encode_one(ws, all, rows.hidden, aux);
     rows.all = true;
     to.encoded_again += source_.length;
@@ -73,22 +73,32 @@ SourceRows Session::encode(ModelWorkspace& ws, const SourcePiece& more, Source& 
   }
   model_->encode_more(ws, more, source_.length, encoder_slot_, rows.hidden, aux);
   rows.first = source_.length;
-  if (!model_->replays()) return rows;
+  if (!model_->keeps_rows()) return rows;
   to.rows.insert(to.rows.end(), rows.hidden, rows.hidden + width);
   rows.hidden = to.rows.data();
   rows.first = 0;
   return rows;
 }
 
-void Session::take(const SourcePiece& more, Source& to, std::optional<double> total) {
+// The target's length as far as the source in `to` tells it.
+std::optional<double> Session::predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const {
+  const Length* length = model_->length();
+  if (told_ || !length) return target_total_;
+  if (length->needs_rows()) to.predicted_again += source_.length;
+  return length->predict(model_->runtime().threads, ws.length, {to.ids.data(), rows.hidden, to.length});
+}
+
+std::optional<double> Session::take(const SourcePiece& more, Source& to) {
   const Model::Lease leased = model_->lease();
   auto aux = std::make_shared<Aux>();
   SourceRows rows = encode(*leased, more, to, *aux);
+  const std::optional<double> total = predict(*leased, rows, to);
   rows.target_total = total.value_or(0);
   const int64_t replayed = model_->append_source(*leased, rows, cross_slot_, *aux);
   to.keys_replayed += replayed;
   to.replays += replayed > 0;
   to.aux = std::move(aux);
+  return total;
 }
 
 void Session::read(const RawSource& source, bool last) {
@@ -112,11 +122,11 @@ void Session::read(const RawSource& source, bool last) {
 // Takes in a piece of at least one row; the session is not usable after it until `to` is its source.
 void Session::grow(const SourcePiece& more, Source& to) {
   to.length += more.length;
-  const std::optional<double> total = told_ ? target_total_ : model_->target_total(to.length, target_total_);
+  std::optional<double> total;
   reach_ = to.length;
   usable_ = false;
   try {
-    take(more, to, total);
+    total = take(more, to);
   } catch (...) {
     // A first read can be undone; after a later one the states hold who knows what.
     if (source_.length == 0) {

@@ -20,7 +20,7 @@ EncoderIdentity identity(const Model& model) {
   };
   add("decoder.layers", m.decoder.layers);
   add("a source that grows", m.stream ? "possible" : "not possible");
-  add("the prediction of lengths", fmt::format("{} {} {}", static_cast<int>(m.predict), m.alpha, m.fixed_length));
+  add("the prediction of lengths", model.length() ? model.length()->identity() : predict_name(m.predict));
   for (const Transformer* stack : {&model.encoder(), &model.decoder()})
     for (const Layer& layer : stack->layers)
       for (const Attention* a : {&layer.self, &layer.cross}) {
@@ -58,6 +58,13 @@ void require_same_model(const EncoderIdentity& theirs, const EncoderIdentity& ou
 
 void require_that(bool right, const char* what) {
   if (!right) wrong(what);
+}
+
+// A number that can be counted on from without overflow.
+int64_t count(BlobReader& from) {
+  const uint64_t n = from.u64();
+  require_that(n < uint64_t{1} << 62, "a count that no session reaches");
+  return static_cast<int64_t>(n);
 }
 
 // The last of the encoder's ports that gives out a sequence, or NULL.
@@ -107,6 +114,7 @@ void SessionBlob::save_source(const Session& s, BlobWriter& to) {
     to.u64(static_cast<uint64_t>(n));
   to.numbers(source.ids);
   to.numbers(source.rows);
+  to.u64(static_cast<uint64_t>(source.predicted_again));
   if (s.model_->frontend()) save_speech(source, to);
   to.section("AUXS");
   const Aux none;
@@ -171,7 +179,7 @@ void SessionBlob::load_target(Session& s, BlobReader& from) {
   const double total = from.f64();
   require_that(!known || (std::isfinite(total) && total > 0), "a target length that is none");
   s.target_total_ = known ? std::optional(total) : std::nullopt;
-  s.beyond_ = static_cast<int64_t>(from.u64());
+  s.beyond_ = count(from);
 }
 
 void SessionBlob::load_source(Session& s, BlobReader& from) {
@@ -184,19 +192,16 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   require_that(length <= (model.has_encoder() ? static_cast<uint64_t>(m.max_length) : 0), "a source beyond max_length");
   require_that(!source.complete || length > 0, "a complete source of no tokens");
   source.length = static_cast<int64_t>(length);
-  for (int64_t* count : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed})
-    *count = static_cast<int64_t>(from.u64());
+  for (int64_t* n : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed}) *n = count(from);
   source.ids = from.numbers<int32_t>();
   source.rows = from.numbers<float>();
+  source.predicted_again = static_cast<int64_t>(from.u64());
   const uint64_t open = source.complete ? 0 : length;
-  const bool text = !model.frontend();
-  require_that(source.ids.size() == (text && !model.encoder_appends() ? open : 0),
-               "another number of ids of the source");
-  require_that(
-      source.rows.size() == (model.encoder_appends() && model.replays() ? open * static_cast<uint64_t>(m.d_model) : 0),
-      "another number of rows of the encoder");
+  require_that(source.ids.size() == (model.keeps_ids() ? open : 0), "another number of ids of the source");
+  require_that(source.rows.size() == (model.keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),
+               "another number of rows of the encoder");
   if (!source.ids.empty()) model.check_ids({source.ids.data(), source.length, 1, source.length, nullptr}, false);
-  if (text) {
+  if (!model.frontend()) {
     source.kind = source.length > 0 ? SourceKind::ids : SourceKind::none;
     source.units = source.length;
   } else {

@@ -103,7 +103,7 @@ void check_digest(std::span<const std::byte> bytes, const std::string& expected,
   if (actual == expected) return;
   fail(ATTN_INVALID,
        "{}: SHA-256 is {}..., the manifest says {}...: the file is damaged or another one; replace it or correct "
-       "[weights] sha256",
+       "its sha256",
        path, actual.substr(0, digest_shown), expected.substr(0, digest_shown));
 }
 

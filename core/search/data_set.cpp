@@ -100,6 +100,11 @@ Facts facts_of(const Model& model) {
   return facts;
 }
 
+bool asks_for_length(const Model& model) {
+  const auto length = nlohmann::json::parse(model.describe()).at("length");
+  return length.is_null() || length.at("predict") == "reference";
+}
+
 std::vector<int64_t> length_bounds(const DataSet& data) {
   std::vector<int64_t> words;
   for (size_t i = 0; i < data.size(); ++i) words.push_back(data[i].words);

@@ -25,6 +25,8 @@ struct Facts {
 };
 // Throws Error.
 Facts facts_of(const Model& model);
+// Nothing predicts the target's length, so sessions may be told that of a reference.  Throws Error.
+bool asks_for_length(const Model& model);
 
 // As the model takes them; which of the ids are given and which are wanted depends on the task.
 struct List {

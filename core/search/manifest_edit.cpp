@@ -158,7 +158,7 @@ std::string ManifestText::with(const Space& space, const Placement& placement, i
 
 std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
   std::vector<std::pair<std::string, std::string>> found;
-  for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab"})
+  for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab", "length.lut", "length.file"})
     if (const auto file = document_->root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
   return found;
 }

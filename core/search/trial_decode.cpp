@@ -44,7 +44,6 @@ class Decoder {
 
  private:
   bool fill();
-  bool needs_length(const Ids& source) const;
   void write();
   void choose(size_t row);
   [[noreturn]] void blame(const Error& batch);
@@ -64,20 +63,13 @@ class Decoder {
   Batch tokens_;
 };
 
-// Nothing but a session that has read tells whether the manifest predicts lengths.
-bool Decoder::needs_length(const Ids& source) const {
-  Session session(model_, 1);
-  session.read(source);
-  return nlohmann::json::parse(session.describe()).at("target_length").is_null();
-}
-
 // Keeps the batch full; false when nothing is left to do.
 bool Decoder::fill() {
   for (; active_.size() < most_rows && next_ < order_.size(); ++next_) {
     const size_t index = order_[next_];
     const List& list = data_[index];
     try {
-      if (next_ == 0) needs_length_ = needs_length(list.source);
+      if (next_ == 0) needs_length_ = asks_for_length(model_);
       Session session(model_, 1);
       // Before the source: the keys made from it may depend on the length.
       if (needs_length_) session.set_length(static_cast<double>(list.wanted.size()));

@@ -1,7 +1,12 @@
-// attnkit bench: a whole model's speed and memory against the length, or what one more token costs one mechanism.
+// attnkit bench: a whole model's speed and memory against the length, many sessions of it at once, or what one more
+// token costs one mechanism.
 #include "bench.hpp"
 
+#include <algorithm>
+#include <thread>
+
 #include "bench_model.hpp"
+#include "bench_sessions.hpp"
 #include "command.hpp"
 #include "open.hpp"
 #include "output.hpp"
@@ -11,6 +16,7 @@
 namespace attnkit::cli {
 namespace {
 
+const char* const exact = "softmax";  // what mechanisms are timed beside unless --against says otherwise
 const std::vector<std::string> roles = {"encoder.self", "decoder.self", "decoder.cross"};
 
 Arguments::Options options() {
@@ -23,7 +29,10 @@ Arguments::Options options() {
   o.add_options()("context", value("N,N,..."), "tokens seen before the one that is timed (default 64,512,4096)");
   o.add_options()("length", value("N,N,..."), "of a model: tokens of source and target (default 64,512)");
   o.add_options()("batch", value("N"), "of a model: sequences at a time (default 1)");
-  o.add_options()("against", value("MANIFEST"), "of a model: another one, timed in turns with it");
+  o.add_options()("against", value("MANIFEST|MECHANISM"),
+                  "another one, timed in turns with it; of a block: softmax unless said otherwise, or none");
+  o.add_options()("sessions", value("N"),
+                  "of a model: decode this many sessions at once, by one thread and by --threads");
   return o;
 }
 
@@ -41,12 +50,20 @@ BenchSetup setup_of(const Arguments& arguments) {
   return s;
 }
 
-Json json_of(const BenchSetup& s, const std::vector<Timing>& timings) {
+// One more token of a mechanism, and of another one beside it where there is one.
+struct BlockResult {
+  const BenchSetup& setup;
+  std::string against;
+  std::vector<Timing> own, other;
+};
+
+Json json_of(const BlockResult& r) {
+  const BenchSetup& s = r.setup;
   Json json = {
       {"schema", "attnkit.bench/1"}, {"part", "block"},         {"mechanism", s.mechanism}, {"role", roles[s.role - 1]},
       {"options", s.options},        {"heads", s.heads},        {"width", s.width},         {"dtype", "f32"},
       {"threads", s.threads},        {"results", Json::array()}};
-  for (const Timing& t : timings)
+  for (const Timing& t : r.own)
     json["results"].push_back({{"context", t.context},
                                {"median_seconds", t.median},
                                {"first_quartile_seconds", t.first_quartile},
@@ -54,18 +71,40 @@ Json json_of(const BenchSetup& s, const std::vector<Timing>& timings) {
                                {"repetitions", t.repetitions},
                                {"state_bytes", t.state_bytes},
                                {"flops", t.flops}});
+  if (r.other.empty()) return json;
+  for (size_t i = 0; i < r.other.size(); ++i) json["results"][i]["against_median_seconds"] = r.other[i].median;
+  const Crossover c = crossover_of(r.own, r.other);
+  const char* const places[] = {"below", "between", "beyond"};
+  json["against"] = r.against;
+  json["crossover"] = {{"place", places[c.place]}, {"context", c.context}, {"text", text_of(c)}};
   return json;
 }
 
-std::string text_of(const BenchSetup& s, const std::vector<Timing>& timings) {
-  std::string out = fmt::format("{} in {}, {} heads of width {}, f32, {} thread{}: one more token\n", s.mechanism,
-                                roles[s.role - 1], s.heads, s.width, s.threads, s.threads == 1 ? "" : "s");
-  Table table({">context", ">median", ">quartiles", ">repetitions", ">state", ">flops"});
-  for (const Timing& t : timings)
-    table.add({std::to_string(t.context), seconds_text(t.median),
-               seconds_text(t.first_quartile) + " .. " + seconds_text(t.third_quartile), std::to_string(t.repetitions),
-               bytes_text(t.state_bytes), count_text(static_cast<double>(t.flops))});
-  return out + table.text();
+std::string text_of(const BlockResult& r) {
+  const BenchSetup& s = r.setup;
+  const bool beside = !r.other.empty();
+  std::string out =
+      fmt::format("{} in {}, {} heads of width {}, f32, {}: one more token{}\n", s.mechanism, roles[s.role - 1],
+                  s.heads, s.width, counted_text(s.threads, "thread"), beside ? ", in turns with " + r.against : "");
+  std::vector<std::string> head = {">context", ">median", ">quartiles", ">repetitions", ">state", ">flops"};
+  if (beside) head.push_back(">" + r.against);
+  Table table(head);
+  for (size_t i = 0; i < r.own.size(); ++i) {
+    const Timing& t = r.own[i];
+    std::vector<std::string> row = {std::to_string(t.context),
+                                    seconds_text(t.median),
+                                    seconds_text(t.first_quartile) + " .. " + seconds_text(t.third_quartile),
+                                    std::to_string(t.repetitions),
+                                    bytes_text(t.state_bytes),
+                                    count_text(static_cast<double>(t.flops))};
+    if (beside) row.push_back(seconds_text(r.other[i].median));
+    table.add(row);
+  }
+  out += table.text();
+  if (beside)
+    out += fmt::format("a token costs less than with {} from a context of: {}\n", r.against,
+                       text_of(crossover_of(r.own, r.other)));
+  return out;
 }
 
 Json json_of(const Arguments& arguments, const ModelBench& s, const std::vector<ModelTiming>& timings) {
@@ -107,9 +146,33 @@ std::string text_of(const Arguments& arguments, const ModelBench& s, const std::
   return out + table.text();
 }
 
+Exit run_sessions(const Arguments& arguments) {
+  for (const char* option : {"batch", "against"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} does not go with --sessions", option);
+  const std::vector<int64_t> lengths = arguments.integers("length", {64}, 1, 1 << 20);
+  if (lengths.size() != 1) fail(Exit::usage, "--length: one length goes with --sessions, not {}", lengths.size());
+  SessionsBench setup;
+  setup.length = lengths.front();
+  setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
+  const int64_t processors = std::max(1u, std::thread::hardware_concurrency());
+  setup.threads = static_cast<uint32_t>(arguments.integer("threads", processors, 1, 1024));
+  open_model(open_runtime(arguments), arguments);  // says what is wrong with the manifest, once
+  const auto open = [&](uint32_t threads) {
+    std::vector<Diagnostic> said;
+    return open_model_at(open_runtime_with(arguments, threads), arguments.text("MANIFEST"), &said);
+  };
+  const SessionsResult result = time_sessions(open, setup);
+  if (arguments.json())
+    print_json(json_of(arguments.text("MANIFEST"), setup, result));
+  else
+    print(text_of(arguments.text("MANIFEST"), setup, result));
+  return Exit::success;
+}
+
 Exit run_model(const Arguments& arguments) {
   for (const char* option : {"block", "role", "options", "heads", "width", "context"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for one block; a manifest says what its blocks are", option);
+  if (arguments.has("sessions")) return run_sessions(arguments);
   ModelBench setup;
   setup.batch = arguments.integer("batch", 1, 1, 4096);
   setup.lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
@@ -129,17 +192,36 @@ Exit run_model(const Arguments& arguments) {
   return Exit::success;
 }
 
+BlockResult time_beside(const Runtime& runtime, const BenchSetup& setup, const Arguments& arguments) {
+  BenchSetup other = setup;
+  other.mechanism = arguments.text("against", setup.mechanism == exact ? "none" : exact);
+  other.options.clear();
+  if (other.mechanism != "none") {
+    try {
+      const auto timings = time_blocks(runtime, {setup, other});
+      return {setup, other.mechanism, timings[0], timings[1]};
+    } catch (const Failure& e) {
+      // Nobody asked for it, and its state grows where the mechanism's own may not.
+      if (arguments.has("against") || e.exit() == Exit::interrupted) throw;
+      const BlockResult alone{setup, "", time_blocks(runtime, {setup})[0], {}};
+      note(fmt::format("attnkit: not timed beside {}: {}\n", other.mechanism, e.what()));
+      return alone;
+    }
+  }
+  return {setup, "", time_blocks(runtime, {setup})[0], {}};
+}
+
 Exit run(const Arguments& arguments) {
   if (arguments.has("MANIFEST")) return run_model(arguments);
-  for (const char* option : {"length", "batch", "against"})
+  for (const char* option : {"length", "batch", "sessions"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for a model: name its manifest first", option);
   const BenchSetup setup = setup_of(arguments);
   const Runtime runtime = open_runtime(arguments, setup.threads);
-  const std::vector<Timing> timings = time_block(runtime, setup);
+  const BlockResult result = time_beside(runtime, setup, arguments);
   if (arguments.json())
-    print_json(json_of(setup, timings));
+    print_json(json_of(result));
   else
-    print(text_of(setup, timings));
+    print(text_of(result));
   return Exit::success;
 }
 

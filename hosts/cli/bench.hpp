@@ -23,9 +23,19 @@ struct Timing {
   uint64_t state_bytes, flops;
 };
 
-// The contexts are timed in turns, so that a drift of the machine meets all of them.  Throws Failure: plugin (no such
-// mechanism, a refusal), usage (options
-// that are no TOML, a state larger than the memory), interrupted.
-std::vector<Timing> time_block(const Runtime& runtime, const BenchSetup& setup);
+// For each mechanism its contexts, all timed in turns, so that a drift of the machine meets all of them.  Throws
+// Failure: plugin (no such mechanism, a refusal), usage (options that are no TOML, a state larger than the memory),
+// interrupted.
+std::vector<std::vector<Timing>> time_blocks(const Runtime& runtime, const std::vector<BenchSetup>& setups);
+
+// From which context on a mechanism's token costs less than the other's, whose cost grows.
+struct Crossover {
+  enum Place { below, between, beyond } place;  // the shortest context measured, two of them, the longest
+  double context;                               // between: interpolated, both axes logarithmic; else that context
+};
+
+// own and other: the same contexts, in any order, at least one.
+Crossover crossover_of(std::vector<Timing> own, std::vector<Timing> other);
+std::string text_of(const Crossover& crossover);  // "below 64", "about 130", "beyond 65,536"
 
 }  // namespace attnkit::cli

@@ -115,11 +115,11 @@ class Decoding {
 
   // Seconds of one token.
   double sample() {
+    write(0);  // the others' turns have emptied the caches
     // What mechanisms that cannot rewind have added is taken back outside the clock.
     if (before_) std::memcpy(state_.get(), before_.get(), stride_);
     const Clock::time_point start = Clock::now();
-    for (int64_t i = 0; i < tokens_per_sample; ++i)
-      run(request_, 1, self_ ? 1 : 0, context_ + i, scratch_.get(), info_.scratch_bytes);
+    for (int64_t i = 0; i < tokens_per_sample; ++i) write(i);
     return std::chrono::duration<double>(Clock::now() - start).count() / tokens_per_sample;
   }
 
@@ -170,6 +170,9 @@ class Decoding {
       run(r, 0, std::min(chunk, context_ - seen), seen, scratch.get(), bytes);
     }
   }
+
+  // The i-th token after the context.
+  void write(int64_t i) { run(request_, 1, self_ ? 1 : 0, context_ + i, scratch_.get(), info_.scratch_bytes); }
 
   void run(const attn_request& request, int64_t queries, int64_t keys, int64_t position, void* scratch,
            uint64_t scratch_bytes) {
@@ -237,26 +240,53 @@ Block make_block(const Runtime& runtime, const BenchSetup& s) {
   }
 }
 
+// One mechanism at all its contexts.
+class Mechanism {
+ public:
+  Mechanism(const Runtime& runtime, const BenchSetup& setup)
+      : setup_(setup),
+        block_(std::make_unique<Block>(make_block(runtime, setup))),
+        ports_(std::make_unique<Ports>(
+            *block_, std::clamp<int64_t>(largest_chunk / (int64_t{setup.heads} * setup.width), 1, longest_chunk))),
+        samples_(setup.contexts.size()) {
+    for (const int64_t context : setup.contexts)
+      all_.push_back(std::make_unique<Decoding>(*block_, *ports_, setup, context));
+  }
+
+  void sample(size_t context, bool counts) {
+    check_interrupt();
+    const double seconds = all_[context]->sample();
+    if (counts) samples_[context].push_back(seconds);
+  }
+
+  std::vector<Timing> timings() {
+    std::vector<Timing> timings;
+    for (size_t i = 0; i < all_.size(); ++i) timings.push_back(timing_of(*all_[i], setup_.contexts[i], samples_[i]));
+    return timings;
+  }
+
+ private:
+  const BenchSetup& setup_;
+  std::unique_ptr<Block> block_;
+  std::unique_ptr<Ports> ports_;
+  std::vector<std::unique_ptr<Decoding>> all_;
+  std::vector<std::vector<double>> samples_;
+};
+
 }  // namespace
 
-std::vector<Timing> time_block(const Runtime& runtime, const BenchSetup& setup) {
-  const Block block = make_block(runtime, setup);
-  Ports ports(block, std::clamp<int64_t>(largest_chunk / (int64_t{setup.heads} * setup.width), 1, longest_chunk));
-  std::vector<std::unique_ptr<Decoding>> all;
-  for (const int64_t context : setup.contexts) all.push_back(std::make_unique<Decoding>(block, ports, setup, context));
-  std::vector<std::vector<double>> samples(all.size());
+std::vector<std::vector<Timing>> time_blocks(const Runtime& runtime, const std::vector<BenchSetup>& setups) {
+  std::vector<Mechanism> all;
+  for (const BenchSetup& setup : setups) all.emplace_back(runtime, setup);
   const Clock::time_point start = Clock::now();
   for (size_t round = 0; round < warm_ups + most_samples; ++round) {
     const bool late = std::chrono::duration<double>(Clock::now() - start).count() > budget_seconds;
     if (late && round >= warm_ups + fewest_samples) break;
-    for (size_t i = 0; i < all.size(); ++i) {
-      check_interrupt();
-      const double seconds = all[i]->sample();
-      if (round >= warm_ups) samples[i].push_back(seconds);
-    }
+    for (size_t c = 0; c < setups.front().contexts.size(); ++c)
+      for (Mechanism& mechanism : all) mechanism.sample(c, round >= warm_ups);
   }
-  std::vector<Timing> timings;
-  for (size_t i = 0; i < all.size(); ++i) timings.push_back(timing_of(*all[i], setup.contexts[i], samples[i]));
+  std::vector<std::vector<Timing>> timings;
+  for (Mechanism& mechanism : all) timings.push_back(mechanism.timings());
   return timings;
 }
 

@@ -66,12 +66,13 @@ size_t Decoder::limit_of(const Input& input) const {
 
 void Decoder::fail_at(size_t index, const Error& e) const { fail_decoding(inputs_[index], e); }
 
-// Reads the source, or writes the first `prompt` ids of a decoder's prompt to all rows.
+// Tells the target's length where the model asks for it, reads the source, or writes the first `prompt` ids of a
+// decoder's prompt to all rows.
 void Decoder::open(Session& session, const Input& input, size_t rows, size_t prompt) {
-  if (facts_.encoder) session.read(input.ids);
-  // A model that is told the target's length, [length] predict = "reference", takes that of the reference.
-  if (input.reference && Json::parse(session.describe())["target_length"].is_null())
+  // Before the source: the keys made from it may depend on the length.
+  if (input.reference && facts_.asks_for_length)
     session.set_length(static_cast<double>(input.target.size() + (facts_.encoder ? 1 : input.ids.size())));
+  if (facts_.encoder) session.read(input.ids);
   if (facts_.encoder || prompt == 0) return;
   attnkit_session* const self = session.get();
   const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
@@ -85,7 +86,7 @@ bool Decoder::fill() {
     const Input& input = inputs_[index];
     check_interrupt();
     if (is_empty(input)) {
-      done_(index, {}, 0, true);
+      done_(index, {});
       continue;
     }
     try {
@@ -108,7 +109,7 @@ bool Decoder::fill() {
 void Decoder::search(size_t index) {
   const Input& input = inputs_[index];
   check_interrupt();
-  if (is_empty(input)) return done_(index, {}, 0, true);
+  if (is_empty(input)) return done_(index, {});
   try {
     Session session(model_, options_.beams);
     open(session, input, options_.beams, input.ids.size());
@@ -177,14 +178,22 @@ void Decoder::choose(size_t row) {
 
 void Decoder::finish(size_t index, Session& session, Ids& made, size_t position) {
   const size_t tokens = inputs_[index].ids.size() + position;
-  if (tokens > largest_.tokens) largest_ = {Json::parse(session.describe())["state_bytes"], tokens};
-  const size_t count = made.size();
-  const bool whole = !made.empty() && made.back() == facts_.info.end_id;
-  if (whole) made.pop_back();
-  done_(index, made, count, whole);
+  Json state;
+  if (tokens > largest_.tokens || facts_.needs_length) state = Json::parse(session.describe());
+  if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
+  Decoded decoded{{}, made.size(), false, length_use(facts_, state)};
+  decoded.ids.swap(made);
+  decoded.whole = !decoded.ids.empty() && decoded.ids.back() == facts_.info.end_id;
+  if (decoded.whole) decoded.ids.pop_back();
+  done_(index, decoded);
 }
 
 }  // namespace
+
+LengthUse length_use(const Facts& facts, const Json& state) {
+  if (!facts.needs_length || state["target_length"].is_null()) return {};
+  return {state["target_length"].get<double>(), state["beyond_target_length"].get<uint64_t>()};
+}
 
 void fail_decoding(const Input& input, const Error& e) {
   const bool inputs_fault = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;

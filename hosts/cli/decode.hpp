@@ -5,6 +5,7 @@
 #include <span>
 
 #include "inputs.hpp"
+#include "output.hpp"
 
 namespace attnkit::cli {
 
@@ -19,15 +20,30 @@ struct LargestSession {
   size_t tokens = 0;
 };
 
+// What mechanisms were told of a target's length; nothing where none needs it.
+struct LengthUse {
+  std::optional<double> told;
+  uint64_t beyond = 0;  // tokens written beyond it, by all rows of the session
+};
+
+// state: "attnkit.session/1".
+LengthUse length_use(const Facts& facts, const Json& state);
+
+struct Decoded {
+  Ids ids;            // without </s>
+  size_t made = 0;    // counting </s>
+  bool whole = true;  // </s> was reached before the limit
+  LengthUse length;
+};
+
 // Throws Failure for what went wrong while an input was decoded: data where the input is at fault, numerical where the
 // model is.
 [[noreturn]] void fail_decoding(const Input& input, const Error& e);
 
-// Calls done(index, ids) once for every input, in any order; ids without </s> and `made` counting it;
-// whole: </s> was reached before the limit.  An input without tokens gives none, whole.  The result is what each input
-// alone gives.  Throws Failure: data (a length that is missing or exceeded), numerical (scores that are not numbers),
-// interrupted.
-using Done = std::function<void(size_t index, const Ids& ids, size_t made, bool whole)>;
+// Calls done(index, decoded) once for every input, in any order.  An input without tokens gives none, whole.  The
+// result is what each input alone gives.  Throws Failure: data (a length that is missing or exceeded), numerical
+// (scores that are not numbers), interrupted.
+using Done = std::function<void(size_t index, const Decoded& decoded)>;
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
                       const DecodeOptions& options, const Done& done);
 

@@ -2,6 +2,7 @@
 
 #include "core/search/data_set.hpp"
 #include "files.hpp"
+#include "output.hpp"
 #include "text.hpp"
 
 namespace attnkit::cli {
@@ -27,7 +28,12 @@ void check_length(const Input& input, size_t tokens, size_t most, const char* wh
 
 Facts facts_of(const Model& model) {
   const search::Facts facts = search::facts_of(model);
-  return {facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
+  Facts all{facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
+  if (!all.decoder) return all;
+  all.asks_for_length = search::asks_for_length(model);
+  const Json length = Json::parse(model.describe())["length"];
+  all.needs_length = !length.is_null() && !length["needed_by"].empty();
+  return all;
 }
 
 std::vector<Input> read_inputs(const Arguments& arguments) {

@@ -22,6 +22,8 @@ struct Facts {
   attnkit_model_info info;
   bool encoder = false, decoder = false;
   bool classifier = false;
+  bool asks_for_length = false;  // sessions may be told the target's length, which nothing predicts
+  bool needs_length = false;     // some block of the decoder depends on that length
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
 };
 Facts facts_of(const Model& model);

@@ -135,6 +135,19 @@ std::string refusals_text(const std::vector<Group>& groups) {
   return out.empty() ? out : "\n" + out;
 }
 
+// What predicts the target's length, and which blocks ask for it.
+std::string length_text(const Json& length) {
+  if (length.is_null()) return "";
+  std::vector<std::string> facts;
+  for (const auto& [key, fact] : length.items())
+    if (key != "predict" && key != "needed_by")
+      facts.push_back(fmt::format("{} {}", key, fact.is_string() ? fact.get<std::string>() : fact.dump()));
+  const std::string shown = facts.empty() ? "" : fmt::format(" ({})", joined(facts, ", "));
+  const auto needed = length["needed_by"].get<std::vector<std::string>>();
+  return fmt::format("\ntarget length: {}{}, needed by {}\n", length["predict"].get<std::string>(), shown,
+                     needed.empty() ? "no block" : joined(needed, ", "));
+}
+
 std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
   const std::vector<Group> groups = groups_of(m);
   std::string out =
@@ -142,7 +155,7 @@ std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
                   m["name"].get<std::string>(), m["kind"].get<std::string>(), m["d_model"].get<int>(),
                   m["heads"].get<int>(), m["ffn"].get<int>(), m["encoder_layers"].get<int>(),
                   m["decoder_layers"].get<int>(), grouped_text(m["parameters"]), m["max_length"].get<int>());
-  out += grid_text(m) + parameters_table(groups);
+  out += grid_text(m) + length_text(m["length"]) + parameters_table(groups);
   out += cost_table(groups, lengths, "state of a session's row", "state_bytes", true);
   out += cost_table(groups, lengths, "scratch, whole sequence", "scratch_bytes", true);
   out += cost_table(groups, lengths, "flops, whole sequence", "flops", false);

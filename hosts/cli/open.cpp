@@ -60,13 +60,17 @@ Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make
 }  // namespace
 
 Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
+  return open_runtime_with(arguments, static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)));
+}
+
+Runtime open_runtime_with(const Arguments& arguments, uint32_t threads) {
   std::string path;
   for (const std::string& folder : arguments.texts("plugin-dir")) {
     if (folder.empty() || folder.find(':') != std::string::npos)
       fail(Exit::usage, "--plugin-dir {}: a folder's name without ':' is needed", quote(folder));
     path += (path.empty() ? "" : ":") + whole(folder).string();
   }
-  return Runtime(static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)), path);
+  return Runtime(threads, path);
 }
 
 Exit exit_of(const std::vector<Diagnostic>& diagnostics) {

@@ -8,6 +8,8 @@ namespace attnkit::cli {
 
 // threads: used when --threads is not given.
 Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
+// threads: whatever --threads says.
+Runtime open_runtime_with(const Arguments& arguments, uint32_t threads);
 
 // The exit code that the first error among them asks for; success when there is none.
 Exit exit_of(const std::vector<Diagnostic>& diagnostics);

@@ -30,6 +30,7 @@ Json result_json(const Input& input, const Result& result) {
     json["class"] = result.label->best;
     json["scores"] = result.label->scores;
   }
+  add_length(result.length, json);
   if (input.reference) json["reference"] = *input.reference;
   if (result.score) {
     json["exact"] = result.exact;
@@ -38,6 +39,12 @@ Json result_json(const Input& input, const Result& result) {
     json["reference_tokens"] = result.score->tokens;
   }
   return json;
+}
+
+BeyondLength beyond_of(const Report& report) {
+  BeyondLength beyond;
+  for (const Result& r : report.results) beyond.add(r.length);
+  return beyond;
 }
 
 double rate_of(const Report& report) { return static_cast<double>(report.tokens) / std::max(report.seconds, 1e-9); }
@@ -70,6 +77,18 @@ std::string mechanisms_text(const Json& description) {
   return joined(parts, "; ");
 }
 
+void add_length(const LengthUse& length, Json& to) {
+  if (!length.told) return;
+  to["target_length"] = *length.told;
+  to["beyond_target_length"] = length.beyond;
+}
+
+std::string BeyondLength::text(size_t all) const {
+  if (outputs == 0) return "";
+  return fmt::format("{} of {} {} longer than the target length that mechanisms were told, by {} in all\n", outputs,
+                     counted_text(all, "output"), outputs == 1 ? "is" : "are", counted_text(tokens, "token"));
+}
+
 Json report_json(const Report& report, const Json& description) {
   Json json = {{"schema", "attnkit.run/1"}, {"model", description["name"]}, {"kind", description["kind"]}};
   for (const Json& b : description["blocks"]) json["blocks"][b["block"].get<std::string>()] = b["mechanism"];
@@ -83,6 +102,7 @@ Json report_json(const Report& report, const Json& description) {
   if (report.decoder) {
     summary["beams"] = report.beams;
     summary["state_bytes_per_session"] = report.largest.state_bytes;
+    summary["beyond_target_length"] = beyond_of(report).tokens;
   }
   if (const auto totals = totals_of(report)) {
     summary["perplexity"] = totals->score.perplexity();
@@ -105,6 +125,7 @@ std::string report_text(const Report& report, const Json& description) {
   if (cut > 0)
     out += fmt::format("{} of {} {} cut off at the limit\n", cut, counted_text(report.results.size(), "output"),
                        cut == 1 ? "was" : "were");
+  out += beyond_of(report).text(report.results.size());
   if (const auto totals = totals_of(report))
     out += fmt::format("perplexity {:.4f} over {}, exact match {} of {} ({:.1f} %)\n", totals->score.perplexity(),
                        counted_text(totals->score.tokens, "token"), totals->exact, report.results.size(),

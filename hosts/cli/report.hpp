@@ -14,6 +14,7 @@ struct Result {
   size_t made = 0;  // tokens
   bool done = false, exact = false;
   bool finished = true;  // not cut off at the limit
+  LengthUse length;
   std::optional<Score> score;
   std::optional<Label> label;
 };
@@ -30,6 +31,20 @@ struct Report {
 
 // "encoder.self relu; decoder.self relu 1, softmax 2..3": what sits where, of "attnkit.model-description/1".
 std::string mechanisms_text(const Json& description);
+
+// Members "target_length" and "beyond_target_length" of one output, where a mechanism was told a length.
+void add_length(const LengthUse& length, Json& to);
+
+// A line about outputs that are longer than mechanisms were told; empty: none is.
+struct BeyondLength {
+  uint64_t tokens = 0;
+  size_t outputs = 0;
+  void add(const LengthUse& length) {
+    tokens += length.beyond;
+    outputs += length.beyond > 0;
+  }
+  std::string text(size_t all) const;
+};
 
 // description: "attnkit.model-description/1".
 Json report_json(const Report& report, const Json& description);  // "attnkit.run/1"

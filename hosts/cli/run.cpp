@@ -73,12 +73,13 @@ void run_decoder(const Model& model, const Facts& facts, const Arguments& argume
   report.beams = options.beams;
   ProgressBar progress(arguments.has("file") ? arguments.progress() : Progress::none, report.inputs.size());
   size_t finished = 0;
-  report.largest = decode(model, facts, report.inputs, options, [&](size_t i, const Ids& ids, size_t made, bool whole) {
+  report.largest = decode(model, facts, report.inputs, options, [&](size_t i, const Decoded& decoded) {
     Result result;
-    result.made = made;
-    result.finished = whole;
-    result.text = model.detokenize(Side::target, ids);
-    report.tokens += made;
+    result.made = decoded.made;
+    result.finished = decoded.whole;
+    result.length = decoded.length;
+    result.text = model.detokenize(Side::target, decoded.ids);
+    report.tokens += decoded.made;
     out.add(i, std::move(result));
     progress.show(++finished, report.tokens);
   });

@@ -1,6 +1,5 @@
 #include "stream_decode.hpp"
 
-#include "decode.hpp"
 #include "interrupt.hpp"
 
 namespace attnkit::cli {
@@ -8,13 +7,6 @@ namespace {
 
 stream::Detokenize detokenizer(const Model& model, Side side) {
   return [&model, side](std::span<const int32_t> ids) { return model.detokenize(side, ids); };
-}
-
-// Does a session of this model know no target length even after a whole source?  Then the reference may tell it.
-bool asks_for_length(const Model& model, const Facts& facts) {
-  Session session(model, 1);
-  session.read({facts.info.end_id});
-  return Json::parse(session.describe())["target_length"].is_null();
 }
 
 }  // namespace
@@ -54,11 +46,11 @@ struct Streamer::Watch {
 };
 
 Streamer::Streamer(const Model& model, const Facts& facts, const StreamSetup& setup, EventLines& events)
-    : model_(model), facts_(facts), setup_(setup), events_(events), asks_for_length_(asks_for_length(model, facts)) {}
+    : model_(model), facts_(facts), setup_(setup), events_(events) {}
 
 void Streamer::decode(Watch& watch, const Input& input, Streamed& result) {
   Session session(model_, 1);
-  if (asks_for_length_ && input.reference) session.set_length(static_cast<double>(input.target.size() + 1));
+  if (facts_.asks_for_length && input.reference) session.set_length(static_cast<double>(input.target.size() + 1));
   const auto decide = [&](const attnkit_stream_view& view) {
     check_interrupt();
     return static_cast<uint32_t>(setup_.policy->decide(view));
@@ -75,7 +67,9 @@ void Streamer::decode(Watch& watch, const Input& input, Streamed& result) {
   const Json state = Json::parse(session.describe());
   result.state_bytes = state["state_bytes"];
   result.encoded_again = state.value("tokens_encoded_again", uint64_t{0});
+  result.predicted_again = state.value("tokens_predicted_again", uint64_t{0});
   result.keys_replayed = state.value("keys_replayed", uint64_t{0});
+  result.length = length_use(facts_, state);
 }
 
 Streamed Streamer::run(size_t index, const Input& input) {

@@ -1,6 +1,7 @@
 // One input after the other, read and written by turns.
 #pragma once
 
+#include "decode.hpp"
 #include "stream_events.hpp"
 #include "stream_setup.hpp"
 
@@ -12,7 +13,8 @@ struct Streamed {
   bool finished = true;        // </s> was reached
   double seconds = 0;          // until the last token
   stream::LatencyLog log;
-  uint64_t state_bytes = 0, encoded_again = 0, keys_replayed = 0;  // what the session says at its end
+  uint64_t state_bytes = 0, encoded_again = 0, predicted_again = 0, keys_replayed = 0;  // what the session says at last
+  LengthUse length;
 };
 
 class Streamer {
@@ -31,7 +33,6 @@ class Streamer {
   const Facts& facts_;
   const StreamSetup& setup_;
   EventLines& events_;
-  bool asks_for_length_ = false;
 };
 
 }  // namespace attnkit::cli

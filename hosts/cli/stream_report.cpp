@@ -30,6 +30,12 @@ auto sum_of(const StreamReport& report, Field field) {
                          [&](auto sum, const Streamed& r) { return sum + field(r); });
 }
 
+BeyondLength beyond_of(const StreamReport& report) {
+  BeyondLength beyond;
+  for (const Streamed& r : report.results) beyond.add(r.length);
+  return beyond;
+}
+
 size_t exact_of(const StreamReport& report) {
   return static_cast<size_t>(std::count(report.exact.begin(), report.exact.end(), true));
 }
@@ -50,6 +56,7 @@ Json result_json(const StreamReport& report, size_t i) {
                {"elapsed", r.log.elapsed},
                {"latency", json_of(stream::latency(r.log))},
                {"computation_aware", json_of(stream::computation_aware_latency(r.log))}};
+  add_length(r.length, json);
   if (!input.reference) return json;
   json["reference"] = *input.reference;
   json["reference_length"] = *r.log.reference_length;
@@ -97,6 +104,8 @@ Json stream_json(const StreamReport& report, const Json& description) {
                   {"tokens", sum_of(report, [](const Streamed& r) { return r.made; })},
                   {"seconds", report.seconds},
                   {"tokens_encoded_again", sum_of(report, [](const Streamed& r) { return r.encoded_again; })},
+                  {"tokens_predicted_again", sum_of(report, [](const Streamed& r) { return r.predicted_again; })},
+                  {"beyond_target_length", beyond_of(report).tokens},
                   {"keys_replayed", sum_of(report, [](const Streamed& r) { return r.keys_replayed; })},
                   {"latency", json_of(latencies.source)},
                   {"computation_aware", json_of(latencies.computation)}};
@@ -117,15 +126,19 @@ std::string stream_text(const StreamReport& report, const Json& description) {
                      report.setup.unit == stream::Unit::word ? "words" : "tokens",
                      counted_text(tokens, "token") + " out", seconds_text(report.seconds));
   const uint64_t again = sum_of(report, [](const Streamed&r) { return r.encoded_again; }),
-                 replayed = sum_of(report, [](const Streamed&r) { return r.keys_replayed; });
-  if (again + replayed > 0)
-    out += fmt::format("run anew because the source grew: {} in the encoder, {} in cross attention\n",
-                       counted_text(again, "token"), counted_text(replayed, "key"));
+                 replayed = sum_of(report, [](const Streamed&r) { return r.keys_replayed; }),
+                 predicted = sum_of(report, [](const Streamed&r) { return r.predicted_again; });
+  if (again + replayed + predicted > 0)
+    out += fmt::format(
+        "run anew because the source grew: {} in the encoder, {} in cross attention{}\n", counted_text(again, "token"),
+        counted_text(replayed, "key"),
+        predicted > 0 ? fmt::format(", {} in the prediction of lengths", counted_text(predicted, "row")) : "");
   const auto cut =
       std::count_if(report.results.begin(), report.results.end(), [](const Streamed& r) { return !r.finished; });
   if (cut > 0)
     out += fmt::format("{} of {} {} cut off at the limit\n", cut, counted_text(report.results.size(), "output"),
                        cut == 1 ? "was" : "were");
+  out += beyond_of(report).text(report.results.size());
   if (!report.exact.empty())
     out += fmt::format("exact match {} of {} ({:.1f} %), BLEU {:.2f}\n", exact_of(report), report.exact.size(),
                        100.0 * static_cast<double>(exact_of(report)) / static_cast<double>(report.exact.size()),

@@ -165,8 +165,7 @@ struct BigBird {
                            View<float>(run.ports[io.o]),
                            table};
     const int64_t seen = std::min(run.keys, (5 + shape.random) * shape.block);
-    attnkit::for_each(*run.exec, run.batch * shape.heads,
-                      2.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e)), bigbird::task, &job);
+    attnkit::simd::share_heads<bigbird::Body>(job, 2.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e)));
   }
 
   // A table comes from a file, so nothing it says is taken on trust.

@@ -3,6 +3,7 @@
 #define ATTNKIT_BIGBIRD_WALK_HPP
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/work.hpp>
 
 namespace attnkit::bigbird {
 
@@ -45,16 +46,8 @@ struct Job {
   View<const int32_t> table;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.shape.heads, item % job.shape.heads);
-  }
+struct Body : simd::HeadWork<Body, Job> {
+  using HeadWork::HeadWork;
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
@@ -82,7 +75,7 @@ struct Body {
 
   ATTNKIT_INLINE Packed pack(int64_t b, int64_t h, int64_t n) const {
     const Shape& shape = job.shape;
-    auto* keys = reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+    float* const keys = floats();
     float* values = keys + job.plan.blocks * shape.slots() * shape.d;
     float* out = values + job.plan.blocks * shape.block * shape.width();
     auto* live = reinterpret_cast<int32_t*>(out + simd::kQueries * shape.width());
@@ -136,10 +129,6 @@ struct Body {
         simd::store(simd::at(online.out + i * width + c).v / online.sum[i], shape.e - c, job.o.row(b, h, from + i) + c);
   }
 };
-
-inline void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 }  // namespace attnkit::bigbird
 #endif

@@ -80,7 +80,9 @@ struct Cosformer {
   Plan plan(const attn_request& request, attn_info& info) const {
     attnkit::check_sight(block, request);
     const bool whole = !block.causal && !(request.flags & (ATTN_STREAM | ATTN_PREFIX));
-    if (!whole && !(request.flags & ATTN_KNOWS_Q_TOTAL))
+    // Keys over their own length alone can be appended before anybody knows the target's.
+    const bool source_only = !map.self && !map.joint && request.queries == 0 && request.keys > 0;
+    if (!whole && !source_only && !(request.flags & ATTN_KNOWS_Q_TOTAL))
       throw unsupported(
           "cosformer's angles need the whole target length, which nobody gave: set [length] in the manifest, or use a "
           "mechanism without positions such as relu or leap");

@@ -12,6 +12,8 @@
 //
 // z >= 1 after the first key, so nothing stands under the fraction but z.  Cost per head: 2 l (E+1)(N+M) flops; state
 // l (E+2) floats, whatever the length.
+#include <attnkit/kernels/work.hpp>
+
 #include "latents.hpp"
 
 namespace {
@@ -37,21 +39,13 @@ struct Job {
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.shape.heads, item % job.shape.heads);
-  }
+struct Body : attnkit::simd::HeadWork<Body, Job> {
+  using HeadWork::HeadWork;
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
     const attn_run& run = job.run;
-    auto* rows = static_cast<char*>(run.exec->scratch) + worker * job.plan.worker_bytes;
+    char* const rows = scratch();
     latte::Walker<Isa> walker(job.shape, head(b, h, rows), reinterpret_cast<float*>(rows));
     const Sight sight(run, b, job.causal);
     int64_t appended = 0;
@@ -84,10 +78,6 @@ struct Body {
     return reinterpret_cast<float*>(fresh);
   }
 };
-
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  attnkit::simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 struct Latte {
   static constexpr attnkit::About about{
@@ -151,8 +141,7 @@ struct Latte {
                   View<const float>(run.ports[io.k]),
                   View<const float>(run.ports[io.v]),
                   View<float>(run.ports[io.o])};
-    attnkit::for_each(*run.exec, run.batch * shape.heads, static_cast<double>(flops(run.queries + run.keys)), task,
-                      &job);
+    attnkit::simd::share_heads<Body>(job, static_cast<double>(flops(run.queries + run.keys)));
   }
 
   // Of one head with this many queries and keys together.

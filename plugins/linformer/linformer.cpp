@@ -10,6 +10,7 @@
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/guard.hpp>
 #include <attnkit/kernels/random.hpp>
+#include <attnkit/kernels/work.hpp>
 
 namespace {
 
@@ -44,22 +45,14 @@ struct Job {
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.shape.heads, item % job.shape.heads);
-  }
+struct Body : simd::HeadWork<Body, Job> {
+  using HeadWork::HeadWork;
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
     const attn_run& run = job.run;
     const Shape& s = job.shape;
-    auto* columns = reinterpret_cast<float*>(static_cast<char*>(run.exec->scratch) + worker * job.plan.worker_bytes);
+    float* const columns = floats();
     float* head = head_of(b, h, columns + kKeys * s.lanes());
     const simd::Memory memory{head, s.lanes(), head + s.d * s.lanes(), s.e, s.rank, s.d, s.e};
     const Sight sight(run, b, false);
@@ -111,10 +104,6 @@ struct Body {
         job.shape.rank, n, [&](int64_t r) { return matrix.row(0, h, r) + from; }, columns, job.shape.lanes());
   }
 };
-
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 struct Linformer {
   static constexpr attnkit::About about{
@@ -208,8 +197,7 @@ struct Linformer {
                   view(io.e),
                   view(io.f),
                   View<float>(run.ports[io.o])};
-    attnkit::for_each(*run.exec, run.batch * shape.heads, static_cast<double>(item_flops(run.queries, run.keys)), task,
-                      &job);
+    simd::share_heads<Body>(job, static_cast<double>(item_flops(run.queries, run.keys)));
   }
 
   attn_block block;

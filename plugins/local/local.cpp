@@ -11,6 +11,7 @@
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/exponential.hpp>
 #include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/work.hpp>
 #include <limits>
 
 #include "window.hpp"
@@ -63,11 +64,9 @@ struct Job {
   View<float> o;
 };
 
-// Tasks [begin, end); the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
+// Tasks [begin, end).
+struct Body : simd::Work<Job> {
+  using Work::Work;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
@@ -81,8 +80,7 @@ struct Body {
   ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t from, int64_t to) const {
     const Sight sight(job.run, b, job.window.causal);
     float* ring = job.run.state ? ring_of(b, h) : nullptr;
-    auto* weights =
-        reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+    float* const weights = floats();
     for (int64_t i = from; i < to; ++i) {
       float* o = job.o.row(b, h, i);
       const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
@@ -207,10 +205,6 @@ struct Body {
   }
 };
 
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
-
 struct Local {
   static constexpr attnkit::About about{
       .name = "local",
@@ -269,8 +263,8 @@ struct Local {
                   View<const float>(run.ports[io.v]),
                   View<float>(run.ports[io.o])};
     const double queries = static_cast<double>(run.state ? run.queries : std::min(run.queries, kBlock));
-    attnkit::for_each(*run.exec, run.batch * shape.heads * job.blocks,
-                      2.0 * queries * static_cast<double>(window.most() * (shape.d + shape.e)), task, &job);
+    simd::share<Body>(job, run.batch * shape.heads * job.blocks,
+                      2.0 * queries * static_cast<double>(window.most() * (shape.d + shape.e)));
   }
 
   attn_block block;

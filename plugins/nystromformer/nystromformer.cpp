@@ -11,6 +11,7 @@
 // Cost per head: l (2 (D+E) + 5)(N + M + l) + 8 * 6 l^3 flops.
 #include <attnkit/kernels/guard.hpp>
 #include <attnkit/kernels/random.hpp>
+#include <attnkit/kernels/work.hpp>
 
 #include "inverse.hpp"
 
@@ -48,21 +49,11 @@ struct Job {
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
+struct Body : simd::HeadWork<Body, Job> {
+  using HeadWork::HeadWork;
 
-  ATTNKIT_INLINE float* part(int64_t at) const {
-    return reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes) + at;
-  }
+  ATTNKIT_INLINE float* part(int64_t at) const { return floats() + at; }
   ATTNKIT_INLINE double* wide(int64_t at) const { return reinterpret_cast<double*>(part(at)); }
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.shape.heads, item % job.shape.heads);
-  }
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
@@ -155,10 +146,6 @@ struct Body {
     }
   }
 };
-
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 struct Nystromformer {
   static constexpr attnkit::About about{
@@ -282,8 +269,7 @@ struct Nystromformer {
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
     const Job job{
         shape, plan, run, scale, view(io.q), view(io.k), view(io.v), view(io.conv), View<float>(run.ports[io.o])};
-    attnkit::for_each(*run.exec, run.batch * shape.heads, static_cast<double>(item_flops(run.queries, run.keys)), task,
-                      &job);
+    simd::share_heads<Body>(job, static_cast<double>(item_flops(run.queries, run.keys)));
   }
 
   attn_block block;

@@ -8,6 +8,8 @@
 // c, the stabiliser, keeps e^ within range.  While feature_eps is 0 and there is no guard it cancels, so each feature
 // may have its own, here one that follows the keys: S_f = sum_j e^(a_jf - c_f) v_j, and queries carry e^(c_f).  Cost
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
+#include <attnkit/kernels/work.hpp>
+
 #include "head.hpp"
 #include "omega.hpp"
 
@@ -35,16 +37,14 @@ struct Job {
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
+// Heads [begin, end) of all batch rows; omega is laid out once for all of them.
+struct Body : attnkit::simd::Work<Job> {
+  using Work::Work;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     const Map& map = job.map;
-    auto* scratch = static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes;
+    char* const scratch = this->scratch();
     auto* own = reinterpret_cast<float*>(scratch + job.plan.core.worker_bytes);
     transpose(job.omega, map.scale, map.m, map.d, own);
     for (int64_t item = begin; item < end; ++item)
@@ -120,10 +120,6 @@ struct Body {
     return largest(max);
   }
 };
-
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  attnkit::simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 struct Performer {
   static constexpr attnkit::About about{
@@ -217,7 +213,7 @@ struct Performer {
                   View<const float>(run.ports[omega]),
                   View<float>(run.ports[io.o])};
     const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * map.m * (map.d + shape.values + 1));
-    attnkit::for_each(*run.exec, run.batch * shape.heads, flops, task, &job);
+    attnkit::simd::share_heads<Body>(job, flops);
   }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t) const {

@@ -148,8 +148,7 @@ struct Reformer {
                             View<const float>(run.ports[io.rotations]),
                             View<float>(run.ports[io.o])};
     const double pairs = static_cast<double>(run.queries) * 2.0 * static_cast<double>(shape.rounds * shape.chunk);
-    attnkit::for_each(*run.exec, run.batch * shape.heads, pairs * 2.0 * static_cast<double>(shape.d + shape.e),
-                      reformer::task, &job);
+    attnkit::simd::share_heads<reformer::Body>(job, pairs * 2.0 * static_cast<double>(shape.d + shape.e));
   }
 
   attn_block block;

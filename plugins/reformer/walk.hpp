@@ -5,6 +5,7 @@
 #ifndef ATTNKIT_REFORMER_WALK_HPP
 #define ATTNKIT_REFORMER_WALK_HPP
 #include <attnkit/kernels/attend.hpp>
+#include <attnkit/kernels/work.hpp>
 
 #include "hash.hpp"
 
@@ -83,16 +84,8 @@ struct Job {
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.shape.heads, item % job.shape.heads);
-  }
+struct Body : simd::HeadWork<Body, Job> {
+  using HeadWork::HeadWork;
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
@@ -102,8 +95,7 @@ struct Body {
     for (int64_t i = n; i < job.run.queries; ++i) std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(e) * 4);
     if (n == 0) return;
 
-    const Space space(shape, job.plan.tokens,
-                      static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+    const Space space(shape, job.plan.tokens, scratch());
     const auto offset = static_cast<float>(static_cast<double>(shape.d) * shape.eps);
     for (int64_t i = 0; i < n; ++i) {
       const float* x = job.x.row(b, h, i);
@@ -224,10 +216,6 @@ struct Body {
     }
   }
 };
-
-inline void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 }  // namespace attnkit::reformer
 #endif

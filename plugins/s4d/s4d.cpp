@@ -10,6 +10,7 @@
 // bidirectional block a second readout of the same oscillations runs from the end over the rows after t.  Cost per
 // channel and row: 6 order + 2 flops, 10 order + 2 in both directions; state per channel: order + 1 floats.
 #include <attnkit/kernels/random.hpp>
+#include <attnkit/kernels/work.hpp>
 
 #include "filter.hpp"
 
@@ -27,18 +28,15 @@ struct Ports {
   uint32_t x, log_step, log_decay, frequency, skip, readout, backward, o;
 };
 
-// Items [begin, end): 16 channels of some batch rows each; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
+// Items [begin, end): 16 channels of some batch rows each.
+struct Body : simd::Work<Job> {
+  using Work::Work;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     const Shape& shape = job.shape;
     const int64_t blocks = (shape.channels + kLanes - 1) / kLanes;
-    auto* scratch =
-        reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+    float* const scratch = floats();
     for (int64_t item = begin; item < end; ++item) {
       const int64_t first = item % blocks * kLanes, row = item / blocks * job.rows_of_item;
       s4d::discretise(job.learned, shape.channels, first, shape.directions, {scratch, shape.half});
@@ -47,10 +45,6 @@ struct Body {
     }
   }
 };
-
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 struct S4d {
   static constexpr attnkit::About about{
@@ -138,8 +132,8 @@ struct S4d {
     const int64_t blocks = (shape.channels + kLanes - 1) / kLanes;
     const int64_t groups = (run.batch + job.rows_of_item - 1) / job.rows_of_item;
     const auto rows = static_cast<double>(std::max(run.keys, run.queries) * job.rows_of_item);
-    attnkit::for_each(*run.exec, blocks * groups,
-                      static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200), task, &job);
+    simd::share<Body>(job, blocks * groups,
+                      static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200));
   }
 
   ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {

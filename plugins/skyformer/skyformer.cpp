@@ -10,6 +10,7 @@
 // Keys are summed to S = A_K^T v as in kernels/linear.hpp, queries read delta Z delta S.  Cost per head:
 // m (3 D + 2 E)(N+M) + 3 D m^2 + 8 m^3 steps + 2 m^2 E flops; no state, since every query needs every key and sample.
 #include <attnkit/kernels/random.hpp>
+#include <attnkit/kernels/work.hpp>
 
 #include "gaussian.hpp"
 
@@ -39,16 +40,14 @@ struct Job {
   View<float> o;
 };
 
-// Heads [begin, end) of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
+// Heads [begin, end) of all batch rows.
+struct Body : simd::Work<Job> {
+  using Work::Work;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     Scratch scratch;
-    scratch.lay(job.model, static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
+    scratch.lay(job.model, this->scratch());
     for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.model.heads, item % job.model.heads, scratch);
   }
 
@@ -104,10 +103,6 @@ struct Body {
     if (c < model.e) attnkit::linear::tail(s, shape, c, events, n);
   }
 };
-
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
 
 struct Skyformer {
   static constexpr attnkit::About about{
@@ -205,7 +200,7 @@ struct Skyformer {
                   View<const float>(run.ports[io.k]),
                   View<const float>(run.ports[io.v]),
                   View<float>(run.ports[io.o])};
-    attnkit::for_each(*run.exec, run.batch * model.heads, model.flops(run.queries + run.keys), task, &job);
+    simd::share<Body>(job, run.batch * model.heads, model.flops(run.queries + run.keys));
   }
 
   attn_block block;

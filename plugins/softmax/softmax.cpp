@@ -10,6 +10,7 @@
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/work.hpp>
 
 namespace {
 
@@ -51,11 +52,9 @@ struct Job {
   View<float> o;
 };
 
-// Blocks of queries [begin, end) of all heads of all batch rows; the body that simd::dispatch compiles three times.
-struct Body {
-  const Job& job;
-  int64_t begin, end;
-  uint32_t worker;
+// Blocks of queries [begin, end) of all heads of all batch rows.
+struct Body : simd::Work<Job> {
+  using Work::Work;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
@@ -83,9 +82,7 @@ struct Body {
     }
   }
 
-  ATTNKIT_INLINE float* scratch() const {
-    return reinterpret_cast<float*>(static_cast<char*>(job.run.exec->scratch) + worker * job.plan.worker_bytes);
-  }
+  ATTNKIT_INLINE float* scratch() const { return floats(); }
   ATTNKIT_INLINE float* state(int64_t b, int64_t h) const {
     const attn_run& run = job.run;
     auto* bytes =
@@ -210,10 +207,6 @@ struct Body {
   }
 };
 
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body{*reinterpret_cast<const Job*>(arg), begin, end, worker});
-}
-
 struct Softmax {
   static constexpr attnkit::About about{
       .name = "softmax",
@@ -270,9 +263,8 @@ struct Softmax {
       const Sight sight(run, b, false);
       keys = std::max(keys, sight.past + sight.fresh);
     }
-    attnkit::for_each(*run.exec, run.batch * shape.heads * job.blocks,
-                      2.0 * static_cast<double>(std::min(run.queries, simd::kQueries) * keys * (shape.d + shape.e)),
-                      task, &job);
+    simd::share<Body>(job, run.batch * shape.heads * job.blocks,
+                      2.0 * static_cast<double>(std::min(run.queries, simd::kQueries) * keys * (shape.d + shape.e)));
   }
 
   attn_block block;

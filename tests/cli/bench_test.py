@@ -1,5 +1,6 @@
 """bench: every mechanism, role and context, constant state for linear mechanisms; whole models beside each other."""
 
+import math
 import os
 import pathlib
 import unittest
@@ -34,7 +35,32 @@ class Bench(CommandTest):
 
     def test_table(self):
         lines = self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8").lines()
-        self.assertEqual(len(lines), 3)
+        self.assertEqual(len(lines), 4)
+        self.assertIn("softmax", lines[1])
+        self.assertEqual(3, len(self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8",
+                                            "--against", "none").lines()))
+
+    def test_crossover(self):
+        options = ("bench", "--heads", 2, "--width", 16, "--json")
+        for context in ("4096,16384", "1,2", "2048,1"):
+            document = self.run_ok(*options, "--block", "s4d", "--context", context).json()
+            self.assertEqual(document["against"], "softmax")
+            self.assertEqual([str(r["context"]) for r in document["results"]], context.split(","))
+            points = sorted((r["context"], math.log(r["against_median_seconds"] / r["median_seconds"])) for r in document["results"])
+            (short, before), (long, after) = points
+            if after <= 0:
+                place, at, text = "beyond", long, f"beyond {long:,}"
+            elif before > 0:
+                place, at, text = "below", short, f"below {short:,}"
+            else:
+                at = short * (long / short) ** (before / (before - after))
+                place, text = "between", f"about {round(at):,}"
+            crossover = document["crossover"]
+            self.assertEqual((crossover["place"], crossover["text"]), (place, text))
+            self.assertAlmostEqual(crossover["context"] / at, 1, places=6)
+        self.assertNotIn("crossover", self.run_ok(*options, "--block", "softmax", "--context", 8).json())
+        self.assertEqual("leap", self.run_ok(*options, "--block", "softmax", "--against", "leap", "--context", 8).json()["against"])
+        self.run_code(4, "bench", "--block", "relu", "--against", "reul")
 
     def test_refusals(self):
         self.assertIn('did you mean "relu"?', self.run_code(4, "bench", "--block", "reul").err)
@@ -58,6 +84,25 @@ class Bench(CommandTest):
         alone = self.run_ok("bench", RELU, "--length", 16, "--json").json()["results"][0]
         self.assertNotIn("speed", alone)
         self.assertEqual(len(self.run_ok("bench", RELU, "--length", 16).lines()), 3)
+
+    def test_sessions(self):
+        command = ("bench", RELU, "--sessions", 20, "--length", 4)
+        document = self.run_ok(*command, "--threads", 3, "--json").json()
+        self.assertEqual([document[k] for k in ("part", "sessions", "length", "threads")], ["sessions", 20, 4, 3])
+        memory = document["memory_per_session"]
+        self.assertEqual(memory["planned_state_bytes"], memory["state_bytes"])
+        self.assertAlmostEqual(memory["resident_bytes"] / memory["planned_state_bytes"], memory["resident_to_planned"], delta=1e-3)
+        ways = [(r["calls"], r["threads"]) for r in document["results"]]
+        self.assertEqual(ways, [("one per session", 1), ("one per step", 1), ("one per session", 3), ("one per step", 3)])
+        for r in document["results"]:
+            self.assertTrue(0 < r["first_quartile_seconds"] <= r["median_seconds"] <= r["third_quartile_seconds"])
+            self.assertAlmostEqual(r["tokens_per_second"], 80 / r["median_seconds"], delta=1)
+            self.assertTrue(0 <= r["waiting"] < 1 and r["waits_per_1000_tokens"] >= 0 and r["processor_seconds_per_token"] > 0)
+        self.assertEqual(len(self.run_ok(*command, "--threads", 1).lines()), 6)
+        self.assertIn("--batch", self.run_code(2, *command, "--batch", 2).err)
+        self.assertIn("one length", self.run_code(2, "bench", RELU, "--sessions", 2, "--length", "4,5").err)
+        self.assertIn("up to 512", self.run_code(2, "bench", RELU, "--sessions", 2, "--length", 513).err)
+        self.assertIn("--sessions is for a model", self.run_code(2, "bench", "--block", "relu", "--sessions", 2).err)
 
     def test_models_and_blocks_do_not_mix(self):
         self.assertIn("--batch is for a model", self.run_code(2, "bench", "--block", "relu", "--batch", 2).err)

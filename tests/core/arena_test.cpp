@@ -1,6 +1,8 @@
 #include "core/arena.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <set>
@@ -37,6 +39,19 @@ TEST(Arena, ClearsOnlyTheSlotThatIsReleased) {
   arena.release(b, {arena.stride(0)});
   for (int32_t slot : {a, c})
     for (uint64_t i = 0; i < arena.stride(0); ++i) ASSERT_EQ(arena.row(0, slot)[i], 1);
+}
+
+// Whatever the system does with huge pages elsewhere.
+TEST(Arena, CostsThePagesThatWereWritten) {
+  const uint64_t stride = 4 << 20, page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  Arena arena({stride});
+  constexpr uint64_t sessions = 8;
+  for (uint64_t i = 0; i < sessions; ++i) arena.row(0, arena.acquire())[0] = 1;
+  std::vector<unsigned char> in_memory(sessions * stride / page);
+  ASSERT_EQ(0, mincore(arena.base(0), sessions * stride, in_memory.data()));
+  uint64_t pages = 0;
+  for (const unsigned char p : in_memory) pages += p & 1;
+  EXPECT_EQ(pages, sessions);
 }
 
 TEST(Arena, RunsOutWithAMessage) {

@@ -125,6 +125,12 @@ TEST(SpeechManifest, TheSeedDecidesTheWeights) {
   EXPECT_EQ(one->frontend()->parameters(), (8 * 3 + 1) * 12 + (12 * 3 + 1) * 12 + (12 + 1) * 16);
 }
 
+TEST(SpeechManifest, LengthsAreNotSummedOverTokens) {
+  SpeechModel from;
+  from.length = "[length]\npredict = \"lut\"\nlut = \"lengths.tsv\"\n";
+  expect_said(from, "predict = \"lut\" sums over the source's tokens; speech has none");
+}
+
 TEST(SpeechManifest, MechanismsAreAskedAsForText) {
   SpeechModel from;
   from.attention = "default = \"softmax\"\n\"encoder.self\" = \"nystromformer\"\n";

@@ -199,6 +199,20 @@ TEST(SavedSession, ForeignAndNewerBytesAreRefusedByName) {
   EXPECT_EQ("", refusal(model, readable)) << "newer, but this version still understands it";
 }
 
+TEST(SavedSession, CountsThatWouldOverflowAreRefused) {
+  const auto model = load(StreamModel());
+  const Bytes blob = begun(model, 1)->save();
+  const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  // Behind 16 bytes of header: TARG has its count after two flags and a number, SRCE its four after a flag and a
+  // length.
+  for (const size_t at : {text.find("TARG") + 16 + 16, text.find("SRCE") + 16 + 12, text.find("SRCE") + 16 + 36}) {
+    Bytes changed = blob;
+    changed[at + 7] = std::byte{0x7f};
+    seal(changed);
+    expect_refusal(model, changed, "a count that no session reaches");
+  }
+}
+
 TEST(SavedSession, SectionsOfLaterVersionsAreSkipped) {
   BlobWriter to;
   to.section("NEWS");

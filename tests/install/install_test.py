@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -103,6 +104,12 @@ class Prefix(unittest.TestCase):
     def test_c_program_translates(self):
         out = run(build_c("translate.c"), MODEL / "model.toml", PHRASE)
         self.assertEqual(out.splitlines()[0], TRANSLATION)
+
+    def test_python_program_translates(self):
+        translate = [sys.executable, "-B", SOURCE / "samples/python/translate.py", MODEL / "model.toml", PHRASE]
+        self.assertEqual(run(*translate, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="").strip(), TRANSLATION)
+        installed, ours = LIB / "attnkit/python/attnkit", SOURCE / "hosts/python/attnkit"
+        self.assertEqual({m.name: m.read_bytes() for m in installed.iterdir()}, {m.name: m.read_bytes() for m in ours.glob("*.py")})
 
 
 class Tutorial(unittest.TestCase):

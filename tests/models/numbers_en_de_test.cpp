@@ -33,7 +33,7 @@ std::shared_ptr<Runtime> runtime() {
 
 // The shipped manifest with the three blocks' mechanisms replaced; placement:
 // "encoder.self/decoder.self/decoder.cross".
-std::shared_ptr<const Model> load(const std::string& placement) {
+std::string manifest(const std::string& placement) {
   std::string toml = read_text(folder + "/model.toml"), mechanism;
   std::istringstream parts(placement);
   for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"}) {
@@ -41,6 +41,11 @@ std::shared_ptr<const Model> load(const std::string& placement) {
     toml = std::regex_replace(toml, std::regex("\"" + std::string(role) + "\" *= *\"[a-z]*\""),
                               "\"" + std::string(role) + "\" = \"" + mechanism + "\"");
   }
+  return toml;
+}
+
+std::shared_ptr<const Model> load(const std::string& placement) {
+  const std::string toml = manifest(placement);
   Diagnostics diagnostics;
   auto model = Model::load(runtime(), toml, folder, diagnostics);
   EXPECT_TRUE(model) << toml;
@@ -180,6 +185,36 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
           << placement << ": " << sample["text"];
     }
   std::cout << "largest difference " << worst << "\n";
+}
+
+// The shipped predictors behind every mechanism in the encoder.
+TEST(NumbersEnDeLength, PredictionsEqualPyTorch) {
+  const nlohmann::json golden = nlohmann::json::parse(read_text(folder + "/expected/length.json"));
+  ASSERT_GT(golden["samples"].size(), 10u);
+  const auto loaded = [](const std::string& encoder, const std::string& length) {
+    std::string toml = manifest(encoder + "/cosformer/cosformer");
+    toml = std::regex_replace(toml, std::regex("predict = \"ratio\"\nalpha = [0-9.]*"), length);
+    Diagnostics diagnostics;
+    auto model = Model::load(runtime(), toml, folder, diagnostics);
+    EXPECT_TRUE(model) << toml;
+    return model;
+  };
+  const auto predicted = [](const std::shared_ptr<const Model>& model, const std::string& text) {
+    std::vector<int32_t> ids = model->vocabulary(false)->tokenize(text);
+    ids.push_back(model->vocabulary(false)->end_id());
+    const auto n = static_cast<int64_t>(ids.size());
+    Session session(model, 1);
+    session.read({ids.data(), n, 1, n, nullptr});
+    return *session.target_total();
+  };
+  const auto table = loaded("relu", "predict = \"lut\"\nlut = \"lengths.tsv\"\ndampening = 1.0");
+  for (const auto& sample : golden["samples"])
+    EXPECT_NEAR(predicted(table, sample["text"]), sample["lut"], 1e-9) << sample["text"];
+  for (const std::string encoder : {"softmax", "relu", "cosformer", "leap"}) {
+    const auto network = loaded(encoder, "predict = \"network\"\nfile = \"length.safetensors\"");
+    for (const auto& sample : golden["samples"])
+      EXPECT_EQ(predicted(network, sample["text"]), sample["network"][encoder]) << encoder << ": " << sample["text"];
+  }
 }
 
 }  // namespace

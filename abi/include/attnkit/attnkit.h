@@ -216,16 +216,19 @@ ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint
  * (1, T, features) frames, the same of the two in all reads, S or T 0 only in the last.  last 1: it is complete;
  * 0: it goes on, which needs [stream] in the manifest.  Tokens may be written between reads.  A causal encoder takes
  * what is new; another runs anew over all of the source, and what is to be filled anew for that is (see describe).
- * Predicts the target's length where [length] says so.  Speech that makes no whole row of the encoder yet waits.
+ * Predicts the target's length where [length] says so; from what was read so far, anew at each read.  Speech that makes
+ * no whole row of the encoder yet waits.
  * Numbers  after the last read of a bidirectional encoder bitwise what one read of the whole source gives; speech: any
  *          split gives the encoder the same rows, bitwise.
  * Errors   INVALID: ids, samples that are not numbers or beyond 16, length, a source that was complete, last 0 without
- *          [stream], the last of speech too short for one row.  The session is then as before,
+ *          [stream], the last of speech too short for one row, keys that depend on a target length that only the host
+ *          knows and has not set.  The session is then as before,
  *          except after NO_MEMORY or a failing plugin in a second read: it then refuses all but destroy. */
 ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last,
                                          attn_error* err);
 /* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a
- * prediction. Errors   INVALID: not positive and finite, or tokens were written already. */
+ * prediction. Errors   INVALID: not positive and finite, tokens were written already, or a source was read whose keys
+ * depend on another length. */
 ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err);
 /* Appends tokens to n different sessions of one model, each at its own position.
  * Shapes   tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
@@ -261,9 +264,9 @@ ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const att
                                              const attnkit_stream_options* options, int32_t* ids, uint64_t* n,
                                              attn_error* err);
 /* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
- * per block; of the source whether it is complete, reads, tokens that the encoder ran over again, how often states were
- * filled anew (replays) and with how many keys, and the bytes kept for that; of speech how much was read and how much of
- * it waits. */
+ * per block; of the source whether it is complete, reads, tokens that the encoder, and the length's predictor, ran over again,
+ * how often states were filled anew (replays) and with how many keys, and the bytes kept for that; of speech how much was
+ * read and how much of it waits. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* One mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.

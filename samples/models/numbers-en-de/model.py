@@ -45,12 +45,12 @@ class Leap(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self):
+    def __init__(self, choice):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         for name in "qkvo":
             setattr(self, name, nn.Linear(WIDTH, WIDTH))
-        for mechanism in MECHANISMS:
+        for mechanism in choice:
             ports = Leap() if mechanism == "leap" else nn.Module()
             ports.adapter = Adapter()
             self.add_module(mechanism, ports)
@@ -96,22 +96,31 @@ def _positions(length):
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1).float()
 
 
-class Stack(nn.Module):
-    def __init__(self, vocabulary, kinds):
+class Blocks(nn.Module):
+    """The layers of an encoder or a decoder; `choice`: the mechanisms that each attention has parameters for."""
+
+    def __init__(self, kinds, layers=LAYERS, choice=MECHANISMS):
         super().__init__()
-        self.embed = nn.Embedding(vocabulary, WIDTH)
-        nn.init.normal_(self.embed.weight, std=WIDTH ** -0.5)
         self.norm = nn.LayerNorm(WIDTH)
         for kind in kinds:
-            block = FeedForward if kind == "ffn" else Attention
-            self.add_module(kind, nn.ModuleDict({str(layer): block() for layer in range(1, LAYERS + 1)}))
+            made = {str(i): FeedForward() if kind == "ffn" else Attention(choice) for i in range(1, layers + 1)}
+            self.add_module(kind, nn.ModuleDict(made))
         self.register_buffer("positions", _positions(1024), persistent=False)
-
-    def start(self, ids):
-        return math.sqrt(WIDTH) * self.embed(ids) + self.positions[:ids.shape[1]]
 
     def block(self, kind, layer):
         return getattr(self, kind)[str(layer)]
+
+
+class Stack(Blocks):
+    """Blocks over embedded ids."""
+
+    def __init__(self, vocabulary, kinds, **blocks):
+        super().__init__(kinds, **blocks)
+        self.embed = nn.Embedding(vocabulary, WIDTH)
+        nn.init.normal_(self.embed.weight, std=WIDTH ** -0.5)
+
+    def start(self, ids):
+        return math.sqrt(WIDTH) * self.embed(ids) + self.positions[:ids.shape[1]]
 
 
 class Model(nn.Module):

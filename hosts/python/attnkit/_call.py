@@ -1,0 +1,78 @@
+"""Calls: codes become exceptions, documents and bytes become Python's, handles are freed exactly once."""
+
+import ctypes
+import weakref
+
+from ._abi import ATTN_OK, attn_error, sized
+from .error import INVALID, Error
+
+
+def call(function, *arguments):
+    err = sized(attn_error, where=-1)
+    code = function(*arguments, ctypes.byref(err))
+    if code != ATTN_OK:
+        raise Error(code, err.message.decode("utf-8", "replace"), err.where)
+
+
+class Pointer:
+    """A C handle.  Destroyed when nothing refers to it any more, so a call that runs keeps it alive."""
+
+    def __init__(self, destroy, value):
+        self._as_parameter_ = ctypes.c_void_p(value)
+        # Not at exit: another thread may still be in a call, and the process gives everything back anyway.
+        weakref.finalize(self, destroy, value).atexit = False
+
+
+def make(destroy, function, *arguments):
+    """The handle that function(*arguments, &handle, &err) makes."""
+    made = ctypes.c_void_p()
+    call(function, *arguments, ctypes.byref(made))
+    return Pointer(destroy, made.value)
+
+
+def _bytes_of(pointer, data):
+    n = ctypes.c_uint64()
+    first = data(pointer, ctypes.byref(n))
+    return ctypes.string_at(first, n.value) if n.value else b""
+
+
+def text_of(library, function, *arguments):
+    text = make(library.attnkit_text_destroy, function, *arguments)
+    return _bytes_of(text, library.attnkit_text_data).decode("utf-8")
+
+
+def blob_of(library, function, *arguments):
+    return _bytes_of(make(library.attnkit_blob_destroy, function, *arguments), library.attnkit_blob_data)
+
+
+def c_text(text, what):
+    """A str or path as the NUL-terminated UTF-8 that C takes."""
+    raw = text.encode("utf-8", "surrogateescape")
+    if b"\0" in raw:
+        raise Error(INVALID, f"{what} holds a NUL byte")
+    return raw
+
+
+class Handle:
+    """Something of the library.  close() or `with` ends it; a later use raises Error."""
+
+    def __init__(self, library, pointer):
+        self._library, self._pointer = library, pointer
+
+    @property
+    def pointer(self):
+        """What C functions take.  Hold on to it while they run."""
+        pointer = self._pointer
+        if pointer is None:
+            raise Error(INVALID, f"this {type(self).__name__} is closed")
+        return pointer
+
+    def close(self):
+        """Lets go of the handle; a call that another thread is in ends first.  Closing twice is fine."""
+        self._pointer = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

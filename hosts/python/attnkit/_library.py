@@ -1,0 +1,48 @@
+"""Finds libattnkit and loads it once."""
+
+import ctypes
+import os
+import pathlib
+import threading
+
+from ._abi import FUNCTIONS
+from .error import INVALID, UNSUPPORTED, Error
+
+NAME = "libattnkit.so.1"
+_loaded, _lock = {}, threading.Lock()
+
+
+def find(path=None):
+    """The library's path: the one given, ATTNKIT_LIBRARY, or that of the tree this package was installed or built into."""
+    given = path or os.environ.get("ATTNKIT_LIBRARY")
+    if given:
+        file = pathlib.Path(os.path.abspath(os.fspath(given)))
+        if not file.is_file():
+            raise Error(INVALID, f"{file} is no file: it was named as libattnkit{'' if path else ' by ATTNKIT_LIBRARY'}")
+        return file
+    # <lib>/attnkit/python/attnkit is this package, <lib>/attnkit/1 has the plugins.
+    package = pathlib.Path(__file__).resolve().parent
+    file = package.parents[2] / NAME
+    if package.parents[1].name == "attnkit" and file.is_file():
+        return file
+    raise Error(INVALID, f"no {NAME} beside the package in {package}: set ATTNKIT_LIBRARY to the library's path")
+
+
+def load(path=None):
+    """The library with its functions declared; the same object for the same file."""
+    file = str(find(path).resolve())
+    with _lock:
+        if file not in _loaded:
+            _loaded[file] = _declare(file)
+        return _loaded[file]
+
+
+def _declare(file):
+    try:
+        library = ctypes.CDLL(file)
+        for name, (result, *arguments) in FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as e:
+        raise Error(UNSUPPORTED, f"{file} is no libattnkit that this package can use: {e}") from None
+    return library

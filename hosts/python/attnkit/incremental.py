@@ -1,0 +1,81 @@
+"""Simultaneous translation of a source as it arrives: what attnkit stream simulates, for hosts whose source is live."""
+
+from .arriving import ArrivingSpeech, ArrivingText
+from .error import INTERNAL, INVALID, Error
+from .model import TARGET
+from .policy import READ, STOP, View
+from .session import Session
+
+
+def best(logits):
+    """The id with the highest of the scores of one position, the first of equals."""
+    scores = logits.cast("B").cast("f").tolist()
+    top = max(scores)
+    if top != top:
+        raise Error(INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken")
+    return scores.index(top)
+
+
+class Incremental:
+    """One input.  Give what arrived to add(), say finish() after the last, and take words from advance() in between.
+
+    Reads and writes exactly as attnkit_session_simulate would with the same policy (a function of the View alone), however
+    the source was cut: decisions fall unit by unit, and what was read is handed to the model before the next token.
+    finished: nothing more will come.  made: the ids written.  limit: most tokens; 0: 1.5 times the source and 20.
+    """
+
+    def __init__(self, model, policy, limit=0):
+        self._model, self._policy, self._limit = model, policy, limit
+        self._session = Session(model, 1)
+        self._source = (ArrivingSpeech if model.info.sample_rate else ArrivingText)(model)
+        self._read, self._said, self._complete = 0, 0, False
+        self._most = min(limit or model.info.max_length, model.info.max_length)
+        self.made, self.finished = [], False
+
+    def add(self, source):
+        """Text in whole words, or float samples."""
+        if not self.finished:
+            self._source.add(source)
+
+    def finish(self):
+        self._source.finish()
+
+    def advance(self):
+        """Goes on until the policy asks for something that has not arrived; the words completed since the last call."""
+        self.finished = self.finished or (self._source.finished and self._source.units == 0)
+        while not self.finished:
+            ended = self._source.finished and self._read == self._source.units
+            action = self._policy(View(self._read, len(self.made), int(ended)))
+            if action == READ and not ended:
+                if self._read == self._source.units:
+                    break
+                self._read += 1
+            elif action == STOP:
+                self.finished = True
+            else:
+                self._write(ended)
+        return self._words()
+
+    def _write(self, ended):
+        if self._read == 0:
+            raise Error(INVALID, "the policy wants to write before anything of the source was read: it must read first")
+        more = self._source.take(self._read)
+        completes = ended and not self._complete
+        if len(more) or completes:
+            self._session.read(more, last=ended)
+        if completes:
+            self._complete = True
+            if not self._limit:
+                self._most = min(self._most, self._session.describe()["source_length"] * 3 // 2 + 20)
+        info = self._model.info
+        self.made.append(best(self._session.write([[self.made[-1] if self.made else info.begin_id]])))
+        if self.made[-1] == info.end_id or len(self.made) >= self._most:
+            self.finished = True
+
+    def _words(self):
+        """A word is complete once the next one begins, or the output ends."""
+        words = [word for word in self._model.detokenize(TARGET, self.made).split(" ") if word]
+        if not self.finished:
+            words = words[:-1]
+        new, self._said = words[self._said:], max(self._said, len(words))
+        return new

@@ -1,0 +1,47 @@
+"""When to read on and when to write: the policies of attnkit stream."""
+
+from collections import namedtuple
+
+from ._abi import ATTNKIT_READ as READ, ATTNKIT_STOP as STOP, ATTNKIT_WRITE as WRITE
+from .error import INVALID, Error
+
+# Units of the source read, tokens of the target written, and whether the source has ended.
+View = namedtuple("View", "read written ended")
+
+_LARGEST = 1 << 20  # as in manifests
+
+
+class WaitK:
+    """Token i of the target is written once (k + i - 1) units of `pre_decision` were read, or all."""
+
+    def __init__(self, k, pre_decision=1):
+        for value, what in ((k, "k"), (pre_decision, "the pre-decision")):
+            if not 1 <= value <= _LARGEST:
+                raise Error(INVALID, f"wait-k: {what} is {value}; it must be 1 to {_LARGEST}")
+        self.k, self.pre_decision = k, pre_decision
+
+    def __call__(self, view):
+        return WRITE if view.ended or view.read >= (self.k + view.written) * self.pre_decision else READ
+
+    def __str__(self):
+        return f"wait-k:{self.k}" + (f":{self.pre_decision}" if self.pre_decision > 1 else "")
+
+
+class Offline:
+    """Everything is read before anything is written."""
+
+    def __call__(self, view):
+        return WRITE if view.ended else READ
+
+    def __str__(self):
+        return "offline"
+
+
+def policy_named(text):
+    """"wait-k:3", "wait-k:3:7" (k, then pre-decision) or "offline"."""
+    if text == "offline":
+        return Offline()
+    name, *numbers = text.split(":")
+    if name != "wait-k" or len(numbers) not in (1, 2) or not all(n.isascii() and n.isdigit() for n in numbers):
+        raise Error(INVALID, f'"{text}" is no policy: wait-k:K, wait-k:K:PRE_DECISION and offline are')
+    return WaitK(*map(int, numbers))

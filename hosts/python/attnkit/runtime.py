@@ -1,0 +1,36 @@
+"""A runtime: threads and loaded plugins."""
+
+import ctypes
+import json
+
+from ._abi import attnkit_runtime_options, sized
+from ._call import Handle, c_text, make, text_of
+from ._library import load
+from .error import INVALID, Error
+
+
+class Runtime(Handle):
+    """threads: used by one call, 0: one per processor; plugin_path: folders separated by ':', searched first.
+
+    library: path of libattnkit, where ATTNKIT_LIBRARY and the place beside this package are not meant.
+    """
+
+    def __init__(self, threads=0, plugin_path="", library=None):
+        if not 0 <= threads < 1 << 16:
+            raise Error(INVALID, f"threads {threads}: it must be 1 to 65535, or 0 for one per processor")
+        library = load(library)
+        options = sized(attnkit_runtime_options, threads=threads, plugin_path=c_text(plugin_path, "plugin_path"))
+        super().__init__(library, make(library.attnkit_runtime_destroy, library.attnkit_runtime_create, ctypes.byref(options)))
+
+    def describe(self):
+        """"attnkit.runtime/1": search path, plugins with options and costs, skipped files with the reason."""
+        return json.loads(text_of(self._library, self._library.attnkit_runtime_describe, self.pointer))
+
+    def list(self):
+        """"attnkit.plugin-list/1": the loaded plugins, without calling them."""
+        return json.loads(text_of(self._library, self._library.attnkit_runtime_list, self.pointer))
+
+
+def version(library=None):
+    """The library's version, such as "0.1.0"."""
+    return load(library).attnkit_version().decode()

@@ -1,0 +1,9 @@
+"""Where things are; what this sample shares with numbers-en-de comes from there."""
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TEXT = HERE.parent / "numbers-en-de"
+sys.path.append(str(TEXT))
+
+from generate import SEPARATOR, PhraseSource, read_tsv  # noqa: E402,F401

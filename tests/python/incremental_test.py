@@ -1,0 +1,189 @@
+"""Incremental against attnkit_session_simulate and attnkit stream: the same decisions, whatever the source's pieces."""
+
+import array
+import json
+import unittest
+from unittest import mock
+
+import attnkit
+from attnkit import incremental
+from stand_in_speech import SpeechModel, SpeechSession
+from support import RUNTIME, SAMPLE, TEXTS, PackageTest, tiny_model
+
+POLICIES = ("wait-k:1", "wait-k:3", "wait-k:2:2", "offline")
+PHRASE = "the third of march ; two hundred and forty-one euros ; half past three"
+
+
+class Recorded:
+    """A policy that remembers what it was asked and what it answered."""
+
+    def __init__(self, policy):
+        self.policy, self.log = policy, []
+
+    def __call__(self, view):
+        action = self.policy(view)
+        entry = (view.read, view.written, view.ended, action)
+        if action == attnkit.WRITE or entry not in self.log[-1:]:  # READ is answered again once there is more
+            self.log.append(entry)
+        return action
+
+
+def pieces(text, words):
+    """The text in pieces of so many words."""
+    all_words = text.split()
+    return [" ".join(all_words[i:i + words]) for i in range(0, len(all_words), words)] or [""]
+
+
+def run(model, policy, parts):
+    """Words by part, and the ids."""
+    stream, words = attnkit.Incremental(model, policy), []
+    for i, part in enumerate(parts):
+        stream.add(part)
+        if i == len(parts) - 1:
+            stream.finish()
+        words.append(stream.advance())
+    assert stream.finished
+    return words, stream.made
+
+
+class Text(PackageTest):
+    def check_against_simulate(self, model, text, name):
+        words = [model.tokenize(attnkit.SOURCE, word) for word in text.split()]
+        ends = [sum(map(len, words[:i + 1])) for i in range(len(words))]
+        ends[-1] += 1
+        simulated = Recorded(attnkit.policy_named(name))
+        made = attnkit.Session(model, 1).simulate(self.ids(model, text), simulated, ends=ends)
+        for size in (1, 2, 100):
+            live = Recorded(attnkit.policy_named(name))
+            said, ids = run(model, live, pieces(text, size))
+            self.assertEqual((ids, live.log), (made, simulated.log), (name, text, size))
+            self.assertEqual(" ".join(sum(said, [])), model.detokenize(attnkit.TARGET, made))
+
+    def test_decides_as_simulate(self):
+        tiny = self.tiny(stream=True)
+        sample, _ = attnkit.open_streaming(RUNTIME, SAMPLE, attnkit.WaitK(1))
+        for name in POLICIES:
+            for text in TEXTS:
+                self.check_against_simulate(tiny, text, name)
+            self.check_against_simulate(sample, PHRASE, name)
+
+    def test_says_what_the_command_says(self):
+        for name in POLICIES:
+            model, policy = attnkit.open_streaming(RUNTIME, SAMPLE, attnkit.policy_named(name))
+            said, _ = run(model, policy, PHRASE.split())
+            out = self.run_ok("stream", SAMPLE, "--policy", name, "--text", PHRASE).out
+            self.assertEqual(" ".join(sum(said, [])) + "\n", out)
+
+    def test_words_come_with_the_next(self):
+        model, policy = attnkit.open_streaming(RUNTIME, SAMPLE, attnkit.policy_named("wait-k:2"))
+        said, made = run(model, policy, PHRASE.split())
+        self.assertGreater(sum(map(bool, said)), 4)
+        *events, _ = map(json.loads, self.run_ok("stream", SAMPLE, "--policy", "wait-k:2", "--text", PHRASE, "--events", "-").lines())
+        written = [e["written"] for e in events]
+        for read, words in enumerate(said, 1):
+            # Said so far: the words that another one follows among what was written with so much read.
+            ids = made[:max((w for e, w in zip(events, written) if e["read"] <= read), default=0)]
+            known = model.detokenize(attnkit.TARGET, ids).split()
+            self.assertEqual(sum(said[:read], []), known if ids[-1:] == [model.info.end_id] else known[:-1])
+
+    def test_limit(self):
+        model = self.tiny(stream=True)
+        for limit in (1, 3):
+            stream = attnkit.Incremental(model, attnkit.WaitK(1), limit)
+            stream.add(TEXTS[-1])
+            stream.advance()
+            self.assertEqual((len(stream.made), stream.finished), (limit, True))
+
+    def test_nothing(self):
+        stream = attnkit.Incremental(self.tiny(stream=True), attnkit.WaitK(1))
+        self.assertEqual((stream.advance(), stream.finished), ([], False))
+        stream.add("  ")
+        stream.finish()
+        self.assertEqual((stream.advance(), stream.finished, stream.made), ([], True, []))
+
+    def test_end_known_late(self):
+        model = self.tiny(stream=True)
+        stream = attnkit.Incremental(model, attnkit.WaitK(1))
+        stream.add(TEXTS[-1])
+        stream.advance()
+        stream.finish()
+        stream.advance()
+        self.assertTrue(stream.finished)
+        self.assertTrue(stream._session.describe()["source_complete"] or stream.made[-1] == model.info.end_id)
+
+    def test_wrong_policies(self):
+        model = self.tiny(stream=True)
+        stream = attnkit.Incremental(model, lambda view: attnkit.WRITE)
+        self.refused("it must read first", stream.advance)
+        stopped = attnkit.Incremental(model, lambda view: attnkit.STOP)
+        self.assertEqual((stopped.advance(), stopped.finished), ([], True))
+
+
+class Opening(PackageTest):
+    def open(self, policy=None, replay=False, **options):
+        path = tiny_model.write_model(self.folder / "opened", **options)
+        return attnkit.open_streaming(RUNTIME, path, policy and attnkit.policy_named(policy), replay)
+
+    def test_stream_table(self):
+        self.assertIsNone(self.open("offline")[0].describe()["stream"])
+        self.assertFalse(self.open("wait-k:2")[0].describe()["stream"]["replay"])
+        self.assertTrue(self.open("wait-k:2", replay=True)[0].describe()["stream"]["replay"])
+        for table, name in (('policy = "offline"', "offline"), ("k = 2", "wait-k:2"), ("k = 2\npre_decision = 3", "wait-k:2:3")):
+            self.assertEqual(str(self.open(extra=f"[stream]\n{table}\n")[1]), name)
+
+    def test_refusals(self):
+        self.refused("who decides", self.open)
+        self.refused("set replay = true there", self.open, "wait-k:1", replay=True, extra="[stream]\nk = 1\n")
+        self.refused("encoder-decoder", self.open, "wait-k:1", kind="decoder")
+        self.refused("NaN", run, self.open("offline", damage=lambda w: w.add("decoder.norm.weight", [tiny_model.WIDTH], float("nan")))[0],
+                     attnkit.Offline(), ["one"], code=attnkit.INTERNAL)
+
+
+class Speech(unittest.TestCase):
+    """With a stand-in for a model that takes speech: what it is given, and when."""
+
+    def setUp(self):
+        patch = mock.patch.object(incremental, "Session", SpeechSession)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def heard(self, samples, chunk, name):
+        model = SpeechModel()
+        parts = [samples[i:i + chunk] for i in range(0, len(samples), chunk)]
+        said, made = run(model, attnkit.policy_named(name), parts)
+        return model.session, said, made
+
+    def test_every_sample_once_whatever_the_chunks(self):
+        for count in (16000, 400 + 99 * 160):  # 24 rows and a rest, 25 rows
+            samples = array.array("f", [i % 251 / 251 for i in range(count)])
+            for name in ("wait-k:1", "wait-k:2:7", "offline"):
+                _, _, expected = self.heard(samples, count, name)
+                self.assertGreater(len(expected), 4)
+                for chunk in (1, 160, 641, 5000):
+                    session, _, made = self.heard(samples, chunk, name)
+                    self.assertEqual(made, expected)
+                    self.assertEqual(sum((list(r) for r, _ in session.reads), []), list(samples))
+                    self.assertEqual([last for _, last in session.reads], [False] * (len(session.reads) - 1) + [True])
+
+    def test_end_known_late(self):
+        stream = attnkit.Incremental(SpeechModel(), attnkit.WaitK(1))
+        stream.add(array.array("f", bytes(4 * (400 + 3 * 160))))
+        self.assertEqual(stream.advance(), [])
+        self.assertEqual(len(stream.made), 1)
+        stream.finish()
+        stream.advance()
+        self.assertTrue(stream.finished)
+        self.assertEqual([(len(r), last) for r, last in stream._session.reads], [(880, False), (0, True)])
+
+    def test_hands_over_what_a_position_needs(self):
+        session, *_ = self.heard(array.array("f", [0.5] * 16000), 160, "wait-k:2")
+        # A row of four frames: 25 ms, then 10 ms each.
+        self.assertEqual([len(r) for r, _ in session.reads][:3], [400 + 7 * 160, 640, 640])
+
+    def test_too_short_for_a_row(self):
+        with self.assertRaisesRegex(AssertionError, "nothing that the encoder could take"):
+            self.heard(array.array("f", [0.5] * 100), 50, "wait-k:1")
+
+
+if __name__ == "__main__":
+    unittest.main()

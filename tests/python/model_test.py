@@ -1,0 +1,107 @@
+"""Runtime and Model: what the command says of the same, forward against sessions, refusals."""
+
+import json
+import unittest
+
+import attnkit
+from support import RUNTIME, SAMPLE, TEXTS, PackageTest, tiny_model
+
+
+class Runtime(PackageTest):
+    def test_lists_and_describes(self):
+        names = [plugin["name"] for plugin in RUNTIME.list()["plugins"]]
+        self.assertIn("softmax", names)
+        self.assertEqual(names, [plugin["name"] for plugin in RUNTIME.describe()["plugins"]])
+        self.assertEqual(RUNTIME.describe()["threads"], 2)
+
+    def test_plugin_path(self):
+        with attnkit.Runtime(plugin_path=str(self.folder)) as runtime:
+            self.assertIn(str(self.folder), json.dumps(runtime.describe()))
+        self.refused("NUL", attnkit.Runtime, plugin_path="a\0b")
+        self.refused("threads -1", attnkit.Runtime, -1)
+
+    def test_closed(self):
+        with attnkit.Runtime() as runtime:
+            pass
+        runtime.close()
+        self.refused("this Runtime is closed", runtime.list)
+        self.refused("this Runtime is closed", attnkit.Model, runtime, SAMPLE)
+
+
+class Model(PackageTest):
+    def test_translates_as_the_command_does(self):
+        for name, options in (("pair", {}), ("continues", {"kind": "decoder"})):
+            model = self.tiny(name, **options)
+            for beams in (1, 3):
+                for text in TEXTS:
+                    said = self.run_ok("run", self.folder / name / "model.toml", "--text", text, "--beams", beams).out
+                    self.assertEqual(model.translate(text, beams) + "\n", said)
+            self.assertEqual(model.translate(TEXTS[0], limit=1) + "\n",
+                             self.run_ok("run", self.folder / name / "model.toml", "--text", TEXTS[0], "--limit", 1).out)
+
+    def test_info(self):
+        info = self.tiny().info
+        self.assertEqual((info.kind, info.outputs, info.max_length, info.begin_id, info.end_id, info.beams, info.sample_rate),
+                         (attnkit.ENCODER_DECODER, len(tiny_model.TOKENS), 64, 1, 2, 1, 0))
+        self.assertEqual(info.source_vocab, info.target_vocab)
+        self.assertEqual(info.parameters, self.tiny().describe()["parameters"])
+        self.assertGreater(info.state_bytes, 0)
+
+    def test_describe(self):
+        described = self.tiny().describe([8, 16])
+        self.assertEqual([cost["length"] for cost in described["blocks"][0]["costs"]], [8, 16])
+        self.refused("length 0", self.tiny().describe, [0])
+
+    def test_words_and_ids(self):
+        model = self.tiny()
+        ids = model.tokenize(attnkit.SOURCE, "two two-s Ü")
+        self.assertEqual(model.detokenize(attnkit.SOURCE, ids), "two two-s Ü")
+        self.assertEqual((model.tokenize(attnkit.TARGET, ""), model.detokenize(attnkit.TARGET, [])), ([], ""))
+        self.refused('cannot spell the word "nine"', model.tokenize, attnkit.SOURCE, "one nine")
+        self.refused("not UTF-8", model.tokenize, attnkit.SOURCE, "\udcff")
+        self.refused("NUL", model.tokenize, attnkit.SOURCE, "one\0two")
+        self.refused("side 2", model.tokenize, 2, "one")
+        self.refused("token 1 is 99", model.detokenize, attnkit.TARGET, [3, 99])
+        self.refused("32 bits", model.detokenize, attnkit.TARGET, [1 << 31])
+
+    def test_forward_is_what_sessions_give(self):
+        model = self.tiny()
+        sources, targets = [self.ids(model, TEXTS[0]), self.ids(model, TEXTS[1])], [[1, 10, 11], [1, 12]]
+        logits = model.forward(sources, targets)
+        self.assertEqual((logits.shape, logits.format), ((2, 3, model.info.outputs), "f"))
+        for row, (source, target) in enumerate(zip(sources, targets)):
+            session = attnkit.Session(model)
+            session.read(source)
+            for got, expected in zip(logits.tolist()[row], session.write([target]).tolist()[0]):
+                for a, b in zip(got, expected):
+                    self.assertAlmostEqual(a, b, delta=1e-5)
+        self.assertEqual(set(logits.tolist()[1][2]), {0.0})
+        self.refused("id 99", model.forward, [[99]], [[1]])
+
+    def test_forward_of_one_side(self):
+        decoder = self.tiny("decoder", kind="decoder")
+        self.assertEqual(decoder.forward(target=[[1, 10]]).shape, (1, 2, decoder.info.outputs))
+        classifier = self.tiny("classifier", kind="encoder", head="classifier")
+        self.assertEqual(classifier.forward([[10, 2], [2]]).shape, (2, tiny_model.CLASSES))
+
+    def test_manifest_text(self):
+        path = tiny_model.write_model(self.folder / "text")
+        text = path.read_text(encoding="utf-8")
+        model = attnkit.Model.from_text(RUNTIME, text, path.parent)
+        self.assertEqual(model.translate(TEXTS[0]), attnkit.Model(RUNTIME, path).translate(TEXTS[0]))
+        error = self.refused("unknown key", attnkit.Model.from_text, RUNTIME, text + "[one]\n[two]\n", path.parent)
+        self.assertEqual([(d.severity, d.code) for d in error.diagnostics], [("error", 101), ("error", 101)])
+        self.assertEqual(error.diagnostics[0].line, len(text.splitlines()) + 1)
+        self.refused("missing.toml", attnkit.Model, RUNTIME, self.folder / "missing.toml")
+
+    def test_outlives_its_runtime(self):
+        path = tiny_model.write_model(self.folder / "alone")
+        with attnkit.Runtime() as runtime, attnkit.Model(runtime, path) as model:
+            runtime.close()
+            self.assertEqual(model.translate(TEXTS[0]), self.tiny().translate(TEXTS[0]))
+        self.refused("this Model is closed", model.translate, TEXTS[0])
+        self.refused("this Model is closed", attnkit.Session, model)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+"""Session: greedy decoding by hand against generate, copies, rows, saved bytes, growing sources, policies, refusals."""
+
+import array
+import unittest
+
+import attnkit
+from attnkit.incremental import best
+from support import TEXTS, PackageTest
+
+
+class Session(PackageTest):
+    def setUp(self):
+        super().setUp()
+        self.model = self.tiny()
+        self.source = self.ids(self.model, TEXTS[-1])
+
+    def begun(self, rows=1, model=None):
+        session = attnkit.Session(model or self.model, rows)
+        session.read(self.source)
+        return session
+
+    def greedy(self, session, token):
+        """write and argmax, as generate does it."""
+        made = []
+        while not made or made[-1] != self.model.info.end_id and len(made) < len(self.source) * 3 // 2 + 20:
+            made.append(best(session.write([[made[-1] if made else token]])))
+        return made
+
+    def test_write_is_generate(self):
+        expected = self.begun().generate()
+        self.assertGreater(len(expected), 2)
+        self.assertEqual(self.greedy(self.begun(), self.model.info.begin_id), expected)
+        self.assertEqual(self.begun().generate(2), expected[:2])
+        self.assertEqual(self.begun().generate(1 << 40), self.begun().generate(self.model.info.max_length))
+
+    def test_buffers_are_ids(self):
+        ids = array.array("i", self.source)
+        for source in (ids, memoryview(ids), memoryview(ids).cast("B").cast("i", (1, len(ids))), tuple(ids), array.array("q", ids)):
+            session = attnkit.Session(self.model, 1)
+            session.read(source)
+            self.assertEqual(session.generate(), self.begun().generate())
+
+    def test_speech_reaches_the_library_as_float32(self):
+        # This model takes ids, and says so: what was handed over was a tensor of another type.
+        frames = memoryview(array.array("f", range(6))).cast("B").cast("f", (1, 3, 2))
+        for speech in (array.array("f", [0.5, 1]), memoryview(array.array("f", [0.5])).cast("B").cast("f", (1, 1)), frames):
+            self.refused("int32", attnkit.Session(self.model).read, speech)
+        self.refused("samples are (S) or (1, S)", attnkit.Session(self.model).read, frames.cast("B").cast("f", (3, 2)))
+
+    def test_logits(self):
+        session = self.begun(2)
+        logits = session.write([[1], [1, 10]])
+        self.assertEqual(logits.shape, (2, 2, self.model.info.outputs))
+        self.assertEqual(logits.tolist()[0][0], logits.tolist()[1][0])
+        self.assertIsNone(session.write([[10], [10]], logits=False))
+        self.assertEqual(session.write([[], []]).nbytes, 0)
+        self.assertEqual(session.describe()["position"], 2)
+
+    def test_several_at_once(self):
+        together, alone = [self.begun(), self.begun(2)], [self.begun(), self.begun(2)]
+        tokens = [[1, 10], [1, 11], [1, 12]]
+        logits = attnkit.write_all(together, tokens).tolist()
+        self.assertEqual(logits, alone[0].write(tokens[:1]).tolist() + alone[1].write(tokens[1:]).tolist())
+        self.refused("no sessions", attnkit.write_all, [], [])
+        self.refused("twice", attnkit.write_all, [together[0], together[0]], [[1], [1]])
+
+    def test_clone(self):
+        session = self.begun()
+        session.write([[1]])
+        copy, expected = session.clone(), session.generate()
+        self.assertEqual(copy.rows, 1)
+        session.close()
+        self.assertEqual(copy.generate(), expected)
+
+    def test_reorder(self):
+        session = self.begun(2)
+        session.write([[1, 10], [1, 11]])
+        swapped = session.clone()
+        swapped.reorder([1, 0])
+        self.assertEqual(swapped.write([[12], [13]]).tolist(), session.write([[13], [12]]).tolist()[::-1])
+        self.refused("1 parents for 2 rows", session.reorder, [0])
+        self.refused("2", session.reorder, [0, 2])
+
+    def test_save_and_load(self):
+        session = self.begun(2)
+        session.write([[1, 10], [1, 11]])
+        blob = session.save()
+        loaded = attnkit.Session.load(self.model, blob)
+        self.assertEqual(loaded.rows, 2)
+        self.assertEqual(loaded.write([[12], [13]]).tolist(), session.write([[12], [13]]).tolist())
+        for bad in (b"", b"x" * 100, blob[:-1], blob[:200] + bytes([blob[200] ^ 1]) + blob[201:]):
+            self.assertEqual(self.refused("", attnkit.Session.load, self.model, bad).code, attnkit.INVALID)
+        other = self.tiny("other", seed=2)
+        self.refused("weights", attnkit.Session.load, other, blob)
+
+    def test_set_length(self):
+        model = self.tiny("told", attention='default = "cosformer"', extra='[length]\npredict = "reference"\n')
+        session = self.begun(model=model)
+        self.refused("set the target length", session.write, [[1]])
+        session.set_length(12.5)
+        self.assertEqual(session.describe()["target_length"], 12.5)
+        session.write([[1]])
+        self.refused("before the first token", session.set_length, 3)
+
+    def test_growing_source(self):
+        model = self.tiny("stream", stream=True)
+        session = attnkit.Session(model)
+        session.read(self.source[:2], last=False)
+        session.write([[1]])
+        session.read(self.source[2:])
+        described = session.describe()
+        self.assertEqual((described["source_length"], described["reads"], described["source_complete"]), (len(self.source), 2, True))
+        self.refused("complete", session.read, [3])
+        self.refused("[stream]", attnkit.Session(self.model).read, [3], last=False)
+
+    def test_wrong_values(self):
+        session = self.begun()
+        before = session.save()
+        self.refused("id 99", session.write, [[99]])
+        self.refused("id -1", session.write, [[-1]])
+        self.refused("32 bits", session.write, [[1 << 40]])
+        self.refused("2 rows", session.write, [[1], [1]])
+        self.refused("max_length", session.write, [[10] * 65])
+        self.refused("limit -1", session.generate, -1)
+        for wrong in ("one", b"one"):
+            self.refused("numbers are needed", session.read, wrong)
+        for wrong in ([1.5], ["one"], None, 3, [[3]], array.array("d", [1])):
+            self.assertRaises(TypeError, attnkit.Session(self.model).read, wrong)
+        self.refused("at least one id", attnkit.Session(self.model).read, [])
+        self.refused("1 to 1024", attnkit.Session, self.model, 2000)
+        self.refused("1 to 1024", attnkit.Session, self.model, -1)
+        self.assertEqual(session.save(), before)
+        classifier = self.tiny("classifier", kind="encoder", head="classifier")
+        self.refused("no decoder", attnkit.Session, classifier, code=attnkit.UNSUPPORTED)
+
+    def test_closed(self):
+        with self.begun() as session:
+            blob = session.save()
+        session.close()
+        for use in (session.generate, session.save, session.describe, session.clone, lambda: session.read([3]),
+                    lambda: session.write([[1]]), lambda: session.reorder([0]), lambda: session.set_length(3),
+                    lambda: attnkit.write_all([self.begun(), session], [[1], [1]]), lambda: session.simulate([3], print)):
+            self.refused("this Session is closed", use)
+        session = attnkit.Session.load(self.model, blob)
+        self.model.close()
+        self.assertTrue(session.generate())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,89 @@
+"""Threads: many sessions at once, one session twice at once, a session closed while it runs; memory."""
+
+import threading
+import unittest
+
+import attnkit
+from support import TEXTS, PackageTest
+
+
+def resident():
+    """Bytes of memory that the process has."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+class Threads(PackageTest):
+    def test_many_sessions(self):
+        model = self.tiny()
+        expected = [model.translate(text) for text in TEXTS]
+        got, threads = [None] * 8, []
+        for i in range(8):
+            def work(i=i):
+                got[i] = [model.translate(text) for _ in range(5) for text in TEXTS]
+            threads.append(threading.Thread(target=work))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(got, [expected * 5] * 8)
+
+    def paused(self, use):
+        """use(session) in this thread while another is inside of the session's simulate; what that then gave."""
+        model = self.tiny(stream=True)
+        session, inside, go_on, made = attnkit.Session(model, 1), threading.Event(), threading.Event(), []
+        source = self.ids(model, TEXTS[0])
+
+        def decide(view):
+            inside.set()
+            self.assertTrue(go_on.wait(60))
+            return attnkit.WaitK(1)(view)
+        thread = threading.Thread(target=lambda: made.extend(session.simulate(source, decide)))
+        thread.start()
+        try:
+            self.assertTrue(inside.wait(60))
+            use(session)
+        finally:
+            go_on.set()
+            thread.join()
+        self.assertEqual(made, attnkit.Session(model, 1).simulate(source, attnkit.WaitK(1)))
+
+    def test_a_session_is_busy(self):
+        def use(session):
+            for call in (session.describe, session.save, session.clone, session.generate, lambda: session.write([[1]]),
+                         lambda: session.read([3])):
+                self.refused("in use", call)
+        self.paused(use)
+
+    def test_closing_waits_for_the_call(self):
+        def use(session):
+            session.close()
+            self.refused("closed", session.describe)
+        self.paused(use)
+
+
+class Memory(PackageTest):
+    def test_sessions_are_given_back(self):
+        model = self.tiny()
+        source = self.ids(model, TEXTS[0])
+
+        def session():
+            made = attnkit.Session(model, 8)
+            made.read(source)
+            made.write([[1] * 60] * 8)
+            return made
+
+        for _ in range(100):
+            session()
+        before = resident()
+        for _ in range(1000):
+            session().close()
+        grown = resident() - before
+        kept = [session() for _ in range(1000)]
+        held = resident() - before
+        self.assertEqual(len(kept), 1000)
+        self.assertLess(grown, held / 20, "what 1,000 sessions take that are kept")
+        self.assertGreater(held, 1000 * 1024)
+
+
+if __name__ == "__main__":
+    unittest.main()
