@@ -32,7 +32,7 @@ struct Encoded {
   std::shared_ptr<const EncoderIdentity> encoder;
   int64_t length = 0;            // columns of the batch, padding included
   std::vector<int32_t> lengths;  // of each row
-  std::vector<int32_t> ids;      // (batch, length)
+  std::vector<int32_t> ids;      // (batch, length), of text
   // By row: the length of its target, as the model that encoded predicts it, and what that predictor is; both empty
   // where it has none.
   std::vector<double> target_lengths;

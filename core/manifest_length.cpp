@@ -78,6 +78,10 @@ void check_length(const Node& length, ManifestCheck& check) {
                                 ? "predict = \"ratio\" multiplies the source's length; a decoder alone has no source"
                                 : fmt::format("predict = \"{}\" looks at the source; a decoder alone has none", name),
                             "use \"fixed\" or \"reference\"");
+  if (m.predict == Predict::lut && m.speech)
+    check.diagnostics.error(ak::not_applicable, reader.place("predict"),
+                            "predict = \"lut\" sums over the source's tokens; speech has none",
+                            "use \"ratio\", \"network\", \"fixed\" or \"reference\"");
   check_keys(length, reader, name, check);
   m.alpha = reader.number("alpha").value_or(0);
   m.fixed_length = reader.number("length").value_or(0);

@@ -28,6 +28,9 @@ void check_weights(const Node& weights, ManifestCheck& check);
 void check_length(const Node& length, ManifestCheck& check);
 void check_decode(const Node& decode, ManifestCheck& check);
 
+// features and frontend of the encoder's table, if it has them.
+void check_speech(const Node& encoder, ManifestCheck& check);
+
 class TableReader;
 
 // "file" and "sha256" of a table that names a safetensors file: the path, which must be that of a file, and lower-case

@@ -21,7 +21,7 @@ class Session {
   std::unique_ptr<Session> clone() const;
   void reorder(const std::vector<uint32_t>& parents);
   // More of the source; last: it is complete.
-  void read(const Ids& source, bool last = true);
+  void read(const RawSource& source, bool last = true);
   void set_length(double target_length);
   // Continues until </s> or limit; greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
@@ -43,9 +43,13 @@ class Session {
     int64_t encoded_again = 0;               // tokens that the encoder ran over more than once
     int64_t replays = 0, keys_replayed = 0;  // reads that filled states anew; keys they put there once more, all blocks
     int64_t predicted_again = 0;             // rows that the length's predictor ran over more than once
+    SourceKind kind = SourceKind::none;      // what was read
+    int64_t units = 0;                       // of it
     std::vector<int32_t> ids;                // kept while something may have to run anew
-    std::vector<float> rows;                 // (length, D) of the encoder's output, kept for the same
-    std::shared_ptr<const Aux> aux;          // what the encoder gave out, of one row; clones share it
+    std::vector<float> front;                // of speech, kept for the encoder: (length, D) rows of the front end
+    Frontend::Waiting waiting;               // speech that makes no row yet
+    std::vector<float> rows;         // (length, D) of the encoder's output, kept while something needs them anew
+    std::shared_ptr<const Aux> aux;  // what the encoder gave out, of one row; clones share it
   };
   const Source& source() const { return source_; }
   int64_t position(int row) const { return positions_[row]; }
@@ -83,10 +87,13 @@ class Session {
   static void gather_aux(std::span<Session* const> sessions, Aux& to);
   void check_carried() const;
   void check_usable() const;
-  void check_read(const Ids& source, bool last) const;
-  SourceRows encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux& aux);
+  void check_read(const RawSource& source, bool last) const;
+  void check_speech_read(const Frontend& frontend, const RawSource& source, bool last) const;
+  SourcePiece embed(const RawSource& more, Source& to, std::vector<float>& rows) const;
+  SourceRows encode(ModelWorkspace& ws, const SourcePiece& more, Source& to, Aux& aux);
   std::optional<double> predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const;
-  std::optional<double> take(const Ids& more, Source& to);
+  std::optional<double> take(const SourcePiece& more, Source& to);
+  void grow(const SourcePiece& more, Source& to);
   void forget_source();
   void acquire(int rows);
   void release();

@@ -6,6 +6,7 @@
 #include "core/manifest_options.hpp"
 #include "core/session.hpp"
 #include "core/session_blob.hpp"
+#include "core/session_speech.hpp"
 
 namespace attnkit {
 namespace {
@@ -114,6 +115,7 @@ void SessionBlob::save_source(const Session& s, BlobWriter& to) {
   to.numbers(source.ids);
   to.numbers(source.rows);
   to.u64(static_cast<uint64_t>(source.predicted_again));
+  if (s.model_->frontend()) save_speech(source, to);
   to.section("AUXS");
   const Aux none;
   const Aux& aux = source.aux ? *source.aux : none;
@@ -199,6 +201,12 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   require_that(source.rows.size() == (model.keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),
                "another number of rows of the encoder");
   if (!source.ids.empty()) model.check_ids({source.ids.data(), source.length, 1, source.length, nullptr}, false);
+  if (!model.frontend()) {
+    source.kind = source.length > 0 ? SourceKind::ids : SourceKind::none;
+    source.units = source.length;
+  } else {
+    load_speech(model, from, source);
+  }
   s.source_ = std::move(source);
   load_aux(s, from);
 }

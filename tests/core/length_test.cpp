@@ -23,7 +23,7 @@ std::vector<std::vector<double>> encoder_rows(const Model& model, const std::vec
   const Model::Lease ws = model.lease();
   const float* hidden = nullptr;
   Aux aux;
-  model.encode_one(*ws, ids.data(), static_cast<int64_t>(ids.size()), hidden, aux);
+  model.encode_one(*ws, {ids.data(), nullptr, static_cast<int64_t>(ids.size())}, hidden, aux);
   std::vector<std::vector<double>> rows;
   for (size_t i = 0; i < ids.size(); ++i) rows.emplace_back(hidden + i * width, hidden + (i + 1) * width);
   return rows;

@@ -64,9 +64,13 @@ typedef struct attnkit_model_info {
   uint32_t struct_size, kind;           /* ATTNKIT_ENCODER, ... */
   int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
   int32_t outputs;                      /* width of a row of logits: target_vocab, or classes */
-  int32_t max_length, begin_id, end_id; /* longest source and target; ids of <s> and </s> */
+  int32_t max_length, begin_id, end_id; /* longest source and target; ids of <s> and </s>, -1: no vocabulary */
   uint32_t beams, reserved;             /* what [decode] says; at least 1 */
   uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
+  /* Of a model that takes speech, else 0.  source_vocab is 0 there, and max_length counts rows of the encoder. */
+  int32_t sample_rate, frame_length, frame_shift; /* samples a second; samples of a frame, and from one to the next */
+  int32_t features, subsampling;                  /* numbers of a frame; frames that make one row of the encoder */
+  uint32_t speech_reserved;
 } attnkit_model_info;
 
 /* what a policy of simultaneous decoding answers */
@@ -99,7 +103,8 @@ typedef struct attnkit_stream_options {
   uintptr_t decide_context;
   attnkit_observe observe; /* may be NULL */
   uintptr_t observe_context;
-  const int64_t* ends; /* where each unit ends in the source, ascending, the last one at S; NULL: each id is a unit */
+  const int64_t* ends; /* where each unit ends in the source, ascending, the last one at S; NULL: each id is a unit, of
+                          speech what completes the next row of the encoder, the last with the rest */
   uint64_t units;      /* of ends */
 } attnkit_stream_options;
 
@@ -145,12 +150,16 @@ ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
 /* JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options, both as TOML and as given, line:column
- * of the manifest that decided it, parameters), what [search] says, and, at each of the n lengths given (tokens of
+ * of the manifest that decided it, parameters), what [search] says, of speech the features, the front end, the samples
+ * that the first row of the encoder needs and the milliseconds of a row, and, at each of the n lengths given (tokens of
  * source and target alike), every block's state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);
 /* The whole model on whole sequences (teacher forcing).
- * Shapes   source (B, S) int32 ids, source_len (B) or NULL; target (B, T) int32 ids, target_len (B) or NULL;
+ * Sources  of a model that takes text: int32 ids.  Of one that takes speech, here and wherever a source goes in: f32
+ *          (B, S) samples within [-1, 1], or (B, T, features) frames as attnkit_model_features makes them; source_len
+ *          then counts samples or frames, and what makes no whole row of the encoder at the end is left out.
+ * Shapes   source (B, S) int32 ids or speech, source_len (B) or NULL; target (B, T) int32 ids, target_len (B) or NULL;
  *          out f32: (B, T, outputs), or (B, outputs) for a classifier.  A side that the model lacks: NULL.
  * Numbers  rows past a length give zeros.  Lengths that mechanisms need are predicted as [length] says.
  * Errors   INVALID: shapes, lengths beyond max_length, ids outside the vocabulary (where = -1).   UNSUPPORTED,
@@ -173,8 +182,8 @@ ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnk
                                          attn_error* err);
 /* The attention weights of one block for one input: what the block does to unit vectors in place of its values
  * (attention is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1. Shapes   source (1, S), target (1,
- * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input. Errors   as forward; UNSUPPORTED for a
- * mechanism without a "v" port. */
+ * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input (speech: rows of the encoder).
+ * Errors   as forward; UNSUPPORTED for a mechanism without a "v" port. */
 ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer,
                                             const attn_tensor* source, const attn_tensor* target,
                                             const attn_tensor* out, attn_error* err);
@@ -187,6 +196,13 @@ ATTNKIT_API int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t 
 ATTNKIT_API int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n,
                                              attnkit_text** text, attn_error* err);
 
+/* The frames that a model which takes speech makes of samples: logarithms of mel energies, before normalisation.
+ * Shapes   samples (1, S) f32 within [-1, 1]; frames f32 (1, *n, features), or NULL: only *n is wanted, which is the
+ *          number of whole frames in S.   Errors  INVALID: a model that takes text, another shape, samples that are
+ *          not numbers or beyond 16. */
+ATTNKIT_API int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples,
+                                           const attn_tensor* frames, uint64_t* n, attn_error* err);
+
 /* Starts an empty session of `rows` beams; 0 = what [decode] in the manifest says.   Errors  NO_MEMORY, UNSUPPORTED
  * (an encoder; a mechanism that cannot stream), INVALID. */
 ATTNKIT_API int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session,
@@ -196,13 +212,17 @@ ATTNKIT_API void attnkit_session_destroy(attnkit_session* session);
 ATTNKIT_API int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err);
 /* Row i becomes what row parents[i] was.   Errors  INVALID: a parent that is no row. */
 ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parents, attn_error* err);
-/* Gives the source, or more of it: (1, S) int32 ids, S at least 1, </s> included in the last.  last 1: it is complete;
+/* Gives the source, or more of it: (1, S) int32 ids, S at least 1, </s> included in the last; speech: (1, S) samples or
+ * (1, T, features) frames, the same of the two in all reads, S or T 0 only in the last.  last 1: it is complete;
  * 0: it goes on, which needs [stream] in the manifest.  Tokens may be written between reads.  A causal encoder takes
  * what is new; another runs anew over all of the source, and what is to be filled anew for that is (see describe).
- * Predicts the target's length where [length] says so; from what was read so far, anew at each read.
- * Numbers  after the last read of a bidirectional encoder bitwise what one read of the whole source gives.
- * Errors   INVALID: ids, length, a source that was complete, last 0 without [stream], keys that depend on a target length
- *          that only the host knows and has not set.  The session is then as before,
+ * Predicts the target's length where [length] says so; from what was read so far, anew at each read.  Speech that makes
+ * no whole row of the encoder yet waits.
+ * Numbers  after the last read of a bidirectional encoder bitwise what one read of the whole source gives; speech: any
+ *          split gives the encoder the same rows, bitwise.
+ * Errors   INVALID: ids, samples that are not numbers or beyond 16, length, a source that was complete, last 0 without
+ *          [stream], the last of speech too short for one row, keys that depend on a target length that only the host
+ *          knows and has not set.  The session is then as before,
  *          except after NO_MEMORY or a failing plugin in a second read: it then refuses all but destroy. */
 ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last,
                                          attn_error* err);
@@ -235,8 +255,8 @@ ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void*
  * of one row: asks options->decide, does it, reports it to options->observe, until </s>, the limit or STOP.  What was
  * read is handed to the model before the next token is computed, so that units in between cost one pass, and a source
  * that is read whole before the first token needs no model that can take a growing one.
- * Shapes   source (1, S) int32 ids, </s> included; ids: room for limit, or for max_length when it is 0; *n: tokens
- *          written, </s> included when it was reached.
+ * Shapes   source (1, S) int32 ids, </s> included, or speech; ids: room for limit, or for max_length when it is 0;
+ *          *n: tokens written, </s> included when it was reached.
  * Errors   INVALID: as read; ends that do not ascend to S; a policy that answers something else, or wants to write
  *          before it has read anything.   UNSUPPORTED: as read; a model without an encoder.   The callbacks must not
  *          use this session, nor throw. */
@@ -245,7 +265,8 @@ ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const att
                                              attn_error* err);
 /* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
  * per block; of the source whether it is complete, reads, tokens that the encoder, and the length's predictor, ran over again,
- * how often states were filled anew (replays) and with how many keys, and the bytes kept for that. */
+ * how often states were filled anew (replays) and with how many keys, and the bytes kept for that; of speech how much was
+ * read and how much of it waits. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* One mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.

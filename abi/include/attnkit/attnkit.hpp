@@ -11,6 +11,7 @@
 #include <attnkit/attnkit.h>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -117,6 +118,30 @@ struct Batch {
   attn_tensor view() const { return tensor(ids.data(), {rows(), length}); }
 };
 
+// What can be read as samples of speech, within [-1, 1] at the model's sample_rate.
+template <class T>
+concept Samples = std::convertible_to<const T&, std::span<const float>>;
+
+// Speech side by side, the shorter rows padded: samples (rows, length), or with bins frames (rows, length, bins).
+struct SpeechBatch {
+  std::vector<float> data;
+  Ids lengths;
+  int64_t length = 0, bins = 0;
+  explicit SpeechBatch(std::span<const std::vector<float>> rows, int64_t frame = 0) : bins(frame) {
+    const size_t width = static_cast<size_t>(std::max<int64_t>(1, bins));
+    for (const auto& row : rows) length = std::max(length, static_cast<int64_t>(row.size() / width));
+    for (const auto& row : rows) {
+      data.insert(data.end(), row.begin(), row.end());
+      lengths.push_back(static_cast<int32_t>(row.size() / width));
+      data.resize(lengths.size() * static_cast<size_t>(length) * width);
+    }
+  }
+  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
+  attn_tensor view() const {
+    return bins ? tensor(data.data(), {rows(), length, bins}) : tensor(data.data(), {rows(), length});
+  }
+};
+
 // Threads and loaded plugins.  threads 0: one per processor.  plugin_path: folders separated by ':', searched first.
 class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> {
  public:
@@ -168,15 +193,23 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
   }
   // Teacher forcing into out, see attnkit_model_forward for its shape.  A side that the model lacks: an empty batch.
   void forward(const Batch& source, const Batch& target, const attn_tensor& out) const {
-    const attn_tensor s = source.view(), t = target.view();
-    detail::call(attnkit_model_forward, get(), source.rows() ? &s : nullptr, source.lengths.data(),
-                 target.rows() ? &t : nullptr, target.lengths.data(), &out);
+    run_forward(source, target, out);
   }
-  Encoded encode(const Batch& source) const {
-    const attn_tensor s = source.view();
-    Encoded encoded;
-    encoded.make(attnkit_model_encode, get(), &s, source.lengths.data());
-    return encoded;
+  void forward(const SpeechBatch& source, const Batch& target, const attn_tensor& out) const {
+    run_forward(source, target, out);
+  }
+  Encoded encode(const Batch& source) const { return run_encode(source); }
+  Encoded encode(const SpeechBatch& source) const { return run_encode(source); }
+  // The frames of samples, (n, features), see attnkit_model_features.
+  std::vector<float> features(std::span<const float> samples) const {
+    const attn_tensor in = tensor(samples.data(), {1, static_cast<int64_t>(samples.size())});
+    uint64_t n = 0;
+    detail::call(attnkit_model_features, get(), &in, nullptr, &n);
+    const int64_t bins = info().features;
+    std::vector<float> frames(static_cast<size_t>(n) * static_cast<size_t>(bins));
+    const attn_tensor out = tensor(frames.data(), {1, static_cast<int64_t>(n), bins});
+    if (n > 0) detail::call(attnkit_model_features, get(), &in, &out, &n);
+    return frames;
   }
   // What forward gives for the sources of encoded.
   void decode(const Encoded& encoded, const Batch& target, const attn_tensor& out) const {
@@ -185,8 +218,24 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
   }
   // Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text.
   std::string translate(const std::string& text, uint32_t beams = 0, uint32_t limit = 0) const;
+  // The same for a model that takes speech.
+  template <Samples S>
+  std::string translate(const S& samples, uint32_t beams = 0, uint32_t limit = 0) const;
 
  private:
+  template <class Source>
+  void run_forward(const Source& source, const Batch& target, const attn_tensor& out) const {
+    const attn_tensor s = source.view(), t = target.view();
+    detail::call(attnkit_model_forward, get(), source.rows() ? &s : nullptr, source.lengths.data(),
+                 target.rows() ? &t : nullptr, target.lengths.data(), &out);
+  }
+  template <class Source>
+  Encoded run_encode(const Source& source) const {
+    const attn_tensor s = source.view();
+    Encoded encoded;
+    encoded.make(attnkit_model_encode, get(), &s, source.lengths.data());
+    return encoded;
+  }
   template <class F, class... Args>
   void load(std::vector<Diagnostic>* warnings, F f, Args... args) {
     std::vector<Diagnostic> found;
@@ -217,6 +266,16 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
     detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
   }
+  template <Samples S>
+  void read(const S& samples, bool last = true) {
+    const attn_tensor t = tensor_of(samples);
+    detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
+  }
+  // Frames: a batch of one row.
+  void read(const SpeechBatch& source, bool last = true) {
+    const attn_tensor t = source.view();
+    detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
+  }
   // Bytes to continue from, by load, wherever the same model is.
   std::vector<std::byte> save() const {
     detail::Handle<attnkit_blob, attnkit_blob_destroy> blob;
@@ -235,19 +294,11 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   // ends: of the units in source; empty: each id is one.
   template <class Decide, class Observe>
   Ids simulate(const Ids& source, std::span<const int64_t> ends, Decide decide, Observe observe, uint32_t limit = 0) {
-    Simulation<Decide, Observe> both{decide, observe, {}};
-    using Both = decltype(both);
-    const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
-    limit = std::min(limit, static_cast<uint32_t>(max_length_));
-    const auto context = reinterpret_cast<uintptr_t>(&both);
-    const attnkit_stream_options options{sizeof options, limit,   Both::on_decide, context,
-                                         Both::on_event, context, ends.data(),     ends.size()};
-    Ids ids(max_length_);
-    uint64_t n = 0;
-    detail::call(attnkit_session_simulate, get(), &t, &options, ids.data(), &n);
-    if (both.thrown) std::rethrow_exception(both.thrown);
-    ids.resize(static_cast<size_t>(n));
-    return ids;
+    return run_simulate(tensor(source.data(), {1, static_cast<int64_t>(source.size())}), ends, decide, observe, limit);
+  }
+  template <Samples S, class Decide, class Observe>
+  Ids simulate(const S& samples, std::span<const int64_t> ends, Decide decide, Observe observe, uint32_t limit = 0) {
+    return run_simulate(tensor_of(samples), ends, decide, observe, limit);
   }
   // An independent copy of everything, which continues bitwise like this one.
   Session clone() const {
@@ -298,6 +349,25 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
       }
     }
   };
+  static attn_tensor tensor_of(std::span<const float> samples) {
+    return tensor(samples.data(), {1, static_cast<int64_t>(samples.size())});
+  }
+  template <class Decide, class Observe>
+  Ids run_simulate(const attn_tensor& t, std::span<const int64_t> ends, Decide& decide, Observe& observe,
+                   uint32_t limit) {
+    Simulation<Decide, Observe> both{decide, observe, {}};
+    using Both = decltype(both);
+    limit = std::min(limit, static_cast<uint32_t>(max_length_));
+    const auto context = reinterpret_cast<uintptr_t>(&both);
+    const attnkit_stream_options options{sizeof options, limit,   Both::on_decide, context,
+                                         Both::on_event, context, ends.data(),     ends.size()};
+    Ids ids(max_length_);
+    uint64_t n = 0;
+    detail::call(attnkit_session_simulate, get(), &t, &options, ids.data(), &n);
+    if (both.thrown) std::rethrow_exception(both.thrown);
+    ids.resize(static_cast<size_t>(n));
+    return ids;
+  }
   explicit Session(size_t max_length) : max_length_(max_length) {}
   size_t max_length_;
 };
@@ -311,6 +381,13 @@ inline std::string Model::translate(const std::string& text, uint32_t beams, uin
   Ids ids = tokenize(pair ? Side::source : Side::target, text);
   ids.insert(pair ? ids.end() : ids.begin(), pair ? i.end_id : i.begin_id);
   pair ? session.read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+  return detokenize(Side::target, session.generate(limit));
+}
+
+template <Samples S>
+std::string Model::translate(const S& samples, uint32_t beams, uint32_t limit) const {
+  Session session(*this, beams);
+  session.read(samples);
   return detokenize(Side::target, session.generate(limit));
 }
 
