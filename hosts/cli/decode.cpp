@@ -34,7 +34,7 @@ class Decoder {
   }
 
  private:
-  bool is_empty(const Input& input) const { return facts_.encoder && input.ids.size() == 1; }
+  bool is_empty(const Input& input) const { return facts_.encoder && !facts_.speech && input.ids.size() == 1; }
   bool fill();
   void open(Session& session, const Input& input, size_t rows, size_t prompt);
   size_t limit_of(const Input& input) const;
@@ -61,14 +61,15 @@ class Decoder {
 
 size_t Decoder::limit_of(const Input& input) const {
   if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
-  return facts_.encoder ? std::min(facts_.max_length(), input.ids.size() * 3 / 2 + 20) : facts_.max_length();
+  return facts_.encoder ? std::min(facts_.max_length(), source_length(facts_, input) * 3 / 2 + 20)
+                        : facts_.max_length();
 }
 
 void Decoder::fail_at(size_t index, const Error& e) const { fail_decoding(inputs_[index], e); }
 
 // Reads the source, or writes the first `prompt` ids of a decoder's prompt to all rows.
 void Decoder::open(Session& session, const Input& input, size_t rows, size_t prompt) {
-  if (facts_.encoder) session.read(input.ids);
+  if (facts_.encoder) read_source(session, facts_, input);
   // A model that is told the target's length, [length] predict = "reference", takes that of the reference.
   if (input.reference && Json::parse(session.describe())["target_length"].is_null())
     session.set_length(static_cast<double>(input.target.size() + (facts_.encoder ? 1 : input.ids.size())));
@@ -176,7 +177,7 @@ void Decoder::choose(size_t row) {
 }
 
 void Decoder::finish(size_t index, Session& session, Ids& made, size_t position) {
-  const size_t tokens = inputs_[index].ids.size() + position;
+  const size_t tokens = source_length(facts_, inputs_[index]) + position;
   if (tokens > largest_.tokens) largest_ = {Json::parse(session.describe())["state_bytes"], tokens};
   const size_t count = made.size();
   const bool whole = !made.empty() && made.back() == facts_.info.end_id;
