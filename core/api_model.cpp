@@ -49,14 +49,16 @@ const Model& of(const attnkit_model* model) {
 const Vocabulary& vocabulary(const Model& model, uint32_t side) {
   if (side > 1) fail(ATTN_INVALID, "side {}: 0 is the source, 1 the target", side);
   const Vocabulary* v = model.vocabulary(side == 1);
+  if (!v && side == 0 && model.frontend())
+    fail(ATTN_INVALID, "the source of this model is speech, not text: it has no tokens");
   if (!v) fail(ATTN_INVALID, "this model has no {} side", side ? "target" : "source");
   return *v;
 }
 
-std::vector<int64_t> output_shape(const Model& model, const Ids& source, const Ids& target) {
+std::vector<int64_t> output_shape(const Model& model, const RawSource& source, const Ids& target) {
   if (model.manifest().head == HeadType::classifier) return {source.batch, model.outputs()};
-  const Ids& last = model.has_decoder() ? target : source;
-  return {last.batch, last.length, model.outputs()};
+  if (model.has_decoder()) return {target.batch, target.length, model.outputs()};
+  return {source.batch, source.length, model.outputs()};
 }
 
 }  // namespace
@@ -99,13 +101,22 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
     full.target_vocab = target ? target->size() : 0;
     full.outputs = static_cast<int32_t>(m.outputs());
     full.max_length = m.manifest().max_length;
-    full.begin_id = (target ? target : source)->begin_id();
-    full.end_id = (target ? target : source)->end_id();
+    const Vocabulary* any = target ? target : source;
+    full.begin_id = any ? any->begin_id() : -1;
+    full.end_id = any ? any->end_id() : -1;
     full.beams = static_cast<uint32_t>(m.manifest().beams);
     full.parameters = static_cast<uint64_t>(m.parameters());
     for (const auto& bytes :
          {m.self_bytes(full.max_length), m.cross_bytes(full.max_length), m.encoder_bytes(full.max_length)})
       for (uint64_t b : bytes) full.state_bytes += b;
+    if (const Frontend* frontend = m.frontend()) {
+      const FbankSpec& features = frontend->table().features;
+      full.sample_rate = features.sample_rate;
+      full.frame_length = static_cast<int32_t>(features.frame_length());
+      full.frame_shift = static_cast<int32_t>(features.frame_shift());
+      full.features = features.bins;
+      full.subsampling = static_cast<int32_t>(frontend->table().subsampling());
+    }
     std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
   });
 }
@@ -124,7 +135,8 @@ int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* sou
                               attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    const Ids s = to_ids(source, source_len, "source"), t = to_ids(target, target_len, "target");
+    const RawSource s = to_source(m, source, source_len);
+    const Ids t = to_ids(target, target_len, "target");
     m.forward(s, t, to_floats(out, output_shape(m, s, t), "out"));
   });
 }
@@ -135,7 +147,7 @@ int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* sour
     const Model& m = of(model);
     require(source, "source");
     require(encoded, "encoded");
-    *encoded = new attnkit_encoded{m.encode(to_ids(source, source_len, "source"))};
+    *encoded = new attnkit_encoded{m.encode(to_source(m, source, source_len))};
   });
 }
 
@@ -157,7 +169,8 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
                                 const attn_tensor* target, const attn_tensor* out, attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    const Ids s = to_ids(source, nullptr, "source"), t = to_ids(target, nullptr, "target");
+    const RawSource s = to_source(m, source, nullptr);
+    const Ids t = to_ids(target, nullptr, "target");
     const bool decoder = role == ATTN_DECODER_SELF || role == ATTN_DECODER_CROSS;
     const int layers = decoder                     ? m.manifest().decoder.layers
                        : role == ATTN_ENCODER_SELF ? m.manifest().encoder.layers
@@ -166,7 +179,9 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
       fail(ATTN_INVALID, "this model has no block of role {} in layer {}", role, layer);
     if ((m.has_encoder() && s.batch != 1) || (m.has_decoder() && t.batch != 1))
       fail(ATTN_INVALID, "one input at a time");
-    const int64_t queries = decoder ? t.length : s.length, keys = role == ATTN_DECODER_SELF ? t.length : s.length;
+    if (m.has_encoder()) m.check_source(s);
+    const int64_t rows = m.source_rows(s);
+    const int64_t queries = decoder ? t.length : rows, keys = role == ATTN_DECODER_SELF ? t.length : rows;
     const Probe probe{role, static_cast<int>(layer), to_floats(out, {m.manifest().heads, queries, keys}, "out")};
     m.forward(s, t, nullptr, &probe);
   });
@@ -192,16 +207,5 @@ int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, cons
     require(text, "text");
     if (n > 0) require(ids, "ids");
     *text = new attnkit_text{vocabulary(of(model), side).detokenize(ids, n)};
-  });
-}
-
-int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples, const attn_tensor* frames,
-                               uint64_t* n, attn_error* err) {
-  return guard(err, [&] {
-    of(model);
-    require(samples, "samples");
-    require(n, "n");
-    static_cast<void>(frames);
-    fail(ATTN_INVALID, "this model takes text, not speech: it has no features");
   });
 }

@@ -48,7 +48,7 @@ int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source
   return guard(err, [&] {
     const Session::Use use(of(session));
     if (last > 1) fail(ATTN_INVALID, "last is {}: 0, the source goes on, or 1, it is complete", last);
-    of(session).read(to_ids(source, nullptr, "source"), last == 1);
+    of(session).read(to_source(of(session).model(), source, nullptr), last == 1);
   });
 }
 

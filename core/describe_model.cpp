@@ -122,6 +122,36 @@ Json stream_json(const StreamTable& stream) {
           {"replay", stream.replay}};
 }
 
+Json speech_json(const Frontend& frontend) {
+  const SpeechTable& s = frontend.table();
+  const FbankSpec& f = s.features;
+  return {{"features",
+           {{"type", "fbank"},
+            {"sample_rate", f.sample_rate},
+            {"bins", f.bins},
+            {"window_ms", f.window_ms},
+            {"shift_ms", f.shift_ms}}},
+          {"frontend",
+           {{"type", "conv"},
+            {"layers", s.layers},
+            {"kernel", s.kernel},
+            {"stride", s.stride},
+            {"channels", s.channels},
+            {"parameters", frontend.parameters()}}},
+          {"first_row_samples", frontend.end_of_row(SourceKind::samples, 0)},
+          {"row_ms", 1000.0 * static_cast<double>(s.subsampling() * f.frame_shift()) / f.sample_rate}};
+}
+
+// How much of the speech was read, and how much of that came after the start of the next row of the encoder.
+Json speech_json(const Frontend& frontend, const Session::Source& source) {
+  const bool frames = source.kind == SourceKind::frames;
+  const int64_t row = frontend.table().subsampling() * (frames ? 1 : frontend.table().features.frame_shift());
+  return {{"unit", unit_name(frames ? SourceKind::frames : SourceKind::samples)},
+          {"read", source.units},
+          {"seconds", frontend.seconds(source.kind, source.units)},
+          {"waiting", source.complete ? 0 : source.units - source.length * row}};
+}
+
 }  // namespace
 
 std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
@@ -141,6 +171,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
             {"head", head_json(m)},
+            {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
@@ -160,7 +191,10 @@ std::string describe_session(const Session& session) {
             {"beyond_target_length", session.beyond_total()},
             {"blocks", Json::array()}};
   const Session::Source& source = session.source();
-  const uint64_t kept = source.ids.size() * sizeof(int32_t) + source.rows.size() * sizeof(float);
+  uint64_t kept = source.ids.size() * sizeof(int32_t) + (source.rows.size() + source.front.size()) * sizeof(float);
+  kept += source.waiting.samples.size() * sizeof(float);
+  for (const std::vector<float>& rows : source.waiting.rows) kept += rows.size() * sizeof(float);
+  if (model.frontend()) j["speech"] = speech_json(*model.frontend(), source);
   j["source_complete"] = source.complete;
   j["reads"] = source.reads;
   j["tokens_encoded_again"] = source.encoded_again;

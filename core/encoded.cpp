@@ -47,6 +47,13 @@ EncoderIdentity model_traits(const Manifest& m) {
   add("adapters", m.adapters);
   add("encoder.layers", m.encoder.layers);
   add("encoder.causal", m.encoder.causal);
+  if (m.speech) {
+    const SpeechTable& s = *m.speech;
+    add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate, s.features.bins,
+                                s.features.window_ms, s.features.shift_ms));
+    add("frontend",
+        fmt::format("conv of {} layers, kernel {}, stride {}, {} channels", s.layers, s.kernel, s.stride, s.channels));
+  }
   return traits;
 }
 
@@ -66,10 +73,14 @@ EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, in
 }
 
 void require_same_encoder(const EncoderIdentity& theirs, const EncoderIdentity& ours) {
-  for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i)
-    if (theirs[i].name != ours[i].name || theirs[i].value != ours[i].value)
+  for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i) {
+    if (theirs[i].name != ours[i].name)
+      fail(ATTN_INVALID, "the sources were encoded by another encoder: {} there, {} in this model", theirs[i].name,
+           ours[i].name);
+    if (theirs[i].value != ours[i].value)
       fail(ATTN_INVALID, "the sources were encoded by another encoder: {} is {} there, but {} in this model",
            ours[i].name, theirs[i].value, ours[i].value);
+  }
 }
 
 }  // namespace attnkit

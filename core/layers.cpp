@@ -82,6 +82,10 @@ void add(float* x, const float* y, int64_t n) {
 void Embedding::row(int32_t id, int64_t position, float* x) const {
   const float* token = table.data() + id * width;
   for (int64_t i = 0; i < width; ++i) x[i] = scale * token[i];
+  add_position(position, x);
+}
+
+void Embedding::add_position(int64_t position, float* x) const {
   if (!positions.empty()) add(x, positions.data() + position * width, width);
 }
 

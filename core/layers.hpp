@@ -29,6 +29,7 @@ struct Embedding {
   std::vector<float> table;      // (vocabulary, width)
   std::vector<float> positions;  // (max_length, width), sinusoidal or learned; empty: none
   void row(int32_t id, int64_t position, float* x) const;
+  void add_position(int64_t position, float* x) const;
 };
 
 // PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos(same) (Vaswani et al. 2017, arXiv:1706.03762, 3.5).

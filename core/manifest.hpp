@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/audio/fbank.hpp"
 #include "core/diagnostics.hpp"
 #include "core/registry.hpp"
 
@@ -79,6 +80,16 @@ struct StreamTable {  // [stream]: the source may grow while the target is writt
   bool replay = false;   // may cross attention be emptied and filled anew from kept encoder rows?
 };
 
+struct SpeechTable {  // features and frontend of an encoder that takes speech
+  FbankSpec features;
+  int layers = 2, kernel = 3, stride = 2, channels = 0;  // of the convolutions
+  int64_t subsampling() const {                          // frames that make one row of the encoder
+    int64_t n = 1;
+    for (int l = 0; l < layers; ++l) n *= stride;
+    return n;
+  }
+};
+
 struct Manifest {
   std::string name;
   ModelKind kind = ModelKind::encoder_decoder;
@@ -102,6 +113,7 @@ struct Manifest {
   double alpha = 0, fixed_length = 0;
   int beams = 1;
   double length_penalty = 1.0;
+  std::optional<SpeechTable> speech;  // nothing: the source is text
   std::optional<StreamTable> stream;
   std::optional<SearchTable> search;  // for searches; the model does not depend on it
 };

@@ -41,17 +41,41 @@ constexpr std::array keys{
             "each head's output divided by its root mean square"},
     KeyRule{"model", "adapters", T::boolean, false, "false", 0, 0, "",
             "per mechanism and block a learned scale and shift of q and k and a gain of the output"},
-    KeyRule{"model", "max_length", T::integer, false, "512", 1, 1048576, "", "longest source and target, in tokens"},
+    KeyRule{"model", "max_length", T::integer, false, "512", 1, 1048576, "",
+            "longest source and target, in tokens; of speech rows of the encoder"},
     KeyRule{"model", "encoder", T::table, false, "", 0, 0, "", "the encoder's stack"},
     KeyRule{"model", "decoder", T::table, false, "", 0, 0, "", "the decoder's stack"},
     KeyRule{"model", "head", T::table, false, "", 0, 0, "", "what the model gives out"},
 
     KeyRule{"model.encoder", "layers", T::integer, true, "", 1, 1024, "", "number of layers"},
-    KeyRule{"model.encoder", "vocab", T::text, true, "", 0, 0, "", "vocabulary file, relative to the manifest"},
+    KeyRule{"model.encoder", "vocab", T::text, false, "", 0, 0, "",
+            "vocabulary file, relative to the manifest; required where the source is text"},
     KeyRule{"model.encoder", "lowercase", T::boolean, false, "false", 0, 0, "",
             "lower-case A to Z of the text before it is split"},
     KeyRule{"model.encoder", "causal", T::boolean, false, "false", 0, 0, "",
             "a unidirectional encoder: positions see only themselves and what stands before them"},
+    KeyRule{"model.encoder", "features", T::table, false, "", 0, 0, "",
+            "what frames of speech hold; with `frontend`, in place of `vocab`"},
+    KeyRule{"model.encoder", "frontend", T::table, false, "", 0, 0, "",
+            "what makes rows of the encoder of frames; with `features`"},
+
+    KeyRule{"model.encoder.features", "type", T::choice, true, "", 0, 0, "fbank",
+            "`fbank`: logarithms of mel energies"},
+    KeyRule{"model.encoder.features", "sample_rate", T::integer, false, "16000", 1000, 384000, "", "samples a second"},
+    KeyRule{"model.encoder.features", "bins", T::integer, false, "80", 1, 512, "", "numbers of a frame"},
+    KeyRule{"model.encoder.features", "window_ms", T::number, false, "25", 0.1, 1000, "",
+            "how much a frame sees, in milliseconds"},
+    KeyRule{"model.encoder.features", "shift_ms", T::number, false, "10", 0.1, 1000, "",
+            "from one frame to the next, in milliseconds; at most `window_ms`"},
+
+    KeyRule{"model.encoder.frontend", "type", T::choice, true, "", 0, 0, "conv",
+            "`conv`: convolutions that never change a row they made, then a linear layer"},
+    KeyRule{"model.encoder.frontend", "layers", T::integer, false, "2", 1, 4, "", "number of convolutions"},
+    KeyRule{"model.encoder.frontend", "kernel", T::integer, false, "3", 1, 64, "", "rows that each sees"},
+    KeyRule{"model.encoder.frontend", "stride", T::integer, false, "2", 1, 64, "",
+            "rows from one of its outputs to the next; at most `kernel`"},
+    KeyRule{"model.encoder.frontend", "channels", T::integer, false, "", 1, 65536, "",
+            "numbers of its outputs; absent: `d_model`"},
 
     KeyRule{"model.decoder", "layers", T::integer, true, "", 1, 1024, "", "number of layers"},
     KeyRule{"model.decoder", "vocab", T::text, true, "", 0, 0, "", "vocabulary file, relative to the manifest"},
@@ -94,10 +118,10 @@ constexpr std::array keys{
     KeyRule{"attention.override", "use", T::use, true, "", 0, 0, "", "the mechanism"},
     KeyRule{"attention.override", "params", T::table, false, "", 0, 0, "", "its options"},
 
-    KeyRule{
-        "length", "predict", T::choice, true, "", 0, 0, "ratio|fixed|reference|lut|network",
-        "`ratio`: `alpha` times the source's length; `fixed`: `length`; `reference`: the host gives the true length. "
-        "`lut` and `network` are refused by this version"},
+    KeyRule{"length", "predict", T::choice, true, "", 0, 0, "ratio|fixed|reference|lut|network",
+            "`ratio`: `alpha` times the source's length, of speech in rows of the encoder; `fixed`: `length`; "
+            "`reference`: the host gives the true length. "
+            "`lut` and `network` are refused by this version"},
     KeyRule{"length", "alpha", T::number, false, "", 1e-6, 1e6, "", "required for `ratio`, and only there"},
     KeyRule{"length", "length", T::number, false, "", 1, 1e9, "", "required for `fixed`, and only there"},
 
@@ -110,8 +134,9 @@ constexpr std::array keys{
             "source, `offline` reads all of it first"},
     KeyRule{"stream", "k", T::integer, false, "3", 1, 1048576, "",
             "`wait-k`: how many times `pre_decision` units are read before the first token is written"},
-    KeyRule{"stream", "pre_decision", T::integer, false, "1", 1, 1048576, "",
-            "`wait-k`: units of the source (what arrives at once: words, tokens) from one decision to the next"},
+    KeyRule{
+        "stream", "pre_decision", T::integer, false, "1", 1, 1048576, "",
+        "`wait-k`: units of the source (what arrives at once: words, tokens, speech) from one decision to the next"},
     KeyRule{"stream", "replay", T::boolean, false, "false", 0, 0, "",
             "mechanisms of decoder.cross whose states a longer source would change are emptied and filled anew at each "
             "read, from all of the source that is there; without it they are refused"},

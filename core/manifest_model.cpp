@@ -26,6 +26,11 @@ void check_stack(const Entry& entry, const char* path, ManifestCheck& check, Sta
   stack.layers = size_of(reader, "layers");
   stack.lowercase = reader.boolean("lowercase").value_or(false);
   if (reader.given("causal")) stack.causal = *reader.boolean("causal");
+  const bool encoder = &stack == &check.manifest.encoder;
+  if (encoder && (reader.meant("features") || reader.meant("frontend"))) return check_speech(entry.value, check);
+  if (encoder && !reader.meant("vocab"))
+    check.diagnostics.error(ak::missing_key, entry.value.place, "[model.encoder] needs \"vocab\", text",
+                            "or, where the source is speech, \"features\" and \"frontend\"");
   const auto vocab = reader.text("vocab");
   if (!vocab) return;
   stack.vocab = join_path(check.dir, *vocab);
@@ -78,14 +83,24 @@ void check_classifier(const TableReader& head, const Entry& entry, ManifestCheck
   check.manifest.pool_place = head.place("of");
 }
 
+// An encoder alone scores the tokens of its source.
+void check_lm(const TableReader& reader, ManifestCheck& check) {
+  if (check.manifest.speech && check.kind_known && check.manifest.kind == ModelKind::encoder)
+    check.diagnostics.error(ak::not_applicable, reader.place("head"),
+                            "an encoder alone that takes speech has no tokens to score: it must be a classifier",
+                            "head = { type = \"classifier\", classes = 10 }, or kind = \"encoder-decoder\"");
+}
+
 void check_head(const TableReader& reader, ManifestCheck& check) {
   const Entry* entry = reader.given("head");
+  if (!reader.mentioned("head")) check_lm(reader, check);
   if (!entry) return;
   const TableReader head(entry->value, "model.head", check.diagnostics);
   const auto type = head.choice("type");
   if (!type) return;
   check.manifest.head = static_cast<HeadType>(*type);
   if (check.manifest.head == HeadType::classifier) return check_classifier(head, *entry, check);
+  check_lm(reader, check);
   for (const char* key : {"classes", "pool", "of", "hidden"})
     if (head.mentioned(key))
       check.diagnostics.error(ak::not_applicable, entry->value.find(key)->place,

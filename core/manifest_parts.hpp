@@ -28,6 +28,9 @@ void check_weights(const Node& weights, ManifestCheck& check);
 void check_length(const Node& length, ManifestCheck& check);
 void check_decode(const Node& decode, ManifestCheck& check);
 
+// features and frontend of the encoder's table, if it has them.
+void check_speech(const Node& encoder, ManifestCheck& check);
+
 // Also whether the model can take a source that grows; its mechanisms are asked by probe_cells.
 void check_stream(const Node& stream, ManifestCheck& check);
 

@@ -13,9 +13,11 @@
 #include "core/arena.hpp"
 #include "core/block.hpp"
 #include "core/encoded.hpp"
+#include "core/frontend.hpp"
 #include "core/layers.hpp"
 #include "core/manifest.hpp"
 #include "core/runtime.hpp"
+#include "core/source.hpp"
 #include "core/vocabulary.hpp"
 
 namespace attnkit {
@@ -48,13 +50,6 @@ struct ModelWorkspace {
   Aux aux;  // of the rows of one decoding step
   std::vector<int32_t> ids, lengths, source_lengths, positions, slots, cross_slots, k_positions;
   std::vector<double> totals, source_totals;
-};
-
-// A batch of id sequences: (batch, length) row by row; lens NULL: all rows are full.
-struct Ids {
-  const int32_t* data = nullptr;
-  int64_t stride = 0, batch = 0, length = 0;
-  const int32_t* lens = nullptr;
 };
 
 // Which block's attention weights a forward pass should write, and where.
@@ -96,6 +91,7 @@ class Model : public std::enable_shared_from_this<Model> {
   const Manifest& manifest() const { return manifest_; }
   Runtime& runtime() const { return *runtime_; }
   const Vocabulary* vocabulary(bool target) const;
+  const Frontend* frontend() const { return frontend_ ? &*frontend_ : nullptr; }  // NULL: the source is no speech
   bool has_encoder() const { return manifest_.encoder.layers > 0; }
   bool has_decoder() const { return manifest_.decoder.layers > 0; }
   int64_t outputs() const { return head_.outputs(); }
@@ -105,24 +101,24 @@ class Model : public std::enable_shared_from_this<Model> {
 
   // logits: (B, T, outputs), or (B, outputs) for a classifier.  Arguments are checked.  probe may be NULL; out may then
   // be NULL.
-  void forward(const Ids& source, const Ids& target, float* out, const Probe* probe = nullptr) const;
+  void forward(const RawSource& source, const Ids& target, float* out, const Probe* probe = nullptr) const;
 
   // forward in two steps, for models with both stacks.  encode: arguments are checked.
-  std::unique_ptr<const Encoded> encode(const Ids& source) const;
+  std::unique_ptr<const Encoded> encode(const RawSource& source) const;
   // Throws Error unless decode can take these.
   void check_decode(const Encoded& encoded, const Ids& target) const;
   void decode(const Encoded& encoded, const Ids& target, float* out) const;
 
   // Everything below serves sessions.
   // hidden (length, D): the encoder's output for one source; aux: the sequences that it gave out.
-  void encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden, Aux& aux) const;
+  void encode_one(ModelWorkspace& ws, const SourcePiece& source, const float*& hidden, Aux& aux) const;
   // The encoder takes a source piece by piece, with states of its own.
   bool encoder_appends() const { return manifest_.stream && manifest_.encoder.causal; }
   // Some block of decoder.cross is filled anew whenever the source grows.
   bool replays() const;
-  // The same for the `length` ids at `position`, whose predecessors are in the encoder's states of `slot`.
-  void encode_more(ModelWorkspace& ws, const int32_t* ids, int64_t length, int64_t position, int32_t slot,
-                   const float*& hidden, Aux& aux) const;
+  // The same for a piece at `position`, whose predecessors are in the encoder's states of `slot`.
+  void encode_more(ModelWorkspace& ws, const SourcePiece& more, int64_t position, int32_t slot, const float*& hidden,
+                   Aux& aux) const;
   // Fills the cross states of `slot` with the keys of a source.  Gives the number of keys that states had before.
   int64_t append_source(ModelWorkspace& ws, const SourceRows& rows, int32_t slot, Aux aux) const;
   // x (rows, length, D): the decoder's final hidden rows; lives in ws, whose aux holds the sequences for these rows.
@@ -140,6 +136,9 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::string& digest() const;  // of all tensors, 64 hexadecimal digits
   bool within_total() const { return within_total_; }
   void check_ids(const Ids& ids, bool target) const;
+  // What the model takes, and only that, with at most max_length rows of the encoder.
+  void check_source(const RawSource& source) const;
+  int64_t source_rows(const RawSource& source) const;  // columns of the encoder's batch
 
   struct Lease;  // a workspace that goes back by itself
   Lease lease() const;
@@ -148,15 +147,18 @@ class Model : public std::enable_shared_from_this<Model> {
   Model() = default;
   friend class ModelLoader;
   // Puts the lengths of the source into ws.
-  void encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, const Probe* probe) const;
+  void encode(ModelWorkspace& ws, const RawSource& source, float* x, Aux& aux, const Probe* probe) const;
+  void run_encoder(ModelWorkspace& ws, int64_t length, float* x, Aux& aux, const Probe* probe) const;
   // memory (target.batch, source_length, D): what encode put out; its lengths are in ws.
   float* decode(ModelWorkspace& ws, const Ids& target, const float* memory, int64_t source_length, Aux& aux,
                 const Probe* probe) const;
   void score(const float* x, const Ids& ids, float* out) const;
   void require_pair() const;
   void embed(const Transformer& stack, const Ids& ids, const int32_t* position, float* x) const;
-  void pool(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* pooled) const;
-  void classify(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* out) const;
+  void embed_speech(const RawSource& source, std::vector<int32_t>& lengths, float* x) const;
+  void embed_piece(const SourcePiece& piece, int64_t position, float* x) const;
+  void pool(ModelWorkspace& ws, int64_t length, const float* x, const Aux& aux, float* pooled) const;
+  void classify(ModelWorkspace& ws, int64_t length, const float* x, const Aux& aux, float* out) const;
   template <class F>
   void residual(ModelWorkspace& ws, const LayerNorm& norm, float* x, int64_t rows, F&& f) const;
   void feed_forward(ModelWorkspace& ws, const FeedForward& ffn, float* x, int64_t rows) const;
@@ -171,6 +173,7 @@ class Model : public std::enable_shared_from_this<Model> {
   std::shared_ptr<Runtime> runtime_;
   Manifest manifest_;
   std::optional<Vocabulary> source_vocabulary_, target_vocabulary_;
+  std::optional<Frontend> frontend_;
   Transformer encoder_, decoder_;
   Dense head_, head_hidden_;                                 // head_hidden_: of classifiers that have one
   std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder

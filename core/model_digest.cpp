@@ -46,6 +46,7 @@ const std::string& Model::digest() const {
   std::call_once(digested_, [this] {
     Sha256 all;
     const bool learned = manifest_.positions == Positions::learned;
+    if (frontend_) frontend_->digest(all);
     add(all, encoder_, learned);
     add(all, decoder_, learned);
     all.add_numbers(head_hidden_.numbers());

@@ -15,14 +15,23 @@ void lengths_of(const Ids& ids, std::vector<int32_t>& lengths) {
 
 }  // namespace
 
-void Model::encode(ModelWorkspace& ws, const Ids& source, float* x, Aux& aux, const Probe* probe) const {
-  embed(encoder_, source, nullptr, x);
-  lengths_of(source, ws.source_lengths);
+void Model::encode(ModelWorkspace& ws, const RawSource& source, float* x, Aux& aux, const Probe* probe) const {
+  if (frontend_) {
+    embed_speech(source, ws.source_lengths, x);
+  } else {
+    embed(encoder_, source.as_ids(), nullptr, x);
+    lengths_of(source.as_ids(), ws.source_lengths);
+  }
+  run_encoder(ws, source_rows(source), x, aux, probe);
+}
+
+// The lengths of the rows of x are in ws.
+void Model::run_encoder(ModelWorkspace& ws, int64_t length, float* x, Aux& aux, const Probe* probe) const {
   ws.source_totals.assign(ws.source_lengths.begin(), ws.source_lengths.end());
-  const int64_t rows = source.batch * source.length;
   BlockCall call;
-  call.batch = source.batch;
-  call.queries = call.keys = source.length;
+  call.batch = static_cast<int64_t>(ws.source_lengths.size());
+  call.queries = call.keys = length;
+  const int64_t rows = call.batch * length;
   call.q_len = call.k_len = ws.source_lengths.data();
   call.q_total = call.k_total = ws.source_totals.data();
   call.aux = &aux;
@@ -65,18 +74,17 @@ float* Model::decode(ModelWorkspace& ws, const Ids& target, const float* memory,
 }
 
 // What a classifier sees of x (batch, length, D), or of a sequence that the encoder's mechanisms carried.
-void Model::pool(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* pooled) const {
-  const int64_t d = manifest_.d_model;
-  int64_t length = source.length;
+void Model::pool(ModelWorkspace& ws, int64_t length, const float* x, const Aux& aux, float* pooled) const {
+  const int64_t d = manifest_.d_model, batch = static_cast<int64_t>(ws.source_lengths.size());
   const std::string& name = manifest_.pool_of;
-  std::fill(pooled, pooled + source.batch * d, 0.0f);
+  std::fill(pooled, pooled + batch * d, 0.0f);
   if (!name.empty()) {
     const auto carried = aux.find(name);
     if (carried == aux.end()) return;  // of no tokens nothing is carried
     x = carried->second.data.data();
     length = carried->second.rows;
   }
-  for (int64_t b = 0; b < source.batch; ++b) {
+  for (int64_t b = 0; b < batch; ++b) {
     const int64_t all = name.empty() ? ws.source_lengths[b] : length;
     const int64_t n = manifest_.pool == Pool::first ? std::min<int64_t>(1, all) : all;
     for (int64_t i = 0; i < n; ++i)
@@ -84,36 +92,38 @@ void Model::pool(ModelWorkspace& ws, const Ids& source, const float* x, const Au
   }
 }
 
-void Model::classify(ModelWorkspace& ws, const Ids& source, const float* x, const Aux& aux, float* out) const {
-  if (source.batch == 0) return;
-  float* pooled = ws.y.get<float>(source.batch * manifest_.d_model);
-  pool(ws, source, x, aux, pooled);
+void Model::classify(ModelWorkspace& ws, int64_t length, const float* x, const Aux& aux, float* out) const {
+  const int64_t batch = static_cast<int64_t>(ws.source_lengths.size());
+  if (batch == 0) return;
+  float* pooled = ws.y.get<float>(batch * manifest_.d_model);
+  pool(ws, length, x, aux, pooled);
   if (manifest_.head_hidden > 0) {
     const int64_t inner = head_hidden_.outputs();
-    float* hidden = ws.hidden.get<float>(source.batch * inner);
-    head_hidden_.apply(runtime_->threads, pooled, manifest_.d_model, hidden, inner, source.batch);
-    activate(Activation::relu, hidden, source.batch * inner);
+    float* hidden = ws.hidden.get<float>(batch * inner);
+    head_hidden_.apply(runtime_->threads, pooled, manifest_.d_model, hidden, inner, batch);
+    activate(Activation::relu, hidden, batch * inner);
     pooled = hidden;
   }
-  logits(pooled, source.batch, out);
+  logits(pooled, batch, out);
 }
 
-void Model::forward(const Ids& source, const Ids& target, float* out, const Probe* probe) const {
-  if (has_encoder()) check_ids(source, false);
+void Model::forward(const RawSource& source, const Ids& target, float* out, const Probe* probe) const {
+  if (has_encoder()) check_source(source);
   if (has_decoder()) check_ids(target, true);
   if (has_encoder() && has_decoder() && source.batch != target.batch)
     fail(ATTN_INVALID, "source has {} rows, target {}: they must be pairs", source.batch, target.batch);
   const Lease leased = lease();
   ModelWorkspace& ws = *leased;
   Aux aux;
-  float* x = ws.memory.get<float>(source.batch * source.length * manifest_.d_model);
+  const int64_t length = source_rows(source);
+  float* x = ws.memory.get<float>(source.batch * length * manifest_.d_model);
   if (has_encoder()) encode(ws, source, x, aux, probe);
   if (manifest_.head == HeadType::classifier) {
-    if (out) classify(ws, source, x, aux, out);
+    if (out) classify(ws, length, x, aux, out);
     return;
   }
-  if (has_decoder()) x = decode(ws, target, x, source.length, aux, probe);
-  if (out) score(x, has_decoder() ? target : source, out);
+  if (has_decoder()) x = decode(ws, target, x, length, aux, probe);
+  if (out) score(x, has_decoder() ? target : source.as_ids(), out);
 }
 
 void Model::score(const float* x, const Ids& ids, float* out) const {
@@ -129,16 +139,17 @@ void Model::require_pair() const {
     fail(ATTN_INVALID, "this model has no {}: use forward", has_encoder() ? "decoder" : "encoder");
 }
 
-std::unique_ptr<const Encoded> Model::encode(const Ids& source) const {
+std::unique_ptr<const Encoded> Model::encode(const RawSource& source) const {
   require_pair();
-  check_ids(source, false);
+  check_source(source);
   const Lease leased = lease();
   auto encoded = std::make_unique<Encoded>();
-  float* x = encoded->memory.get<float>(source.batch * source.length * manifest_.d_model);
+  const int64_t length = source_rows(source);
+  float* x = encoded->memory.get<float>(source.batch * length * manifest_.d_model);
   encode(*leased, source, x, encoded->aux, nullptr);
   encoded->encoder = encoder_identity_;
   encoded->rows = x;
-  encoded->length = source.length;
+  encoded->length = length;
   encoded->lengths = (*leased).source_lengths;
   return encoded;
 }

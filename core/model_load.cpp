@@ -14,6 +14,7 @@ class ModelLoader {
       : model_(model), manifest_(model.manifest_), reader_(reader), diagnostics_(diagnostics) {}
 
   void load() {
+    if (manifest_.speech) load_frontend(*manifest_.speech);
     if (manifest_.encoder.layers > 0)
       load_stack("encoder", manifest_.encoder, model_.source_vocabulary_, model_.encoder_);
     if (manifest_.decoder.layers > 0)
@@ -42,12 +43,32 @@ class ModelLoader {
     return Dense(in, out, weight, take(name + ".bias", {out}, constant(0)));
   }
 
+  void load_frontend(const SpeechTable& speech) {
+    const int64_t bins = speech.features.bins, channels = speech.channels;
+    FrontendWeights weights;
+    weights.mean = take("encoder.features.mean", {bins}, constant(0));
+    weights.scale = take("encoder.features.scale", {bins}, constant(1));
+    for (int l = 1; l <= speech.layers; ++l) {
+      const std::string conv = "encoder.frontend.conv." + std::to_string(l);
+      const int64_t in = l == 1 ? bins : channels;
+      weights.conv_weight.push_back(
+          take(conv + ".weight", {channels, in, speech.kernel}, xavier(in * speech.kernel, channels)));
+      weights.conv_bias.push_back(take(conv + ".bias", {channels}, constant(0)));
+    }
+    weights.out_weight =
+        take("encoder.frontend.out.weight", {manifest_.d_model, channels}, xavier(channels, manifest_.d_model));
+    weights.out_bias = take("encoder.frontend.out.bias", {manifest_.d_model}, constant(0));
+    model_.frontend_.emplace(speech, manifest_.d_model, manifest_.activation, weights);
+  }
+
   void load_stack(const std::string& name, const Stack& stack, std::optional<Vocabulary>& vocabulary, Transformer& to) {
     const Initial embedded = normal(1 / std::sqrt(static_cast<double>(manifest_.d_model)));
-    vocabulary = Vocabulary::open(stack.vocab, stack.lowercase);
     to.embedding.width = manifest_.d_model;
     to.embedding.scale = manifest_.embed_scale ? std::sqrt(static_cast<float>(manifest_.d_model)) : 1.0f;
-    to.embedding.table = take(name + ".embed.weight", {vocabulary->size(), manifest_.d_model}, embedded);
+    if (!stack.vocab.empty()) {
+      vocabulary = Vocabulary::open(stack.vocab, stack.lowercase);
+      to.embedding.table = take(name + ".embed.weight", {vocabulary->size(), manifest_.d_model}, embedded);
+    }
     if (manifest_.positions == Positions::sinusoidal)
       to.embedding.positions = sinusoidal_positions(manifest_.max_length, manifest_.d_model);
     if (manifest_.positions == Positions::learned)

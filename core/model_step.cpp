@@ -104,19 +104,29 @@ bool Model::replays() const {
                      [](const Layer& l) { return l.cross.block && l.cross.block->choice().replays; });
 }
 
-void Model::encode_one(ModelWorkspace& ws, const int32_t* ids, int64_t length, const float*& hidden, Aux& aux) const {
-  float* x = ws.memory.get<float>(length * manifest_.d_model);
-  encode(ws, {ids, length, 1, length, nullptr}, x, aux, nullptr);
+void Model::embed_piece(const SourcePiece& piece, int64_t position, float* x) const {
+  const int32_t at = static_cast<int32_t>(position);
+  if (!piece.rows) return embed(encoder_, {piece.ids, piece.length, 1, piece.length, nullptr}, &at, x);
+  std::copy_n(piece.rows, piece.length * manifest_.d_model, x);
+  for (int64_t i = 0; i < piece.length; ++i) encoder_.embedding.add_position(position + i, x + i * manifest_.d_model);
+}
+
+void Model::encode_one(ModelWorkspace& ws, const SourcePiece& source, const float*& hidden, Aux& aux) const {
+  float* x = ws.memory.get<float>(source.length * manifest_.d_model);
+  embed_piece(source, 0, x);
+  ws.source_lengths.assign(1, static_cast<int32_t>(source.length));
+  run_encoder(ws, source.length, x, aux, nullptr);
   hidden = x;
 }
 
-void Model::encode_more(ModelWorkspace& ws, const int32_t* ids, int64_t length, int64_t position, int32_t slot,
+void Model::encode_more(ModelWorkspace& ws, const SourcePiece& more, int64_t position, int32_t slot,
                         const float*& hidden, Aux& aux) const {
+  const int64_t length = more.length;
   const StreamPlans& plan = encode_plans(length, position);
   Arena& arena = encoder_arena();
   float* x = ws.memory.get<float>(length * manifest_.d_model);
   const int32_t at = static_cast<int32_t>(position), n = static_cast<int32_t>(length);
-  embed(encoder_, {ids, length, 1, length, nullptr}, &at, x);
+  embed_piece(more, position, x);
   BlockCall call;
   call.batch = 1;
   call.queries = call.keys = length;

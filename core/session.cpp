@@ -97,8 +97,10 @@ int64_t Session::default_limit() const {
 
 void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   check_usable();
-  if (model_->has_encoder() && source_.length == 0)
+  if (model_->has_encoder() && source_.length == 0) {
+    if (source_.units > 0) model_->frontend()->require_row(source_.kind, source_.units);
     fail(ATTN_INVALID, "no source was read yet: read one before writing");
+  }
   if (!target_total_ && model_->manifest().predict == Predict::reference)
     fail(ATTN_INVALID, "[length] predict = \"reference\": set the target length before writing");
   const int64_t most = model_->manifest().max_length;

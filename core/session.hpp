@@ -21,7 +21,7 @@ class Session {
   std::unique_ptr<Session> clone() const;
   void reorder(const std::vector<uint32_t>& parents);
   // More of the source; last: it is complete.
-  void read(const Ids& source, bool last = true);
+  void read(const RawSource& source, bool last = true);
   void set_length(double target_length);
   // Continues until </s> or limit; greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
@@ -42,7 +42,11 @@ class Session {
     int64_t reads = 0;
     int64_t encoded_again = 0;               // tokens that the encoder ran over more than once
     int64_t replays = 0, keys_replayed = 0;  // reads that filled states anew; keys they put there once more, all blocks
+    SourceKind kind = SourceKind::none;      // what was read
+    int64_t units = 0;                       // of it
     std::vector<int32_t> ids;                // kept while the encoder may have to run anew
+    std::vector<float> front;                // the same of speech: (length, D) rows of the front end
+    Frontend::Waiting waiting;               // speech that makes no row yet
     std::vector<float> rows;                 // (length, D) of its output, kept while states may have to be filled anew
     std::shared_ptr<const Aux> aux;          // what the encoder gave out, of one row; clones share it
   };
@@ -82,9 +86,12 @@ class Session {
   static void gather_aux(std::span<Session* const> sessions, Aux& to);
   void check_carried() const;
   void check_usable() const;
-  void check_read(const Ids& source, bool last) const;
-  SourceRows encode(ModelWorkspace& ws, const Ids& more, Source& to, Aux& aux);
-  void take(const Ids& more, Source& to, std::optional<double> total);
+  void check_read(const RawSource& source, bool last) const;
+  void check_speech_read(const Frontend& frontend, const RawSource& source, bool last) const;
+  SourcePiece embed(const RawSource& more, Source& to, std::vector<float>& rows) const;
+  SourceRows encode(ModelWorkspace& ws, const SourcePiece& more, Source& to, Aux& aux);
+  void take(const SourcePiece& more, Source& to, std::optional<double> total);
+  void grow(const SourcePiece& more, Source& to);
   void forget_source();
   void acquire(int rows);
   void release();

@@ -12,6 +12,7 @@
 //         its state, its heads and number type, and a digest of all weights
 //   ROWS  per row its position and whether it ended; TARG  the target's length; LAST  the logits after the last tokens
 //   SRCE  the source's length and what is kept of it; AUXS  sequences that the encoder gave out
+//   SPCH  of a model that takes speech: what was read, how much of it, and what of it makes no row of the encoder yet
 //   STAT  per block and row the state's bytes, as many as the mechanism declares for that position
 //
 // The digest tells damage, not malice: a blob is to be trusted like the process that wrote it.

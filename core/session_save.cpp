@@ -6,6 +6,7 @@
 #include "core/manifest_options.hpp"
 #include "core/session.hpp"
 #include "core/session_blob.hpp"
+#include "core/session_speech.hpp"
 
 namespace attnkit {
 namespace {
@@ -106,6 +107,7 @@ void SessionBlob::save_source(const Session& s, BlobWriter& to) {
     to.u64(static_cast<uint64_t>(n));
   to.numbers(source.ids);
   to.numbers(source.rows);
+  if (s.model_->frontend()) save_speech(source, to);
   to.section("AUXS");
   const Aux none;
   const Aux& aux = source.aux ? *source.aux : none;
@@ -187,11 +189,19 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   source.ids = from.numbers<int32_t>();
   source.rows = from.numbers<float>();
   const uint64_t open = source.complete ? 0 : length;
-  require_that(source.ids.size() == (model.encoder_appends() ? 0 : open), "another number of ids of the source");
+  const bool text = !model.frontend();
+  require_that(source.ids.size() == (text && !model.encoder_appends() ? open : 0),
+               "another number of ids of the source");
   require_that(
       source.rows.size() == (model.encoder_appends() && model.replays() ? open * static_cast<uint64_t>(m.d_model) : 0),
       "another number of rows of the encoder");
   if (!source.ids.empty()) model.check_ids({source.ids.data(), source.length, 1, source.length, nullptr}, false);
+  if (text) {
+    source.kind = source.length > 0 ? SourceKind::ids : SourceKind::none;
+    source.units = source.length;
+  } else {
+    load_speech(model, from, source);
+  }
   s.source_ = std::move(source);
   load_aux(s, from);
 }

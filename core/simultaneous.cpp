@@ -40,8 +40,8 @@ class Loop {
   const Ending& ending_;
   const attnkit_stream_options& options_;
   const Clock::time_point start_ = Clock::now();
-  int64_t read_ = 0;   // units
-  size_t handed_ = 0;  // ids that the session has
+  int64_t read_ = 0;    // units
+  int64_t handed_ = 0;  // of the source, that the session has
   std::vector<int32_t> made_;
 };
 
@@ -64,8 +64,8 @@ void Loop::read() {
 }
 
 bool Loop::write() {
-  const size_t end = source_.end(read_ - 1);
-  if (end > handed_) session_.read(source_.ids.subspan(handed_, end - handed_), ended());
+  const int64_t end = source_.end(read_ - 1);
+  if (end > handed_) session_.read(source_.source.part(handed_, end), ended());
   handed_ = end;
   made_.push_back(session_.write(made_.empty() ? ending_.begin_id : made_.back()));
   report(ATTNKIT_WRITE, made_.back());
@@ -84,10 +84,7 @@ class IncrementalSession : public Incremental {
  public:
   explicit IncrementalSession(Session& session) : session_(session) {}
 
-  void read(std::span<const int32_t> ids, bool last) override {
-    const auto n = static_cast<int64_t>(ids.size());
-    session_.read({ids.data(), n, 1, n, nullptr}, last);
-  }
+  void read(const RawSource& more, bool last) override { session_.read(more, last); }
 
   int32_t write(int32_t token) override {
     Session* const self = &session_;
@@ -99,17 +96,27 @@ class IncrementalSession : public Incremental {
   Session& session_;
 };
 
+// A unit for each row of the encoder; the last one has what is left as well.
+std::vector<int64_t> ends_of_rows(const Frontend& frontend, const RawSource& source) {
+  std::vector<int64_t> ends(static_cast<size_t>(frontend.rows(source.kind, source.length)));
+  for (size_t row = 0; row < ends.size(); ++row)
+    ends[row] = frontend.end_of_row(source.kind, static_cast<int64_t>(row));
+  ends.back() = source.length;
+  return ends;
+}
+
 }  // namespace
 
 void check_units(const Units& units) {
-  if (units.ids.empty()) fail(ATTN_INVALID, "the source must have at least one id");
+  if (units.source.length < 1) fail(ATTN_INVALID, "the source must have at least one of its units");
   int64_t before = 0;
   for (size_t u = 0; u < units.ends.size(); ++u) {
     if (units.ends[u] <= before) fail(ATTN_INVALID, "unit {} ends at {}, not after {}", u, units.ends[u], before);
     before = units.ends[u];
   }
-  if (!units.ends.empty() && before != static_cast<int64_t>(units.ids.size()))
-    fail(ATTN_INVALID, "the last unit ends at {}, the source has {} ids", before, units.ids.size());
+  if (!units.ends.empty() && before != units.source.length)
+    fail(ATTN_INVALID, "the last unit ends at {}, the source has {} {}", before, units.source.length,
+         unit_name(units.source.kind));
 }
 
 std::vector<int32_t> simulate(Incremental& session, const Units& source, const Ending& ending,
@@ -123,17 +130,22 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
     fail(ATTN_UNSUPPORTED, "this model has no encoder: there is no source that could arrive bit by bit");
   if (session.rows() != 1)
     fail(ATTN_INVALID, "{} rows: simultaneous decoding is greedy, in a session of one row", session.rows());
-  if (session.position(0) > 0 || session.source_length() > 0)
+  if (session.position(0) > 0 || session.source().reads > 0)
     fail(ATTN_INVALID, "the session was used already: simultaneous decoding begins with an empty one");
   check_units(source);
   // All of it, before anything happens: afterwards a part would be read and written already.
-  const auto n = static_cast<int64_t>(source.ids.size());
-  model.check_ids({source.ids.data(), n, 1, n, nullptr}, false);
+  model.check_source(source.source);
+  Units units = source;
+  std::vector<int64_t> ends;
+  if (const Frontend* frontend = model.frontend()) {
+    frontend->require_row(units.source.kind, units.source.length);
+    if (units.ends.empty()) units.ends = ends = ends_of_rows(*frontend, units.source);
+  }
   const int64_t most = model.manifest().max_length;
-  const int64_t limit = options.limit > 0 ? options.limit : n * 3 / 2 + 20;
+  const int64_t limit = options.limit > 0 ? options.limit : model.source_rows(units.source) * 3 / 2 + 20;
   const Vocabulary& vocabulary = *model.vocabulary(true);
   IncrementalSession incremental(session);
-  return simulate(incremental, source, {vocabulary.begin_id(), vocabulary.end_id(), std::min(limit, most)}, options);
+  return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), std::min(limit, most)}, options);
 }
 
 }  // namespace attnkit

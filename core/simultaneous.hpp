@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "core/source.hpp"
+
 namespace attnkit {
 
 class Session;
@@ -16,22 +18,20 @@ class Incremental {
  public:
   virtual ~Incremental() = default;
   // Appends to the source; last: nothing follows.
-  virtual void read(std::span<const int32_t> ids, bool last) = 0;
+  virtual void read(const RawSource& more, bool last) = 0;
   // Appends a token to the target and gives the most probable next one.
   virtual int32_t write(int32_t token) = 0;
 };
 
-// A source in units: unit u ends before ids[ends[u]].
+// A source of one row in units: unit u ends before ends[u].
 struct Units {
-  std::span<const int32_t> ids;
+  RawSource source;
   std::span<const int64_t> ends;  // empty: each id is a unit
-  int64_t count() const { return static_cast<int64_t>(ends.empty() ? ids.size() : ends.size()); }
-  size_t end(int64_t unit) const {
-    return static_cast<size_t>(ends.empty() ? unit + 1 : ends[static_cast<size_t>(unit)]);
-  }
+  int64_t count() const { return ends.empty() ? source.length : static_cast<int64_t>(ends.size()); }
+  int64_t end(int64_t unit) const { return ends.empty() ? unit + 1 : ends[static_cast<size_t>(unit)]; }
 };
 
-// Throws Error (ATTN_INVALID): no ids, or ends that do not ascend to their number.
+// Throws Error (ATTN_INVALID): an empty source, or ends that do not ascend to its length.
 void check_units(const Units& units);
 
 // Where the loop ends.  limit: most tokens, at least 1.
@@ -46,7 +46,8 @@ struct Ending {
 std::vector<int32_t> simulate(Incremental& session, const Units& source, const Ending& ending,
                               const attnkit_stream_options& options);
 
-// The same with an empty session of one row and the limit that options asks for.
+// The same with an empty session of one row and the limit that options asks for.  Without ends a unit of speech is what
+// completes a row of the encoder.
 std::vector<int32_t> simulate(Session& session, const Units& source, const attnkit_stream_options& options);
 
 }  // namespace attnkit

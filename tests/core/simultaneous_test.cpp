@@ -16,9 +16,9 @@ constexpr int32_t begin = 1, end = 2;
 class Fake : public Incremental {
  public:
   explicit Fake(std::vector<int32_t> target) : target_(std::move(target)) {}
-  void read(std::span<const int32_t> ids, bool last) override {
+  void read(const RawSource& more, bool last) override {
     calls += "r";
-    for (const int32_t id : ids) calls += std::to_string(id);
+    for (int64_t i = 0; i < more.length; ++i) calls += std::to_string(more.ids[i]);
     if (last) calls += ".";
   }
   int32_t write(int32_t token) override {
@@ -65,7 +65,8 @@ uint32_t wait_2(const attnkit_stream_view& v) { return v.read >= v.written + 2 ?
 TEST(Simultaneous, ReadsAndWritesInTurn) {
   Fake fake({8, 9, 8, end});
   Host host{wait_2};
-  EXPECT_EQ(simulate(fake, {source, {}}, {begin, end, 20}, host.options()), (std::vector<int32_t>{8, 9, 8, end}));
+  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options()),
+            (std::vector<int32_t>{8, 9, 8, end}));
   EXPECT_EQ(fake.calls, "r34w1r5w8r6w9r7w8");
   EXPECT_EQ(host.actions(), "RRWRWRWRW");
   EXPECT_EQ(host.asked.size(), host.events.size());
@@ -74,7 +75,7 @@ TEST(Simultaneous, ReadsAndWritesInTurn) {
 TEST(Simultaneous, TheEndComesWithTheLastUnit) {
   Fake fake({8, 9, 8, 9, 8, end});
   Host host{wait_2};
-  simulate(fake, {source, {}}, {begin, end, 20}, host.options());
+  simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
   EXPECT_EQ(fake.calls, "r34w1r5w8r6w9r7w8r2.w9w8");
   EXPECT_EQ(host.actions(), "RRWRWRWRWRWW");
   for (const attnkit_stream_event& e : host.events) EXPECT_EQ(e.ended, e.read == 6);
@@ -84,7 +85,7 @@ TEST(Simultaneous, UnitsOfSeveralTokensArriveTogether) {
   const std::vector<int64_t> ends = {2, 3, 6};
   Fake fake({8, 9, end});
   Host host{[](const attnkit_stream_view& v) { return v.read > v.written ? ATTNKIT_WRITE : ATTNKIT_READ; }};
-  simulate(fake, {source, ends}, {begin, end, 20}, host.options());
+  simulate(fake, {ids_of(source), ends}, {begin, end, 20}, host.options());
   EXPECT_EQ(fake.calls, "r34w1r5w8r672.w9");
   EXPECT_EQ(host.actions(), "RWRWRW");
 }
@@ -93,7 +94,7 @@ TEST(Simultaneous, UnitsOfSeveralTokensArriveTogether) {
 TEST(Simultaneous, ViewsAndEventsSayWhereThingsStand) {
   Fake fake({8, end});
   Host host{wait_2};
-  simulate(fake, {source, {}}, {begin, end, 20}, host.options());
+  simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
   double before = 0;
   for (size_t i = 0; i < host.events.size(); ++i) {
     const attnkit_stream_view& view = host.asked[i];
@@ -114,7 +115,7 @@ TEST(Simultaneous, ViewsAndEventsSayWhereThingsStand) {
 TEST(Simultaneous, APolicyThatNeverWritesBecomesOffline) {
   Fake fake({8, 9, end});
   Host host{[](const attnkit_stream_view&) { return ATTNKIT_READ; }};
-  simulate(fake, {source, {}}, {begin, end, 20}, host.options());
+  simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
   EXPECT_EQ(fake.calls, "r345672.w1w8w9");
   EXPECT_EQ(host.actions(), "RRRRRRWWW");
 }
@@ -123,7 +124,7 @@ TEST(Simultaneous, APolicyThatNeverReadsIsRefused) {
   Fake fake({8, 9, end});
   Host host{[](const attnkit_stream_view&) { return ATTNKIT_WRITE; }};
   try {
-    simulate(fake, {source, {}}, {begin, end, 20}, host.options());
+    simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ATTN_INVALID);
@@ -135,21 +136,21 @@ TEST(Simultaneous, APolicyThatNeverReadsIsRefused) {
 TEST(Simultaneous, APolicyThatStopsReadingEndsAtTheLimit) {
   Fake fake({8, 9, 8, 9, 8, 9, 8, 9});
   Host host{[](const attnkit_stream_view& v) { return v.read < 1 ? ATTNKIT_READ : ATTNKIT_WRITE; }};
-  EXPECT_EQ(simulate(fake, {source, {}}, {begin, end, 5}, host.options()).size(), 5u);
+  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 5}, host.options()).size(), 5u);
   EXPECT_EQ(host.actions(), "RWWWWW");
 }
 
 TEST(Simultaneous, StopsWhenAsked) {
   Fake fake({8, 9, 8, end});
   Host host{[](const attnkit_stream_view& v) { return v.written == 2 ? ATTNKIT_STOP : wait_2(v); }};
-  EXPECT_EQ(simulate(fake, {source, {}}, {begin, end, 20}, host.options()), (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options()), (std::vector<int32_t>{8, 9}));
 }
 
 TEST(Simultaneous, RefusesAnswersThatAreNone) {
   for (const uint32_t answer : {0u, 4u, 4000000000u}) {
     Fake fake({8, end});
     Host host{[&](const attnkit_stream_view&) { return answer; }};
-    EXPECT_THROW(simulate(fake, {source, {}}, {begin, end, 20}, host.options()), Error);
+    EXPECT_THROW(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options()), Error);
   }
 }
 
@@ -158,16 +159,16 @@ TEST(Simultaneous, NobodyNeedsToWatch) {
   Host host{wait_2};
   attnkit_stream_options options = host.options();
   options.observe = nullptr;
-  EXPECT_EQ(simulate(fake, {source, {}}, {begin, end, 20}, options).size(), 2u);
+  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, options).size(), 2u);
 }
 
 TEST(Simultaneous, UnitsMustAscendToTheEnd) {
-  check_units({source, {}});
+  check_units({ids_of(source), {}});
   for (const std::vector<int64_t>& ends : std::vector<std::vector<int64_t>>{{6}, {1, 6}, {1, 2, 3, 4, 5, 6}})
-    check_units({source, ends});
+    check_units({ids_of(source), ends});
   for (const std::vector<int64_t>& ends :
        std::vector<std::vector<int64_t>>{{5}, {7}, {0, 6}, {3, 3, 6}, {4, 2, 6}, {-1, 6}, {6, 7}, {INT64_MAX}})
-    EXPECT_THROW(check_units({source, ends}), Error);
+    EXPECT_THROW(check_units({ids_of(source), ends}), Error);
   EXPECT_THROW(check_units({{}, {}}), Error);
 }
 
@@ -179,10 +180,10 @@ TEST(Simultaneous, OfflineIsWhatGenerateGives) {
   whole.read(ids_of(source));
   Host host{offline};
   attnkit_stream_options options = host.options();
-  EXPECT_EQ(simulate(streamed, {source, {}}, options), whole.generate(0));
+  EXPECT_EQ(simulate(streamed, {ids_of(source), {}}, options), whole.generate(0));
   options.limit = 3;
   Session limited(model, 1);
-  EXPECT_LE(simulate(limited, {source, {}}, options).size(), 3u);
+  EXPECT_LE(simulate(limited, {ids_of(source), {}}, options).size(), 3u);
 }
 
 // Against the same turns taken by hand, bit for bit as far as the tokens show.
@@ -192,7 +193,7 @@ TEST(Simultaneous, ReadsASourceThatGrows) {
   const auto model = load(tiny);
   Session streamed(model, 1), by_hand(model, 1);
   Host host{wait_2};
-  const std::vector<int32_t> made = simulate(streamed, {source, {}}, host.options());
+  const std::vector<int32_t> made = simulate(streamed, {ids_of(source), {}}, host.options());
   Session* const self = &by_hand;
   int32_t next = model->vocabulary(true)->begin_id();
   size_t read = 0;
@@ -212,7 +213,7 @@ TEST(Simultaneous, ASourceThatGrowsNeedsStream) {
   const auto model = load(TinyModel());
   Session session(model, 1);
   Host host{wait_2};
-  EXPECT_THROW(simulate(session, {source, {}}, host.options()), Error);
+  EXPECT_THROW(simulate(session, {ids_of(source), {}}, host.options()), Error);
   EXPECT_EQ(host.actions(), "RR") << "refused when the first part was handed on";
 }
 
@@ -222,11 +223,11 @@ TEST(Simultaneous, SessionsMustBeEmptyWithOneRowAndAKnownSource) {
   Session beams(model, 2), used(model, 1), fresh(model, 1);
   used.read(ids_of(source));
   const std::vector<int32_t> foreign = {3, 4, 99, end};
-  EXPECT_THROW(simulate(beams, {source, {}}, host.options()), Error);
-  EXPECT_THROW(simulate(used, {source, {}}, host.options()), Error);
+  EXPECT_THROW(simulate(beams, {ids_of(source), {}}, host.options()), Error);
+  EXPECT_THROW(simulate(used, {ids_of(source), {}}, host.options()), Error);
   EXPECT_THROW(simulate(fresh, {foreign, {}}, host.options()), Error);
   EXPECT_TRUE(host.asked.empty()) << "refused before anything happened";
-  EXPECT_FALSE(simulate(fresh, {source, {}}, host.options()).empty()) << "still usable";
+  EXPECT_FALSE(simulate(fresh, {ids_of(source), {}}, host.options()).empty()) << "still usable";
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
       const Model::Lease ws = model->lease();
       const float* hidden = nullptr;
       Aux aux;
-      model->encode_one(*ws, source.data(), s, hidden, aux);
+      model->encode_one(*ws, {source.data(), nullptr, s}, hidden, aux);
       compare("encoder_last", hidden + (s - 1) * d);
       std::vector<float> logits(static_cast<size_t>(t * model->outputs()));
       model->forward({source.data(), s, 1, s, nullptr}, {entered.data(), t, 1, t, nullptr}, logits.data());

@@ -64,7 +64,7 @@ typedef struct attnkit_model_info {
   uint32_t struct_size, kind;           /* ATTNKIT_ENCODER, ... */
   int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
   int32_t outputs;                      /* width of a row of logits: target_vocab, or classes */
-  int32_t max_length, begin_id, end_id; /* longest source and target; ids of <s> and </s> */
+  int32_t max_length, begin_id, end_id; /* longest source and target; ids of <s> and </s>, -1: no vocabulary */
   uint32_t beams, reserved;             /* what [decode] says; at least 1 */
   uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
   /* Of a model that takes speech, else 0.  source_vocab is 0 there, and max_length counts rows of the encoder. */
@@ -150,7 +150,8 @@ ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
 /* JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options, both as TOML and as given, line:column
- * of the manifest that decided it, parameters), what [search] says, and, at each of the n lengths given (tokens of
+ * of the manifest that decided it, parameters), what [search] says, of speech the features, the front end, the samples
+ * that the first row of the encoder needs and the milliseconds of a row, and, at each of the n lengths given (tokens of
  * source and target alike), every block's state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);
@@ -181,8 +182,8 @@ ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnk
                                          attn_error* err);
 /* The attention weights of one block for one input: what the block does to unit vectors in place of its values
  * (attention is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1. Shapes   source (1, S), target (1,
- * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input (speech: rows of the encoder). Errors   as forward; UNSUPPORTED for a
- * mechanism without a "v" port. */
+ * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input (speech: rows of the encoder).
+ * Errors   as forward; UNSUPPORTED for a mechanism without a "v" port. */
 ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer,
                                             const attn_tensor* source, const attn_tensor* target,
                                             const attn_tensor* out, attn_error* err);
@@ -216,7 +217,8 @@ ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint
  * 0: it goes on, which needs [stream] in the manifest.  Tokens may be written between reads.  A causal encoder takes
  * what is new; another runs anew over all of the source, and what is to be filled anew for that is (see describe).
  * Predicts the target's length where [length] says so.  Speech that makes no whole row of the encoder yet waits.
- * Numbers  speech: any split gives the encoder the same rows, bitwise.  After the last read of a bidirectional encoder bitwise what one read of the whole source gives.
+ * Numbers  after the last read of a bidirectional encoder bitwise what one read of the whole source gives; speech: any
+ *          split gives the encoder the same rows, bitwise.
  * Errors   INVALID: ids, samples that are not numbers or beyond 16, length, a source that was complete, last 0 without
  *          [stream], the last of speech too short for one row.  The session is then as before,
  *          except after NO_MEMORY or a failing plugin in a second read: it then refuses all but destroy. */
@@ -260,7 +262,8 @@ ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const att
                                              attn_error* err);
 /* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
  * per block; of the source whether it is complete, reads, tokens that the encoder ran over again, how often states were
- * filled anew (replays) and with how many keys, and the bytes kept for that. */
+ * filled anew (replays) and with how many keys, and the bytes kept for that; of speech how much was read and how much of
+ * it waits. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* One mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
