@@ -43,13 +43,13 @@ void LiveSpeech::stop(const std::string& why) {
   over_ = true;
 }
 
-// Takes what has arrived; wait: at least something, or the end.
+// Takes all that has arrived; wait: at least something, or the end.
 void LiveSpeech::hear(bool wait) {
   if (over_) return;
-  if (input_is_there(STDIN_FILENO, wait)) return take();
-  if (!take_interrupt()) return;
-  while (!over_ && input_is_there(STDIN_FILENO, false)) take();  // what had been said by then
-  if (!over_) stop("interrupted, the source ends here");
+  if (wait && input_is_there(STDIN_FILENO, true)) take();
+  const bool interrupted = take_interrupt();
+  while (!over_ && input_is_there(STDIN_FILENO, false)) take();
+  if (interrupted && !over_) stop("interrupted, the source ends here");
 }
 
 void LiveSpeech::take() {
