@@ -31,6 +31,10 @@ std::vector<float> tone(size_t n) {
   return samples;
 }
 
+attnkit::SpeechBatch batch_of(const std::vector<float>& row, int64_t bins = 0) {
+  return attnkit::SpeechBatch(std::vector<std::vector<float>>{row}, bins);
+}
+
 template <class F>
 std::string refusal(F&& f) {
   try {
@@ -83,12 +87,12 @@ TEST(Speech, SamplesFramesBatchesAndEncodedAgree) {
   const attnkit::Batch target(std::vector<attnkit::Ids>{{1, 5, 6}, {1, 7}}),
       first(std::vector<attnkit::Ids>{{1, 5, 6}});
   const std::vector<float> both = forward(o.model, attnkit::SpeechBatch(std::vector{one, two}), target);
-  const std::vector<float> alone = forward(o.model, attnkit::SpeechBatch(std::vector{one}), first);
+  const std::vector<float> alone = forward(o.model, batch_of(one), first);
   EXPECT_EQ(alone, std::vector<float>(both.begin(), both.begin() + static_cast<std::ptrdiff_t>(alone.size())));
   const std::vector<float> frames = o.model.features(one);
   EXPECT_EQ(frames.size(), static_cast<size_t>(((3000 - 200) / 80 + 1) * 8));
-  EXPECT_EQ(alone, forward(o.model, attnkit::SpeechBatch(std::vector{frames}, 8), first));
-  const attnkit::Encoded encoded = o.model.encode(attnkit::SpeechBatch(std::vector{one}));
+  EXPECT_EQ(alone, forward(o.model, batch_of(frames, 8), first));
+  const attnkit::Encoded encoded = o.model.encode(batch_of(one));
   std::vector<float> decoded(alone.size());
   o.model.decode(encoded, first, attnkit::tensor(decoded.data(), {1, 3, o.model.info().outputs}));
   EXPECT_EQ(alone, decoded);
@@ -119,7 +123,7 @@ TEST(Speech, SessionsReadSimulateAndTranslate) {
     pieces.read(std::span(samples).subspan(i, std::min<size_t>(500, samples.size() - i)), false);
   EXPECT_NE(pieces.describe().find("\"unit\":\"samples\",\"read\":3000"), std::string::npos) << pieces.describe();
   pieces.read(std::vector<float>(), true);
-  frames.read(attnkit::SpeechBatch(std::vector{o.model.features(samples)}, 8));
+  frames.read(batch_of(o.model.features(samples), 8));
   const attnkit::Ids expected = whole.generate(10);
   EXPECT_EQ(expected, pieces.generate(10));
   EXPECT_EQ(expected, frames.generate(10));
@@ -142,8 +146,7 @@ TEST(Speech, WhatTheModelDoesNotTakeIsRefusedInWords) {
   expect_refused(refusal([&] { o.model.translate("five"); }), "is speech, not text");
   expect_refused(refusal([&] { o.text.features(samples); }), "takes text, not speech");
   expect_refused(refusal([&] { speech.read(tone(439)); }), "439 samples are less than the 440");
-  expect_refused(refusal([&] { speech.read(attnkit::SpeechBatch(std::vector{std::vector<float>(28)}, 7)); }),
-                 "frames of 7 numbers");
+  expect_refused(refusal([&] { speech.read(batch_of(std::vector<float>(28), 7)); }), "frames of 7 numbers");
   std::vector<float> wrong = samples;
   wrong[17] = 20;
   expect_refused(refusal([&] { o.model.features(wrong); }), "sample 17: 20 is beyond 16");

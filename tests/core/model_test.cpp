@@ -278,9 +278,9 @@ TEST(Model, RefusesWrongIds) {
 TEST(Model, ZeroLengthsGiveNothing) {
   const auto model = load({});
   std::vector<float> out(static_cast<size_t>(model->outputs()), 1.0f);
-  model->forward({source.data(), 0, 1, 0, nullptr}, ids_of(std::vector<int32_t>{1}), out.data());
+  model->forward(Ids{source.data(), 0, 1, 0, nullptr}, ids_of(std::vector<int32_t>{1}), out.data());
   for (float v : out) EXPECT_TRUE(std::isfinite(v));
-  model->forward({source.data(), 0, 0, 0, nullptr}, {target.data(), 0, 0, 0, nullptr}, out.data());
+  model->forward(Ids{source.data(), 0, 0, 0, nullptr}, {target.data(), 0, 0, 0, nullptr}, out.data());
 }
 
 TEST(DescribeModel, TellsTheGridAndTheCosts) {

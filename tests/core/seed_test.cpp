@@ -140,7 +140,7 @@ TEST(Seed, ClassifiersThatPoolASequenceTakeNoTokensAsWell) {
   const auto model = load_text(tiny, with_weights(tiny, "seed = 1\n"));
   ASSERT_TRUE(model);
   std::vector<float> out(6, NAN);
-  model->forward({nullptr, 0, 2, 0, nullptr}, {}, out.data());
+  model->forward(Ids{nullptr, 0, 2, 0, nullptr}, {}, out.data());
   for (const float x : out) EXPECT_TRUE(std::isfinite(x));
 }
 

@@ -225,7 +225,7 @@ TEST(Simultaneous, SessionsMustBeEmptyWithOneRowAndAKnownSource) {
   const std::vector<int32_t> foreign = {3, 4, 99, end};
   EXPECT_THROW(simulate(beams, {ids_of(source), {}}, host.options()), Error);
   EXPECT_THROW(simulate(used, {ids_of(source), {}}, host.options()), Error);
-  EXPECT_THROW(simulate(fresh, {foreign, {}}, host.options()), Error);
+  EXPECT_THROW(simulate(fresh, {ids_of(foreign), {}}, host.options()), Error);
   EXPECT_TRUE(host.asked.empty()) << "refused before anything happened";
   EXPECT_FALSE(simulate(fresh, {ids_of(source), {}}, host.options()).empty()) << "still usable";
 }

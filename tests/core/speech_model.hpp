@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 
 #include "stream_model.hpp"
 
@@ -89,5 +90,35 @@ inline std::vector<float> written(Session& session) {
       all.push_back(x);
   return all;
 }
+
+inline constexpr int64_t first_row = 200 + 3 * 80;
+
+inline std::vector<float> forward_speech(const Model& model, const RawSource& source,
+                                         const std::vector<int32_t>& target) {
+  std::vector<float> out(target.size() * static_cast<size_t>(model.outputs()), NAN);
+  model.forward(source, ids_of(target, source.batch), out.data());
+  return out;
+}
+
+inline void expect_refused(const std::function<void()>& f, const std::string& part) {
+  const std::string said = refusal_of(f);
+  EXPECT_NE(said.find(part), std::string::npos) << "no \"" << part << "\" in: " << said;
+}
+
+inline SpeechModel with(const std::string& encoder, const std::string& cross, bool causal) {
+  SpeechModel from;
+  from.causal = causal;
+  from.attention =
+      "default = \"softmax\"\n\"encoder.self\" = \"" + encoder + "\"\n\"decoder.cross\" = \"" + cross + "\"\n";
+  from.stream = "[stream]\nreplay = true\n";
+  return from;
+}
+
+inline const std::vector<SpeechModel> causal_models = {
+    with("softmax", "softmax", true), with("relu", "linear", true), with("leap", "cosformer", true),
+    with("s4d", "relu", true),        with("local", "leap", true),  with("latte", "softmax", true)};
+inline const std::vector<SpeechModel> bidirectional_models = {
+    with("softmax", "softmax", false), with("cosformer", "linear", false), with("nystromformer", "cosformer", false),
+    with("s4d", "efficient", false)};
 
 }  // namespace attnkit::test

@@ -55,7 +55,7 @@ inline std::vector<float> write(std::vector<Session*> sessions, const std::vecto
 
 inline void read(Session& session, const std::vector<int32_t>& ids, size_t begin, size_t end, bool last) {
   const auto n = static_cast<int64_t>(end - begin);
-  session.read({ids.data() + begin, n, 1, n, nullptr}, last);
+  session.read(Ids{ids.data() + begin, n, 1, n, nullptr}, last);
 }
 
 inline void read_in_chunks(Session& session, const std::vector<int32_t>& ids, size_t chunk) {

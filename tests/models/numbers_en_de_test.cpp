@@ -68,7 +68,7 @@ std::vector<std::vector<int32_t>> decode(const std::shared_ptr<const Model>& mod
     for (size_t i = first; i < std::min(order.size(), first + 64); ++i) {
       const std::vector<int32_t>& s = sources[order[i]];
       sessions.push_back(std::make_unique<Session>(model, 1));
-      sessions.back()->read({s.data(), static_cast<int64_t>(s.size()), 1, static_cast<int64_t>(s.size()), nullptr});
+      sessions.back()->read(Ids{s.data(), static_cast<int64_t>(s.size()), 1, static_cast<int64_t>(s.size()), nullptr});
       open.emplace_back(sessions.back().get(), order[i]);
     }
     std::vector<int32_t> next(open.size(), model->vocabulary(true)->begin_id());
@@ -174,7 +174,7 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
       model->encode_one(*ws, {source.data(), nullptr, s}, hidden, aux);
       compare("encoder_last", hidden + (s - 1) * d);
       std::vector<float> logits(static_cast<size_t>(t * model->outputs()));
-      model->forward({source.data(), s, 1, s, nullptr}, {entered.data(), t, 1, t, nullptr}, logits.data());
+      model->forward(Ids{source.data(), s, 1, s, nullptr}, {entered.data(), t, 1, t, nullptr}, logits.data());
       compare("logits_last", logits.data() + (t - 1) * model->outputs());
       EXPECT_EQ(decode(model, {source})[0], expected["greedy"].get<std::vector<int32_t>>())
           << placement << ": " << sample["text"];
