@@ -92,6 +92,13 @@ void check_samples(const std::string& origin, std::span<const float> samples) {
          *bad);
 }
 
+// Libsndfile passes over pages of an OGG file that are missing or spoilt, and says so in its log alone.
+bool has_hole(SNDFILE* file) {
+  char log[2048] = "";
+  sf_command(file, SFC_GET_LOG_INFO, log, sizeof log);
+  return std::strstr(log, "reports a hole") != nullptr;
+}
+
 std::vector<float> read_all(SNDFILE* file, const std::string& origin, sf_count_t promised) {
   std::vector<float> samples;
   for (sf_count_t n = block; n == block;) {
@@ -102,6 +109,7 @@ std::vector<float> read_all(SNDFILE* file, const std::string& origin, sf_count_t
     samples.resize(before + static_cast<size_t>(n));
   }
   if (sf_error(file) != SF_ERR_NO_ERROR) fail(Exit::data, "{}: is damaged: {}", origin, sf_strerror(file));
+  if (has_hole(file)) fail(Exit::data, "{}: is damaged: a part of it is missing or spoilt", origin);
   if (static_cast<sf_count_t>(samples.size()) < promised)
     fail(Exit::data, "{}: is damaged or cut off: it ends after {} samples, before the end that it announces", origin,
          samples.size());
