@@ -1,7 +1,8 @@
 # Sourced by quickstart.sh and test.sh: installs the Debian packages that are missing, and nothing when none is.
 
 build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev libfmt-dev
-  libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev gnuplot-nox)
+  libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev libsndfile1-dev
+  gnuplot-nox)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev golang-go rustc python3 python3-num2words python3-babel)
 
 install_packages() {

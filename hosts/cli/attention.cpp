@@ -114,6 +114,9 @@ AttentionMap attention_map(const Model& model, const Arguments& arguments) {
   const int heads = description["heads"];
   const auto head = static_cast<int>(arguments.integer("head", 0, 1, heads));
   const Facts facts = facts_of(model);
+  if (facts.speech)
+    fail(Exit::usage, "--attention {}: this model takes speech; weights are shown for texts alone",
+         arguments.text("attention"));
   const Sides sides = sides_of(model, facts, arguments);
   AttentionMap map{arguments.text("attention"), place.mechanism, {}, {}, {}, {}, {}, {}};
   fill_labels(model, facts, place.role, sides, map);

@@ -16,13 +16,14 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t fewest = 5, most = 31;
 constexpr double budget_seconds = 8;  // of one length
 
-// One batch of random tokens and where the scores go.
+// One batch of random tokens, or of random frames that make as many rows of the encoder, and where the scores go.
 class Pass {
  public:
   Pass(const Model& model, int64_t batch, int64_t length) : model_(model), facts_(facts_of(model)) {
     if (length > facts_.info.max_length)
       fail(Exit::usage, "--length {}: the model takes up to {} tokens (max_length)", length, facts_.info.max_length);
-    if (facts_.encoder) source_ = random(facts_.info.source_vocab, batch, length);
+    if (facts_.speech) speech_.emplace(random_frames(batch, length), facts_.info.features);
+    if (facts_.encoder && !facts_.speech) source_ = random(facts_.info.source_vocab, batch, length);
     if (facts_.decoder) target_ = random(facts_.info.target_vocab, batch, length);
     const int64_t rows = facts_.classifier ? 1 : length;
     scores_.resize(static_cast<size_t>(batch * rows * facts_.info.outputs));
@@ -33,7 +34,10 @@ class Pass {
   double seconds() {
     check_interrupt();
     const Clock::time_point start = Clock::now();
-    model_.forward(source_, target_, out_);
+    if (speech_)
+      model_.forward(*speech_, target_, out_);
+    else
+      model_.forward(source_, target_, out_);
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
@@ -55,8 +59,19 @@ class Pass {
     return Batch(rows);
   }
 
+  std::vector<std::vector<float>> random_frames(int64_t batch, int64_t length) const {
+    std::mt19937 random(1);
+    std::normal_distribution<float> draw(10, 3);  // about what logarithms of energies are
+    const auto size = static_cast<size_t>(length * facts_.info.subsampling * facts_.info.features);
+    std::vector<std::vector<float>> rows(static_cast<size_t>(batch), std::vector<float>(size));
+    for (std::vector<float>& row : rows)
+      for (float& x : row) x = draw(random);
+    return rows;
+  }
+
   const Model& model_;
   Facts facts_;
+  std::optional<SpeechBatch> speech_;
   Batch source_, target_;
   std::vector<float> scores_;
   attn_tensor out_;

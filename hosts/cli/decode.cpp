@@ -34,7 +34,7 @@ class Decoder {
   }
 
  private:
-  bool is_empty(const Input& input) const { return facts_.encoder && input.ids.size() == 1; }
+  bool is_empty(const Input& input) const { return facts_.encoder && !facts_.speech && input.ids.size() == 1; }
   bool fill();
   void open(Session& session, const Input& input, size_t rows, size_t prompt);
   size_t limit_of(const Input& input) const;
@@ -61,7 +61,8 @@ class Decoder {
 
 size_t Decoder::limit_of(const Input& input) const {
   if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
-  return facts_.encoder ? std::min(facts_.max_length(), input.ids.size() * 3 / 2 + 20) : facts_.max_length();
+  return facts_.encoder ? std::min(facts_.max_length(), source_length(facts_, input) * 3 / 2 + 20)
+                        : facts_.max_length();
 }
 
 void Decoder::fail_at(size_t index, const Error& e) const { fail_decoding(inputs_[index], e); }
@@ -72,7 +73,7 @@ void Decoder::open(Session& session, const Input& input, size_t rows, size_t pro
   // Before the source: the keys made from it may depend on the length.
   if (input.reference && facts_.asks_for_length)
     session.set_length(static_cast<double>(input.target.size() + (facts_.encoder ? 1 : input.ids.size())));
-  if (facts_.encoder) session.read(input.ids);
+  if (facts_.encoder) read_source(session, facts_, input);
   if (facts_.encoder || prompt == 0) return;
   attnkit_session* const self = session.get();
   const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
@@ -177,7 +178,7 @@ void Decoder::choose(size_t row) {
 }
 
 void Decoder::finish(size_t index, Session& session, Ids& made, size_t position) {
-  const size_t tokens = inputs_[index].ids.size() + position;
+  const size_t tokens = source_length(facts_, inputs_[index]) + position;
   Json state;
   if (tokens > largest_.tokens || facts_.needs_length) state = Json::parse(session.describe());
   if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};

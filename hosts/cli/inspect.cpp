@@ -148,14 +148,29 @@ std::string length_text(const Json& length) {
                      needed.empty() ? "no block" : joined(needed, ", "));
 }
 
+// What a model that takes speech makes of it; nothing for others.
+std::string speech_text(const Json& m) {
+  const Json speech = m.value("speech", Json());
+  if (speech.is_null()) return "";
+  const Json &f = speech["features"], &c = speech["frontend"];
+  const double rate = f["sample_rate"], first = speech["first_row_samples"];
+  return fmt::format(
+      "speech: {} Hz, {} {} bins of {} ms every {} ms; {} layers of {}, kernel {}, stride {}, {} channels; a row of "
+      "the "
+      "encoder every {} ms, the first after {} ms\n",
+      f["sample_rate"].get<int>(), f["bins"].get<int>(), f["type"].get<std::string>(), f["window_ms"].get<double>(),
+      f["shift_ms"].get<double>(), c["layers"].get<int>(), c["type"].get<std::string>(), c["kernel"].get<int>(),
+      c["stride"].get<int>(), c["channels"].get<int>(), speech["row_ms"].get<double>(), first * 1000 / rate);
+}
+
 std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
   const std::vector<Group> groups = groups_of(m);
   std::string out =
-      fmt::format("{}: {}, d_model {}, {} heads, ffn {}, {} + {} layers, {} parameters, up to {} tokens\n\n",
+      fmt::format("{}: {}, d_model {}, {} heads, ffn {}, {} + {} layers, {} parameters, up to {} tokens\n",
                   m["name"].get<std::string>(), m["kind"].get<std::string>(), m["d_model"].get<int>(),
                   m["heads"].get<int>(), m["ffn"].get<int>(), m["encoder_layers"].get<int>(),
                   m["decoder_layers"].get<int>(), grouped_text(m["parameters"]), m["max_length"].get<int>());
-  out += grid_text(m) + length_text(m["length"]) + parameters_table(groups);
+  out += speech_text(m) + "\n" + grid_text(m) + length_text(m["length"]) + parameters_table(groups);
   out += cost_table(groups, lengths, "state of a session's row", "state_bytes", true);
   out += cost_table(groups, lengths, "scratch, whole sequence", "scratch_bytes", true);
   out += cost_table(groups, lengths, "flops, whole sequence", "flops", false);

@@ -52,4 +52,18 @@ void wait_for_input(int fd) {
   check_interrupt();
 }
 
+bool take_interrupt() {
+  if (!is_interrupted()) return false;
+  interrupted = 0;
+  uint64_t count = 0;
+  if (event >= 0 && ::read(event, &count, sizeof count) < 0) {  // it was not written
+  }
+  return true;
+}
+
+bool input_is_there(int fd, bool wait) {
+  pollfd both[2] = {{fd, POLLIN, 0}, {event, POLLIN, 0}};
+  return !is_interrupted() && poll(both, 2, wait ? -1 : 0) > 0 && both[1].revents == 0 && both[0].revents != 0;
+}
+
 }  // namespace attnkit::cli

@@ -11,4 +11,9 @@ void check_interrupt();
 // Waits until fd can be read; throws like check_interrupt meanwhile, whichever thread the signal met.
 void wait_for_input(int fd);
 
+// For a source that Ctrl-C ends: has a signal come?  If so it counts as dealt with.
+bool take_interrupt();
+// Can fd be read?  wait: waits until it can or a signal has come.
+bool input_is_there(int fd, bool wait);
+
 }  // namespace attnkit::cli

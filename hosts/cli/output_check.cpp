@@ -1,5 +1,6 @@
 #include "output_check.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -50,14 +51,17 @@ void check_not_input(const Arguments& arguments, const char* written, const std:
   };
   const std::string manifest = arguments.text("MANIFEST");
   if (same_file(manifest, output)) refuse("the manifest");
-  for (const char* option : {"file", "target-file"}) {
+  for (const char* option : {"file", "target-file", "audio-list"}) {
     const std::string path = arguments.text(option);
     if (same_file(path == "-" ? "/dev/stdin" : path, output)) refuse(std::string("--") + option);
   }
+  for (const std::string& path : arguments.texts("audio"))
+    if (same_file(path == "-" ? "/dev/stdin" : path, output)) refuse("--audio");
   if (names_file(text_of(manifest), fs::path(manifest).parent_path(), output)) refuse("a file of the model");
   std::error_code bad;
   const std::string ending = fs::canonical(output, bad).extension().string();
-  if (ending == ".toml" || ending == ".safetensors")
+  constexpr std::string_view inputs[] = {".toml", ".safetensors", ".wav", ".flac", ".ogg"};
+  if (std::find(std::begin(inputs), std::end(inputs), ending) != std::end(inputs))
     fail(Exit::usage, "--{} {} exists and is by its name an input of this command, a {} file: choose another file",
          written, quote(output), ending);
 }

@@ -6,8 +6,8 @@
 namespace attnkit::cli {
 
 // Before anything runs: throws Failure (usage) when --output, or another option that names a file to write, is the
-// manifest, --file, --target-file or a file of the model, whatever name or link leads there; (data) when it could not
-// be written.  Nothing without the option.
+// manifest, --file, --target-file, --audio, --audio-list or a file of the model, whatever name or link leads there;
+// (data) when it could not be written.  Nothing without the option.
 void check_output(const Arguments& arguments, const char* option = "output");
 
 }  // namespace attnkit::cli

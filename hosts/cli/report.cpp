@@ -51,6 +51,11 @@ double rate_of(const Report& report) { return static_cast<double>(report.tokens)
 
 }  // namespace
 
+std::string real_time_text(double speech_seconds, double computing_seconds) {
+  return fmt::format("{:.2f} s of speech, {} of computing: real-time factor {:.4f}\n", speech_seconds,
+                     seconds_text(computing_seconds), computing_seconds / speech_seconds);
+}
+
 std::string mechanisms_text(const Json& description) {
   std::vector<std::string> parts;
   for (const std::string role : {"encoder.self", "decoder.self", "decoder.cross"}) {
@@ -99,6 +104,10 @@ Json report_json(const Report& report, const Json& description) {
                   {"tokens", report.tokens},
                   {"seconds", report.seconds},
                   {"tokens_per_second", rate_of(report)}};
+  if (report.speech_seconds) {
+    summary["speech_seconds"] = *report.speech_seconds;
+    summary["real_time_factor"] = report.seconds / *report.speech_seconds;
+  }
   if (report.decoder) {
     summary["beams"] = report.beams;
     summary["state_bytes_per_session"] = report.largest.state_bytes;
@@ -120,6 +129,7 @@ std::string report_text(const Report& report, const Json& description) {
   if (report.decoder && report.largest.tokens > 0)
     out += fmt::format(", state {} per session (the largest)", bytes_text(report.largest.state_bytes));
   out += "\n";
+  if (report.speech_seconds) out += real_time_text(*report.speech_seconds, report.seconds);
   const auto cut =
       std::count_if(report.results.begin(), report.results.end(), [](const Result& r) { return !r.finished; });
   if (cut > 0)

@@ -12,7 +12,7 @@ namespace attnkit::cli {
 struct Result {
   std::string text;
   size_t made = 0;  // tokens
-  bool done = false, exact = false;
+  bool exact = false;
   bool finished = true;  // not cut off at the limit
   LengthUse length;
   std::optional<Score> score;
@@ -26,8 +26,12 @@ struct Report {
   uint32_t beams = 1;
   size_t tokens = 0;
   double seconds = 0;
+  std::optional<double> speech_seconds;  // of the inputs, where they are recordings
   LargestSession largest;
 };
+
+// "x of speech: real-time factor 0.02" of as many seconds of computing.
+std::string real_time_text(double speech_seconds, double computing_seconds);
 
 // "encoder.self relu; decoder.self relu 1, softmax 2..3": what sits where, of "attnkit.model-description/1".
 std::string mechanisms_text(const Json& description);

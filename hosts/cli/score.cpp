@@ -49,17 +49,28 @@ Score score_of(const Facts& facts, const Input& input, std::span<const float> lo
   return score;
 }
 
-void score_batch(const Model& model, const Facts& facts, std::span<const Input> inputs, std::vector<Score>& scores) {
-  std::vector<Ids> sources, targets;
-  std::vector<size_t> firsts(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (facts.encoder) sources.push_back(inputs[i].ids);
-    targets.push_back(decoder_input(facts, inputs[i], firsts[i]));
+// Sources of some inputs side by side, run by forward.
+void forward(const Model& model, const Facts& facts, std::span<const Input> inputs, const Batch& target,
+             const attn_tensor& out) {
+  if (facts.speech) {
+    std::vector<std::vector<float>> samples;
+    for (const Input& input : inputs) samples.push_back(recorded(facts, input));
+    return model.forward(SpeechBatch(samples), target, out);
   }
+  std::vector<Ids> ids;
+  if (facts.encoder)
+    for (const Input& input : inputs) ids.push_back(input.ids);
+  model.forward(Batch(ids), target, out);
+}
+
+void score_batch(const Model& model, const Facts& facts, std::span<const Input> inputs, std::vector<Score>& scores) {
+  std::vector<Ids> targets;
+  std::vector<size_t> firsts(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) targets.push_back(decoder_input(facts, inputs[i], firsts[i]));
   const Batch target(targets);
   const auto width = static_cast<size_t>(facts.info.outputs), length = static_cast<size_t>(target.length);
   std::vector<float> logits(inputs.size() * length * width);
-  model.forward(Batch(sources), target, tensor(logits.data(), {target.rows(), target.length, facts.info.outputs}));
+  forward(model, facts, inputs, target, tensor(logits.data(), {target.rows(), target.length, facts.info.outputs}));
   for (size_t i = 0; i < inputs.size(); ++i)
     scores.push_back(score_of(facts, inputs[i], std::span(logits).subspan((i * length + firsts[i]) * width)));
 }
@@ -97,19 +108,21 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
 
 void label_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
                   const std::function<void(size_t, const Label&)>& done) {
+  if (facts.speech && !facts.classifier)
+    fail(Exit::usage, "this encoder of speech has neither classes nor a decoder: there is nothing to write");
   for (size_t first = 0; first < inputs.size();) {
     check_interrupt();
     const size_t rows = rows_of(batch, inputs.size() - first, facts);
-    std::vector<Ids> ids;
-    for (const Input& input : inputs.subspan(first, rows)) ids.push_back(input.ids);
-    const Batch source(ids);
+    const std::span<const Input> some = inputs.subspan(first, rows);
+    size_t length = 0;
+    for (const Input& input : some) length = std::max(length, input.ids.size());
     const auto width = static_cast<size_t>(facts.info.outputs);
-    const size_t stride = facts.classifier ? width : static_cast<size_t>(source.length) * width;
+    const size_t stride = facts.classifier ? width : length * width;
     std::vector<float> scores(rows * stride);
-    const attn_tensor out = facts.classifier
-                                ? tensor(scores.data(), {source.rows(), facts.info.outputs})
-                                : tensor(scores.data(), {source.rows(), source.length, facts.info.outputs});
-    model.forward(source, Batch(), out);
+    const auto n = static_cast<int64_t>(rows);
+    forward(model, facts, some, Batch(),
+            facts.classifier ? tensor(scores.data(), {n, facts.info.outputs})
+                             : tensor(scores.data(), {n, static_cast<int64_t>(length), facts.info.outputs}));
     for (size_t i = 0; i < rows; ++i, ++first)
       done(first, label_of(facts, inputs[first], std::span(scores).subspan(i * stride)));
   }

@@ -161,7 +161,11 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   const auto start = std::chrono::steady_clock::now();
   const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
   try_manifest(arguments);
-  const json description = json::parse(open_model(runtime, arguments).describe());
+  const Model model = open_model(runtime, arguments);
+  if (model.info().sample_rate > 0)
+    fail(Exit::usage, "search tries models on texts; {} takes speech: compare placements with attnkit stream",
+         quote(arguments.text("MANIFEST")));
+  const json description = json::parse(model.describe());
   const search::Settings settings = search_settings(arguments, description);
   const search::WorkerCommand command = worker_command(arguments, settings, paths);
   const std::vector<search::LoadedMechanism> mechanisms = loaded_mechanisms(runtime);

@@ -2,8 +2,9 @@
 #pragma once
 
 #include "decode.hpp"
+#include "outputs.hpp"
 #include "stream_events.hpp"
-#include "stream_setup.hpp"
+#include "stream_source.hpp"
 
 namespace attnkit::cli {
 
@@ -11,7 +12,7 @@ struct Streamed {
   std::string output;
   size_t reads = 0, made = 0;  // units read; tokens written, </s> included
   bool finished = true;        // </s> was reached
-  double seconds = 0;          // until the last token
+  double seconds = 0;          // that computing took until the last token
   stream::LatencyLog log;
   uint64_t state_bytes = 0, encoded_again = 0, predicted_again = 0, keys_replayed = 0;  // what the session says at last
   LengthUse length;
@@ -19,20 +20,21 @@ struct Streamed {
 
 class Streamer {
  public:
-  Streamer(const Model& model, const Facts& facts, const StreamSetup& setup, EventLines& events);
+  Streamer(const Model& model, const Facts& facts, const StreamSetup& setup, EventLines& events, Outputs& outputs);
 
-  // index: of the input, for events.  Throws Failure: data (the source cannot grow here, lengths), numerical,
-  // interrupted.
+  // index: of the input, the next one after the last.  Throws Failure: data (the source cannot grow here, lengths),
+  // numerical, interrupted.
   Streamed run(size_t index, const Input& input);
 
  private:
   struct Watch;
-  void decode(Watch& watch, const Input& input, Streamed& result);
+  void decode(Watch& watch, StreamSource& source, const Input& input, Streamed& result);
 
   const Model& model_;
   const Facts& facts_;
   const StreamSetup& setup_;
   EventLines& events_;
+  Outputs& outputs_;
 };
 
 }  // namespace attnkit::cli

@@ -7,6 +7,7 @@ namespace attnkit::cli {
 
 struct StreamReport {
   StreamSetup setup;
+  bool speech = false;  // lengths and delays are milliseconds, not words
   std::vector<Input> inputs;
   std::vector<Streamed> results;
   std::vector<bool> exact;  // by input, where there are references

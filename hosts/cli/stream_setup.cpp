@@ -28,6 +28,15 @@ std::shared_ptr<const stream::Policy> policy_in(const Json& table) {
   return std::make_shared<stream::WaitK>(table["k"].get<int64_t>(), table["pre_decision"].get<int64_t>());
 }
 
+void check_units(const Model& model, const Arguments& arguments) {
+  const bool speech = model.info().sample_rate > 0;
+  for (const char* option : {"unit", "word-ms"})
+    if (speech && arguments.has(option))
+      fail(Exit::usage, "--{} is for texts, this model takes speech: --chunk-ms says what arrives at once", option);
+  if (!speech && arguments.has("chunk-ms"))
+    fail(Exit::usage, "--chunk-ms is for speech, this model takes text: --unit says what arrives at once");
+}
+
 Model open_with_stream(const Runtime& runtime, const Arguments& arguments) {
   const std::string path = arguments.text("MANIFEST");
   // At the end, so that diagnostics name the lines of the file.
@@ -43,6 +52,7 @@ StreamSetup read_stream_setup(const Arguments& arguments) {
   setup.policy = policy_of(arguments);
   setup.unit = static_cast<stream::Unit>(arguments.choice("unit", 0, {"word", "token"}));
   setup.word_seconds = static_cast<double>(arguments.integer("word-ms", 300, 1, 3'600'000)) / 1000;
+  setup.chunk_ms = arguments.integer("chunk-ms", 0, 1, 3'600'000);
   setup.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
   return setup;
 }
@@ -51,6 +61,7 @@ Model open_stream_model(const Runtime& runtime, const Arguments& arguments, Stre
   Model model = open_model(runtime, arguments);
   if (model.info().kind != ATTNKIT_ENCODER_DECODER)
     fail(Exit::usage, "simultaneous decoding reads a source while it writes a target: an encoder-decoder is needed");
+  check_units(model, arguments);
   const Json description = Json::parse(model.describe());
   const Json table = description.value("stream", Json());
   if (!setup.policy) setup.policy = policy_in(table);

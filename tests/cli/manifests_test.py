@@ -6,6 +6,7 @@ import tomllib
 import unittest
 
 from command import CommandTest
+from recordings import noise, write_wav
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "samples/manifests"
 MANIFESTS = sorted(FOLDER.glob("*.toml"))
@@ -30,8 +31,10 @@ class Manifests(CommandTest):
             with self.subTest(path.name):
                 classifier = "head" in tomllib.loads(path.read_text())["model"]
                 options = [] if classifier or path.name in ("mixed.toml",) else ["--limit", 12]
-                document = self.run_ok("run", path, "--text", "two hundred and forty-one euros", "--json",
-                                       *options).json()
+                speech = "features" in tomllib.loads(path.read_text())["model"].get("encoder", {})
+                given = (["--audio", write_wav(self.folder / "a.wav", noise(9000))] if speech
+                         else ["--text", "two hundred and forty-one euros"])
+                document = self.run_ok("run", path, *given, "--json", *options).json()
                 self.assertEqual(len(document["results"]), 1)
 
     def test_inspect(self):

@@ -46,17 +46,19 @@ def text_case(actions, source, reference):
             made.send_source(None)
         else:
             made.receive_prediction(TextSegment(content="y", finished=i == len(actions) - 1))
-    return made.delays, [], made.source_length, made.reference
+    return (made.delays, [], made.source_length, made.reference), actions
 
 
-def speech_case(seed, chunk, chunks, words, reference, cost):
-    """Speech in chunks of `chunk` ms, on a clock that `cost` s of computing a chunk or a word moves."""
+def speech_case(seed, chunk, chunks, words, reference, cost, rate=16000):
+    """Speech in chunks of `chunk` ms, on a clock that `cost` s of computing a chunk or a word moves.  Writes: chunks
+    that had been read, and seconds since the first."""
     draw = random.Random(seed)
-    rate, now = 16000, [1000.0]
+    now = [1000.0]
     made = instances.SpeechToTextInstance(0, None, Namespace(eval_latency_unit="word"))
     made.sample_rate_value, made.audio_info, made.tgt_lang = rate, Namespace(samplerate=rate), None
     made.source = [0.0] * (rate * chunk * chunks // 1000 - draw.randrange(1, 2000))
     made.reference = " ".join(["r"] * reference)
+    actions = {"chunk_ms": chunk, "samples": len(made.source), "sample_rate": rate, "writes": []}
     with mock.patch.object(instances.time, "time", lambda: now[0]):
         for i in range(chunks):
             made.send_source(chunk)
@@ -66,7 +68,8 @@ def speech_case(seed, chunk, chunks, words, reference, cost):
                     break
                 now[0] += cost * draw.uniform(0.1, 0.5)
                 made.receive_prediction(TextSegment(content="y"))
-    return made.delays, made.elapsed, made.source_length, made.reference
+                actions["writes"].append([i + 1, now[0] - 1000.0])
+    return (made.delays, made.elapsed, made.source_length, made.reference), actions
 
 
 SPEECH = {
@@ -79,17 +82,16 @@ SPEECH = {
     "one word": (7, 320, 3, 1, 1, 0.05),
     "small chunks": (8, 40, 60, 20, 18, 0.004),
     "offline": (9, 3000, 1, 10, 9, 0.2),
+    "chunks that are no whole samples": (10, 33, 40, 30, 28, 0.01, 22050),
 }
 
 
-def scored(name, kind, log, actions=None):
+def scored(name, kind, log, actions):
     delays, elapsed, source_length, reference = log
     text = json.dumps({"index": 0, "reference": reference, "source_length": source_length, "delays": delays,
                        "elapsed": elapsed, "prediction": "", "source": ""})
     case = {"name": name, "kind": kind, "delays": delays, "elapsed": elapsed, "source_length": source_length,
-            "reference_length": instances.LogInstance(text).reference_length}
-    if actions:
-        case["actions"] = actions
+            "reference_length": instances.LogInstance(text).reference_length, "actions": actions}
     for key, scorer in SCORERS.items():
         case[key] = scorer().compute(instances.LogInstance(text))
         case[key + "_without_reference"] = scorer(use_ref_len=False).compute(instances.LogInstance(text))
@@ -101,8 +103,8 @@ def scored(name, kind, log, actions=None):
 def main():
     version = importlib.metadata.version("simuleval")
     assert version == PINNED, version
-    cases = [scored(name, "text", text_case(*c), c[0]) for name, c in TEXT.items()]
-    cases += [scored(name, "speech", speech_case(*c)) for name, c in SPEECH.items()]
+    cases = [scored(name, "text", *text_case(*c)) for name, c in TEXT.items()]
+    cases += [scored(name, "speech", *speech_case(*c)) for name, c in SPEECH.items()]
     means = {kind: {key: statistics.mean(c[key] for c in cases if c["kind"] == kind) for key in SCORERS}
              for kind in ("text", "speech")}
     lines = ",\n".join(json.dumps(case) for case in cases)
