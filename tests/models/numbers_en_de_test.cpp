@@ -204,7 +204,7 @@ TEST(NumbersEnDeLength, PredictionsEqualPyTorch) {
     ids.push_back(model->vocabulary(false)->end_id());
     const auto n = static_cast<int64_t>(ids.size());
     Session session(model, 1);
-    session.read({ids.data(), n, 1, n, nullptr});
+    session.read(Ids{ids.data(), n, 1, n, nullptr});
     return *session.target_total();
   };
   const auto table = loaded("relu", "predict = \"lut\"\nlut = \"lengths.tsv\"\ndampening = 1.0");
