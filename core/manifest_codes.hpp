@@ -17,7 +17,6 @@ constexpr int too_deep = 106;
 constexpr int no_utf8 = 107;
 // the model
 constexpr int wrong_schema = 110;
-constexpr int not_supported = 111;
 constexpr int not_applicable = 113;
 constexpr int widths_do_not_divide = 114;
 // files

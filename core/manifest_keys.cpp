@@ -197,7 +197,6 @@ constexpr std::array codes{
     CodeRule{ak::too_deep, "error", "manifest", "more than 16 levels of tables and arrays"},
     CodeRule{ak::no_utf8, "error", "manifest", "bytes that are no UTF-8"},
     CodeRule{ak::wrong_schema, "error", "manifest", "a schema other than `attnkit.model/1`"},
-    CodeRule{ak::not_supported, "error", "manifest", "something designed that this version cannot do yet"},
     CodeRule{ak::not_applicable, "error", "manifest", "a key that means nothing beside what the others say"},
     CodeRule{ak::widths_do_not_divide, "error", "manifest", "`heads` does not divide `d_model`"},
     CodeRule{ak::bad_weights_file, "error", "weights", "the weights file is missing, or no file"},

@@ -32,7 +32,7 @@ struct Facts {
   bool classifier = false;
   bool asks_for_length = false;        // sessions may be told the target's length, which nothing predicts
   bool needs_length = false;           // some block of the decoder depends on that length
-  std::optional<SpeechFormat> speech;  // where it takes recordings, not texts
+  std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
 };
 Facts facts_of(const Model& model);
