@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
 PRE_DECISION = 8
-POLICIES = ("wait-k:1", "wait-k:3", "wait-k:5", "offline")
+POLICIES = ("wait-k:3", "wait-k:5", "wait-k:8", "offline")
 
 
 def placements():
