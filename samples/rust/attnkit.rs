@@ -83,6 +83,12 @@ pub struct attnkit_model_info {
     pub reserved: u32,
     pub parameters: u64,
     pub state_bytes: u64,
+    pub sample_rate: i32,
+    pub frame_length: i32,
+    pub frame_shift: i32,
+    pub features: i32,
+    pub subsampling: i32,
+    pub speech_reserved: u32,
 }
 
 pub enum attnkit_runtime {}

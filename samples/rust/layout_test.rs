@@ -55,6 +55,6 @@ fn structs_are_those_of_the_headers() {
     assert_eq!(
         expected("attnkit_model_info"),
         layout!(attnkit_model_info, struct_size kind source_vocab target_vocab outputs max_length begin_id end_id beams
-                reserved parameters state_bytes)
+                reserved parameters state_bytes sample_rate frame_length frame_shift features subsampling speech_reserved)
     );
 }

@@ -1,13 +1,5 @@
-"""Trains one set of weights for every placement and every lag; stops and continues at any point from its checkpoint.
-
-The budget is wall-clock time: the schedule follows the fraction of it that is used up, so it always ends properly.
-"""
+"""Trains one set of weights for every placement and every lag; stops and continues at any point from its checkpoint."""
 import argparse
-import json
-import os
-import random
-import time
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +10,7 @@ from paths import HERE
 from speech_data import LONGEST, Batch, TrainingData, by_rows
 from speech_model import MECHANISMS, ROLES, SpeechModel, layers_of, per_role, seen_rows
 from model import WIDTH
-from muon import Muon
-from sharing import SharedCores
+from training import Training, add_arguments
 from vocabulary import PAD
 
 PRE_DECISION = 8  # rows of the encoder, 40 ms each: about what a token of German takes to say
@@ -30,14 +21,8 @@ WATCHED_LAGS = (None, 3)
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=HERE / "run", help="folder of checkpoint and log")
-    parser.add_argument("--minutes", type=float, default=75)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    add_arguments(parser, HERE / "run", minutes=75)
     parser.add_argument("--rows", type=int, default=3000, help="rows of the encoder per batch")
-    parser.add_argument("--bf16", type=float, default=0.92, help="fraction of the budget with bfloat16 products")
-    parser.add_argument("--evaluate-every", type=float, default=6, help="minutes")
-    parser.add_argument("--checkpoint-every", type=float, default=2, help="minutes")
     return parser.parse_args()
 
 
@@ -62,40 +47,23 @@ def longest_list(progress):
     return min(LONGEST, 1 + int(LONGEST * progress / 0.2))
 
 
-def rate(step, progress):
-    """Warm-up, constant, then linear to zero over the last two thirds: batches are small, so their noise needs it."""
-    return min(1.0, step / 300) * min(1.0, 1.5 * (1 - progress))
-
-
 def words_weight(progress):
     """The encoder learns to hear from the words first."""
     return 1.0 if progress < 0.25 else 0.3
 
 
-class Trainer:
+class Trainer(Training):
+    names = ("loss", "written", "heard")
+    log_every = 50
+
     def __init__(self, options):
-        self.cores = SharedCores(options.threads)
         torch.manual_seed(options.seed)
-        self.options, self.data = options, TrainingData(options.seed)
+        self.data = TrainingData(options.seed)
         vocabulary = len(self.data.tokenizer.tokens)
-        self.model, self.average = SpeechModel(vocabulary), SpeechModel(vocabulary)
-        self.model.encoder.features.mean, self.model.encoder.features.scale = self.data.normalisation()
-        self.average.load_state_dict(self.model.state_dict())
+        model, average = SpeechModel(vocabulary), SpeechModel(vocabulary)
+        model.encoder.features.mean, model.encoder.features.scale = self.data.normalisation()
         self.words = torch.nn.Linear(WIDTH, len(self.data.pool.words) + 1)
-        hidden = [p for n, p in self.model.named_parameters() if p.dim() == 2 and "embed" not in n and "leap" not in n]
-        chosen = set(map(id, hidden))
-        other = [p for p in self.model.parameters() if id(p) not in chosen] + list(self.words.parameters())
-        self.optimizers = [Muon(hidden, lr=0.02, weight_decay=0.02),
-                           torch.optim.Adam(other, lr=2e-3, betas=(0.9, 0.98))]
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["peak"] = group["lr"]
-        self.step = self.chunk = 0
-        self.seconds = 0.0
-        options.out.mkdir(parents=True, exist_ok=True)
-        self.file = options.out / "checkpoint.pt"
-        if self.file.exists():
-            self._resume()
+        super().__init__(options, {"model": model, "average": average, "words": self.words})
         self.dev = self._dev()
 
     def _dev(self):
@@ -104,58 +72,32 @@ class Trainer:
                  for i, entry in enumerate(utterances.load("dev")) if i % 2 == 0]
         return [Batch([items[i] for i in group]) for group in by_rows(items, 6000)]
 
-    def _resume(self):
-        saved = torch.load(self.file, weights_only=True)
-        for name in ("model", "average", "words"):
-            getattr(self, name).load_state_dict(saved[name])
-        for optimizer, state in zip(self.optimizers, saved["optimizers"]):
-            optimizer.load_state_dict(state)
-        self.step, self.chunk, self.seconds = saved["step"], saved["chunk"], saved["seconds"]
+    def batches(self):
+        return self.data.chunk(self.chunk, longest_list(self.progress()), self.options.rows)
 
-    def save(self):
-        part = self.file.with_suffix(".part")
-        torch.save({"model": self.model.state_dict(), "average": self.average.state_dict(),
-                    "words": self.words.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers],
-                    "step": self.step, "chunk": self.chunk, "seconds": self.seconds, "seed": self.options.seed}, part)
-        os.replace(part, self.file)
+    def size(self, batch):
+        return int(batch.rows.sum())
 
-    def log(self, **entry):
-        entry = {"step": self.step, "minutes": round(self.seconds / 60, 2), **entry}
-        with open(self.options.out / "training.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-        print(entry, flush=True)
-
-    def progress(self):
-        return min(1.0, self.seconds / 60 / self.options.minutes)
+    def rate(self, step, progress):
+        """Warm-up, constant, then linear to zero over the last two thirds: batches are small, so their noise needs it."""
+        return min(1.0, step / 300) * min(1.0, 1.5 * (1 - progress))
 
     def heard(self, encoded, batch):
         """Connectionist temporal classification of the English words, from the encoder's rows."""
         targets = torch.tensor([word for words in batch.words for word in words])
         lengths = torch.tensor([len(words) for words in batch.words])
-        scores = self.words(encoded.float()).log_softmax(-1).transpose(0, 1)
-        return F.ctc_loss(scores, targets, batch.rows, lengths, zero_infinity=True)
+        with torch.autocast("cpu", enabled=False):
+            scores = self.words(encoded.float()).log_softmax(-1).transpose(0, 1)
+            return F.ctc_loss(scores, targets, batch.rows, lengths, zero_infinity=True)
 
-    def train_step(self, batch, rng):
+    def losses(self, batch, rng):
         placement, lag = draw_placement(rng), draw_lag(rng)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.progress() < self.options.bf16):
-            encoded = self.model.encode(batch.frames, placement)
-            seen = seen_rows(batch.rows, batch.entered.shape[1], lag, PRE_DECISION)
-            logits = self.model.decode(batch.entered, encoded, seen, placement)
+        encoded = self.model.encode(batch.frames, placement)
+        seen = seen_rows(batch.rows, batch.entered.shape[1], lag, PRE_DECISION)
+        logits = self.model.decode(batch.entered, encoded, seen, placement)
         written = F.cross_entropy(logits.flatten(0, 1).float(), batch.expected.flatten(), ignore_index=PAD)
         heard = self.heard(encoded, batch)
-        (written + words_weight(self.progress()) * heard).backward()
-        torch.nn.utils.clip_grad_norm_([*self.model.parameters(), *self.words.parameters()], 1.0)
-        factor = rate(self.step + 1, self.progress())
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * factor
-            optimizer.step()
-            optimizer.zero_grad()
-        with torch.no_grad():
-            keep = min(0.998, self.step / (self.step + 10))
-            torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
-        self.step += 1
-        return torch.stack([written.detach(), heard.detach()])
+        return [written + words_weight(self.progress()) * heard, written, heard]
 
     @torch.no_grad()
     def evaluate(self):
@@ -170,32 +112,6 @@ class Trainer:
                     right[lag] += int(((top == batch.expected) | (batch.expected == PAD)).all(-1).sum())
             total = sum(len(batch.rows) for batch in self.dev)
             self.log(placement=name, exact={str(lag): round(100 * n / total, 1) for lag, n in right.items()})
-
-    def run(self):
-        clock = saved = evaluated = time.monotonic()
-        losses = []
-        while self.progress() < 1:
-            rng = random.Random(f"{self.options.seed}:{self.chunk}:placements")
-            for batch in self.data.chunk(self.chunk, longest_list(self.progress()), self.options.rows):
-                losses.append(self.train_step(batch, rng))
-                now = time.monotonic()
-                self.seconds, clock = self.seconds + now - clock, now
-                self.cores.stepped(int(batch.rows.sum()))
-                if self.step % 50 == 0:
-                    written, heard = torch.stack(losses).mean(0).tolist()
-                    self.log(written=round(written, 4), heard=round(heard, 4), threads=torch.get_num_threads())
-                    losses = []
-                if now - evaluated > 60 * self.options.evaluate_every:
-                    self.evaluate()
-                    evaluated = now
-                if self.progress() == 1:
-                    break
-            self.chunk += 1
-            if now - saved > 60 * self.options.checkpoint_every:
-                self.save()
-                saved = now
-        self.save()
-        self.evaluate()
 
 
 if __name__ == "__main__":
