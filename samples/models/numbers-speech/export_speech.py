@@ -53,7 +53,7 @@ params.leap = {{ factor = 4, guard = "clamp", eps = 0.1 }}
 # A decision every {pre_decision} rows, {milliseconds} ms.
 [stream]
 policy = "wait-k"
-k = 3
+k = 5
 pre_decision = {pre_decision}
 """
 
@@ -61,7 +61,7 @@ pre_decision = {pre_decision}
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--placement", nargs=3, default=["softmax", "leap", "leap"], metavar="MECHANISM",
+    parser.add_argument("--placement", nargs=3, default=["leap", "leap", "leap"], metavar="MECHANISM",
                         help="for encoder.self, decoder.self and decoder.cross")
     options = parser.parse_args()
     saved = torch.load(options.checkpoint, weights_only=True)
