@@ -11,7 +11,9 @@ RawSource speech_of(const attn_tensor& t, const int32_t* lens) {
   int64_t stride = 1;
   bool whole = t.ndim == 2 || frames;
   for (uint32_t d = t.ndim; whole && d-- > 0; stride *= t.shape[d]) {
-    whole = t.shape[d] >= 0 && t.shape[d] <= int64_t{1} << (d == 1 ? 31 : 24);
+    // The product of these bounds is below 2^63.
+    constexpr int64_t most[] = {int64_t{1} << 20, int64_t{1} << 31, int64_t{1} << 11};
+    whole = t.shape[d] >= 0 && t.shape[d] <= most[d];
     whole = whole && (t.stride[d] == stride || t.shape[d] <= 1);
   }
   whole = whole && t.device_type == 1 && (t.data || stride == 0);

@@ -23,10 +23,8 @@ struct Diagnostic {
 
 class Diagnostics {
  public:
-  void error(int code, Place place, std::string message, std::string help = {},
-             uint32_t area = ATTNKIT_AREA_MANIFEST);
-  void warn(int code, Place place, std::string message, std::string help = {},
-            uint32_t area = ATTNKIT_AREA_MANIFEST);
+  void error(int code, Place place, std::string message, std::string help = {}, uint32_t area = ATTNKIT_AREA_MANIFEST);
+  void warn(int code, Place place, std::string message, std::string help = {}, uint32_t area = ATTNKIT_AREA_MANIFEST);
   bool failed() const { return errors_ > 0; }
   // Stable order by place.
   std::vector<Diagnostic> sorted() const;

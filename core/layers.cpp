@@ -46,8 +46,7 @@ struct Normalise {
       const float inverse = static_cast<float>(1.0 / std::sqrt(variance + 1e-5)), centre = static_cast<float>(mean);
       int64_t i = 0;
       for (; i + simd::kLanes <= width; i += simd::kLanes)
-        simd::at(out + i).v =
-            (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v + simd::at(bias + i).v;
+        simd::at(out + i).v = (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v + simd::at(bias + i).v;
       for (; i < width; ++i) out[i] = (in[i] - centre) * inverse * weight[i] + bias[i];
     }
   }

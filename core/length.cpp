@@ -16,7 +16,7 @@ class Ratio : public Length {
  public:
   explicit Ratio(double alpha) : Length(fmt::format("ratio {}", alpha)), alpha_(alpha) {}
   double predict(Threads&, LengthBuffers&, const SourceSoFar& source) const override {
-    return alpha_ * static_cast<double>(source.length);
+    return source.length > 0 ? alpha_ * static_cast<double>(source.length) : 1;
   }
   void describe(nlohmann::ordered_json& to) const override { to["alpha"] = alpha_; }
 

@@ -27,7 +27,7 @@ class Registry {
   // A folder that is missing or unreadable is listed in skipped().  Relative folders are refused (skipped).
   explicit Registry(const std::vector<std::string>& folders);
 
-  const Plugin* find(const std::string& name, int32_t device_type) const;  // NULL: no such plugin
+  const Plugin* find(const std::string& name, int32_t device_type) const;           // NULL: no such plugin
   const std::vector<std::unique_ptr<Plugin>>& plugins() const { return plugins_; }  // by name, then device
   const std::vector<SkippedFile>& skipped() const { return skipped_; }
   const std::vector<std::string>& folders() const { return folders_; }

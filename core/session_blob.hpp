@@ -65,6 +65,7 @@ class BlobReader {
   uint64_t u64() { return number<uint64_t>(); }
   double f64() { return number<double>(); }
   std::string text();
+  bool at_end() const { return rest_.empty(); }  // of the section
   std::span<const std::byte> bytes(uint64_t n);
   template <class T>
   std::vector<T> numbers() {

@@ -11,6 +11,14 @@
 namespace attnkit {
 namespace {
 
+// In the words of the first version where it had the same.
+std::string prediction(const Model& model) {
+  const Manifest& m = model.manifest();
+  const bool later = m.predict == Predict::lut || m.predict == Predict::network;
+  return later ? model.length()->identity()
+               : fmt::format("{} {} {}", static_cast<int>(m.predict), m.alpha, m.fixed_length);
+}
+
 // Everything that decides what a session of this model computes.
 EncoderIdentity identity(const Model& model) {
   const Manifest& m = model.manifest();
@@ -20,7 +28,7 @@ EncoderIdentity identity(const Model& model) {
   };
   add("decoder.layers", m.decoder.layers);
   add("a source that grows", m.stream ? "possible" : "not possible");
-  add("the prediction of lengths", model.length() ? model.length()->identity() : predict_name(m.predict));
+  add("the prediction of lengths", prediction(model));
   for (const Transformer* stack : {&model.encoder(), &model.decoder()})
     for (const Layer& layer : stack->layers)
       for (const Attention* a : {&layer.self, &layer.cross}) {
@@ -195,7 +203,8 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   for (int64_t* n : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed}) *n = count(from);
   source.ids = from.numbers<int32_t>();
   source.rows = from.numbers<float>();
-  source.predicted_again = static_cast<int64_t>(from.u64());
+  // Blobs of the first version end here.
+  source.predicted_again = from.at_end() ? 0 : count(from);
   const uint64_t open = source.complete ? 0 : length;
   require_that(source.ids.size() == (model.keeps_ids() ? open : 0), "another number of ids of the source");
   require_that(source.rows.size() == (model.keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),

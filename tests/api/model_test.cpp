@@ -1,9 +1,12 @@
 // Runtimes and models through attnkit.h.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <attnkit/attnkit.hpp>
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -136,6 +139,19 @@ TEST(Model, AttentionNeedsABlockThatIsThere) {
   EXPECT_EQ(attnkit_model_attention(model.get(), 17, 1, &s, &t, &out, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_SELF, 1, &s, &t, &out, nullptr), ATTN_INVALID)
       << "another shape";
+}
+
+// A length of 0 would be divided by.
+TEST(Model, ARowWithoutASourceHasALengthToo) {
+  const attnkit::Runtime runtime(1);
+  const std::string cosformer =
+      std::regex_replace(manifest(), std::regex("\"decoder.self\" = \"[a-z]+\""), "\"decoder.self\" = \"cosformer\"");
+  const attnkit::Model model(runtime, cosformer, folder);
+  const attnkit::Batch source(std::vector<attnkit::Ids>{{20, 21, 2}, {}}),
+      target(std::vector<attnkit::Ids>{{1, 100}, {1, 100}});
+  std::vector<float> logits(static_cast<size_t>(2 * 2 * model.info().outputs));
+  model.forward(source, target, attnkit::tensor(logits.data(), {2, 2, model.info().outputs}));
+  EXPECT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
 }
 
 }  // namespace

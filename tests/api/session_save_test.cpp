@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <regex>
 
 #include "streamed.hpp"
 
@@ -25,6 +26,20 @@ TEST(SavedSession, ContinuesBitwiseInAnotherProcess) {
   const std::vector<std::byte> out = read_bytes(path + ".out");
   EXPECT_EQ(finish(o, session), std::string(reinterpret_cast<const char*>(out.data()), out.size()));
   std::filesystem::remove_all(folder);
+}
+
+// golden/session-first.blob: relu in every block, [stream]; three tokens of a source and one of the target.  Written by
+// the library of commit 697d4d1, the first that saved sessions.
+TEST(SavedSession, OfTheFirstVersionGoesOn) {
+  const attnkit::Runtime runtime(1);
+  const std::string relu = std::regex_replace(
+      Streamed::manifest(), std::regex("\n(\"(en|de)coder\\.[a-z]+\") = \"[a-z]+\""), "\n$1 = \"relu\"");
+  const attnkit::Model model(runtime, relu, ATTNKIT_MODEL);
+  attnkit::Session session = attnkit::Session::load(model, read_bytes(ATTNKIT_GOLDEN "/session-first.blob"));
+  attnkit::Ids source = model.tokenize(attnkit::Side::source, "half past three");
+  source.push_back(model.info().end_id);
+  session.read({source.begin() + 3, source.end()});
+  EXPECT_EQ(model.detokenize(attnkit::Side::target, session.generate()), "halb vier");
 }
 
 TEST(SavedSession, WrongUseIsRefused) {

@@ -21,6 +21,8 @@ class Incremental:
 
     Reads and writes exactly as attnkit_session_simulate would with the same policy (a function of the View alone), however
     the source was cut: decisions fall unit by unit, and what was read is handed to the model before the next token.
+    Of text the end belongs to the last word: say finish() before the advance() that follows it, or that word is read
+    without the end first, as simulate never does.
     finished: nothing more will come.  made: the ids written.  limit: most tokens; 0: 1.5 times the source and 20.
     """
 

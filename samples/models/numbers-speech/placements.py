@@ -34,6 +34,7 @@ def manifest(placement, causal):
     changes = [(rf'^"{role}" = .*$', f'"{role}" = "{mechanism}"') for role, mechanism in placement.items()]
     if not causal:
         changes.append(("^causal = true$", "causal = false"))
+    changes += [(rf'(["= ]){name}"', rf'\g<1>{HERE / name}"') for name in ("numbers-speech.safetensors", "vocab.txt")]
     for pattern, value in changes:
         text, found = re.subn(pattern, value, text, flags=re.M)
         assert found == 1, pattern
@@ -44,8 +45,7 @@ def stream(options, placement, policy, causal=True):
     """The summary of one run. One thread, so that computation means one processor."""
     if policy != "offline":
         policy = f"{policy}:{PRE_DECISION}"
-    # Beside the model, because a manifest's paths are relative to it.
-    with tempfile.NamedTemporaryFile("w", suffix=".toml", dir=HERE, encoding="utf-8") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
         file.write(manifest(placement, causal))
         file.flush()
         done = subprocess.run([options.attnkit, "stream", file.name, "--audio-list", str(options.list), "--policy",
