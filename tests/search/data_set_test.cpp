@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "core/search/failure.hpp"
+#include "tests/core/temporary_file.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -33,20 +32,8 @@ Facts of_task(Task task) {
   return facts;
 }
 
-class File {
- public:
-  explicit File(const std::string& text) : path_(testing::TempDir() + "attnkit-data-set-test.tsv") {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~File() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 DataSet read(const std::string& text, const Facts& facts = translation()) {
-  return DataSet(File(text).path(), sample(), facts);
+  return DataSet(TemporaryFile(text).path(), sample(), facts);
 }
 
 std::string failure(const std::string& text, const Facts& facts = translation()) {

@@ -8,139 +8,16 @@
 // are moved, not copied, and may be destroyed in any order.  Every failure throws attnkit::Error.
 #ifndef ATTNKIT_HPP
 #define ATTNKIT_HPP
-#include <attnkit/attnkit.h>
-
 #include <algorithm>
-#include <concepts>
+#include <attnkit/handle.hpp>
+#include <attnkit/sequences.hpp>
 #include <cstddef>
 #include <exception>
-#include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <vector>
 
-// cpp1 keeps these classes apart from those inside the library, whatever a program links.
 namespace attnkit::inline cpp1 {
-
-using Ids = std::vector<int32_t>;
-enum class Side : uint32_t { source = 0, target = 1 };
-
-// One problem of a manifest or of what it names; see attnkit_diagnostic.
-struct Diagnostic {
-  uint32_t severity = 0, area = 0;
-  int32_t code = 0, line = 0, column = 0;
-  std::string message, help;
-  bool is_error() const { return severity == ATTNKIT_ERROR; }
-};
-
-class Error : public std::runtime_error {
- public:
-  Error(int32_t code, const std::string& message, int32_t where = -1, std::vector<Diagnostic> diagnostics = {})
-      : std::runtime_error(message), code_(code), where_(where), diagnostics_(std::move(diagnostics)) {}
-  int32_t code() const { return code_; }    // ATTN_INVALID, ...
-  int32_t where() const { return where_; }  // index of the option or port at fault, or -1
-  const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }  // of a manifest, sorted by place
-
- private:
-  int32_t code_, where_;
-  std::vector<Diagnostic> diagnostics_;
-};
-
-namespace detail {
-
-// Calls f(args..., &err).
-template <class F, class... Args>
-void call(F f, Args... args) {
-  attn_error err{sizeof err, ATTN_OK, -1, ""};
-  if (const int32_t code = f(args..., &err); code != ATTN_OK) throw Error(code, err.message, err.where);
-}
-
-inline const char* c_str(const std::string& text) {
-  if (text.find('\0') != std::string::npos) throw Error(ATTN_INVALID, "the text holds a NUL byte");
-  return text.c_str();
-}
-
-template <class T, auto destroy>
-class Handle {
- public:
-  T* get() const { return owner_.get(); }
-  // Takes what f(args..., &handle, &err) makes.
-  template <class F, class... Args>
-  void make(F f, Args... args) {
-    T* made = nullptr;
-    call(f, args..., &made);
-    owner_.reset(made);
-  }
-
- private:
-  std::unique_ptr<T, void (*)(T*)> owner_{nullptr, destroy};
-};
-
-// The document of f(args..., &text, &err).
-template <class F, class... Args>
-std::string text_of(F f, Args... args) {
-  Handle<attnkit_text, attnkit_text_destroy> text;
-  text.make(f, args...);
-  uint64_t bytes = 0;
-  const char* data = attnkit_text_data(text.get(), &bytes);
-  return {data, static_cast<size_t>(bytes)};
-}
-
-}  // namespace detail
-
-// A contiguous CPU tensor over data of T (float, double, int32_t, int64_t), which it does not own.
-template <class T>
-attn_tensor tensor(T* data, std::initializer_list<int64_t> shape) {
-  const uint8_t code = std::is_floating_point_v<T> ? 2 : 0, bits = 8 * sizeof(T);
-  const auto ndim = static_cast<uint32_t>(shape.size());
-  attn_tensor t{const_cast<std::remove_const_t<T>*>(data), {}, {}, code, bits, 1, ndim, 1, 0};
-  std::copy(shape.begin(), shape.end(), t.shape);
-  int64_t stride = 1;
-  for (uint32_t d = t.ndim; d-- > 0; stride *= t.shape[d]) t.stride[d] = stride;
-  return t;
-}
-
-// Sequences of ids side by side, (rows, length), the shorter ones padded.
-struct Batch {
-  Ids ids, lengths;
-  int64_t length = 0;
-  explicit Batch(std::span<const Ids> rows = {}) {
-    for (const Ids& row : rows) length = std::max(length, static_cast<int64_t>(row.size()));
-    for (const Ids& row : rows) {
-      ids.insert(ids.end(), row.begin(), row.end());
-      ids.resize(ids.size() + static_cast<size_t>(length) - row.size());
-      lengths.push_back(static_cast<int32_t>(row.size()));
-    }
-  }
-  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
-  attn_tensor view() const { return tensor(ids.data(), {rows(), length}); }
-};
-
-// What can be read as samples of speech, within [-1, 1] at the model's sample_rate.
-template <class T>
-concept Samples = std::convertible_to<const T&, std::span<const float>>;
-
-// Speech side by side, the shorter rows padded: samples (rows, length), or with bins frames (rows, length, bins).
-struct SpeechBatch {
-  std::vector<float> data;
-  Ids lengths;
-  int64_t length = 0, bins = 0;
-  explicit SpeechBatch(std::span<const std::vector<float>> rows, int64_t frame = 0) : bins(frame) {
-    const size_t width = static_cast<size_t>(std::max<int64_t>(1, bins));
-    for (const auto& row : rows) length = std::max(length, static_cast<int64_t>(row.size() / width));
-    for (const auto& row : rows) {
-      data.insert(data.end(), row.begin(), row.end());
-      lengths.push_back(static_cast<int32_t>(row.size() / width));
-      data.resize(lengths.size() * static_cast<size_t>(length) * width);
-    }
-  }
-  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
-  attn_tensor view() const {
-    return bins ? tensor(data.data(), {rows(), length, bins}) : tensor(data.data(), {rows(), length});
-  }
-};
 
 // Threads and loaded plugins.  threads 0: one per processor.  plugin_path: folders separated by ':', searched first.
 class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> {
