@@ -1,9 +1,9 @@
 // The shipped speech model on recordings, through the ABI, against PyTorch's outputs for every placement and lag:
 // samples, log-mel frames, convolutions, a causal encoder that grows, and wait-k all have to agree for that.
-#include <attnkit/attnkit.hpp>
 #include <gtest/gtest.h>
 #include <sndfile.h>
 
+#include <attnkit/attnkit.hpp>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -31,10 +31,12 @@ const attnkit::Runtime& runtime() {
 // The shipped manifest with the mechanisms of the three roles replaced.
 attnkit::Model load(const std::vector<std::string>& placement) {
   std::string toml = read_text(folder + "/model.toml");
-  const char* roles[] = {"encoder.self", "decoder.self", "decoder.cross"};
-  for (size_t r = 0; r < 3; ++r)
-    toml = std::regex_replace(toml, std::regex("\"" + std::string(roles[r]) + "\" *= *\"[a-z]*\""),
-                              "\"" + std::string(roles[r]) + "\" = \"" + placement[r] + "\"");
+  const std::string roles[] = {"encoder.self", "decoder.self", "decoder.cross"};
+  for (size_t r = 0; r < 3; ++r) {
+    std::string key = "\"";
+    key.append(roles[r]).append("\" = \"");
+    toml = std::regex_replace(toml, std::regex(key + "[a-z]*"), key + placement[r]);
+  }
   return {runtime(), toml, folder};
 }
 
@@ -55,7 +57,8 @@ attnkit::Ids translate(const attnkit::Model& model, const std::vector<float>& sa
     const bool ready = lag > 0 && view.read >= (lag + view.written) * kPreDecision;
     return view.ended || ready ? ATTNKIT_WRITE : ATTNKIT_READ;
   };
-  return session.simulate(samples, {}, decide, [](const attnkit_stream_event&) {}, limit);
+  return session.simulate(
+      samples, {}, decide, [](const attnkit_stream_event&) {}, limit);
 }
 
 class NumbersSpeech : public testing::TestWithParam<size_t> {};
