@@ -26,16 +26,21 @@ class Batch:
         self.target_lengths = torch.tensor([len(target) + 1 for _, target in pairs])
 
 
-def by_length(pairs, tokens):
-    """Index groups of similar length, at most about `tokens` target tokens each."""
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i][1]), len(pairs[i][0])))
+def grouped(order, size, most):
+    """Splits indices in the order of their sizes into groups that take at most about `most` when padded."""
     groups, group = [], []
     for i in order:
-        if group and (len(pairs[i][1]) + 1) * (len(group) + 1) > tokens:
+        if group and size(i) * (len(group) + 1) > most:
             groups.append(group)
             group = []
         group.append(i)
     return groups + [group]
+
+
+def by_length(pairs, tokens):
+    """Index groups of similar length, at most about `tokens` target tokens each."""
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i][1]), len(pairs[i][0])))
+    return grouped(order, lambda i: len(pairs[i][1]) + 1, tokens)
 
 
 class TrainingData:

@@ -6,4 +6,4 @@ HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent / "numbers-en-de"
 sys.path.append(str(TEXT))
 
-from generate import SEPARATOR, PhraseSource, read_tsv  # noqa: E402,F401
+from generate import SEPARATOR, PhraseSource  # noqa: E402,F401

@@ -6,12 +6,11 @@ import argparse
 import json
 import random
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
 from paths import HERE, PhraseSource
-from speakers import RATE, SPEAKERS, WORDS_PER_MINUTE, join, speak
+from speakers import SPEAKERS, WORDS_PER_MINUTE, join, speak
 
 FOLDER = HERE / "pool"
 SHARD = 1000

@@ -10,7 +10,7 @@ from paths import TEXT  # noqa: F401
 from pool import FOLDER
 from speakers import RATE, SPEAKERS
 from speech_model import SUBSAMPLING
-from batches import padded
+from batches import grouped, padded
 from vocabulary import BOS, EOS, WORD, Tokenizer, load
 
 CHUNK = 640
@@ -56,13 +56,7 @@ class Batch:
 def by_rows(items, rows):
     """Index groups of similar length, at most about `rows` rows of the encoder each."""
     order = sorted(range(len(items)), key=lambda i: len(items[i][0]))
-    groups, group = [], []
-    for i in order:
-        if group and len(items[i][0]) // SUBSAMPLING * (len(group) + 1) > rows:
-            groups.append(group)
-            group = []
-        group.append(i)
-    return groups + [group]
+    return grouped(order, lambda i: len(items[i][0]) // SUBSAMPLING, rows)
 
 
 class TrainingData:
@@ -81,8 +75,8 @@ class TrainingData:
         """One speaker says `count` phrases, at some loudness, in some noise."""
         chosen = rng.choices(rng.choice(self.pool.phrases), k=count)
         parts, words, target = [self._silence(rng, "first")], [], []
+        gain = 2 * np.log(rng.uniform(0.3, 1.2))
         for i, (spoken, english, german) in enumerate(chosen, 1):
-            gain = 2 * np.log(rng.uniform(0.3, 1.2)) if i == 1 else gain
             parts += [spoken.astype(np.float32) + gain, self._silence(rng, "between" if i < count else "last")]
             words += [self.pool.words[word] for word in english]
             target += german + [self.separator]
