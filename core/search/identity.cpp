@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "core/search/failure.hpp"
-#include "core/sha256.hpp"
+#include "core/base/sha256.hpp"
 
 namespace attnkit::search {
 namespace {

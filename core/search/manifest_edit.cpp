@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/search/failure.hpp"
-#include "core/tomlpp.hpp"
+#include "core/base/tomlpp.hpp"
 
 namespace attnkit::search {
 namespace {

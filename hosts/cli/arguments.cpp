@@ -1,4 +1,4 @@
-#include "arguments.hpp"
+#include "hosts/cli/arguments.hpp"
 
 #include <algorithm>
 #include <boost/program_options/parsers.hpp>
@@ -6,8 +6,8 @@
 #include <boost/program_options/value_semantic.hpp>
 #include <charconv>
 
-#include "failure.hpp"
-#include "text.hpp"
+#include "hosts/cli/failure.hpp"
+#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {

@@ -1,12 +1,12 @@
-#include "command.hpp"
+#include "hosts/cli/command.hpp"
 
 #include <algorithm>
 #include <boost/program_options/value_semantic.hpp>
 
-#include "interrupt.hpp"
-#include "output.hpp"
-#include "table.hpp"
-#include "text.hpp"
+#include "hosts/cli/io/interrupt.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/table.hpp"
+#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "arguments.hpp"
-#include "failure.hpp"
+#include "hosts/cli/arguments.hpp"
+#include "hosts/cli/failure.hpp"
 
 namespace attnkit::cli {
 

@@ -1,4 +1,4 @@
 // The attnkit command.
-#include "command.hpp"
+#include "hosts/cli/command.hpp"
 
 int main(int argc, char** argv) { return attnkit::cli::run_command_line(argc, argv); }

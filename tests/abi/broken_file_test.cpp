@@ -8,9 +8,9 @@
 #include <cstring>
 #include <random>
 
-#include "core/error.hpp"
-#include "core/plugin_file.hpp"
-#include "core/registry.hpp"
+#include "core/base/error.hpp"
+#include "core/plugin/file.hpp"
+#include "core/plugin/registry.hpp"
 #include "temp_folder.hpp"
 
 using namespace attnkit;

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <span>
 
-#include "core/sha256.hpp"
+#include "core/base/sha256.hpp"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <vector>
 
-#include "core/mechanism.hpp"
-#include "core/registry.hpp"
-#include "core/threads.hpp"
+#include "core/plugin/mechanism.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/base/threads.hpp"
 
 using namespace attnkit;
 

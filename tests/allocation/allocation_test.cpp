@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "../core/tiny_model.hpp"
+#include "tests/core/model/tiny_model.hpp"
 
 namespace {
 std::atomic<int64_t> allocations{0};

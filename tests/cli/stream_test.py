@@ -17,7 +17,7 @@ PHRASE, GERMAN = "two hundred and forty-one euros", "zweihunderteinundvierzig Eu
 
 
 def lagging(delays, source, target):
-    """AL as SimulEval computes it; tests/stream holds core's own to SimulEval's numbers."""
+    """AL as SimulEval computes it; tests/core/stream holds core's own to SimulEval's numbers."""
     if delays[0] > source:
         return delays[0]
     total, tau = 0, 0

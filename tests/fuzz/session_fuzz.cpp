@@ -8,9 +8,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/error.hpp"
-#include "core/session.hpp"
-#include "core/sha256.hpp"
+#include "core/base/error.hpp"
+#include "core/session/session.hpp"
+#include "core/base/sha256.hpp"
 
 namespace {
 

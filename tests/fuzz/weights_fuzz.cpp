@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/error.hpp"
-#include "core/weights.hpp"
+#include "core/base/error.hpp"
+#include "core/weights/weights.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attnkit;

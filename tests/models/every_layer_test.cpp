@@ -6,7 +6,7 @@
 #include <fstream>
 #include <set>
 
-#include "core/session.hpp"
+#include "core/session/session.hpp"
 
 namespace attnkit::test {
 namespace {

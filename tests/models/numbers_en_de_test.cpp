@@ -12,8 +12,8 @@
 #include <regex>
 #include <sstream>
 
-#include "core/model.hpp"
-#include "core/session.hpp"
+#include "core/model/model.hpp"
+#include "core/session/session.hpp"
 
 namespace attnkit {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "core/model.hpp"
-#include "core/session.hpp"
+#include "core/model/model.hpp"
+#include "core/session/session.hpp"
 
 namespace attnkit {
 namespace {

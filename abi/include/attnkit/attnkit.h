@@ -245,7 +245,7 @@ ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t 
                                              attn_error* err);
 /* All that the session is, as bytes that any process with the same model can continue from, bitwise on a machine of the
  * same kind.  The model is named in them by its dimensions, its mechanisms with options and state revisions, and a
- * digest of its weights, so the files may lie elsewhere; the format is described in core/session_blob.hpp. */
+ * digest of its weights, so the files may lie elsewhere; the format is described in core/session/blob.hpp. */
 ATTNKIT_API int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err);
 /* A session as it was saved.   Errors  INVALID: bytes that are damaged, truncated, from another model or a later format;
  * nothing is made then.  The bytes must come from someone you trust: a checksum guards them against damage only. */

@@ -1,0 +1,241 @@
+#include "core/api/describe_model.hpp"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/manifest/options.hpp"
+
+namespace attnkit {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* kind_name(ModelKind kind) {
+  return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
+}
+
+Json options_of(const Block& block) {
+  Json options = Json::object();
+  const attn_plugin& table = block.mechanism().plugin().table;
+  for (uint32_t i = 0; i < table.n_options; ++i) {
+    const OptionValue& v = block.choice().options.at(i);
+    Json& to = options[table.options[i]->name];
+    switch (v.type) {
+      case ATTN_INT:
+        to = v.i;
+        break;
+      case ATTN_BOOL:
+        to = v.i != 0;
+        break;
+      case ATTN_FLOAT:
+        to = v.f;
+        break;
+      default:
+        to = v.s;
+    }
+  }
+  return options;
+}
+
+// Bytes and flops at one length.  Streaming figures are of one row that has seen `length` tokens and takes one more.
+Json costs_of(const Block& block, int64_t length, uint32_t workers) {
+  Json cost = {{"length", length}};
+  const uint32_t role = block.choice().role;
+  const bool streams = role != ATTN_ENCODER_SELF || block.streams();
+  try {
+    const attn_info whole = block.plan_whole(workers, 1, length, length).info();
+    cost["flops"] = whole.flops;
+    cost["scratch_bytes"] = whole.scratch_bytes;
+    cost["state_bytes"] = streams ? block.state_bytes(length) : 0;
+    if (streams) {
+      const int64_t keys = role == ATTN_DECODER_CROSS ? 0 : 1;
+      cost["step_flops"] = block.plan_stream(workers, 1, 1, keys, length + keys).info().flops;
+    }
+  } catch (const Error& e) {
+    cost["refused"] = e.what();
+  }
+  return cost;
+}
+
+Json choice_json(const SearchChoice& choice) {
+  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
+}
+
+Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
+  const BlockChoice& c = block.choice();
+  Json j = {{"block", block_path(c.role, c.layer)},
+            {"role", role_name(c.role)},
+            {"layer", c.layer},
+            {"mechanism", c.mechanism},
+            {"options", options_of(block)},
+            {"toml", use_text(c.mechanism, options_text(block.mechanism().plugin(), c.options))},
+            {"given", choice_json(c.given)},
+            {"replays", c.replays},
+            {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
+            {"parameters", block.parameters()},
+            {"costs", Json::array()}};
+  for (int64_t length : lengths) j["costs"].push_back(costs_of(block, length, workers));
+  return j;
+}
+
+Json head_json(const Manifest& m) {
+  if (m.head == HeadType::lm) return {{"type", "lm"}};
+  return {{"type", "classifier"}, {"classes", m.classes}};
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+template <class T>
+Json value_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json search_json(const SearchTable& search) {
+  Json j = {{"space", Json::object()},
+            {"strategy", search.strategy},
+            {"per_layer", search.per_layer},
+            {"metric", text_or_null(search.metric)},
+            {"data", text_or_null(search.data)},
+            {"test", text_or_null(search.test)},
+            {"rank", search.rank},
+            {"length", search.length},
+            {"lengths", search.lengths},
+            {"baseline", search.baseline ? choice_json(*search.baseline) : Json()},
+            {"trials", search.trials},
+            {"seed", search.seed}};
+  for (const SearchRole& role : search.space) {
+    Json& choices = j["space"][role_name(role.role)] = Json::array();
+    for (const SearchChoice& choice : role.choices) choices.push_back(choice_json(choice));
+  }
+  j["limits"] = {{"min_quality_ratio", value_or_null(search.min_quality_ratio)},
+                 {"max_state", value_or_null(search.max_state)},
+                 {"max_latency", value_or_null(search.max_latency)}};
+  j["exponents"] = {{"throughput", search.throughput}, {"quality", search.quality}, {"memory", search.memory}};
+  j["quality_weight"] = search.quality_weight;
+  return j;
+}
+
+Json stream_json(const StreamTable& stream) {
+  return {{"policy", stream.policy == StreamPolicy::offline ? "offline" : "wait-k"},
+          {"k", stream.k},
+          {"pre_decision", stream.pre_decision},
+          {"replay", stream.replay}};
+}
+
+Json speech_json(const Frontend& frontend) {
+  const SpeechTable& s = frontend.table();
+  const FbankSpec& f = s.features;
+  return {{"features",
+           {{"type", "fbank"},
+            {"sample_rate", f.sample_rate},
+            {"bins", f.bins},
+            {"window_ms", f.window_ms},
+            {"shift_ms", f.shift_ms}}},
+          {"frontend",
+           {{"type", "conv"},
+            {"layers", s.layers},
+            {"kernel", s.kernel},
+            {"stride", s.stride},
+            {"channels", s.channels},
+            {"parameters", frontend.parameters()}}},
+          {"first_row_samples", frontend.end_of_row(SourceKind::samples, 0)},
+          {"row_ms", 1000.0 * static_cast<double>(s.subsampling() * f.frame_shift()) / f.sample_rate}};
+}
+
+// How much of the speech was read, and how much of that came after the start of the next row of the encoder.
+Json speech_json(const Frontend& frontend, const Session::Source& source) {
+  const bool frames = source.kind == SourceKind::frames;
+  const int64_t row = frontend.table().subsampling() * (frames ? 1 : frontend.table().features.frame_shift());
+  return {{"unit", unit_name(frames ? SourceKind::frames : SourceKind::samples)},
+          {"read", source.units},
+          {"seconds", frontend.seconds(source.kind, source.units)},
+          {"waiting", source.complete ? 0 : source.units - source.length * row}};
+}
+
+Json length_json(const Model& model) {
+  const Manifest& m = model.manifest();
+  if (m.predict == Predict::none) return {};
+  Json j = {{"predict", predict_name(m.predict)}};
+  if (!m.length_file.empty()) j["file"] = m.length_file;
+  if (model.length()) model.length()->describe(j);
+  j["needed_by"] = Json::array();
+  for (const Layer& layer : model.decoder().layers)
+    for (const Attention* a : {&layer.self, &layer.cross})
+      if (a->block && a->block->needs_target(1, a == &layer.self ? 1 : 0))
+        j["needed_by"].push_back(block_path(a->block->choice().role, a->block->choice().layer));
+  return j;
+}
+
+}  // namespace
+
+std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
+  for (int64_t length : lengths)
+    if (length < 1 || length > (int64_t{1} << 31))
+      fail(ATTN_INVALID, "length {}: possible are 1 to {}", length, int64_t{1} << 31);
+  const Manifest& m = model.manifest();
+  const uint32_t workers = model.runtime().threads.workers();
+  Json j = {{"schema", "attnkit.model-description/1"},
+            {"name", m.name},
+            {"kind", kind_name(m.kind)},
+            {"d_model", m.d_model},
+            {"heads", m.heads},
+            {"ffn", m.ffn},
+            {"max_length", m.max_length},
+            {"parameters", model.parameters()},
+            {"encoder_layers", m.encoder.layers},
+            {"decoder_layers", m.decoder.layers},
+            {"head", head_json(m)},
+            {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
+            {"length", length_json(model)},
+            {"stream", m.stream ? stream_json(*m.stream) : Json()},
+            {"search", m.search ? search_json(*m.search) : Json()},
+            {"blocks", Json::array()}};
+  for (const Transformer* stack : {&model.encoder(), &model.decoder()})
+    for (const Layer& layer : stack->layers)
+      for (const Attention* a : {&layer.self, &layer.cross})
+        if (a->block) j["blocks"].push_back(block_json(*a->block, lengths, workers));
+  return j.dump();
+}
+
+std::string describe_session(const Session& session) {
+  const Model& model = session.model();
+  Json j = {{"schema", "attnkit.session/1"},
+            {"rows", session.rows()},
+            {"source_length", session.source_length()},
+            {"position", session.position(0)},
+            {"beyond_target_length", session.beyond_total()},
+            {"blocks", Json::array()}};
+  const Session::Source& source = session.source();
+  uint64_t kept = source.ids.size() * sizeof(int32_t) + (source.rows.size() + source.front.size()) * sizeof(float);
+  kept += source.waiting.samples.size() * sizeof(float);
+  for (const std::vector<float>& rows : source.waiting.rows) kept += rows.size() * sizeof(float);
+  if (model.frontend()) j["speech"] = speech_json(*model.frontend(), source);
+  j["source_complete"] = source.complete;
+  j["reads"] = source.reads;
+  j["tokens_encoded_again"] = source.encoded_again;
+  j["tokens_predicted_again"] = source.predicted_again;
+  j["replays"] = source.replays;
+  j["keys_replayed"] = source.keys_replayed;
+  j["kept_bytes"] = kept;
+  j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
+  const std::vector<uint64_t> self = model.self_bytes(session.position(0)),
+                              cross = model.cross_bytes(session.source_length()),
+                              encoder = model.encoder_bytes(session.source_length());
+  uint64_t total = 0;
+  const auto add = [&](const Block* block, uint64_t bytes) {
+    if (!block) return;
+    total += bytes;
+    j["blocks"].push_back({{"block", block_path(block->choice().role, block->choice().layer)},
+                           {"mechanism", block->choice().mechanism},
+                           {"state_bytes", bytes}});
+  };
+  for (size_t l = 0; l < encoder.size(); ++l) add(model.encoder().layers[l].self.block.get(), encoder[l]);
+  for (size_t l = 0; l < model.decoder().layers.size(); ++l) {
+    add(model.decoder().layers[l].self.block.get(), self[l] * static_cast<uint64_t>(session.rows()));
+    if (!cross.empty()) add(model.decoder().layers[l].cross.block.get(), cross[l]);
+  }
+  j["state_bytes"] = total;
+  return j.dump();
+}
+
+}  // namespace attnkit

@@ -1,0 +1,56 @@
+// attnkit.h: versions, texts, runtimes.
+#include "core/api/describe_runtime.hpp"
+#include "core/api/handles.hpp"
+
+using namespace attnkit;
+
+uint32_t attnkit_abi_minor(void) { return ATTN_ABI_MINOR; }
+
+const char* attnkit_version(void) { return ATTNKIT_VERSION; }
+
+const char* attnkit_text_data(const attnkit_text* text, uint64_t* bytes) {
+  if (bytes) *bytes = text ? text->data.size() : 0;
+  return text ? text->data.c_str() : "";
+}
+
+void attnkit_text_destroy(attnkit_text* text) { delete text; }
+
+int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime, attn_error* err) {
+  return guard(err, [&] {
+    require(runtime, "runtime");
+    uint32_t threads = 0;
+    const char* path = nullptr;
+    int32_t device = 0;
+    if (options) {
+      if (ATTN_HAS(attnkit_runtime_options, options, threads)) threads = options->threads;
+      if (ATTN_HAS(attnkit_runtime_options, options, plugin_path)) path = options->plugin_path;
+      if (ATTN_HAS(attnkit_runtime_options, options, device_type)) device = options->device_type;
+    }
+    if (threads > 1024) fail(ATTN_INVALID, "threads {}: 0 (one per processor) to 1024 are possible", threads);
+    if (device != 0 && device != 1)
+      fail(ATTN_UNSUPPORTED,
+           "device type {}: models run on the CPU (1) in this version; CUDA variants of mechanisms are listed only",
+           device);
+    auto made = std::make_shared<Runtime>(default_search_path(path), threads, 1);
+    *runtime = new attnkit_runtime{std::move(made)};
+  });
+}
+
+void attnkit_runtime_destroy(attnkit_runtime* runtime) { delete runtime; }
+
+int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
+  return guard(err, [&] {
+    require(runtime, "runtime");
+    require(json, "json");
+    *json = new attnkit_text{list_plugins(runtime->runtime->registry)};
+  });
+}
+
+int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
+  return guard(err, [&] {
+    require(runtime, "runtime");
+    require(json, "json");
+    const Runtime& r = *runtime->runtime;
+    *json = new attnkit_text{describe_runtime(r.registry, r.threads, r.device_type)};
+  });
+}

@@ -1,0 +1,120 @@
+// attnkit.h: sessions.
+#include <algorithm>
+#include <boost/container/small_vector.hpp>
+
+#include "core/api/describe_model.hpp"
+#include "core/api/handles.hpp"
+
+using namespace attnkit;
+
+namespace {
+
+Session& of(const attnkit_session* session) {
+  require(session, "session");
+  return *session->session;
+}
+
+}  // namespace
+
+int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session, attn_error* err) {
+  return guard(err, [&] {
+    require(model, "model");
+    require(session, "session");
+    if (rows > 1024) fail(ATTN_INVALID, "{} rows: a session has 1 to 1024", rows);
+    const int n = rows ? static_cast<int>(rows) : model->model->manifest().beams;
+    *session = new attnkit_session{std::make_unique<Session>(model->model, n)};
+  });
+}
+
+void attnkit_session_destroy(attnkit_session* session) { delete session; }
+
+int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err) {
+  return guard(err, [&] {
+    require(copy, "copy");
+    const Session::Use use(of(session));
+    *copy = new attnkit_session{of(session).clone()};
+  });
+}
+
+int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parents, attn_error* err) {
+  return guard(err, [&] {
+    require(parents, "parents");
+    const Session::Use use(of(session));
+    of(session).reorder(std::vector<uint32_t>(parents, parents + of(session).rows()));
+  });
+}
+
+int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last, attn_error* err) {
+  return guard(err, [&] {
+    const Session::Use use(of(session));
+    if (last > 1) fail(ATTN_INVALID, "last is {}: 0, the source goes on, or 1, it is complete", last);
+    of(session).read(to_source(of(session).model(), source, nullptr), last == 1);
+  });
+}
+
+int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err) {
+  return guard(err, [&] {
+    const Session::Use use(of(session));
+    of(session).set_length(target_length);
+  });
+}
+
+int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
+                              const int32_t* len, const attn_tensor* logits, attn_error* err) {
+  return guard(err, [&] {
+    require(sessions, "sessions");
+    if (n == 0) fail(ATTN_INVALID, "no sessions");
+    // On the stack up to a usual batch: decoding allocates nothing per token.
+    boost::container::small_vector<Session*, 64> all;
+    for (uint32_t i = 0; i < n; ++i) all.push_back(&of(sessions[i]));
+    const Session::Use use(std::span<Session* const>(all.data(), all.size()));
+    const Ids ids = to_ids(tokens, len, "tokens");
+    float* out = logits ? to_floats(logits, {ids.batch, ids.length, all[0]->model().outputs()}, "logits") : nullptr;
+    Session::write({all.data(), all.size()}, ids, out);
+  });
+}
+
+int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n, attn_error* err) {
+  return guard(err, [&] {
+    require(ids, "ids");
+    require(n, "n");
+    const Session::Use use(of(session));
+    const std::vector<int32_t> made = of(session).generate(limit);
+    std::copy(made.begin(), made.end(), ids);
+    *n = made.size();
+  });
+}
+
+int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err) {
+  return guard(err, [&] {
+    require(json, "json");
+    const Session::Use use(of(session));
+    *json = new attnkit_text{describe_session(of(session))};
+  });
+}
+
+int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err) {
+  return guard(err, [&] {
+    require(blob, "blob");
+    const Session::Use use(of(session));
+    *blob = new attnkit_blob{of(session).save()};
+  });
+}
+
+int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n, attnkit_session** session,
+                             attn_error* err) {
+  return guard(err, [&] {
+    require(model, "model");
+    require(session, "session");
+    if (n > 0) require(bytes, "bytes");
+    *session = new attnkit_session{
+        Session::load(model->model, {static_cast<const std::byte*>(bytes), static_cast<size_t>(n)})};
+  });
+}
+
+const void* attnkit_blob_data(const attnkit_blob* blob, uint64_t* bytes) {
+  if (bytes) *bytes = blob ? blob->data.size() : 0;
+  return blob ? blob->data.data() : nullptr;
+}
+
+void attnkit_blob_destroy(attnkit_blob* blob) { delete blob; }

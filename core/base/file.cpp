@@ -1,0 +1,58 @@
+#include "core/base/file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "core/base/error.hpp"
+
+namespace attnkit {
+namespace {
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+[[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
+  fail(ATTN_INVALID, "{}: {}: {}", path, what, std::generic_category().message(errno));
+}
+
+uint64_t regular_size(int fd, const std::string& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_with_errno(path, "cannot be examined");
+  if (!S_ISREG(status.st_mode)) fail(ATTN_INVALID, "{}: is no regular file", path);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+}  // namespace
+
+std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
+  if (path.find('\0') != std::string::npos) fail(ATTN_INVALID, "{}: holds a NUL byte", path.c_str());
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
+  if (file.fd < 0) fail_with_errno(path, "cannot be opened");
+  const uint64_t size = regular_size(file.fd, path);
+  if (size > limit) fail(ATTN_INVALID, "{}: holds {} bytes; at most {} are allowed", path, size, limit);
+  std::vector<std::byte> bytes(size);
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::read(file.fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with_errno(path, "cannot be read");
+    if (n == 0) fail(ATTN_INVALID, "{}: became shorter while it was read", path);
+    done += static_cast<size_t>(n);
+  }
+  return bytes;
+}
+
+std::string join_path(const std::string& dir, const std::string& path) {
+  if (path.empty() || path.front() == '/' || dir.empty()) return path;
+  return dir.back() == '/' ? dir + path : dir + "/" + path;
+}
+
+}  // namespace attnkit

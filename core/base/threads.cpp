@@ -1,0 +1,87 @@
+// Loops over a oneTBB arena: few, large pieces; the arena's slot of a thread is its worker id.
+#include "core/base/threads.hpp"
+
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace attnkit {
+namespace {
+
+// More pieces than workers even out pieces that cost more than others (causal rows).
+constexpr int64_t pieces_per_worker = 4;
+
+// The body that this thread is running, so that a loop inside it stays on this thread and keeps its worker id.
+struct Running {
+  const void* pool = nullptr;
+  uint32_t worker = 0;
+};
+thread_local Running running;
+
+class Mark {
+ public:
+  Mark(const void* pool, uint32_t worker) : before_(running) { running = {pool, worker}; }
+  ~Mark() { running = before_; }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+ private:
+  Running before_;
+};
+
+uint32_t processors() { return static_cast<uint32_t>(std::max(1, tbb::info::default_concurrency())); }
+
+}  // namespace
+
+struct Threads::Arena {
+  explicit Arena(uint32_t workers) : arena(static_cast<int>(workers)) {
+    // oneTBB keeps to one thread per processor unless told otherwise; never lower what others may use.
+    using tbb::global_control;
+    if (workers > processors()) more.emplace(global_control::max_allowed_parallelism, workers);
+  }
+  std::optional<tbb::global_control> more;
+  tbb::task_arena arena;
+};
+
+Threads::Threads(uint32_t threads) : workers_(std::min(threads == 0 ? processors() : threads, 1024u)) {
+  if (workers_ > 1) arena_ = std::make_unique<Arena>(workers_);
+}
+
+Threads::~Threads() = default;
+
+void Threads::parallel_for(int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
+  if (n <= 0) return;
+  const int64_t pieces = std::min(n / std::max<int64_t>(grain, 1), pieces_per_worker * workers_);
+  const bool nested = running.pool == this;
+  if (nested || workers_ == 1 || pieces < 2) {
+    const Mark mark(this, nested ? running.worker : 0);
+    fn(arg, 0, n, running.worker);
+    return;
+  }
+  const int64_t size = n / pieces, longer = n % pieces;  // the first `longer` pieces have one more
+  auto piece = [&](int64_t i) {
+    const int64_t begin = i * size + std::min(i, longer);
+    const Mark mark(this, static_cast<uint32_t>(tbb::this_task_arena::current_thread_index()));
+    fn(arg, begin, begin + size + (i < longer), running.worker);
+  };
+  arena_->arena.execute([&] { tbb::parallel_for(int64_t{0}, pieces, piece, tbb::simple_partitioner()); });
+}
+
+attn_exec Threads::exec(void* scratch, uint64_t scratch_bytes) {
+  attn_exec exec{};
+  exec.struct_size = sizeof(exec);
+  exec.workers = workers_;
+  exec.scratch = scratch;
+  exec.scratch_bytes = scratch_bytes;
+  exec.pool = reinterpret_cast<uintptr_t>(this);
+  exec.parallel_for = [](uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
+    reinterpret_cast<Threads*>(pool)->parallel_for(n, grain, fn, arg);
+  };
+  return exec;
+}
+
+}  // namespace attnkit

@@ -1,0 +1,145 @@
+// A model's manifest as checked data: what the TOML says, with defaults filled in and one mechanism per block.
+#pragma once
+
+#include <attnkit/plugin.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/speech/fbank.hpp"
+#include "core/manifest/diagnostics.hpp"
+#include "core/plugin/registry.hpp"
+
+namespace attnkit {
+
+enum class ModelKind { encoder, decoder, encoder_decoder };
+enum class Norm { pre, post };
+enum class Activation { relu, gelu };
+enum class Positions { sinusoidal, learned, none };
+enum class HeadType { lm, classifier };
+enum class Pool { mean, first };
+enum class Predict { none, ratio, fixed, reference, lut, network };  // as in the choices of the key
+enum class StreamPolicy { wait_k, offline };
+
+struct Stack {  // encoder or decoder; layers 0: the model has none
+  int layers = 0;
+  std::string vocab;  // absolute path; empty: none given
+  bool lowercase = false;
+  bool causal = false;  // encoder only: a unidirectional encoder
+  Place place;
+};
+
+struct OptionValue {
+  uint32_t type = 0;
+  int64_t i = 0;
+  double f = 0;
+  std::string s;
+  bool operator==(const OptionValue&) const = default;
+};
+
+struct SearchChoice {  // a mechanism with the options that were given
+  std::string label;   // "name" or "name{option = value}"
+  std::string toml;    // as the value of a key of [attention]
+  std::string mechanism;
+};
+
+struct BlockChoice {  // one cell of the grid
+  uint32_t role = 0;
+  int layer = 0;  // from 1
+  std::string mechanism;
+  std::vector<OptionValue> options;  // in the order of the plugin's schema, defaults filled in
+  Place decided;                     // the manifest line that decided it
+  SearchChoice given;                // as [search] would have it
+  bool replays = false;              // decoder.cross under [stream]: emptied and filled anew whenever the source grew
+};
+
+struct SearchRole {
+  uint32_t role = 0;
+  std::vector<SearchChoice> choices;
+};
+
+struct SearchTable {  // [search]; texts are empty where nothing was said
+  std::vector<SearchRole> space;
+  std::string strategy, metric, rank;
+  std::string data, test;  // absolute paths, perhaps of no file
+  bool per_layer = false;
+  int64_t length = 0, trials = 0, seed = 0;
+  std::vector<int64_t> lengths;
+  std::optional<SearchChoice> baseline;
+  std::optional<double> min_quality_ratio, max_latency;  // seconds
+  std::optional<int64_t> max_state;                      // bytes
+  double throughput = 0, quality = 0, memory = 0;        // exponents
+  double quality_weight = 0;
+};
+
+struct StreamTable {  // [stream]: the source may grow while the target is written
+  StreamPolicy policy = StreamPolicy::wait_k;
+  int k = 3;             // wait-k: how many decisions' worth of source is read before the first token is written
+  int pre_decision = 1;  // source tokens from one decision to the next
+  bool replay = false;   // may cross attention be emptied and filled anew from kept encoder rows?
+};
+
+struct SpeechTable {  // features and frontend of an encoder that takes speech
+  FbankSpec features;
+  int layers = 2, kernel = 3, stride = 2, channels = 0;  // of the convolutions
+  int64_t subsampling() const {                          // frames that make one row of the encoder
+    int64_t n = 1;
+    for (int l = 0; l < layers; ++l) n *= stride;
+    return n;
+  }
+};
+
+struct Manifest {
+  std::string name;
+  ModelKind kind = ModelKind::encoder_decoder;
+  int d_model = 0, heads = 0, ffn = 0, max_length = 0;
+  Norm norm = Norm::pre;
+  Activation activation = Activation::relu;
+  Positions positions = Positions::sinusoidal;
+  bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false;
+  Stack encoder, decoder;
+  HeadType head = HeadType::lm;
+  int classes = 0, head_hidden = 0;  // head_hidden 0: the classifier is one layer
+  Pool pool = Pool::mean;
+  Place pool_place;
+  std::string pool_of;                   // the auxiliary sequence that a classifier pools; empty: the encoder's output
+  std::string weights_file;              // absolute path; empty: none
+  std::string weights_sha256;            // lower-case hex or empty
+  std::optional<uint64_t> weights_seed;  // what makes the tensors that the file lacks
+  Place weights_place;
+  std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
+  Predict predict = Predict::none;
+  double alpha = 0, fixed_length = 0, dampening = 1;
+  std::string length_file, length_sha256;  // of lut and network, as with weights
+  Place length_place;
+  int beams = 1;
+  double length_penalty = 1.0;
+  std::optional<SpeechTable> speech;  // nothing: the source is text
+  std::optional<StreamTable> stream;
+  std::optional<SearchTable> search;  // for searches; the model does not depend on it
+};
+
+// Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if
+// !diagnostics.failed(). dir: the folder that relative paths start from.  Mechanisms must be in registry for
+// device_type; their own refusals (create, plan) are reported at the line that chose them, in their own words.
+Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
+                       Diagnostics& diagnostics);
+
+// Options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's schema.
+// Throws Error.
+std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
+
+// The ABI form; borrows the strings of options.
+std::vector<attn_value> to_values(const std::vector<OptionValue>& options);
+
+const char* role_name(uint32_t role);              // "encoder.self"
+std::string block_path(uint32_t role, int layer);  // "encoder.self.1"
+attn_block block_of(const Manifest& manifest, const BlockChoice& choice);
+// Does a longer source change what it predicts?
+bool predicts_from_source(Predict predict);
+// The request flags the model's decoding and whole-sequence runs use for a block: which totals are known.  Under
+// [stream] the source's length is not, nor what depends on it, except to blocks that are filled anew as it grows.
+uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice);
+
+}  // namespace attnkit

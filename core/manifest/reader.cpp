@@ -1,0 +1,170 @@
+#include "core/manifest/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/manifest/codes.hpp"
+#include "core/base/text.hpp"
+
+namespace attnkit {
+namespace {
+
+bool type_fits(KeyType type, const Node& value) {
+  using Kind = Node::Kind;
+  switch (type) {
+    case KeyType::text:
+    case KeyType::choice:
+    case KeyType::duration:
+      return value.kind == Kind::text;
+    case KeyType::integer:
+      return value.kind == Kind::integer;
+    case KeyType::number:
+      return value.kind == Kind::number || value.kind == Kind::integer;
+    case KeyType::boolean:
+      return value.kind == Kind::boolean;
+    case KeyType::table:
+      return value.kind == Kind::table;
+    case KeyType::tables:
+      return value.kind == Kind::array &&
+             std::all_of(value.items.begin(), value.items.end(), [](const Node& n) { return n.kind == Kind::table; });
+    case KeyType::use:
+      return value.kind == Kind::text || value.kind == Kind::table;
+    case KeyType::uses:
+    case KeyType::integers:
+      return value.kind == Kind::array;
+    case KeyType::bytes:
+      return value.kind == Kind::integer || value.kind == Kind::text;
+    case KeyType::layers:
+      break;
+  }
+  return value.kind == Kind::integer || value.kind == Kind::text || value.kind == Kind::array;
+}
+
+bool plain_text(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(),
+                                      [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f; });
+}
+
+double as_number(const Node& value) {
+  return value.kind == Node::Kind::integer ? static_cast<double>(value.integer) : value.number;
+}
+
+std::string value_text(const Node& value) {
+  if (value.kind == Node::Kind::text) return quote(value.text);
+  return value.kind == Node::Kind::integer ? fmt::format("{}", value.integer) : fmt::format("{}", value.number);
+}
+
+}  // namespace
+
+TableReader::TableReader(const Node& table, std::string_view path, Diagnostics& diagnostics)
+    : table_(table), path_(path), rules_(rules_of(path)), diagnostics_(diagnostics) {
+  for (const Entry& entry : table.entries) {
+    const auto at = std::find_if(rules_.begin(), rules_.end(), [&](const KeyRule* r) { return r->key == entry.key; });
+    if (at == rules_.end())
+      report_unknown(entry);
+    else
+      check(**at, entry);
+  }
+  for (const KeyRule* rule : rules_)
+    if (rule->required && !table.find(rule->key)) report_missing(*rule);
+}
+
+std::string TableReader::title() const { return path_.empty() ? "the manifest" : "[" + path_ + "]"; }
+
+void TableReader::report_unknown(const Entry& entry) {
+  std::vector<std::string> names;
+  for (const KeyRule* rule : rules_) names.emplace_back(rule->key);
+  const std::string near = nearest(entry.key, names);
+  suggested_.insert(near);
+  std::string help;
+  for (const KeyRule& other : manifest_keys())
+    if (other.key == entry.key && *other.table) help = fmt::format("\"{}\" is a key of [{}]", other.key, other.table);
+  for (const std::string& name : names)
+    if (name.starts_with(entry.key + ".")) help = fmt::format("a key with a dot needs quotes: \"{}\" = ...", name);
+  if (help.empty() && near.empty()) help = fmt::format("{} has the keys {}", title(), fmt::join(names, ", "));
+  diagnostics_.error(ak::unknown_key, entry.place,
+                     fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, names)), help);
+}
+
+void TableReader::report_missing(const KeyRule& rule) {
+  if (suggested_.contains(rule.key)) return;  // a misspelling of it was reported
+  const bool table = rule.type == KeyType::table && path_.empty();
+  diagnostics_.error(ak::missing_key, table_.place,
+                     table ? fmt::format("{} needs [{}]", title(), rule.key)
+                           : fmt::format("{} needs \"{}\", {}", title(), rule.key, type_text(rule)),
+                     rule.meaning);
+}
+
+void TableReader::check(const KeyRule& rule, const Entry& entry) {
+  const Node& value = entry.value;
+  const auto wrong = [&](int code, std::string message, std::string help) {
+    wrong_.insert(entry.key);
+    diagnostics_.error(code, value.place, std::move(message), std::move(help));
+  };
+  if (!type_fits(rule.type, value)) {
+    wrong(ak::wrong_type, fmt::format("\"{}\" must be {}, not {}", rule.key, type_text(rule), kind_name(value.kind)),
+          rule.meaning);
+  } else if (rule.type == KeyType::text && !plain_text(value.text)) {
+    wrong(ak::wrong_value, fmt::format("\"{}\" must not be empty or hold control characters", rule.key), rule.meaning);
+  } else if (rule.type == KeyType::choice) {
+    const std::vector<std::string> choices = choices_of(rule);
+    if (std::find(choices.begin(), choices.end(), value.text) == choices.end())
+      wrong(ak::wrong_value,
+            fmt::format("\"{}\" cannot be {}{}", rule.key, quote(value.text), did_you_mean(value.text, choices)),
+            fmt::format("it is {}", type_text(rule)));
+  } else if ((rule.type == KeyType::integer || rule.type == KeyType::number) &&
+             !(as_number(value) >= rule.min && as_number(value) <= rule.max)) {
+    wrong(ak::wrong_value, fmt::format("\"{}\" is {}; it must be {}", rule.key, value_text(value), type_text(rule)),
+          rule.meaning);
+  }
+}
+
+const KeyRule& TableReader::rule(std::string_view key) const {
+  return **std::find_if(rules_.begin(), rules_.end(), [&](const KeyRule* r) { return r->key == key; });
+}
+
+const Entry* TableReader::given(std::string_view key) const {
+  return wrong_.contains(key) ? nullptr : table_.find(key);
+}
+
+Place TableReader::place(std::string_view key) const {
+  const Entry* entry = table_.find(key);
+  return entry ? entry->value.place : table_.place;
+}
+
+std::optional<std::string> TableReader::text(std::string_view key) const {
+  if (wrong_.contains(key)) return {};
+  if (const Entry* entry = table_.find(key)) return entry->value.text;
+  const char* fallback = rule(key).fallback;
+  return *fallback ? std::optional<std::string>(fallback) : std::nullopt;
+}
+
+std::optional<int64_t> TableReader::integer(std::string_view key) const {
+  if (const Entry* entry = given(key)) return entry->value.integer;
+  const auto fallback = text(key);
+  return fallback ? std::optional<int64_t>(std::atoll(fallback->c_str())) : std::nullopt;
+}
+
+std::optional<double> TableReader::number(std::string_view key) const {
+  if (const Entry* entry = given(key)) return as_number(entry->value);
+  const auto fallback = text(key);
+  return fallback ? std::optional<double>(std::atof(fallback->c_str())) : std::nullopt;
+}
+
+std::optional<bool> TableReader::boolean(std::string_view key) const {
+  if (const Entry* entry = given(key)) return entry->value.boolean;
+  const auto fallback = text(key);
+  return fallback ? std::optional<bool>(*fallback == "true") : std::nullopt;
+}
+
+std::optional<int> TableReader::choice(std::string_view key) const {
+  const auto chosen = text(key);
+  if (!chosen) return {};
+  const std::vector<std::string> choices = choices_of(rule(key));
+  return static_cast<int>(std::find(choices.begin(), choices.end(), *chosen) - choices.begin());
+}
+
+}  // namespace attnkit

@@ -1,0 +1,45 @@
+// A batch of sources after a model's encoder, and what tells whether another model's decoder may read it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/block.hpp"
+#include "core/base/buffer.hpp"
+#include "core/manifest/manifest.hpp"
+
+namespace attnkit {
+
+// One property that the encoder's output depends on.
+struct EncoderTrait {
+  std::string name, value;
+};
+using EncoderIdentity = std::vector<EncoderTrait>;
+
+// The transformer around the blocks, with the encoder's size.
+EncoderIdentity model_traits(const Manifest& manifest);
+
+// Everything that decides what the encoder of a checked manifest computes.  Weights count by their sha256 where the
+// manifest states it, else by their file's path, size and time of change.
+EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry, int32_t device_type);
+
+// Throws Error (ATTN_INVALID) naming the first trait that differs.
+void require_same_encoder(const EncoderIdentity& theirs, const EncoderIdentity& ours);
+
+// Immutable once made: any thread.  Depends on no model.
+struct Encoded {
+  std::shared_ptr<const EncoderIdentity> encoder;
+  int64_t length = 0;            // columns of the batch, padding included
+  std::vector<int32_t> lengths;  // of each row
+  std::vector<int32_t> ids;      // (batch, length), of text
+  // By row: the length of its target, as the model that encoded predicts it, and what that predictor is; both empty
+  // where it has none.
+  std::vector<double> target_lengths;
+  std::string predictor;
+  Buffer memory;
+  const float* rows = nullptr;  // (batch, length, D), in memory
+  Aux aux;
+};
+
+}  // namespace attnkit

@@ -1,0 +1,156 @@
+#include "core/model/vocabulary.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "core/manifest/diagnostics.hpp"
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+
+namespace attnkit {
+namespace {
+
+constexpr uint64_t largest_file = uint64_t{64} << 20;
+constexpr size_t longest_suggestible = 64;
+constexpr std::string_view mark = "\u2581";
+constexpr std::string_view byte_order_mark = "\ufeff";
+
+bool is_special(std::string_view token) { return token.size() > 2 && token.front() == '<' && token.back() == '>'; }
+
+// Bytes of the white space at the front of valid UTF-8; 0 when it begins with something else.
+size_t space(std::string_view text) {
+  const char c = text.front();
+  if (c == ' ' || (c >= '\t' && c <= '\r')) return 1;
+  for (const std::string_view wide :
+       {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
+        "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"})
+    if (text.starts_with(wide)) return wide.size();
+  return 0;
+}
+
+struct Word {
+  size_t from;       // in the text
+  size_t bytes;      // in the text
+  size_t at_marked;  // where its mark stands in the marked text
+};
+
+// The text with a mark before every word and no white space.
+std::string mark_words(std::string_view text, bool lowercase, std::vector<Word>& words) {
+  std::string marked;
+  bool inside = false;
+  for (size_t i = 0; i < text.size();) {
+    if (const size_t n = space(text.substr(i))) {
+      inside = false;
+      i += n;
+      continue;
+    }
+    if (!inside) {
+      words.push_back({i, 0, marked.size()});
+      marked += mark;
+    }
+    inside = true;
+    const char c = text[i++];
+    marked += lowercase && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    words.back().bytes = i - words.back().from;
+  }
+  return marked;
+}
+
+}  // namespace
+
+Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {
+  const std::vector<std::byte> bytes = read_file(path, largest_file);
+  std::string_view rest(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
+  Vocabulary v;
+  v.lowercase_ = lowercase;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view token = rest.substr(0, end);
+    if (token.ends_with('\r')) token.remove_suffix(1);
+    v.add(token, path);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  std::set<size_t> lengths;
+  std::unordered_map<std::string_view, int32_t> all;
+  for (int32_t id = 0; id < v.size(); ++id) {
+    const std::string& token = v.tokens_[id];
+    const auto [first, fresh] = all.emplace(token, id);
+    if (!fresh)
+      fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path, id + 1, quote(token), first->second + 1);
+    if (is_special(token)) continue;
+    v.ids_.emplace(token, id);
+    lengths.insert(token.size());
+  }
+  v.lengths_.assign(lengths.rbegin(), lengths.rend());
+  if (v.begin_ < 0 || v.end_ < 0)
+    fail(ATTN_INVALID, "{}: has no line {}, which every vocabulary needs", path, v.begin_ < 0 ? "<s>" : "</s>");
+  return v;
+}
+
+void Vocabulary::add(std::string_view token, const std::string& path) {
+  const size_t line = tokens_.size() + 1;
+  if (token.empty()) fail(ATTN_INVALID, "{}:{}: the line is empty; every line is one token", path, line);
+  if (const size_t n = valid_utf8(token); n < token.size())
+    fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path, line, n + 1);
+  const auto id = static_cast<int32_t>(tokens_.size());
+  if (token == "<s>") begin_ = id;
+  if (token == "</s>") end_ = id;
+  tokens_.emplace_back(token);
+}
+
+std::vector<int32_t> Vocabulary::tokenize(std::string_view text) const {
+  if (const size_t n = valid_utf8(text); n < text.size())
+    fail(ATTN_INVALID, "the text is not UTF-8 at byte column {}", n + 1);
+  std::vector<Word> words;
+  const std::string marked = mark_words(text, lowercase_, words);
+  const std::string_view view = marked;
+  std::vector<int32_t> ids;
+  for (size_t at = 0; at < view.size();) {
+    const size_t before = at;
+    for (const size_t n : lengths_) {
+      if (n > view.size() - at) continue;
+      const auto found = ids_.find(view.substr(at, n));
+      if (found == ids_.end()) continue;
+      ids.push_back(found->second);
+      at += n;
+      break;
+    }
+    if (at != before) continue;
+    const auto next = std::upper_bound(words.begin(), words.end(), at,
+                                       [](size_t position, const Word& w) { return position < w.at_marked; });
+    const Word& word = *std::prev(next);
+    fail_to_spell(text.substr(word.from, word.bytes), word.from + 1);
+  }
+  return ids;
+}
+
+void Vocabulary::fail_to_spell(std::string_view word, size_t column) const {
+  std::vector<std::string> candidates;
+  if (word.size() <= longest_suggestible)
+    for (const std::string& token : tokens_)
+      if (token.starts_with(mark) && token.substr(mark.size()) != word) candidates.push_back(token.substr(mark.size()));
+  fail(ATTN_INVALID, "the vocabulary cannot spell the word {} at byte column {}{}", quote(word), column,
+       did_you_mean(word, candidates));
+}
+
+std::string Vocabulary::detokenize(const int32_t* ids, size_t n) const {
+  std::string text;
+  for (size_t i = 0; i < n; ++i) {
+    if (ids[i] < 0 || ids[i] >= size())
+      fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
+    const std::string& token = tokens_[static_cast<size_t>(ids[i])];
+    if (is_special(token)) continue;
+    for (size_t from = 0; from < token.size();) {
+      const size_t to = std::min(token.find(mark, from), token.size());
+      text.append(token, from, to - from);
+      if (to < token.size()) text += ' ';
+      from = to + mark.size();
+    }
+  }
+  const size_t first = text.find_first_not_of(' ');
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+}  // namespace attnkit

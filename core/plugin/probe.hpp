@@ -1,0 +1,29 @@
+// Finds out what a mechanism can do by asking it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "core/plugin/registry.hpp"
+
+namespace attnkit {
+
+struct ProbePlace {
+  uint32_t role, causal;
+};
+
+// Every role in the form that models use, and the causal encoder.
+const std::vector<ProbePlace>& probe_places();
+
+// One place's verdict, with default options, d_model 128, 4 heads, f32, one row:
+//   role, causal, fits; refusal (if it does not fit)
+//   lengths: which whole lengths it must be told, of "query", "key"
+//   flops, bytes_read, bytes_written, scratch_bytes: a run of 512 queries on 512 keys
+//   stream: fits, refusal, lengths, growing_source (fits while the keys' whole length is unknown), rewinds,
+//           state_bytes {"512", "4096"}: of one row with room for so many keys; flops: of one query and key after 511
+//   tensors: what is stored with the model: name, kind, dtype, shape, per_model, doc
+// Never throws for what a plugin does.
+nlohmann::ordered_json probe(const Plugin& plugin, const ProbePlace& place);
+
+}  // namespace attnkit

@@ -1,0 +1,135 @@
+// Walks the plugin folders and decides file by file.
+#include "core/plugin/registry.hpp"
+
+#include <sys/auxv.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "core/base/own_file.hpp"
+#include "core/plugin/file.hpp"
+#include "core/plugin/loader.hpp"
+
+namespace attnkit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view extension = ".so", cuda_ending = "-cuda";
+constexpr int32_t cpu = 1, cuda = 2;
+
+// What a file's name promises: <name>.so on the CPU, <name>-cuda.so on CUDA.
+struct Promise {
+  std::string name;
+  int32_t device;
+};
+
+Promise promise_of(const std::string& path) {
+  std::string stem = fs::path(path).stem().string();
+  if (!stem.ends_with(cuda_ending)) return {stem, cpu};
+  stem.resize(stem.size() - cuda_ending.size());
+  return {stem, cuda};
+}
+
+const char* device_name(int32_t device) { return device == cuda ? "CUDA" : "the CPU"; }
+
+std::vector<std::string> library_files(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code bad;
+  for (fs::directory_iterator it(folder, bad), end; !bad && it != end; it.increment(bad)) {
+    if (it->path().extension() == extension) files.push_back(it->path().string());
+  }
+  if (bad) fail(ATTN_INVALID, "cannot be listed: {}", bad.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::unique_ptr<Plugin> load(const std::string& path, const Promise& promise) {
+  const attn_plugin table = load_plugin(read_plugin_file(path));
+  if (promise.name != table.name || promise.device != table.device_type) {
+    fail(ATTN_INVALID, "holds mechanism \"{0}\" for {1}, so its name must be {0}{2}.so", table.name,
+         device_name(table.device_type), table.device_type == cuda ? cuda_ending : "");
+  }
+  return std::make_unique<Plugin>(Plugin{promise.name, path, table});
+}
+
+bool is_listed(const std::vector<std::string>& folders, const std::string& folder) {
+  std::error_code bad;
+  return std::any_of(folders.begin(), folders.end(),
+                     [&](const std::string& other) { return other == folder || fs::equivalent(other, folder, bad); });
+}
+
+void append_parts(std::vector<std::string>& folders, const char* list) {
+  std::string_view rest = list != nullptr ? list : "";
+  while (!rest.empty()) {
+    const auto part = rest.substr(0, rest.find(':'));
+    if (!part.empty()) folders.emplace_back(part);
+    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+  }
+}
+
+}  // namespace
+
+Registry::Registry(const std::vector<std::string>& folders) {
+  for (const auto& folder : folders) {
+    if (is_listed(folders_, folder)) continue;
+    folders_.push_back(folder);
+    try {
+      if (!fs::path(folder).is_absolute()) {
+        fail(ATTN_INVALID,
+             "is a relative path, and plugins are never searched in the working directory; give it whole");
+      }
+      check_plugin_folder(folder);
+      for (const auto& path : library_files(folder)) add(path);
+    } catch (const Error& e) {
+      skipped_.push_back({folder, e.what()});
+    }
+  }
+  std::sort(plugins_.begin(), plugins_.end(), [](const auto& a, const auto& b) {
+    return std::tie(a->name, a->table.device_type) < std::tie(b->name, b->table.device_type);
+  });
+}
+
+void Registry::add(const std::string& path) {
+  try {
+    // Decided by name, so that a file that is not wanted is not even loaded.
+    const Promise promise = promise_of(path);
+    if (const Plugin* first = find(promise.name, promise.device)) {
+      fail(ATTN_INVALID, "is not used: \"{}\" for {} was found before, in {}", promise.name,
+           device_name(promise.device), first->path);
+    }
+    plugins_.push_back(load(path, promise));
+  } catch (const Error& e) {
+    skipped_.push_back({path, e.what()});
+  }
+}
+
+const Plugin* Registry::find(const std::string& name, int32_t device_type) const {
+  for (const auto& plugin : plugins_) {
+    if (plugin->name == name && plugin->table.device_type == device_type) return plugin.get();
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Registry::names(int32_t device_type) const {
+  std::vector<std::string> result;
+  for (const auto& plugin : plugins_) {
+    if (plugin->table.device_type == device_type) result.push_back(plugin->name);
+  }
+  return result;
+}
+
+std::vector<std::string> default_search_path(const char* plugin_path) {
+  std::vector<std::string> folders;
+  append_parts(folders, plugin_path);
+  if (getauxval(AT_SECURE) == 0) append_parts(folders, std::getenv("ATTNKIT_PLUGIN_PATH"));
+  const std::string own = own_file();
+  if (!own.empty()) folders.push_back((fs::path(own).parent_path() / "attnkit" / "1").string());
+  return folders;
+}
+
+}  // namespace attnkit

@@ -1,0 +1,124 @@
+// One input being decoded: its rows (beams) have decoder states of their own and share the states of the source.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/model/model.hpp"
+
+namespace attnkit {
+
+class Session {
+ public:
+  Session(std::shared_ptr<const Model> model, int rows);
+  ~Session();
+  Session(const Session&) = delete;
+
+  std::unique_ptr<Session> clone() const;
+  void reorder(const std::vector<uint32_t>& parents);
+  // More of the source; last: it is complete.
+  void read(const RawSource& source, bool last = true);
+  void set_length(double target_length);
+  // Continues until </s> or limit; greedy with one row, beam search with more.
+  std::vector<int32_t> generate(int64_t limit);
+  // All that the session is, for any process that has the same model (core/session/blob.hpp).
+  std::vector<std::byte> save() const;
+  static std::unique_ptr<Session> load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes);
+  // Appends tokens (R, T) to different sessions of one model; logits (R, T, outputs) or NULL.  All or nothing.
+  static void write(std::span<Session* const> sessions, const Ids& tokens, float* logits);
+
+  const Model& model() const { return *model_; }
+  int rows() const { return static_cast<int>(slots_.size()); }
+  int64_t source_length() const { return source_.length; }
+
+  // The source as far as it was read.
+  struct Source {
+    int64_t length = 0;
+    bool complete = false;
+    int64_t reads = 0;
+    int64_t encoded_again = 0;               // tokens that the encoder ran over more than once
+    int64_t replays = 0, keys_replayed = 0;  // reads that filled states anew; keys they put there once more, all blocks
+    int64_t predicted_again = 0;             // rows that the length's predictor ran over more than once
+    SourceKind kind = SourceKind::none;      // what was read
+    int64_t units = 0;                       // of it
+    std::vector<int32_t> ids;                // kept while something may have to run anew
+    std::vector<float> front;                // of speech, kept for the encoder: (length, D) rows of the front end
+    Frontend::Waiting waiting;               // speech that makes no row yet
+    std::vector<float> rows;         // (length, D) of the encoder's output, kept while something needs them anew
+    std::shared_ptr<const Aux> aux;  // what the encoder gave out, of one row; clones share it
+  };
+  const Source& source() const { return source_; }
+  int64_t position(int row) const { return positions_[row]; }
+  std::optional<double> target_total() const { return target_total_; }
+  int64_t beyond_total() const { return beyond_; }
+  // The logits after the last token of each row, (rows, outputs); meaningless before the first write.
+  const float* last(int row) const { return last_.data() + row * model_->outputs(); }
+  // The id that scores best there.  Throws Error (ATTN_INTERNAL): scores that are not numbers.
+  int32_t best(int row) const;
+  // Steps to an output when nothing else limits it.
+  int64_t default_limit() const;
+
+  // Marks sessions busy for a call; throws when one of them is in use already, or stands there twice.
+  class Use {
+   public:
+    explicit Use(const Session& session) : one_(&session), sessions_(&one_, 1) { mark(); }
+    explicit Use(std::span<Session* const> sessions)
+        : sessions_(const_cast<const Session* const*>(sessions.data()), sessions.size()) {
+      mark();
+    }
+    ~Use() { release(sessions_.size()); }
+    Use(const Use&) = delete;
+
+   private:
+    void mark();
+    void release(size_t n);
+    const Session* one_ = nullptr;
+    std::span<const Session* const> sessions_;
+  };
+
+ private:
+  static void check_write(std::span<Session* const> sessions, const Ids& tokens);
+  void check_rows(const Ids& tokens, int64_t first_row) const;
+  static Step gather(std::span<Session* const> sessions, const Ids& tokens, ModelWorkspace& ws);
+  static void gather_aux(std::span<Session* const> sessions, Aux& to);
+  void check_carried() const;
+  void check_usable() const;
+  void check_read(const RawSource& source, bool last) const;
+  void check_speech_read(const Frontend& frontend, const RawSource& source, bool last) const;
+  SourcePiece embed(const RawSource& more, Source& to, std::vector<float>& rows) const;
+  SourceRows encode(ModelWorkspace& ws, const SourcePiece& more, Source& to, Aux& aux);
+  std::optional<double> predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const;
+  std::optional<double> take(const SourcePiece& more, Source& to);
+  void grow(const SourcePiece& more, Source& to);
+  void forget_source();
+  void acquire(int rows);
+  void release();
+  void advance(int row, int32_t tokens);
+  std::vector<uint64_t> used(int row) const;
+  std::vector<int32_t> greedy(int64_t limit);
+  void copy_row(int32_t from, int32_t to, int64_t position) const;
+
+  std::shared_ptr<const Model> model_;
+  friend class SessionBlob;
+  std::vector<int32_t> slots_, positions_;
+  std::vector<bool> ended_;  // by row: </s> was written
+  int32_t cross_slot_ = -1, encoder_slot_ = -1;
+  Source source_;
+  int64_t reach_ = 0;   // how far the source's states may have been written
+  bool usable_ = true;  // false: a read failed half way
+  bool told_ = false;   // the target's length was set, not predicted
+  std::optional<double> target_total_;
+  int64_t beyond_ = 0;
+  std::vector<float> last_;
+  mutable std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+};
+
+// Beam search over a session whose rows are the beams (core/session/beam.cpp says how it scores); the best hypothesis, </s>
+// included if reached.
+std::vector<int32_t> beam_search(Session& session, int64_t limit);
+
+}  // namespace attnkit

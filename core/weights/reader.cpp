@@ -1,0 +1,109 @@
+#include "core/weights/reader.hpp"
+
+#include "core/base/error.hpp"
+#include "core/manifest/codes.hpp"
+
+namespace attnkit {
+namespace {
+
+// Weights of quite another model are not worth a line for each of thousands of tensors, and a mistyped width must not
+// cost the memory of the model it would make.
+constexpr int most_problems = 20;
+constexpr size_t most_zeros = size_t{1} << 22;
+constexpr size_t most_made = size_t{1} << 31;
+
+size_t count(const std::vector<int64_t>& shape) {
+  size_t n = 1;
+  for (int64_t d : shape)
+    if (__builtin_mul_overflow(n, static_cast<size_t>(d), &n)) return ~size_t{0};
+  return n;
+}
+
+}  // namespace
+
+void WeightReader::wrong(int code, const std::string& message, const std::string& help, size_t zeros) {
+  diagnostics_.error(code, place_, message, help, ATTNKIT_AREA_WEIGHTS);
+  if (++problems_ < most_problems && zeros <= most_zeros) return;
+  diagnostics_.error(code, place_, fmt::format("{}: the tensors after that were not looked at", file_->path()), "",
+                     ATTNKIT_AREA_WEIGHTS);
+  throw Stopped();
+}
+
+void WeightReader::warn(std::string message, std::string help) {
+  diagnostics_.warn(ak::no_adapters, place_, std::move(message), std::move(help), ATTNKIT_AREA_WEIGHTS);
+}
+
+bool WeightReader::is_made(const std::string& name, const std::vector<int64_t>& shape, Owner owner) {
+  if (!seed_ || (file_ && (owner == Owner::model || has(name)))) return false;
+  const size_t n = count(shape);
+  if (n > most_made - made_) {
+    diagnostics_.error(ak::weights_do_not_fit, place_,
+                       fmt::format("tensor \"{}\" of shape {} would be made by the seed, and the model would then have "
+                                   "more than {} numbers so made",
+                                   name, shape_text(shape), most_made),
+                       "check the widths, or give a weights file", ATTNKIT_AREA_WEIGHTS);
+    throw Stopped();
+  }
+  made_ += n;
+  return true;
+}
+
+std::vector<float> WeightReader::make(const std::string& name, const std::vector<int64_t>& shape,
+                                      const Initial& initial, Owner owner) {
+  const auto known = common_.find(name);
+  if (known != common_.end()) {
+    if (known->second.shape == shape) return known->second.values;
+    wrong(ak::weights_do_not_fit,
+          fmt::format("tensor \"{}\" is one for all blocks, and one wants it {}, another {}", name,
+                      shape_text(known->second.shape), shape_text(shape)),
+          "give the mechanism the same options in these blocks", 0);
+    return std::vector<float>(count(shape));
+  }
+  std::vector<float> values(count(shape));
+  initial(seed_of(*seed_, name), values);
+  if (owner == Owner::all_blocks) common_[name] = {shape, values};
+  return values;
+}
+
+std::vector<float> WeightReader::f32(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                                     Owner owner) {
+  if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
+  taken_.insert(name);
+  try {
+    return file_->f32(name, shape);
+  } catch (const Error& e) {
+    wrong(ak::weights_do_not_fit, e.what(),
+          "the manifest's widths, layers and mechanisms must be those the weights were trained with", count(shape));
+    return std::vector<float>(count(shape));
+  }
+}
+
+std::vector<std::byte> WeightReader::integers(const std::string& name, const std::string& dtype,
+                                              const std::vector<int64_t>& shape, const Fill& initial) {
+  const size_t bytes = dtype == "I64" ? 8 : 4;
+  if (is_made(name, shape, Owner::mechanism)) {
+    std::vector<std::byte> made(count(shape) * bytes);
+    initial(seed_of(*seed_, name), made);
+    return made;
+  }
+  taken_.insert(name);
+  const StoredTensor* t = file_->find(name);
+  if (t && t->dtype == dtype && t->shape == shape) return {t->data.begin(), t->data.end()};
+  wrong(ak::weights_do_not_fit,
+        fmt::format("{}: tensor \"{}\" must be {} of shape {}{}", file_->path(), name, dtype, shape_text(shape),
+                    t ? fmt::format(", not {} of {}", t->dtype, shape_text(t->shape)) : ", and is missing"),
+        "", count(shape));
+  return std::vector<std::byte>(count(shape) * bytes);
+}
+
+void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {
+  if (!file_) return;
+  for (const StoredTensor& t : file_->tensors())
+    if (!taken_.count(t.name) && !ignorable(t.name))
+      wrong(ak::left_over_tensor,
+            fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", file_->path(), t.name,
+                        shape_text(t.shape)),
+            "the model that was trained has a part that this manifest does not", 0);
+}
+
+}  // namespace attnkit

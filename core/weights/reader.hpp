@@ -1,0 +1,65 @@
+// Hands out a model's tensors by name, from its weights file or made from a seed; reports every tensor of the file that
+// is missing or wrong, and at the end every one that nobody took.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/manifest/diagnostics.hpp"
+#include "core/weights/initial.hpp"
+#include "core/weights/weights.hpp"
+
+namespace attnkit {
+
+// Thrown after the last diagnostic when it makes no sense to go on.
+struct Stopped {};
+
+// Whose a tensor is: a mechanism's own may be made from a seed where a file lacks it, the model's may not.
+// One of all blocks that use a mechanism is made once.
+enum class Owner { model, mechanism, all_blocks };
+
+class WeightReader {
+ public:
+  // file NULL: everything is made from the seed.  One of both must be there.
+  WeightReader(const Weights* file, std::optional<uint64_t> seed, Diagnostics& diagnostics, Place place)
+      : file_(file), seed_(seed), diagnostics_(diagnostics), place_(place) {}
+
+  bool has_file() const { return file_ != nullptr; }
+  bool has(const std::string& name) const { return file_ && file_->find(name) != nullptr; }
+  // Zeros of that shape, after a diagnostic, where the tensor is missing or wrong.
+  std::vector<float> f32(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                         Owner owner = Owner::model);
+  // The bytes of a mechanism's integer tensor ("I32", "I64").
+  using Fill = std::function<void(uint64_t seed, std::vector<std::byte>& bytes)>;
+  std::vector<std::byte> integers(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
+                                  const Fill& initial);
+  void warn(std::string message, std::string help);
+  // Reports tensors nobody took, unless ignorable(name).
+  void finish(const std::function<bool(const std::string&)>& ignorable);
+
+ private:
+  // Is this tensor made, and may its size be?
+  bool is_made(const std::string& name, const std::vector<int64_t>& shape, Owner owner);
+  std::vector<float> make(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                          Owner owner);
+  void wrong(int code, const std::string& message, const std::string& help, size_t zeros);
+
+  const Weights* file_;
+  std::optional<uint64_t> seed_;
+  Diagnostics& diagnostics_;
+  Place place_;
+  std::set<std::string> taken_;
+  struct Common {
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+  };
+  std::map<std::string, Common> common_;  // made for all blocks
+  size_t made_ = 0;
+  int problems_ = 0;
+};
+
+}  // namespace attnkit

@@ -1,0 +1,186 @@
+#include "core/weights/weights.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/sha256.hpp"
+#include "core/base/text.hpp"
+#include "core/weights/header.hpp"
+
+namespace attnkit {
+namespace {
+
+constexpr uint64_t longest_header = 100'000'000;
+constexpr size_t digest_shown = 12;
+
+struct Dtype {
+  std::string_view name;
+  uint64_t bytes;
+};
+constexpr std::array<Dtype, 15> dtypes{{{"BOOL", 1},
+                                        {"U8", 1},
+                                        {"I8", 1},
+                                        {"F8_E5M2", 1},
+                                        {"F8_E4M3", 1},
+                                        {"I16", 2},
+                                        {"U16", 2},
+                                        {"F16", 2},
+                                        {"BF16", 2},
+                                        {"I32", 4},
+                                        {"U32", 4},
+                                        {"F32", 4},
+                                        {"I64", 8},
+                                        {"U64", 8},
+                                        {"F64", 8}}};
+
+uint64_t dtype_bytes(const HeaderTensor& t, const std::string& path) {
+  for (const Dtype& d : dtypes)
+    if (d.name == t.dtype) return d.bytes;
+  fail(ATTN_INVALID, "{}: tensor {} has the unknown type {}", path, quote(t.name), quote(t.dtype));
+}
+
+void check_size(const HeaderTensor& t, const std::string& path) {
+  const auto [begin, end] = t.offsets;
+  if (begin > end)
+    fail(ATTN_INVALID, "{}: tensor {} ends at byte {}, before its begin at {}", path, quote(t.name), end, begin);
+  uint64_t size = dtype_bytes(t, path);
+  for (const int64_t n : t.shape)
+    if (__builtin_mul_overflow(size, static_cast<uint64_t>(n), &size))
+      fail(ATTN_INVALID, "{}: tensor {} has a shape whose size overflows 64 bits: {}", path, quote(t.name),
+           quote(shape_text(t.shape)));
+  if (size != end - begin)
+    fail(ATTN_INVALID, "{}: tensor {} ({} {}) needs {} bytes, its offsets give {}", path, quote(t.name), t.dtype,
+         shape_text(t.shape), size, end - begin);
+}
+
+// Every byte of the data belongs to exactly one tensor.
+void check_coverage(std::vector<HeaderTensor>& tensors, uint64_t data_bytes, const std::string& path) {
+  std::sort(tensors.begin(), tensors.end(), [](const HeaderTensor& a, const HeaderTensor& b) {
+    return std::tie(a.offsets, a.name) < std::tie(b.offsets, b.name);
+  });
+  uint64_t covered = 0;
+  for (const HeaderTensor& t : tensors) {
+    check_size(t, path);
+    if (t.offsets[0] != covered)
+      fail(ATTN_INVALID, "{}: tensor {} begins at byte {}, which {} (the tensors before it end at {})", path,
+           quote(t.name), t.offsets[0], t.offsets[0] < covered ? "overlaps another tensor" : "leaves a hole", covered);
+    covered = t.offsets[1];
+  }
+  if (covered != data_bytes)
+    fail(ATTN_INVALID, "{}: the tensors cover {} bytes of data, the file holds {}", path, covered, data_bytes);
+}
+
+struct Parts {
+  std::string_view header;  // JSON, without the spaces that pad it
+  std::span<const std::byte> data;
+};
+
+Parts split(std::span<const std::byte> bytes, const std::string& path) {
+  std::array<unsigned char, 8> prefix{};
+  if (bytes.size() < prefix.size()) fail(ATTN_INVALID, "{}: {} bytes are no safetensors file", path, bytes.size());
+  std::memcpy(prefix.data(), bytes.data(), prefix.size());
+  uint64_t length = 0;
+  for (size_t i = prefix.size(); i-- > 0;) length = length << 8 | prefix[i];
+  if (length > longest_header)
+    fail(ATTN_INVALID, "{}: a header of {} bytes; at most {} are allowed", path, length, longest_header);
+  if (length > bytes.size() - prefix.size())
+    fail(ATTN_INVALID, "{}: a header of {} bytes in a file of {}: the file is cut off", path, length, bytes.size());
+  const std::string_view padded(reinterpret_cast<const char*>(bytes.data()) + prefix.size(), length);
+  if (padded.empty() || padded.front() != '{') fail(ATTN_INVALID, "{}: the header must begin with {{", path);
+  const std::string_view text = padded.substr(0, padded.find_last_not_of(' ') + 1);
+  if (text.back() != '}') fail(ATTN_INVALID, "{}: the header must end with }} and spaces", path);
+  return {text, bytes.subspan(prefix.size() + length)};
+}
+
+void check_digest(std::span<const std::byte> bytes, const std::string& expected, const std::string& path) {
+  const std::string actual = sha256_hex(bytes);
+  if (actual == expected) return;
+  fail(ATTN_INVALID,
+       "{}: SHA-256 is {}..., the manifest says {}...: the file is damaged or another one; replace it or correct "
+       "its sha256",
+       path, actual.substr(0, digest_shown), expected.substr(0, digest_shown));
+}
+
+template <class T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);  // the data of a file has no alignment
+  return value;
+}
+
+float from_half(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t exponent = h >> 10 & 31u, fraction = h & 1023u;
+  if (exponent == 0) {  // zero and subnormals, in units of 2^-24
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+float from_bfloat(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+
+template <class T, class Convert>
+void convert(std::span<const std::byte> data, std::vector<float>& out, Convert&& to_float) {
+  out.resize(data.size() / sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = to_float(load<T>(data.data() + i * sizeof(T)));
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
+}
+
+Weights Weights::open(const std::string& path, const std::string& sha256) {
+  Weights w;
+  w.path_ = path;
+  w.bytes_ = std::make_shared<const std::vector<std::byte>>(read_file(path, std::numeric_limits<ptrdiff_t>::max()));
+  const std::span<const std::byte> bytes(*w.bytes_);
+  if (!sha256.empty()) check_digest(bytes, sha256, path);
+  const auto [header, data] = split(bytes, path);
+  std::vector<HeaderTensor> tensors = read_header(header, path);
+  check_coverage(tensors, data.size(), path);
+  for (HeaderTensor& t : tensors) {
+    const std::span<const std::byte> own = data.subspan(t.offsets[0], t.offsets[1] - t.offsets[0]);
+    w.tensors_.push_back({std::move(t.name), std::move(t.dtype), std::move(t.shape), own});
+  }
+  std::sort(w.tensors_.begin(), w.tensors_.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+  return w;
+}
+
+const StoredTensor* Weights::find(std::string_view name) const {
+  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const StoredTensor& t, std::string_view n) { return t.name < n; });
+  return at != tensors_.end() && at->name == name ? &*at : nullptr;
+}
+
+std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t>& shape) const {
+  const StoredTensor* t = find(name);
+  if (!t) fail(ATTN_INVALID, "{}: no tensor {}", path_, quote(name));
+  if (t->shape != shape)
+    fail(ATTN_INVALID, "{}: tensor {} is {}, the model needs {}", path_, quote(name), shape_text(t->shape),
+         shape_text(shape));
+  std::vector<float> out;
+  if (t->dtype == "F32")
+    convert<float>(t->data, out, [](float x) { return x; });
+  else if (t->dtype == "F16")
+    convert<uint16_t>(t->data, out, from_half);
+  else if (t->dtype == "BF16")
+    convert<uint16_t>(t->data, out, from_bfloat);
+  else if (t->dtype == "F64")
+    convert<double>(t->data, out, [](double x) { return static_cast<float>(x); });
+  else
+    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t->dtype);
+  return out;
+}
+
+}  // namespace attnkit

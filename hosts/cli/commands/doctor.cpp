@@ -1,0 +1,72 @@
+// attnkit doctor: what this machine has, where plugins are searched, which were not loaded and why.
+#include <filesystem>
+
+#include "hosts/cli/command.hpp"
+#include "hosts/cli/io/open.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/table.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+Arguments::Options options() { return Arguments::Options(); }
+
+Json document(const Json& runtime) {
+  Json json = {{"schema", "attnkit.doctor/1"}, {"ok", !runtime["plugins"].empty()}};
+  for (const char* key : {"version", "abi", "cpu_features", "threads", "device", "search_path"})
+    json[key] = runtime[key];
+  json["plugins"] = Json::array();
+  for (const Json& p : runtime["plugins"])
+    json["plugins"].push_back(
+        {{"name", p["name"]}, {"device", p["device"]}, {"abi_minor", p["abi_minor"]}, {"file", p["file"]}});
+  json["skipped"] = runtime["skipped"];
+  return json;
+}
+
+std::string text_of(const Json& runtime) {
+  const std::vector<std::string> features = runtime["cpu_features"];
+  std::string out = fmt::format("attnkit {}, ABI {}.{}\n", runtime["version"].get<std::string>(),
+                                runtime["abi"]["major"].get<int>(), runtime["abi"]["minor"].get<int>());
+  out +=
+      fmt::format("processor: {}\n", features.empty() ? "no features that kernels choose by" : joined(features, " "));
+  out += fmt::format("threads: {}\n\nplugin folders, in the order of the search:\n", runtime["threads"].get<int>());
+  for (const std::string folder : runtime["search_path"]) {
+    std::error_code bad;
+    out += fmt::format("  {}{}\n", folder, std::filesystem::is_directory(folder, bad) ? "" : " (missing)");
+  }
+  out += fmt::format("\n{} plugins:\n", runtime["plugins"].size());
+  Table table({"  name", "device", "file"});
+  for (const Json& p : runtime["plugins"]) table.add({"  " + p["name"].get<std::string>(), p["device"], p["file"]});
+  if (!runtime["plugins"].empty()) out += table.text();
+  if (runtime["skipped"].empty()) return out;
+  out += fmt::format("\n{} skipped:\n", runtime["skipped"].size());
+  for (const Json& s : runtime["skipped"])
+    out += fmt::format("  {}\n    {}\n", s["path"].get<std::string>(), s["reason"].get<std::string>());
+  return out;
+}
+
+Exit run(const Arguments& arguments) {
+  const Json runtime = Json::parse(open_runtime(arguments).describe());
+  if (arguments.json())
+    print_json(document(runtime));
+  else
+    print(text_of(runtime));
+  if (!runtime["plugins"].empty()) return Exit::success;
+  note(
+      "attnkit: no plugin was found\n"
+      "  help: --plugin-dir DIR or ATTNKIT_PLUGIN_PATH names a folder; the installed one is lib/attnkit/1\n");
+  return Exit::plugin;
+}
+
+}  // namespace
+
+const Command doctor_command = {"doctor",
+                                "doctor [OPTION ...]",
+                                "version, processor, plugin folders, plugins, and every skipped file with the reason",
+                                "",
+                                false,
+                                options,
+                                run};
+
+}  // namespace attnkit::cli

@@ -1,0 +1,47 @@
+// attnkit search-worker: answers the trials of a search until the search has gone.  Not for people.
+#include "hosts/cli/command.hpp"
+#include "core/search/line_channel.hpp"
+#include "core/search/trials.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+Arguments::Options options() { return Arguments::Options(); }
+
+// Makes the model once, for a plugin that does not survive that to end this process.
+nlohmann::json try_model(const nlohmann::json& request) {
+  const Runtime runtime(1, request.at("plugin_path").get<std::string>());
+  const Model model(runtime, request.at("manifest").get<std::string>());
+  return nlohmann::json::object();
+}
+
+Exit run(const Arguments& arguments) {
+  search::WorkerChannel channel(static_cast<int>(arguments.integer("DESCRIPTOR", -1, 3, 1 << 20)));
+  std::optional<search::Trials> trials;
+  while (const std::optional<nlohmann::json> request = channel.receive()) {
+    if (trials)
+      channel.send(trials->answer(*request));
+    else if (request->value("kind", "") == "idle")
+      channel.send(search::reply_to(*request, [] { return nlohmann::json::object(); }));
+    else if (request->value("kind", "") == "try")
+      channel.send(search::reply_to(*request, [&] { return try_model(*request); }));
+    else
+      channel.send(search::reply_to(*request, [&] {
+        trials.emplace(*request);
+        return trials->opened();
+      }));
+  }
+  return Exit::success;
+}
+
+}  // namespace
+
+const Command search_worker_command = {"search-worker",
+                                       "search-worker DESCRIPTOR",
+                                       "answers the trials of attnkit search",
+                                       "DESCRIPTOR",
+                                       true,
+                                       options,
+                                       run};
+
+}  // namespace attnkit::cli

@@ -1,0 +1,131 @@
+#include "hosts/cli/decode/score.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hosts/cli/io/interrupt.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+constexpr size_t most_logits = size_t{1} << 26;
+
+// Rows that run together, fewer when their logits would be too many.
+size_t rows_of(size_t batch, size_t left, const Facts& facts) {
+  const size_t row = facts.max_length() * static_cast<size_t>(facts.info.outputs);
+  return std::min({batch, left, std::max<size_t>(1, most_logits / std::max<size_t>(1, row))});
+}
+
+double log_sum(std::span<const float> scores) {
+  const double top = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (const float s : scores) sum += std::exp(s - top);
+  return top + std::log(sum);
+}
+
+[[noreturn]] void fail_with_nan(const Input& input) {
+  fail(Exit::numerical, "{}: the model's scores are not numbers (NaN): its weights or a mechanism are broken",
+       input.origin);
+}
+
+// What the decoder reads, and where in it the first token of the reference is predicted.
+Ids decoder_input(const Facts& facts, const Input& input, size_t& first) {
+  Ids ids = facts.encoder ? Ids{facts.info.begin_id} : input.ids;
+  first = ids.size() - 1;
+  ids.insert(ids.end(), input.target.begin(), input.target.end());
+  return ids;
+}
+
+Score score_of(const Facts& facts, const Input& input, std::span<const float> logits) {
+  const auto width = static_cast<size_t>(facts.info.outputs);
+  Score score;
+  for (size_t i = 0; i <= input.target.size(); ++i) {
+    const std::span<const float> scores = logits.subspan(i * width, width);
+    const int32_t id = i < input.target.size() ? input.target[i] : facts.info.end_id;
+    score.nll += log_sum(scores) - scores[static_cast<size_t>(id)];
+    ++score.tokens;
+  }
+  if (std::isnan(score.nll)) fail_with_nan(input);
+  return score;
+}
+
+// Sources of some inputs side by side, run by forward.
+void forward(const Model& model, const Facts& facts, std::span<const Input> inputs, const Batch& target,
+             const attn_tensor& out) {
+  if (facts.speech) {
+    std::vector<std::vector<float>> samples;
+    for (const Input& input : inputs) samples.push_back(recorded(facts, input));
+    return model.forward(SpeechBatch(samples), target, out);
+  }
+  std::vector<Ids> ids;
+  if (facts.encoder)
+    for (const Input& input : inputs) ids.push_back(input.ids);
+  model.forward(Batch(ids), target, out);
+}
+
+void score_batch(const Model& model, const Facts& facts, std::span<const Input> inputs, std::vector<Score>& scores) {
+  std::vector<Ids> targets;
+  std::vector<size_t> firsts(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) targets.push_back(decoder_input(facts, inputs[i], firsts[i]));
+  const Batch target(targets);
+  const auto width = static_cast<size_t>(facts.info.outputs), length = static_cast<size_t>(target.length);
+  std::vector<float> logits(inputs.size() * length * width);
+  forward(model, facts, inputs, target, tensor(logits.data(), {target.rows(), target.length, facts.info.outputs}));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    scores.push_back(score_of(facts, inputs[i], std::span(logits).subspan((i * length + firsts[i]) * width)));
+}
+
+Label label_of(const Facts& facts, const Input& input, std::span<const float> scores) {
+  const auto width = static_cast<size_t>(facts.info.outputs);
+  Label label{};
+  for (size_t i = 0; i < (facts.classifier ? 1 : input.ids.size() - 1); ++i) {
+    const std::span<const float> row = scores.subspan(i * width, width);
+    const auto best = std::max_element(row.begin(), row.end());
+    if (std::isnan(*best)) fail_with_nan(input);
+    label.best = static_cast<int32_t>(best - row.begin());
+    label.ids.push_back(label.best);
+    if (!facts.classifier) continue;
+    const double norm = log_sum(row);
+    for (const float s : row) label.scores.push_back(std::exp(s - norm));
+  }
+  return label;
+}
+
+}  // namespace
+
+double Score::perplexity() const { return std::exp(nll / static_cast<double>(tokens)); }
+
+std::vector<Score> score_references(const Model& model, const Facts& facts, std::span<const Input> inputs,
+                                    size_t batch) {
+  std::vector<Score> scores;
+  while (scores.size() < inputs.size()) {
+    check_interrupt();
+    const size_t rows = rows_of(batch, inputs.size() - scores.size(), facts);
+    score_batch(model, facts, inputs.subspan(scores.size(), rows), scores);
+  }
+  return scores;
+}
+
+void label_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
+                  const std::function<void(size_t, const Label&)>& done) {
+  if (facts.speech && !facts.classifier)
+    fail(Exit::usage, "this encoder of speech has neither classes nor a decoder: there is nothing to write");
+  for (size_t first = 0; first < inputs.size();) {
+    check_interrupt();
+    const size_t rows = rows_of(batch, inputs.size() - first, facts);
+    const std::span<const Input> some = inputs.subspan(first, rows);
+    size_t length = 0;
+    for (const Input& input : some) length = std::max(length, input.ids.size());
+    const auto width = static_cast<size_t>(facts.info.outputs);
+    const size_t stride = facts.classifier ? width : length * width;
+    std::vector<float> scores(rows * stride);
+    const auto n = static_cast<int64_t>(rows);
+    forward(model, facts, some, Batch(),
+            facts.classifier ? tensor(scores.data(), {n, facts.info.outputs})
+                             : tensor(scores.data(), {n, static_cast<int64_t>(length), facts.info.outputs}));
+    for (size_t i = 0; i < rows; ++i, ++first)
+      done(first, label_of(facts, inputs[first], std::span(scores).subspan(i * stride)));
+  }
+}
+
+}  // namespace attnkit::cli

@@ -1,0 +1,139 @@
+#include "hosts/cli/inspect/attention.hpp"
+
+#include <cmath>
+
+#include "hosts/cli/io/inputs.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+struct Place {
+  uint32_t role, layer;
+  std::string mechanism;
+};
+
+Place find_block(const Json& description, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Json& b : description["blocks"]) {
+    names.push_back(b["block"]);
+    const uint32_t role = b["role"] == "encoder.self"   ? ATTN_ENCODER_SELF
+                          : b["role"] == "decoder.self" ? ATTN_DECODER_SELF
+                                                        : ATTN_DECODER_CROSS;
+    if (b["block"] == name) return {role, b["layer"], b["mechanism"]};
+  }
+  throw Failure(Exit::usage,
+                fmt::format("--attention {}: the model has no such block{}", quote(name), did_you_mean(name, names)),
+                "its blocks are " + joined(names, ", "));
+}
+
+// Each token as it appears in the text; what does not appear by its usual name.
+std::vector<std::string> labels_of(const Model& model, const attnkit_model_info& info, Side side, const Ids& ids) {
+  std::vector<std::string> labels;
+  std::string before;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::string text = model.detokenize(side, std::span(ids).first(i + 1));
+    std::string piece = text.starts_with(before) ? text.substr(before.size()) : text;
+    piece.erase(0, piece.find_first_not_of(' '));
+    if (piece.empty()) piece = ids[i] == info.begin_id ? "<s>" : ids[i] == info.end_id ? "</s>" : "\u2581";
+    labels.push_back(std::move(piece));
+    before = std::move(text);
+  }
+  return labels;
+}
+
+// The ids of both sides, as forward takes them.
+struct Sides {
+  Ids source, target;  // target: what the decoder reads, <s> first
+  Ids predicted;       // and what stands one further, </s> last
+};
+
+Ids own_target(const Model& model, const Ids& source, const attnkit_model_info& info) {
+  Session session(model, 1);
+  session.read(source);
+  Ids ids = session.generate();
+  if (!ids.empty() && ids.back() == info.end_id) ids.pop_back();
+  return ids;
+}
+
+Sides sides_of(const Model& model, const Facts& facts, const Arguments& arguments) {
+  if (!arguments.has("text")) fail(Exit::usage, "--attention needs --text, the input whose weights are shown");
+  Sides sides;
+  if (facts.encoder) {
+    sides.source = tokens_of(model, Side::source, arguments.text("text"), "--text");
+    sides.source.push_back(facts.info.end_id);
+  }
+  if (!facts.decoder) {
+    if (arguments.has("target")) fail(Exit::usage, "--target: this model has no decoder");
+    return sides;
+  }
+  Ids ids = facts.encoder ? Ids{} : tokens_of(model, Side::target, arguments.text("text"), "--text");
+  if (arguments.has("target")) {
+    const Ids more = tokens_of(model, Side::target, arguments.text("target"), "--target");
+    ids.insert(ids.end(), more.begin(), more.end());
+  } else if (facts.encoder) {
+    ids = own_target(model, sides.source, facts.info);
+  }
+  sides.predicted = ids;
+  sides.predicted.push_back(facts.info.end_id);
+  sides.target = std::move(ids);
+  sides.target.insert(sides.target.begin(), facts.info.begin_id);
+  return sides;
+}
+
+void fill_labels(const Model& model, const Facts& facts, uint32_t role, const Sides& sides, AttentionMap& map) {
+  const auto source = [&] { return labels_of(model, facts.info, Side::source, sides.source); };
+  if (role == ATTN_ENCODER_SELF) {
+    map.queries = map.keys = source();
+    map.query_title = "query (source)";
+    map.key_title = "key (source)";
+  } else if (role == ATTN_DECODER_SELF) {
+    map.queries = map.keys = labels_of(model, facts.info, Side::target, sides.target);
+    map.query_title = "query (target)";
+    map.key_title = "key (target)";
+  } else {
+    map.queries = labels_of(model, facts.info, Side::target, sides.predicted);
+    map.keys = source();
+    map.query_title = "token being predicted";
+    map.key_title = "key (source)";
+  }
+}
+
+void keep_head(AttentionMap& map, int head) {
+  const auto one = static_cast<std::ptrdiff_t>(map.queries.size() * map.keys.size());
+  map.weights = {map.weights.begin() + (head - 1) * one, map.weights.begin() + head * one};
+  map.heads = {head};
+}
+
+}  // namespace
+
+AttentionMap attention_map(const Model& model, const Arguments& arguments) {
+  const Json description = Json::parse(model.describe());
+  const Place place = find_block(description, arguments.text("attention"));
+  const int heads = description["heads"];
+  const auto head = static_cast<int>(arguments.integer("head", 0, 1, heads));
+  const Facts facts = facts_of(model);
+  if (facts.speech)
+    fail(Exit::usage, "--attention {}: this model takes speech; weights are shown for texts alone",
+         arguments.text("attention"));
+  const Sides sides = sides_of(model, facts, arguments);
+  AttentionMap map{arguments.text("attention"), place.mechanism, {}, {}, {}, {}, {}, {}};
+  fill_labels(model, facts, place.role, sides, map);
+  for (int h = 1; h <= heads; ++h) map.heads.push_back(h);
+  map.weights.resize(static_cast<size_t>(heads) * map.queries.size() * map.keys.size());
+  const auto length = [](const Ids& ids) { return static_cast<int64_t>(ids.size()); };
+  const attn_tensor source = tensor(sides.source.data(), {1, length(sides.source)});
+  const attn_tensor target = tensor(sides.target.data(), {1, length(sides.target)});
+  const attn_tensor out = tensor(
+      map.weights.data(), {heads, static_cast<int64_t>(map.queries.size()), static_cast<int64_t>(map.keys.size())});
+  detail::call(attnkit_model_attention, model.get(), place.role, place.layer, facts.encoder ? &source : nullptr,
+               facts.decoder ? &target : nullptr, &out);
+  for (const float w : map.weights)
+    if (!std::isfinite(w))
+      fail(Exit::numerical, "{}: the weights are not finite: the model or the mechanism is broken", map.block);
+  if (head > 0) keep_head(map, head);
+  return map;
+}
+
+}  // namespace attnkit::cli

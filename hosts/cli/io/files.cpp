@@ -1,0 +1,153 @@
+#include "hosts/cli/io/files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "hosts/cli/io/interrupt.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t largest_input = size_t{1} << 30;
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+
+[[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
+  fail(Exit::data, "{}: {}: {}", quote(path), what, std::generic_category().message(errno));
+}
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() { close(); }
+  File(const File&) = delete;
+  int get() const { return fd_; }
+  int close() {
+    const int result = fd_ > STDERR_FILENO ? ::close(fd_) : 0;
+    fd_ = -1;
+    return result;
+  }
+
+ private:
+  int fd_;
+};
+
+bool write_all(int fd, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd, content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    content.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+// What a path leads to, so that a link stays a link and its target is replaced.
+std::string resolved(const std::string& path) {
+  std::error_code bad;
+  const fs::path real = fs::canonical(path, bad);
+  return bad ? path : real.string();
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+void write_directly(const std::string& path, std::string_view content) {
+  File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.get() < 0) fail_with_errno(path, "cannot be opened");
+  if (!write_all(file.get(), content) || file.close() != 0) fail_with_errno(path, "cannot be written");
+}
+
+mode_t mode_for(const struct stat* old) {
+  if (old) return old->st_mode & 07777;
+  const mode_t mask = umask(0);
+  umask(mask);
+  return 0666 & ~mask;
+}
+
+void write_and_rename(const std::string& path, std::string_view content, mode_t mode) {
+  std::string temporary = path + ".XXXXXX";
+  File file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) fail_with_errno(path, "cannot be written: no temporary file beside it");
+  const bool written = fchmod(file.get(), mode) == 0 && write_all(file.get(), content) && fsync(file.get()) == 0 &&
+                       file.close() == 0 && rename(temporary.c_str(), path.c_str()) == 0;
+  if (written) return;
+  const int reason = errno;
+  unlink(temporary.c_str());
+  errno = reason;
+  fail_with_errno(path, "cannot be written");
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  const bool standard = path == "-";
+  const std::string name = standard ? "standard input" : path;
+  const File file(standard ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.get() < 0) {
+    const int reason = errno;
+    check_interrupt();  // opening a pipe waits for its writer
+    errno = reason;
+    fail_with_errno(name, "cannot be opened");
+  }
+  std::string content;
+  char buffer[1 << 16];
+  for (;;) {
+    wait_for_input(file.get());
+    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with_errno(name, "cannot be read");
+    if (n == 0) return content;
+    content.append(buffer, static_cast<size_t>(n));
+    if (content.size() > largest_input) fail(Exit::data, "{}: holds more than 1 GiB; split it", quote(name));
+  }
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  const std::string content = read_file(path);
+  std::vector<std::string> lines;
+  for (size_t at = content.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < content.size();) {
+    const size_t end = std::min(content.find('\n', at), content.size());
+    const bool carriage = end > at && content[end - 1] == '\r';
+    lines.push_back(content.substr(at, end - at - carriage));
+    at = end + 1;
+  }
+  return lines;
+}
+
+void check_writable(const std::string& path) {
+  if (path == "-") return;
+  if (path.empty()) fail(Exit::usage, "the output's name is empty");
+  const std::string real = resolved(path), folder = folder_of(real);
+  struct stat status {};
+  const bool exists = stat(real.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) fail(Exit::data, "{}: is a folder, not a file to write", quote(path));
+  if (exists && access(real.c_str(), W_OK) != 0) fail_with_errno(path, "cannot be written");
+  if (exists && !S_ISREG(status.st_mode)) return;
+  if (access(folder.c_str(), W_OK | X_OK) != 0) fail_with_errno(path, "cannot be written");
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  check_interrupt();
+  if (path == "-") return print(content);
+  check_writable(path);
+  const std::string real = resolved(path);
+  struct stat status {};
+  const bool exists = stat(real.c_str(), &status) == 0;
+  if (exists && !S_ISREG(status.st_mode)) return write_directly(path, content);
+  write_and_rename(real, content, mode_for(exists ? &status : nullptr));
+}
+
+}  // namespace attnkit::cli

@@ -1,0 +1,148 @@
+#include "hosts/cli/io/inputs.hpp"
+
+#include <algorithm>
+
+#include "hosts/cli/io/audio_inputs.hpp"
+#include "core/search/data_set.hpp"
+#include "hosts/cli/io/files.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+std::string place_of(const std::string& file, size_t line) {
+  return fmt::format("{}:{}", file == "-" ? "standard input" : file, line);
+}
+
+std::vector<std::string> references_of(const Arguments& arguments) {
+  if (arguments.has("target") && arguments.has("target-file"))
+    fail(Exit::usage, "--target and --target-file exclude each other");
+  return arguments.has("target-file") ? read_lines(arguments.text("target-file")) : arguments.texts("target");
+}
+
+void check_length(const Input& input, size_t tokens, size_t most, const char* what) {
+  if (tokens > most)
+    fail(Exit::data, "{}: the {} has {} tokens, <s> or </s> included; the model's max_length is {}: split it",
+         input.origin, what, tokens, most);
+}
+
+std::vector<Input> given_texts(const Arguments& arguments) {
+  if (arguments.has("audio") || arguments.has("audio-list"))
+    fail(Exit::usage, "this model takes text, not speech: give --text TEXT or --file FILE in place of --{}",
+         arguments.has("audio") ? "audio" : "audio-list");
+  if (arguments.has("text") == arguments.has("file"))
+    fail(Exit::usage, "give either --text TEXT, which may be repeated, or --file FILE (- is standard input)");
+  if (arguments.text("file") == "-" && arguments.text("target-file") == "-")
+    fail(Exit::usage, "--file and --target-file cannot both be standard input");
+  std::vector<Input> inputs;
+  const bool from_file = arguments.has("file");
+  for (std::string& line : from_file ? read_lines(arguments.text("file")) : arguments.texts("text")) {
+    const size_t n = inputs.size() + 1;
+    inputs.push_back(
+        {std::move(line), from_file ? place_of(arguments.text("file"), n) : fmt::format("--text {}", n), {}, {}, {}});
+  }
+  return inputs;
+}
+
+std::vector<Input> given_recordings(const Arguments& arguments) {
+  if (arguments.has("text") || arguments.has("file"))
+    fail(Exit::usage, "this model takes speech, not text: give --audio FILE or --audio-list FILE in place of --{}",
+         arguments.has("text") ? "text" : "file");
+  std::vector<Input> inputs = named_recordings(arguments);
+  if (arguments.text("target-file") == "-" &&
+      std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.audio->path == "-"; }))
+    fail(Exit::usage, "--audio and --target-file cannot both be standard input");
+  return inputs;
+}
+
+void add_references(const Arguments& arguments, std::vector<Input>& inputs) {
+  if (!arguments.has("target") && !arguments.has("target-file")) return;
+  const std::vector<std::string> references = references_of(arguments);
+  if (references.size() != inputs.size())
+    fail(arguments.has("target-file") || arguments.has("file") ? Exit::data : Exit::usage,
+         "{} references for {} inputs: give one for each", references.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].reference = references[i];
+}
+
+void tokenize_text(const Model& model, const Facts& facts, Input& input) {
+  input.ids = tokens_of(model, facts.encoder ? Side::source : Side::target, input.text, input.origin);
+  input.ids.insert(facts.encoder ? input.ids.end() : input.ids.begin(),
+                   facts.encoder ? facts.info.end_id : facts.info.begin_id);
+  check_length(input, input.ids.size(), facts.max_length(), "input");
+}
+
+void tokenize_reference(const Model& model, const Facts& facts, Input& input) {
+  if (!input.reference) return;
+  if (!facts.decoder) fail(Exit::usage, "references score models with a decoder; this one has none");
+  input.target = tokens_of(model, Side::target, *input.reference, input.origin + ", reference");
+  check_length(input, input.target.size() + (facts.encoder ? 1 : input.ids.size()), facts.max_length(), "reference");
+}
+
+}  // namespace
+
+Facts facts_of(const Model& model) {
+  const search::Facts facts = search::facts_of(model);
+  Facts all{facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
+  if (all.info.sample_rate > 0) all.speech = speech_format(all.info);
+  if (!all.decoder) return all;
+  all.asks_for_length = search::asks_for_length(model);
+  const Json length = Json::parse(model.describe())["length"];
+  all.needs_length = !length.is_null() && !length["needed_by"].empty();
+  return all;
+}
+
+void add_input_options(Arguments::Options& o, const char* target) {
+  o.add_options()("text", values("TEXT"), "an input; may be repeated");
+  o.add_options()("file", value("FILE"), "inputs, one per line; - is standard input");
+  o.add_options()("audio", values("FILE"),
+                  "a recording, for models that take speech: WAV, FLAC or OGG; may be repeated; - is standard input, "
+                  "signed 16-bit little-endian samples");
+  o.add_options()("audio-list", value("FILE"),
+                  "recordings, a path per line, relative to the list; after a tab its reference");
+  o.add_options()("target", values("TEXT"), target);
+  o.add_options()("target-file", value("FILE"), "references, one per line");
+}
+
+std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live) {
+  std::vector<Input> inputs = facts.speech ? given_recordings(arguments) : given_texts(arguments);
+  add_references(arguments, inputs);
+  if (facts.speech) check_recordings(*facts.speech, live, inputs);
+  for (Input& input : inputs) {
+    if (!facts.speech) tokenize_text(model, facts, input);
+    tokenize_reference(model, facts, input);
+  }
+  return inputs;
+}
+
+Ids tokens_of(const Model& model, Side side, const std::string& text, const std::string& origin) {
+  try {
+    return model.tokenize(side, text);
+  } catch (const Error& e) {
+    fail(e.code() == ATTN_INVALID ? Exit::data : Exit::internal, "{}: {}", origin, e.what());
+  }
+}
+
+std::vector<float> recorded(const Facts& facts, const Input& input) {
+  if (!input.audio->held.empty()) return input.audio->held;
+  return read_audio(input.audio->path, input.origin, *facts.speech);
+}
+
+void read_source(Session& session, const Facts& facts, const Input& input) {
+  if (facts.speech)
+    session.read(recorded(facts, input));
+  else
+    session.read(input.ids);
+}
+
+size_t source_length(const Facts& facts, const Input& input) {
+  return facts.speech ? static_cast<size_t>(facts.speech->shape.rows(input.audio->samples)) : input.ids.size();
+}
+
+double seconds_of_speech(const Facts& facts, const std::vector<Input>& inputs) {
+  double seconds = 0;
+  for (const Input& input : inputs) seconds += facts.speech->shape.ms(input.audio->samples) / 1000;
+  return seconds;
+}
+
+}  // namespace attnkit::cli

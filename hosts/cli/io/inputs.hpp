@@ -1,0 +1,63 @@
+// What a model is given, texts or recordings, with their places of origin.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hosts/cli/arguments.hpp"
+#include "hosts/cli/io/audio.hpp"
+#include "hosts/cli/failure.hpp"
+
+namespace attnkit::cli {
+
+struct Recording {
+  std::string path;         // "-": standard input
+  int64_t samples = 0;      // known once it was checked
+  std::vector<float> held;  // of standard input, which can be read but once
+};
+
+struct Input {
+  std::string text, origin;  // text: of a recording its path; origin: "in.txt:17", for messages
+  std::optional<std::string> reference;
+  Ids ids;     // with an encoder: tokens and </s>; a decoder alone: <s> and tokens; of a recording none
+  Ids target;  // of the reference, without <s> and </s>
+  std::optional<Recording> audio = {};
+};
+
+// What of a model decides how it is run.
+struct Facts {
+  attnkit_model_info info;
+  bool encoder = false, decoder = false;
+  bool classifier = false;
+  bool asks_for_length = false;        // sessions may be told the target's length, which nothing predicts
+  bool needs_length = false;           // some block of the decoder depends on that length
+  std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
+  size_t max_length() const { return static_cast<size_t>(info.max_length); }
+};
+Facts facts_of(const Model& model);
+
+// --text, --file, --audio, --audio-list, --target, --target-file; target: what references are for.
+void add_input_options(Arguments::Options& options, const char* target);
+
+// Standard input as it arrives is left to the caller, or read whole.
+enum class LiveAudio { left, read };
+
+// What those options give, ready for the model: every text tokenized, every recording read once and refused where it is
+// no good.  Throws Failure: (usage) none, texts for a model of speech or recordings for one of text, references that do
+// not match; (data) naming the origin: unreadable, no such word, too long.  Says which recordings are silent.
+std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live);
+
+// Tokens of one text.  Throws Failure (data) that begins with origin.
+Ids tokens_of(const Model& model, Side side, const std::string& text, const std::string& origin);
+
+// The samples of an input that is a recording.
+std::vector<float> recorded(const Facts& facts, const Input& input);
+// All of an input as the source of a session.
+void read_source(Session& session, const Facts& facts, const Input& input);
+// Tokens, </s> included, or rows of the encoder.
+size_t source_length(const Facts& facts, const Input& input);
+// Of all the recordings.
+double seconds_of_speech(const Facts& facts, const std::vector<Input>& inputs);
+
+}  // namespace attnkit::cli

@@ -1,0 +1,102 @@
+#include "hosts/cli/io/open.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the user names may be relative; what the library searches may not.
+fs::path whole(const std::string& folder) {
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
+  if (!arguments.has("plugin-dir")) return;
+  std::vector<fs::path> folders;
+  for (const std::string& folder : arguments.texts("plugin-dir")) folders.push_back(whole(folder));
+  const auto named = [&](const fs::path& p) { return std::find(folders.begin(), folders.end(), p) != folders.end(); };
+  // Not the runtime's description: that asks every plugin, and one that hangs would hang what never uses it.
+  const Json list = Json::parse(runtime.list());
+  for (const Json& s : list["skipped"]) {
+    const fs::path path = s["path"].get<std::string>();
+    const std::string reason = s["reason"];
+    if (named(path))
+      note(fmt::format("attnkit: warning: plugin folder {}: {}\n", path.string(), reason));
+    else if (named(path.parent_path()))
+      note(fmt::format("attnkit: warning: plugin folder {}: {} {}\n", path.parent_path().string(),
+                       path.filename().string(), reason));
+  }
+}
+
+// What `make` gives with the warnings it finds.
+template <class Make>
+Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make) {
+  try {
+    std::vector<Diagnostic> found;
+    Model model = make(found);
+    if (warnings)
+      *warnings = std::move(found);
+    else
+      for (const Diagnostic& d : found)
+        // That a manifest could be tidier is for validate to say; what may change results is always said.
+        if (d.area != ATTNKIT_AREA_MANIFEST) note(diagnostic_text(path, d));
+    return model;
+  } catch (const Error& e) {
+    const Exit exit = exit_of(e.diagnostics());
+    if (exit != Exit::success) throw Failure(exit, path, e.diagnostics());
+    const bool unreadable = e.code() == ATTN_INVALID;
+    throw Failure(unreadable ? Exit::data : Exit::internal, e.what(),
+                  unreadable ? "a manifest is a TOML file; its name comes first, then the options" : "");
+  }
+}
+
+}  // namespace
+
+Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
+  return open_runtime_with(arguments, static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)));
+}
+
+Runtime open_runtime_with(const Arguments& arguments, uint32_t threads) {
+  std::string path;
+  for (const std::string& folder : arguments.texts("plugin-dir")) {
+    if (folder.empty() || folder.find(':') != std::string::npos)
+      fail(Exit::usage, "--plugin-dir {}: a folder's name without ':' is needed", quote(folder));
+    path += (path.empty() ? "" : ":") + whole(folder).string();
+  }
+  return Runtime(threads, path);
+}
+
+Exit exit_of(const std::vector<Diagnostic>& diagnostics) {
+  for (const Diagnostic& d : diagnostics) {
+    if (!d.is_error()) continue;
+    return d.area == ATTNKIT_AREA_MANIFEST  ? Exit::manifest
+           : d.area == ATTNKIT_AREA_PLUGIN  ? Exit::plugin
+           : d.area == ATTNKIT_AREA_WEIGHTS ? Exit::weights
+                                            : Exit::data;
+  }
+  return Exit::success;
+}
+
+Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings) {
+  warn_of_skipped(runtime, arguments);
+  return open_model_at(runtime, arguments.text("MANIFEST"), warnings);
+}
+
+Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings) {
+  return load(path, warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, path, &found); });
+}
+
+Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,
+                      const std::string& folder) {
+  std::vector<Diagnostic> warnings;
+  return load(file, &warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, toml, folder, &found); });
+}
+
+}  // namespace attnkit::cli

@@ -1,0 +1,27 @@
+// Opens runtimes and models as the global options say, and turns what is wrong with them into exit codes.
+#pragma once
+
+#include "hosts/cli/arguments.hpp"
+#include "hosts/cli/failure.hpp"
+
+namespace attnkit::cli {
+
+// threads: used when --threads is not given.
+Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
+// threads: whatever --threads says.
+Runtime open_runtime_with(const Arguments& arguments, uint32_t threads);
+
+// The exit code that the first error among them asks for; success when there is none.
+Exit exit_of(const std::vector<Diagnostic>& diagnostics);
+
+// The model of the argument MANIFEST.  Throws Failure with every diagnostic.  Says on standard error first what of the
+// folders of --plugin-dir is not used.  Warnings go to *warnings, or, but for those about the manifest's form, to
+// standard error.
+Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings = nullptr);
+// The model of a manifest's text; file: its name in diagnostics, folder: what its paths are relative to.
+Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,
+                      const std::string& folder);
+// The model of another manifest.
+Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings = nullptr);
+
+}  // namespace attnkit::cli

@@ -1,0 +1,190 @@
+#include "hosts/cli/search/report/figure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "hosts/cli/failure.hpp"
+#include "hosts/cli/io/gnuplot.hpp"
+#include "hosts/cli/search/report/markup.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+struct Hue {
+  const char *name, *light, *dark;
+};
+
+// Okabe and Ito's colours for what must be told apart; tints of blue and orange for better and worse.
+constexpr std::array hues = {
+    Hue{"ink", "#1b1f24", "#e6e9ec"},    Hue{"muted", "#59636e", "#9aa4ae"},    Hue{"rule", "#dde1e6", "#333a42"},
+    Hue{"paper", "#ffffff", "#15181c"},  Hue{"other", "#9aa5b1", "#7a8590"},    Hue{"front", "#56626f", "#b4bec8"},
+    Hue{"winner", "#d55e00", "#ff8a3d"}, Hue{"baseline", "#1b1f24", "#e6e9ec"}, Hue{"line1", "#0072b2", "#56b4e9"},
+    Hue{"line2", "#009e73", "#2fc79b"},  Hue{"line3", "#b0578d", "#e29bc4"},    Hue{"line4", "#a87400", "#e6b422"},
+    Hue{"line5", "#3c8dbc", "#8ccbf0"},  Hue{"line6", "#6b6ecf", "#a5a7ee"},    Hue{"bad1", "#fdeee0", "#382a1f"},
+    Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#985b24"},
+    Hue{"good1", "#e4f0f9", "#1d2f3d"},  Hue{"good2", "#c4def1", "#20465f"},    Hue{"good3", "#98c6e5", "#245d82"},
+    Hue{"good4", "#68aad7", "#2a75a5"},  Hue{"even", "#f2f4f6", "#23282e"},     Hue{"hatch", "#c3cad1", "#4a535c"}};
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+std::string cut(const std::string& text, size_t longest) {
+  if (width_of(text) <= longest) return text;
+  std::string out;
+  size_t kept = 0;
+  for (const char c : text) {
+    kept += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    if (kept >= longest) break;
+    out += c;
+  }
+  return out + "\u2026";
+}
+
+// gnuplot opens a group for every change of pen, drawn with or not.
+void drop_empty_groups(std::string& svg) {
+  for (size_t at = svg.find("<g fill="); at != std::string::npos; at = svg.find("<g fill=", at)) {
+    const size_t end = svg.find('>', at);
+    if (end != std::string::npos && svg.compare(end + 1, 6, "\n</g>\n") == 0)
+      svg.erase(at, end + 7 - at);
+    else
+      at = end;
+  }
+}
+
+// Every colour stands in the script as one of 1,1,i, which no other is.
+void use_page_colours(std::string& svg) {
+  for (size_t i = 0; i < hues.size(); ++i) {
+    const std::string value = fmt::format("var(--{})", hues[i].name);
+    replace_all(svg, fmt::format("rgb(  1,   1, {:3})", i + 1), value);
+    replace_all(svg, fmt::format("rgb(1,1,{})", i + 1), value);
+  }
+}
+
+// gnuplot titles its plots, in the order of drawing, with what means nothing to a reader.
+void put_hints(std::string& svg, const std::vector<std::string>& hints) {
+  std::string out;
+  constexpr const char* mark = "id=\"gnuplot_plot_";
+  size_t done = 0, next = 0;
+  for (size_t at = svg.find(mark); at != std::string::npos; at = svg.find(mark, done)) {
+    at = svg.find("<title>", at);
+    const size_t end = svg.find("</title>", at);
+    if (end == std::string::npos) break;
+    out.append(svg, done, at - done);
+    if (next < hints.size() && !hints[next].empty()) out += "<title>" + escaped(hints[next]) + "</title>";
+    ++next;
+    done = end + 8;
+  }
+  svg = out + svg.substr(done);
+}
+
+}  // namespace
+
+Axes::Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y)
+    : canvas_(canvas), x_(x), y_(y), log_x_(log_x), log_y_(log_y) {}
+
+namespace {
+
+double share(double value, std::pair<double, double> range, bool logarithmic) {
+  if (logarithmic) return std::log(value / range.first) / std::log(range.second / range.first);
+  return (value - range.first) / (range.second - range.first);
+}
+
+}  // namespace
+
+double Axes::x(double value) const {
+  return canvas_.left + share(value, x_, log_x_) * (canvas_.width - canvas_.left - canvas_.right);
+}
+
+double Axes::y(double value) const {
+  return canvas_.height - canvas_.bottom - share(value, y_, log_y_) * (canvas_.height - canvas_.top - canvas_.bottom);
+}
+
+std::string Axes::ranges() const {
+  return fmt::format("{}{}set xrange [{}:{}]\nset yrange [{}:{}]\n", log_x_ ? "set logscale x 2\n" : "",
+                     log_y_ ? "set logscale y\n" : "", x_.first, x_.second, y_.first, y_.second);
+}
+
+std::string colour(const std::string& name, double opacity) {
+  const auto at = std::find_if(hues.begin(), hues.end(), [&](const Hue& h) { return name == h.name; });
+  const auto clear = static_cast<unsigned>(std::lround(255 * (1 - opacity)));
+  return fmt::format("'#{:02x}0101{:02x}'", clear, at - hues.begin() + 1);
+}
+
+std::string colour_style() {
+  std::string light, dark;
+  for (const Hue& hue : hues) {
+    light += fmt::format("--{}:{};", hue.name, hue.light);
+    dark += fmt::format("--{}:{};", hue.name, hue.dark);
+  }
+  // Paper is white, whatever the screen was.
+  return fmt::format(
+      ":root{{color-scheme:light dark;{}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{}}}}}\n", light,
+      dark);
+}
+
+std::string script_text(const std::string& text, size_t longest) {
+  std::string out = "'";
+  for (const char c : cut(text, longest)) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) continue;
+    out += c == '\'' ? "''" : std::string(1, c);
+  }
+  return out + "'";
+}
+
+std::string tic_text(const std::string& text, size_t longest) {
+  std::string out = script_text(text, longest);
+  replace_all(out, "%", "%%");
+  return out;
+}
+
+std::string figure_head(const Canvas& c) {
+  const double w = c.width, h = c.height;
+  std::string out = fmt::format("set terminal svg size {},{} noenhanced font 'sans-serif,12'\n", c.width, c.height);
+  out += "set encoding utf8\nset key off\nset tics nomirror scale 0.5\nset format '%g'\n";
+  out += fmt::format("set border 3 lc rgb {} lw 1\n", colour("muted"));
+  out += fmt::format("set tics tc rgb {}\n", colour("muted"));
+  out += fmt::format("set lmargin at screen {}\nset rmargin at screen {}\n", c.left / w, 1 - c.right / w);
+  return out + fmt::format("set bmargin at screen {}\nset tmargin at screen {}\n", c.bottom / h, 1 - c.top / h);
+}
+
+std::string label_at(const Canvas& c, double x, double y, const std::string& text, const std::string& options,
+                     size_t longest) {
+  return fmt::format("set label {} at screen {:.5f},{:.5f} {} front\n", script_text(text, longest), x / c.width,
+                     1 - y / c.height, options);
+}
+
+std::string line_at(const Canvas& c, double x1, double y1, double x2, double y2, const std::string& hue,
+                    const std::string& options) {
+  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead {} lw 0.8 lc rgb {}\n",
+                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, options, colour(hue));
+}
+
+std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
+                       const std::vector<std::string>& hints) {
+  std::string svg = run_gnuplot(script);
+  const size_t begin = svg.find("<svg"), end = svg.rfind("</svg>");
+  if (begin == std::string::npos || end == std::string::npos) fail(Exit::data, "gnuplot drew no picture");
+  svg = svg.substr(begin, end + 6 - begin);
+  use_page_colours(svg);
+  drop_empty_groups(svg);
+  put_hints(svg, hints);
+  for (const std::string kind : {"gpDot", "gpPt", "gpPat", "gnuplot_canvas", "gnuplot_plot", "textbox", "greybox"}) {
+    replace_all(svg, "id='" + kind, "id='" + id + kind);
+    replace_all(svg, "id=\"" + kind, "id=\"" + id + kind);
+    replace_all(svg, "'#" + kind, "'#" + id + kind);
+    replace_all(svg, "(#" + kind, "(#" + id + kind);
+  }
+  replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
+  svg.replace(
+      0, 4,
+      fmt::format("<svg role=\"img\" style=\"min-width:{}px;max-width:{}px\"", canvas.width * 3 / 4, canvas.width));
+  return svg;
+}
+
+}  // namespace attnkit::cli

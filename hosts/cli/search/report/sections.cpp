@@ -1,0 +1,160 @@
+#include "hosts/cli/search/report/sections.hpp"
+
+#include <algorithm>
+
+#include "hosts/cli/search/report/markup.hpp"
+#include "hosts/cli/search/report/plots.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+std::string head_cell(const std::string& text, bool number = false) {
+  return fmt::format("<th scope=\"col\"{}>{}</th>", number ? " class=\"n\"" : "", escaped(text));
+}
+
+std::string number_cell(const std::string& text) { return fmt::format("<td class=\"n\">{}</td>", escaped(text)); }
+
+const std::vector<std::string>* layers_of(const Trial* trial, const std::string& role) {
+  if (!trial) return nullptr;
+  for (const auto& [name, layers] : trial->blocks)
+    if (name == role) return &layers;
+  return nullptr;
+}
+
+std::string row_of(const std::string& title, const std::string& winner, const std::string& baseline,
+                   const std::string& change) {
+  return fmt::format("<tr><th scope=\"row\">{}</th>{}{}{}</tr>\n", escaped(title), number_cell(winner),
+                     number_cell(baseline), number_cell(change));
+}
+
+std::string times_text(std::optional<double> a, std::optional<double> b) {
+  return a && b && *b > 0 ? fmt::format("{:.2f}\u00d7", *a / *b) : "";
+}
+
+std::string rate_text(std::optional<double> speed) {
+  return speed ? grouped_text(static_cast<uint64_t>(std::min(*speed, 1e15) + 0.5)) : "n/a";
+}
+
+}  // namespace
+
+std::string measure_html(const SearchView& view, const Measure& m) {
+  if (!m.low || !m.high) return quality_text(view, m.value);
+  return fmt::format("{} <small>{}\u2013{}</small>", quality_text(view, m.value), quality_text(view, m.low),
+                     quality_text(view, m.high));
+}
+
+std::string placement_table(const SearchView& view) {
+  const Trial* winner = view.winner();
+  if (!winner || winner->blocks.empty()) return "";
+  size_t depth = 0;
+  std::string head = "<th scope=\"col\" class=\"n\">layer</th>", body;
+  for (const auto& [role, layers] : winner->blocks) {
+    depth = std::max(depth, layers.size());
+    head += head_cell(role);
+  }
+  for (size_t l = 0; l < depth; ++l) {
+    body += fmt::format("<tr><td class=\"n same\">{}</td>", l + 1);
+    for (const auto& [role, layers] : winner->blocks) {
+      const std::vector<std::string>* base = layers_of(view.baseline(), role);
+      const std::string name = l < layers.size() ? layers[l] : "";
+      const bool same = base && l < base->size() && (*base)[l] == name;
+      body += fmt::format("<td class=\"{}\">{}</td>", same ? "same" : "new", escaped(name));
+    }
+    body += "</tr>\n";
+  }
+  const char* hint = view.baseline() ? "; bold where it differs from the baseline" : "";
+  return fmt::format("<table><caption>The winner{}</caption><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>\n",
+                     hint, head, body);
+}
+
+std::string comparison_table(const SearchView& view) {
+  const Trial *winner = view.winner(), *baseline = view.baseline();
+  if (!winner || !baseline) return "";
+  const Cost &w = winner->cost, &b = baseline->cost;
+  std::string body;
+  const auto& [q, base] = std::pair(winner->quality.value, baseline->quality.value);
+  if (q || base)
+    body += row_of(metric_title(view), quality_text(view, q), quality_text(view, base),
+                   q && base ? signed_text(*q - *base, view.lower_is_better ? 4 : 2) : "");
+  // The ratio is the median of pairs, which the quotient of two medians need not equal.
+  if (w.speed || b.speed)
+    body += row_of(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", rate_text(w.speed),
+                   rate_text(b.speed), w.ratio ? fmt::format("{:.2f}\u00d7", *w.ratio) : "");
+  if (w.latency || b.latency)
+    body += row_of("latency of a token", latency_text(w.latency), latency_text(b.latency),
+                   times_text(w.latency, b.latency));
+  if (w.peak_bytes || b.peak_bytes)
+    body += row_of("peak memory", memory_text(w.peak_bytes), memory_text(b.peak_bytes),
+                   times_text(w.peak_bytes, b.peak_bytes));
+  if (w.state_bytes || b.state_bytes)
+    body += row_of("state of a session", memory_text(w.state_bytes), memory_text(b.state_bytes),
+                   times_text(w.state_bytes, b.state_bytes));
+  if (body.empty()) return "";
+  const std::string at = view.length ? fmt::format("At {} tokens", view.length) : "Measured";
+  return fmt::format("<table><caption>{}</caption><thead><tr><th></th>{}{}{}</tr></thead><tbody>\n{}</tbody></table>\n",
+                     at, head_cell("winner", true), head_cell("baseline", true), head_cell("change", true), body);
+}
+
+std::string bucket_table(const SearchView& view) {
+  std::string head = head_cell("tokens of input"), body;
+  std::vector<int64_t> lists(view.buckets.size());
+  for (const Trial* t : view.named()) {
+    if (t->buckets.empty()) continue;
+    body += fmt::format("<tr><th scope=\"row\"><span class=\"key\" style=\"background:var(--{})\"></span>{}</th>",
+                        named_colour(view, *t), escaped(named_label(*t)));
+    for (size_t b = 0; b < view.buckets.size(); ++b) {
+      const Measure m = b < t->buckets.size() ? t->buckets[b] : Measure{};
+      lists[b] = std::max(lists[b], m.lists);
+      body += fmt::format("<td class=\"n\">{}</td>", measure_html(view, m));
+    }
+    body += "</tr>\n";
+  }
+  if (body.empty() || view.buckets.empty()) return "";
+  for (size_t b = 0; b < view.buckets.size(); ++b)
+    head += fmt::format("<th scope=\"col\" class=\"n\">{}<br><small>{} lists</small></th>", escaped(view.buckets[b]),
+                        grouped_text(static_cast<uint64_t>(std::max<int64_t>(0, lists[b]))));
+  return fmt::format("<div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></div>\n", head,
+                     body);
+}
+
+std::string untimed_table(const SearchView& view) {
+  std::string body;
+  for (const Trial& t : view.trials)
+    for (const auto& [length, reason] : t.untimed)
+      body += fmt::format("<tr>{}<td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n",
+                          number_cell(std::to_string(length)), escaped(t.id),
+                          escaped(reason.empty() ? "no reason was recorded" : reason));
+  if (body.empty()) return "";
+  return fmt::format(
+      "<div class=\"scroll\"><table><caption>Not timed</caption><thead><tr>{}{}{}</tr></thead><tbody>\n{}"
+      "</tbody></table></div>\n",
+      head_cell("tokens", true), head_cell("placement"), head_cell("reason"), body);
+}
+
+std::string reasons_table(const SearchView& view) {
+  // One row for each reason, with everything it applies to.
+  std::vector<std::pair<std::string, std::string>> rows;
+  std::vector<std::vector<std::string>> what;
+  const auto add = [&](const std::string& status, const std::string& reason, const std::string& name) {
+    const auto row = std::pair(status, reason.empty() ? "no reason was recorded" : reason);
+    const auto at = std::find(rows.begin(), rows.end(), row) - rows.begin();
+    if (static_cast<size_t>(at) == rows.size()) rows.push_back(row), what.emplace_back();
+    what[static_cast<size_t>(at)].push_back(escaped(name));
+  };
+  for (const char* status : {"limited", "refused", "failed"}) {
+    for (const Trial& t : view.trials)
+      if (t.status == status) add(status, t.reason, t.id);
+    for (const Refusal& r : view.refusals)
+      if (std::string_view(status) == "refused") add(status, r.reason, r.choice + " in " + r.block);
+  }
+  if (rows.empty()) return "";
+  std::string body;
+  for (size_t r = 0; r < rows.size(); ++r)
+    body += fmt::format("<tr><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n", rows[r].first,
+                        joined(what[r], "<br>"), escaped(rows[r].second));
+  return fmt::format("<div class=\"scroll\"><table><thead><tr>{}{}{}</tr></thead><tbody>\n{}</tbody></table></div>\n",
+                     head_cell("status"), head_cell("what"), head_cell("reason"), body);
+}
+
+}  // namespace attnkit::cli

@@ -1,0 +1,15 @@
+// A search's result for a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "hosts/cli/io/output.hpp"
+
+namespace attnkit::cli {
+
+// The answer, the best `rows` placements with the baseline and the homogeneous ones, and what was not ranked and why;
+// about 100 columns.  `result` is a document "attnkit.search/1", in which anything may be missing.
+std::string search_table(const Json& result, size_t rows);
+
+}  // namespace attnkit::cli

@@ -1,0 +1,259 @@
+#include "hosts/cli/search/view.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+
+const Json& member(const Json& object, const char* key) {
+  static const Json null;
+  if (!object.is_object()) return null;
+  const auto at = object.find(key);
+  return at == object.end() ? null : *at;
+}
+
+std::optional<double> number_in(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  if (!value.is_number()) return std::nullopt;
+  constexpr double most = 1e100;  // beyond, differences and ratios would overflow
+  const double number = value.get<double>();
+  return std::abs(number) <= most ? std::optional(number) : std::nullopt;
+}
+
+std::string text_in(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+int64_t integer_in(const Json& object, const char* key) {
+  constexpr double most = 1e15;
+  const double number = number_in(object, key).value_or(0);
+  return static_cast<int64_t>(std::clamp(number, -most, most));
+}
+
+namespace {
+
+bool flag_in(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  return value.is_boolean() && value.get<bool>();
+}
+
+const Json& list_in(const Json& object, const char* key) {
+  static const Json empty = Json::array();
+  const Json& value = member(object, key);
+  return value.is_array() ? value : empty;
+}
+
+std::vector<std::string> texts_of(const Json& list) {
+  std::vector<std::string> texts;
+  if (list.is_array())
+    for (const Json& entry : list) texts.push_back(entry.is_string() ? entry.get<std::string>() : "?");
+  return texts;
+}
+
+Measure measure_of(const Json& json, const char* key) {
+  return {number_in(json, key), number_in(json, "low"), number_in(json, "high"), number_in(json, "difference"),
+          integer_in(json, "lists")};
+}
+
+// A zero of these says that nothing was measured.
+std::optional<double> positive_in(const Json& object, const char* key) {
+  const std::optional<double> value = number_in(object, key);
+  return value && *value > 0 ? value : std::nullopt;
+}
+
+Cost cost_of(const Json& json, bool decodes) {
+  Cost cost;
+  cost.length = integer_in(json, "length");
+  cost.speed = positive_in(json, decodes ? "decode" : "prefill");
+  cost.ratio = positive_in(json, decodes ? "decode_ratio" : "prefill_ratio");
+  cost.ratio_low = positive_in(json, decodes ? "decode_ratio_low" : "prefill_ratio_low");
+  cost.ratio_high = positive_in(json, decodes ? "decode_ratio_high" : "prefill_ratio_high");
+  cost.latency = positive_in(json, "latency");
+  cost.peak_bytes = positive_in(json, "peak_bytes");
+  cost.baseline_peak_bytes = positive_in(json, "baseline_peak_bytes");
+  cost.state_bytes = positive_in(json, "state_bytes");
+  return cost;
+}
+
+void read_costs(const Json& json, const SearchView& view, Trial& trial) {
+  for (const Json& at : list_in(member(json, "cost"), "at")) trial.costs.push_back(cost_of(at, view.decodes));
+  std::sort(trial.costs.begin(), trial.costs.end(), [](const Cost& a, const Cost& b) { return a.length < b.length; });
+  for (const Json& at : list_in(member(json, "cost"), "untimed"))
+    trial.untimed.emplace_back(integer_in(at, "length"), text_in(at, "reason"));
+  for (const Cost& cost : trial.costs)
+    if (cost.length == view.length) trial.cost = cost;
+}
+
+Trial trial_of(const Json& json, const SearchView& view) {
+  Trial trial;
+  trial.id = text_in(json, "id");
+  trial.status = text_in(json, "status");
+  trial.reason = text_in(json, "reason");
+  if (const Json& blocks = member(json, "blocks"); blocks.is_object())
+    for (const auto& [role, layers] : blocks.items()) trial.blocks.emplace_back(role, texts_of(layers));
+  trial.rank = std::max<int64_t>(0, integer_in(json, "rank"));
+  trial.pareto = flag_in(json, "pareto");
+  trial.baseline = flag_in(json, "baseline");
+  const Json& quality = member(json, "quality");
+  trial.quality = measure_of(quality, "value");
+  for (const Json& bucket : list_in(quality, "buckets")) trial.buckets.push_back(measure_of(bucket, "value"));
+  read_costs(json, view, trial);
+  trial.rcp = number_in(json, "rcp");
+  trial.rcp_mem = number_in(json, "rcp_mem");
+  const Json &data = member(member(json, "greedy"), "data"), &test = member(member(json, "greedy"), "test");
+  trial.greedy_data = measure_of(data, "exact");
+  trial.greedy_test = measure_of(test, "exact");
+  trial.bleu_data = number_in(data, "bleu");
+  trial.bleu_test = number_in(test, "bleu");
+  return trial;
+}
+
+bool any_decodes(const Json& placements) {
+  for (const Json& placement : placements)
+    for (const Json& at : list_in(member(placement, "cost"), "at"))
+      if (positive_in(at, "decode") || positive_in(at, "decode_ratio")) return true;
+  return false;
+}
+
+void add_once(std::vector<std::string>& list, const std::string& entry) {
+  if (std::find(list.begin(), list.end(), entry) == list.end()) list.push_back(entry);
+}
+
+// The space as the document gives it, then whatever the placements hold besides.
+void read_space(const Json& result, SearchView& view) {
+  if (const Json& space = member(result, "space"); space.is_object())
+    for (const auto& [role, choices] : space.items()) {
+      add_once(view.roles, role);
+      for (const std::string& choice : texts_of(choices)) add_once(view.choices, choice);
+    }
+  for (const Trial& trial : view.trials)
+    for (const auto& [role, layers] : trial.blocks) {
+      add_once(view.roles, role);
+      for (const std::string& choice : layers) add_once(view.choices, choice);
+    }
+}
+
+void mark(const Json& result, SearchView& view) {
+  const std::string baseline = text_in(member(result, "settings"), "baseline"),
+                    winner = text_in(member(result, "answer"), "placement");
+  std::vector<std::string> homogeneous;
+  for (const Json& h : list_in(result, "homogeneous")) homogeneous.push_back(text_in(h, "id"));
+  for (Trial& trial : view.trials) {
+    trial.baseline |= !baseline.empty() && trial.id == baseline;
+    trial.winner = winner.empty() ? trial.rank == 1 : trial.id == winner;
+    trial.homogeneous = std::find(homogeneous.begin(), homogeneous.end(), trial.id) != homogeneous.end();
+  }
+}
+
+}  // namespace
+
+SearchView view_of(const Json& result) {
+  SearchView view;
+  const Json &model = member(result, "model"), &settings = member(result, "settings");
+  view.model = text_in(model, "name").empty() ? "model without a name" : text_in(model, "name");
+  view.kind = text_in(model, "kind");
+  view.classifier = text_in(member(model, "head"), "type") == "classifier";
+  view.answer = text_in(member(result, "answer"), "text");
+  view.metric = text_in(settings, "metric").empty() ? "quality" : text_in(settings, "metric");
+  view.rank = text_in(settings, "rank");
+  view.lower_is_better = view.metric == "perplexity";
+  view.per_layer = flag_in(settings, "per_layer");
+  view.length = integer_in(settings, "length");
+  if (view.length == 0) view.length = integer_in(member(result, "answer"), "length");
+  view.buckets = texts_of(member(result, "buckets"));
+  view.std_bench = number_in(result, "std_bench");
+  const Json& placements = list_in(result, "placements");
+  view.decodes = any_decodes(placements);
+  for (const Json& placement : placements) view.trials.push_back(trial_of(placement, view));
+  std::stable_sort(view.trials.begin(), view.trials.end(), [](const Trial& a, const Trial& b) {
+    const auto key = [](const Trial& t) { return t.rank > 0 ? t.rank : std::numeric_limits<int64_t>::max(); };
+    return key(a) < key(b);
+  });
+  for (const Json& refused : list_in(result, "refused"))
+    view.refusals.push_back({text_in(refused, "block"), text_in(refused, "choice"), text_in(refused, "reason")});
+  mark(result, view);
+  read_space(result, view);
+  return view;
+}
+
+const Trial* SearchView::baseline() const {
+  const auto at = std::find_if(trials.begin(), trials.end(), [](const Trial& t) { return t.baseline; });
+  return at == trials.end() ? nullptr : &*at;
+}
+
+const Trial* SearchView::winner() const {
+  const auto at = std::find_if(trials.begin(), trials.end(), [](const Trial& t) { return t.winner; });
+  return at == trials.end() ? nullptr : &*at;
+}
+
+std::vector<const Trial*> SearchView::named() const {
+  std::vector<const Trial*> all;
+  const auto add = [&](const Trial* t) {
+    if (t && std::find(all.begin(), all.end(), t) == all.end()) all.push_back(t);
+  };
+  add(baseline());
+  add(winner());
+  for (const Trial& t : trials)
+    if (t.homogeneous) add(&t);
+  return all;
+}
+
+size_t SearchView::count(const std::string& status) const {
+  return static_cast<size_t>(
+      std::count_if(trials.begin(), trials.end(), [&](const Trial& t) { return t.status == status; }));
+}
+
+std::string layers_text(const std::vector<std::string>& layers) {
+  const bool uniform = std::adjacent_find(layers.begin(), layers.end(), std::not_equal_to<>()) == layers.end();
+  return layers.empty() ? "" : uniform ? layers.front() : joined(layers, " / ");
+}
+
+std::string short_name(const Trial& trial) {
+  std::vector<std::string> names;
+  for (const auto& [role, layers] : trial.blocks) names.push_back(layers_text(layers));
+  if (names.empty()) return trial.id;
+  return std::all_of(names.begin(), names.end(), [&](const auto& n) { return n == names.front(); })
+             ? names.front()
+             : joined(names, ", ");
+}
+
+std::string fixed_text(std::optional<double> value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
+}
+
+std::string quality_text(const SearchView& view, std::optional<double> value) {
+  return fixed_text(value, view.lower_is_better ? 4 : 2);
+}
+
+const char* quality_unit(const SearchView& view) {
+  return view.metric == "exact" || view.metric == "accuracy" ? " %" : "";
+}
+
+std::string metric_name(const SearchView& view) {
+  if (view.metric == "exact") return "exact match";
+  if (view.metric == "accuracy") return view.classifier ? "accuracy" : "token accuracy";
+  return view.metric == "bleu" ? "BLEU" : view.metric;
+}
+
+std::string metric_title(const SearchView& view) {
+  return metric_name(view) + (*quality_unit(view) ? "," : "") + quality_unit(view);
+}
+
+std::string signed_text(double value, int digits) {
+  const std::string text = fmt::format("{:.{}f}", std::abs(value), digits);
+  if (text.find_first_of("123456789") == std::string::npos) return text;
+  return (value < 0 ? "\u2212" : "+") + text;
+}
+
+std::string memory_text(std::optional<double> bytes) {
+  return bytes ? bytes_text(static_cast<uint64_t>(std::clamp(*bytes, 0.0, 1e18))) : "n/a";
+}
+
+std::string latency_text(std::optional<double> seconds) { return seconds ? seconds_text(*seconds) : "n/a"; }
+
+}  // namespace attnkit::cli

@@ -1,0 +1,143 @@
+// Loops cover everything once, in large enough pieces, with worker ids that nobody shares.
+#include "core/base/threads.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+using namespace attnkit;
+
+namespace {
+
+TEST(Threads, CoversEveryIndexOnceInPiecesOfAtLeastTheGrain) {
+  for (const uint32_t workers : {1u, 2u, 4u, 7u}) {
+    Threads threads(workers);
+    EXPECT_EQ(threads.workers(), workers);
+    for (const int64_t n : {0, 1, 2, 63, 64, 100, 1001}) {
+      for (const int64_t grain : {0, 1, 3, 64, 5000}) {
+        std::vector<std::atomic<int>> hits(static_cast<size_t>(n));
+        std::atomic<int64_t> shortest{n};
+        threads.each(n, grain, [&](int64_t begin, int64_t end, uint32_t worker) {
+          EXPECT_LT(worker, workers);
+          EXPECT_LT(begin, end);
+          for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+          for (int64_t old = shortest; end - begin < old && !shortest.compare_exchange_weak(old, end - begin);) {
+          }
+        });
+        for (const auto& hit : hits) ASSERT_EQ(hit, 1) << workers << " " << n << " " << grain;
+        EXPECT_GE(shortest, std::min(n, std::max<int64_t>(grain, n > 0)));
+      }
+    }
+  }
+}
+
+TEST(Threads, ZeroMeansOnePerProcessorAndNonsenseIsCapped) {
+  EXPECT_GE(Threads(0).workers(), 1u);
+  EXPECT_LE(Threads(4'000'000'000u).workers(), 1024u);
+}
+
+TEST(Threads, RunsInlineWhenOnePieceIsEnough) {
+  Threads threads(4);
+  const auto self = std::this_thread::get_id();
+  for (const int64_t n : {1, 10, 19}) {
+    int calls = 0;
+    threads.each(n, 10, [&](int64_t begin, int64_t end, uint32_t worker) {
+      EXPECT_EQ(std::this_thread::get_id(), self);
+      EXPECT_EQ(worker, 0u);
+      EXPECT_EQ(end - begin, n);
+      ++calls;
+    });
+    EXPECT_EQ(calls, 1);
+  }
+}
+
+TEST(Threads, UsesSeveralThreads) {
+  Threads threads(4);
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  for (int trial = 0; trial < 50 && seen.size() < 2; ++trial) {
+    threads.each(16, 1, [&](int64_t, int64_t, uint32_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+  }
+  EXPECT_GE(seen.size(), 2u);
+}
+
+// Every loop has its own slots; two bodies of one loop must never be in the same one.
+void loop_with_slots(Threads& threads, std::atomic<int64_t>& sum) {
+  std::vector<std::atomic<int>> busy(threads.workers());
+  threads.each(200, 1, [&](int64_t begin, int64_t end, uint32_t worker) {
+    EXPECT_EQ(busy[worker].fetch_add(1), 0);
+    for (int64_t i = begin; i < end; ++i) sum += i;
+    std::this_thread::yield();
+    --busy[worker];
+  });
+}
+
+TEST(Threads, ServesManyCallersWithUniqueWorkers) {
+  Threads threads(4);
+  std::atomic<int64_t> sum{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      for (int trial = 0; trial < 50; ++trial) loop_with_slots(threads, sum);
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(sum, 8 * 50 * (199 * 200 / 2));
+}
+
+TEST(Threads, NestedLoopsStayOnTheirThreadAndWorker) {
+  Threads threads(4);
+  std::atomic<int> inner{0};
+  threads.each(64, 1, [&](int64_t, int64_t, uint32_t outer) {
+    const auto self = std::this_thread::get_id();
+    threads.each(100, 1, [&](int64_t begin, int64_t end, uint32_t worker) {
+      EXPECT_EQ(worker, outer);
+      EXPECT_EQ(std::this_thread::get_id(), self);
+      inner += static_cast<int>(end - begin);
+    });
+  });
+  EXPECT_GE(inner, 100);
+  EXPECT_EQ(inner % 100, 0);
+}
+
+TEST(Threads, ExceptionsReachTheCaller) {
+  Threads threads(3);
+  for (const int64_t grain : {1, 1000}) {
+    EXPECT_THROW(threads.each(100, grain, [](int64_t, int64_t, uint32_t) { throw std::runtime_error("body"); }),
+                 std::runtime_error);
+  }
+  int64_t sum = 0;
+  threads.each(10, 10, [&](int64_t begin, int64_t end, uint32_t) { sum += end - begin; });
+  EXPECT_EQ(sum, 10);
+}
+
+TEST(Threads, ExecIsWhatPluginsUse) {
+  Threads threads(3);
+  alignas(64) char scratch[64];
+  const attn_exec exec = threads.exec(scratch, sizeof(scratch));
+  EXPECT_EQ(exec.struct_size, sizeof(attn_exec));
+  EXPECT_EQ(exec.workers, 3u);
+  EXPECT_EQ(exec.scratch, scratch);
+  EXPECT_EQ(exec.scratch_bytes, sizeof(scratch));
+  EXPECT_EQ(exec.stream, 0u);
+  std::atomic<int64_t> sum{0};
+  exec.parallel_for(
+      exec.pool, 1000, 10,
+      [](uintptr_t arg, int64_t begin, int64_t end, uint32_t) {
+        *reinterpret_cast<std::atomic<int64_t>*>(arg) += end - begin;
+      },
+      reinterpret_cast<uintptr_t>(&sum));
+  EXPECT_EQ(sum, 1000);
+}
+
+}  // namespace

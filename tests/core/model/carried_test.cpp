@@ -1,0 +1,67 @@
+// Sequences that travel from block to block (ATTN_AUX_IN, ATTN_AUX_OUT) through sessions.
+#include <cmath>
+
+#include "core/session/session.hpp"
+#include "tests/core/model/tiny_model.hpp"
+
+namespace attnkit::test {
+namespace {
+
+const std::vector<int32_t> source = {3, 4, 5, 6, 7, 2}, target = {1, 8, 9, 4, 3, 3, 7};
+
+std::shared_ptr<const Model> load_with(const std::string& attention) {
+  TinyModel tiny;
+  tiny.attention = attention;
+  const TempFolder folder;
+  write_tiny(folder, tiny);
+  Diagnostics diagnostics;
+  const std::vector<std::string> plugins = {ATTNKIT_CARRIER_PLUGIN, ATTNKIT_PLUGIN_FOLDER};
+  auto model = Model::load(std::make_shared<Runtime>(plugins, 1, 1), tiny.manifest(), folder.path(), diagnostics);
+  EXPECT_TRUE(model) << all_messages(diagnostics);
+  return model;
+}
+
+std::vector<float> write(std::vector<Session*> sessions, std::vector<int32_t> ids, int64_t length) {
+  const auto rows = static_cast<int64_t>(ids.size()) / length;
+  std::vector<float> logits(ids.size() * static_cast<size_t>(sessions[0]->model().outputs()), NAN);
+  Session::write(sessions, {ids.data(), length, rows, length, nullptr}, logits.data());
+  return logits;
+}
+
+const char* const carried = "default = \"fake_carrier\"\n\"decoder.self\" = \"softmax\"\n";
+
+TEST(Carried, StepByStepEqualsTheWholeSequence) {
+  const auto model = load_with(carried);
+  std::vector<float> whole(target.size() * static_cast<size_t>(model->outputs()));
+  model->forward(ids_of(source), ids_of(target), whole.data());
+  Session session(model, 1);
+  session.read(ids_of(source));
+  std::vector<float> steps;
+  for (const int32_t id : target)
+    for (const float x : write({&session}, {id}, 1)) steps.push_back(x);
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], steps[i], 1e-4 * (1 + std::abs(whole[i])));
+}
+
+TEST(Carried, RowsOfManySessionsEachHaveTheirOwn) {
+  const auto model = load_with(carried);
+  Session one(model, 1), three(model, 3), alone(model, 1);
+  for (Session* s : {&one, &three, &alone}) s->read(ids_of(source));
+  const std::vector<float> together = write({&three, &one}, {4, 5, 6, 7}, 1), single = write({&alone}, {7}, 1);
+  EXPECT_TRUE(std::equal(single.begin(), single.end(), together.end() - static_cast<int64_t>(single.size())));
+  const auto copy = alone.clone();
+  EXPECT_EQ(write({&alone}, {3}, 1), write({copy.get()}, {3}, 1));
+}
+
+TEST(Carried, NothingOfTheTargetReachesCrossBlocks) {
+  const auto model = load_with("default = \"fake_carrier\"\n");
+  try {
+    Session session(model, 1);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(ATTN_UNSUPPORTED, e.code());
+    EXPECT_NE(std::string::npos, std::string(e.what()).find("decoder.self.1 gives the sequence \"carried\""));
+  }
+}
+
+}  // namespace
+}  // namespace attnkit::test

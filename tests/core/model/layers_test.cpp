@@ -1,0 +1,58 @@
+#include "core/model/layers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace attnkit {
+namespace {
+
+TEST(LayerNorm, HasZeroMeanAndUnitVariance) {
+  const LayerNorm norm{{1, 1, 2, 1}, {0, 0, 0, 5}};
+  const float x[4] = {1, 2, 3, 6};
+  float y[4];
+  norm.apply(x, y, 1);
+  const double inverse = 1 / std::sqrt(3.5 + 1e-5);
+  EXPECT_NEAR(y[0], -2 * inverse, 1e-6);
+  EXPECT_NEAR(y[1], -1 * inverse, 1e-6);
+  EXPECT_NEAR(y[2], 0, 1e-6);
+  EXPECT_NEAR(y[3], 3 * inverse + 5, 1e-6);
+}
+
+TEST(NormaliseHeads, GivesUnitRootMeanSquareAndKeepsZeroRows) {
+  float o[4] = {3, 4, 0, 0};
+  normalise_heads(o, 1, 2, 2);
+  EXPECT_NEAR(o[0], 3 / std::sqrt(12.5 + 1e-5), 1e-6);
+  EXPECT_NEAR(o[1], 4 / std::sqrt(12.5 + 1e-5), 1e-6);
+  EXPECT_EQ(o[2], 0);
+  EXPECT_EQ(o[3], 0);
+}
+
+TEST(Activate, ReluKeepsNan) {
+  float x[3] = {-1, 2, std::numeric_limits<float>::quiet_NaN()};
+  activate(Activation::relu, x, 3);
+  EXPECT_EQ(x[0], 0);
+  EXPECT_EQ(x[1], 2);
+  EXPECT_TRUE(std::isnan(x[2]));
+}
+
+TEST(Activate, GeluIsTheExactOne) {
+  float x[2] = {1, -0.5f};
+  activate(Activation::gelu, x, 2);
+  EXPECT_NEAR(x[0], 0.841344746, 1e-6);
+  EXPECT_NEAR(x[1], -0.154268770, 1e-6);
+}
+
+TEST(Embedding, ScalesAndAddsSinusoidalPositions) {
+  Embedding e{4, 2.0f, {0, 0, 0, 0, 1, 2, 3, 4}, sinusoidal_positions(3, 4)};
+  float x[4];
+  e.row(1, 2, x);
+  EXPECT_NEAR(x[0], 2 + std::sin(2.0), 1e-6);
+  EXPECT_NEAR(x[1], 4 + std::cos(2.0), 1e-6);
+  EXPECT_NEAR(x[2], 6 + std::sin(0.02), 1e-6);
+  EXPECT_NEAR(x[3], 8 + std::cos(0.02), 1e-6);
+}
+
+}  // namespace
+}  // namespace attnkit

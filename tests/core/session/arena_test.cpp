@@ -1,0 +1,86 @@
+#include "core/session/arena.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "core/base/error.hpp"
+
+namespace attnkit {
+namespace {
+
+TEST(Arena, GivesDistinctEmptySlots) {
+  Arena arena({64, 1 << 20});
+  const int32_t a = arena.acquire(), b = arena.acquire();
+  EXPECT_NE(a, b);
+  for (size_t block = 0; block < arena.blocks(); ++block)
+    for (uint64_t i = 0; i < arena.stride(block); ++i) ASSERT_EQ(arena.row(block, b)[i], 0);
+}
+
+TEST(Arena, ReleasedSlotsComeBackEmpty) {
+  Arena arena({64, 1 << 20});
+  const int32_t slot = arena.acquire();
+  for (size_t block = 0; block < arena.blocks(); ++block)
+    std::memset(arena.row(block, slot), 0x5a, arena.stride(block));
+  arena.release(slot, {64, 1 << 20});
+  ASSERT_EQ(arena.acquire(), slot);
+  for (size_t block = 0; block < arena.blocks(); ++block)
+    for (uint64_t i = 0; i < arena.stride(block); ++i) ASSERT_EQ(arena.row(block, slot)[i], 0) << block << " at " << i;
+}
+
+TEST(Arena, ClearsOnlyTheSlotThatIsReleased) {
+  Arena arena({3 * 4096 + 64});
+  const int32_t a = arena.acquire(), b = arena.acquire(), c = arena.acquire();
+  for (int32_t slot : {a, b, c}) std::memset(arena.row(0, slot), 1, arena.stride(0));
+  arena.release(b, {arena.stride(0)});
+  for (int32_t slot : {a, c})
+    for (uint64_t i = 0; i < arena.stride(0); ++i) ASSERT_EQ(arena.row(0, slot)[i], 1);
+}
+
+// Whatever the system does with huge pages elsewhere.
+TEST(Arena, CostsThePagesThatWereWritten) {
+  const uint64_t stride = 4 << 20, page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  Arena arena({stride});
+  constexpr uint64_t sessions = 8;
+  for (uint64_t i = 0; i < sessions; ++i) arena.row(0, arena.acquire())[0] = 1;
+  std::vector<unsigned char> in_memory(sessions * stride / page);
+  ASSERT_EQ(0, mincore(arena.base(0), sessions * stride, in_memory.data()));
+  uint64_t pages = 0;
+  for (const unsigned char p : in_memory) pages += p & 1;
+  EXPECT_EQ(pages, sessions);
+}
+
+TEST(Arena, RunsOutWithAMessage) {
+  Arena arena({uint64_t{1} << 36});
+  std::set<int32_t> taken;
+  try {
+    for (;;) taken.insert(arena.acquire());
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ATTN_NO_MEMORY);
+    EXPECT_NE(std::string(e.what()).find("destroy sessions"), std::string::npos);
+  }
+  EXPECT_EQ(static_cast<int64_t>(taken.size()), arena.slots());
+}
+
+TEST(Arena, RefusesMoreThanTheAddressSpace) { EXPECT_THROW(Arena({uint64_t{1} << 50}), Error); }
+
+TEST(Arena, ServesManyThreads) {
+  Arena arena({64});
+  std::vector<std::vector<int32_t>> slots(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : slots)
+    threads.emplace_back([&arena, &mine] {
+      for (int i = 0; i < 500; ++i) mine.push_back(arena.acquire());
+    });
+  for (auto& t : threads) t.join();
+  std::set<int32_t> all;
+  for (const auto& mine : slots) all.insert(mine.begin(), mine.end());
+  EXPECT_EQ(all.size(), 2000u);
+}
+
+}  // namespace
+}  // namespace attnkit
