@@ -4,6 +4,7 @@
 
 #include "core/api/block_check.hpp"
 #include "core/api/handles.hpp"
+#include "core/base/text.hpp"
 
 using namespace attnkit;
 

@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/length/network.hpp"
 #include "core/length/table.hpp"
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 #include "core/base/sha256.hpp"
 
 namespace attnkit {

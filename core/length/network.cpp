@@ -7,7 +7,7 @@
 #include "core/model/dense.hpp"
 #include "core/base/error.hpp"
 #include "core/model/layers.hpp"
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 #include "core/base/sha256.hpp"
 #include "core/weights/reader.hpp"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "core/manifest/diagnostics.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/model/encoded.hpp"
-#include "core/manifest/options.hpp"
+#include "core/manifest/manifest.hpp"
 #include "core/session/session.hpp"
 #include "core/session/blob.hpp"
 #include "core/session/speech.hpp"
@@ -37,7 +37,7 @@ EncoderIdentity identity(const Model& model) {
         const Plugin& plugin = a->block->mechanism().plugin();
         const attn_block& b = a->block->mechanism().block();
         const std::string path = block_path(c.role, c.layer);
-        add(path, use_text(c.mechanism, options_text(plugin, c.options)));
+        add(path, use_text(plugin, c.options));
         add("the state revision of " + path, plugin.table.state_revision);
         add("the width of " + path, fmt::format("{} heads of {} and {}, f32", b.heads,
                                                 b.d_model / static_cast<int32_t>(b.heads), b.head_width));

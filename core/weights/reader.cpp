@@ -1,7 +1,7 @@
 #include "core/weights/reader.hpp"
 
 #include "core/base/error.hpp"
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 
 namespace attnkit {
 namespace {

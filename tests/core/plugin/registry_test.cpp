@@ -11,7 +11,7 @@
 #endif
 
 #include "abi/temp_folder.hpp"
-#include "core/base/own_file.hpp"
+#include "core/base/file.hpp"
 
 using namespace attnkit;
 
