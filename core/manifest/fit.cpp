@@ -44,7 +44,9 @@ std::shared_ptr<const Mechanism> mechanism_of(const Plugin& plugin, const BlockC
   return Mechanism::create(plugin, block_of(to.manifest, choice), choice.options);
 }
 
-std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, const Reading& to, uint32_t totals) {
+std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, const Reading& to,
+                             std::optional<uint32_t> told = {}) {
+  const uint32_t totals = told.value_or(known_totals(to, choice));
   try {
     const auto mechanism = mechanism_of(plugin, choice, to);
     ask(*mechanism, to, totals);
@@ -58,10 +60,6 @@ std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, co
     const bool refusal = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
     return Verdict{std::string(message.substr(0, valid_utf8(message))), e.where(), !refusal};
   }
-}
-
-std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, const Reading& to) {
-  return judge(plugin, choice, to, known_totals(to, choice));
 }
 
 // Judges the mechanism as the model will run it.  Sets choice.replays if only replays make it fit.
