@@ -47,16 +47,18 @@ TableReader::TableReader(const Node& table, std::string_view path, Diagnostics& 
 void TableReader::report_unknown(const Entry& entry) {
   std::vector<std::string> names;
   for (const KeyRule* rule : rules_) names.emplace_back(rule->key);
-  const std::string near = nearest(entry.key, names);
-  suggested_.insert(near);
-  std::string help;
+  std::string near = nearest(entry.key, names), help;
   for (const KeyRule& other : manifest_keys())
     if (other.key == entry.key && *other.table) help = fmt::format("\"{}\" is a key of [{}]", other.key, other.table);
   for (const std::string& name : names)
-    if (name.starts_with(entry.key + ".")) help = fmt::format("a key with a dot needs quotes: \"{}\" = ...", name);
+    if (name.starts_with(entry.key + ".")) {
+      help = fmt::format("a key with a dot needs quotes: \"{}\" = ...", name);
+      near.clear();
+    }
+  suggested_.insert(near);
   if (help.empty() && near.empty()) help = fmt::format("{} has the keys {}", title(), fmt::join(names, ", "));
   diagnostics_.error(ak::unknown_key, entry.place,
-                     fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, names)), help);
+                     fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, {near})), help);
 }
 
 void TableReader::report_missing(const KeyRule& rule) {
