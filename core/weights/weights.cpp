@@ -37,7 +37,8 @@ class HeaderReader {
     // nlohmann takes a NUL for the end of its input and would not look behind it.
     if (text.find('\0') != std::string_view::npos) fail(ATTN_INVALID, "{}: the header holds a NUL byte", path_);
     std::vector<HeaderTensor> tensors;
-    for (const auto& [name, value] : parse(text).items()) {
+    const json header = parse(text);
+    for (const auto& [name, value] : header.items()) {
       if (!value.is_object()) broken("has {} for {}, which must be an object", kind(value), quote(name));
       if (name != "__metadata__") tensors.push_back(tensor(name, value));
       for (const auto& [key, entry] : value.items())
