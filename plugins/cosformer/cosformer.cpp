@@ -1,4 +1,5 @@
 // cosformer: linear attention re-weighted by the cosine of the distance in relative position.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Qin et al.: cosFormer: Rethinking Softmax in Attention, ICLR 2022, arXiv:2202.08791; cross attention from
 // Agostinelli and Chen: Modular Linearized Attention, ECML 2023, Eq. 8.

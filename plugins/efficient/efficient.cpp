@@ -1,4 +1,5 @@
 // efficient: softmax over the features of a query times softmax over the positions of each key feature.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Shen et al.: Efficient Attention: Attention with Linear Complexities, WACV 2021, arXiv:1812.01243, softmax form.
 //

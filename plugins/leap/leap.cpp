@@ -1,4 +1,5 @@
 // leap: cosine re-weighting with learned proportions instead of positions.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Agostinelli, Hong, Chen: LeaPformer: Enabling Linear Transformers for Autoregressive and Simultaneous Tasks via
 // Learned Proportions, ICML 2024.

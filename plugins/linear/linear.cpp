@@ -1,4 +1,5 @@
 // linear: the linear transformer's attention with elu(x) + 1 features.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Katharopoulos et al.: Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention, ICML 2020,
 // arXiv:2006.16236.

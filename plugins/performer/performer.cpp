@@ -1,4 +1,5 @@
 // performer: softmax attention estimated with positive random features (FAVOR+).
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Choromanski et al.: Rethinking Attention with Performers, ICLR 2021, arXiv:2009.14794.
 //

@@ -1,4 +1,5 @@
 // relu: the simplest linear attention, "identity re-weighting".
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Agostinelli, Chen: Improving Autoregressive NLP Tasks via Modular Linearized Attention, ECML 2023 (simple ReLU).
 //

@@ -1,4 +1,5 @@
 // rope_linear: linear attention with elu(x) + 1 features whose first half is turned by the position.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Su et al.: RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv:2104.09864, Eq. 19; half of the
 // features, adjacent pairs and the query's scale as in Agostinelli, Hong, Chen: LeaPformer, ICML 2024.

@@ -1,4 +1,5 @@
 // softmax: scaled dot-product attention, the exact quadratic one.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Vaswani et al.: Attention Is All You Need, NeurIPS 2017, arXiv:1706.03762, Eq. 1.
 //
