@@ -9,7 +9,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
-#include "core/length/table.hpp"
+#include "core/length/length.hpp"
 #include "core/manifest/reader.hpp"
 #include "core/model/vocabulary.hpp"
 
