@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/greedy.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit {
@@ -37,8 +38,7 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
   for (uint32_t r = 0; r < alive.size(); ++r) {
     const float* scores = session.last(static_cast<int>(r));
     const double norm = log_normaliser(scores, outputs);
-    if (std::isnan(norm))
-      fail(ATTN_INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken");
+    if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
     for (int64_t i = 0; i < outputs; ++i)
       all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }

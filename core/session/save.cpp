@@ -2,10 +2,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/model/encoded.hpp"
 #include "core/manifest/options.hpp"
-#include "core/session/session.hpp"
+#include "core/model/encoded.hpp"
 #include "core/session/blob.hpp"
+#include "core/session/session.hpp"
 #include "core/session/speech.hpp"
 
 namespace attnkit {
