@@ -151,6 +151,17 @@ class RandomOperations : public testing::TestWithParam<std::tuple<Case, unsigned
     EXPECT_THROW(Session::write({&self, 1}, {ids.data(), length, rows, length, nullptr}, nullptr), Error);
   }
 
+  void operate() {
+    const int choice = below(10);
+    if (choice < 3) write();
+    if (choice == 3 || choice == 4) read();
+    if (choice == 5) reorder();
+    if (choice == 6) clone();
+    if (choice == 7) save_and_load();
+    if (choice == 8) destroy();
+    if (choice == 9) refuse();
+  }
+
   void check() {
     for (const Tested& t : tested_)
       for (size_t r = 0; r < t.rows.size(); ++r) {
@@ -168,11 +179,6 @@ class RandomOperations : public testing::TestWithParam<std::tuple<Case, unsigned
 };
 
 TEST_P(RandomOperations, LeaveEveryRowAsIfItWereAlone) {
-  using Operation = void (RandomOperations::*)();
-  constexpr Operation often[] = {&RandomOperations::write, &RandomOperations::write,         &RandomOperations::write,
-                                 &RandomOperations::read,  &RandomOperations::read,          &RandomOperations::reorder,
-                                 &RandomOperations::clone, &RandomOperations::save_and_load, &RandomOperations::destroy,
-                                 &RandomOperations::refuse};
   for (int step = 0; step < 150; ++step) {
     SCOPED_TRACE("step " + std::to_string(step));
     if (tested_.size() < 2 || (tested_.size() < 6 && below(8) == 0))
@@ -180,7 +186,7 @@ TEST_P(RandomOperations, LeaveEveryRowAsIfItWereAlone) {
     else if (tested_.size() > 6)
       destroy();
     else
-      (this->*often[below(10)])();
+      operate();
     ASSERT_NO_FATAL_FAILURE(check());
     if (HasFailure()) return;
   }

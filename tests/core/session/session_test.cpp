@@ -312,8 +312,8 @@ TEST(Session, ReorderedRowsHaveEndedWhereTheirParentsHad) {
   for (const std::vector<uint32_t>& parents : choices) {
     Session rows(model, 3);
     rows.read(ids_of(source));
-    write({&rows}, {1, 1, 1}, 1);
-    write({&rows}, {2, 5, 6}, 1);
+    test::write({&rows}, {1, 1, 1}, 1);
+    test::write({&rows}, {2, 5, 6}, 1);
     rows.reorder(parents);
     for (int r = 0; r < 3; ++r) {
       const std::vector<int32_t> ids = {7, 7, 7}, lens = {r == 0, r == 1, r == 2};
