@@ -35,7 +35,7 @@ class BatchedDecoder {
  private:
   bool fill(size_t count, size_t rows);
   void write();
-  [[noreturn]] void fail_write(const Error& of_batch);
+  void fail_write(const Error& of_batch);
   void choose(size_t row);
 
   const attnkit_model_info info_;
