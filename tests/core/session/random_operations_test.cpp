@@ -142,12 +142,13 @@ class RandomOperations : public testing::TestWithParam<std::tuple<Case, unsigned
     expect_empty_slots(*model_, 4);
   }
 
+  // One token more than max_length.
   void refuse() {
     Tested& t = any();
     const auto rows = static_cast<int64_t>(t.rows.size());
+    Session* const self = t.session.get();
     const int64_t length = model_->manifest().max_length + 1 - t.session->position(below(static_cast<int>(rows)));
     const std::vector<int32_t> ids(static_cast<size_t>(rows * length), 3);
-    Session* const self = t.session.get();
     EXPECT_THROW(Session::write({&self, 1}, {ids.data(), length, rows, length, nullptr}, nullptr), Error);
   }
 
@@ -170,6 +171,13 @@ class RandomOperations : public testing::TestWithParam<std::tuple<Case, unsigned
         ASSERT_EQ(t.session->position(row), alone.position(0)) << "row " << r;
         ASSERT_EQ(t.session->source_length(), alone.source_length());
         ASSERT_TRUE(std::equal(alone.last(0), alone.last(0) + model_->outputs(), t.session->last(row))) << "row " << r;
+        if (!t.rows[r].ended) continue;
+        Session* const self = t.session.get();
+        const std::vector<int32_t> ids(t.rows.size(), 3);
+        std::vector<int32_t> lens(t.rows.size());
+        lens[r] = 1;
+        const auto rows = static_cast<int64_t>(lens.size());
+        ASSERT_THROW(Session::write({&self, 1}, {ids.data(), 1, rows, 1, lens.data()}, nullptr), Error) << "after </s>";
       }
   }
 
