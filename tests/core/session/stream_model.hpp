@@ -82,9 +82,9 @@ inline std::vector<float> forward(const Model& model, const std::vector<int32_t>
 
 // The states of the next slots that sessions would be given, in every arena.
 inline void expect_empty_slots(const Model& model, int slots = 8) {
-  std::vector<Arena*> arenas = {&model.self_arena()};
-  if (model.has_encoder()) arenas.push_back(&model.cross_arena());
-  if (model.encoder_appends()) arenas.push_back(&model.encoder_arena());
+  std::vector<Arena*> arenas = {&model.states(ATTN_DECODER_SELF)};
+  if (model.has_encoder()) arenas.push_back(&model.states(ATTN_DECODER_CROSS));
+  if (model.encoder().appends()) arenas.push_back(&model.states(ATTN_ENCODER_SELF));
   for (Arena* arena : arenas) {
     std::vector<int32_t> taken;
     for (int i = 0; i < slots; ++i) taken.push_back(arena->acquire());
