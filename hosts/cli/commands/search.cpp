@@ -5,20 +5,20 @@
 #include <csignal>
 #include <filesystem>
 
-#include "hosts/cli/command.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/identity.hpp"
 #include "core/search/result.hpp"
+#include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/machine.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/progress.hpp"
 #include "hosts/cli/search/report/report.hpp"
 #include "hosts/cli/search/setup.hpp"
 #include "hosts/cli/search/table.hpp"
-#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -108,7 +108,7 @@ Json write_files(const search::Search& search, const search::ManifestText& manif
   if (winner) result["files"]["winner"] = paths.in("winner.toml");
   std::error_code absent;
   fs::remove(paths.in("winner.toml"), absent);  // of a search before this one
-  write_file(paths.in("result.json"), result.dump(1) + "\n");
+  write_file(paths.in("result.json"), result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   write_file(paths.in("report.html"), search_html(result));
   if (!winner) return result;
   const fs::path from = fs::absolute(arguments.text("MANIFEST")).parent_path();
