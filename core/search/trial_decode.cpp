@@ -25,7 +25,7 @@ struct Active {
 
 class Decoder {
  public:
-  Decoder(const Model& model, const Facts& facts, const DataSet& data, std::vector<size_t> order)
+  Decoder(const Model& model, const TaskFacts& facts, const DataSet& data, std::vector<size_t> order)
       : model_(model), facts_(facts), data_(data), order_(std::move(order)) {}
 
   // made(index, ids) once for every list, </s> included where it was reached.
@@ -52,7 +52,7 @@ class Decoder {
   }
 
   const Model& model_;
-  const Facts& facts_;
+  const TaskFacts& facts_;
   const DataSet& data_;
   const std::vector<size_t> order_;
   size_t next_ = 0;
@@ -67,7 +67,7 @@ class Decoder {
 bool Decoder::fill() {
   for (; active_.size() < most_rows && next_ < order_.size(); ++next_) {
     const size_t index = order_[next_];
-    const List& list = data_[index];
+    const Example& list = data_[index];
     try {
       if (next_ == 0) needs_length_ = asks_for_length(model_);
       Session session(model_, 1);
@@ -136,7 +136,7 @@ std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end)
 
 }  // namespace
 
-Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
+Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
               size_t begin, size_t end) {
   if (facts.task != Task::translation)
     fail(Fault::manifest, "greedy decoding needs a model with an encoder and a decoder: rank by another metric");
@@ -153,10 +153,10 @@ Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const
   std::vector<BleuStats> pairs;
   BleuStats corpus;
   for (size_t i = begin; i < end; ++i) {
-    const List& list = data[i];
+    const Example& list = data[i];
     const Ids& ids = made[i - begin];
     QualitySums& sums = greedy.sums[bucket_of(bounds, list.words)];
-    ++sums.lists;
+    ++sums.examples;
     sums.exact += ids == list.wanted;
     greedy.tokens += static_cast<int64_t>(ids.size());
     pairs.push_back(bleu_stats(model.detokenize(Side::target, ids), model.detokenize(Side::target, list.wanted)));

@@ -7,7 +7,7 @@
 
 #include "hosts/cli/command.hpp"
 #include "core/search/failure.hpp"
-#include "core/search/identity.hpp"
+#include "core/search/trial_runner.hpp"
 #include "core/search/result.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/interrupt.hpp"

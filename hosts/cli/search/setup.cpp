@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/search/process_memory.hpp"
+#include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
 
