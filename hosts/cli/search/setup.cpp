@@ -143,12 +143,12 @@ uint64_t trial_memory(const Arguments& arguments) {
 search::Settings search_settings(const Arguments& arguments, const json& description) {
   search::Settings s;
   s.strategy =
-      static_cast<search::StrategyKind>(chosen(arguments, description, "strategy", search::strategy_names(), "grid"));
+      static_cast<search::StrategyKind>(chosen(arguments, description, "strategy", search::strategy_names, "grid"));
   const json per_layer = setting(description, "per_layer");
   s.per_layer = arguments.has("per-layer") || (per_layer.is_boolean() && per_layer.get<bool>());
   s.metric = static_cast<search::Metric>(
-      chosen(arguments, description, "metric", {"exact", "bleu", "accuracy", "perplexity"}, usual_metric(description)));
-  s.rank = static_cast<search::Rank>(chosen(arguments, description, "rank", search::rank_names(), "rcp_mem"));
+      chosen(arguments, description, "metric", search::metric_names, usual_metric(description)));
+  s.rank = static_cast<search::Rank>(chosen(arguments, description, "rank", search::rank_names, "rcp_mem"));
   s.length = arguments.integer("length", whole(setting(description, "length"), s.length), 1, int64_t{1} << 20);
   const json lengths = setting(description, "lengths");
   s.lengths = arguments.integers("lengths", lengths.is_array() ? lengths.get<std::vector<int64_t>>() : s.lengths, 1,

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "hosts/cli/search/view.hpp"
 #include "hosts/cli/io/table.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
 namespace {

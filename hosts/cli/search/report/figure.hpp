@@ -1,4 +1,5 @@
-// What the figures of a search's report share: gnuplot scripts in the page's colours, which follow light and dark.
+// What the figures of a search's report share: gnuplot scripts in the page's colours, which follow light and dark, and
+// places for labels.
 #pragma once
 
 #include <string>
@@ -51,5 +52,26 @@ std::string line_at(const Canvas& canvas, double x1, double y1, double x2, doubl
 // It shrinks by a quarter at most, so that its text stays readable.  Throws like run_gnuplot.
 std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
                        const std::vector<std::string>& hints = {});
+
+// Pixels, y downward.
+struct Box {
+  double left, top, right, bottom;
+};
+
+struct LabelWish {
+  double x, y, radius;  // the point
+  double width;         // of its label
+};
+
+struct LabelPlace {
+  Box box;
+  double from_x, from_y, to_x, to_y;  // a leader from the point's edge to the label
+  bool leader;                        // worth drawing
+};
+
+// Places labels so that they cover neither each other nor, where avoidable, the points: by wish, the first ones with
+// the best places; labels stay inside `area`.  `obstacles` are the points of the plot.
+std::vector<LabelPlace> place_labels(const std::vector<LabelWish>& wishes, const std::vector<Box>& obstacles,
+                                     const Box& area);
 
 }  // namespace attnkit::cli

@@ -7,10 +7,9 @@
 
 namespace attnkit::cli {
 
-std::string measure_html(const SearchView& view, const Measure& measure);  // with its interval, small
-std::string placement_table(const SearchView& view);                       // the winner, layer by role
-std::string comparison_table(const SearchView& view);                      // the winner beside the baseline
-std::string bucket_table(const SearchView& view);                          // "" without buckets
+std::string placement_table(const SearchView& view);   // the winner, layer by role
+std::string comparison_table(const SearchView& view);  // the winner beside the baseline
+std::string bucket_table(const SearchView& view);      // "" without buckets
 std::string ranking_table(const SearchView& view);
 std::string untimed_table(const SearchView& view);  // lengths at which a placement could not be timed; "" without any
 std::string reasons_table(const SearchView& view);  // limited, refused and failed; "" when there are none
