@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
@@ -78,6 +80,21 @@ TEST(Rcp, ValuesByHand) {
   EXPECT_NEAR(*rcp(2, 27, 28, 0.5, settings), 0.5, 1e-15);
   EXPECT_NEAR(*rcp_mem(2, 27, 28, 0.5, 0.25, settings), 1, 1e-15);
   EXPECT_NEAR(*rcp_mem(2, 27, 28, 0.5, 0.25), 8.0 / 3, 1e-15);
+}
+
+TEST(Rcp, ReproducesLeaPformersTable3) {
+  std::ifstream file(ATTNKIT_SOURCE_DIR "/tests/core/search/golden/leapformer.json");
+  const nlohmann::json rows = nlohmann::json::parse(file)["rows"];
+  Values accuracies;
+  for (const auto& row : rows) accuracies.push_back(row["accuracy"]);
+  const nlohmann::json& softmax = rows[0];
+  ASSERT_EQ(softmax["name"], "Softmax Attn.");
+  ASSERT_EQ(rows.size(), 11u);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const double throughput = rows[i]["throughput"].get<double>() / softmax["throughput"].get<double>();
+    const auto own = rcp(throughput, rows[i]["accuracy"], softmax["accuracy"], sample_deviation(accuracies));
+    EXPECT_NEAR(own.value(), rows[i]["rcp"].get<double>(), 0.005) << rows[i]["name"];
+  }
 }
 
 TEST(Rcp, TheBaselineHasOneWhateverTheExponents) {
