@@ -139,7 +139,7 @@ DataSet::DataSet(const std::string& path, const Model& model, const TaskFacts& f
     in_file.back().line = number;
   }
   if (!file.eof()) fail(Fault::data, "{}: cannot be read: give a text file that is there", path);
-  if (in_file.empty()) fail(Fault::data, "{}: is empty: give one list per line", path);
+  if (in_file.empty()) fail(Fault::data, "{}: is empty: give one example per line", path);
   for (size_t i : spread(in_file.size())) examples_.push_back(std::move(in_file[i]));
 }
 

@@ -85,7 +85,7 @@ struct WorkerPool::Worker {
   }
 
   // No value while it works; its process is dead when it crashed or timed out.
-  std::optional<TrialReply> listen() {
+  std::optional<TrialReply> poll() {
     lines.flush();
     const bool has_ended = process.has_ended();  // before reading: what it said last is there by now
     for (;;) {
@@ -200,115 +200,79 @@ void WorkerPool::wait() const {
   ::poll(files.data(), files.size(), std::max(0, static_cast<int>(std::ceil(left))));
 }
 
-nlohmann::json WorkerPool::open(const std::function<bool()>& stop) {
+nlohmann::json WorkerPool::open(const std::function<bool()>& stop) try {
   if (workers_[0] && workers_[0]->is_open) return open_result_;
-  try {
-    open_crashes_ = 0;
-    start(0);
-    while (!workers_[0]->is_open) {
-      if (stop && stop()) throw Failure(Fault::interrupted, "stopped before the model was open");
-      wait();
-      if (auto reply = workers_[0]->listen()) settle_open(0, std::move(*reply), 0);
-    }
-  } catch (...) {
-    kill_all();
-    throw;
+  open_crashes_ = 0;
+  start(0);
+  while (!workers_[0]->is_open) {
+    if (stop && stop()) throw Failure(Fault::interrupted, "stopped before the model was open");
+    wait();
+    if (auto reply = workers_[0]->poll()) settle_open(0, std::move(*reply), 0);
   }
   return open_result_;
+} catch (...) {
+  kill_all();
+  throw;
 }
 
-// One call of run.
-class WorkerPool::Run {
- public:
-  Run(WorkerPool& pool, std::span<const TrialRequest> requests, const std::function<void(TrialReply)>& done)
-      : pool_(pool),
-        requests_(requests),
-        done_(done),
-        slots_(std::min(pool.workers_.size(), requests.size())),
-        shares_(requests.size(), slots_),
-        was_repeated_(requests.size()) {}
+void WorkerPool::run(std::span<const TrialRequest> requests, const std::function<void(TrialReply)>& done,
+                     const std::function<bool()>& stop) try {
+  const size_t slots = std::min(workers_.size(), requests.size());
+  Shares shares(requests.size(), slots);
+  std::vector<bool> was_repeated(requests.size());
+  size_t under_way = 0;
+  const auto is_opening = [](const auto& worker) { return worker && !worker->is_open; };
 
   // Gives requests to workers that have none, and starts workers for what is left.
-  void feed() {
-    for (size_t slot = 0; slot < slots_; ++slot) {
-      auto& worker = pool_.workers_[slot];
-      if (worker && !worker->is_busy() && shares_.left() > 0 && worker->is_stale()) worker.reset();
-      if (!worker && shares_.left() > count_opening()) pool_.start(slot);
-      if (worker && !worker->is_busy() && shares_.left() > 0) give(*worker, slot);
+  const auto feed = [&] {
+    for (size_t slot = 0; slot < slots; ++slot) {
+      auto& worker = workers_[slot];
+      if (worker && !worker->is_busy() && shares.left() > 0 && worker->is_stale()) worker.reset();
+      if (!worker && shares.left() > static_cast<size_t>(std::ranges::count_if(workers_, is_opening))) start(slot);
+      if (!worker || worker->is_busy() || shares.left() == 0) continue;
+      worker->trial = shares.take(slot);
+      worker->ask(requests[worker->trial].request, ++latest_id_, requests[worker->trial].timeout_seconds);
+      ++under_way;
     }
-  }
+  };
+  const auto settle = [&](size_t slot, TrialReply reply) {
+    auto& worker = workers_[slot];
+    const size_t trial = worker->trial;
+    const bool is_short = reply.status == TrialReply::error && reply.body.value("kind", "") == "memory";
+    const bool by_others = !worker->has_read || (is_short && worker->is_used);
+    worker->id = 0;
+    worker->is_used = true;
+    if (reply.status == TrialReply::crashed || reply.status == TrialReply::timed_out || is_short) worker.reset();
+    --under_way;
+    if (by_others && !was_repeated[trial]) {
+      was_repeated[trial] = true;
+      shares.give_back(slot);
+      return;
+    }
+    reply.tag = requests[trial].tag;
+    done(std::move(reply));
+  };
 
-  void listen() {
-    for (size_t slot = 0; slot < slots_; ++slot) {
-      Worker* worker = pool_.workers_[slot].get();
+  for (bool is_stopping = false;;) {
+    is_stopping = is_stopping || (stop && stop());
+    if (!is_stopping) feed();
+    if (under_way == 0 && (is_stopping || shares.left() == 0)) break;
+    wait();
+    for (size_t slot = 0; slot < slots; ++slot) {
+      Worker* worker = workers_[slot].get();
       if (!worker || !worker->is_busy()) continue;
-      auto reply = worker->listen();
+      std::optional<TrialReply> reply = worker->poll();
       if (reply && !worker->is_open)
-        pool_.settle_open(slot, std::move(*reply), 1);
+        settle_open(slot, std::move(*reply), 1);
       else if (reply)
         settle(slot, std::move(*reply));
     }
   }
-
-  size_t left() const { return shares_.left(); }
-  size_t under_way() const { return under_way_; }
-
- private:
-  size_t count_opening() const {
-    return static_cast<size_t>(std::count_if(pool_.workers_.begin(), pool_.workers_.end(),
-                                             [](const auto& worker) { return worker && !worker->is_open; }));
-  }
-
-  void give(Worker& worker, size_t slot) {
-    worker.trial = shares_.take(slot);
-    worker.ask(requests_[worker.trial].request, ++pool_.latest_id_, requests_[worker.trial].timeout_seconds);
-    ++under_way_;
-  }
-
-  void settle(size_t slot, TrialReply reply) {
-    auto& worker = pool_.workers_[slot];
-    const size_t trial = worker->trial;
-    const bool is_short = reply.status == TrialReply::error && reply.body.value("kind", "") == "memory";
-    const bool is_repeated = !worker->has_read || (is_short && worker->is_used);
-    worker->id = 0;
-    worker->is_used = true;
-    if (reply.status == TrialReply::crashed || reply.status == TrialReply::timed_out || is_short) worker.reset();
-    --under_way_;
-    if (is_repeated && !was_repeated_[trial]) {
-      was_repeated_[trial] = true;
-      shares_.give_back(slot);
-      return;
-    }
-    reply.tag = requests_[trial].tag;
-    done_(std::move(reply));
-  }
-
-  WorkerPool& pool_;
-  std::span<const TrialRequest> requests_;
-  const std::function<void(TrialReply)>& done_;
-  size_t slots_;
-  Shares shares_;
-  std::vector<bool> was_repeated_;
-  size_t under_way_ = 0;
-};
-
-void WorkerPool::run(std::span<const TrialRequest> requests, const std::function<void(TrialReply)>& done,
-                     const std::function<bool()>& stop) {
-  try {
-    Run run(*this, requests, done);
-    for (bool is_stopping = false;;) {
-      is_stopping = is_stopping || (stop && stop());
-      if (!is_stopping) run.feed();
-      if (run.under_way() == 0 && (is_stopping || run.left() == 0)) break;
-      wait();
-      run.listen();
-    }
-    for (auto& worker : workers_)
-      if (worker && !worker->is_open) worker.reset();
-  } catch (...) {
-    kill_all();
-    throw;
-  }
+  for (auto& worker : workers_)
+    if (is_opening(worker)) worker.reset();
+} catch (...) {
+  kill_all();
+  throw;
 }
 
 }  // namespace attnkit::search

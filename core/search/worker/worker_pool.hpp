@@ -1,4 +1,4 @@
-// Trials in child processes: a plugin that crashes, hangs, babbles or eats the memory costs one trial, not the search.
+// Trials in child processes: a plugin that crashes, hangs, prints or takes all memory costs one trial, not the search.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,6 @@ class WorkerPool {
 
  private:
   struct Worker;
-  class Run;
 
   void start(size_t slot);
   void settle_open(size_t slot, TrialReply reply, int allowed_crashes);

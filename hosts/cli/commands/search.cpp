@@ -95,18 +95,8 @@ class SearchProgress {
 };
 
 Exit exit_of(search::Fault fault) {
-  switch (fault) {
-    case search::Fault::usage:
-      return Exit::usage;
-    case search::Fault::manifest:
-      return Exit::manifest;
-    case search::Fault::data:
-      return Exit::data;
-    case search::Fault::interrupted:
-      return Exit::interrupted;
-    default:
-      return Exit::internal;
-  }
+  constexpr Exit exits[] = {Exit::usage, Exit::manifest, Exit::data, Exit::interrupted, Exit::internal};
+  return exits[static_cast<size_t>(fault)];
 }
 
 struct Paths {

@@ -131,20 +131,17 @@ double cost_of(const LabelPlace& place, const std::vector<LabelPlace>& taken, co
 
 }  // namespace
 
-Axes::Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y)
-    : canvas_(canvas), x_(x), y_(y), log_x_(log_x), log_y_(log_y) {}
-
 double Axes::x(double value) const {
-  return canvas_.left + share(value, x_, log_x_) * (canvas_.width - canvas_.left - canvas_.right);
+  return canvas.left + share(value, x_range, log_x) * (canvas.width - canvas.left - canvas.right);
 }
 
 double Axes::y(double value) const {
-  return canvas_.height - canvas_.bottom - share(value, y_, log_y_) * (canvas_.height - canvas_.top - canvas_.bottom);
+  return canvas.height - canvas.bottom - share(value, y_range, log_y) * (canvas.height - canvas.top - canvas.bottom);
 }
 
 std::string Axes::ranges() const {
-  return fmt::format("{}{}set xrange [{}:{}]\nset yrange [{}:{}]\n", log_x_ ? "set logscale x 2\n" : "",
-                     log_y_ ? "set logscale y\n" : "", x_.first, x_.second, y_.first, y_.second);
+  return fmt::format("{}{}set xrange [{}:{}]\nset yrange [{}:{}]\n", log_x ? "set logscale x 2\n" : "",
+                     log_y ? "set logscale y\n" : "", x_range.first, x_range.second, y_range.first, y_range.second);
 }
 
 std::string colour(const std::string& name, double opacity) {

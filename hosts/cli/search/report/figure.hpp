@@ -14,19 +14,15 @@ struct Canvas {
 };
 
 // Pixels from the upper left corner for values within the two ranges.
-class Axes {
- public:
-  Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y);
+struct Axes {
+  Canvas canvas;
+  std::pair<double, double> x_range, y_range;
+  bool log_x, log_y;
+
   double x(double value) const;
   double y(double value) const;
   // "set xrange ..." and "set yrange ..."; the latter upside down when its first end is above the second.
   std::string ranges() const;
-  std::pair<double, double> y_range() const { return y_; }
-
- private:
-  Canvas canvas_;
-  std::pair<double, double> x_, y_;
-  bool log_x_, log_y_;
 };
 
 // A colour of the page as gnuplot writes it: ink, muted, rule, paper, other, front, winner, baseline, line1 to line6,

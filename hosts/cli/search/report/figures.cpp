@@ -35,9 +35,7 @@ std::vector<Disc> discs_of(const SearchView& view) {
     const double share = high > 0 ? memory_of(view, t).value_or(0) / high : 0.25;
     discs.push_back({&t, *t.cost.ratio, *t.quality.value, std::max(2.0, max_disc * std::sqrt(share))});
   }
-  std::stable_sort(discs.begin(), discs.end(), [](const Disc& a, const Disc& b) {
-    return a.trial->named() != b.trial->named() ? b.trial->named() : a.radius > b.radius;
-  });
+  std::ranges::stable_sort(discs, {}, [](const Disc& d) { return std::pair(d.trial->named(), -d.radius); });
   return discs;
 }
 
@@ -70,7 +68,7 @@ Axes axes_of(const SearchView& view, const std::vector<Disc>& discs) {
 }
 
 std::string tics_of(const SearchView& view, const Axes& axes) {
-  const auto [low, high] = axes.y_range();
+  const auto [low, high] = axes.y_range;
   const double step = step_of(std::abs(high - low)), first = std::ceil(std::min(low, high) / step) * step;
   // No tic above what the metric can reach.
   const double last = *quality_unit(view) ? std::min(100.0, std::max(low, high)) : std::max(low, high);
@@ -268,16 +266,18 @@ std::string hue_of(const SearchView& view, const Cell& cell, double high) {
 
 std::string text_of(const SearchView& view, const Cell& cell) {
   switch (cell.kind) {
-    case Kind::measured: {
+    case Kind::measured:
       return signed_text(cell.delta, view.lower_is_better ? 4 : 2);
-    }
     case Kind::baseline:
       return "baseline";
     case Kind::refused:
       return "refused";
-    default:
-      return cell.kind == Kind::failed ? "failed" : "";
+    case Kind::failed:
+      return "failed";
+    case Kind::empty:
+      break;
   }
+  return "";
 }
 
 Canvas canvas_of(const SearchView& view, const std::vector<Row>& rows) {
@@ -389,7 +389,7 @@ std::string tics_of(const std::vector<Line>& lines) {
 
 // 1, 2 and 5 of every power of ten on a logarithmic axis, where gnuplot names the powers alone.
 std::string speed_tics(const Axes& axes) {
-  const auto [low, high] = axes.y_range();
+  const auto [low, high] = axes.y_range;
   if (low <= 0) return "";
   std::string out;
   for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10)
@@ -500,10 +500,8 @@ std::string quality_figure(const SearchView& view) {
 std::string ablation_figure(const SearchView& view) {
   if (view.trials.empty() || !view.baseline() || view.choices.empty() || view.choices.size() > 64) return "";
   const std::vector<Row> rows = filled_rows(view);
-  const bool any = std::any_of(rows.begin(), rows.end(), [](const Row& row) {
-    return std::any_of(row.cells.begin(), row.cells.end(), [](const Cell& c) { return c.kind == Kind::measured; });
-  });
-  if (!any) return "";
+  if (std::ranges::none_of(rows, [](const Row& r) { return std::ranges::count(r.cells, Kind::measured, &Cell::kind); }))
+    return "";
   const Canvas canvas = canvas_of(view, rows);
   const std::string script = figure_head(canvas) + axes_of(view, rows) + cells_of(view, rows) + "plot NaN notitle\n";
   return figure_svg(canvas, script, "f2", "Quality by block and mechanism");

@@ -27,10 +27,10 @@ std::string escaped(std::string_view text) {
 
 namespace {
 
-using Parts = std::vector<std::string>;
-
-void add(Parts& parts, const std::string& text) {
-  if (!text.empty()) parts.push_back(text);
+// Those that are not empty.
+std::string listed(std::vector<std::string> parts, std::string_view between = ", ") {
+  std::erase(parts, "");
+  return joined(parts, between);
 }
 
 std::string entry(const std::string& term, const std::string& html) {
@@ -42,61 +42,41 @@ std::string counted_in(const Json& object, const char* key, std::string_view nou
   return n > 0 ? counted_text(static_cast<size_t>(n), noun) : "";
 }
 
-std::string machine_text(const Json& machine) {
-  Parts parts;
-  add(parts, text_in(machine, "cpu"));
-  add(parts, counted_in(machine, "processors", "processor"));
-  add(parts, counted_in(machine, "threads", "thread"));
-  return joined(parts, ", ");
-}
+// "" without a number above 0.
+std::string with_number(fmt::format_string<int64_t&> text, int64_t n) { return n > 0 ? fmt::format(text, n) : ""; }
 
-std::string data_text(const Json& settings) {
-  Parts parts;
-  for (const char* split : {"data", "test"}) {
-    const std::string name = text_in(settings, split);
-    const int64_t lists = integer_in(member(settings, "lists"), split);
-    if (name.empty()) continue;
-    parts.push_back(lists > 0 ? fmt::format("{}, {} lists", name, grouped_text(static_cast<uint64_t>(lists))) : name);
-  }
-  return joined(parts, "; ");
+std::string data_text(const Json& settings, const char* split) {
+  const std::string name = text_in(settings, split);
+  const int64_t lists = integer_in(member(settings, "lists"), split);
+  if (name.empty() || lists <= 0) return name;
+  return fmt::format("{}, {} lists", name, grouped_text(static_cast<uint64_t>(lists)));
 }
 
 std::string strategy_text(const SearchView& view, const Json& settings) {
-  Parts parts;
-  add(parts, text_in(settings, "strategy"));
-  parts.push_back(view.per_layer ? "layer by layer" : "one mechanism per role");
-  parts.push_back(counted_text(view.trials.size(), "placement"));
-  if (!view.rank.empty()) parts.push_back("ranked by " + view.rank);
-  if (view.length > 0) parts.push_back(fmt::format("at {} tokens", view.length));
-  add(parts, counted_in(settings, "jobs", "job"));
-  if (number_in(settings, "seed")) parts.push_back(fmt::format("seed {}", integer_in(settings, "seed")));
-  return joined(parts, ", ");
+  return listed({text_in(settings, "strategy"), view.per_layer ? "layer by layer" : "one mechanism per role",
+                 counted_text(view.trials.size(), "placement"), view.rank.empty() ? "" : "ranked by " + view.rank,
+                 with_number("at {} tokens", view.length), counted_in(settings, "jobs", "job"),
+                 number_in(settings, "seed") ? fmt::format("seed {}", integer_in(settings, "seed")) : ""});
 }
 
 std::string limits_text(const Json& limits) {
-  Parts parts;
+  std::vector<std::string> parts;
   if (!limits.is_object()) return "";
-  for (const auto& [name, limit] : limits.items()) {
-    const std::optional<double> value = number_in(limits, name.c_str());
-    if (!value) continue;
-    parts.push_back(name + " " +
-                    (name == "max_state"     ? memory_text(*value)
-                     : name == "max_latency" ? latency_text(*value)
-                                             : fmt::format("{}", *value)));
-  }
+  for (const auto& [name, limit] : limits.items())
+    if (const std::optional<double> value = number_in(limits, name.c_str()))
+      parts.push_back(name + " " +
+                      (name == "max_state"     ? memory_text(*value)
+                       : name == "max_latency" ? latency_text(*value)
+                                               : fmt::format("{}", *value)));
   return joined(parts, ", ");
 }
 
 std::string model_text(const SearchView& view, const Json& model) {
-  Parts parts;
-  add(parts, text_in(model, "manifest"));
-  add(parts, view.kind);
-  const int64_t encoder = integer_in(model, "encoder_layers"), decoder = integer_in(model, "decoder_layers");
-  if (encoder > 0) parts.push_back(fmt::format("{} encoder layers", encoder));
-  if (decoder > 0) parts.push_back(fmt::format("{} decoder layers", decoder));
   const std::string sha = text_in(model, "manifest_sha256");
-  if (!sha.empty()) parts.push_back("SHA-256 " + sha.substr(0, 12));
-  return joined(parts, ", ");
+  return listed({text_in(model, "manifest"), view.kind,
+                 with_number("{} encoder layers", integer_in(model, "encoder_layers")),
+                 with_number("{} decoder layers", integer_in(model, "decoder_layers")),
+                 sha.empty() ? "" : "SHA-256 " + sha.substr(0, 12)});
 }
 
 std::string power(double exponent) { return exponent == 1 ? "" : fmt::format("<sup>{}</sup>", exponent); }
@@ -119,10 +99,8 @@ std::string rcp_note(const SearchView& view, const Json& settings) {
 }
 
 std::string missing_note(const SearchView& view) {
-  const bool any = std::any_of(view.trials.begin(), view.trials.end(), [](const Trial& t) {
-    return (t.status == "ranked" || t.status == "limited") && !t.rcp;
-  });
-  if (!any) return "";
+  const auto lacks = [](const Trial& t) { return (t.status == "ranked" || t.status == "limited") && !t.rcp; };
+  if (std::ranges::none_of(view.trials, lacks)) return "";
   return "RCP is n/a where its denominator is not positive, which happens when the quality is better than the "
          "baseline\u2019s by more than std_bench allows; where quality or throughput was not measured; and everywhere "
          "when std_bench is unknown or zero. Other values are n/a where nothing was measured.";
@@ -152,22 +130,23 @@ std::string command_html(const std::string& command) {
   return out;
 }
 
-std::string facts_of(const SearchView& view, const Json& result) {
-  const Json& settings = member(result, "settings");
-  Parts when;
-  add(when, text_in(result, "date"));
-  if (const auto seconds = number_in(result, "seconds")) when.push_back(fmt::format("took {}", seconds_text(*seconds)));
-  if (!text_in(result, "version").empty()) when.push_back("attnkit " + text_in(result, "version"));
-  const std::string command = text_in(result, "command");
+std::string facts_html(const SearchView& view, const Json& result) {
+  const Json &settings = member(result, "settings"), &machine = member(result, "machine");
+  const std::optional<double> seconds = number_in(result, "seconds");
+  const std::string command = text_in(result, "command"), version = text_in(result, "version");
+  const std::string date = listed({text_in(result, "date"), seconds ? "took " + seconds_text(*seconds) : "",
+                                   version.empty() ? "" : "attnkit " + version});
   return "<dl>\n" + entry("model", escaped(model_text(view, member(result, "model")))) +
-         entry("machine", escaped(machine_text(member(result, "machine")))) +
-         entry("date", escaped(joined(when, ", "))) + entry("data", escaped(data_text(settings))) +
+         entry("machine", escaped(listed({text_in(machine, "cpu"), counted_in(machine, "processors", "processor"),
+                                          counted_in(machine, "threads", "thread")}))) +
+         entry("date", escaped(date)) +
+         entry("data", escaped(listed({data_text(settings, "data"), data_text(settings, "test")}, "; "))) +
          entry("search", escaped(strategy_text(view, settings))) +
          entry("limits", escaped(limits_text(member(settings, "limits")))) +
          entry("command", command.empty() ? "" : "<code>" + command_html(command) + "</code>") + "</dl>\n";
 }
 
-std::string notes_of(const SearchView& view, const Json& result) {
+std::string notes_html(const SearchView& view, const Json& result) {
   const Json& settings = member(result, "settings");
   std::string out = "<div class=\"notes\"><dl>\n";
   out += entry("RCP", rcp_note(view, settings));
@@ -187,11 +166,6 @@ std::string notes_of(const SearchView& view, const Json& result) {
   if (view.count("limited") > 0)
     out += entry("limited", "Measured, but outside the limits above, and so without a rank.");
   return out + "</dl></div>\n";
-}
-
-std::string rerun_of(const Json& result) {
-  const std::string command = text_in(result, "command");
-  return command.empty() ? "" : "<pre>" + command_html(command) + "</pre>\n";
 }
 
 std::string section(const std::string& title, const std::string& content) {
@@ -299,20 +273,22 @@ std::string head_of(const SearchView& view, const Json& result) {
     out += "<p class=\"notice\">The search was interrupted: this is what it had measured by then.</p>\n";
   const std::string tables = placement_table(view) + comparison_table(view);
   if (!tables.empty()) out += "<div class=\"top\">\n" + tables + "</div>\n";
-  return out + facts_of(view, result) + "</header>\n";
+  return out + facts_html(view, result) + "</header>\n";
 }
 
 }  // namespace
 
 std::string search_html(const Json& result) {
   const SearchView view = view_of(result);
+  const std::string command = text_in(result, "command");
   std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
   out += fmt::format("<title>{}: attnkit search</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n",
                      escaped(view.model), colour_style() + report_style);
   out += head_of(view, result) + quality_section(view) + ablation_section(view) + length_section(view);
   out += bucket_section(view) + ranking_section(view) + section("Not ranked", reasons_table(view));
-  out += section("How to read this", notes_of(view, result)) + section("Run it again", rerun_of(result));
+  out += section("How to read this", notes_html(view, result)) +
+         section("Run it again", command.empty() ? "" : "<pre>" + command_html(command) + "</pre>\n");
   return out + fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", report_script);
 }
 

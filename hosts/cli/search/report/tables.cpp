@@ -16,21 +16,18 @@ std::string head_cell(const std::string& text, bool number = false) {
 
 std::string number_cell(const std::string& text) { return fmt::format("<td class=\"n\">{}</td>", escaped(text)); }
 
-const std::vector<std::string>* layers_of(const Trial* trial, const std::string& role) {
-  if (!trial) return nullptr;
-  for (const auto& [name, layers] : trial->blocks)
-    if (name == role) return &layers;
-  return nullptr;
+std::string table_html(const std::string& head, const std::string& body, const std::string& caption = "",
+                       const char* attributes = "") {
+  return fmt::format("<table{}>{}<thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>", attributes,
+                     caption.empty() ? "" : "<caption>" + caption + "</caption>", head, body);
 }
+
+std::string scrolled(const std::string& table) { return "<div class=\"scroll\">" + table + "</div>\n"; }
 
 std::string row_of(const std::string& title, const std::string& winner, const std::string& baseline,
                    const std::string& change) {
   return fmt::format("<tr><th scope=\"row\">{}</th>{}{}{}</tr>\n", escaped(title), number_cell(winner),
                      number_cell(baseline), number_cell(change));
-}
-
-std::string times_text(std::optional<double> a, std::optional<double> b) {
-  return a && b && *b > 0 ? fmt::format("{:.2f}\u00d7", *a / *b) : "";
 }
 
 std::string rate_text(std::optional<double> speed) {
@@ -100,15 +97,13 @@ std::string ranked_row(const SearchView& view, const Trial& t, const std::vector
                                              : "",
                                 t.rank > 0 ? std::to_string(t.rank) : "",
                                 t.rank > 0 ? std::to_string(t.rank) : "\u2013", t.pareto ? 0 : 1, tags_of(t));
-  const Trial* base = view.baseline();
   for (const std::string& role : view.roles) {
-    const auto in = [&](const Trial& from) {
-      for (const auto& [name, layers] : from.blocks)
-        if (name == role) return layers_text(layers);
-      return std::string();
+    const auto in = [&](const Trial* from) {
+      const std::vector<std::string>* layers = from ? from->layers(role) : nullptr;
+      return layers ? layers_text(*layers) : "";
     };
-    const std::string own = in(t);
-    out += fmt::format("<td{}>{}</td>", base && in(*base) == own ? " class=\"same\"" : "", escaped(own));
+    const bool same = view.baseline() && in(view.baseline()) == in(&t);
+    out += fmt::format("<td{}>{}</td>", same ? " class=\"same\"" : "", escaped(in(&t)));
   }
   for (const Column& c : columns) {
     const std::optional<double> value = c.value(t);
@@ -136,7 +131,7 @@ std::string placement_table(const SearchView& view) {
   for (size_t l = 0; l < depth; ++l) {
     body += fmt::format("<tr><td class=\"n same\">{}</td>", l + 1);
     for (const auto& [role, layers] : winner->blocks) {
-      const std::vector<std::string>* base = layers_of(view.baseline(), role);
+      const std::vector<std::string>* base = view.baseline() ? view.baseline()->layers(role) : nullptr;
       const std::string name = l < layers.size() ? layers[l] : "";
       const bool same = base && l < base->size() && (*base)[l] == name;
       body += fmt::format("<td class=\"{}\">{}</td>", same ? "same" : "new", escaped(name));
@@ -144,8 +139,7 @@ std::string placement_table(const SearchView& view) {
     body += "</tr>\n";
   }
   const char* hint = view.baseline() ? "; bold where it differs from the baseline" : "";
-  return fmt::format("<table><caption>The winner{}</caption><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>\n",
-                     hint, head, body);
+  return table_html(head, body, fmt::format("The winner{}", hint)) + "\n";
 }
 
 std::string comparison_table(const SearchView& view) {
@@ -157,23 +151,21 @@ std::string comparison_table(const SearchView& view) {
   if (q || base)
     body += row_of(metric_title(view), quality_text(view, q), quality_text(view, base),
                    q && base ? signed_text(*q - *base, view.lower_is_better ? 4 : 2) : "");
-  // The ratio is the median of pairs, which the quotient of two medians need not equal.
-  if (w.speed || b.speed)
-    body += row_of(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", rate_text(w.speed),
-                   rate_text(b.speed), w.ratio ? fmt::format("{:.2f}\u00d7", *w.ratio) : "");
-  if (w.latency || b.latency)
-    body += row_of("latency of a token", latency_text(w.latency), latency_text(b.latency),
-                   times_text(w.latency, b.latency));
-  if (w.peak_bytes || b.peak_bytes)
-    body += row_of("peak memory", memory_text(w.peak_bytes), memory_text(b.peak_bytes),
-                   times_text(w.peak_bytes, b.peak_bytes));
-  if (w.state_bytes || b.state_bytes)
-    body += row_of("state of a session", memory_text(w.state_bytes), memory_text(b.state_bytes),
-                   times_text(w.state_bytes, b.state_bytes));
+  const auto add = [&](const char* title, std::optional<double> Cost::*member, auto text, bool paired = false) {
+    const std::optional<double> own = w.*member, other = b.*member;
+    const std::optional<double> ratio = own && other && *other > 0 ? std::optional(*own / *other) : std::nullopt;
+    // Of speeds the ratio is the median of pairs, which the quotient of two medians need not equal.
+    const std::optional<double> shown = paired ? w.ratio : ratio;
+    if (own || other) body += row_of(title, text(own), text(other), shown ? fmt::format("{:.2f}\u00d7", *shown) : "");
+  };
+  add(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", &Cost::speed, rate_text, true);
+  add("latency of a token", &Cost::latency, latency_text);
+  add("peak memory", &Cost::peak_bytes, memory_text);
+  add("state of a session", &Cost::state_bytes, memory_text);
   if (body.empty()) return "";
-  const std::string at = view.length ? fmt::format("At {} tokens", view.length) : "Measured";
-  return fmt::format("<table><caption>{}</caption><thead><tr><th></th>{}{}{}</tr></thead><tbody>\n{}</tbody></table>\n",
-                     at, head_cell("winner", true), head_cell("baseline", true), head_cell("change", true), body);
+  return table_html("<th></th>" + head_cell("winner", true) + head_cell("baseline", true) + head_cell("change", true),
+                    body, view.length ? fmt::format("At {} tokens", view.length) : "Measured") +
+         "\n";
 }
 
 std::string bucket_table(const SearchView& view) {
@@ -194,8 +186,7 @@ std::string bucket_table(const SearchView& view) {
   for (size_t b = 0; b < view.buckets.size(); ++b)
     head += fmt::format("<th scope=\"col\" class=\"n\">{}<br><small>{} lists</small></th>", escaped(view.buckets[b]),
                         grouped_text(static_cast<uint64_t>(std::max<int64_t>(0, lists[b]))));
-  return fmt::format("<div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></div>\n", head,
-                     body);
+  return scrolled(table_html(head, body));
 }
 
 std::string untimed_table(const SearchView& view) {
@@ -206,10 +197,8 @@ std::string untimed_table(const SearchView& view) {
                           number_cell(std::to_string(length)), escaped(t.id),
                           escaped(reason.empty() ? "no reason was recorded" : reason));
   if (body.empty()) return "";
-  return fmt::format(
-      "<div class=\"scroll\"><table><caption>Not timed</caption><thead><tr>{}{}{}</tr></thead><tbody>\n{}"
-      "</tbody></table></div>\n",
-      head_cell("tokens", true), head_cell("placement"), head_cell("reason"), body);
+  return scrolled(
+      table_html(head_cell("tokens", true) + head_cell("placement") + head_cell("reason"), body, "Not timed"));
 }
 
 std::string reasons_table(const SearchView& view) {
@@ -233,8 +222,7 @@ std::string reasons_table(const SearchView& view) {
   for (size_t r = 0; r < rows.size(); ++r)
     body += fmt::format("<tr><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n", rows[r].first,
                         joined(what[r], "<br>"), escaped(rows[r].second));
-  return fmt::format("<div class=\"scroll\"><table><thead><tr>{}{}{}</tr></thead><tbody>\n{}</tbody></table></div>\n",
-                     head_cell("status"), head_cell("what"), head_cell("reason"), body);
+  return scrolled(table_html(head_cell("status") + head_cell("what") + head_cell("reason"), body));
 }
 
 std::string ranking_table(const SearchView& view) {
@@ -249,10 +237,7 @@ std::string ranking_table(const SearchView& view) {
   for (const Trial& t : view.trials)
     if (is_listed(t)) body += ranked_row(view, t, columns);
   if (body.empty()) return "";
-  return fmt::format(
-      "<div class=\"scroll\"><table class=\"ranks\"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>"
-      "</div>\n",
-      head, body);
+  return scrolled(table_html(head, body, "", " class=\"ranks\""));
 }
 
 }  // namespace attnkit::cli
