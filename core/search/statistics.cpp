@@ -18,8 +18,20 @@ bool has_nan(std::span<const double> values) {
 
 bool is_positive(double value) { return std::isfinite(value) && value > 0; }
 
-// Overflow and underflow are no performance either.
-std::optional<double> if_positive(double value) { return is_positive(value) ? std::optional(value) : std::nullopt; }
+// The gain in throughput and memory over the loss of quality.
+std::optional<double> performance(double gain, double quality, double baseline_quality, double std_bench,
+                                  const RcpSettings& settings) {
+  if (!std::isfinite(quality) || !std::isfinite(baseline_quality)) return std::nullopt;
+  double denominator = 1;
+  if (quality != baseline_quality) {
+    if (!is_positive(std_bench)) return std::nullopt;
+    denominator += settings.quality_weight * (baseline_quality - quality) / std_bench;
+  }
+  if (!is_positive(denominator)) return std::nullopt;
+  const double value = gain / std::pow(denominator, settings.quality);
+  // Overflow and underflow are no performance either.
+  return is_positive(value) ? std::optional(value) : std::nullopt;
+}
 
 bool dominates(const std::vector<double>& a, const std::vector<double>& b) {
   return a != b && std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) { return x >= y; });
@@ -85,21 +97,15 @@ double median(std::span<const double> values) { return quantile(values, 0.5); }
 
 std::optional<double> rcp(double throughput, double quality, double baseline_quality, double std_bench,
                           const RcpSettings& settings) {
-  if (!is_positive(throughput) || !std::isfinite(quality) || !std::isfinite(baseline_quality)) return std::nullopt;
-  double denominator = 1;
-  if (quality != baseline_quality) {
-    if (!is_positive(std_bench)) return std::nullopt;
-    denominator += settings.quality_weight * (baseline_quality - quality) / std_bench;
-  }
-  if (!is_positive(denominator)) return std::nullopt;
-  return if_positive(std::pow(throughput, settings.throughput) / std::pow(denominator, settings.quality));
+  if (!is_positive(throughput)) return std::nullopt;
+  return performance(std::pow(throughput, settings.throughput), quality, baseline_quality, std_bench, settings);
 }
 
 std::optional<double> rcp_mem(double throughput, double quality, double baseline_quality, double std_bench,
                               double memory, const RcpSettings& settings) {
-  const std::optional<double> plain = rcp(throughput, quality, baseline_quality, std_bench, settings);
-  if (!plain || !is_positive(memory)) return std::nullopt;
-  return if_positive(*plain * std::pow(1 / memory, settings.memory));
+  if (!is_positive(throughput) || !is_positive(memory)) return std::nullopt;
+  const double gain = (std::pow(throughput, settings.throughput) + std::pow(1 / memory, settings.memory)) / 2;
+  return performance(gain, quality, baseline_quality, std_bench, settings);
 }
 
 std::vector<bool> nondominated(const Points& points) {

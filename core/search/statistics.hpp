@@ -38,7 +38,7 @@ struct RcpSettings {
 
 // Both follow Agostinelli, Hong and Chen (2024), equations 11 and 12, with any baseline in place of theirs:
 //   rcp     = (T / T_b)^a / (1 + w (Q_b - Q) / std_bench)^b
-//   rcp_mem = rcp * (M_b / M)^c
+//   rcp_mem = (1/2 (T / T_b)^a + 1/2 (M_b / M)^c) / (1 + w (Q_b - Q) / std_bench)^b
 // throughput is T / T_b, memory is M / M_b, quality is Q and higher is better; std_bench is in units of quality.  The
 // baseline has 1, and more is better.  No value unless the ratios and the denominator are positive and finite; a
 // std_bench that is not positive and finite leaves one only to quality == baseline_quality, where it cancels out.

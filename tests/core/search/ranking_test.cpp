@@ -64,13 +64,13 @@ class RankingTest : public ::testing::Test {
 
 TEST_F(RankingTest, RcpMemDecidesAndTheBaselineHasOne) {
   baseline_ = record({0, 0}, 990, 1, 1);
-  const Record fast = record({0, 1}, 980, 2, 0.5), faster = record({1, 1}, 950, 2.5, 0.5);
+  const Record fast = record({0, 1}, 980, 3, 0.5), faster = record({1, 1}, 950, 3.5, 0.5);
   const std::vector<Ranked> all = ranking({&baseline_, &faster, &fast});
-  EXPECT_EQ(all[0].record, &fast);  // 2 / (1 + 1) * 2 = 2
-  EXPECT_DOUBLE_EQ(*all[0].rcp_mem, 2);
+  EXPECT_EQ(all[0].record, &fast);  // (3 + 2) / 2 / (1 + 1)
+  EXPECT_DOUBLE_EQ(*all[0].rcp_mem, 1.25);
   EXPECT_EQ(all[1].record, &baseline_);
   EXPECT_DOUBLE_EQ(*all[1].rcp_mem, 1);
-  EXPECT_DOUBLE_EQ(*all[2].rcp_mem, 2.5 / 5 * 2);
+  EXPECT_DOUBLE_EQ(*all[2].rcp_mem, 2.75 / 5);
   EXPECT_EQ(all[0].rank, 1);
   EXPECT_EQ(all[2].rank, 3);
 }

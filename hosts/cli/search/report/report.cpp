@@ -151,9 +151,10 @@ std::string notes_html(const SearchView& view, const Json& result) {
   std::string out = "<div class=\"notes\"><dl>\n";
   out += entry("RCP", rcp_note(view, settings));
   out += entry("RCP<sub>mem</sub>",
-               fmt::format("Equation 12: RCP (<i>M<sub>b</sub></i> / <i>M</i>){}, with the peak memory <i>M</i>. It "
-                           "also rewards placements that need less memory.",
-                           power(exponent_in(settings, "memory"))));
+               fmt::format("Equation 12: the mean of (<i>T</i> / <i>T<sub>b</sub></i>){} and (<i>M<sub>b</sub></i> / "
+                           "<i>M</i>){} over the denominator of RCP, with the peak memory <i>M</i>. It also rewards "
+                           "placements that need less memory.",
+                           power(exponent_in(settings, "throughput")), power(exponent_in(settings, "memory"))));
   out += entry("std_bench", bench_note(view, result));
   out += entry("n/a", missing_note(view));
   out += entry("intervals", fmt::format("{} Placements whose intervals overlap much may well be equally good.",
