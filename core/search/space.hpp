@@ -28,10 +28,11 @@ struct BlockId {
 };
 
 struct Space {
-  std::vector<BlockId> blocks;            // by role in the order above, then by layer
-  std::vector<Choice> choices;            // every choice once
-  std::vector<std::vector<int>> allowed;  // by block: indices into choices, at least one; equal for all layers of a role
-  std::vector<int> baseline;              // by block: what every cost and quality is compared with; need not be allowed
+  std::vector<BlockId> blocks;  // by role in the order above, then by layer
+  std::vector<Choice> choices;  // every choice once
+  std::vector<std::vector<int>>
+      allowed;                // by block: indices into choices, at least one; equal for all layers of a role
+  std::vector<int> baseline;  // by block: what every cost and quality is compared with; need not be allowed
 
   const Choice& choice(int c) const { return choices[static_cast<size_t>(c)]; }
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -119,18 +120,16 @@ bool is_measured(const Outcome& o) { return !std::isnan(o.quality + o.throughput
 
 // Positions from best to worst: by rank, or by front and then quality if one has no rank; the first of equals first.
 std::vector<size_t> best_first(const std::vector<Outcome>& outcomes) {
-  const bool by_rank = std::all_of(outcomes.begin(), outcomes.end(), is_ranked);
+  const bool by_rank = std::ranges::all_of(outcomes, is_ranked);
   const std::vector<int> front = fronts(objectives(outcomes));
-  std::vector<std::pair<double, double>> merit;
-  std::vector<size_t> order;
-  for (const Outcome& o : outcomes) {
-    const size_t i = order.size();
+  std::vector<size_t> order(outcomes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) {
+    const Outcome& o = outcomes[i];
     // NaN would leave no order to sort by.
     const double quality = std::isnan(o.quality) ? -std::numeric_limits<double>::infinity() : o.quality;
-    merit.push_back(by_rank ? std::pair(*o.rank, 0.0) : std::pair(-static_cast<double>(front[i]), quality));
-    order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return merit[a] > merit[b]; });
+    return by_rank ? std::pair(*o.rank, 0.0) : std::pair(-static_cast<double>(front[i]), quality);
+  });
   return order;
 }
 
@@ -146,16 +145,15 @@ class Ablation : public BatchStrategy {
 
   // Outcomes of the baseline and of the baseline with another choice in this unit, as far as the space allows them.
   std::vector<Outcome> changes(Unit unit) const {
-    std::vector<Placement> placements{space_.baseline};
-    for (int choice : space_.allowed[unit.first]) {
-      Placement changed = with_choice(space_.baseline, unit, choice);
-      if (changed != space_.baseline) placements.push_back(std::move(changed));
-    }
     std::vector<Outcome> found;
-    for (const Placement& placement : placements) {
+    const auto add = [&](const Placement& placement) {
       const auto outcome = outcomes_.find(placement);
       if (outcome != outcomes_.end() && is_allowed(space_, unit, placement)) found.push_back(outcome->second);
-    }
+    };
+    add(space_.baseline);
+    for (int choice : space_.allowed[unit.first])
+      if (const Placement changed = with_choice(space_.baseline, unit, choice); changed != space_.baseline)
+        add(changed);
     return found;
   }
 
@@ -163,10 +161,10 @@ class Ablation : public BatchStrategy {
   std::vector<Outcome> best(Unit unit) const {
     const std::vector<Outcome> all = changes(unit);
     std::vector<Outcome> eligible, chosen;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(eligible), [](const Outcome& o) { return o.usable; });
+    std::ranges::copy_if(all, std::back_inserter(eligible), &Outcome::usable);
     const bool is_limited = eligible.empty();
     // A limit that no single change keeps may be kept by several, so what was measured beyond it will do.
-    if (is_limited) std::copy_if(all.begin(), all.end(), std::back_inserter(eligible), is_measured);
+    if (is_limited) std::ranges::copy_if(all, std::back_inserter(eligible), is_measured);
     for (size_t i : best_first(eligible))
       if (chosen.size() < kChoicesPerUnit) chosen.push_back(eligible[i]);
     if (chosen.empty()) chosen.push_back({.placement = space_.baseline});
@@ -256,10 +254,8 @@ Population select(const std::map<Placement, Outcome>& outcomes) {
   const std::vector<int> ranks = fronts(points);
   const std::vector<double> distances = crowding_by_front(points, ranks);
   std::vector<size_t> order(usable.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return ranks[a] != ranks[b] ? ranks[a] < ranks[b] : distances[a] > distances[b];
-  });
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return std::pair(ranks[i], -distances[i]); });
   Population population;
   population.front = static_cast<size_t>(std::count(ranks.begin(), ranks.end(), ranks[order[0]]));
   order.resize(std::min(order.size(), std::max(kParents, population.front)));

@@ -10,7 +10,7 @@ Placement optimum(const Space& space, bool per_layer, const Objective& objective
   Placement best;
   for (const std::vector<int>& allowed : space.allowed) best.push_back(allowed.front());
   for (size_t s = 0; s < space.blocks.size();) {
-    const size_t last = per_layer ? s + 1 : blocks_of(space, space.blocks[s].role).second;
+    const size_t last = per_layer ? s + 1 : blocks_of(space, space.blocks[s].role).last;
     Placement tried = best;
     for (int choice : space.allowed[s]) {
       std::fill(tried.begin() + static_cast<long>(s), tried.begin() + static_cast<long>(last), choice);

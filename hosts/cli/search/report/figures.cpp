@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <set>
 
 #include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/report/figure.hpp"
@@ -368,7 +368,7 @@ void place(std::vector<Line>& lines, const Axes& axes, const Canvas& canvas) {
   for (Line& line : lines) line.label_y = axes.y(line.points.back().second);
   std::vector<Line*> order;
   for (Line& line : lines) order.push_back(&line);
-  std::sort(order.begin(), order.end(), [](const Line* a, const Line* b) { return a->label_y < b->label_y; });
+  std::ranges::sort(order, {}, &Line::label_y);
   for (size_t i = 1; i < order.size(); ++i)
     order[i]->label_y = std::max(order[i]->label_y, order[i - 1]->label_y + line_height);
   double floor = canvas.height - canvas.bottom;
@@ -376,15 +376,13 @@ void place(std::vector<Line>& lines, const Axes& axes, const Canvas& canvas) {
     order[i]->label_y = std::min(order[i]->label_y, floor);
 }
 
-std::string tics_of(const std::vector<Line>& lines) {
-  std::vector<int64_t> lengths;
+std::string length_tics(const std::vector<Line>& lines) {
+  std::set<int64_t> lengths;
   for (const Line& line : lines)
-    for (const auto& point : line.points) lengths.push_back(static_cast<int64_t>(point.first));
-  std::sort(lengths.begin(), lengths.end());
-  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
-  std::string out = "set xtics (";
-  for (size_t i = 0; i < lengths.size(); ++i) out += fmt::format("{}'{}' {}", i ? "," : "", lengths[i], lengths[i]);
-  return out + ")\n";
+    for (const auto& point : line.points) lengths.insert(static_cast<int64_t>(point.first));
+  std::string out;
+  for (const int64_t length : lengths) out += fmt::format("{}'{}' {}", out.empty() ? "" : ",", length, length);
+  return fmt::format("set xtics ({})\n", out);
 }
 
 // 1, 2 and 5 of every power of ten on a logarithmic axis, where gnuplot names the powers alone.
@@ -447,9 +445,10 @@ bool is_drawn(const Trial& trial) {
 }
 
 const char* area_name(const SearchView& view) {
-  const auto any = [&](auto has) { return std::any_of(view.trials.begin(), view.trials.end(), has); };
-  if (any([](const Trial& t) { return t.cost.peak_bytes.has_value(); })) return "peak memory";
-  return any([](const Trial& t) { return t.cost.state_bytes.has_value(); }) ? "state" : "";
+  const auto any = [&](std::optional<double> Cost::*member) {
+    return std::ranges::any_of(view.trials, [=](const Trial& t) { return (t.cost.*member).has_value(); });
+  };
+  return any(&Cost::peak_bytes) ? "peak memory" : any(&Cost::state_bytes) ? "state" : "";
 }
 
 std::string named_label(const Trial& trial) {
@@ -457,8 +456,8 @@ std::string named_label(const Trial& trial) {
                            : trial.winner                 ? "winner"
                                                           : "baseline";
   // Layer by layer a name would be longer than the figure is wide.
-  const bool mixed = std::any_of(trial.blocks.begin(), trial.blocks.end(), [](const auto& block) {
-    return std::adjacent_find(block.second.begin(), block.second.end(), std::not_equal_to<>()) != block.second.end();
+  const bool mixed = std::ranges::any_of(trial.blocks, [](const auto& block) {
+    return std::ranges::adjacent_find(block.second, std::ranges::not_equal_to()) != block.second.end();
   });
   if (!trial.winner && !trial.baseline) return short_name(trial);
   return mixed ? kind : kind + ": " + short_name(trial);
@@ -513,7 +512,7 @@ std::string length_figure(const SearchView& view) {
   const Canvas canvas = canvas_of(lines);
   const Axes axes = axes_of(lines, canvas);
   place(lines, axes, canvas);
-  std::string script = figure_head(canvas) + axes.ranges() + tics_of(lines) + speed_tics(axes);
+  std::string script = figure_head(canvas) + axes.ranges() + length_tics(lines) + speed_tics(axes);
   script += fmt::format("set grid lt 1 lw 0.6 lc rgb {}\n", colour("rule"));
   script += fmt::format("set xlabel 'length, tokens' tc rgb {}\n", colour("ink"));
   script += fmt::format("set ylabel '{}, tokens/s' tc rgb {}\n", view.decodes ? "decode throughput" : "throughput",
