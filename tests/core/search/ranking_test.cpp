@@ -140,6 +140,7 @@ TEST_F(RankingTest, WithoutASpreadOnlyEqualQualityHasARcp) {
 }
 
 TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
+  settings_.rank = Rank::throughput;
   baseline_ = record({0, 0}, 1000, 1, 1);
   Record winner = record({0, 1}, 991, 1.4, 0.5);
   winner.costs[64] = {{"length", 64}, {"decode_ratio", 0.9}, {"decode_ratio_low", 0.88}};
