@@ -1,4 +1,4 @@
-#include "core/search/trial_decode.hpp"
+#include "core/search/trial/greedy_trial.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,7 @@ constexpr uint64_t seed = 1;
 
 class Decoder : public BatchedDecoder {
  public:
-  Decoder(const Model& model, const Facts& facts, const DataSet& data, const std::vector<size_t>& order)
+  Decoder(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<size_t>& order)
       : BatchedDecoder(facts.info),
         made(order.size()),
         model_(model),
@@ -31,7 +31,7 @@ class Decoder : public BatchedDecoder {
 
  private:
   std::optional<Active> open(size_t i) override {
-    const List& list = data_[order_[i]];
+    const Example& list = data_[order_[i]];
     Session session(model_, 1);
     // Before the source: the keys made from it may depend on the length.
     if (needs_length_) session.set_length(static_cast<double>(list.wanted.size()));
@@ -45,7 +45,7 @@ class Decoder : public BatchedDecoder {
   }
 
   const Model& model_;
-  const Facts& facts_;
+  const TaskFacts& facts_;
   const DataSet& data_;
   const std::vector<size_t>& order_;
   const bool needs_length_;
@@ -62,7 +62,7 @@ std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end)
 
 }  // namespace
 
-Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
+Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
               size_t begin, size_t end) {
   if (facts.task != Task::translation)
     fail(Fault::manifest, "greedy decoding needs a model with an encoder and a decoder: rank by another metric");
@@ -80,10 +80,10 @@ Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const
   std::vector<BleuStats> pairs;
   BleuStats corpus;
   for (size_t i = begin; i < end; ++i) {
-    const List& list = data[i];
+    const Example& list = data[i];
     const Ids& ids = made[i - begin];
     QualitySums& sums = greedy.sums[bucket_of(bounds, list.words)];
-    ++sums.lists;
+    ++sums.examples;
     sums.exact += ids == list.wanted;
     greedy.tokens += static_cast<int64_t>(ids.size());
     pairs.push_back(bleu_stats(model.detokenize(Side::target, ids), model.detokenize(Side::target, list.wanted)));

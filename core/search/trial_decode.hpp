@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/search/bleu.hpp"
-#include "core/search/data_set.hpp"
 #include "core/search/quality.hpp"
+#include "core/search/trial/data_set.hpp"
 
 namespace attnkit::search {
 
@@ -21,7 +21,7 @@ struct Greedy {
 // A model that cannot predict the target's length is told that of the reference.
 // Throws Failure (manifest: a model that has nothing to translate; usage: a range outside the data), and Error that
 // names the list: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not numbers.
-Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
+Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
               size_t begin, size_t end);
 
 }  // namespace attnkit::search

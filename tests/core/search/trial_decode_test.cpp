@@ -1,9 +1,9 @@
-#include "core/search/trial_decode.hpp"
+#include "core/search/trial/greedy_trial.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/search/failure.hpp"
-#include "core/search/trial_quality.hpp"
+#include "core/search/trial/quality_trial.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -25,7 +25,7 @@ Model placement(const std::string& decoder, const std::string& length = "predict
 }
 
 void expect_equal_exact(const Model& model, size_t begin, size_t end) {
-  const Facts facts = facts_of(model);
+  const TaskFacts facts = facts_of(model);
   const DataSet data(folder + "/dev.tsv", model, facts);
   const std::vector<int64_t> bounds = {12, 50};
   const std::vector<QualitySums> told = QualityTrial(data, facts, bounds).run(model, "", begin, end);
@@ -33,7 +33,7 @@ void expect_equal_exact(const Model& model, size_t begin, size_t end) {
   ASSERT_EQ(greedy.sums.size(), told.size());
   int64_t tokens = 0;
   for (size_t b = 0; b < told.size(); ++b) {
-    EXPECT_EQ(greedy.sums[b].lists, told[b].lists);
+    EXPECT_EQ(greedy.sums[b].examples, told[b].examples);
     EXPECT_EQ(greedy.sums[b].exact, told[b].exact);
     tokens += told[b].tokens;
   }
@@ -55,7 +55,7 @@ TEST(TrialDecode, AModelThatPredictsNoLengthIsToldThatOfTheReference) {
 
 TEST(TrialDecode, ARangeWithoutMistakesHasBleu100) {
   const Model model = placement("'softmax'");
-  const Facts facts = facts_of(model);
+  const TaskFacts facts = facts_of(model);
   const DataSet data(folder + "/dev.tsv", model, facts);
   const Greedy greedy = decode(model, facts, data, {}, 0, 10);
   ASSERT_EQ(greedy.sums[0].exact, 10);
@@ -66,7 +66,7 @@ TEST(TrialDecode, ARangeWithoutMistakesHasBleu100) {
 
 TEST(TrialDecode, RefusalsNameWhatIsWrong) {
   const Model model = placement("'softmax'");
-  Facts facts = facts_of(model);
+  TaskFacts facts = facts_of(model);
   const DataSet data(folder + "/dev.tsv", model, facts);
   EXPECT_THROW(decode(model, facts, data, {}, 0, 2001), Failure);
   EXPECT_THROW(decode(model, facts, data, {}, 3, 2), Failure);
@@ -76,7 +76,7 @@ TEST(TrialDecode, RefusalsNameWhatIsWrong) {
 
 TEST(TrialDecode, AMechanismThatStopsAtThePredictedLengthIsBlamedByList) {
   const Model model = placement("{ use = 'cosformer', beyond = 'error' }", "predict = \"fixed\"\nlength = 3\n");
-  const Facts facts = facts_of(model);
+  const TaskFacts facts = facts_of(model);
   const DataSet data(folder + "/dev.tsv", model, facts);
   try {
     decode(model, facts, data, {}, 0, 5);
