@@ -1,32 +1,56 @@
-#include "hosts/cli/bench/sessions.hpp"
-
+// Many sessions of one model at once: their memory beside the plan, their speed, and how long threads wait.
 #include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <fstream>
 #include <memory>
-#include <random>
 #include <thread>
 
 #include "core/search/process_memory.hpp"
 #include "core/search/statistics.hpp"
+#include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"
+#include "hosts/cli/io/open.hpp"
+#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr size_t fewest = 3, most = 15;
+constexpr size_t min_samples = 3, max_samples = 15;
 constexpr double budget_seconds = 20;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+struct SessionsBench {
+  int64_t sessions = 1000;
+  int64_t length = 64;   // tokens that each session reads, or is given as its beginning, and tokens that it then writes
+  uint32_t threads = 1;  // the larger of the two numbers of threads
+};
 
-// What the calling thread has spent so far.
+// What one session takes, in bytes.
+struct SessionMemory {
+  uint64_t planned;                // its states at the model's max_length
+  uint64_t declared;               // its states at the lengths that it has at the end
+  std::optional<double> resident;  // by which the process grew, all that belongs to a session; where the system tells
+};
+
+struct SessionsTiming {
+  bool together;     // one call per step for all sessions, spread over `threads` by the runtime; else each thread makes
+                     // the calls of its own sessions one by one, and the runtime starts none
+  uint32_t threads;  // at work
+  Timing seconds;    // of all tokens of all sessions
+  double processor;  // seconds of processors per token, all threads of the process, median
+  double waiting;  // share of the calling threads' time that they neither ran nor could have run, the largest measured
+  double waits;    // times that a calling thread was put to sleep, per 1,000 tokens, the largest measured
+};
+
+struct SessionsResult {
+  SessionMemory memory;
+  std::vector<SessionsTiming> timings;
+};
+
+// Spent by the calling thread so far.
 struct Spent {
   double running = 0, ready = 0;  // seconds on a processor, and waiting for one
   int64_t waits = 0;              // times it went to sleep
@@ -91,16 +115,6 @@ struct Team {
   }
 };
 
-Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  Ids ids(static_cast<size_t>(n));
-  for (int32_t& id : ids) {
-    id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary));
-    if (id == info.end_id) id = info.begin_id;  // a target that has ended takes no more under [stream]
-  }
-  return ids;
-}
-
 // All sessions of one run, made and fed by several threads, so that each thread's part is its own.
 class Crowd {
  public:
@@ -146,10 +160,7 @@ class Crowd {
     const int32_t vocabulary = facts_.encoder ? facts_.info.source_vocab : facts_.info.target_vocab;
     const Ids ids = random_ids(facts_.info, vocabulary, length_, static_cast<uint32_t>(i + 1));
     attnkit_session* const self = session->get();
-    if (facts_.encoder)
-      session->read(ids);
-    else
-      Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
+    facts_.encoder ? session->read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
     sessions_[static_cast<size_t>(i)] = std::move(session);
   }
 
@@ -193,20 +204,16 @@ struct Way {
   std::vector<double> seconds, processor, waiting, waits;  // processor, waits: see SessionsTiming
 };
 
-SessionsTiming timing_of(const Way& way) {
+SessionsTiming result_of(const Way& way) {
   return {way.together,
           way.threads,
-          search::median(way.seconds),
-          search::quantile(way.seconds, 0.25),
-          search::quantile(way.seconds, 0.75),
-          way.seconds.size(),
+          timing_of(way.seconds),
           search::median(way.processor),
           *std::max_element(way.waiting.begin(), way.waiting.end()),
           *std::max_element(way.waits.begin(), way.waits.end())};
 }
 
-}  // namespace
-
+// open(threads): the model on a runtime of its own.  The ways are timed in turns.
 SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const SessionsBench& setup) {
   const Model model = open(1), spread = open(setup.threads);
   const Facts facts = checked_facts(model, setup);
@@ -216,8 +223,8 @@ SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const S
     for (const bool together : {false, true}) ways.push_back({together, setup.threads, {}, {}, {}, {}});
   const double tokens = static_cast<double>(setup.sessions * setup.length);
   const Clock::time_point start = Clock::now();
-  for (size_t round = 0; round < most; ++round) {
-    if (round >= fewest && seconds_since(start) > budget_seconds) break;
+  for (size_t round = 0; round < max_samples; ++round) {
+    if (round >= min_samples && seconds_since(start) > budget_seconds) break;
     for (Way& way : ways) {
       Crowd crowd(way.together && way.threads > 1 ? spread : model, facts, setup, setup.sessions);
       const Team team = way.together ? crowd.together() : crowd.one_by_one(way.threads);
@@ -227,8 +234,92 @@ SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const S
       way.waits.push_back(1000 * static_cast<double>(team.waits) / tokens);
     }
   }
-  for (const Way& way : ways) result.timings.push_back(timing_of(way));
+  for (const Way& way : ways) result.timings.push_back(result_of(way));
   return result;
+}
+
+double speed_of(const SessionsBench& s, const SessionsTiming& t) {
+  return static_cast<double>(s.sessions * s.length) / t.seconds.median;
+}
+
+// Beside the same way on one thread.
+double scaling_of(const SessionsResult& result, const SessionsTiming& t) {
+  for (const SessionsTiming& other : result.timings)
+    if (other.together == t.together && other.threads == 1) return other.seconds.median / t.seconds.median;
+  return 1;
+}
+
+std::string memory_text(const SessionMemory& m) {
+  std::string out = fmt::format("state of a session: {} planned for max_length, {} at this length\n",
+                                bytes_text(m.planned), bytes_text(m.declared));
+  if (m.resident)
+    out += fmt::format(
+        "resident memory of a session, all that belongs to it: {}, {:.3f} of the plan, {:.3f} of this length's\n",
+        bytes_text(static_cast<uint64_t>(std::max(0.0, *m.resident))), *m.resident / static_cast<double>(m.planned),
+        *m.resident / static_cast<double>(m.declared));
+  return out;
+}
+
+Json json_of(const std::string& manifest, const SessionsBench& s, const SessionsResult& result) {
+  const SessionMemory& m = result.memory;
+  Json memory = {{"planned_state_bytes", m.planned}, {"state_bytes", m.declared}};
+  if (m.resident) {
+    memory["resident_bytes"] = *m.resident;
+    memory["resident_to_planned"] = *m.resident / static_cast<double>(m.planned);
+    memory["resident_to_state"] = *m.resident / static_cast<double>(m.declared);
+  }
+  Json json = {{"schema", "attnkit.bench/1"},  {"part", "sessions"},      {"manifest", manifest},
+               {"sessions", s.sessions},       {"length", s.length},      {"threads", s.threads},
+               {"memory_per_session", memory}, {"results", Json::array()}};
+  for (const SessionsTiming& t : result.timings) {
+    Json entry = {{"calls", t.together ? "one per step" : "one per session"}, {"threads", t.threads}};
+    add_timing(t.seconds, entry);
+    entry.update({{"tokens_per_second", speed_of(s, t)},
+                  {"scaling", scaling_of(result, t)},
+                  {"processor_seconds_per_token", t.processor},
+                  {"waiting", t.waiting},
+                  {"waits_per_1000_tokens", t.waits}});
+    json["results"].push_back(entry);
+  }
+  return json;
+}
+
+std::string text_of(const std::string& manifest, const SessionsBench& s, const SessionsResult& result) {
+  std::string out = fmt::format("{}: {} sessions, each takes {} in and writes {} more\n", manifest,
+                                grouped_text(static_cast<uint64_t>(s.sessions)),
+                                counted_text(static_cast<size_t>(s.length), "token"), s.length);
+  out += memory_text(result.memory);
+  Table table({"calls", ">threads", ">median", ">quartiles", ">tokens/s", ">scaling", ">processor/token", ">waiting",
+               ">waits/1,000 tokens"});
+  for (const SessionsTiming& t : result.timings)
+    table.add({t.together ? "one per step" : "one per session", std::to_string(t.threads),
+               seconds_text(t.seconds.median), quartiles_text(t.seconds),
+               grouped_text(static_cast<uint64_t>(speed_of(s, t))), fmt::format("{:.2f}x", scaling_of(result, t)),
+               seconds_text(t.processor), fmt::format("{:.2f} %", 100 * t.waiting), fmt::format("{:.2f}", t.waits)});
+  return out + table.text();
+}
+
+}  // namespace
+
+Exit bench_sessions(const Arguments& arguments) {
+  for (const char* option : {"batch", "against"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} does not go with --sessions", option);
+  const std::vector<int64_t> lengths = arguments.integers("length", {64}, 1, 1 << 20);
+  if (lengths.size() != 1) fail(Exit::usage, "--length: one length goes with --sessions, not {}", lengths.size());
+  SessionsBench setup;
+  setup.length = lengths.front();
+  setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
+  setup.threads = static_cast<uint32_t>(arguments.integer("threads", 0, 0, 1024));
+  if (setup.threads == 0) setup.threads = std::max(1u, std::thread::hardware_concurrency());
+  open_model(open_runtime(arguments), arguments);  // says what is wrong with the manifest, once
+  const auto open = [&](uint32_t threads) {
+    std::vector<Diagnostic> said;
+    return open_model_at(open_runtime_with(arguments, threads), arguments.text("MANIFEST"), &said);
+  };
+  const SessionsResult result = time_sessions(open, setup);
+  print_result(arguments.json(), json_of(arguments.text("MANIFEST"), setup, result),
+               text_of(arguments.text("MANIFEST"), setup, result));
+  return Exit::success;
 }
 
 }  // namespace attnkit::cli

@@ -24,7 +24,4 @@ std::vector<float> read_audio(const std::string& path, const std::string& origin
 // Signed 16-bit little-endian samples; half a sample at the end is left out.
 std::vector<float> samples_of(std::span<const char> bytes);
 
-// Is there anything to hear?
-bool is_silent(std::span<const float> samples);
-
 }  // namespace attnkit::cli

@@ -6,6 +6,9 @@
 
 namespace attnkit::cli {
 
+// The names of ATTN_ENCODER_SELF, ATTN_DECODER_SELF and ATTN_DECODER_CROSS, in this order.
+inline const std::vector<std::string> role_names = {"encoder.self", "decoder.self", "decoder.cross"};
+
 // threads: used when --threads is not given.
 Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
 // threads: whatever --threads says.
