@@ -30,7 +30,7 @@ class Arguments {
   // One of choices, by index.
   size_t choice(const std::string& name, size_t fallback, const std::vector<std::string>& choices) const;
 
-  // What followed the subcommand, as it was given.
+  // The tokens after the subcommand, as they were given.
   const std::vector<std::string>& tokens() const { return tokens_; }
 
   bool json() const { return has("json"); }

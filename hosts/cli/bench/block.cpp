@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t tokens_per_sample = 8, max_chunk_rows = 512;
 constexpr int64_t max_chunk = 1 << 22;    // floats of one port
-constexpr const char* exact = "softmax";  // timed beside the mechanism unless --against says otherwise
+constexpr const char* exact = "softmax";  // timed beside the mechanism by default
 constexpr size_t warm_ups = 3, min_samples = 7, max_samples = 101;
 constexpr double budget_seconds = 6;
 
@@ -96,15 +96,21 @@ class Ports {
   std::vector<Bytes> memory_;
 };
 
+struct TokenTiming {
+  int64_t context;
+  Timing seconds;  // of one token
+  attn_info info;  // for a state of exactly the context
+};
+
 // A block that has read `context` tokens and is given more, one at a time.
 class Decoding {
  public:
-  Decoding(const Block& block, Ports& ports, const BlockSetup& setup, int64_t context)
+  Decoding(std::shared_ptr<const Block> block, std::shared_ptr<Ports> ports, const BlockSetup& setup, int64_t context)
       : context_(context),
-        block_(block),
+        block_(std::move(block)),
         self_(setup.role != ATTN_DECODER_CROSS),
         serial_(setup.threads == 1),
-        ports_(ports) {
+        ports_(std::move(ports)) {
     request_ = request(setup, 1, self_ ? 1 : 0);
     info_ = ask(request_);
     attn_request exact = request_;
@@ -121,18 +127,18 @@ class Decoding {
     std::memcpy(before_.get(), state_.get(), stride_);
   }
 
-  // Seconds of one token.
-  double sample() {
+  // Times one token; counts: keeps the time.
+  void sample(bool counts) {
+    check_interrupt();
     write_token(0);  // the others' turns have emptied the caches
     // Tokens of mechanisms that cannot rewind are taken back outside the clock.
     if (before_) std::memcpy(state_.get(), before_.get(), stride_);
     const Clock::time_point start = Clock::now();
     for (int64_t i = 0; i < tokens_per_sample; ++i) write_token(i);
-    return seconds_since(start) / tokens_per_sample;
+    if (counts) samples_.push_back(seconds_since(start) / tokens_per_sample);
   }
 
-  // For a state of exactly the context.
-  const attn_info& info_at_context() const { return at_context_; }
+  TokenTiming timing() const { return {context_, timing_of(samples_), at_context_}; }
 
  private:
   int64_t capacity() const { return context_ + (self_ ? tokens_per_sample : 0); }
@@ -155,7 +161,7 @@ class Decoding {
 
   attn_info ask(const attn_request& request) const {
     try {
-      return block_.plan(request);
+      return block_->plan(request);
     } catch (const Error& e) {
       fail(Exit::plugin, "{}", e.what());
     }
@@ -169,7 +175,7 @@ class Decoding {
   }
 
   void read_context(const BlockSetup& setup) {
-    const int64_t chunk = std::min(ports_.rows(), context_);
+    const int64_t chunk = std::min(ports_->rows(), context_);
     const attn_request r = request(setup, 0, chunk);
     const uint64_t bytes = ask(r).scratch_bytes;
     const Bytes scratch = allocate(bytes);
@@ -193,23 +199,24 @@ class Decoding {
     r.batch = 1;
     r.queries = queries;
     r.keys = keys;
-    r.ports = ports_.get(queries, keys);
+    r.ports = ports_->get(queries, keys);
     r.q_pos = &at;
     r.k_pos = &seen;
     r.q_total = r.k_total = &total;
     r.state = state_.get();
     r.state_stride = stride_;
-    block_.run(request, r);
+    block_->run(request, r);
   }
 
   int64_t context_;
-  const Block& block_;
+  std::shared_ptr<const Block> block_;
   bool self_, serial_;
-  Ports& ports_;
+  std::shared_ptr<Ports> ports_;
   attn_request request_{};
   attn_info info_{}, at_context_{};
   uint64_t stride_ = 0;
   Bytes state_, before_, scratch_;
+  std::vector<double> samples_;
 };
 
 // The library has one code for options that cannot be read and for those that a mechanism refuses.
@@ -234,59 +241,27 @@ Block make_block(const Runtime& runtime, const BlockSetup& s) {
   }
 }
 
-struct TokenTiming {
-  int64_t context;
-  Timing seconds;  // of one token
-  attn_info info;  // for a state of exactly the context
-};
-
-// One mechanism at all its contexts.
-class Mechanism {
- public:
-  Mechanism(const Runtime& runtime, const BlockSetup& setup)
-      : setup_(setup),
-        block_(std::make_unique<Block>(make_block(runtime, setup))),
-        ports_(std::make_unique<Ports>(
-            *block_, std::clamp<int64_t>(max_chunk / (int64_t{setup.heads} * setup.width), 1, max_chunk_rows))),
-        samples_(setup.contexts.size()) {
-    for (const int64_t context : setup.contexts)
-      all_.push_back(std::make_unique<Decoding>(*block_, *ports_, setup, context));
-  }
-
-  void sample(size_t context, bool counts) {
-    check_interrupt();
-    const double seconds = all_[context]->sample();
-    if (counts) samples_[context].push_back(seconds);
-  }
-
-  std::vector<TokenTiming> timings() const {
-    std::vector<TokenTiming> timings;
-    for (size_t i = 0; i < all_.size(); ++i)
-      timings.push_back({setup_.contexts[i], timing_of(samples_[i]), all_[i]->info_at_context()});
-    return timings;
-  }
-
- private:
-  BlockSetup setup_;
-  std::unique_ptr<Block> block_;
-  std::unique_ptr<Ports> ports_;
-  std::vector<std::unique_ptr<Decoding>> all_;
-  std::vector<std::vector<double>> samples_;
-};
-
 // For each mechanism its contexts, all timed in turns, so that a drift of the machine meets all of them.
 std::vector<std::vector<TokenTiming>> time_blocks(const Runtime& runtime, const std::vector<BlockSetup>& setups) {
-  std::vector<Mechanism> all;
-  for (const BlockSetup& setup : setups) all.emplace_back(runtime, setup);
+  std::vector<std::vector<Decoding>> all;
+  for (const BlockSetup& setup : setups) {
+    const auto block = std::make_shared<const Block>(make_block(runtime, setup));
+    const int64_t rows = std::clamp<int64_t>(max_chunk / (int64_t{setup.heads} * setup.width), 1, max_chunk_rows);
+    const auto ports = std::make_shared<Ports>(*block, rows);
+    all.emplace_back();
+    for (const int64_t context : setup.contexts) all.back().emplace_back(block, ports, setup, context);
+  }
   const Clock::time_point start = Clock::now();
   for (size_t round = 0; round < warm_ups + max_samples; ++round) {
-    const bool late = seconds_since(start) > budget_seconds;
-    if (late && round >= warm_ups + min_samples) break;
+    if (round >= warm_ups + min_samples && seconds_since(start) > budget_seconds) break;
     for (size_t c = 0; c < setups.front().contexts.size(); ++c)
-      for (Mechanism& mechanism : all) mechanism.sample(c, round >= warm_ups);
+      for (std::vector<Decoding>& contexts : all) contexts[c].sample(round >= warm_ups);
   }
   std::vector<std::vector<TokenTiming>> timings;
-  for (Mechanism& mechanism : all) timings.push_back(mechanism.timings());
+  for (const std::vector<Decoding>& contexts : all) {
+    timings.emplace_back();
+    for (const Decoding& decoding : contexts) timings.back().push_back(decoding.timing());
+  }
   return timings;
 }
 

@@ -20,7 +20,7 @@ constexpr double budget_seconds = 8;  // of one length
 struct ModelTiming {
   int64_t length;                       // tokens of the source and, where there is one, of the target
   Timing seconds;                       // of one batch
-  std::optional<uint64_t> peak_memory;  // bytes of the first batch beside the loaded model; where the system tells
+  std::optional<uint64_t> peak_memory;  // bytes of the first batch beside the loaded model; none where unknown
   std::optional<double> speed;          // median over the repetitions of the other model's seconds over this one's
 };
 
@@ -154,7 +154,7 @@ Exit bench_model(const Arguments& arguments) {
   const int64_t batch = arguments.integer("batch", 1, 1, 4096);
   const std::vector<int64_t> lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
   const Runtime runtime = open_runtime(arguments, 1);
-  open_model(runtime, arguments);  // says what is wrong with the manifest, once
+  open_model(runtime, arguments);  // reports warnings and errors of the manifest once
   const auto opener = [&](const std::string& path) {
     return [&runtime, path] {
       std::vector<Diagnostic> said;

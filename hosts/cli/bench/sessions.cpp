@@ -28,26 +28,27 @@ struct SessionsBench {
   uint32_t threads = 1;  // the larger of the two numbers of threads
 };
 
-// What one session takes, in bytes.
+// Bytes of one session.
 struct SessionMemory {
   uint64_t planned;                // its states at the model's max_length
   uint64_t declared;               // its states at the lengths that it has at the end
-  std::optional<double> resident;  // by which the process grew, all that belongs to a session; where the system tells
+  std::optional<double> resident;  // by which the process grew, all that belongs to a session; none where unknown
 };
 
-struct SessionsTiming {
-  bool together;     // one call per step for all sessions, spread over `threads` by the runtime; else each thread makes
+// One way of making the calls, with the samples of all its repetitions.
+struct Way {
+  bool batched;      // one call per step for all sessions, spread over `threads` by the runtime; else each thread makes
                      // the calls of its own sessions one by one, and the runtime starts none
   uint32_t threads;  // at work
-  Timing seconds;    // of all tokens of all sessions
-  double processor;  // seconds of processors per token, all threads of the process, median
-  double waiting;  // share of the calling threads' time that they neither ran nor could have run, the largest measured
-  double waits;    // times that a calling thread was put to sleep, per 1,000 tokens, the largest measured
+  std::vector<double> seconds = {};    // of all tokens of all sessions
+  std::vector<double> processor = {};  // seconds of processors per token, all threads of the process
+  std::vector<double> waiting = {};    // share of the calling threads' time that they neither ran nor could have run
+  std::vector<double> waits = {};      // times that a calling thread was put to sleep, per 1,000 tokens
 };
 
 struct SessionsResult {
   SessionMemory memory;
-  std::vector<SessionsTiming> timings;
+  std::vector<Way> ways;
 };
 
 // Spent by the calling thread so far.
@@ -63,7 +64,7 @@ struct Spent {
     rusage usage{};
     getrusage(RUSAGE_THREAD, &usage);
     s.waits = usage.ru_nvcsw;
-    double on = 0, queued = 0;  // nanoseconds; none where the system does not tell
+    double on = 0, queued = 0;  // nanoseconds; 0 where unknown
     std::ifstream("/proc/thread-self/schedstat") >> on >> queued;
     s.ready = 1e-9 * queued;
     return s;
@@ -78,7 +79,7 @@ double processor_seconds() {
 
 // Runs f(thread) on that many threads until the last one ends.
 struct Team {
-  double seconds = 0, processor = 0, waiting = 0;  // processor: of the whole process; waiting: see SessionsTiming
+  double seconds = 0, processor = 0, waiting = 0;  // processor: of the whole process; waiting: see Way
   int64_t waits = 0;                               // of all threads
 
   template <class F>
@@ -139,7 +140,7 @@ class Crowd {
     });
   }
 
-  Team together() {
+  Team batched() {
     return Team(1, [&](uint32_t) {
       for (const Batch& tokens : all_) {
         check_interrupt();
@@ -172,7 +173,7 @@ class Crowd {
 };
 
 SessionMemory measure_memory(const Model& model, const Facts& facts, const SessionsBench& setup) {
-  // These few make what belongs to threads and not to sessions, and stay, for what they give back would be used again.
+  // These few allocate what belongs to threads, not to sessions; they stay, since their memory would be used again.
   Crowd others(model, facts, setup, setup.threads);
   others.one_by_one(setup.threads);
   search::restart_peak();  // gives back what is free
@@ -198,56 +199,42 @@ Facts checked_facts(const Model& model, const SessionsBench& setup) {
   return facts;
 }
 
-struct Way {
-  bool together;
-  uint32_t threads;
-  std::vector<double> seconds, processor, waiting, waits;  // processor, waits: see SessionsTiming
-};
-
-SessionsTiming result_of(const Way& way) {
-  return {way.together,
-          way.threads,
-          timing_of(way.seconds),
-          search::median(way.processor),
-          *std::max_element(way.waiting.begin(), way.waiting.end()),
-          *std::max_element(way.waits.begin(), way.waits.end())};
-}
-
 // open(threads): the model on a runtime of its own.  The ways are timed in turns.
 SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const SessionsBench& setup) {
   const Model model = open(1), spread = open(setup.threads);
   const Facts facts = checked_facts(model, setup);
-  SessionsResult result{measure_memory(model, facts, setup), {}};
-  std::vector<Way> ways = {{false, 1, {}, {}, {}, {}}, {true, 1, {}, {}, {}, {}}};
+  SessionsResult result{measure_memory(model, facts, setup), {{false, 1}, {true, 1}}};
   if (setup.threads > 1)
-    for (const bool together : {false, true}) ways.push_back({together, setup.threads, {}, {}, {}, {}});
+    for (const bool batched : {false, true}) result.ways.push_back({batched, setup.threads});
   const double tokens = static_cast<double>(setup.sessions * setup.length);
   const Clock::time_point start = Clock::now();
   for (size_t round = 0; round < max_samples; ++round) {
     if (round >= min_samples && seconds_since(start) > budget_seconds) break;
-    for (Way& way : ways) {
-      Crowd crowd(way.together && way.threads > 1 ? spread : model, facts, setup, setup.sessions);
-      const Team team = way.together ? crowd.together() : crowd.one_by_one(way.threads);
+    for (Way& way : result.ways) {
+      Crowd crowd(way.batched && way.threads > 1 ? spread : model, facts, setup, setup.sessions);
+      const Team team = way.batched ? crowd.batched() : crowd.one_by_one(way.threads);
       way.seconds.push_back(team.seconds);
       way.processor.push_back(team.processor / tokens);
       way.waiting.push_back(team.waiting);
       way.waits.push_back(1000 * static_cast<double>(team.waits) / tokens);
     }
   }
-  for (const Way& way : ways) result.timings.push_back(result_of(way));
   return result;
 }
 
-double speed_of(const SessionsBench& s, const SessionsTiming& t) {
-  return static_cast<double>(s.sessions * s.length) / t.seconds.median;
+double speed_of(const SessionsBench& s, const Way& way) {
+  return static_cast<double>(s.sessions * s.length) / search::median(way.seconds);
 }
 
 // Beside the same way on one thread.
-double scaling_of(const SessionsResult& result, const SessionsTiming& t) {
-  for (const SessionsTiming& other : result.timings)
-    if (other.together == t.together && other.threads == 1) return other.seconds.median / t.seconds.median;
+double scaling_of(const SessionsResult& result, const Way& way) {
+  for (const Way& other : result.ways)
+    if (other.batched == way.batched && other.threads == 1)
+      return search::median(other.seconds) / search::median(way.seconds);
   return 1;
 }
+
+double max_of(const std::vector<double>& samples) { return *std::max_element(samples.begin(), samples.end()); }
 
 std::string memory_text(const SessionMemory& m) {
   std::string out = fmt::format("state of a session: {} planned for max_length, {} at this length\n",
@@ -271,14 +258,14 @@ Json json_of(const std::string& manifest, const SessionsBench& s, const Sessions
   Json json = {{"schema", "attnkit.bench/1"},  {"part", "sessions"},      {"manifest", manifest},
                {"sessions", s.sessions},       {"length", s.length},      {"threads", s.threads},
                {"memory_per_session", memory}, {"results", Json::array()}};
-  for (const SessionsTiming& t : result.timings) {
-    Json entry = {{"calls", t.together ? "one per step" : "one per session"}, {"threads", t.threads}};
-    add_timing(t.seconds, entry);
-    entry.update({{"tokens_per_second", speed_of(s, t)},
-                  {"scaling", scaling_of(result, t)},
-                  {"processor_seconds_per_token", t.processor},
-                  {"waiting", t.waiting},
-                  {"waits_per_1000_tokens", t.waits}});
+  for (const Way& way : result.ways) {
+    Json entry = {{"calls", way.batched ? "one per step" : "one per session"}, {"threads", way.threads}};
+    add_timing(timing_of(way.seconds), entry);
+    entry.update({{"tokens_per_second", speed_of(s, way)},
+                  {"scaling", scaling_of(result, way)},
+                  {"processor_seconds_per_token", search::median(way.processor)},
+                  {"waiting", max_of(way.waiting)},
+                  {"waits_per_1000_tokens", max_of(way.waits)}});
     json["results"].push_back(entry);
   }
   return json;
@@ -291,11 +278,14 @@ std::string text_of(const std::string& manifest, const SessionsBench& s, const S
   out += memory_text(result.memory);
   Table table({"calls", ">threads", ">median", ">quartiles", ">tokens/s", ">scaling", ">processor/token", ">waiting",
                ">waits/1,000 tokens"});
-  for (const SessionsTiming& t : result.timings)
-    table.add({t.together ? "one per step" : "one per session", std::to_string(t.threads),
-               seconds_text(t.seconds.median), quartiles_text(t.seconds),
-               grouped_text(static_cast<uint64_t>(speed_of(s, t))), fmt::format("{:.2f}x", scaling_of(result, t)),
-               seconds_text(t.processor), fmt::format("{:.2f} %", 100 * t.waiting), fmt::format("{:.2f}", t.waits)});
+  for (const Way& way : result.ways) {
+    const Timing timing = timing_of(way.seconds);
+    table.add({way.batched ? "one per step" : "one per session", std::to_string(way.threads),
+               seconds_text(timing.median), quartiles_text(timing),
+               grouped_text(static_cast<uint64_t>(speed_of(s, way))), fmt::format("{:.2f}x", scaling_of(result, way)),
+               seconds_text(search::median(way.processor)), fmt::format("{:.2f} %", 100 * max_of(way.waiting)),
+               fmt::format("{:.2f}", max_of(way.waits))});
+  }
   return out + table.text();
 }
 
@@ -311,7 +301,7 @@ Exit bench_sessions(const Arguments& arguments) {
   setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
   setup.threads = static_cast<uint32_t>(arguments.integer("threads", 0, 0, 1024));
   if (setup.threads == 0) setup.threads = std::max(1u, std::thread::hardware_concurrency());
-  open_model(open_runtime(arguments), arguments);  // says what is wrong with the manifest, once
+  open_model(open_runtime(arguments), arguments);  // reports warnings and errors of the manifest once
   const auto open = [&](uint32_t threads) {
     std::vector<Diagnostic> said;
     return open_model_at(open_runtime_with(arguments, threads), arguments.text("MANIFEST"), &said);

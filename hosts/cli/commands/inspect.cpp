@@ -27,7 +27,6 @@ Arguments::Options options() {
 }
 
 std::string grid_text(const Json& model) {
-  const std::vector<std::string> roles = {"encoder.self", "decoder.self", "decoder.cross"};
   std::map<int, std::map<std::string, std::string>> layers;
   std::map<std::string, size_t> widest;
   for (const Json& b : model["blocks"])
@@ -36,12 +35,12 @@ std::string grid_text(const Json& model) {
     layers[b["layer"]][b["role"]] = fmt::format("{:<{}} {}:{}", b["mechanism"].get<std::string>(), widest[b["role"]],
                                                 b["decided"]["line"].get<int>(), b["decided"]["column"].get<int>());
   std::vector<std::string> titles = {">layer"};
-  for (const std::string& role : roles)
+  for (const std::string& role : role_names)
     if (widest.count(role)) titles.push_back(role);
   Table table(titles);
   for (auto& [layer, cells] : layers) {
     std::vector<std::string> row = {std::to_string(layer)};
-    for (const std::string& role : roles)
+    for (const std::string& role : role_names)
       if (widest.count(role)) row.push_back(cells[role]);
     table.add(row);
   }
@@ -67,7 +66,7 @@ struct Group {
 
 std::vector<Group> groups_of(const Json& model) {
   std::vector<Group> groups;
-  for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"})
+  for (const std::string& role : role_names)
     for (const Json& b : model["blocks"]) {
       if (b["role"] != role) continue;
       const auto same = [&](const Group& g) {

@@ -5,7 +5,6 @@
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/output.hpp"
-#include "hosts/cli/io/output_check.hpp"
 #include "hosts/cli/search/report/report.hpp"
 #include "hosts/cli/search/view.hpp"
 #include "hosts/cli/io/text.hpp"

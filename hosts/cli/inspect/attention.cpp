@@ -24,10 +24,9 @@ Place find_block(const Json& description, const std::string& name) {
   std::vector<std::string> names;
   for (const Json& b : description["blocks"]) {
     names.push_back(b["block"]);
-    const uint32_t role = b["role"] == "encoder.self"   ? ATTN_ENCODER_SELF
-                          : b["role"] == "decoder.self" ? ATTN_DECODER_SELF
-                                                        : ATTN_DECODER_CROSS;
-    if (b["block"] == name) return {role, b["layer"], b["mechanism"]};
+    if (b["block"] != name) continue;
+    const auto role = std::find(role_names.begin(), role_names.end(), b["role"].get<std::string>());
+    return {static_cast<uint32_t>(role - role_names.begin()) + ATTN_ENCODER_SELF, b["layer"], b["mechanism"]};
   }
   throw Failure(Exit::usage,
                 fmt::format("--attention {}: the model has no such block{}", quote(name), did_you_mean(name, names)),

@@ -24,7 +24,7 @@ using File = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
 constexpr sf_count_t block = 1 << 16;
 constexpr float max_sample = 16;             // the library has the same bound
-constexpr uint32_t unfinished = 0x7ff00000;  // from here on a size was not known when the header was written to a pipe
+constexpr uint32_t unfinished = 0x7ff00000;  // from here on the size was unknown when the header was written to a pipe
 
 uint32_t number_at(const char* bytes) {
   uint32_t n = 0;
@@ -32,7 +32,7 @@ uint32_t number_at(const char* bytes) {
   return n;
 }
 
-// Bytes of samples that the header of a RIFF file promises and the file does not have; libsndfile passes over that.
+// Bytes of samples that the header of a RIFF file promises and the file lacks; libsndfile passes over that.
 uint64_t bytes_missing(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::error_code bad;
@@ -92,7 +92,7 @@ void check_samples(const std::string& origin, std::span<const float> samples) {
          *bad);
 }
 
-// Libsndfile passes over pages of an OGG file that are missing or spoilt, and says so in its log alone.
+// Libsndfile passes over missing or spoilt pages of an OGG file; only its log reports them.
 bool has_hole(SNDFILE* file) {
   char log[2048] = "";
   sf_command(file, SFC_GET_LOG_INFO, log, sizeof log);

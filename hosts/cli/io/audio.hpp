@@ -9,7 +9,7 @@
 
 namespace attnkit::cli {
 
-// What a model that takes speech wants.
+// The recordings that a model of speech takes.
 struct SpeechFormat {
   stream::SpeechShape shape;
   int64_t max_rows = 0;  // of the encoder

@@ -56,42 +56,11 @@ bool write_all(int fd, std::string_view content) {
   return true;
 }
 
-// What a path leads to, so that a link stays a link and its target is replaced.
+// The target of a path, so that a link stays a link and its target is replaced.
 std::string resolved(const std::string& path) {
   std::error_code bad;
   const fs::path real = fs::canonical(path, bad);
   return bad ? path : real.string();
-}
-
-std::string folder_of(const std::string& path) {
-  const std::string folder = fs::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
-void write_directly(const std::string& path, std::string_view content) {
-  File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-  if (file.get() < 0) fail_with_errno(path, "cannot be opened");
-  if (!write_all(file.get(), content) || file.close() != 0) fail_with_errno(path, "cannot be written");
-}
-
-mode_t mode_for(const struct stat* old) {
-  if (old) return old->st_mode & 07777;
-  const mode_t mask = umask(0);
-  umask(mask);
-  return 0666 & ~mask;
-}
-
-void write_and_rename(const std::string& path, std::string_view content, mode_t mode) {
-  std::string temporary = path + ".XXXXXX";
-  File file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) fail_with_errno(path, "cannot be written: no temporary file beside it");
-  const bool written = fchmod(file.get(), mode) == 0 && write_all(file.get(), content) && fsync(file.get()) == 0 &&
-                       file.close() == 0 && rename(temporary.c_str(), path.c_str()) == 0;
-  if (written) return;
-  const int reason = errno;
-  unlink(temporary.c_str());
-  errno = reason;
-  fail_with_errno(path, "cannot be written");
 }
 
 bool is_regular(const fs::path& path) {
@@ -112,7 +81,8 @@ std::string manifest_text(const fs::path& manifest) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What stands in quotes of either kind, each mark also taken as a beginning so that a stray one hides nothing.
+// Whether a quoted text, in quotes of either kind, is the path of output.  Every mark may begin one, so that a stray
+// mark hides nothing.
 bool names_file(const std::string& text, const fs::path& folder, const fs::path& output) {
   for (size_t at = text.find_first_of("\"'"); at != std::string::npos; at = text.find_first_of("\"'", at + 1)) {
     const size_t end = text.find_first_of(std::string{text[at], '\n'}, at + 1);
@@ -183,7 +153,8 @@ std::vector<std::string> read_lines(const std::string& path) {
 void check_writable(const std::string& path) {
   if (path == "-") return;
   if (path.empty()) fail(Exit::usage, "the output's name is empty");
-  const std::string real = resolved(path), folder = folder_of(real);
+  const std::string real = resolved(path), parent = fs::path(real).parent_path().string();
+  const std::string folder = parent.empty() ? "." : parent;
   struct stat status {};
   const bool exists = stat(real.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) fail(Exit::data, "{}: is a folder, not a file to write", quote(path));
@@ -197,10 +168,26 @@ void write_file(const std::string& path, std::string_view content) {
   if (path == "-") return print(content);
   check_writable(path);
   const std::string real = resolved(path);
-  struct stat status {};
-  const bool exists = stat(real.c_str(), &status) == 0;
-  if (exists && !S_ISREG(status.st_mode)) return write_directly(path, content);
-  write_and_rename(real, content, mode_for(exists ? &status : nullptr));
+  struct stat old {};
+  const bool exists = stat(real.c_str(), &old) == 0, direct = exists && !S_ISREG(old.st_mode);
+  const mode_t mask = umask(0);
+  umask(mask);
+  const mode_t mode = exists ? old.st_mode & 07777 : 0666 & ~mask;
+  std::string temporary = real + ".XXXXXX";
+  File file(direct ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY) : mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0 && direct) fail_with_errno(path, "cannot be opened");
+  if (file.get() < 0) fail_with_errno(real, "cannot be written: no temporary file beside it");
+  if (direct) {
+    if (!write_all(file.get(), content) || file.close() != 0) fail_with_errno(path, "cannot be written");
+    return;
+  }
+  if (fchmod(file.get(), mode) == 0 && write_all(file.get(), content) && fsync(file.get()) == 0 && file.close() == 0 &&
+      rename(temporary.c_str(), real.c_str()) == 0)
+    return;
+  const int reason = errno;
+  unlink(temporary.c_str());
+  errno = reason;
+  fail_with_errno(real, "cannot be written");
 }
 
 void check_output(const Arguments& arguments, const char* option) {

@@ -25,12 +25,12 @@ struct Input {
   std::optional<Recording> audio = {};
 };
 
-// What of a model decides how it is run.
+// The properties of a model that decide how it is run.
 struct Facts {
   attnkit_model_info info;
   bool encoder = false, decoder = false;
   bool classifier = false;
-  bool asks_for_length = false;             // sessions may be told the target's length, which nothing predicts
+  bool asks_for_length = false;             // the target's length may be set, since nothing predicts it
   bool needs_length = false;                // some block of the decoder depends on that length
   std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
@@ -40,7 +40,7 @@ Facts facts_of(const Model& model);
 // --text, --file, --audio, --audio-list, --target, --target-file; target: what references are for.
 void add_input_options(Arguments::Options& options, const char* target);
 
-// Standard input as it arrives is left to the caller, or read whole.
+// Standard input: left to the caller as it arrives, or read whole.
 enum class LiveAudio { left, read };
 
 // The inputs of those options, ready for the model: every text tokenized, every recording read once.  Throws Failure:

@@ -25,7 +25,7 @@ void send(std::string_view text) {
       check_interrupt();  // a reader that does not read
       continue;
     }
-    // Who closed a pipe has read enough and wants no message.
+    // The reader of the pipe has gone; it wants no message.
     if (n < 0 && errno == EPIPE) throw Failure(Exit::data, "");
     if (n < 0) fail(Exit::data, "standard output: {}", std::generic_category().message(errno));
     text.remove_prefix(static_cast<size_t>(n));

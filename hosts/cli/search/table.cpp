@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "hosts/cli/search/view.hpp"
-#include "hosts/cli/io/table.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
