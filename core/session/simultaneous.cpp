@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/base/greedy.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit {
@@ -84,7 +85,7 @@ class IncrementalSession : public Incremental {
  public:
   explicit IncrementalSession(Session& session) : session_(session) {}
 
-  void read(const RawSource& more, bool last) override { session_.read(more, last); }
+  void read(const SourceBatch& more, bool last) override { session_.read(more, last); }
 
   int32_t write(int32_t token) override {
     Session* const self = &session_;
@@ -97,7 +98,7 @@ class IncrementalSession : public Incremental {
 };
 
 // A unit for each row of the encoder; the last one has what is left as well.
-std::vector<int64_t> ends_of_rows(const Frontend& frontend, const RawSource& source) {
+std::vector<int64_t> ends_of_rows(const Frontend& frontend, const SourceBatch& source) {
   std::vector<int64_t> ends(static_cast<size_t>(frontend.rows(source.kind, source.length)));
   for (size_t row = 0; row < ends.size(); ++row)
     ends[row] = frontend.end_of_row(source.kind, static_cast<int64_t>(row));
@@ -142,7 +143,7 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
     if (units.ends.empty()) units.ends = ends = ends_of_rows(*frontend, units.source);
   }
   const int64_t most = model.manifest().max_length;
-  const int64_t limit = options.limit > 0 ? options.limit : model.source_rows(units.source) * 3 / 2 + 20;
+  const int64_t limit = options.limit > 0 ? options.limit : default_limit(model.source_rows(units.source), most);
   const Vocabulary& vocabulary = *model.vocabulary(true);
   IncrementalSession incremental(session);
   return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), std::min(limit, most)}, options);
