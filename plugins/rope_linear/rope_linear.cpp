@@ -23,6 +23,8 @@ struct RopeLinear {
       .summary = "linear attention with elu(x) + 1 features and rotary positions: constant state, relative positions",
       .citation = "Su et al., RoFormer, arXiv:2104.09864, Eq. 19; Agostinelli, Hong and Chen, LeaPformer, ICML 2024",
       .state_revision = "1"};
+  static constexpr const char* output_doc = "weighted sum of the values";
+
   static attnkit::Options options() {
     using attnkit::Option;
     return {Guard::option("none"),
