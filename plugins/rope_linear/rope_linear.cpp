@@ -8,7 +8,6 @@
 //
 // R_p turns features 2m and 2m + 1 by p base^(-2m / r) for 2m < r, positions from 0, r = D/2; the denominator is not
 // turned, so it stays positive.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+1) floats, whatever the length.
-#include <attnkit/kernels/exponential.hpp>
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 

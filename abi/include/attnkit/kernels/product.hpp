@@ -39,7 +39,6 @@ template <class T>
 struct Matrix {
   T* data;
   int64_t rows, columns, row;
-  Factor<std::remove_const_t<T>> plain() const { return {data, row, 1}; }
   Factor<std::remove_const_t<T>> transposed() const { return {data, 1, row}; }
 };
 
