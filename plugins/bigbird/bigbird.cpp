@@ -1,4 +1,5 @@
 // bigbird: block-sparse softmax attention over a window, global and random blocks.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Zaheer et al.: Big Bird: Transformers for Longer Sequences, NeurIPS 2020, arXiv:2007.14062; blocks as in the authors'
 // code.

@@ -1,5 +1,6 @@
 // latte: attention through latents, softmax over the latents of a query times softmax over the positions of each
 // latent.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Dolga, Cobzarenco, Barber: Latent Attention for Linear Time Transformers, 2024, arXiv:2402.17512.
 //

@@ -1,4 +1,5 @@
 // linformer: softmax attention over k learned mixtures of the keys and values.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Wang et al.: Linformer: Self-Attention with Linear Complexity, 2020, arXiv:2006.04768, Eq. 7.
 //

@@ -1,4 +1,5 @@
 // local: softmax attention in a sliding window.
+// The slow form to compare with the paper: reference.hpp.
 //
 // The window of Beltagy et al.: Longformer, arXiv:2004.05150, Section 3.1, and of Tay et al.: Long Range Arena, ICLR
 // 2021, arXiv:2011.04006.

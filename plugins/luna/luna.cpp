@@ -1,4 +1,5 @@
 // luna: attention through a short sequence P that travels from block to block; linear in the length.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Ma, Kong, Wang, Zhou, May, Ma and Zettlemoyer: Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv:2106.01540.
 //

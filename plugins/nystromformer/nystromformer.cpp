@@ -1,4 +1,5 @@
 // nystromformer: softmax attention through landmarks, the means of segments of the sequence.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Xiong et al.: Nystromformer: A Nystrom-Based Algorithm for Approximating Self-Attention, AAAI 2021, arXiv:2102.03902,
 // Eq. 13 and 14.

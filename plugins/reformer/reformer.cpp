@@ -1,4 +1,5 @@
 // reformer: softmax attention among tokens that a locality-sensitive hash puts near each other; queries are the keys.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Kitaev, Kaiser and Levskaya: Reformer: The Efficient Transformer, ICLR 2020, arXiv:2001.04451; chunks, masks and the
 // scaling of keys as in its Hugging Face form.

@@ -42,16 +42,15 @@ struct Job {
 // enter.
 template <int R, bool kBackward>
 ATTNKIT_INLINE void scan(const Coefficients& k, int64_t n, float* states, const float* u, float* y, int64_t rows) {
-  constexpr int64_t readout = kBackward ? 4 : 2;
   Vec re[R], im[R], step_re[R], step_im[R], out_re[R], out_im[R];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
     re[r] = simd::at(states + 2 * (n + r) * kLanes).v;
     im[r] = simd::at(states + (2 * (n + r) + 1) * kLanes).v;
-    step_re[r] = simd::at(k.row(0, n + r)).v;
-    step_im[r] = simd::at(k.row(1, n + r)).v;
-    out_re[r] = simd::at(k.row(readout, n + r)).v;
-    out_im[r] = simd::at(k.row(readout + 1, n + r)).v;
+    step_re[r] = simd::at(k.step(0, n + r)).v;
+    step_im[r] = simd::at(k.step(1, n + r)).v;
+    out_re[r] = simd::at(k.readout(kBackward, n + r)).v;
+    out_im[r] = simd::at(k.readout(kBackward, n + r) + kLanes).v;
   }
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t t = kBackward ? rows - 1 - i : i;
@@ -140,8 +139,8 @@ class Filter {
       simd::load(job_.learned.skip + first_, here_, skip);
       y = y * skip;
       for (int64_t n = 0; n < job_.shape.half; ++n) {
-        y += simd::at(k_.row(2, n)).v * simd::at(states_ + 2 * n * kLanes).v;
-        y -= simd::at(k_.row(3, n)).v * simd::at(states_ + (2 * n + 1) * kLanes).v;
+        y += simd::at(k_.readout(0, n)).v * simd::at(states_ + 2 * n * kLanes).v;
+        y -= simd::at(k_.readout(0, n) + kLanes).v * simd::at(states_ + (2 * n + 1) * kLanes).v;
       }
     }
     for (int64_t i = 0; i < next_; ++i) put(i, sight_.seen(i) > 0 ? y : Vec{});

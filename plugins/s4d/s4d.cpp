@@ -1,4 +1,5 @@
 // s4d: a diagonal state space in place of attention; each channel is filtered by a sum of damped oscillations.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Gu, Gupta, Goel and Re: On the Parameterization and Initialization of Diagonal State Space Models, NeurIPS 2022,
 // arXiv:2206.11893, S4D-Lin with zero-order hold.
@@ -39,7 +40,7 @@ struct Body : simd::Work<Job> {
     float* const scratch = floats();
     for (int64_t item = begin; item < end; ++item) {
       const int64_t first = item % blocks * kLanes, row = item / blocks * job.rows_of_item;
-      s4d::discretise(job.learned, shape.channels, first, shape.directions, {scratch, shape.half});
+      s4d::discretise<Isa>(job.learned, shape.channels, first, shape.directions, {scratch, shape.half});
       for (int64_t b = row; b < std::min(row + job.rows_of_item, job.run.batch); ++b)
         Filter<Isa>(job, b, first, scratch)();
     }

@@ -1,4 +1,5 @@
 // skyformer: the Gaussian kernel of queries and keys, approximated from a few sampled rows of both.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Chen, Zeng, Ji, Yang: Skyformer: Remodel Self-Attention with Gaussian Kernel and Nystrom Method, NeurIPS 2021,
 // arXiv:2111.00035.
