@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "reference.hpp"
 #include "support/golden.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
@@ -10,19 +11,12 @@
 namespace attnkit::test {
 namespace {
 
-constexpr double kHalfPi = 1.5707963267948966;
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
 double length(const std::vector<double>& totals, const std::vector<int32_t>& lengths, int64_t rows, int64_t b) {
   const auto row = static_cast<size_t>(b);
   if (!totals.empty()) return totals[row];
   return static_cast<double>(lengths.empty() ? rows : lengths[row]);
-}
-
-double weight_of(const Row& q, const Row& k, int64_t i, int64_t j, double n, double m) {
-  double sum = 0;
-  for (size_t f = 0; f < q.size(); ++f) sum += std::max(q[f], 0.0) * std::max(k[f], 0.0);
-  return sum * std::cos(kHalfPi * (static_cast<double>(i + 1) / n - static_cast<double>(j + 1) / m));
 }
 
 // joint: both over the larger of the lengths, the authors' cross attention.
@@ -32,7 +26,7 @@ WeightOf weights(bool joint) {
     return [&q, &k, s, call, joint](int64_t b, int64_t h, int64_t i, int64_t j) {
       double n = length(call.q_total, s.q_len, s.queries, b), m = length(call.k_total, s.k_len, s.keys, b);
       if (joint) n = m = std::max(n, m);
-      return weight_of(row_of(q, b, h, i), row_of(k, b, h, j), i, j, n, m);
+      return weight(row_of(q, b, h, i), row_of(k, b, h, j), i, j, n, m);
     };
   };
 }
@@ -51,17 +45,15 @@ TEST(Cosformer, EqualsTheGoldenCases) {
   for (const Golden& g : golden("cosformer")) {
     const std::string kind = g.params["den"];
     const double eps = g.params["eps"], n = g.params["N"], m = g.params["M"];
-    const auto weight = [n, m](const Row& q, const Row& k, int64_t i, int64_t j) {
-      return weight_of(q, k, i, j, n, m);
-    };
+    const auto of_rows = [n, m](const Row& q, const Row& k, int64_t i, int64_t j) { return weight(q, k, i, j, n, m); };
     Call call;
     call.q_total = {n};
     call.k_total = {m};
     // Beyond a length that is too short weights change sign: sums and denominators cancel, so o itself has lost the
     // digits that its terms have, and the error is measured against the size of those terms.
     const bool cancels = g.name.find("overlong") != std::string::npos;
-    worst = std::max(worst, check_golden(plugin(), g, {{"guard", kind}, {"eps", eps}}, weight, weight, guard(kind, eps),
-                                         call, nullptr, cancels));
+    worst = std::max(worst, check_golden(plugin(), g, {{"guard", kind}, {"eps", eps}}, of_rows, of_rows,
+                                         guard(kind, eps), call, nullptr, cancels));
   }
   record_error(worst);
 }

@@ -1,4 +1,5 @@
 // efficient: softmax over the features of a query times softmax over the positions of each key feature.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Shen et al.: Efficient Attention: Attention with Linear Complexities, WACV 2021, arXiv:1812.01243, softmax form.
 //
@@ -15,14 +16,31 @@
 namespace {
 
 using attnkit::View;
+using attnkit::linear::Place;
 using attnkit::simd::kLanes;
 using attnkit::simd::Vec;
 
 // A head is S[D][E], z[D], m[D]; a z of 0 means that no key feature above -infinity came yet.
-struct Map {
-  int64_t d, e;
+struct Efficient {
+  static constexpr attnkit::About about{
+      .name = "efficient",
+      .summary = "softmax over features times softmax over positions: linear cost, whole sequences and cross attention",
+      .citation = "Shen et al., Efficient Attention, WACV 2021, arXiv:1812.01243",
+      .state_revision = "1"};
+  static attnkit::Options options() { return {}; }
 
-  ATTNKIT_INLINE void query(const float* x, int64_t, int64_t, int64_t, float* row, const float* head) const {
+  explicit Efficient(const attnkit::linear::Setup& s) : d(s.shape.d), e(s.shape.e), causal(s.block.causal != 0) {
+    s.shape.extra = d;
+  }
+
+  void check(const attnkit::Request&, attnkit::Info&) const {
+    if (causal)
+      throw attnkit::unsupported(
+          "efficient attention normalises each key feature over the whole sequence, later positions included, and its "
+          "paper has no causal form: make the block bidirectional, or use a mechanism such as linear, relu or softmax");
+  }
+
+  ATTNKIT_INLINE void query(const float* x, const Place&, float* row, const float* head) const {
     const float* z = head + d * e;
     float largest = -__builtin_inff();
     for (int64_t f = 0; f < d; ++f) largest = x[f] > largest ? x[f] : largest;
@@ -36,7 +54,7 @@ struct Map {
     }
   }
 
-  ATTNKIT_INLINE void key(const float* x, int64_t, int64_t, int64_t, float* row, const float* head) const {
+  ATTNKIT_INLINE void key(const float* x, const Place&, float* row, const float* head) const {
     const float* m = head + d * (e + 1);
     for (int64_t f = 0; f < d; f += kLanes) {
       Vec y, largest;
@@ -74,44 +92,11 @@ struct Map {
     *sum *= factor;
     for (int64_t c = 0; c < e; ++c) row[c] *= factor;
   }
-};
 
-struct Efficient {
-  static constexpr attnkit::About about{
-      .name = "efficient",
-      .summary = "softmax over features times softmax over positions: linear cost, whole sequences and cross attention",
-      .citation = "Shen et al., Efficient Attention, WACV 2021, arXiv:1812.01243",
-      .state_revision = "1"};
-  using Plan = attnkit::linear::Plan;
-
-  static attnkit::Options options() { return {}; }
-
-  Efficient(const attn_block& b, const attnkit::Values&, attnkit::Ports& ports)
-      : block(b), shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), 0, b.head_width} {
-    shape.features = shape.extra = shape.width;
-    io = {ports.query("q", shape.width, "queries"), ports.key("k", shape.width, "keys"),
-          ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
-  }
-
-  Plan plan(const attn_request& request, attn_info& info) const {
-    attnkit::check_sight(block, request);
-    if (block.causal)
-      throw attnkit::unsupported(
-          "efficient attention normalises each key feature over the whole sequence, later positions included, and its "
-          "paper has no causal form: make the block bidirectional, or use a mechanism such as linear, relu or softmax");
-    return attnkit::linear::plan(shape, request, 0, info);
-  }
-
-  void run(const Plan& plan, const attn_run& run) const {
-    constexpr attnkit::Guard none{attnkit::Guard::kNone, 0};
-    attnkit::linear::run(shape, none, plan, io, false, Map{shape.width, shape.values}, run);
-  }
-
-  attn_block block;
-  attnkit::linear::Shape shape;
-  attnkit::linear::Ports io;
+  int64_t d, e;
+  bool causal;
 };
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Efficient)
+ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Efficient>)

@@ -1,4 +1,5 @@
 // leap: cosine re-weighting with learned proportions instead of positions.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Agostinelli, Hong, Chen: LeaPformer: Enabling Linear Transformers for Autoregressive and Simultaneous Tasks via
 // Learned Proportions, ICML 2024.
@@ -13,17 +14,23 @@
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
+#include <attnkit/kernels/random.hpp>
 
 namespace {
 
 using attnkit::Guard;
+using attnkit::linear::Place;
 
-// One LeaP module: where its tensors stand in the ports, then what they hold in a run.
+// One LeaP module: its ports, and in a run its tensors, whose steps from head to head are 0 where heads share them.
 struct Module {
-  uint32_t w1, b1, w2, b2;
-};
+  std::array<attnkit::Port, 4> ports;
+  int64_t d, r;
+  attnkit::View<const float> w1{}, b1{}, w2{}, b2{};
 
-struct Leap {
+  bool is_inner(uint32_t port) const { return port == ports[0] || port == ports[1]; }
+  Module bind(const attn_run& run) const {
+    return {ports, d, r, {run, ports[0]}, {run, ports[1]}, {run, ports[2]}, {run, ports[3]}};
+  }
   ATTNKIT_INLINE double operator()(const float* x, int64_t h) const {
     const float *b = b1.row(h), *w = r == 1 ? nullptr : w2.row(0, h, 0);
     double t = 0;
@@ -38,122 +45,79 @@ struct Leap {
     if (r != 1) t += b2.row(h)[0];
     return 1 / (1 + std::exp(-t));
   }
-  int64_t d, r;
-  // Tensors without a leading dimension of heads have steps of 0 from head to head.
-  attnkit::View<const float> w1, b1, w2, b2;
 };
 
-struct Map {
-  int64_t d;
-  float scale;
-  Leap q, k;
-
-  ATTNKIT_INLINE void query(const float* x, int64_t, int64_t h, int64_t, float* row) const {
-    attnkit::relu(x, scale, d, row);
-    attnkit::rotate(row, d, q(row, h));
-  }
-  ATTNKIT_INLINE void key(const float* x, int64_t, int64_t h, int64_t, float* row) const {
-    attnkit::relu(x, 1, d, row);
-    attnkit::rotate(row, d, k(row, h));
-  }
-};
-
-// Step i of splitmix64 (Steele, Lea, Flood 2014) from a seed, as a number in [-1, 1) with 24 bits.
-double uniform(uint64_t seed, uint64_t i) {
-  uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 40) / 8388608.0 - 1.0;
-}
-
-struct LeaP {
+struct Leap {
   static constexpr attnkit::About about{
       .name = "leap",
       .summary = "linear attention with learned proportions: constant state, needs no length",
       .citation = "Agostinelli, Hong and Chen, LeaPformer, ICML 2024",
       .state_revision = "1"};
-  using Plan = attnkit::linear::Plan;
-
   static attnkit::Options options() {
     return {Guard::option("clamp"), Guard::eps_option(0.1), attnkit::scale_option(),
             attnkit::Option::integer("factor", 4, 1, 1 << 20, "the modules' inner width is D / factor; must divide D"),
             attnkit::Option::boolean("shared", true, "all heads use one pair of modules; false: each has its own")};
   }
 
-  LeaP(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b),
-        shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), 0, b.head_width},
-        guard(Guard::from(values)) {
-    const int64_t d = shape.width, factor = values.integer("factor");
+  explicit Leap(const attnkit::linear::Setup& s) : d(s.shape.d), scale(attnkit::scale_from(s.values, d)) {
+    const int64_t factor = s.values.integer("factor");
     if (d % factor != 0)
-      throw attnkit::Refusal(
-          ATTN_UNSUPPORTED,
-          attnkit::say("factor ", factor, " does not divide the head width ", d, ": choose a divisor of ", d),
-          values.index("factor"));
-    shape.features = 2 * d;
-    scale = attnkit::scale_from(values, d);
-    r = d / factor;
-    io = {ports.query("q", d, "queries"), ports.key("k", d, "keys"), ports.key("v", shape.values, "values"),
-          ports.output("o", shape.values, "weighted mean of the values")};
-    const bool shared = values.boolean("shared");
-    q = module(ports, shared, {"q_w1", "q_b1", "q_w2", "q_b2"},
+      throw attnkit::unsupported("factor ", factor, " does not divide the head width ", d, ": choose a divisor of ", d)
+          .at(s.values.index("factor"));
+    s.shape.features = 2 * d;
+    q = module(s, d / factor, {"q_w1", "q_b1", "q_w2", "q_b2"},
                {"LeaP of queries: W1", "LeaP of queries: b1", "LeaP of queries: W2", "LeaP of queries: b2"});
-    k = module(ports, shared, {"k_w1", "k_b1", "k_w2", "k_b2"},
+    k = module(s, d / factor, {"k_w1", "k_b1", "k_w2", "k_b2"},
                {"LeaP of keys: W1", "LeaP of keys: b1", "LeaP of keys: W2", "LeaP of keys: b2"});
   }
 
-  Module module(attnkit::Ports& ports, bool shared, std::array<const char*, 4> names,
+  Module module(const attnkit::linear::Setup& s, int64_t r, std::array<const char*, 4> names,
                 std::array<const char*, 4> docs) const {
-    const int64_t d = shape.width, h = shape.heads;
+    const bool shared = s.values.boolean("shared");
     const auto matrix = [&](size_t i, int64_t rows, int64_t columns) {
-      return shared ? ports.learned(names[i], {rows, columns}, docs[i])
-                    : ports.learned(names[i], {h, rows, columns}, docs[i]);
+      return shared ? s.ports.learned(names[i], {rows, columns}, docs[i])
+                    : s.ports.learned(names[i], {s.shape.heads, rows, columns}, docs[i]);
     };
     const auto vector = [&](size_t i, int64_t n) {
-      return shared ? ports.learned(names[i], {n}, docs[i]) : ports.learned(names[i], {h, n}, docs[i]);
+      return shared ? s.ports.learned(names[i], {n}, docs[i]) : s.ports.learned(names[i], {s.shape.heads, n}, docs[i]);
     };
-    Module m{matrix(0, r, d), vector(1, r), 0, 0};
-    if (r > 1) {
-      m.w2 = matrix(2, 1, r);
-      m.b2 = vector(3, 1);
-    }
+    Module m{{matrix(0, r, d), vector(1, r)}, d, r};
+    if (r > 1) m.ports[2] = matrix(2, 1, r), m.ports[3] = vector(3, 1);
     return m;
   }
 
-  // torch.nn.Linear's default: weights and biases uniform in +-1/sqrt(fan in).
+  // torch.nn.Linear's default: weights and biases uniform in +-1/sqrt(fan in), of 24 bits.
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
-    const bool inner = port == q.w1 || port == q.b1 || port == k.w1 || port == k.b1;
-    const double bound = 1 / std::sqrt(static_cast<double>(inner ? shape.width : r));
+    const int64_t fan_in = q.is_inner(port) || k.is_inner(port) ? d : q.r;
+    const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
+    auto random = attnkit::Random::plain(seed + (uint64_t{port} << 32));
     for (int64_t i = 0; i < count; ++i)
-      data[i] = static_cast<float>(bound * uniform(seed + (uint64_t{port} << 32), static_cast<uint64_t>(i)));
+      data[i] = static_cast<float>(bound * (static_cast<double>(random.bits() >> 40) / 8388608.0 - 1.0));
   }
 
-  Plan plan(const attn_request& request, attn_info& info) const {
-    attnkit::check_sight(block, request);
-    return attnkit::linear::plan(shape, request, 2.0 * static_cast<double>(shape.width * r + r), info);
+  double flops() const { return 2.0 * static_cast<double>(d * q.r + q.r); }
+
+  Leap bind(const attn_run& run) const {
+    Leap map = *this;
+    map.q = q.bind(run);
+    map.k = k.bind(run);
+    return map;
   }
 
-  void run(const Plan& plan, const attn_run& run) const {
-    const Map map{shape.width, scale, weights(q, run), weights(k, run)};
-    attnkit::linear::run(shape, guard, plan, io, block.causal, map, run);
+  ATTNKIT_INLINE void query(const float* x, const Place& at, float* row) const {
+    attnkit::relu(x, scale, d, row);
+    attnkit::rotate(row, d, q(row, at.h));
+  }
+  ATTNKIT_INLINE void key(const float* x, const Place& at, float* row) const {
+    attnkit::relu(x, 1, d, row);
+    attnkit::rotate(row, d, k(row, at.h));
   }
 
-  Leap weights(const Module& m, const attn_run& run) const {
-    const auto view = [&](uint32_t port) { return attnkit::View<const float>(run.ports[port]); };
-    if (r == 1) return {shape.width, r, view(m.w1), view(m.b1), {}, {}};
-    return {shape.width, r, view(m.w1), view(m.b1), view(m.w2), view(m.b2)};
-  }
-
-  attn_block block;
-  attnkit::linear::Shape shape;
-  Guard guard;
+  int64_t d;
   float scale;
-  int64_t r;
-  attnkit::linear::Ports io;
-  Module q, k;
+  Module q{}, k{};
 };
 
 }  // namespace
 
-ATTNKIT_PLUGIN(LeaP)
+ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Leap>)

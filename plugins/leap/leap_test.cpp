@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "reference.hpp"
 #include "support/golden.hpp"
 #include "support/moments.hpp"
 #include "support/refusal.hpp"
@@ -11,33 +12,7 @@
 namespace attnkit::test {
 namespace {
 
-constexpr double kHalfPi = 1.5707963267948966;
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
-
-// One module: sigmoid(W2 ReLU(W1 x + b1) + b2), or sigmoid(W1 x + b1) without W2.
-struct Module {
-  Matrix w1;
-  Row b1, w2, b2;
-
-  double operator()(const Row& x) const {
-    double t = 0;
-    for (size_t i = 0; i < w1.size(); ++i) {
-      double y = b1[i];
-      for (size_t f = 0; f < x.size(); ++f) y += w1[i][f] * x[f];
-      t += w2.empty() ? y : std::max(y, 0.0) * w2[i];
-    }
-    return 1 / (1 + std::exp(-(w2.empty() ? t : t + b2[0])));
-  }
-};
-
-Row relu(Row x, double scale = 1) {
-  for (double& y : x) y = std::max(y * scale, 0.0);
-  return x;
-}
-
-double weight_of(const Module& q_module, const Module& k_module, const Row& a, const Row& b) {
-  return dot(a, b) * std::cos(kHalfPi * (q_module(a) - k_module(b)));
-}
 
 // The module of head h: its part of each tensor, or all of it when own is false.
 Module module_of(Inputs& in, const std::string& side, int64_t d, int64_t h, bool own) {
@@ -86,7 +61,7 @@ WeightOf weights(bool scaled, bool own = false) {
     return [a, b](int64_t batch, int64_t h, int64_t i, int64_t j) {
       const auto& [x, p] = a.at(batch, h, i);
       const auto& [y, r] = b.at(batch, h, j);
-      return dot(x, y) * std::cos(kHalfPi * (p - r));
+      return weight(x, p, y, r);
     };
   };
 }
@@ -113,13 +88,16 @@ double check_golden_kind(const std::string& kind_of_case) {
   for (const Golden& g : golden(kind_of_case)) {
     const std::string kind = g.params["den"];
     const double eps = g.params["eps"];
-    const auto weight = [&g](bool rounds) -> RowWeight {
+    const auto of_rows = [&g](bool rounds) -> RowWeight {
       const Module q = golden_module(g.in["pq"], rounds), k = golden_module(g.in["pk"], rounds);
-      return [q, k](const Row& x, const Row& y, int64_t, int64_t) { return weight_of(q, k, relu(x), relu(y)); };
+      return [q, k](const Row& x, const Row& y, int64_t, int64_t) {
+        const Row a = relu(x), b = relu(y);
+        return weight(a, q(a), b, k(b));
+      };
     };
     const auto inner = static_cast<int64_t>(g.in["pq"]["W1"].size()), d = static_cast<int64_t>(g.q[0].size());
     worst = std::max(worst, check_golden(plugin(), g, {{"guard", kind}, {"eps", eps}, {"factor", d / inner}},
-                                         weight(false), weight(true), guard(kind, eps), {}, [&g](Inputs& in) {
+                                         of_rows(false), of_rows(true), guard(kind, eps), {}, [&g](Inputs& in) {
                                            put(in, "q", golden_module(g.in["pq"], false));
                                            put(in, "k", golden_module(g.in["pk"], false));
                                          }));

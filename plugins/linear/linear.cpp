@@ -1,4 +1,5 @@
 // linear: the linear transformer's attention with elu(x) + 1 features.
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Katharopoulos et al.: Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention, ICML 2020,
 // arXiv:2006.16236.
@@ -12,15 +13,7 @@
 namespace {
 
 using attnkit::Guard;
-
-struct Map {
-  int64_t d;
-
-  ATTNKIT_INLINE void query(const float* x, int64_t, int64_t, int64_t, float* row) const {
-    attnkit::elu1(x, 1, d, row);
-  }
-  ATTNKIT_INLINE void key(const float* x, int64_t, int64_t, int64_t, float* row) const { attnkit::elu1(x, 1, d, row); }
-};
+using attnkit::linear::Place;
 
 struct Linear {
   static constexpr attnkit::About about{
@@ -28,34 +21,16 @@ struct Linear {
       .summary = "linear attention with elu(x) + 1 features: positive weights, constant state, no positions",
       .citation = "Katharopoulos et al., Transformers are RNNs, ICML 2020, arXiv:2006.16236",
       .state_revision = "1"};
-  using Plan = attnkit::linear::Plan;
-
   static attnkit::Options options() { return {Guard::option("add"), Guard::eps_option(1e-6)}; }
 
-  Linear(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b),
-        shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), 0, b.head_width},
-        guard(Guard::from(values)) {
-    shape.features = shape.width;
-    io = {ports.query("q", shape.width, "queries"), ports.key("k", shape.width, "keys"),
-          ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
-  }
+  explicit Linear(const attnkit::linear::Setup& s) : d(s.shape.d) {}
 
-  Plan plan(const attn_request& request, attn_info& info) const {
-    attnkit::check_sight(block, request);
-    return attnkit::linear::plan(shape, request, 0, info);
-  }
+  ATTNKIT_INLINE void query(const float* x, const Place&, float* row) const { attnkit::elu1(x, 1, d, row); }
+  ATTNKIT_INLINE void key(const float* x, const Place&, float* row) const { attnkit::elu1(x, 1, d, row); }
 
-  void run(const Plan& plan, const attn_run& run) const {
-    attnkit::linear::run(shape, guard, plan, io, block.causal, Map{shape.width}, run);
-  }
-
-  attn_block block;
-  attnkit::linear::Shape shape;
-  Guard guard;
-  attnkit::linear::Ports io;
+  int64_t d;
 };
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Linear)
+ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Linear>)

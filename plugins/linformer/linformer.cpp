@@ -91,10 +91,11 @@ struct Body : simd::HeadWork<Body, Job> {
     while (appended < limit) {
       const int64_t n = std::min(kKeys, limit - appended);
       take(job.e, h, past + appended, n, columns);
-      simd::product<Isa, float>({job.k.row(b, h, appended), 1, job.k.next}, columns, lanes, s.d, n, lanes, head, lanes);
+      simd::add_product<Isa, float>({job.k.row(b, h, appended), 1, job.k.next}, {columns, n, lanes, lanes},
+                                    {head, s.d, lanes, lanes});
       if (!job.one_matrix) take(job.f, h, past + appended, n, columns);
-      simd::product<Isa, float>({columns, 1, lanes}, job.v.row(b, h, appended), job.v.next, s.rank, n, s.e,
-                                head + s.d * lanes, s.e);
+      simd::add_product<Isa, float>({columns, 1, lanes}, {job.v.row(b, h, appended), n, s.e, job.v.next},
+                                    {head + s.d * lanes, s.rank, s.e, s.e});
       appended += n;
     }
   }

@@ -24,7 +24,7 @@ struct Square {
   // to += a b.
   template <class Isa>
   ATTNKIT_INLINE void multiply(const double* a, const double* b, double* to) const {
-    simd::product<Isa, double>({a, row, 1}, b, row, n, n, row, to, row);
+    simd::add_product<Isa, double>({a, row}, {b, n, row, row}, {to, n, row, row});
   }
 };
 

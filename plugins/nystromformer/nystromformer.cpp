@@ -98,7 +98,8 @@ struct Body : simd::HeadWork<Body, Job> {
       for (int64_t t = 0; t < l; ++t)
         part(p.landmark_k)[f * lanes + t] = static_cast<float>(wide(p.keys)[f * square.row + t]);
     square.diagonal(0, wide(p.a));
-    simd::product<Isa, double>({wide(p.queries), s.d, 1}, wide(p.keys), square.row, l, s.d, l, wide(p.a), square.row);
+    simd::add_product<Isa, double>({wide(p.queries), s.d}, {wide(p.keys), s.d, l, square.row},
+                                   {wide(p.a), l, l, square.row});
     attnkit::nystrom::soften_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), wide(p.a));
     attnkit::nystrom::inverse<Isa>(square, s.iterations, wide(p.a), wide(p.z), wide(p.work));
     for (int64_t t = 0; t < l; t += simd::kQueries)
@@ -128,7 +129,7 @@ struct Body : simd::HeadWork<Body, Job> {
     std::memset(in, 0, static_cast<size_t>(2 * l * row) * sizeof(double));
     for (int64_t t = 0; t < l; ++t)
       for (int64_t c = 0; c < e; ++c) in[t * row + c] = double{mixed[t * e + c]};
-    simd::product<Isa, double>({wide(job.plan.z), square.row, 1}, in, row, l, l, row, out, row);
+    simd::add_product<Isa, double>({wide(job.plan.z), square.row}, {in, l, row, row}, {out, l, row, row});
     for (int64_t t = 0; t < l; ++t)
       for (int64_t c = 0; c < e; ++c) mixed[t * e + c] = static_cast<float>(out[t * row + c]);
   }

@@ -1,4 +1,5 @@
 // performer: softmax attention estimated with positive random features (FAVOR+).
+// reference.hpp is the slow form of what follows, as the paper writes it.
 //
 // Choromanski et al.: Rethinking Attention with Performers, ICLR 2021, arXiv:2009.14794.
 //
@@ -8,105 +9,262 @@
 // c, the stabiliser, keeps e^ within range.  While feature_eps is 0 and there is no guard it cancels, so each feature
 // may have its own, here one that follows the keys: S_f = sum_j e^(a_jf - c_f) v_j, and queries carry e^(c_f).  Cost
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
-#include <attnkit/kernels/work.hpp>
-
-#include "head.hpp"
-#include "omega.hpp"
+#include <attnkit/kernels/linear.hpp>
+#include <attnkit/kernels/pack.hpp>
+#include <attnkit/kernels/product.hpp>
+#include <attnkit/kernels/random.hpp>
 
 namespace {
 
 using attnkit::Guard;
-using attnkit::Sight;
+using attnkit::Layout;
+using attnkit::unsupported;
 using attnkit::View;
 namespace linear = attnkit::linear;
-using namespace attnkit::performer;
+namespace simd = attnkit::simd;
+using simd::at;
+using simd::kLanes;
+using simd::Vec;
 
-struct Plan {
-  linear::Plan core;
-  uint64_t worker_bytes;
+// The random directions: blocks of D orthonormal rows, rescaled; the same bytes for a seed on every machine.
+ATTNKIT_EXACT double inner(const double* x, const double* y, int64_t n) {
+  ATTNKIT_NO_CONTRACTION
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// Gram-Schmidt of a Gaussian row against `done` orthonormal rows before it.  Twice: once leaves the rounding of a row
+// that was nearly in their span.
+ATTNKIT_EXACT void draw_row(attnkit::Random& random, double* rows, int64_t done, int64_t d) {
+  ATTNKIT_NO_CONTRACTION
+  double* row = rows + done * d;
+  double size = 0;
+  while (size < 1e-6) {
+    for (int64_t f = 0; f < d; ++f) row[f] = random.normal();
+    for (int pass = 0; pass < 2; ++pass)
+      for (int64_t r = 0; r < done; ++r) {
+        const double* other = rows + r * d;
+        const double share = inner(row, other, d);
+        for (int64_t f = 0; f < d; ++f) row[f] -= share * other[f];
+      }
+    size = std::sqrt(inner(row, row, d));
+  }
+  for (int64_t f = 0; f < d; ++f) row[f] /= size;
+}
+
+// The norm of a Gaussian row of d numbers.
+ATTNKIT_EXACT double draw_norm(attnkit::Random& random, int64_t d) {
+  ATTNKIT_NO_CONTRACTION
+  double square = 0;
+  for (int64_t f = 0; f < d; ++f) {
+    const double x = random.normal();
+    square += x * x;
+  }
+  return std::sqrt(square);
+}
+
+// Writes m rows of d numbers.  Every row has the direction of a Gaussian one; its norm is that of another Gaussian row,
+// or d^1/2 when equal_norms.
+ATTNKIT_EXACT void draw_omega(attnkit::Random random, bool equal_norms, int64_t m, int64_t d, float* omega) {
+  ATTNKIT_NO_CONTRACTION
+  std::vector<double> block(static_cast<size_t>(d * d));
+  for (int64_t r = 0; r < m; ++r) {
+    const int64_t done = r % d;
+    draw_row(random, block.data(), done, d);
+    const double norm = equal_norms ? std::sqrt(static_cast<double>(d)) : draw_norm(random, d);
+    for (int64_t f = 0; f < d; ++f)
+      omega[r * d + f] = static_cast<float>(norm * block[static_cast<size_t>(done * d + f)]);
+  }
+}
+
+// A key may exceed c_f by this much before S_f and z_f are brought to a new scale: e^16 is far from overflowing, and
+// rescaling becomes rare.
+constexpr float kMargin = 16;
+constexpr float kLeast = -3.402823466e38f;  // the least c_f: the most negative finite number
+
+enum class Stabiliser { kRunning, kFixed, kGlobal };
+
+struct Map {
+  int64_t m, d;
+  Stabiliser stabiliser;
+  float scale, root;  // D^-1/4, D^-1/2
+  float fixed, eps;   // c of kFixed; feature_eps
+  bool cancels;       // factors of a query's features do not matter
+  int64_t width() const { return simd::whole_lanes(m); }
 };
 
-struct Job {
+// Rows of one head on omega, asked for in order and projected kAhead at a time, so that omega is loaded once for
+// several of them.  Omega is held transposed, [D][m], features in whole vectors: each element of a projection is one
+// chain of multiply-adds over D, whichever rows are projected with it.
+constexpr int64_t kAhead = 16;
+template <class Isa>
+class Projected {
+ public:
+  // rows: room for kAhead rows of map.width() floats.  limit: rows of x from there on are not touched.
+  ATTNKIT_INLINE Projected(const Map& map, const float* omega, const float* x, int64_t next, int64_t limit, float* rows)
+      : map_(&map), omega_(omega), x_(x), next_(next), limit_(limit), rows_(rows) {}
+
+  // omega x of row i, with -infinity in the lanes past m.
+  ATTNKIT_INLINE const float* operator()(int64_t i) {
+    if (i >= end_) load(i);
+    return rows_ + (i - begin_) * map_->width();
+  }
+  // |x|^2 of row i.
+  ATTNKIT_INLINE float square(int64_t i) const { return simd::dot(x_ + i * next_, x_ + i * next_, map_->d); }
+
+ private:
+  ATTNKIT_INLINE void load(int64_t i) {
+    const int64_t width = map_->width(), n = std::min(kAhead, limit_ - i);
+    begin_ = i;
+    end_ = i + n;
+    std::memset(rows_, 0, static_cast<size_t>(n * width) * sizeof(float));
+    simd::add_product<Isa, float>({x_ + i * next_, next_}, {omega_, map_->d, width, width}, {rows_, n, width, width});
+    for (int64_t r = 0; r < n; ++r)
+      for (int64_t f = map_->m; f < width; ++f) rows_[r * width + f] = -__builtin_inff();
+  }
+  const Map* map_;
+  const float *omega_, *x_;
+  int64_t next_, limit_;
+  float* rows_;
+  int64_t begin_ = 0, end_ = 0;
+};
+
+// One head of one batch row while it runs.
+template <class Isa>
+struct Head {
+  const Map& map;
+  linear::Walker<Isa> walker;
+  Projected<Isa> queries, keys;
+  float *s, *z, *c;  // c: [m] when running
+  int64_t e;
+  float constant;  // c otherwise
+
+  ATTNKIT_INLINE void append(int64_t j, bool first, const float* v) {
+    const float* p = keys(j);
+    const float norm = keys.square(j) * map.root * 0.5f;
+    if (map.stabiliser == Stabiliser::kRunning) follow(p, norm, first);
+    float* row = walker.key_row();
+    for (int64_t f = 0; f < map.m; f += kLanes) {
+      Vec y = at(p + f).v - norm, own{};
+      if (map.stabiliser == Stabiliser::kRunning) simd::load(c + f, map.m - f, own);
+      y -= own + constant;
+      simd::exp(y);
+      simd::store(y + map.eps, map.m - f, row + f);
+    }
+    walker.append(row, v);
+  }
+
+  ATTNKIT_INLINE void read(int64_t i, float* o) {
+    const float* p = queries(i);
+    const bool running = map.stabiliser == Stabiliser::kRunning;
+    const float norm = map.cancels ? 0 : queries.square(i) * map.root * 0.5f;
+    const float factor = map.cancels ? 1 : 1 / static_cast<float>(map.m);
+    Vec most = -__builtin_inff() - Vec{}, own{};
+    for (int64_t f = 0; f < map.m; f += kLanes) {
+      if (running) simd::load(c + f, map.m - f, own);
+      const Vec y = at(p + f).v + own;
+      most = y > most ? y : most;
+    }
+    const float shift = simd::largest(most) + norm;
+    float* row = walker.query_row();
+    for (int64_t f = 0; f < map.m; f += kLanes) {
+      if (running) simd::load(c + f, map.m - f, own);
+      Vec y = at(p + f).v + own - shift;
+      simd::exp(y);
+      simd::store((y + map.eps) * factor, map.m - f, row + f);
+    }
+    walker.read(row, o);
+  }
+
+  // c follows a key that exceeds it.  A key that is -infinity must leave c finite, for those that come after it.
+  ATTNKIT_INLINE void follow(const float* p, float norm, bool first) {
+    Vec over = -__builtin_inff() - Vec{};
+    for (int64_t f = 0; f < map.m; f += kLanes) {
+      Vec y = at(p + f).v - norm, old;
+      if (first) simd::store(y > kLeast ? y : kLeast - Vec{}, map.m - f, c + f);
+      simd::load(c + f, map.m - f, old);
+      y -= old;
+      over = y > over ? y : over;
+    }
+    if (!first && simd::largest(over) > kMargin) rescale(p, norm);
+  }
+
+  ATTNKIT_INLINE void rescale(const float* p, float norm) {
+    walker.flush();  // what waits was made for the old scale
+    for (int64_t f = 0; f < map.m; f += kLanes) {
+      Vec old;
+      simd::load(c + f, map.m - f, old);
+      const Vec y = at(p + f).v - norm;
+      Vec factor = old - y;
+      simd::exp(factor);
+      for (int64_t l = 0; l < kLanes && f + l < map.m; ++l) {
+        if (!(y[l] - old[l] > kMargin)) continue;
+        c[f + l] = y[l];
+        z[f + l] *= factor[l];
+        for (int64_t x = 0; x < e; ++x) s[(f + l) * e + x] *= factor[l];
+      }
+    }
+  }
+};
+
+// What a worker has: omega, laid out once for all heads, and rows on it.
+struct Scratch {
+  linear::Scratch core;
+  float *omega, *keys, *queries;
+  Scratch(Layout& layout, const linear::Shape& shape, const Map& map, bool has_state)
+      : core(layout, shape, has_state),
+        omega(layout.take(map.width() * map.d)),
+        keys(layout.take(kAhead * map.width())),
+        queries(layout.take(kAhead * map.width())) {}
+};
+
+// One run; called for some heads of all batch rows.
+struct Run {
   const linear::Shape& shape;
   const Guard& guard;
   const Map& map;
-  const Plan& plan;
-  const attn_run& run;
   bool causal;
-  View<const float> q, k, v, omega;
-  View<float> o;
-};
-
-// Heads [begin, end) of all batch rows; omega is laid out once for all of them.
-struct Body : attnkit::simd::Work<Job> {
-  using Work::Work;
+  const attn_run& run;
+  attnkit::Qkv x;
+  View<const float> omega;
+  attnkit::State state;
 
   template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    const Map& map = job.map;
-    char* const scratch = this->scratch();
-    auto* own = reinterpret_cast<float*>(scratch + job.plan.core.worker_bytes);
-    transpose(job.omega, map.scale, map.m, map.d, own);
-    for (int64_t item = begin; item < end; ++item)
-      one<Isa>(item / job.shape.heads, item % job.shape.heads, scratch, own);
+  ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* memory) const {
+    Layout layout(memory);
+    const Scratch scratch(layout, shape, map, bool{state});
+    simd::pack_keys(
+        map.m, map.d, [&](int64_t r) { return omega.row(r); }, [&](int64_t) { return map.scale; }, scratch.omega,
+        map.width());
+    for (int64_t item = begin; item < end; ++item) one<Isa>(item / shape.heads, item % shape.heads, scratch);
   }
 
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h, char* scratch, float* t) const {
-    const linear::Shape& shape = job.shape;
-    const attn_run& run = job.run;
-    const Map& map = job.map;
-    const Sight sight(run, b, job.causal);
-    float* s = state(b, h, scratch);
-    float *z = s + map.m * shape.values, *rows = t + padded(map.m) * map.d;
-    const Projected<Isa> keys(t, map.m, map.d, job.k.row(b, h, 0), job.k.next, sight.fresh, rows);
-    rows += kAhead * padded(map.m);
+  ATTNKIT_INLINE void one(int64_t b, int64_t h, const Scratch& scratch) const {
+    const attnkit::Sight sight(run, b, causal);
+    float *s = state.head(b, h, shape.head_floats(), scratch.core.sums), *z = s + map.m * shape.e;
+    const Projected<Isa> keys(map, scratch.omega, x.k.row(b, h, 0), x.k.next, sight.fresh, scratch.keys);
     Head<Isa> head{map,
-                   linear::Walker<Isa>(shape, job.guard, s, reinterpret_cast<float*>(scratch)),
-                   Projected<Isa>(t, map.m, map.d, job.q.row(b, h, 0), job.q.next, sight.queries, rows),
+                   linear::Walker<Isa>(shape, guard, s, scratch.core.rows),
+                   Projected<Isa>(map, scratch.omega, x.q.row(b, h, 0), x.q.next, sight.queries, scratch.queries),
                    keys,
                    s,
                    z,
                    z + map.m,
-                   shape.values,
+                   shape.e,
                    map.stabiliser == Stabiliser::kFixed ? map.fixed : 0};
     if (map.stabiliser == Stabiliser::kGlobal) {
       head.constant = most(head.keys, sight.fresh);
       head.keys = keys;  // from the first one again
     }
-    walk(head, sight, b, h);
-  }
-
-  template <class Isa>
-  ATTNKIT_INLINE void walk(Head<Isa>& head, const Sight& sight, int64_t b, int64_t h) const {
-    int64_t appended = 0;
-    for (int64_t i = 0; i < job.run.queries; ++i) {
-      const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
-      if (seen <= 0) {
-        std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(job.shape.values) * sizeof(float));
-        continue;
-      }
-      for (; appended < seen - sight.past; ++appended)
-        head.append(appended, sight.past + appended == 0, job.v.row(b, h, appended));
-      head.read(i, job.o.row(b, h, i));
-    }
-    for (; job.run.state && appended < sight.fresh; ++appended)
-      head.append(appended, sight.past + appended == 0, job.v.row(b, h, appended));
+    sight.walk(
+        bool{state},
+        [&](int64_t from, int64_t to) __attribute__((always_inline)) {
+          for (int64_t j = from; j < to; ++j) head.append(j, sight.past + j == 0, x.v.row(b, h, j));
+        },
+        [&](int64_t i) __attribute__((always_inline)) { head.read(i, x.o.row(b, h, i)); });
     head.walker.flush();
-  }
-
-  // S, z and, when running, c of one head: in the state, or zeros in scratch.
-  ATTNKIT_INLINE float* state(int64_t b, int64_t h, char* scratch) const {
-    const attn_run& run = job.run;
-    const uint64_t bytes = job.shape.head_bytes();
-    if (run.state) {
-      const auto slot = static_cast<uint64_t>(run.slots ? run.slots[b] : b);
-      return reinterpret_cast<float*>(static_cast<char*>(run.state) + slot * run.state_stride +
-                                      static_cast<uint64_t>(h) * bytes);
-    }
-    char* s = scratch + job.plan.core.worker_bytes - attnkit::aligned(bytes);
-    std::memset(s, 0, bytes);
-    return reinterpret_cast<float*>(s);
   }
 
   // The largest w_f . k^ of n keys.
@@ -115,9 +273,9 @@ struct Body : attnkit::simd::Work<Job> {
     Vec max = -__builtin_inff() - Vec{};
     for (int64_t j = 0; j < n; ++j) {
       const float* p = keys(j);
-      for (int64_t f = 0; f < job.map.m; f += kLanes) max = at(p + f).v > max ? at(p + f).v : max;
+      for (int64_t f = 0; f < map.m; f += kLanes) max = at(p + f).v > max ? at(p + f).v : max;
     }
-    return largest(max);
+    return simd::largest(max);
   }
 };
 
@@ -127,7 +285,9 @@ struct Performer {
       .summary = "softmax attention estimated with positive random features (FAVOR+): constant state, streams",
       .citation = "Choromanski et al., Rethinking Attention with Performers, ICLR 2021, arXiv:2009.14794",
       .state_revision = "1"};
-  using Plan = ::Plan;
+  struct Plan {
+    uint64_t worker_bytes;
+  };
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -144,13 +304,11 @@ struct Performer {
   }
 
   Performer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b),
-        shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), values.integer("features"), b.head_width},
-        guard(Guard::from(values)),
-        equal_norms(values.text("scaling") == "sqrt_d") {
-    const double width = static_cast<double>(shape.width);
+      : block(b), shape(b), guard(Guard::from(values)), equal_norms(values.text("scaling") == "sqrt_d") {
+    const double width = static_cast<double>(shape.d);
+    shape.features = values.integer("features");
     map = {shape.features,
-           shape.width,
+           shape.d,
            Stabiliser::kRunning,
            static_cast<float>(1 / std::sqrt(std::sqrt(width))),
            static_cast<float>(1 / std::sqrt(width)),
@@ -159,61 +317,46 @@ struct Performer {
            values.real("feature_eps") == 0 && guard.kind == Guard::kNone};
     choose(values);
     shape.extra = map.stabiliser == Stabiliser::kRunning ? shape.features : 0;
-    io = {ports.query("q", shape.width, "queries"), ports.key("k", shape.width, "keys"),
-          ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
-    omega = ports.table("omega", {shape.features, shape.width}, "random directions, shared by the heads");
+    io = ports.qkv(shape, "weighted mean of the values");
+    omega = ports.table("omega", {shape.features, shape.d}, "random directions, shared by the heads");
   }
 
   void choose(const attnkit::Values& values) {
     const auto name = values.text("stabiliser");
-    const auto refuse = [&](const char* option, const std::string& message) {
-      return attnkit::Refusal(ATTN_UNSUPPORTED, message, values.index(option));
-    };
     if (name == "running" && map.eps > 0)
-      throw refuse("feature_eps", attnkit::say("feature_eps = ", values.real("feature_eps"),
-                                               " would make results depend on the order of the keys, because a running "
-                                               "stabiliser only cancels at 0: set stabiliser to fixed or global"));
+      throw unsupported(
+          "feature_eps = ", values.real("feature_eps"),
+          " would make results depend on the order of the keys, because a running stabiliser only cancels "
+          "at 0: set stabiliser to fixed or global")
+          .at(values.index("feature_eps"));
     if (name == "running" && guard.kind != Guard::kNone)
-      throw refuse("guard",
-                   attnkit::say("guard = ", values.text("guard"),
-                                " needs a scale and a running stabiliser has none of its own; its denominators "
-                                "are 1 or more: leave the guard none, or set stabiliser to fixed or global"));
+      throw unsupported("guard = ", values.text("guard"),
+                        " needs a scale and a running stabiliser has none of its own; its denominators are 1 or more: "
+                        "leave the guard none, or set stabiliser to fixed or global")
+          .at(values.index("guard"));
     if (name != "fixed" && map.fixed != 0)
-      throw refuse("fixed", attnkit::say("fixed = ", values.real("fixed"), " is not read when stabiliser is ", name,
-                                         ": set stabiliser to fixed, or leave fixed out"));
+      throw unsupported("fixed = ", values.real("fixed"), " is not read when stabiliser is ", name,
+                        ": set stabiliser to fixed, or leave fixed out")
+          .at(values.index("fixed"));
     if (name == "fixed") map.stabiliser = Stabiliser::kFixed;
     if (name == "global" && !map.cancels) map.stabiliser = Stabiliser::kGlobal;
   }
 
-  Plan plan(const attn_request& request, attn_info& info) const {
-    attnkit::check_sight(block, request);
-    if (map.stabiliser == Stabiliser::kGlobal && (block.causal || request.flags & (ATTN_STREAM | ATTN_PREFIX)))
-      throw attnkit::unsupported(
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
+    attnkit::check_sight(block, r);
+    if (map.stabiliser == Stabiliser::kGlobal && (block.causal || r.streams() || r.shows_prefixes()))
+      throw unsupported(
           "stabiliser = global with feature_eps or a guard lets keys that a query does not see yet change its result, "
           "because a maximum over all keys does not cancel then: set feature_eps to 0 and guard to none, or stabiliser "
           "to fixed, for causal blocks, streams and prefixes");
-    Plan plan{attnkit::linear::plan(shape, request, 2.0 * static_cast<double>(map.m * map.d), info), 0};
-    const int64_t floats = padded(map.m) * (map.d + 2 * kAhead);
-    plan.worker_bytes = plan.core.worker_bytes + attnkit::aligned(static_cast<uint64_t>(floats) * sizeof(float));
-    info.scratch_bytes = plan.worker_bytes * request.workers;
-    if (request.batch > 0) info.bytes_read += static_cast<uint64_t>(map.m * map.d) * sizeof(float);
-    return plan;
+    linear::cost(shape, r, 2.0 * static_cast<double>(map.m * map.d), info);
+    return {info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams()))};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const Job job{shape,
-                  guard,
-                  map,
-                  plan,
-                  run,
-                  block.causal != 0,
-                  View<const float>(run.ports[io.q]),
-                  View<const float>(run.ports[io.k]),
-                  View<const float>(run.ports[io.v]),
-                  View<const float>(run.ports[omega]),
-                  View<float>(run.ports[io.o])};
-    const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * map.m * (map.d + shape.values + 1));
-    attnkit::simd::share_heads<Body>(job, flops);
+    const Run body{shape, guard, map, block.causal != 0, run, {run, io}, {run, omega}, attnkit::State(run)};
+    const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * map.m * (map.d + shape.e + 1));
+    simd::for_items(run, run.batch * shape.heads, {flops, plan.worker_bytes}, body);
   }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t) const {
@@ -225,8 +368,8 @@ struct Performer {
   Guard guard;
   bool equal_norms;
   Map map;
-  linear::Ports io;
-  uint32_t omega;
+  attnkit::QkvPorts io;
+  attnkit::Port omega;
 };
 
 }  // namespace

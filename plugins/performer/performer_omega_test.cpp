@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "performer_form.hpp"
+#include "reference.hpp"
 #include "support/cost.hpp"
 
 namespace attnkit::test {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "performer_form.hpp"
+#include "reference.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "reference.hpp"
 #include "support/golden.hpp"
 #include "support/suite.hpp"
 
@@ -11,18 +12,12 @@ namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-Row relu(Row x) {
-  for (double& y : x) y = std::max(y, 0.0);
-  return x;
-}
-
-double weight_of_rows(const Row& q, const Row& k, int64_t, int64_t) { return dot(relu(q), relu(k)); }
+double weight_of_rows(const Row& q, const Row& k, int64_t, int64_t) { return weight(q, k); }
 
 Weight weights(const Mechanism&, Inputs& in, const Scene&, const Call&) {
   const Array &q = in["q"], &k = in["k"];
-  return [&q, &k](int64_t b, int64_t h, int64_t i, int64_t j) {
-    return weight_of_rows(row_of(q, b, h, i), row_of(k, b, h, j), i, j);
-  };
+  return
+      [&q, &k](int64_t b, int64_t h, int64_t i, int64_t j) { return weight(row_of(q, b, h, i), row_of(k, b, h, j)); };
 }
 
 // A row whose weights all vanish is not a matter of rounding: keep such rows out of tests that have no guard.

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <complex>
 
+#include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
 #include "support/refusal.hpp"
@@ -14,31 +14,6 @@ namespace attnkit::test {
 namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
-
-struct Form {
-  bool scaled = true;
-  int64_t rotated = 0;
-  double base = 10000;
-
-  Row map(const Row& x, bool query) const {
-    const double scale = query && scaled ? 1 / std::sqrt(static_cast<double>(x.size())) : 1;
-    Row y;
-    for (const double v : x) y.push_back(v * scale > 0 ? v * scale + 1 : std::exp(v * scale));
-    return y;
-  }
-  // (R_i a) . (R_j b): as complex numbers, pair m of a and the conjugate of that of b turn by (i - j) base^(-2m / r).
-  double turned(const Row& a, const Row& b, int64_t distance) const {
-    const size_t r = rotated ? static_cast<size_t>(rotated) : a.size() / 2;
-    double dot = 0;
-    for (size_t f = 0; f < r; f += 2) {
-      const double angle =
-          static_cast<double>(distance) * std::pow(base, -static_cast<double>(f) / static_cast<double>(r));
-      dot += (std::complex(a[f], a[f + 1]) * std::complex(b[f], -b[f + 1]) * std::polar(1.0, angle)).real();
-    }
-    for (size_t f = r; f < a.size(); ++f) dot += a[f] * b[f];
-    return dot;
-  }
-};
 
 // All rows of an input after their map.
 std::vector<Row> mapped(const Array& a, const Form& form, bool query) {

@@ -68,7 +68,7 @@ struct Body : simd::Work<Job> {
       attnkit::linear::Event events[kRows];
       for (int64_t r = 0; r < n; ++r)
         events[r] = {scratch.weights + r * model.padded(), job.v.row(b, h, j + r), nullptr, nullptr, 0};
-      walk<Isa>(scratch.s, events, n);
+      attnkit::linear::sweep<Isa>(scratch.s, model.m, model.e, events, n);
     }
     skyformer::solve<Isa>(model, scratch);
     for (int64_t i = 0; i < queries; i += kRows) {
@@ -77,7 +77,7 @@ struct Body : simd::Work<Job> {
       attnkit::linear::Event events[kRows];
       for (int64_t r = 0; r < n; ++r)
         events[r] = {nullptr, nullptr, scratch.weights + r * model.padded(), job.o.row(b, h, i + r), 0};
-      walk<Isa>(scratch.u, events, n);
+      attnkit::linear::sweep<Isa>(scratch.u, model.m, model.e, events, n);
     }
   }
 
@@ -91,17 +91,6 @@ struct Body : simd::Work<Job> {
                              : job.k.row(b, h, static_cast<int64_t>((place - 1) * static_cast<double>(sight.fresh)));
       for (int64_t f = 0; f < job.model.d; ++f) x[f * next + i] = row[f];
     }
-  }
-
-  template <class Isa>
-  ATTNKIT_INLINE void walk(float* s, attnkit::linear::Event* events, int64_t n) const {
-    const Model& model = job.model;
-    const attnkit::linear::Shape shape{model.heads, model.d, model.m, model.e};
-    int64_t c = 0;
-    for (; c + Isa::columns * simd::kLanes <= model.e; c += Isa::columns * simd::kLanes)
-      attnkit::linear::panel<Isa, Isa::columns>(s, shape, c, events, n);
-    for (; c + simd::kLanes <= model.e; c += simd::kLanes) attnkit::linear::panel<Isa, 1>(s, shape, c, events, n);
-    if (c < model.e) attnkit::linear::tail(s, shape, c, events, n);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 
+#include "reference.hpp"
 #include "support/golden.hpp"
 #include "support/suite.hpp"
 
@@ -13,26 +14,21 @@ namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-double score(const Inputs& in, const Mechanism& m, double scale, int64_t b, int64_t h, int64_t i, int64_t j) {
-  const Array &q = in.arrays[static_cast<size_t>(m.find("q"))], &k = in.arrays[static_cast<size_t>(m.find("k"))];
-  double dot = 0;
-  for (int64_t f = 0; f < q.width; ++f) dot += double{q.at(b, h, i, f)} * k.at(b, h, j, f);
-  return dot * scale;
-}
-
-// exp(s - max of the row), as the equation says; scale 0 means D^-1/2.
+// scale 0 means D^-1/2.
 WeightOf weights(double given) {
-  return [given](const Mechanism& m, Inputs& in, const Scene& scene, const Call&) -> Weight {
-    const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(in["q"].width));
+  return [given](const Mechanism&, Inputs& in, const Scene& scene, const Call&) -> Weight {
+    const Array &q = in["q"], &k = in["k"];
+    const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(q.width));
     // The oracle asks row by row, so the max of the last row is worth keeping.
     auto row = std::make_shared<std::pair<std::array<int64_t, 3>, double>>(std::array<int64_t, 3>{-1, -1, -1}, 0.0);
-    return [&m, &in, scene, scale, row](int64_t b, int64_t h, int64_t i, int64_t j) {
+    return [&q, &k, scene, scale, row](int64_t b, int64_t h, int64_t i, int64_t j) {
+      const Row query = row_of(q, b, h, i);
       if (row->first != std::array<int64_t, 3>{b, h, i}) {
         *row = {{b, h, i}, -INFINITY};
-        for (int64_t other = 0; other < scene.keys; ++other)
-          if (scene.sees(b, i, other)) row->second = std::max(row->second, score(in, m, scale, b, h, i, other));
+        for (int64_t t = 0; t < scene.keys; ++t)
+          if (scene.sees(b, i, t)) row->second = std::max(row->second, scale * dot(query, row_of(k, b, h, t)));
       }
-      return std::exp(score(in, m, scale, b, h, i, j) - row->second);
+      return weight(query, row_of(k, b, h, j), scale, row->second);
     };
   };
 }
@@ -57,12 +53,8 @@ TEST(Softmax, EqualsTheGoldenCases) {
   double worst = 0;
   for (const Golden& g : golden("softmax")) {
     const double scale = g.params["scale"];
-    const auto weight = [scale](const std::vector<double>& q, const std::vector<double>& k, int64_t, int64_t) {
-      double dot = 0;
-      for (size_t f = 0; f < q.size(); ++f) dot += q[f] * k[f];
-      return std::exp(scale * dot);
-    };
-    worst = std::max(worst, check_golden(plugin(), g, {{"scale", scale}}, weight, weight, guard("none", 0), {}));
+    const auto of_rows = [scale](const Row& q, const Row& k, int64_t, int64_t) { return weight(q, k, scale); };
+    worst = std::max(worst, check_golden(plugin(), g, {{"scale", scale}}, of_rows, of_rows, guard("none", 0), {}));
   }
   RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
 }

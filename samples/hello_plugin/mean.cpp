@@ -4,7 +4,7 @@
 //
 // It reads no queries, so it is no useful attention, but it is the smallest one that streams.  Cost per head: 2 (E+1)
 // flops per key, E per query; state E+1 floats, whatever the length: the weighted sum of the values, then of 1.
-#include <attnkit/kernels/guard.hpp>
+#include <attnkit/plugin.hpp>
 
 namespace {
 
@@ -25,57 +25,41 @@ struct Mean {
     o = ports.output("o", e, "mean of the values");
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
-    const bool stream = (r.flags & ATTN_STREAM) != 0;
-    const auto floats = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
-    const int64_t items = r.batch * heads, sums = stream ? items * (e + 1) : 0;
-    info.scratch_bytes = stream ? 0 : attnkit::aligned(floats(e + 1));
-    info.state_bytes = stream ? attnkit::aligned(floats(heads * (e + 1))) : 0;
-    info.flops = static_cast<uint64_t>(items * (r.keys * 2 * (e + 1) + r.queries * e));
-    info.bytes_read = floats(items * r.keys * e + sums);
-    info.bytes_written = floats(items * r.queries * e + (r.keys ? sums : 0));
+    info.state(r, heads * (e + 1));
+    info.scratch_bytes = r.streams() ? 0 : attnkit::aligned(attnkit::float_bytes(e + 1));
+    info.flops = static_cast<uint64_t>(r.batch * heads * (r.keys * 2 * (e + 1) + r.queries * e));
     return {};
   }
 
   void run(const Plan&, const attn_run& run) const {
     for (int64_t b = 0; b < run.batch; ++b)
-      for (int64_t h = 0; h < heads; ++h) {
-        auto* sums = static_cast<float*>(run.exec->scratch);
-        if (run.state)
-          sums = reinterpret_cast<float*>(static_cast<char*>(run.state) +
-                                          (run.slots ? run.slots[b] : b) * run.state_stride) +
-                 h * (e + 1);
-        else
-          std::fill_n(sums, e + 1, 0.0f);
-        walk(run, b, h, sums);
-      }
+      for (int64_t h = 0; h < heads; ++h) one(run, b, h);
   }
 
-  // One head of one batch row: appends each key when the first query comes that sees it.
-  void walk(const attn_run& run, int64_t b, int64_t h, float* sums) const {
-    const attnkit::Sight sight(run, b, block.causal != 0);
-    const attnkit::View<const float> values(run.ports[v]);
-    const attnkit::View<float> out(run.ports[o]);
-    int64_t appended = 0;
-    const auto append_to = [&](int64_t end) {
-      for (; appended < end; ++appended) {
-        for (int64_t c = 0; c < e; ++c) sums[c] = decay * sums[c] + values.row(b, h, appended)[c];
+  // One head of one batch row.
+  void one(const attn_run& run, int64_t b, int64_t h) const {
+    const attnkit::State state(run);
+    const attnkit::View<const float> values(run, v);
+    const attnkit::View<float> out(run, o);
+    float* sums = state.head(b, h, e + 1, static_cast<float*>(run.exec->scratch));
+    const auto append = [&](int64_t from, int64_t to) {
+      for (int64_t j = from; j < to; ++j) {
+        for (int64_t c = 0; c < e; ++c) sums[c] = decay * sums[c] + values.row(b, h, j)[c];
         sums[e] = decay * sums[e] + 1;
       }
     };
-    for (int64_t i = 0; i < run.queries; ++i) {
-      const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
-      append_to(seen - sight.past);
-      for (int64_t c = 0; c < e; ++c) out.row(b, h, i)[c] = seen > 0 ? sums[c] / sums[e] : 0;
-    }
-    if (run.state) append_to(sight.fresh);
+    const auto read = [&](int64_t i) {
+      for (int64_t c = 0; c < e; ++c) out.row(b, h, i)[c] = sums[c] / sums[e];
+    };
+    attnkit::Sight(run, b, block.causal != 0).walk(bool{state}, append, read);
   }
 
   attn_block block;
   int64_t heads, e;
   float decay;
-  uint32_t v, o;
+  attnkit::Port v, o;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "abi/temp_folder.hpp"
+#include "tests/abi/temp_folder.hpp"
 
 using namespace attnkit;
 using Json = nlohmann::json;

@@ -10,7 +10,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "abi/temp_folder.hpp"
+#include "tests/abi/temp_folder.hpp"
 #include "core/base/own_file.hpp"
 
 using namespace attnkit;

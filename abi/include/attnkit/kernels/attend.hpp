@@ -11,22 +11,16 @@
 
 namespace attnkit::simd {
 
-constexpr int64_t kQueries = 128, kKeys = 128;  // most queries at a time, and keys in a block
+constexpr int64_t kQueries = 128, kKeys = 128;  // max queries at a time, and keys in a block
 
 // Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
-ATTNKIT_INLINE float most(const float* scores, int64_t n) {
+ATTNKIT_INLINE float largest_of(const float* scores, int64_t n) {
   Vec most = Vec{} - __builtin_inff();
   for (int64_t j = 0; j < n; j += kLanes) {
     const Vec x = at(scores + j).v;
     most = x > most ? x : most;
   }
-  Vec other = __builtin_shufflevector(most, most, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  most = other > most ? other : most;
-  other = __builtin_shufflevector(most, most, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  most = other > most ? other : most;
-  other = __builtin_shufflevector(most, most, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  most = other > most ? other : most;
-  return most[0] > most[1] ? most[0] : most[1];
+  return largest(most);
 }
 
 // scores = exp(scale scores - max), whole vectors of them; returns their sum.
@@ -65,12 +59,13 @@ struct Online {
   }
   // Scores of `rows` queries from query i on, at most 16 and kKeys apart, become weights: the first live[r] of each,
   // then 0 up to a whole vector.
-  ATTNKIT_INLINE void soften(int64_t i, int64_t rows, float* scores, const int64_t* live, float scale, int64_t e) {
+  ATTNKIT_INLINE void weigh_scores(int64_t i, int64_t rows, float* scores, const int64_t* live, float scale,
+                                   int64_t e) {
     alignas(64) float down[kLanes] = {};
     for (int64_t r = 0; r < rows; ++r) {
       float* x = scores + r * kKeys;
       for (int64_t j = live[r]; j % kLanes != 0; ++j) x[j] = -__builtin_inff();
-      const float fresh = most(x, live[r]) * scale;
+      const float fresh = largest_of(x, live[r]) * scale;
       if (!(fresh > max[i + r])) continue;
       down[r] = max[i + r] - fresh;
       max[i + r] = fresh;
@@ -105,14 +100,16 @@ ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries,
     if (any == 0) continue;
     const int64_t lanes = whole_lanes(any);
     for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
-    product<Isa, float>({q + i * q_row, q_row, 1}, m.keys, m.keys_row, rows, m.d, lanes, scores, kKeys);
+    add_product<Isa, float>({q + i * q_row, q_row}, {m.keys, m.d, lanes, m.keys_row}, {scores, rows, lanes, kKeys});
     for (int64_t r = 0; r < rows; ++r) edit(i + r, scores + r * kKeys);
-    online.soften(i, rows, scores, live, scale, m.e);
+    online.weigh_scores(i, rows, scores, live, scale, m.e);
     float* out = online.out + i * online.out_row;
-    product<Isa, float>({scores, kKeys, 1}, m.values, m.values_row, rows, all, m.e, out, online.out_row);
+    add_product<Isa, float>({scores, kKeys}, {m.values, all, m.e, m.values_row}, {out, rows, m.e, online.out_row});
     for (int64_t r = 0; r < rows; ++r)
-      product<Isa, float>({scores + r * kKeys + all, kKeys, 1}, m.values + all * m.values_row, m.values_row,
-                          live[r] > all, live[r] - all, m.e, out + r * online.out_row, online.out_row);
+      if (live[r] > all)
+        add_product<Isa, float>({scores + r * kKeys + all, kKeys},
+                                {m.values + all * m.values_row, live[r] - all, m.e, m.values_row},
+                                {out + r * online.out_row, 1, m.e, online.out_row});
   }
 }
 

@@ -1,29 +1,48 @@
 // The linear core: o_i = (a_i^T S_i) / g(a_i^T z_i) with S_i = sum b_j v_j^T, z_i = sum b_j over the keys i sees.
 //
-// One kernel serves whole, causal, prefix, streaming and cross attention.  A feature map is a small struct with
-//   ATTNKIT_INLINE void query(const float* x, int64_t b, int64_t h, int64_t position, float* row) const;
-//   ATTNKIT_INLINE void key(...the same...) const;
-// that write D' features of row x (D wide) at a position from 0.  A map may write other features for z than for S
-// (Shape::split), or keep numbers of its own per head and change the scale of what was summed (Rescales).  Per head the
-// work is a list of events in time order, append a key or read a query; a register tile of S walks the list, so S is
-// loaded once per kEvents.  Each element of S, z and o is one chain of additions in an order that no chunking changes:
-// equal bits however a stream is split.  State per head: S[D'][E], then z[D'], f32.  Cost per head: 2 D'(E+1) flops per
-// key and per query.
+// One kernel serves whole, causal, prefix, streaming and cross attention.  Per head the work is a list of events in
+// time order, append a key or read a query; a register tile of S walks the list, so S is loaded once per kEvents.  Each
+// element of S, z and o is one chain of additions in an order that no chunking changes: equal bits however a stream is
+// split.  State per head: S[D'][E], then z[D'], f32.  Cost per head: 2 D'(E+1) flops per key and per query.
+//
+// A mechanism of this form is a feature map, ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Map>) of a struct Map with
+//   about, options, fill as in plugin.hpp
+//   explicit Map(const attnkit::linear::Setup&);     may change the shape, whose features are D when it arrives
+//   ATTNKIT_INLINE void query(const float* x, const attnkit::linear::Place&, float* row) const;
+//   ATTNKIT_INLINE void key(...the same...) const;   writes the D' features of row x, which is D wide
+// and, where it needs them,
+//   void check(const attnkit::Request&, attnkit::Info&) const;       refuses what it cannot do
+//   double flops() const;                                            of the map, per row and head
+//   auto bind(const attn_run&) const;                                the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
 #include <attnkit/kernels/guard.hpp>
-#include <attnkit/kernels/simd.hpp>
+#include <attnkit/kernels/work.hpp>
 
 namespace attnkit::linear {
 
 constexpr int64_t kEvents = 16;
 
-struct Shape {
-  int64_t heads, width, features, values;  // H, D, D', E
-  int64_t split = 0;                       // where in a row the D' features for z begin; 0: they are those for S
-  int64_t extra = 0;                       // floats of the map's own in a head's state, behind z
+struct Shape : Widths {
+  explicit Shape(const attn_block& b) : Widths(b), features(d) {}
+  int64_t features;   // D'
+  int64_t split = 0;  // where in a row the D' features for z begin, if they are not those for S
+  int64_t extra = 0;  // floats of the map's own in a head's state, behind z
   int64_t row() const { return features + split; }
-  uint64_t head_bytes() const { return static_cast<uint64_t>(features * (values + 1) + extra) * sizeof(float); }
+  int64_t head_floats() const { return features * (e + 1) + extra; }
+};
+
+// What a map is made from.
+struct Setup {
+  const attn_block& block;
+  const Values& values;
+  Ports& ports;
+  Shape& shape;
+};
+
+// Of a row: the head and its position in its sequence, from 0.
+struct Place {
+  int64_t b, h, position;
 };
 
 // A map whose features depend on what was summed.  Before keys [from, to) of k are appended, rescale may multiply row f
@@ -33,31 +52,19 @@ concept Rescales = requires(const Map& map, const View<const float>& k, float* h
   map.rescale(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
 };
 
-struct Ports {
-  uint32_t q, k, v, o;
+// What a worker has: features of kEvents keys and queries, then S and z if there is no state.
+struct Scratch {
+  float *rows, *sums;
+  Scratch(Layout& layout, const Shape& s, bool has_state)
+      : rows(layout.take(2 * kEvents * s.row())), sums(has_state ? nullptr : layout.take(s.head_floats())) {}
 };
 
-struct Plan {
-  uint64_t worker_bytes;  // scratch of one worker: features of kEvents keys and queries, then S and z if stateless
-  double item_flops;      // one head of one batch row
-};
-
-// Fills sizes and cost.  map_flops: of the feature map, per row and head.
-inline Plan plan(const Shape& s, const attn_request& r, double map_flops, attn_info& info) {
-  const bool stream = (r.flags & ATTN_STREAM) != 0;
-  const auto rows = static_cast<double>(r.queries + r.keys);
-  Plan plan;
-  plan.item_flops = rows * (2.0 * static_cast<double>(s.features * (s.values + 1)) + map_flops);
-  plan.worker_bytes =
-      aligned(static_cast<uint64_t>(2 * kEvents * s.row()) * sizeof(float)) + (stream ? 0 : aligned(s.head_bytes()));
-  info.scratch_bytes = plan.worker_bytes * r.workers;
-  info.state_bytes = stream ? aligned(static_cast<uint64_t>(s.heads) * s.head_bytes()) : 0;
-  const auto items = static_cast<uint64_t>(r.batch * s.heads);
-  const uint64_t state = stream ? items * s.head_bytes() : 0;
-  info.flops = items * static_cast<uint64_t>(plan.item_flops);
-  info.bytes_read = items * static_cast<uint64_t>(r.queries * s.width + r.keys * (s.width + s.values)) * 4 + state;
-  info.bytes_written = items * static_cast<uint64_t>(r.queries * s.values) * 4 + (r.keys > 0 ? state : 0);
-  return plan;
+// Adds state and flops.  map_flops: of the feature map, per row and head.
+inline void cost(const Shape& s, const Request& r, double map_flops, Info& info) {
+  info.state(r, s.heads * s.head_floats());
+  const double row = 2.0 * static_cast<double>(s.features * (s.e + 1)) + map_flops;
+  info.flops =
+      static_cast<uint64_t>(r.batch * s.heads) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
 }
 
 // Append k, v if v; then read q into o if o.
@@ -66,9 +73,15 @@ struct Event {
   float *o, den;
 };
 
+// Events whose key multiplies row f of S by shrink[f] first, if shrink.
+template <class Event>
+concept Shrinks = requires(const Event& event) {
+  event.shrink;
+};
+
 // Walks the events with a tile of R rows and C Vecs of S in registers.
-template <int R, int C>
-ATTNKIT_INLINE void walk(float* s, int64_t stride, int64_t f, int64_t e, Event* events, int64_t n) {
+template <int R, int C, class Event>
+ATTNKIT_INLINE void walk(float* s, int64_t stride, int64_t f, int64_t e, const Event* events, int64_t n) {
   using namespace simd;
   Vec tile[R][C];
 #pragma GCC unroll 8
@@ -77,6 +90,13 @@ ATTNKIT_INLINE void walk(float* s, int64_t stride, int64_t f, int64_t e, Event* 
     for (int c = 0; c < C; ++c) tile[r][c] = at(s + r * stride + c * kLanes).v;
   bool changed = false;
   for (const Event* x = events; x != events + n; ++x) {
+    if constexpr (Shrinks<Event>)
+      if (x->shrink) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+          for (int c = 0; c < C; ++c) tile[r][c] *= x->shrink[f + r];
+      }
     if (x->v) {
       changed = true;
       Vec v[C];
@@ -96,33 +116,46 @@ ATTNKIT_INLINE void walk(float* s, int64_t stride, int64_t f, int64_t e, Event* 
       for (int c = 0; c < C; ++c) at(x->o + e + c * kLanes).v = o[c];
     }
   }
-  if (!changed) return;
+  if (!changed) return;  // others may be reading the same state
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (int c = 0; c < C; ++c) at(s + r * stride + c * kLanes).v = tile[r][c];
 }
 
-// Columns [e, e + C * 16) of S against all events.
-template <class Isa, int C>
-ATTNKIT_INLINE void panel(float* s, const Shape& shape, int64_t e, Event* events, int64_t n) {
-  int64_t f = 0;
-  for (; f + Isa::rows <= shape.features; f += Isa::rows)
-    walk<Isa::rows, C>(s + f * shape.values + e, shape.values, f, e, events, n);
-  for (; f < shape.features; ++f) walk<1, C>(s + f * shape.values + e, shape.values, f, e, events, n);
-}
-
 // The last columns of S, fewer than 16.
-ATTNKIT_INLINE void tail(float* s, const Shape& shape, int64_t e, Event* events, int64_t n) {
-  for (int64_t f = 0; f < shape.features; ++f) {
-    float* row = s + f * shape.values;
+template <class Event>
+ATTNKIT_INLINE void tail(float* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
+  for (int64_t f = 0; f < features; ++f) {
+    float* row = s + f * values;
     for (const Event* x = events; x != events + n; ++x) {
+      if constexpr (Shrinks<Event>)
+        if (x->shrink)
+          for (int64_t c = e; c < values; ++c) row[c] *= x->shrink[f];
       if (x->v)
-        for (int64_t c = e; c < shape.values; ++c) row[c] += x->k[f] * x->v[c];
+        for (int64_t c = e; c < values; ++c) row[c] += x->k[f] * x->v[c];
       if (x->o)
-        for (int64_t c = e; c < shape.values; ++c) x->o[c] += x->q[f] * row[c];
+        for (int64_t c = e; c < values; ++c) x->o[c] += x->q[f] * row[c];
     }
   }
+}
+
+// Columns [e, e + C * 16) of S against all events.
+template <class Isa, int C, class Event>
+ATTNKIT_INLINE void panel(float* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
+  int64_t f = 0;
+  for (; f + Isa::rows <= features; f += Isa::rows) walk<Isa::rows, C>(s + f * values + e, values, f, e, events, n);
+  for (; f < features; ++f) walk<1, C>(s + f * values + e, values, f, e, events, n);
+}
+
+// All of S, [features][values], against all events.
+template <class Isa, class Event>
+ATTNKIT_INLINE void sweep(float* s, int64_t features, int64_t values, const Event* events, int64_t n) {
+  constexpr int64_t wide = Isa::columns * simd::kLanes;
+  int64_t e = 0;
+  for (; e + wide <= values; e += wide) panel<Isa, Isa::columns>(s, features, values, e, events, n);
+  for (; e + simd::kLanes <= values; e += simd::kLanes) panel<Isa, 1>(s, features, values, e, events, n);
+  if (e < values) tail(s, features, values, e, events, n);
 }
 
 // One head of one batch row while it runs.
@@ -130,7 +163,7 @@ template <class Isa>
 class Walker {
  public:
   ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, float* s, float* features)
-      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.values), features_(features) {}
+      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features) {}
 
   // Where the features of the next key or query go; the event is full until flush when this returns room to no more.
   ATTNKIT_INLINE float* key_row() {
@@ -146,21 +179,17 @@ class Walker {
     return features_ + (kEvents + n_ - 1) * shape_.row();
   }
   ATTNKIT_INLINE void read(const float* q, float* o) {
-    std::memset(o, 0, static_cast<size_t>(shape_.values) * sizeof(float));
+    std::memset(o, 0, static_cast<size_t>(shape_.e) * sizeof(float));
     events_[n_ - 1].q = q;
     events_[n_ - 1].o = o;
   }
   ATTNKIT_INLINE void flush() {
     if (n_ == 0) return;
     sums();
-    int64_t e = 0;
-    for (; e + Isa::columns * simd::kLanes <= shape_.values; e += Isa::columns * simd::kLanes)
-      panel<Isa, Isa::columns>(s_, shape_, e, events_, n_);
-    for (; e + simd::kLanes <= shape_.values; e += simd::kLanes) panel<Isa, 1>(s_, shape_, e, events_, n_);
-    if (e < shape_.values) tail(s_, shape_, e, events_, n_);
+    sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
     for (const Event* x = events_; x != events_ + n_; ++x)
       if (x->o)
-        for (int64_t c = 0; c < shape_.values; ++c) x->o[c] /= x->den;
+        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] /= x->den;
     n_ = 0;
   }
 
@@ -179,108 +208,102 @@ class Walker {
   Event events_[kEvents];
 };
 
+// One run; called for each head of each batch row.
 template <class Map>
-struct Job {
+struct Run {
   const Shape& shape;
   const Guard& guard;
-  const Plan& plan;
-  const attn_run& run;
   const Map& map;
   bool causal;
-  View<const float> q, k, v;
-  View<float> o;
-};
-
-// Heads [begin, end) of all batch rows, one after another; the body that simd::dispatch compiles three times.
-template <class Map>
-struct Body {
-  const Job<Map>& job;
-  int64_t begin, end;
-  uint32_t worker;
+  const attn_run& run;
+  Qkv x;
+  State state;
 
   template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.shape.heads, item % job.shape.heads);
-  }
-
-  template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
-    const Shape& shape = job.shape;
-    const attn_run& run = job.run;
-    auto* scratch = static_cast<char*>(run.exec->scratch) + worker * job.plan.worker_bytes;
-    auto* features = reinterpret_cast<float*>(scratch);
-    float* s;
-    if (run.state) {
-      auto* row =
-          static_cast<char*>(run.state) + static_cast<uint64_t>(run.slots ? run.slots[b] : b) * run.state_stride;
-      s = reinterpret_cast<float*>(row + static_cast<uint64_t>(h) * shape.head_bytes());
-    } else {
-      s = reinterpret_cast<float*>(scratch + job.plan.worker_bytes - aligned(shape.head_bytes()));
-      std::memset(s, 0, shape.head_bytes());
-    }
-    const Sight sight(run, b, job.causal);
-    Walker<Isa> walker(shape, job.guard, s, features);
-    int64_t appended = 0;
-    for (int64_t i = 0; i < run.queries; ++i) {
-      const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
-      if (seen <= 0) {
-        std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(shape.values) * sizeof(float));
-        continue;
+  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
+    Layout layout(memory);
+    const Scratch scratch(layout, shape, bool{state});
+    float* s = state.head(b, h, shape.head_floats(), scratch.sums);
+    Walker<Isa> walker(shape, guard, s, scratch.rows);
+    const Sight sight(run, b, causal);
+    const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
+      if constexpr (Rescales<Map>) {
+        walker.flush();  // what waits was made for the old scale
+        map.rescale(x.k, b, h, from, to, s);
       }
-      append_to(walker, seen - sight.past, appended, sight.past, b, h, s);
+      for (int64_t j = from; j < to; ++j) {
+        float* row = walker.key_row();
+        if constexpr (Rescales<Map>)
+          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row, s);
+        else
+          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row);
+        walker.append(row, x.v.row(b, h, j));
+      }
+      if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
+    };
+    const auto read = [&](int64_t i) __attribute__((always_inline)) {
       float* row = walker.query_row();
       if constexpr (Rescales<Map>)
-        job.map.query(job.q.row(b, h, i), b, h, sight.q_pos + i, row, s);
+        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row, s);
       else
-        job.map.query(job.q.row(b, h, i), b, h, sight.q_pos + i, row);
-      walker.read(row, job.o.row(b, h, i));
-    }
-    if (run.state) append_to(walker, sight.fresh, appended, sight.past, b, h, s);
+        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row);
+      walker.read(row, x.o.row(b, h, i));
+    };
+    sight.walk(bool{state}, append, read);
     walker.flush();
-  }
-
-  template <class Isa>
-  ATTNKIT_INLINE void append_to(Walker<Isa>& walker, int64_t limit, int64_t& appended, int64_t past, int64_t b,
-                                int64_t h, float* head) const {
-    if (appended >= limit) return;
-    if constexpr (Rescales<Map>) {
-      walker.flush();  // what waits was made for the old scale
-      job.map.rescale(job.k, b, h, appended, limit, head);
-    }
-    for (; appended < limit; ++appended) {
-      float* row = walker.key_row();
-      if constexpr (Rescales<Map>)
-        job.map.key(job.k.row(b, h, appended), b, h, past + appended, row, head);
-      else
-        job.map.key(job.k.row(b, h, appended), b, h, past + appended, row);
-      walker.append(row, job.v.row(b, h, appended));
-    }
-    if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
   }
 };
 
 template <class Map>
-void task(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  simd::dispatch(Body<Map>{*reinterpret_cast<const Job<Map>*>(arg), begin, end, worker});
-}
+class Mechanism {
+ public:
+  struct Plan {
+    uint64_t worker_bytes;
+  };
+  static constexpr About about = Map::about;
+  static Options options() { return Map::options(); }
 
-// Runs one attn_run that plugin.hpp has checked.  Never allocates; parallel over batch rows and heads.
-template <class Map>
-void run(const Shape& shape, const Guard& guard, const Plan& plan, const Ports& ports, bool causal, const Map& map,
-         const attn_run& run) {
-  const Job<Map> job{shape,
-                     guard,
-                     plan,
-                     run,
-                     map,
-                     causal,
-                     View<const float>(run.ports[ports.q]),
-                     View<const float>(run.ports[ports.k]),
-                     View<const float>(run.ports[ports.v]),
-                     View<float>(run.ports[ports.o])};
-  const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * shape.features * (shape.values + 1));
-  for_each(*run.exec, run.batch * shape.heads, flops, task<Map>, &job);
-}
+  Mechanism(const attn_block& b, const Values& values, Ports& ports)
+      : block_(b),
+        shape_(b),
+        guard_(Guard::from(values)),
+        ports_(ports.qkv(shape_, "weighted mean of the values")),
+        map_(Setup{b, values, ports, shape_}) {}
+
+  void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const requires requires(const Map& map) {
+    map.fill(port, seed, data, count);
+  }
+  { map_.fill(port, seed, data, count); }
+
+  Plan plan(const Request& r, Info& info) const {
+    check_sight(block_, r);
+    if constexpr (requires { map_.check(r, info); }) map_.check(r, info);
+    double map_flops = 0;
+    if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
+    cost(shape_, r, map_flops, info);
+    return {info.scratch(r, Layout::measure<Scratch>(shape_, r.streams()))};
+  }
+
+  void run(const Plan& plan, const attn_run& run) const {
+    const auto with = [&](const auto& map) {
+      using Bound = std::decay_t<decltype(map)>;
+      const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * shape_.features * (shape_.e + 1));
+      const Run<Bound> body{shape_, guard_, map, block_.causal != 0, run, Qkv(run, ports_), State(run)};
+      simd::for_heads(run, shape_.heads, {flops, plan.worker_bytes}, body);
+    };
+    if constexpr (requires { map_.bind(run); })
+      with(map_.bind(run));
+    else
+      with(map_);
+  }
+
+ private:
+  attn_block block_;
+  Shape shape_;
+  Guard guard_;
+  QkvPorts ports_;
+  Map map_;
+};
 
 }  // namespace attnkit::linear
 #endif

@@ -5,6 +5,7 @@
 #ifndef ATTNKIT_KERNELS_PRODUCT_HPP
 #define ATTNKIT_KERNELS_PRODUCT_HPP
 #include <attnkit/kernels/simd.hpp>
+#include <type_traits>
 
 namespace attnkit::simd {
 
@@ -26,11 +27,20 @@ struct Lanes<double> {
   };
 };
 
-// Element (i, j) stands at data[i * row + j * step].
+// The left one of two factors: element (i, j) stands at data[i * row + j * step].
 template <class T>
 struct Factor {
   const T* data;
-  int64_t row, step;
+  int64_t row, step = 1;
+};
+
+// Element (i, j) stands at data[i * row + j].
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t rows, columns, row;
+  Factor<std::remove_const_t<T>> plain() const { return {data, row, 1}; }
+  Factor<std::remove_const_t<T>> transposed() const { return {data, 1, row}; }
 };
 
 template <int R, int C, class T>
@@ -39,20 +49,20 @@ ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, 
   typename L::Type sums[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int x = 0; x < C; ++x) sums[r][x] = reinterpret_cast<const typename L::Any*>(c + r * c_row + x * L::count)->v;
   for (int64_t j = 0; j < inner; ++j) {
     typename L::Type row[C];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int x = 0; x < C; ++x) row[x] = reinterpret_cast<const typename L::Any*>(b + j * b_row + x * L::count)->v;
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int x = 0; x < C; ++x) sums[r][x] += a.data[r * a.row + j * a.step] * row[x];
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int x = 0; x < C; ++x) reinterpret_cast<typename L::Any*>(c + r * c_row + x * L::count)->v = sums[r][x];
 }
 
@@ -70,14 +80,14 @@ ATTNKIT_INLINE void product_rows(const Factor<T>& a, const T* b, int64_t b_row, 
       for (int64_t y = x; y < columns; ++y) c[r * c_row + y] += a.data[r * a.row + j * a.step] * b[j * b_row + y];
 }
 
-// C += A B with A of rows x inner and B of inner x columns.
+// C += A B; A has the rows of C and the columns that B has rows.
 template <class Isa, class T>
-ATTNKIT_INLINE void product(Factor<T> a, const T* b, int64_t b_row, int64_t rows, int64_t inner, int64_t columns, T* c,
-                            int64_t c_row) {
+ATTNKIT_INLINE void add_product(Factor<T> a, const Matrix<const T>& b, const Matrix<T>& c) {
   int64_t i = 0;
-  for (; i + Isa::rows <= rows; i += Isa::rows, a.data += Isa::rows * a.row)
-    product_rows<Isa::rows, Isa::columns>(a, b, b_row, inner, columns, c + i * c_row, c_row);
-  for (; i < rows; ++i, a.data += a.row) product_rows<1, 4>(a, b, b_row, inner, columns, c + i * c_row, c_row);
+  for (; i + Isa::rows <= c.rows; i += Isa::rows, a.data += Isa::rows * a.row)
+    product_rows<Isa::rows, Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
+  for (; i < c.rows; ++i, a.data += a.row)
+    product_rows<1, 4 * Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
 }
 
 }  // namespace attnkit::simd

@@ -36,12 +36,24 @@ ATTNKIT_EXACT inline double exact_log(double x) {
 class Random {
  public:
   explicit Random(uint64_t seed, uint64_t stream = 0) : state_(mix(seed) ^ mix(~stream)) {}
+  // The bare splitmix64 of a seed.
+  static Random plain(uint64_t seed) {
+    Random random(0);
+    random.state_ = seed;
+    return random;
+  }
 
   // splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
   uint64_t bits() { return mix(state_ += 0x9E3779B97F4A7C15u); }
 
   // In (0, 1), a multiple of 2^-53 and a half.
   double uniform() { return (static_cast<double>(bits() >> 11) + 0.5) * 0x1p-53; }
+
+  // Numbers in (-bound, bound).
+  ATTNKIT_EXACT void fill_uniform(double bound, float* data, int64_t count) {
+    ATTNKIT_NO_CONTRACTION
+    for (int64_t i = 0; i < count; ++i) data[i] = static_cast<float>(bound * (2 * uniform() - 1));
+  }
 
   // In [0, n), n > 0; uniform within n / 2^64.
   uint64_t below(uint64_t n) { return static_cast<uint64_t>((static_cast<unsigned __int128>(bits()) * n) >> 64); }

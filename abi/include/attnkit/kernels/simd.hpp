@@ -84,6 +84,17 @@ ATTNKIT_INLINE float sum(const Vec& v) {
   return s[0] + s[1];
 }
 
+// The largest lane; no lane is NaN.
+ATTNKIT_INLINE float largest(const Vec& v) {
+  Vec most = v, other = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  most = other > most ? other : most;
+  other = __builtin_shufflevector(most, most, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  most = other > most ? other : most;
+  other = __builtin_shufflevector(most, most, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  most = other > most ? other : most;
+  return most[0] > most[1] ? most[0] : most[1];
+}
+
 ATTNKIT_INLINE float dot(const float* a, const float* b, int64_t n) {
   Vec even{}, odd{};
   int64_t i = 0;

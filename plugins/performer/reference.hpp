@@ -1,4 +1,5 @@
-// Performer in float64, written from the paper: feature rows, then the quadratic form.
+// performer in float64, as the paper writes it: rows of features, then o_i = sum_j w_ij v_j / g(sum_j w_ij), w_ij =
+// phi(q_i) . phi(k_j), over the keys j that query i sees.
 #pragma once
 #include <cmath>
 #include <memory>
