@@ -159,10 +159,9 @@ Json length_json(const Model& model) {
   if (!m.length_file.empty()) j["file"] = m.length_file;
   if (model.length()) model.length()->describe(j);
   j["needed_by"] = Json::array();
-  for (const Layer& layer : model.decoder().layers)
-    for (const Attention* a : {&layer.self, &layer.cross})
-      if (a->block && a->block->needs_target(1, a == &layer.self ? 1 : 0))
-        j["needed_by"].push_back(block_path(a->block->choice().role, a->block->choice().layer));
+  for (const Block* block : model.blocks())
+    if (block->needs_target(1, block->choice().role == ATTN_DECODER_SELF ? 1 : 0))
+      j["needed_by"].push_back(block->path());
   return j;
 }
 
@@ -190,10 +189,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
-  for (const Transformer* stack : {&model.encoder(), &model.decoder()})
-    for (const Layer& layer : stack->layers)
-      for (const Attention* a : {&layer.self, &layer.cross})
-        if (a->block) j["blocks"].push_back(block_json(*a->block, lengths, workers));
+  for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(*block, lengths, workers));
   return j.dump();
 }
 
@@ -218,21 +214,14 @@ std::string describe_session(const Session& session) {
   j["keys_replayed"] = source.keys_replayed;
   j["kept_bytes"] = kept;
   j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
-  const std::vector<uint64_t> self = model.self_bytes(session.position(0)),
-                              cross = model.cross_bytes(session.source_length()),
-                              encoder = model.encoder_bytes(session.source_length());
   uint64_t total = 0;
-  const auto add = [&](const Block* block, uint64_t bytes) {
-    if (!block) return;
+  for (const Block* block : model.blocks()) {
+    if (!block->streams()) continue;
+    const bool target = block->choice().role == ATTN_DECODER_SELF;
+    const uint64_t rows = target ? static_cast<uint64_t>(session.rows()) : 1;
+    const uint64_t bytes = rows * block->state_bytes(target ? session.position(0) : session.source_length());
     total += bytes;
-    j["blocks"].push_back({{"block", block_path(block->choice().role, block->choice().layer)},
-                           {"mechanism", block->choice().mechanism},
-                           {"state_bytes", bytes}});
-  };
-  for (size_t l = 0; l < encoder.size(); ++l) add(model.encoder().layers[l].self.block.get(), encoder[l]);
-  for (size_t l = 0; l < model.decoder().layers.size(); ++l) {
-    add(model.decoder().layers[l].self.block.get(), self[l] * static_cast<uint64_t>(session.rows()));
-    if (!cross.empty()) add(model.decoder().layers[l].cross.block.get(), cross[l]);
+    j["blocks"].push_back({{"block", block->path()}, {"mechanism", block->choice().mechanism}, {"state_bytes", bytes}});
   }
   j["state_bytes"] = total;
   return j.dump();

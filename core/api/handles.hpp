@@ -65,7 +65,7 @@ inline Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name) {
 
 // A source that the model takes, from a contiguous CPU tensor: int32 ids (rows, length), f32 samples (rows, length) or
 // frames (rows, length, bins).  An absent tensor gives no rows.
-RawSource to_source(const Model& model, const attn_tensor* t, const int32_t* lens);
+SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens);
 
 // The data of a contiguous f32 CPU tensor of exactly this shape.
 inline float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "core/api/describe_model.hpp"
-#include "core/base/file.hpp"
 #include "core/api/handles.hpp"
+#include "core/base/file.hpp"
 
 using namespace attnkit;
 
@@ -55,7 +55,7 @@ const Vocabulary& vocabulary(const Model& model, uint32_t side) {
   return *v;
 }
 
-std::vector<int64_t> output_shape(const Model& model, const RawSource& source, const Ids& target) {
+std::vector<int64_t> output_shape(const Model& model, const SourceBatch& source, const Ids& target) {
   if (model.manifest().head == HeadType::classifier) return {source.batch, model.outputs()};
   if (model.has_decoder()) return {target.batch, target.length, model.outputs()};
   return {source.batch, source.length, model.outputs()};
@@ -106,9 +106,9 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
     full.end_id = any ? any->end_id() : -1;
     full.beams = static_cast<uint32_t>(m.manifest().beams);
     full.parameters = static_cast<uint64_t>(m.parameters());
-    for (const auto& bytes :
-         {m.self_bytes(full.max_length), m.cross_bytes(full.max_length), m.encoder_bytes(full.max_length)})
-      for (uint64_t b : bytes) full.state_bytes += b;
+    full.state_bytes = m.carried_bytes();
+    for (const Block* block : m.blocks())
+      if (block->streams()) full.state_bytes += block->state_bytes(full.max_length);
     if (const Frontend* frontend = m.frontend()) {
       const FbankSpec& features = frontend->table().features;
       full.sample_rate = features.sample_rate;
@@ -135,7 +135,7 @@ int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* sou
                               attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    const RawSource s = to_source(m, source, source_len);
+    const SourceBatch s = to_source(m, source, source_len);
     const Ids t = to_ids(target, target_len, "target");
     m.forward(s, t, to_floats(out, output_shape(m, s, t), "out"));
   });
@@ -169,7 +169,7 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
                                 const attn_tensor* target, const attn_tensor* out, attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    const RawSource s = to_source(m, source, nullptr);
+    const SourceBatch s = to_source(m, source, nullptr);
     const Ids t = to_ids(target, nullptr, "target");
     const bool decoder = role == ATTN_DECODER_SELF || role == ATTN_DECODER_CROSS;
     const int layers = decoder                     ? m.manifest().decoder.layers

@@ -9,7 +9,7 @@ using namespace attnkit;
 namespace {
 
 Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stream_options& options) {
-  const RawSource source = to_source(model, tensor, nullptr);
+  const SourceBatch source = to_source(model, tensor, nullptr);
   if (source.batch != 1 || source.length < 1)
     fail(ATTN_INVALID, "the source must be one row of at least one {}", model.frontend() ? "sample or frame" : "id");
   if (options.ends && options.units == 0) fail(ATTN_INVALID, "options.ends has no units");

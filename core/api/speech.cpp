@@ -6,7 +6,7 @@ using namespace attnkit;
 namespace attnkit {
 namespace {
 
-RawSource speech_of(const attn_tensor& t, const int32_t* lens) {
+SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
   const bool frames = t.ndim == 3;
   int64_t stride = 1;
   bool whole = t.ndim == 2 || frames;
@@ -22,13 +22,13 @@ RawSource speech_of(const attn_tensor& t, const int32_t* lens) {
          "source must be a contiguous float32 tensor on the CPU: samples (rows, length) or frames (rows, length, "
          "features)");
   const auto* data = static_cast<const float*>(t.data);
-  return frames ? RawSource::frames(data, t.shape[1], t.shape[2], t.shape[0], lens)
-                : RawSource::samples(data, t.shape[1], t.shape[0], lens);
+  return frames ? SourceBatch::frames(data, t.shape[1], t.shape[2], t.shape[0], lens)
+                : SourceBatch::samples(data, t.shape[1], t.shape[0], lens);
 }
 
 }  // namespace
 
-RawSource to_source(const Model& model, const attn_tensor* t, const int32_t* lens) {
+SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens) {
   if (!t) return {};
   const bool floats = t->dtype_code == 2 && t->dtype_bits == 32, ids = t->dtype_code == 0 && t->dtype_bits == 32;
   // A type that neither kind of model takes is refused in the words of this one.
@@ -51,7 +51,7 @@ int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* sa
     require(n, "n");
     const Frontend* frontend = model->model->frontend();
     if (!frontend) fail(ATTN_INVALID, "this model takes text, not speech: it has no features");
-    const RawSource source = to_source(*model->model, samples, nullptr);
+    const SourceBatch source = to_source(*model->model, samples, nullptr);
     if (source.kind != SourceKind::samples || source.batch != 1)
       fail(ATTN_INVALID, "samples must be one row (1, length) of float32");
     check_speech(source);

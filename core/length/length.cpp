@@ -1,13 +1,18 @@
 #include "core/length/length.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/base/error.hpp"
-#include "core/length/network.hpp"
-#include "core/length/table.hpp"
-#include "core/manifest/codes.hpp"
 #include "core/base/sha256.hpp"
+#include "core/base/text.hpp"
+#include "core/manifest/codes.hpp"
+#include "core/model/layers.hpp"
+#include "core/model/vocabulary.hpp"
 
 namespace attnkit {
 namespace {
@@ -15,7 +20,7 @@ namespace {
 class Ratio : public Length {
  public:
   explicit Ratio(double alpha) : Length(fmt::format("ratio {}", alpha)), alpha_(alpha) {}
-  double predict(Threads&, LengthBuffers&, const SourceSoFar& source) const override {
+  double predict(Threads&, LengthBuffers&, const SourcePart& source) const override {
     return source.length > 0 ? alpha_ * static_cast<double>(source.length) : 1;
   }
   void describe(nlohmann::ordered_json& to) const override { to["alpha"] = alpha_; }
@@ -27,27 +32,85 @@ class Ratio : public Length {
 class Fixed : public Length {
  public:
   explicit Fixed(double length) : Length(fmt::format("fixed {}", length)), length_(length) {}
-  double predict(Threads&, LengthBuffers&, const SourceSoFar&) const override { return length_; }
+  double predict(Threads&, LengthBuffers&, const SourcePart&) const override { return length_; }
   void describe(nlohmann::ordered_json& to) const override { to["length"] = length_; }
 
  private:
   double length_;
 };
 
-std::string identity_of(const LengthTable& table, double dampening) {
+class TableFile {
+ public:
+  TableFile(const std::string& path, const Vocabulary& vocabulary) : path_(path) {
+    for (int32_t id = 0; id < vocabulary.size(); ++id) ids_.emplace(vocabulary.token(id), id);
+    table_.means.assign(static_cast<size_t>(vocabulary.size()), NAN);
+    lines_.resize(table_.means.size());
+  }
+
+  LengthTable read() {
+    for (const std::string& line : read_lines(path_)) {
+      ++line_;
+      take(line);
+    }
+    if (table_.listed == 0)
+      fail(ATTN_INVALID, "{}:1: the file is empty; every line is a token, a TAB, a number", path_);
+    table_.mean = sum_ / static_cast<double>(table_.listed);
+    for (double& mean : table_.means)
+      if (std::isnan(mean)) mean = table_.mean;
+    return std::move(table_);
+  }
+
+ private:
+  void take(std::string_view line) {
+    if (const size_t n = valid_utf8(line); n < line.size())
+      fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path_, line_, n + 1);
+    const size_t tab = line.rfind('\t');
+    if (tab == std::string_view::npos)
+      fail(ATTN_INVALID, "{}:{}: has no TAB; every line is a token, a TAB, a number", path_, line_);
+    const std::string token(line.substr(0, tab));
+    const auto id = ids_.find(token);
+    if (id == ids_.end())
+      fail(ATTN_INVALID, "{}:{}: token {} is not in the source vocabulary", path_, line_, quote(token));
+    int& first = lines_[static_cast<size_t>(id->second)];
+    if (first > 0) fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path_, line_, quote(token), first);
+    first = line_;
+    const double mean = number(line.substr(tab + 1), token);
+    table_.means[static_cast<size_t>(id->second)] = mean;
+    sum_ += mean;
+    ++table_.listed;
+  }
+
+  double number(std::string_view text, const std::string& token) const {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+      fail(ATTN_INVALID, "{}:{}: the mean of {} is {}; it must be a number from 0", path_, line_, quote(token),
+           quote(text));
+    return value;
+  }
+
+  const std::string& path_;
+  std::unordered_map<std::string, int32_t> ids_;
+  LengthTable table_;
+  std::vector<int> lines_;  // where each token stood; 0: not yet
+  int line_ = 0;
+  double sum_ = 0;
+};
+
+std::string digest_of(const std::vector<double>& numbers) {
   Sha256 sum;
-  sum.add_numbers(std::span(table.means));
-  return fmt::format("lut {} {}", dampening, hex(sum.digest()));
+  sum.add_numbers(std::span(numbers));
+  return hex(sum.digest());
 }
 
 class Table : public Length {
  public:
   Table(LengthTable table, double dampening, int64_t longest)
-      : Length(identity_of(table, dampening)),
+      : Length(fmt::format("lut {} {}", dampening, digest_of(table.means))),
         table_(std::move(table)),
         dampening_(dampening),
         longest_(static_cast<double>(longest)) {}
-  double predict(Threads&, LengthBuffers&, const SourceSoFar& source) const override {
+  double predict(Threads&, LengthBuffers&, const SourcePart& source) const override {
     double sum = 0;
     for (int64_t i = 0; i < source.length; ++i) sum += table_.means[static_cast<size_t>(source.ids[i])];
     return std::clamp(sum / dampening_, 1.0, longest_);
@@ -64,16 +127,114 @@ class Table : public Length {
   double dampening_, longest_;
 };
 
-std::unique_ptr<const Length> open_table(const Manifest& m, const Vocabulary& source, Diagnostics& diagnostics) {
-  try {
-    return std::make_unique<Table>(read_length_table(m.length_file, source), m.dampening, m.max_length);
-  } catch (const Error& e) {
-    diagnostics.error(ak::bad_length_table, m.length_place, e.what(), {}, ATTNKIT_AREA_DATA);
-    return nullptr;
-  }
+struct Convolution {
+  Dense dense;
+  LayerNorm norm;
+};
+
+// A convolutional predictor of durations over the encoder's rows, for predict = "network" (Ren et al.: FastSpeech,
+// NeurIPS 2019, arXiv:1905.09263, 3.3; for whole targets Agostinelli and Chen: Modular Linearized Attention, ECML
+// 2023):
+//
+//   h1 = LayerNorm(ReLU(conv1(rows)))    conv: kernel 3, zeros before the first and behind the last row
+//   h2 = LayerNorm(ReLU(conv2(h1)))
+//   N  = sum over rows of max(0, round(exp(out(h2)) - 1)), then within [1, max_length]; halves round to even
+struct Layers {
+  Convolution first, second;
+  Dense out;
+};
+
+constexpr int64_t kernel = 3, default_channels = 128, max_channels = 65536;
+
+// Tensors: length.conv.1.weight (C, D, 3), .bias (C), length.conv.1.norm.weight, .bias (C), the same for conv.2 with
+// (C, C, 3), length.out.weight (1, C), .bias (1); C is read from the file.
+Layers read_layers(const Weights& weights, LayerReader from, int64_t width) {
+  const StoredTensor* first = weights.find("length.conv.1.weight");
+  const bool sound = first && first->shape.size() == 3 && first->shape[0] > 0 && first->shape[0] <= max_channels;
+  const int64_t c = sound ? first->shape[0] : default_channels;
+  const auto convolution = [&](const std::string& name, int64_t inputs) {
+    const Dense dense = from.convolution(name, inputs, c, kernel);
+    return Convolution{dense, from.norm(name + ".norm", c)};
+  };
+  const Convolution one = convolution("length.conv.1", width), two = convolution("length.conv.2", c);
+  return {one, two, from.dense("length.out", c, 1)};
 }
 
+std::string identity_of(const Layers& layers) {
+  Sha256 sum;
+  for (const Convolution* c : {&layers.first, &layers.second}) {
+    sum.add_numbers(c->dense.numbers());
+    sum.add_numbers(std::span(c->norm.weight));
+    sum.add_numbers(std::span(c->norm.bias));
+  }
+  sum.add_numbers(layers.out.numbers());
+  return "network " + hex(sum.digest());
+}
+
+class Network : public Length {
+ public:
+  Network(Layers layers, int64_t longest)
+      : Length(identity_of(layers)), layers_(std::move(layers)), longest_(static_cast<double>(longest)) {}
+
+  double predict(Threads& threads, LengthBuffers& buffers, const SourcePart& source) const override {
+    const int64_t n = source.length, width = layers_.first.dense.inputs() / kernel, c = layers_.out.inputs();
+    if (n == 0) return 1;
+    // A zero row at either end; a row with its neighbours is then one piece of memory, which the next one overlaps.
+    float* padded = buffers.x.get<float>((n + 2) * width);
+    std::fill(padded, padded + width, 0.0f);
+    std::copy(source.rows, source.rows + n * width, padded + width);
+    std::fill(padded + (n + 1) * width, padded + (n + 2) * width, 0.0f);
+    float* first = buffers.y.get<float>((n + 2) * c);
+    std::fill(first, first + c, 0.0f);
+    apply(threads, layers_.first, padded, width, first + c, n);
+    std::fill(first + (n + 1) * c, first + (n + 2) * c, 0.0f);
+    float* second = buffers.x.get<float>(n * (c + 1));
+    apply(threads, layers_.second, first, c, second, n);
+    float* logs = second + n * c;
+    layers_.out.apply(threads, second, c, logs, 1, n);
+    return total(logs, n);
+  }
+
+  bool needs_rows() const override { return true; }
+
+  void describe(nlohmann::ordered_json& to) const override {
+    const int64_t c = layers_.out.inputs();
+    to["channels"] = c;
+    to["parameters"] =
+        layers_.first.dense.parameters() + layers_.second.dense.parameters() + layers_.out.parameters() + 4 * c;
+  }
+
+ private:
+  static void apply(Threads& threads, const Convolution& layer, const float* padded, int64_t width, float* y,
+                    int64_t n) {
+    const int64_t c = layer.dense.outputs();
+    layer.dense.apply(threads, padded, width, y, c, n);
+    activate(Activation::relu, y, n * c);
+    layer.norm.apply(y, y, n);
+  }
+
+  double total(const float* logs, int64_t n) const {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double duration = std::nearbyint(std::exp(static_cast<double>(logs[i])) - 1);
+      if (std::isnan(duration))
+        fail(ATTN_INTERNAL,
+             "the predicted length of the target is not a number (NaN): the encoder's or the length network's weights "
+             "are broken");
+      sum += std::clamp(duration, 0.0, longest_);
+    }
+    return std::clamp(sum, 1.0, longest_);
+  }
+
+  Layers layers_;
+  double longest_;
+};
+
 }  // namespace
+
+LengthTable read_length_table(const std::string& path, const Vocabulary& vocabulary) {
+  return TableFile(path, vocabulary).read();
+}
 
 const char* predict_name(Predict predict) {
   switch (predict) {
@@ -94,15 +255,31 @@ const char* predict_name(Predict predict) {
 }
 
 std::unique_ptr<const Length> make_length(const Manifest& m, const Vocabulary* source, Diagnostics& diagnostics) {
+  const auto open = [&](int code, uint32_t area, auto&& make) -> std::unique_ptr<const Length> {
+    try {
+      return make();
+    } catch (const Error& e) {
+      diagnostics.error(code, m.length_place, e.what(), {}, area);
+      return nullptr;
+    }
+  };
   switch (m.predict) {
     case Predict::ratio:
       return std::make_unique<Ratio>(m.alpha);
     case Predict::fixed:
       return std::make_unique<Fixed>(m.fixed_length);
     case Predict::lut:
-      return open_table(m, *source, diagnostics);
+      return open(ak::bad_length_table, ATTNKIT_AREA_DATA, [&] {
+        return std::make_unique<Table>(read_length_table(m.length_file, *source), m.dampening, m.max_length);
+      });
     case Predict::network:
-      return open_length_network(m, diagnostics);
+      return open(ak::weights_do_not_fit, ATTNKIT_AREA_WEIGHTS, [&] {
+        const Weights weights = Weights::open(m.length_file, m.length_sha256);
+        WeightReader reader(&weights, {}, diagnostics, m.length_place);
+        Layers layers = read_layers(weights, {reader}, m.d_model);
+        reader.finish([](const std::string&) { return false; });
+        return std::make_unique<Network>(std::move(layers), m.max_length);
+      });
     case Predict::reference:
     case Predict::none:
       break;

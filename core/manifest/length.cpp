@@ -3,7 +3,8 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/length/table.hpp"
+#include "core/length/length.hpp"
+#include "core/model/vocabulary.hpp"
 #include "core/manifest/codes.hpp"
 #include "core/manifest/parts.hpp"
 #include "core/manifest/reader.hpp"

@@ -1,14 +1,23 @@
 #include "core/model/block.hpp"
 
 #include <algorithm>
+#include <cmath>
 
+#include "core/base/sha256.hpp"
 #include "core/model/layers.hpp"
+#include "core/session/arena.hpp"
 
 namespace attnkit {
 namespace {
 
-// (B, heads, rows, width) over rows that are `stride` floats apart.
-attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t rows, int64_t width, int64_t stride) {
+std::vector<int64_t> shape_of(const attn_port& port) { return {port.shape, port.shape + port.ndim}; }
+
+// fairseq's: projections into heads are smaller than the one out of them.
+const double inward = std::sqrt(0.5);
+
+// (batch, heads, rows, width), the heads of a row side by side.
+attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
+  const int64_t stride = heads * width;
   attn_tensor t{};
   t.data = const_cast<float*>(data);
   const int64_t shape[4] = {batch, heads, rows, width}, strides[4] = {rows * stride, width, stride, 1};
@@ -24,143 +33,295 @@ attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t ro
 
 }  // namespace
 
-void Block::project(Threads& threads, Workspace& workspace, const BlockCall& call,
-                    std::vector<attn_tensor>& tensors) const {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const attn_port& port = *mechanism_->ports()[i];
-    const int64_t heads = port.shape[1], width = port.shape[3];
-    switch (port.kind) {
+Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader)
+    : choice_(choice),
+      path_(block_path(choice.role, choice.layer)),
+      d_model_(manifest.d_model),
+      head_norm_(manifest.head_norm),
+      streams_(choice.role != ATTN_ENCODER_SELF || (manifest.stream && manifest.encoder.causal)),
+      totals_(total_flags(manifest, choice)),
+      mechanism_(Mechanism::create(plugin, block_of(manifest, choice), choice.options)) {
+  const std::string adapter = path_ + "." + choice.mechanism + ".adapter.";
+  if (manifest.adapters) {
+    for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"})
+      adapted_ |= reader.has(adapter + part);
+    if (!adapted_ && reader.has_file())
+      reader.warn(
+          fmt::format("{}: the weights hold no adapters for \"{}\"", path_, choice.mechanism),
+          "its projections are used as they are: expect lower quality than a mechanism the model was trained with");
+  }
+  const size_t n = mechanism_->ports().size();
+  projections_.resize(n);
+  stored_.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    switch (mechanism_->ports()[i]->kind) {
       case ATTN_QUERY:
-      case ATTN_KEY: {
-        const bool query = port.kind == ATTN_QUERY;
-        const int64_t rows = query ? call.queries : call.keys;
-        const float* x = query ? call.input : call.context;
-        if (port.flags & ATTN_RAW) {
-          tensors[i] = sequence(x, call.batch, 1, rows, d_model_, d_model_);
-          break;
-        }
-        float* y = workspace.ports[i].get<float>(call.batch * rows * heads * width);
-        if (rows > 0) projections_[i].apply(threads, x, d_model_, y, heads * width, call.batch * rows);
-        tensors[i] = sequence(y, call.batch, heads, rows, width, heads * width);
+      case ATTN_KEY:
+        load_projection(i, reader);
         break;
-      }
       case ATTN_OUTPUT:
-        tensors[i] = sequence(workspace.ports[i].get<float>(call.batch * call.queries * heads * width), call.batch,
-                              heads, call.queries, width, heads * width);
+        load_output(i, reader);
         break;
       case ATTN_LEARNED:
       case ATTN_TABLE:
-        tensors[i] = contiguous(port, stored_[i].raw.empty() ? static_cast<const void*>(stored_[i].f32.data())
-                                                             : static_cast<const void*>(stored_[i].raw.data()));
+        load_stored(i, reader);
         break;
-      default:
-        bind_aux(workspace, call, i, tensors[i]);
     }
   }
 }
 
-void Block::bind_aux(Workspace& workspace, const BlockCall& call, size_t i, attn_tensor& tensor) const {
+bool Block::is_shared(const attn_port& port) const {
+  const attn_block& b = mechanism_->block();
+  const std::string name = port.name;
+  if (port.shape[1] != b.heads) return false;
+  if (port.kind == ATTN_OUTPUT || name == "v") return port.shape[3] == b.head_width;
+  return (name == "q" || name == "k") && port.shape[3] == b.d_model / static_cast<int32_t>(b.heads);
+}
+
+std::string Block::own_name(const attn_port& port) const {
+  if (port.flags & ATTN_PER_MODEL) return "model." + choice_.mechanism + "." + port.name;
+  return path_ + "." + choice_.mechanism + "." + port.name;
+}
+
+void Block::load_projection(size_t i, WeightReader& reader) {
   const attn_port& port = *mechanism_->ports()[i];
-  if (!call.aux)
-    fail(ATTN_UNSUPPORTED,
-         "{}: \"{}\" carries the sequence \"{}\" from block to block, so it cannot run by itself: run the model", path_,
-         choice_.mechanism, port.name);
-  const int64_t rows = port.shape[2], width = port.shape[3];
-  if (port.kind == ATTN_AUX_OUT) {
-    tensor = sequence(workspace.ports[i].get<float>(call.batch * rows * width), call.batch, 1, rows, width, width);
-    return;
+  if (port.flags & ATTN_RAW) return;
+  const int64_t width = port.shape[1] * port.shape[3];
+  const bool shared = is_shared(port), bias = !(port.flags & ATTN_NO_BIAS);
+  const std::string name = shared ? path_ + "." + port.name : own_name(port);
+  const Owner owner = shared ? Owner::model : Owner::mechanism;
+  std::vector<float> w = reader.f32(name + ".weight", {width, d_model_}, xavier(d_model_, width, inward), owner);
+  std::vector<float> b(static_cast<size_t>(width));
+  if (bias) b = reader.f32(name + ".bias", {width}, constant(0), owner);
+  if (adapted_ && shared && port.name != std::string("v")) {
+    const std::string adapter = path_ + "." + choice_.mechanism + ".adapter." + port.name;
+    const std::vector<float> scale = reader.f32(adapter + "_scale", {width}, constant(1)),
+                             shift = reader.f32(adapter + "_shift", {width}, constant(0));
+    for (int64_t r = 0; r < width; ++r) {
+      for (int64_t c = 0; c < d_model_; ++c) w[r * d_model_ + c] *= scale[r];
+      b[r] = b[r] * scale[r] + shift[r];
+    }
   }
-  const auto value = call.aux->find(std::string_view(port.name));
-  if (value == call.aux->end() || value->second.rows == 0) {
-    tensor = sequence(nullptr, call.batch, 1, rows, width, width);
-    return;
-  }
-  if (value->second.rows != rows || value->second.width != width)
-    fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
-         choice_.mechanism, port.name, rows, width, value->second.rows, value->second.width);
-  tensor = sequence(value->second.data.data(), call.batch, 1, rows, width, width);
+  projections_[i] = Dense(d_model_, width, w, b);
+  parameters_ += width * d_model_ + (bias ? width : 0);
 }
 
-attn_run Block::bind(const BlockCall& call, const std::vector<attn_tensor>& tensors, const attn_exec& exec) const {
-  attn_run run{};
-  run.struct_size = sizeof run;
-  run.exec = &exec;
-  run.batch = call.batch;
-  run.queries = call.queries;
-  run.keys = call.keys;
-  run.ports = tensors.data();
-  run.q_len = call.q_len;
-  run.k_len = call.k_len;
-  run.q_pos = call.q_pos;
-  run.k_pos = call.k_pos;
-  run.q_total = totals_ & ATTN_KNOWS_Q_TOTAL ? call.q_total : nullptr;
-  run.k_total = totals_ & ATTN_KNOWS_K_TOTAL ? call.k_total : nullptr;
-  run.state = call.state;
-  run.state_stride = call.state_stride;
-  run.slots = call.slots;
-  return run;
+void Block::load_output(size_t i, WeightReader& reader) {
+  const attn_port& port = *mechanism_->ports()[i];
+  output_ = i;
+  out_raw_ = port.flags & ATTN_RAW;
+  const int64_t width = port.shape[1] * port.shape[3];
+  if (out_raw_) {
+    if (width != d_model_)
+      fail(ATTN_UNSUPPORTED, "{}: its unprojected output is {} wide, the model {}", choice_.mechanism, width, d_model_);
+    return;
+  }
+  const bool shared = is_shared(port);
+  const std::string name = shared ? path_ + ".o" : own_name(port);
+  const Owner owner = shared ? Owner::model : Owner::mechanism;
+  const bool bias = !(port.flags & ATTN_NO_BIAS);
+  std::vector<float> w = reader.f32(name + ".weight", {d_model_, width}, xavier(width, d_model_), owner), b;
+  if (bias) b = reader.f32(name + ".bias", {d_model_}, constant(0), owner);
+  if (adapted_) {
+    const std::vector<float> gain = reader.f32(path_ + "." + choice_.mechanism + ".adapter.gain", {width}, constant(1));
+    for (int64_t r = 0; r < d_model_; ++r)
+      for (int64_t c = 0; c < width; ++c) w[r * width + c] *= gain[c];
+  }
+  out_ = Dense(width, d_model_, w, b);
+  parameters_ += out_.parameters();
 }
 
-void Block::run(Threads& threads, Workspace& workspace, const Plan& plan, const BlockCall& call) const {
-  if (call.batch == 0 || (call.queries == 0 && call.keys == 0)) return;
-  if (workspace.ports.size() < projections_.size()) workspace.ports.resize(projections_.size());
-  std::vector<attn_tensor>& tensors = workspace.tensors;
-  tensors.assign(projections_.size(), attn_tensor{});
-  project(threads, workspace, call, tensors);
-  const uint64_t scratch = plan.info().scratch_bytes;
-  const attn_exec exec = threads.exec(workspace.scratch.get<char>(static_cast<int64_t>(scratch)), scratch);
-  plan.run(bind(call, tensors, exec));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (mechanism_->ports()[i]->kind != ATTN_AUX_OUT) continue;
-    const attn_tensor& t = tensors[i];
-    const float* data = static_cast<const float*>(t.data);
-    const std::string_view name = mechanism_->ports()[i]->name;
-    auto at = call.aux->find(name);
-    if (at == call.aux->end()) at = call.aux->try_emplace(std::string(name)).first;
-    at->second.data.assign(data, data + call.batch * t.shape[2] * t.shape[3]);
-    at->second.rows = t.shape[2];
-    at->second.width = t.shape[3];
+void Block::load_stored(size_t i, WeightReader& reader) {
+  const attn_port& port = *mechanism_->ports()[i];
+  const std::string name = own_name(port);
+  if (port.dtype_code == 2 && port.dtype_bits == 32) {
+    stored_[i].f32 = reader.f32(
+        name, shape_of(port),
+        [&](uint64_t seed, std::vector<float>& values) { mechanism_->fill(i, seed, contiguous(port, values.data())); },
+        port.flags & ATTN_PER_MODEL ? Owner::all_blocks : Owner::mechanism);
+  } else if (port.dtype_code == 0 && (port.dtype_bits == 32 || port.dtype_bits == 64)) {
+    stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape_of(port),
+                                     [&](uint64_t seed, std::vector<std::byte>& bytes) {
+                                       mechanism_->fill(i, seed, contiguous(port, bytes.data()));
+                                     });
+  } else {
+    fail(ATTN_UNSUPPORTED, "{}: tensor \"{}\" has type {}:{}; f32, int32 and int64 can be stored", choice_.mechanism,
+         port.name, port.dtype_code, port.dtype_bits);
   }
-  if (call.queries == 0) return;
+  if (port.kind != ATTN_LEARNED) return;
+  const auto size = static_cast<int64_t>(stored_[i].f32.size());
+  if (port.flags & ATTN_PER_MODEL)
+    model_parameters_[name] = size;
+  else
+    parameters_ += size;
+}
+
+Plan Block::plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const {
+  return mechanism_->plan(cpu_request(totals_, workers, batch, queries, keys, 0));
+}
+
+Plan Block::plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const {
+  return mechanism_->plan(
+      cpu_request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
+}
+
+bool Block::needs_target(int64_t queries, int64_t keys) const {
+  if (choice_.role == ATTN_ENCODER_SELF || !(totals_ & ATTN_KNOWS_Q_TOTAL)) return false;
+  const uint32_t target = ATTN_KNOWS_Q_TOTAL | (choice_.role == ATTN_DECODER_SELF ? ATTN_KNOWS_K_TOTAL : 0u);
+  try {
+    mechanism_->plan(cpu_request((totals_ & ~target) | ATTN_STREAM, 1, 1, queries, keys, 1));
+    return false;
+  } catch (const Error& e) {
+    if (e.code() != ATTN_UNSUPPORTED) throw;
+    return true;
+  }
+}
+
+uint64_t Block::state_bytes(int64_t capacity) const {
+  if (capacity == 0) return 0;
+  const uint64_t bytes = mechanism_->ask(cpu_request(totals_ | ATTN_STREAM, 1, 1, 1, 0, capacity)).state_bytes;
+  return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+}
+
+void Block::digest(Sha256& to) const {
+  for (const Dense& projection : projections_) to.add_numbers(projection.numbers());
+  for (const Stored& stored : stored_) {
+    to.add_numbers(std::span(stored.f32));
+    to.add(stored.raw);
+  }
+  to.add_numbers(out_.numbers());
+}
+
+void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
+  const int64_t batch = call.batch(), queries = call.queries.length, keys = call.keys.length;
+  if (batch == 0 || (queries == 0 && keys == 0)) return;
+  if (!plan) {
+    const Plan made = plan_whole(ws.threads->workers(), batch, queries, keys);
+    return run(ws, &made, call);
+  }
+  plan->run(prepare(ws, *plan, call));
+  hand_on(ws, call);
+  if (queries == 0) return;
   const attn_port& port = *mechanism_->ports()[output_];
-  float* o = static_cast<float*>(tensors[output_].data);
-  const int64_t rows = call.batch * call.queries, width = port.shape[1] * port.shape[3];
+  float* o = static_cast<float*>(ws.tensors[output_].data);
+  const int64_t rows = batch * queries;
   if (out_raw_) {
     std::copy(o, o + rows * d_model_, call.out);
     return;
   }
   if (head_norm_) normalise_heads(o, rows, port.shape[1], port.shape[3]);
-  out_.apply(threads, o, width, call.out, d_model_, rows);
+  out_.apply(*ws.threads, o, port.shape[1] * port.shape[3], call.out, d_model_, rows);
 }
 
-void Block::attention(Threads& threads, Workspace& workspace, const BlockCall& call, float* weights) const {
+// The run of a call whose inputs are projected; it borrows from ws.
+attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const {
+  if (ws.ports.size() < projections_.size()) ws.ports.resize(projections_.size());
+  ws.tensors.resize(projections_.size());
+  for (size_t i = 0; i < ws.tensors.size(); ++i) ws.tensors[i] = project(ws, call, i);
+  const uint64_t scratch = plan.info().scratch_bytes;
+  ws.exec = ws.threads->exec(ws.scratch.get<char>(static_cast<int64_t>(scratch)), scratch);
+  const auto or_null = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+  attn_run run{};
+  run.struct_size = sizeof run;
+  run.exec = &ws.exec;
+  run.batch = call.batch();
+  run.queries = call.queries.length;
+  run.keys = call.keys.length;
+  run.ports = ws.tensors.data();
+  run.q_len = or_null(call.queries.lengths);
+  run.k_len = or_null(call.keys.lengths);
+  run.q_pos = or_null(call.queries.positions);
+  run.k_pos = or_null(call.keys.positions);
+  if (totals_ & ATTN_KNOWS_Q_TOTAL) run.q_total = or_null(call.queries.totals);
+  if (totals_ & ATTN_KNOWS_K_TOTAL) run.k_total = or_null(call.keys.totals);
+  if (const Arena* states = call.keys.states) {
+    const size_t index = static_cast<size_t>(choice_.layer) - 1;
+    run.state = states->base(index);
+    run.state_stride = states->stride(index);
+    run.slots = or_null(call.keys.slots);
+  }
+  return run;
+}
+
+attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const {
+  const attn_port& port = *mechanism_->ports()[i];
+  const int64_t batch = call.batch(), heads = port.shape[1], width = port.shape[3];
+  switch (port.kind) {
+    case ATTN_QUERY:
+    case ATTN_KEY: {
+      const bool query = port.kind == ATTN_QUERY;
+      const int64_t rows = query ? call.queries.length : call.keys.length;
+      const float* x = query ? call.input : call.context;
+      if (port.flags & ATTN_RAW) return sequence(x, batch, 1, rows, d_model_);
+      float* y = ws.ports[i].get<float>(batch * rows * heads * width);
+      if (rows > 0) projections_[i].apply(*ws.threads, x, d_model_, y, heads * width, batch * rows);
+      return sequence(y, batch, heads, rows, width);
+    }
+    case ATTN_OUTPUT:
+      return sequence(ws.ports[i].get<float>(batch * call.queries.length * heads * width), batch, heads,
+                      call.queries.length, width);
+    case ATTN_LEARNED:
+    case ATTN_TABLE:
+      if (stored_[i].raw.empty()) return contiguous(port, stored_[i].f32.data());
+      return contiguous(port, stored_[i].raw.data());
+    default:
+      return bind_aux(ws, call, i);
+  }
+}
+
+attn_tensor Block::bind_aux(Workspace& ws, const BlockCall& call, size_t i) const {
+  const attn_port& port = *mechanism_->ports()[i];
+  const int64_t batch = call.batch(), rows = port.shape[2], width = port.shape[3];
+  if (port.kind == ATTN_AUX_OUT) return sequence(ws.ports[i].get<float>(batch * rows * width), batch, 1, rows, width);
+  const auto found = call.aux.find(std::string_view(port.name));
+  if (found == call.aux.end() || found->second.rows == 0) return sequence(nullptr, batch, 1, rows, width);
+  const AuxValue& value = found->second;
+  if (value.rows != rows || value.width != width)
+    fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
+         choice_.mechanism, port.name, rows, width, value.rows, value.width);
+  return sequence(value.data.data(), batch, 1, rows, width);
+}
+
+// What the mechanism gave out becomes what the next blocks take in.
+void Block::hand_on(const Workspace& ws, const BlockCall& call) const {
+  for (size_t i = 0; i < ws.tensors.size(); ++i) {
+    if (mechanism_->ports()[i]->kind != ATTN_AUX_OUT) continue;
+    const attn_tensor& t = ws.tensors[i];
+    const float* data = static_cast<const float*>(t.data);
+    const std::string_view name = mechanism_->ports()[i]->name;
+    auto at = call.aux.find(name);
+    if (at == call.aux.end()) at = call.aux.try_emplace(std::string(name)).first;
+    at->second.data.assign(data, data + call.batch() * t.shape[2] * t.shape[3]);
+    at->second.rows = t.shape[2];
+    at->second.width = t.shape[3];
+  }
+}
+
+void Block::attention(Workspace& ws, const BlockCall& call, float* weights) const {
   const int v = mechanism_->port("v");
   if (v < 0 || mechanism_->ports()[v]->kind != ATTN_KEY)
     fail(ATTN_UNSUPPORTED, "{}: \"{}\" has no values \"v\" whose weights could be shown", path_, choice_.mechanism);
-  if (workspace.ports.size() < projections_.size()) workspace.ports.resize(projections_.size());
-  const Plan plan = plan_whole(threads.workers(), 1, call.queries, call.keys);
   const int64_t heads = mechanism_->ports()[v]->shape[1], width = mechanism_->ports()[v]->shape[3];
-  const uint64_t scratch = plan.info().scratch_bytes;
-  const attn_exec exec = threads.exec(workspace.scratch.get<char>(static_cast<int64_t>(scratch)), scratch);
-  std::vector<attn_tensor> tensors(projections_.size());
-  project(threads, workspace, call, tensors);
   const attn_port& out = *mechanism_->ports()[output_];
   if (out.shape[1] != heads || out.shape[3] != width)
     fail(ATTN_UNSUPPORTED, "{}: the output of \"{}\" is not shaped like its values, so its weights cannot be read off",
          path_, choice_.mechanism);
-  float* values = workspace.ports[v].get<float>(call.keys * heads * width);
-  const float* o = static_cast<const float*>(tensors[output_].data);
+  const int64_t queries = call.queries.length, keys = call.keys.length;
+  const Plan plan = plan_whole(ws.threads->workers(), 1, queries, keys);
+  const attn_run run = prepare(ws, plan, call);
+  float* values = ws.ports[v].get<float>(keys * heads * width);
+  const float* o = static_cast<const float*>(ws.tensors[output_].data);
   // Each pass shows the weights of `width` keys: their values are the unit vectors, all others zero.
-  for (int64_t first = 0; first < call.keys; first += width) {
-    std::fill(values, values + call.keys * heads * width, 0.0f);
-    const int64_t n = std::min(width, call.keys - first);
+  for (int64_t first = 0; first < keys; first += width) {
+    std::fill(values, values + keys * heads * width, 0.0f);
+    const int64_t n = std::min(width, keys - first);
     for (int64_t j = 0; j < n; ++j)
       for (int64_t h = 0; h < heads; ++h) values[((first + j) * heads + h) * width + j] = 1.0f;
-    plan.run(bind(call, tensors, exec));
+    plan.run(run);
     for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < call.queries; ++i)
+      for (int64_t i = 0; i < queries; ++i)
         std::copy(o + (i * heads + h) * width, o + (i * heads + h) * width + n,
-                  weights + (h * call.queries + i) * call.keys + first);
+                  weights + (h * queries + i) * keys + first);
   }
 }
 

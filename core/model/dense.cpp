@@ -78,6 +78,16 @@ Dense::Dense(int64_t inputs, int64_t outputs, const std::vector<float>& weight, 
   }
 }
 
+Dense convolution_of(int64_t inputs, int64_t outputs, int64_t kernel, const std::vector<float>& weight,
+                     const std::vector<float>& bias) {
+  std::vector<float> by_row(weight.size());  // (outputs, kernel, inputs), as rows lie in memory
+  for (int64_t o = 0; o < outputs; ++o)
+    for (int64_t i = 0; i < inputs; ++i)
+      for (int64_t k = 0; k < kernel; ++k)
+        by_row[(o * kernel + k) * inputs + i] = weight[(o * inputs + i) * kernel + k];
+  return Dense(inputs * kernel, outputs, by_row, bias);
+}
+
 std::span<const float> Dense::numbers() const {
   if (!packed_) return {};
   const int64_t padded = (outputs_ + lanes - 1) / lanes * lanes;

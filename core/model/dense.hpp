@@ -33,4 +33,8 @@ class Dense {
   std::shared_ptr<Buffer> packed_;  // panels of 16 outputs: [panel][input][16], then the bias padded to panels
 };
 
+// A convolution over `kernel` rows that stand one behind the other.  weight: (outputs, inputs, kernel).
+Dense convolution_of(int64_t inputs, int64_t outputs, int64_t kernel, const std::vector<float>& weight,
+                     const std::vector<float>& bias);
+
 }  // namespace attnkit

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/model/block.hpp"
 #include "core/base/buffer.hpp"
 #include "core/manifest/manifest.hpp"
+#include "core/model/block.hpp"
 
 namespace attnkit {
 

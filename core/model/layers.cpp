@@ -1,5 +1,6 @@
 #include "core/model/layers.hpp"
 
+#include <algorithm>
 #include <attnkit/kernels/simd.hpp>
 #include <cmath>
 
@@ -78,14 +79,20 @@ void add(float* x, const float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] += y[i];
 }
 
-void Embedding::row(int32_t id, int64_t position, float* x) const {
-  const float* token = table.data() + id * width;
-  for (int64_t i = 0; i < width; ++i) x[i] = scale * token[i];
-  add_position(position, x);
+void Embedding::apply(const Ids& ids, const std::vector<int32_t>& first, float* x) const {
+  for (int64_t b = 0; b < ids.batch; ++b, x += ids.length * width) {
+    const int64_t n = ids.length_of(b);
+    for (int64_t i = 0; i < n; ++i) {
+      const float* token = table.data() + ids.data[b * ids.stride + i] * width;
+      for (int64_t c = 0; c < width; ++c) x[i * width + c] = scale * token[c];
+    }
+    add_positions(first.empty() ? 0 : first[b], n, x);
+    std::fill(x + n * width, x + ids.length * width, 0.0f);
+  }
 }
 
-void Embedding::add_position(int64_t position, float* x) const {
-  if (!positions.empty()) add(x, positions.data() + position * width, width);
+void Embedding::add_positions(int64_t first, int64_t rows, float* x) const {
+  if (!positions.empty()) add(x, positions.data() + first * width, rows * width);
 }
 
 std::vector<float> sinusoidal_positions(int64_t rows, int64_t width) {
@@ -97,6 +104,38 @@ std::vector<float> sinusoidal_positions(int64_t rows, int64_t width) {
       table[p * width + i] = static_cast<float>(i % 2 ? std::cos(angle) : std::sin(angle));
     }
   return table;
+}
+
+std::vector<float> LayerReader::tensor(const std::string& name, const std::vector<int64_t>& shape,
+                                       const Initial& initial) {
+  std::vector<float> values = weights.f32(name, shape, initial);
+  parameters += static_cast<int64_t>(values.size());
+  return values;
+}
+
+LayerNorm LayerReader::norm(const std::string& name, int64_t width) {
+  return {tensor(name + ".weight", {width}, constant(1)), tensor(name + ".bias", {width}, constant(0))};
+}
+
+Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t outputs) {
+  const std::vector<float> weight = tensor(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
+  return Dense(inputs, outputs, weight, tensor(name + ".bias", {outputs}, constant(0)));
+}
+
+Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel) {
+  const std::vector<float> weight =
+      tensor(name + ".weight", {outputs, inputs, kernel}, xavier(inputs * kernel, outputs));
+  return convolution_of(inputs, outputs, kernel, weight, tensor(name + ".bias", {outputs}, constant(0)));
+}
+
+Embedding LayerReader::embedding(const std::string& name, const Manifest& m, int64_t vocabulary) {
+  const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
+  Embedding made{m.d_model, m.embed_scale ? std::sqrt(static_cast<float>(m.d_model)) : 1.0f, {}, {}};
+  if (vocabulary > 0) made.table = tensor(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
+  if (m.positions == Positions::sinusoidal) made.positions = sinusoidal_positions(m.max_length, m.d_model);
+  if (m.positions == Positions::learned)
+    made.positions = tensor(name + ".positions.weight", {m.max_length, m.d_model}, embedded);
+  return made;
 }
 
 }  // namespace attnkit

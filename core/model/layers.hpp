@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/manifest/manifest.hpp"
+#include "core/model/dense.hpp"
+#include "core/speech/source.hpp"
+#include "core/weights/reader.hpp"
 
 namespace attnkit {
 
@@ -22,17 +26,30 @@ void activate(Activation activation, float* x, int64_t n);  // in place; GELU is
 
 void add(float* x, const float* y, int64_t n);  // x += y
 
-// x[r] = scale * table[id[r]] + position(first[r]), where a position is a row of `learned`, or sinusoidal, or nothing.
+// x = scale * table[id] + position, where a position is a row of `positions`, learned or sinusoidal, or nothing.
 struct Embedding {
   int64_t width = 0;
   float scale = 1;
   std::vector<float> table;      // (vocabulary, width)
-  std::vector<float> positions;  // (max_length, width), sinusoidal or learned; empty: none
-  void row(int32_t id, int64_t position, float* x) const;
-  void add_position(int64_t position, float* x) const;
+  std::vector<float> positions;  // (max_length, width); empty: none
+  // x (batch, length, width); first: the position of each row's first id, empty: 0.  Zeros behind the ids of a row.
+  void apply(const Ids& ids, const std::vector<int32_t>& first, float* x) const;
+  void add_positions(int64_t first, int64_t rows, float* x) const;
 };
 
 // PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos(same) (Vaswani et al. 2017, arXiv:1706.03762, 3.5).
 std::vector<float> sinusoidal_positions(int64_t rows, int64_t width);
+
+// Reads layers from a weights file or makes them from its seed, and counts their parameters.
+struct LayerReader {
+  WeightReader& weights;
+  int64_t parameters = 0;
+
+  std::vector<float> tensor(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial);
+  LayerNorm norm(const std::string& name, int64_t width);
+  Dense dense(const std::string& name, int64_t inputs, int64_t outputs);
+  Dense convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel);
+  Embedding embedding(const std::string& name, const Manifest& manifest, int64_t vocabulary);  // 0: positions alone
+};
 
 }  // namespace attnkit

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <set>
 
-#include "core/manifest/diagnostics.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/manifest/diagnostics.hpp"
 
 namespace attnkit {
 namespace {
 
-constexpr uint64_t largest_file = uint64_t{64} << 20;
-constexpr size_t longest_suggestible = 64;
+constexpr uint64_t max_file = uint64_t{64} << 20;
+constexpr size_t max_suggestible = 64;
 constexpr std::string_view mark = "\u2581";
 constexpr std::string_view byte_order_mark = "\ufeff";
 
@@ -59,19 +59,24 @@ std::string mark_words(std::string_view text, bool lowercase, std::vector<Word>&
 
 }  // namespace
 
-Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {
-  const std::vector<std::byte> bytes = read_file(path, largest_file);
+std::vector<std::string> read_lines(const std::string& path) {
+  const std::vector<std::byte> bytes = read_file(path, max_file);
   std::string_view rest(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
-  Vocabulary v;
-  v.lowercase_ = lowercase;
+  std::vector<std::string> lines;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view token = rest.substr(0, end);
-    if (token.ends_with('\r')) token.remove_suffix(1);
-    v.add(token, path);
+    lines.emplace_back(rest.substr(0, end));
+    if (lines.back().ends_with('\r')) lines.back().pop_back();
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
+  return lines;
+}
+
+Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {
+  Vocabulary v;
+  v.lowercase_ = lowercase;
+  for (const std::string& token : read_lines(path)) v.add(token, path);
   std::set<size_t> lengths;
   std::unordered_map<std::string_view, int32_t> all;
   for (int32_t id = 0; id < v.size(); ++id) {
@@ -128,7 +133,7 @@ std::vector<int32_t> Vocabulary::tokenize(std::string_view text) const {
 
 void Vocabulary::fail_to_spell(std::string_view word, size_t column) const {
   std::vector<std::string> candidates;
-  if (word.size() <= longest_suggestible)
+  if (word.size() <= max_suggestible)
     for (const std::string& token : tokens_)
       if (token.starts_with(mark) && token.substr(mark.size()) != word) candidates.push_back(token.substr(mark.size()));
   fail(ATTN_INVALID, "the vocabulary cannot spell the word {} at byte column {}{}", quote(word), column,

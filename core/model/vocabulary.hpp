@@ -10,6 +10,10 @@
 
 namespace attnkit {
 
+// The lines of a text file, without the byte order mark and without line ends of either kind.  Throws Error as
+// read_file does.
+std::vector<std::string> read_lines(const std::string& path);
+
 // File: UTF-8, one token per line, id = line number from 0.  Must hold <s> and </s>; <pad> is optional.
 class Vocabulary {
  public:

@@ -7,8 +7,8 @@
 namespace attnkit {
 
 void Session::copy_row(int32_t from, int32_t to, int64_t position) const {
-  const Arena& arena = model_->self_arena();
-  const std::vector<uint64_t> bytes = model_->self_bytes(position);
+  const Arena& arena = model_->states(ATTN_DECODER_SELF);
+  const std::vector<uint64_t> bytes = model_->state_bytes(ATTN_DECODER_SELF, position);
   for (size_t b = 0; b < bytes.size(); ++b) std::memcpy(arena.row(b, to), arena.row(b, from), bytes[b]);
 }
 
@@ -21,9 +21,11 @@ std::unique_ptr<Session> Session::clone() const {
   };
   copy->reach_ = reach_;
   if (cross_slot_ >= 0)
-    copy_source(model_->cross_arena(), cross_slot_, copy->cross_slot_, model_->cross_bytes(source_.length));
+    copy_source(model_->states(ATTN_DECODER_CROSS), cross_slot_, copy->cross_slot_,
+                model_->state_bytes(ATTN_DECODER_CROSS, source_.length));
   if (encoder_slot_ >= 0)
-    copy_source(model_->encoder_arena(), encoder_slot_, copy->encoder_slot_, model_->encoder_bytes(source_.length));
+    copy_source(model_->states(ATTN_ENCODER_SELF), encoder_slot_, copy->encoder_slot_,
+                model_->state_bytes(ATTN_ENCODER_SELF, source_.length));
   copy->positions_ = positions_;
   copy->ended_ = ended_;
   copy->source_ = source_;
@@ -58,9 +60,11 @@ void Session::reorder(const std::vector<uint32_t>& parents) {
     if (slots[i] >= 0) continue;
     while (kept[unused]) ++unused;
     slots[i] = slots_[unused];
-    const std::vector<uint64_t> have = model_->self_bytes(positions_[unused]), need = model_->self_bytes(positions[i]);
+    const std::vector<uint64_t> have = model_->state_bytes(ATTN_DECODER_SELF, positions_[unused]),
+                                need = model_->state_bytes(ATTN_DECODER_SELF, positions[i]);
     for (size_t b = 0; b < have.size(); ++b)  // bytes past the copy must be as an empty state's
-      if (have[b] > need[b]) std::memset(model_->self_arena().row(b, slots[i]) + need[b], 0, have[b] - need[b]);
+      if (have[b] > need[b])
+        std::memset(model_->states(ATTN_DECODER_SELF).row(b, slots[i]) + need[b], 0, have[b] - need[b]);
     copy_row(slots_[parents[i]], slots[i], positions[i]);
     ++unused;
   }

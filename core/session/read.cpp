@@ -5,7 +5,7 @@
 
 namespace attnkit {
 
-void Session::check_speech_read(const Frontend& frontend, const RawSource& source, bool last) const {
+void Session::check_speech_read(const Frontend& frontend, const SourceBatch& source, bool last) const {
   if (source.batch != 1 || source.length < (last ? 0 : 1))
     fail(ATTN_INVALID, "the source must be one row of at least one sample or frame; only the last read may bring none");
   model_->check_source(source);
@@ -19,7 +19,7 @@ void Session::check_speech_read(const Frontend& frontend, const RawSource& sourc
   if (last) frontend.require_row(source.kind, units);
 }
 
-void Session::check_read(const RawSource& source, bool last) const {
+void Session::check_read(const SourceBatch& source, bool last) const {
   check_usable();
   const Manifest& m = model_->manifest();
   if (!model_->has_encoder())
@@ -46,66 +46,61 @@ void Session::check_read(const RawSource& source, bool last) const {
 }
 
 // What of `more` the encoder takes now: ids, or rows that speech completes.
-SourcePiece Session::embed(const RawSource& more, Source& to, std::vector<float>& rows) const {
+SourcePart Session::embed(const SourceBatch& more, Source& to, std::vector<float>& rows) const {
   to.kind = more.kind;
   to.units += more.length;
   const Frontend* frontend = model_->frontend();
-  if (!frontend) return {more.ids, nullptr, more.length};
+  if (!frontend) return {more.ids, nullptr, more.length, source_.length};
   if (source_.kind == SourceKind::none) to.waiting = frontend->start();
   rows = frontend->take(model_->runtime().threads, to.waiting, more.kind, more.speech, more.length);
-  return {nullptr, rows.data(), static_cast<int64_t>(rows.size()) / model_->manifest().d_model};
+  return {nullptr, rows.data(), static_cast<int64_t>(rows.size()) / model_->manifest().d_model, source_.length};
 }
 
-// The encoder's output that cross blocks need, in leased or in `to`, which is this session's source with more read.
-SourceRows Session::encode(ModelWorkspace& ws, const SourcePiece& more, Source& to, Aux& aux) {
+// The encoder's output that cross blocks need, in ws or in `to`, which is this session's source with more read.
+SourcePart Session::encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux) {
+  const Encoder& encoder = model_->encoder();
   const int64_t width = more.length * model_->manifest().d_model;
-  SourceRows rows;
-  rows.known = source_.length;
-  rows.length = to.length;
   if (model_->keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
-  if (!model_->encoder_appends()) {
+  if (!encoder.appends()) {
     if (more.rows) to.front.insert(to.front.end(), more.rows, more.rows + width);
-    const SourcePiece all{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length};
-    model_->encode_one(ws, all, rows.hidden, aux);
-    rows.all = true;
     to.encoded_again += source_.length;
-    return rows;
+    const SourcePart all{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length};
+    return {to.ids.data(), encoder.run(ws, all, -1, aux), to.length};
   }
-  model_->encode_more(ws, more, source_.length, encoder_slot_, rows.hidden, aux);
-  rows.first = source_.length;
-  if (!model_->keeps_rows()) return rows;
-  to.rows.insert(to.rows.end(), rows.hidden, rows.hidden + width);
-  rows.hidden = to.rows.data();
-  rows.first = 0;
-  return rows;
+  const float* hidden = encoder.run(ws, more, encoder_slot_, aux);
+  if (!model_->keeps_rows()) return {to.ids.data(), hidden, more.length, more.first};
+  to.rows.insert(to.rows.end(), hidden, hidden + width);
+  return {to.ids.data(), to.rows.data(), to.length};
 }
 
 // The target's length as far as the source in `to` tells it.
-std::optional<double> Session::predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const {
+std::optional<double> Session::predict(Workspace& ws, const SourcePart& hidden, Source& to) const {
   const Length* length = model_->length();
   if (told_ || !length) return target_total_;
   if (length->needs_rows()) to.predicted_again += source_.length;
-  return length->predict(model_->runtime().threads, ws.length, {to.ids.data(), rows.hidden, to.length});
+  return length->predict(*ws.threads, ws.length, {to.ids.data(), hidden.rows, to.length});
 }
 
-std::optional<double> Session::take(const SourcePiece& more, Source& to) {
-  const Model::Lease leased = model_->lease();
+std::optional<double> Session::take(const SourcePart& more, Source& to) {
+  const WorkspacePool::Lease ws = model_->lease();
   auto aux = std::make_shared<Aux>();
-  SourceRows rows = encode(*leased, more, to, *aux);
-  const std::optional<double> total = predict(*leased, rows, to);
-  rows.target_total = total.value_or(0);
-  const int64_t replayed = model_->append_source(*leased, rows, cross_slot_, *aux);
+  const SourcePart hidden = encode(*ws, more, to, *aux);
+  const std::optional<double> total = predict(*ws, hidden, to);
+  Aux carried = *aux;  // the decoder's blocks replace what the encoder put out
+  const bool all = !model_->encoder().appends();
+  const int64_t replayed =
+      model_->decoder().append(*ws, hidden, source_.length, all, total.value_or(0), cross_slot_, carried);
   to.keys_replayed += replayed;
   to.replays += replayed > 0;
   to.aux = std::move(aux);
   return total;
 }
 
-void Session::read(const RawSource& source, bool last) {
+void Session::read(const SourceBatch& source, bool last) {
   check_read(source, last);
   Source to = source_;
   std::vector<float> rows;
-  const SourcePiece more = embed(source, to, rows);
+  const SourcePart more = embed(source, to, rows);
   to.complete = last;
   ++to.reads;
   if (more.length > 0) grow(more, to);
@@ -120,7 +115,7 @@ void Session::read(const RawSource& source, bool last) {
 }
 
 // Takes in a piece of at least one row; the session is not usable after it until `to` is its source.
-void Session::grow(const SourcePiece& more, Source& to) {
+void Session::grow(const SourcePart& more, Source& to) {
   to.length += more.length;
   std::optional<double> total;
   reach_ = to.length;
@@ -142,8 +137,9 @@ void Session::forget_source() {
   const auto empty = [&](Arena& arena, int32_t slot, const std::vector<uint64_t>& bytes) {
     for (size_t b = 0; b < bytes.size(); ++b) arena.empty(b, slot, bytes[b]);
   };
-  empty(model_->cross_arena(), cross_slot_, model_->cross_bytes(reach_));
-  if (encoder_slot_ >= 0) empty(model_->encoder_arena(), encoder_slot_, model_->encoder_bytes(reach_));
+  empty(model_->states(ATTN_DECODER_CROSS), cross_slot_, model_->state_bytes(ATTN_DECODER_CROSS, reach_));
+  if (encoder_slot_ >= 0)
+    empty(model_->states(ATTN_ENCODER_SELF), encoder_slot_, model_->state_bytes(ATTN_ENCODER_SELF, reach_));
   reach_ = 0;
 }
 

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/model/encoded.hpp"
 #include "core/manifest/options.hpp"
-#include "core/session/session.hpp"
+#include "core/model/encoded.hpp"
 #include "core/session/blob.hpp"
+#include "core/session/session.hpp"
 #include "core/session/speech.hpp"
 
 namespace attnkit {
@@ -29,20 +29,17 @@ EncoderIdentity identity(const Model& model) {
   add("decoder.layers", m.decoder.layers);
   add("a source that grows", m.stream ? "possible" : "not possible");
   add("the prediction of lengths", prediction(model));
-  for (const Transformer* stack : {&model.encoder(), &model.decoder()})
-    for (const Layer& layer : stack->layers)
-      for (const Attention* a : {&layer.self, &layer.cross}) {
-        if (!a->block) continue;
-        const BlockChoice& c = a->block->choice();
-        const Plugin& plugin = a->block->mechanism().plugin();
-        const attn_block& b = a->block->mechanism().block();
-        const std::string path = block_path(c.role, c.layer);
-        add(path, use_text(c.mechanism, options_text(plugin, c.options)));
-        add("the state revision of " + path, plugin.table.state_revision);
-        add("the width of " + path, fmt::format("{} heads of {} and {}, f32", b.heads,
-                                                b.d_model / static_cast<int32_t>(b.heads), b.head_width));
-        add("filling anew of " + path, c.replays);
-      }
+  for (const Block* block : model.blocks()) {
+    const BlockChoice& c = block->choice();
+    const Plugin& plugin = block->mechanism().plugin();
+    const attn_block& b = block->mechanism().block();
+    const std::string& path = block->path();
+    add(path, use_text(c.mechanism, options_text(plugin, c.options)));
+    add("the state revision of " + path, plugin.table.state_revision);
+    add("the width of " + path,
+        fmt::format("{} heads of {} and {}, f32", b.heads, b.d_model / static_cast<int32_t>(b.heads), b.head_width));
+    add("filling anew of " + path, c.replays);
+  }
   add("sha256 of the weights", model.digest());
   return traits;
 }
@@ -75,15 +72,6 @@ int64_t count(BlobReader& from) {
   return static_cast<int64_t>(n);
 }
 
-// The last of the encoder's ports that gives out a sequence, or NULL.
-const attn_port* giver(const Model& model, const std::string& name) {
-  const attn_port* last = nullptr;
-  for (const Layer& layer : model.encoder().layers)
-    for (const attn_port* port : layer.self.block->mechanism().ports())
-      if (port->kind == ATTN_AUX_OUT && port->name == name) last = port;
-  return last;
-}
-
 }  // namespace
 
 // Reads and writes what Session keeps to itself.
@@ -109,9 +97,12 @@ void SessionBlob::each_state(const Session& s, F&& f) {
   const auto each = [&](const Arena& arena, int32_t slot, const std::vector<uint64_t>& bytes) {
     for (size_t b = 0; b < bytes.size(); ++b) f(arena.row(b, slot), bytes[b]);
   };
-  if (s.encoder_slot_ >= 0) each(model.encoder_arena(), s.encoder_slot_, model.encoder_bytes(s.source_.length));
-  if (s.cross_slot_ >= 0) each(model.cross_arena(), s.cross_slot_, model.cross_bytes(s.source_.length));
-  for (int r = 0; r < s.rows(); ++r) each(model.self_arena(), s.slots_[r], model.self_bytes(s.positions_[r]));
+  if (s.encoder_slot_ >= 0)
+    each(model.states(ATTN_ENCODER_SELF), s.encoder_slot_, model.state_bytes(ATTN_ENCODER_SELF, s.source_.length));
+  if (s.cross_slot_ >= 0)
+    each(model.states(ATTN_DECODER_CROSS), s.cross_slot_, model.state_bytes(ATTN_DECODER_CROSS, s.source_.length));
+  for (int r = 0; r < s.rows(); ++r)
+    each(model.states(ATTN_DECODER_SELF), s.slots_[r], model.state_bytes(ATTN_DECODER_SELF, s.positions_[r]));
 }
 
 void SessionBlob::save_source(const Session& s, BlobWriter& to) {
@@ -209,7 +200,7 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
   require_that(source.ids.size() == (model.keeps_ids() ? open : 0), "another number of ids of the source");
   require_that(source.rows.size() == (model.keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),
                "another number of rows of the encoder");
-  if (!source.ids.empty()) model.check_ids({source.ids.data(), source.length, 1, source.length, nullptr}, false);
+  if (!source.ids.empty()) model.check_source(Ids{source.ids.data(), source.length, 1, source.length, nullptr});
   if (!model.frontend()) {
     source.kind = source.length > 0 ? SourceKind::ids : SourceKind::none;
     source.units = source.length;
@@ -223,20 +214,19 @@ void SessionBlob::load_source(Session& s, BlobReader& from) {
 void SessionBlob::load_aux(Session& s, BlobReader& from) {
   from.section("AUXS");
   auto aux = std::make_shared<Aux>();
+  const auto carried = s.model_->carried();
   for (uint32_t n = from.u32(); n > 0; --n) {
     const std::string name = from.text();
-    const attn_port* port = giver(*s.model_, name);
-    require_that(port != nullptr, "a sequence that no block of the encoder gives");
+    const auto port = carried.find(name);
+    require_that(port != carried.end(), "a sequence that no block of the encoder gives");
     AuxValue& value = (*aux)[name];
-    value.rows = port->shape[2];
-    value.width = port->shape[3];
+    value.rows = port->second->shape[2];
+    value.width = port->second->shape[3];
     value.data = from.numbers<float>();
     require_that(value.data.size() == static_cast<size_t>(value.rows * value.width), "a sequence of another size");
   }
   if (s.source_.length > 0) {
-    for (const Layer& layer : s.model_->encoder().layers)
-      for (const std::string& name : layer.self.block->aux_names(ATTN_AUX_OUT))
-        require_that(aux->contains(name), "a sequence of the encoder is missing");
+    for (const auto& [name, port] : carried) require_that(aux->contains(name), "a sequence of the encoder is missing");
     s.source_.aux = std::move(aux);
   }
 }

@@ -31,11 +31,11 @@ Session::Session(std::shared_ptr<const Model> model, int rows) : model_(std::mov
 
 void Session::acquire(int rows) {
   try {
-    if (model_->has_encoder()) cross_slot_ = model_->cross_arena().acquire();
-    if (model_->encoder_appends()) encoder_slot_ = model_->encoder_arena().acquire();
+    if (model_->has_encoder()) cross_slot_ = model_->states(ATTN_DECODER_CROSS).acquire();
+    if (model_->encoder().appends()) encoder_slot_ = model_->states(ATTN_ENCODER_SELF).acquire();
     for (int r = 0; r < rows; ++r) {
       slots_.push_back(-1);
-      slots_.back() = model_->self_arena().acquire();
+      slots_.back() = model_->states(ATTN_DECODER_SELF).acquire();
     }
   } catch (...) {
     positions_.assign(slots_.size(), 0);
@@ -46,9 +46,11 @@ void Session::acquire(int rows) {
 
 void Session::release() {
   for (int r = 0; r < rows(); ++r)
-    if (slots_[r] >= 0) model_->self_arena().release(slots_[r], used(r));
-  if (cross_slot_ >= 0) model_->cross_arena().release(cross_slot_, model_->cross_bytes(reach_));
-  if (encoder_slot_ >= 0) model_->encoder_arena().release(encoder_slot_, model_->encoder_bytes(reach_));
+    if (slots_[r] >= 0) model_->states(ATTN_DECODER_SELF).release(slots_[r], used(r));
+  if (cross_slot_ >= 0)
+    model_->states(ATTN_DECODER_CROSS).release(cross_slot_, model_->state_bytes(ATTN_DECODER_CROSS, reach_));
+  if (encoder_slot_ >= 0)
+    model_->states(ATTN_ENCODER_SELF).release(encoder_slot_, model_->state_bytes(ATTN_ENCODER_SELF, reach_));
 }
 
 void Session::check_usable() const {
@@ -59,16 +61,19 @@ void Session::check_usable() const {
 
 // Cross blocks take the source in before any target token is there, so nothing of the target can reach them.
 void Session::check_carried() const {
-  const std::vector<Layer>& layers = model_->decoder().layers;
-  for (size_t giver = 0; giver < layers.size(); ++giver)
-    for (const std::string& name : layers[giver].self.block->aux_names(ATTN_AUX_OUT))
-      for (size_t l = giver; l < layers.size(); ++l)
-        if (layers[l].cross.block && layers[l].cross.block->has_aux(ATTN_AUX_IN, name))
-          fail(
-              ATTN_UNSUPPORTED,
-              "decoder.self.{} gives the sequence \"{}\" to decoder.cross.{}, which reads the source before there is a "
-              "target: a session cannot do that, use another mechanism in one of them",
-              giver + 1, name, l + 1);
+  for (const Block* giver : model_->blocks())
+    for (const attn_port* out : giver->mechanism().ports())
+      for (const Block* taker : model_->blocks()) {
+        if (giver->choice().role != ATTN_DECODER_SELF || out->kind != ATTN_AUX_OUT) break;
+        if (taker->choice().role != ATTN_DECODER_CROSS || taker->choice().layer < giver->choice().layer) continue;
+        for (const attn_port* in : taker->mechanism().ports())
+          if (in->kind == ATTN_AUX_IN && std::string_view(in->name) == out->name)
+            fail(
+                ATTN_UNSUPPORTED,
+                "{} gives the sequence \"{}\" to {}, which reads the source before there is a target: a session cannot "
+                "do that, use another mechanism in one of them",
+                giver->path(), out->name, taker->path());
+      }
 }
 
 Session::~Session() {
@@ -79,7 +84,7 @@ Session::~Session() {
   }
 }
 
-std::vector<uint64_t> Session::used(int row) const { return model_->self_bytes(positions_[row]); }
+std::vector<uint64_t> Session::used(int row) const { return model_->state_bytes(ATTN_DECODER_SELF, positions_[row]); }
 
 void Session::set_length(double target_length) {
   if (!std::isfinite(target_length) || target_length <= 0)
@@ -133,7 +138,7 @@ void Session::check_write(std::span<Session* const> sessions, const Ids& tokens)
     rows += s->rows();
   }
   if (tokens.batch != rows) fail(ATTN_INVALID, "{} rows of tokens for sessions with {} rows", tokens.batch, rows);
-  model->check_ids(tokens, true);
+  model->check_target(tokens);
   rows = 0;
   for (const Session* s : sessions) {
     s->check_rows(tokens, rows);
@@ -158,26 +163,25 @@ void Session::gather_aux(std::span<Session* const> sessions, Aux& to) {
   }
 }
 
-Step Session::gather(std::span<Session* const> sessions, const Ids& tokens, ModelWorkspace& ws) {
-  for (auto* v : {&ws.ids, &ws.lengths, &ws.positions, &ws.slots, &ws.cross_slots, &ws.k_positions}) v->clear();
-  ws.totals.clear();
-  ws.source_totals.clear();
+void Session::gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws) {
+  Side &target = ws.target, &source = ws.source;
+  target.reset(tokens.length);
+  source.reset(0);
+  ws.ids.clear();
   for (int64_t r = 0; r < tokens.batch; ++r) {
-    ws.lengths.push_back(tokens.lens ? tokens.lens[r] : static_cast<int32_t>(tokens.length));
+    target.lengths.push_back(static_cast<int32_t>(tokens.length_of(r)));
     ws.ids.insert(ws.ids.end(), tokens.data + r * tokens.stride, tokens.data + r * tokens.stride + tokens.length);
   }
   for (const Session* s : sessions)
     for (int r = 0; r < s->rows(); ++r) {
-      ws.positions.push_back(s->positions_[r]);
-      ws.slots.push_back(s->slots_[r]);
-      ws.cross_slots.push_back(s->cross_slot_);
-      ws.k_positions.push_back(static_cast<int32_t>(s->source_.length));
-      ws.totals.push_back(s->target_total_.value_or(0));
-      ws.source_totals.push_back(static_cast<double>(s->source_.length));
+      target.positions.push_back(s->positions_[r]);
+      target.slots.push_back(s->slots_[r]);
+      target.totals.push_back(s->target_total_.value_or(0));
+      source.positions.push_back(static_cast<int32_t>(s->source_.length));
+      source.slots.push_back(s->cross_slot_);
+      source.totals.push_back(static_cast<double>(s->source_.length));
     }
   gather_aux(sessions, ws.aux);
-  return {tokens.batch,    tokens.length,         ws.ids.data(),         ws.lengths.data(), ws.positions.data(),
-          ws.slots.data(), ws.cross_slots.data(), ws.k_positions.data(), ws.totals.data(),  ws.source_totals.data()};
 }
 
 void Session::advance(int row, int32_t tokens) {
@@ -192,16 +196,17 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
   const Model& model = *sessions.front()->model_;
-  const Model::Lease leased = model.lease();
-  ModelWorkspace& ws = *leased;
-  const float* x = model.step(ws, gather(sessions, tokens, ws));
+  const WorkspacePool::Lease leased = model.lease();
+  Workspace& ws = *leased;
+  gather(sessions, tokens, ws);
+  const float* x = model.decoder().step(ws);
   const int64_t d = model.manifest().d_model, width = model.outputs(), length = tokens.length;
-  if (logits) model.logits(x, tokens.batch * length, logits);
+  if (logits) model.logits(ws, x, tokens.batch * length, logits);
   const int32_t end = model.vocabulary(true)->end_id();
   int64_t row = 0;
   for (Session* s : sessions)
     for (int r = 0; r < s->rows(); ++r, ++row) {
-      const int32_t n = ws.lengths[row];
+      const int32_t n = ws.target.lengths[row];
       float* rows = logits ? logits + row * length * width : nullptr;
       if (rows) std::fill(rows + n * width, rows + length * width, 0.0f);
       if (n == 0) continue;
@@ -209,7 +214,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       if (rows)
         std::copy_n(rows + (n - 1) * width, width, last);
       else
-        model.logits(x + (row * length + n - 1) * d, 1, last);
+        model.logits(ws, x + (row * length + n - 1) * d, 1, last);
       s->ended_[r] = s->ended_[r] || tokens.data[row * tokens.stride + n - 1] == end;
       s->advance(r, n);
     }

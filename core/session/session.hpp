@@ -21,7 +21,7 @@ class Session {
   std::unique_ptr<Session> clone() const;
   void reorder(const std::vector<uint32_t>& parents);
   // More of the source; last: it is complete.
-  void read(const RawSource& source, bool last = true);
+  void read(const SourceBatch& source, bool last = true);
   void set_length(double target_length);
   // Continues until </s> or limit; greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
@@ -83,17 +83,17 @@ class Session {
  private:
   static void check_write(std::span<Session* const> sessions, const Ids& tokens);
   void check_rows(const Ids& tokens, int64_t first_row) const;
-  static Step gather(std::span<Session* const> sessions, const Ids& tokens, ModelWorkspace& ws);
+  static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
   static void gather_aux(std::span<Session* const> sessions, Aux& to);
   void check_carried() const;
   void check_usable() const;
-  void check_read(const RawSource& source, bool last) const;
-  void check_speech_read(const Frontend& frontend, const RawSource& source, bool last) const;
-  SourcePiece embed(const RawSource& more, Source& to, std::vector<float>& rows) const;
-  SourceRows encode(ModelWorkspace& ws, const SourcePiece& more, Source& to, Aux& aux);
-  std::optional<double> predict(ModelWorkspace& ws, const SourceRows& rows, Source& to) const;
-  std::optional<double> take(const SourcePiece& more, Source& to);
-  void grow(const SourcePiece& more, Source& to);
+  void check_read(const SourceBatch& source, bool last) const;
+  void check_speech_read(const Frontend& frontend, const SourceBatch& source, bool last) const;
+  SourcePart embed(const SourceBatch& more, Source& to, std::vector<float>& rows) const;
+  SourcePart encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux);
+  std::optional<double> predict(Workspace& ws, const SourcePart& hidden, Source& to) const;
+  std::optional<double> take(const SourcePart& more, Source& to);
+  void grow(const SourcePart& more, Source& to);
   void forget_source();
   void acquire(int rows);
   void release();
@@ -117,8 +117,8 @@ class Session {
   mutable std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
-// Beam search over a session whose rows are the beams (core/session/beam.cpp says how it scores); the best hypothesis, </s>
-// included if reached.
+// Beam search over a session whose rows are the beams (core/session/beam.cpp says how it scores); the best hypothesis,
+// </s> included if reached.
 std::vector<int32_t> beam_search(Session& session, int64_t limit);
 
 }  // namespace attnkit

@@ -84,7 +84,7 @@ class IncrementalSession : public Incremental {
  public:
   explicit IncrementalSession(Session& session) : session_(session) {}
 
-  void read(const RawSource& more, bool last) override { session_.read(more, last); }
+  void read(const SourceBatch& more, bool last) override { session_.read(more, last); }
 
   int32_t write(int32_t token) override {
     Session* const self = &session_;
@@ -97,7 +97,7 @@ class IncrementalSession : public Incremental {
 };
 
 // A unit for each row of the encoder; the last one has what is left as well.
-std::vector<int64_t> ends_of_rows(const Frontend& frontend, const RawSource& source) {
+std::vector<int64_t> ends_of_rows(const Frontend& frontend, const SourceBatch& source) {
   std::vector<int64_t> ends(static_cast<size_t>(frontend.rows(source.kind, source.length)));
   for (size_t row = 0; row < ends.size(); ++row)
     ends[row] = frontend.end_of_row(source.kind, static_cast<int64_t>(row));

@@ -18,14 +18,14 @@ class Incremental {
  public:
   virtual ~Incremental() = default;
   // Appends to the source; last: nothing follows.
-  virtual void read(const RawSource& more, bool last) = 0;
+  virtual void read(const SourceBatch& more, bool last) = 0;
   // Appends a token to the target and gives the most probable next one.
   virtual int32_t write(int32_t token) = 0;
 };
 
 // A source of one row in units: unit u ends before ends[u].
 struct Units {
-  RawSource source;
+  SourceBatch source;
   std::span<const int64_t> ends;  // empty: each id is a unit
   int64_t count() const { return ends.empty() ? source.length : static_cast<int64_t>(ends.size()); }
   int64_t end(int64_t unit) const { return ends.empty() ? unit + 1 : ends[static_cast<size_t>(unit)]; }

@@ -38,7 +38,7 @@ void load_speech(const Model& model, BlobReader& from, Session::Source& to) {
   require_that(!begun || frontend.rows(to.kind, to.units) == to.length, "another number of rows of the source");
   require_that(begun || to.length == 0, "rows of a source that was not read");
   to.front = from.numbers<float>();
-  const int64_t kept = to.complete || model.encoder_appends() ? 0 : to.length * m.d_model;
+  const int64_t kept = to.complete || model.encoder().appends() ? 0 : to.length * m.d_model;
   require_that(static_cast<int64_t>(to.front.size()) == kept, "another number of rows of the front end");
   to.waiting.samples = from.numbers<float>();
   for (uint32_t n = from.u32(); n > 0; --n) to.waiting.rows.push_back(from.numbers<float>());

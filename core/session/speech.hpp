@@ -1,8 +1,8 @@
 // What a saved session holds of speech.
 #pragma once
 
-#include "core/session/session.hpp"
 #include "core/session/blob.hpp"
+#include "core/session/session.hpp"
 
 namespace attnkit {
 

@@ -1,37 +1,22 @@
 #include "core/speech/frontend.hpp"
 
 #include "core/base/error.hpp"
-#include "core/model/layers.hpp"
 #include "core/base/sha256.hpp"
+#include "core/model/layers.hpp"
 
 namespace attnkit {
-namespace {
 
-// (out, in, kernel) to (out, kernel, in).
-std::vector<float> by_row(const std::vector<float>& weight, int64_t out, int64_t in, int64_t kernel) {
-  std::vector<float> turned(weight.size());
-  for (int64_t o = 0; o < out; ++o)
-    for (int64_t i = 0; i < in; ++i)
-      for (int64_t k = 0; k < kernel; ++k) turned[(o * kernel + k) * in + i] = weight[(o * in + i) * kernel + k];
-  return turned;
-}
-
-}  // namespace
-
-Frontend::Frontend(const SpeechTable& table, int d_model, Activation activation, const FrontendWeights& weights)
+Frontend::Frontend(const SpeechTable& table, Activation activation, const std::vector<float>& mean,
+                   const std::vector<float>& scale, std::vector<Dense> convolutions, const Dense& out)
     : table_(table),
       activation_(activation),
       fbank_(table.features),
-      mean_(weights.mean),
-      scale_(weights.scale),
-      out_(table.channels, d_model, weights.out_weight, weights.out_bias),
+      mean_(mean),
+      scale_(scale),
+      conv_(std::move(convolutions)),
+      out_(out),
       parameters_(out_.parameters()) {
-  for (size_t l = 0; l < static_cast<size_t>(table.layers); ++l) {
-    const int64_t in = l == 0 ? table.features.bins : table.channels;
-    conv_.emplace_back(in * table.kernel, table.channels,
-                       by_row(weights.conv_weight[l], table.channels, in, table.kernel), weights.conv_bias[l]);
-    parameters_ += conv_.back().parameters();
-  }
+  for (const Dense& conv : conv_) parameters_ += conv.parameters();
 }
 
 int64_t Frontend::frames(SourceKind kind, int64_t units) const {

@@ -4,20 +4,14 @@
 
 #include <vector>
 
-#include "core/speech/fbank.hpp"
-#include "core/model/dense.hpp"
 #include "core/manifest/manifest.hpp"
+#include "core/model/dense.hpp"
+#include "core/speech/fbank.hpp"
 #include "core/speech/source.hpp"
 
 namespace attnkit {
 
 class Sha256;
-
-struct FrontendWeights {
-  std::vector<float> mean, scale;                          // (bins)
-  std::vector<std::vector<float>> conv_weight, conv_bias;  // per layer (channels, inputs, kernel) and (channels)
-  std::vector<float> out_weight, out_bias;                 // (d_model, channels), (d_model)
-};
 
 class Frontend {
  public:
@@ -28,7 +22,9 @@ class Frontend {
   };
 
   // Throws Error (ATTN_INVALID) for features that cannot be computed.
-  Frontend(const SpeechTable& table, int d_model, Activation activation, const FrontendWeights& weights);
+  // mean and scale: (bins), of the frames; convolutions: one for each layer; out: from channels to d_model.
+  Frontend(const SpeechTable& table, Activation activation, const std::vector<float>& mean,
+           const std::vector<float>& scale, std::vector<Dense> convolutions, const Dense& out);
 
   const SpeechTable& table() const { return table_; }
   int64_t parameters() const { return parameters_; }

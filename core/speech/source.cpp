@@ -8,12 +8,23 @@ namespace attnkit {
 namespace {
 
 // Far above any sample within [-1, 1], far below those of integers that were not divided.
-constexpr float most = 16;
+constexpr float max_sample = 16;
 
-RawSource speech_of(SourceKind kind, const float* data, int64_t length, int64_t width, int64_t batch,
-                    const int32_t* lens) {
-  RawSource source;
-  source.kind = kind;
+}  // namespace
+
+const char* unit_name(SourceKind kind) {
+  return kind == SourceKind::samples ? "samples" : kind == SourceKind::frames ? "frames" : "ids";
+}
+
+SourceBatch SourceBatch::samples(const float* data, int64_t length, int64_t batch, const int32_t* lens) {
+  SourceBatch source = frames(data, length, 1, batch, lens);
+  source.kind = SourceKind::samples;
+  return source;
+}
+
+SourceBatch SourceBatch::frames(const float* data, int64_t length, int64_t width, int64_t batch, const int32_t* lens) {
+  SourceBatch source;
+  source.kind = SourceKind::frames;
   source.speech = data;
   source.stride = length * width;
   source.batch = batch;
@@ -23,22 +34,8 @@ RawSource speech_of(SourceKind kind, const float* data, int64_t length, int64_t 
   return source;
 }
 
-}  // namespace
-
-const char* unit_name(SourceKind kind) {
-  return kind == SourceKind::samples ? "samples" : kind == SourceKind::frames ? "frames" : "ids";
-}
-
-RawSource RawSource::samples(const float* data, int64_t length, int64_t batch, const int32_t* lens) {
-  return speech_of(SourceKind::samples, data, length, 1, batch, lens);
-}
-
-RawSource RawSource::frames(const float* data, int64_t length, int64_t width, int64_t batch, const int32_t* lens) {
-  return speech_of(SourceKind::frames, data, length, width, batch, lens);
-}
-
-RawSource RawSource::part(int64_t begin, int64_t end) const {
-  RawSource source = *this;
+SourceBatch SourceBatch::part(int64_t begin, int64_t end) const {
+  SourceBatch source = *this;
   if (ids) source.ids += begin;
   if (speech) source.speech += begin * width;
   source.length = end - begin;
@@ -46,7 +43,7 @@ RawSource RawSource::part(int64_t begin, int64_t end) const {
   return source;
 }
 
-void check_speech(const RawSource& source) {
+void check_speech(const SourceBatch& source) {
   for (int64_t b = 0; b < source.batch; ++b) {
     const float* row = source.speech + b * source.stride;
     const int64_t n = source.length_of(b) * source.width;
@@ -55,11 +52,11 @@ void check_speech(const RawSource& source) {
       if (!std::isfinite(row[i]))
         fail(ATTN_INVALID, "source: row {} {} {}: {} is not a finite number", b, sample ? "sample" : "frame",
              i / source.width, row[i]);
-      if (sample && std::abs(row[i]) > most)
+      if (sample && std::abs(row[i]) > max_sample)
         fail(ATTN_INVALID,
              "source: row {} sample {}: {} is beyond {}, and samples are within [-1, 1]: integers of 16 bits must be "
              "divided by 32768",
-             b, i, row[i], most);
+             b, i, row[i], max_sample);
     }
   }
 }

@@ -10,6 +10,7 @@ struct Ids {
   const int32_t* data = nullptr;
   int64_t stride = 0, batch = 0, length = 0;
   const int32_t* lens = nullptr;
+  int64_t length_of(int64_t row) const { return lens ? lens[row] : length; }
 };
 
 enum class SourceKind : uint32_t { none, ids, samples, frames };
@@ -18,7 +19,7 @@ enum class SourceKind : uint32_t { none, ids, samples, frames };
 const char* unit_name(SourceKind kind);
 
 // A batch of sources: (batch, length) ids or samples, or (batch, length, width) frames; lens NULL: all rows are full.
-struct RawSource {
+struct SourceBatch {
   SourceKind kind = SourceKind::none;
   const int32_t* ids = nullptr;
   const float* speech = nullptr;  // of samples and frames
@@ -26,28 +27,28 @@ struct RawSource {
   int64_t batch = 0, length = 0, width = 1;
   const int32_t* lens = nullptr;
 
-  RawSource() = default;
-  RawSource(const Ids& of)
+  SourceBatch() = default;
+  SourceBatch(const Ids& of)
       : kind(SourceKind::ids), ids(of.data), stride(of.stride), batch(of.batch), length(of.length), lens(of.lens) {}
-  static RawSource samples(const float* data, int64_t length, int64_t batch = 1, const int32_t* lens = nullptr);
-  static RawSource frames(const float* data, int64_t length, int64_t width, int64_t batch = 1,
-                          const int32_t* lens = nullptr);
+  static SourceBatch samples(const float* data, int64_t length, int64_t batch = 1, const int32_t* lens = nullptr);
+  static SourceBatch frames(const float* data, int64_t length, int64_t width, int64_t batch = 1,
+                            const int32_t* lens = nullptr);
 
   bool is_speech() const { return kind == SourceKind::samples || kind == SourceKind::frames; }
   Ids as_ids() const { return {ids, stride, batch, length, lens}; }
   int64_t length_of(int64_t row) const { return lens ? lens[row] : length; }
   // Of the only row, from begin to before end.
-  RawSource part(int64_t begin, int64_t end) const;
+  SourceBatch part(int64_t begin, int64_t end) const;
 };
 
-// A piece of one source as an encoder takes it: ids, or rows of the front end before positions.
-struct SourcePiece {
-  const int32_t* ids = nullptr;
-  const float* rows = nullptr;
-  int64_t length = 0;
+// Tokens or rows [first, first + length) of one source.
+struct SourcePart {
+  const int32_t* ids = nullptr;  // of text
+  const float* rows = nullptr;   // (length, D): the front end's on the way into the encoder, the encoder's after it
+  int64_t length = 0, first = 0;
 };
 
 // Throws Error (ATTN_INVALID) naming the row and the place of a number that is none, or of a sample beyond 16.
-void check_speech(const RawSource& source);
+void check_speech(const SourceBatch& source);
 
 }  // namespace attnkit

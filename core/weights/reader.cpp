@@ -1,5 +1,8 @@
 #include "core/weights/reader.hpp"
 
+#include <attnkit/kernels/random.hpp>
+#include <cmath>
+
 #include "core/base/error.hpp"
 #include "core/manifest/codes.hpp"
 
@@ -8,9 +11,9 @@ namespace {
 
 // Weights of quite another model are not worth a line for each of thousands of tensors, and a mistyped width must not
 // cost the memory of the model it would make.
-constexpr int most_problems = 20;
-constexpr size_t most_zeros = size_t{1} << 22;
-constexpr size_t most_made = size_t{1} << 31;
+constexpr int max_problems = 20;
+constexpr size_t max_zeros = size_t{1} << 22;
+constexpr size_t max_made = size_t{1} << 31;
 
 size_t count(const std::vector<int64_t>& shape) {
   size_t n = 1;
@@ -19,11 +22,37 @@ size_t count(const std::vector<int64_t>& shape) {
   return n;
 }
 
+// FNV-1a, 64 bits: names differ, so seeds do.
+uint64_t seed_of(uint64_t seed, const std::string& name) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return seed ^ hash;
+}
+
 }  // namespace
+
+Initial constant(float value) {
+  return [value](uint64_t, std::vector<float>& values) { values.assign(values.size(), value); };
+}
+
+Initial normal(double deviation) {
+  return [deviation](uint64_t seed, std::vector<float>& values) {
+    Random random(seed);
+    for (float& x : values) x = static_cast<float>(deviation * random.normal());
+  };
+}
+
+Initial xavier(int64_t in, int64_t out, double gain) {
+  const double bound = gain * std::sqrt(6.0 / static_cast<double>(in + out));
+  return [bound](uint64_t seed, std::vector<float>& values) {
+    Random random(seed);
+    for (float& x : values) x = static_cast<float>(bound * (2 * random.uniform() - 1));
+  };
+}
 
 void WeightReader::wrong(int code, const std::string& message, const std::string& help, size_t zeros) {
   diagnostics_.error(code, place_, message, help, ATTNKIT_AREA_WEIGHTS);
-  if (++problems_ < most_problems && zeros <= most_zeros) return;
+  if (++problems_ < max_problems && zeros <= max_zeros) return;
   diagnostics_.error(code, place_, fmt::format("{}: the tensors after that were not looked at", file_->path()), "",
                      ATTNKIT_AREA_WEIGHTS);
   throw Stopped();
@@ -36,11 +65,11 @@ void WeightReader::warn(std::string message, std::string help) {
 bool WeightReader::is_made(const std::string& name, const std::vector<int64_t>& shape, Owner owner) {
   if (!seed_ || (file_ && (owner == Owner::model || has(name)))) return false;
   const size_t n = count(shape);
-  if (n > most_made - made_) {
+  if (n > max_made - made_) {
     diagnostics_.error(ak::weights_do_not_fit, place_,
                        fmt::format("tensor \"{}\" of shape {} would be made by the seed, and the model would then have "
                                    "more than {} numbers so made",
-                                   name, shape_text(shape), most_made),
+                                   name, shape_text(shape), max_made),
                        "check the widths, or give a weights file", ATTNKIT_AREA_WEIGHTS);
     throw Stopped();
   }

@@ -10,10 +10,17 @@
 #include <vector>
 
 #include "core/manifest/diagnostics.hpp"
-#include "core/weights/initial.hpp"
 #include "core/weights/weights.hpp"
 
 namespace attnkit {
+
+// Fills the tensor, the same for the same seed on every machine.
+using Initial = std::function<void(uint64_t seed, std::vector<float>& values)>;
+
+Initial constant(float value);
+Initial normal(double deviation);
+// Uniform in +-gain sqrt(6 / (in + out)) (Glorot and Bengio, AISTATS 2010).
+Initial xavier(int64_t in, int64_t out, double gain = 1);
 
 // Thrown after the last diagnostic when it makes no sense to go on.
 struct Stopped {};

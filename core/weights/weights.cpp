@@ -5,19 +5,128 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
-#include "core/weights/header.hpp"
 
 namespace attnkit {
 namespace {
 
-constexpr uint64_t longest_header = 100'000'000;
+constexpr uint64_t max_header = 100'000'000;
 constexpr size_t digest_shown = 12;
+
+struct HeaderTensor {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  std::array<uint64_t, 2> offsets{};  // begin and end, in bytes of the data
+};
+
+using nlohmann::json;
+
+// The JSON header as a list of tensors, before anything is known about the data behind it.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const std::string& path) : path_(path) {}
+
+  std::vector<HeaderTensor> read(std::string_view text) {
+    // nlohmann takes a NUL for the end of its input and would not look behind it.
+    if (text.find('\0') != std::string_view::npos) fail(ATTN_INVALID, "{}: the header holds a NUL byte", path_);
+    std::vector<HeaderTensor> tensors;
+    const json header = parse(text);
+    for (const auto& [name, value] : header.items()) {
+      if (!value.is_object()) broken("has {} for {}, which must be an object", kind(value), quote(name));
+      if (name != "__metadata__") tensors.push_back(tensor(name, value));
+      for (const auto& [key, entry] : value.items())
+        if (name == "__metadata__" && !entry.is_string())
+          broken("has {} in __metadata__, where only strings belong", kind(entry));
+    }
+    return tensors;
+  }
+
+ private:
+  // nlohmann merges duplicate keys when it builds a document, so they are looked for on the way.
+  json parse(std::string_view text) const {
+    std::vector<std::set<std::string>> open;  // keys of the objects that are open
+    std::string outer;
+    const auto check = [&](int, json::parse_event_t event, json& value) {
+      if (event == json::parse_event_t::object_start) open.emplace_back();
+      if (event == json::parse_event_t::object_end) open.pop_back();
+      if (event != json::parse_event_t::key) return true;
+      const std::string key = value.get<std::string>();
+      const bool fresh = open.back().insert(key).second;
+      if (open.size() == 1) outer = key;
+      if (fresh) return true;
+      if (open.size() == 1) broken("holds {} twice", quote(key));
+      if (outer == "__metadata__") broken("holds the __metadata__ key {} twice", quote(key));
+      broken("tensor {} has the field {} twice", quote(outer), quote(key));
+    };
+    try {
+      return json::parse(text, check);
+    } catch (const json::parse_error& e) {
+      broken("is no JSON at byte {}", e.byte);
+    } catch (const json::out_of_range&) {
+      broken("holds a number that is too large");
+    }
+  }
+
+  HeaderTensor tensor(const std::string& name, const json& fields) const {
+    HeaderTensor made{name, {}, {}, {}};
+    const auto wrong = [&](const std::string& field, const json& value) {
+      broken("tensor {}: {} has {} where it does not belong", quote(name), field, kind(value));
+    };
+    const auto numbers = [&](const std::string& field, const json& value) {
+      if (!value.is_array()) wrong(field, value);
+      for (const json& n : value)
+        if (!n.is_number_unsigned()) wrong(field, n);
+      return value.get<std::vector<uint64_t>>();
+    };
+    for (const auto& [field, value] : fields.items()) {
+      if (field == "dtype") {
+        if (!value.is_string()) wrong(field, value);
+        made.dtype = value.get<std::string>();
+      } else if (field == "shape") {
+        for (const uint64_t n : numbers(field, value)) {
+          if (n > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+            broken("tensor {} has a dimension of {}, which is too large", quote(name), n);
+          made.shape.push_back(static_cast<int64_t>(n));
+        }
+      } else if (field == "data_offsets") {
+        const std::vector<uint64_t> offsets = numbers(field, value);
+        if (offsets.size() > 2) wrong(field, value[2]);
+        if (offsets.size() < 2) broken("tensor {}: data_offsets needs two numbers", quote(name));
+        made.offsets = {offsets[0], offsets[1]};
+      } else {
+        broken("tensor {} has an unknown field {}", quote(name), quote(field));
+      }
+    }
+    for (const char* field : {"dtype", "shape", "data_offsets"})
+      if (!fields.contains(field)) broken("tensor {} has no {}", quote(name), field);
+    return made;
+  }
+
+  static const char* kind(const json& value) {
+    if (value.is_number_float()) return "a number that is no 64-bit integer";
+    if (value.is_number_unsigned()) return "a number";
+    if (value.is_number()) return "a negative number";
+    if (value.is_boolean()) return "a boolean";
+    return value.is_null()     ? "null"
+           : value.is_string() ? "a string"
+           : value.is_array()  ? "an array"
+                               : "an object where none belongs";
+  }
+
+  template <class... Args>
+  [[noreturn]] void broken(fmt::format_string<Args...> text, Args&&... args) const {
+    fail(ATTN_INVALID, "{}: the header {}", path_, fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  const std::string& path_;
+};
 
 struct Dtype {
   std::string_view name;
@@ -87,8 +196,8 @@ Parts split(std::span<const std::byte> bytes, const std::string& path) {
   std::memcpy(prefix.data(), bytes.data(), prefix.size());
   uint64_t length = 0;
   for (size_t i = prefix.size(); i-- > 0;) length = length << 8 | prefix[i];
-  if (length > longest_header)
-    fail(ATTN_INVALID, "{}: a header of {} bytes; at most {} are allowed", path, length, longest_header);
+  if (length > max_header)
+    fail(ATTN_INVALID, "{}: a header of {} bytes; at most {} are allowed", path, length, max_header);
   if (length > bytes.size() - prefix.size())
     fail(ATTN_INVALID, "{}: a header of {} bytes in a file of {}: the file is cut off", path, length, bytes.size());
   const std::string_view padded(reinterpret_cast<const char*>(bytes.data()) + prefix.size(), length);
@@ -146,7 +255,7 @@ Weights Weights::open(const std::string& path, const std::string& sha256) {
   const std::span<const std::byte> bytes(*w.bytes_);
   if (!sha256.empty()) check_digest(bytes, sha256, path);
   const auto [header, data] = split(bytes, path);
-  std::vector<HeaderTensor> tensors = read_header(header, path);
+  std::vector<HeaderTensor> tensors = HeaderReader(path).read(header);
   check_coverage(tensors, data.size(), path);
   for (HeaderTensor& t : tensors) {
     const std::span<const std::byte> own = data.subspan(t.offsets[0], t.offsets[1] - t.offsets[0]);

@@ -173,10 +173,9 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
       };
       const int64_t s = static_cast<int64_t>(source.size()), t = static_cast<int64_t>(entered.size()),
                     d = model->manifest().d_model;
-      const Model::Lease ws = model->lease();
-      const float* hidden = nullptr;
+      const WorkspacePool::Lease ws = model->lease();
       Aux aux;
-      model->encode_one(*ws, {source.data(), nullptr, s}, hidden, aux);
+      const float* hidden = model->encoder().run(*ws, SourcePart{source.data(), nullptr, s}, -1, aux);
       compare("encoder_last", hidden + (s - 1) * d);
       std::vector<float> logits(static_cast<size_t>(t * model->outputs()));
       model->forward(Ids{source.data(), s, 1, s, nullptr}, {entered.data(), t, 1, t, nullptr}, logits.data());

@@ -44,7 +44,7 @@ std::vector<int32_t> target() {
   return {numbers.begin(), numbers.end()};
 }
 
-std::vector<float> forward(const Model& model, const RawSource& source) {
+std::vector<float> forward(const Model& model, const SourceBatch& source) {
   const std::vector<int32_t> ids = target();
   const auto n = static_cast<int64_t>(ids.size());
   std::vector<float> out(ids.size() * static_cast<size_t>(model.outputs()));
@@ -52,9 +52,9 @@ std::vector<float> forward(const Model& model, const RawSource& source) {
   return out;
 }
 
-RawSource frames_of(const Model& model, const std::vector<float>& frames) {
+SourceBatch frames_of(const Model& model, const std::vector<float>& frames) {
   const int64_t bins = model.frontend()->table().features.bins;
-  return RawSource::frames(frames.data(), static_cast<int64_t>(frames.size()) / bins, bins);
+  return SourceBatch::frames(frames.data(), static_cast<int64_t>(frames.size()) / bins, bins);
 }
 
 TEST(SpeechParity, LogitsOfFramesArePyTorchs) {
@@ -70,7 +70,7 @@ TEST(SpeechParity, LogitsOfSamplesArePyTorchs) {
   ASSERT_TRUE(model);
   const std::vector<float> samples = golden("samples");
   ASSERT_FALSE(samples.empty());
-  EXPECT_LT(relative_error(forward(*model, RawSource::samples(samples.data(), static_cast<int64_t>(samples.size()))),
+  EXPECT_LT(relative_error(forward(*model, SourceBatch::samples(samples.data(), static_cast<int64_t>(samples.size()))),
                            golden("logits")),
             5e-6);
 }
@@ -79,7 +79,7 @@ TEST(SpeechParity, SessionsGiveTheSame) {
   const auto model = load();
   ASSERT_TRUE(model);
   const std::vector<float> samples = golden("samples");
-  const RawSource all = RawSource::samples(samples.data(), static_cast<int64_t>(samples.size()));
+  const SourceBatch all = SourceBatch::samples(samples.data(), static_cast<int64_t>(samples.size()));
   Session session(model, 1);
   for (int64_t i = 0; i < all.length; i += 777)
     session.read(all.part(i, std::min(all.length, i + 777)), i + 777 >= all.length);

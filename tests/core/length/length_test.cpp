@@ -20,10 +20,10 @@ double session_length(const std::shared_ptr<const Model>& model, const std::vect
 }
 
 std::vector<std::vector<double>> encoder_rows(const Model& model, const std::vector<int32_t>& ids) {
-  const Model::Lease ws = model.lease();
-  const float* hidden = nullptr;
+  const WorkspacePool::Lease ws = model.lease();
   Aux aux;
-  model.encode_one(*ws, {ids.data(), nullptr, static_cast<int64_t>(ids.size())}, hidden, aux);
+  const float* hidden =
+      model.encoder().run(*ws, SourcePart{ids.data(), nullptr, static_cast<int64_t>(ids.size())}, -1, aux);
   std::vector<std::vector<double>> rows;
   for (size_t i = 0; i < ids.size(); ++i) rows.emplace_back(hidden + i * width, hidden + (i + 1) * width);
   return rows;

@@ -46,8 +46,10 @@ TEST(Activate, GeluIsTheExactOne) {
 
 TEST(Embedding, ScalesAndAddsSinusoidalPositions) {
   Embedding e{4, 2.0f, {0, 0, 0, 0, 1, 2, 3, 4}, sinusoidal_positions(3, 4)};
-  float x[4];
-  e.row(1, 2, x);
+  float x[8];
+  const int32_t ids[2] = {1, 0}, length = 1;
+  e.apply({ids, 2, 1, 2, &length}, {2}, x);
+  for (int c = 4; c < 8; ++c) EXPECT_EQ(x[c], 0) << "behind the ids of the row";
   EXPECT_NEAR(x[0], 2 + std::sin(2.0), 1e-6);
   EXPECT_NEAR(x[1], 4 + std::cos(2.0), 1e-6);
   EXPECT_NEAR(x[2], 6 + std::sin(0.02), 1e-6);

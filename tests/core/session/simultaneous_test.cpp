@@ -16,7 +16,7 @@ constexpr int32_t begin = 1, end = 2;
 class Fake : public Incremental {
  public:
   explicit Fake(std::vector<int32_t> target) : target_(std::move(target)) {}
-  void read(const RawSource& more, bool last) override {
+  void read(const SourceBatch& more, bool last) override {
     calls += "r";
     for (int64_t i = 0; i < more.length; ++i) calls += std::to_string(more.ids[i]);
     if (last) calls += ".";

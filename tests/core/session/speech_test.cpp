@@ -9,7 +9,7 @@ namespace {
 
 TEST(Speech, ClonesAndSavedSessionsGoOnInTheMiddleOfARow) {
   const std::vector<float> samples = speech(3000);
-  const RawSource all = samples_of(samples);
+  const SourceBatch all = samples_of(samples);
   for (const auto* models : {&causal_models, &bidirectional_models})
     for (const SpeechModel& from : *models)
       for (const int64_t at : {1, 300, 441, 1001}) {
@@ -81,7 +81,7 @@ TEST(Speech, TextHasNoSectionOfSpeech) {
 TEST(Speech, RefusalsChangeNothing) {
   const auto model = load(SpeechModel()), text = load(StreamModel());
   const std::vector<float> samples = speech(3000), frames = features(*model, samples);
-  const RawSource all = samples_of(samples);
+  const SourceBatch all = samples_of(samples);
   Session session(model, 1), other(model, 1);
   for (Session* s : {&session, &other}) s->read(all.part(0, 500), false);
   const std::vector<std::byte> before = session.save();
@@ -96,7 +96,7 @@ TEST(Speech, RefusalsChangeNothing) {
   refuse_sample(16384, "sample 200: 16384 is beyond 16, and samples are within [-1, 1]");
   expect_refused([&] { session.read(frames_of(frames), true); }, "came as samples so far, and now come frames");
   expect_refused([&] { session.read(ids_of({3, 4}), true); }, "this model takes speech: f32 samples");
-  expect_refused([&] { session.read(RawSource(), true); }, "one row of at least one sample or frame");
+  expect_refused([&] { session.read(SourceBatch(), true); }, "one row of at least one sample or frame");
   expect_refused([&] { session.read(all.part(0, 0), false); }, "only the last read may bring none");
   const std::vector<float> minute = speech(400000);
   expect_refused([&] { session.read(samples_of(minute), false); }, "rows of the encoder, more than max_length 40");
@@ -110,7 +110,7 @@ TEST(Speech, RefusalsChangeNothing) {
   expect_refused([&] { empty.read(all.part(0, 439), true); },
                  "source: 439 samples are less than the 440 that the first row of the encoder needs");
   expect_refused([&] { empty.read(frames_of(frames).part(0, 3), true); }, "3 frames are less than the 4 that");
-  expect_refused([&] { empty.read(RawSource::frames(frames.data(), 4, 7), true); },
+  expect_refused([&] { empty.read(SourceBatch::frames(frames.data(), 4, 7), true); },
                  "frames of 7 numbers, this model's have 8");
   expect_refused([&] { written(empty); }, "no source was read yet");
   expect_refused([&] { of_text.read(all, true); }, "this model takes text: int32 ids (rows, length), not f32 samples");

@@ -33,6 +33,12 @@ SpeechTable table_of(const Shape& shape) {
   return table;
 }
 
+struct FrontendWeights {
+  std::vector<float> mean, scale;
+  std::vector<std::vector<float>> conv_weight, conv_bias;
+  std::vector<float> out_weight, out_bias;
+};
+
 FrontendWeights weights_of(const Shape& shape) {
   FrontendWeights w;
   w.mean = random_numbers(bins, 3, 1);
@@ -45,6 +51,16 @@ FrontendWeights weights_of(const Shape& shape) {
   w.out_weight = random_numbers(d_model * channels, 0.3f, 30);
   w.out_bias = random_numbers(d_model, 0.3f, 31);
   return w;
+}
+
+Frontend make(const Shape& shape, Activation activation = Activation::relu) {
+  const FrontendWeights w = weights_of(shape);
+  std::vector<Dense> convolutions;
+  for (size_t l = 0; l < w.conv_weight.size(); ++l)
+    convolutions.push_back(
+        convolution_of(l == 0 ? bins : channels, channels, shape.kernel, w.conv_weight[l], w.conv_bias[l]));
+  return Frontend(table_of(shape), activation, w.mean, w.scale, convolutions,
+                  Dense(channels, d_model, w.out_weight, w.out_bias));
 }
 
 using Rows = std::vector<std::vector<double>>;
@@ -108,7 +124,7 @@ TEST(Frontend, EqualsItsFormulasInDouble) {
   const std::vector<float> frames = random_numbers(50 * bins, 5, 3);
   for (const Shape& s : shapes)
     for (const Activation activation : {Activation::relu, Activation::gelu}) {
-      const Frontend frontend(table_of(s), d_model, activation, weights_of(s));
+      const Frontend frontend = make(s, activation);
       const std::vector<float> found = whole(frontend, SourceKind::frames, frames, bins),
                                expected = expected_rows(frames, s, activation);
       ASSERT_EQ(found.size(), expected.size());
@@ -119,7 +135,7 @@ TEST(Frontend, EqualsItsFormulasInDouble) {
 TEST(Frontend, EveryLengthInEverySplitGivesTheSameRows) {
   const std::vector<float> frames = random_numbers(50 * bins, 5, 3);
   for (const Shape& s : shapes) {
-    const Frontend frontend(table_of(s), d_model, Activation::relu, weights_of(s));
+    const Frontend frontend = make(s);
     const std::vector<float> all = whole(frontend, SourceKind::frames, frames, bins);
     for (int64_t length = 0; length <= 50; ++length) {
       int64_t rows = length;
@@ -142,7 +158,7 @@ TEST(Frontend, EveryLengthInEverySplitGivesTheSameRows) {
 }
 
 TEST(Frontend, SamplesInEverySplitGiveTheSameRows) {
-  const Frontend frontend(table_of({2, 3, 2}), d_model, Activation::relu, weights_of({2, 3, 2}));
+  const Frontend frontend = make({2, 3, 2});
   const std::vector<float> samples = speech(3001);
   const std::vector<float> all = whole(frontend, SourceKind::samples, samples, 1);
   ASSERT_EQ(all.size(), static_cast<size_t>(frontend.rows(SourceKind::samples, 3001) * d_model));
@@ -160,7 +176,7 @@ TEST(Frontend, SamplesInEverySplitGiveTheSameRows) {
 }
 
 TEST(Frontend, KnowsWhereRowsEnd) {
-  const Frontend frontend(table_of({2, 3, 2}), d_model, Activation::relu, weights_of({2, 3, 2}));
+  const Frontend frontend = make({2, 3, 2});
   EXPECT_EQ(frontend.end_of_row(SourceKind::samples, 0), 200 + 3 * 80);
   EXPECT_EQ(frontend.end_of_row(SourceKind::frames, 2), 12);
   for (int64_t row = 0; row < 20; ++row)

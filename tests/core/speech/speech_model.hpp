@@ -60,12 +60,12 @@ inline std::vector<float> speech(size_t n, unsigned seed = 5) {
   return samples;
 }
 
-inline RawSource samples_of(const std::vector<float>& samples) {
-  return RawSource::samples(samples.data(), static_cast<int64_t>(samples.size()));
+inline SourceBatch samples_of(const std::vector<float>& samples) {
+  return SourceBatch::samples(samples.data(), static_cast<int64_t>(samples.size()));
 }
 
-inline RawSource frames_of(const std::vector<float>& frames, int64_t bins = 8) {
-  return RawSource::frames(frames.data(), static_cast<int64_t>(frames.size()) / bins, bins);
+inline SourceBatch frames_of(const std::vector<float>& frames, int64_t bins = 8) {
+  return SourceBatch::frames(frames.data(), static_cast<int64_t>(frames.size()) / bins, bins);
 }
 
 inline std::vector<float> features(const Model& model, const std::vector<float>& samples) {
@@ -77,7 +77,7 @@ inline std::vector<float> features(const Model& model, const std::vector<float>&
 }
 
 // Reads a source of one row in pieces of `chunk` units.
-inline void read_in_chunks(Session& session, const RawSource& source, int64_t chunk) {
+inline void read_in_chunks(Session& session, const SourceBatch& source, int64_t chunk) {
   for (int64_t i = 0; i < source.length; i += chunk)
     session.read(source.part(i, std::min(source.length, i + chunk)), i + chunk >= source.length);
 }
@@ -93,7 +93,7 @@ inline std::vector<float> written(Session& session) {
 
 inline constexpr int64_t first_row = 200 + 3 * 80;
 
-inline std::vector<float> forward_speech(const Model& model, const RawSource& source,
+inline std::vector<float> forward_speech(const Model& model, const SourceBatch& source,
                                          const std::vector<int32_t>& target) {
   std::vector<float> out(target.size() * static_cast<size_t>(model.outputs()), NAN);
   model.forward(source, ids_of(target, source.batch), out.data());

@@ -28,11 +28,11 @@ TEST(Speech, NeitherPaddingNorOtherRowsMatter) {
     std::vector<int32_t> targets;
     for (size_t b = 0; b < lengths.size(); ++b) targets.insert(targets.end(), target.begin(), target.end());
     const std::vector<float> all =
-        forward_speech(*model, RawSource::samples(batch.data(), 3000, 5, lens.data()), targets);
+        forward_speech(*model, SourceBatch::samples(batch.data(), 3000, 5, lens.data()), targets);
     const size_t width = target.size() * static_cast<size_t>(model->outputs());
     for (size_t b = 0; b < lengths.size(); ++b) {
-      const std::vector<float> alone =
-          forward_speech(*model, RawSource::samples(batch.data() + b * 3000, static_cast<int64_t>(lengths[b])), target);
+      const std::vector<float> alone = forward_speech(
+          *model, SourceBatch::samples(batch.data() + b * 3000, static_cast<int64_t>(lengths[b])), target);
       EXPECT_EQ(alone, std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(b * width),
                                           all.begin() + static_cast<std::ptrdiff_t>((b + 1) * width)))
           << b;
@@ -127,7 +127,7 @@ TEST(Speech, TheLastRunOfABidirectionalEncoderIsTheWholes) {
 TEST(Speech, WaitsForWholeRows) {
   const auto model = load(SpeechModel());
   const std::vector<float> samples = speech(2000);
-  const RawSource all = samples_of(samples);
+  const SourceBatch all = samples_of(samples);
   Session session(model, 1);
   session.read(all.part(0, first_row - 1), false);
   EXPECT_EQ(session.source_length(), 0);

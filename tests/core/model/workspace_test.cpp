@@ -1,10 +1,8 @@
-#include "core/model/workspace_pool.hpp"
+#include "core/model/workspace.hpp"
 
 #include <gtest/gtest.h>
 
 #include <thread>
-
-#include "core/model/model.hpp"
 
 namespace attnkit {
 namespace {
@@ -12,21 +10,21 @@ namespace {
 TEST(WorkspacePool, GivesAThreadItsOwnAgain) {
   WorkspacePool pool;
   auto first = pool.take(), second = pool.take();
-  const ModelWorkspace *one = first.get(), *two = second.get();
+  const Workspace *one = first.get(), *two = second.get();
   EXPECT_NE(one, two);
-  pool.give(std::move(first));
-  pool.give(std::move(second));
+  first.reset();
+  second.reset();
   EXPECT_EQ(pool.take().get(), one);
 }
 
 TEST(WorkspacePool, KeepsNoMoreThanABurstMayLeave) {
   WorkspacePool pool;
-  std::vector<std::unique_ptr<ModelWorkspace>> all;
+  std::vector<WorkspacePool::Lease> all;
   for (int i = 0; i < 100; ++i) {
     all.push_back(pool.take());
     all.back()->ids = {i};
   }
-  for (auto& workspace : all) pool.give(std::move(workspace));
+  for (auto& workspace : all) workspace.reset();
   int kept = 0;
   for (auto& workspace : all) kept += !(workspace = pool.take())->ids.empty();
   EXPECT_EQ(kept, 64);
@@ -37,12 +35,11 @@ TEST(WorkspacePool, NeverGivesOneToTwo) {
   std::atomic<int> shared{0};
   const auto work = [&] {
     for (int i = 0; i < 200; ++i) {
-      auto workspace = pool.take();
-      if (!workspace->lengths.empty()) ++shared;
-      workspace->lengths.push_back(i);
+      const auto workspace = pool.take();
+      if (!workspace->ids.empty()) ++shared;
+      workspace->ids.push_back(i);
       std::this_thread::yield();
-      workspace->lengths.clear();
-      pool.give(std::move(workspace));
+      workspace->ids.clear();
     }
   };
   std::vector<std::thread> threads;

@@ -1,0 +1,119 @@
+#include "core/model/encoder.hpp"
+
+#include <algorithm>
+
+namespace attnkit {
+
+void check_ids(const Ids& ids, const char* side, const Vocabulary* vocabulary, int64_t max_length) {
+  if (!vocabulary) fail(ATTN_INVALID, "this model has no {} side", side);
+  if (ids.batch < 0 || ids.length < 0 || (ids.batch > 0 && ids.length > 0 && !ids.data))
+    fail(ATTN_INVALID, "{}: no ids", side);
+  if (ids.length > max_length)
+    fail(ATTN_INVALID, "{}: {} tokens are more than max_length {}", side, ids.length, max_length);
+  for (int64_t b = 0; b < ids.batch; ++b) {
+    const int64_t n = ids.length_of(b);
+    if (n < 0 || n > ids.length)
+      fail(ATTN_INVALID, "{}: row {} has length {}, possible are 0 to {}", side, b, n, ids.length);
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t id = ids.data[b * ids.stride + i];
+      if (id < 0 || id >= vocabulary->size())
+        fail(ATTN_INVALID, "{}: row {} position {}: id {} is outside the vocabulary of {} tokens", side, b, i, id,
+             vocabulary->size());
+    }
+  }
+}
+
+void Encoder::load(LayerReader& from) {
+  const Manifest& m = manifest_;
+  if (m.speech) {
+    const SpeechTable& speech = *m.speech;
+    const int64_t bins = speech.features.bins, channels = speech.channels;
+    const std::vector<float> mean = from.tensor("encoder.features.mean", {bins}, constant(0)),
+                             scale = from.tensor("encoder.features.scale", {bins}, constant(1));
+    std::vector<Dense> convolutions;
+    for (int l = 1; l <= speech.layers; ++l)
+      convolutions.push_back(from.convolution("encoder.frontend.conv." + std::to_string(l), l == 1 ? bins : channels,
+                                              channels, speech.kernel));
+    frontend.emplace(speech, m.activation, mean, scale, std::move(convolutions),
+                     from.dense("encoder.frontend.out", channels, m.d_model));
+  }
+  if (!m.encoder.vocab.empty()) vocabulary = Vocabulary::open(m.encoder.vocab, m.encoder.lowercase);
+  embedding = from.embedding("encoder", m, vocabulary ? vocabulary->size() : 0);
+  stack.load(from, "encoder", m.encoder.layers);
+}
+
+void Encoder::check(const SourceBatch& source) const {
+  const int64_t max_length = manifest_.max_length;
+  if (!frontend) {
+    if (source.is_speech())
+      fail(ATTN_INVALID, "source: this model takes text: int32 ids (rows, length), not f32 {}", unit_name(source.kind));
+    return check_ids(source.as_ids(), "source", vocabulary ? &*vocabulary : nullptr, max_length);
+  }
+  const FbankSpec& features = frontend->table().features;
+  if (source.kind == SourceKind::ids)
+    fail(ATTN_INVALID,
+         "source: this model takes speech: f32 samples (rows, length) at {} Hz or frames (rows, length, {}), not ids",
+         features.sample_rate, features.bins);
+  if (source.kind == SourceKind::frames && source.width != features.bins)
+    fail(ATTN_INVALID, "source: frames of {} numbers, this model's have {}", source.width, features.bins);
+  if (source.batch < 0 || source.length < 0 || (source.batch > 0 && source.length > 0 && !source.speech))
+    fail(ATTN_INVALID, "source: no {}", unit_name(source.kind));
+  if (rows(source) > max_length)
+    fail(ATTN_INVALID, "source: {} {} make {} rows of the encoder, more than max_length {}", source.length,
+         unit_name(source.kind), rows(source), max_length);
+  for (int64_t b = 0; b < source.batch; ++b)
+    if (const int64_t n = source.length_of(b); n < 0 || n > source.length)
+      fail(ATTN_INVALID, "source: row {} has length {}, possible are 0 to {}", b, n, source.length);
+  check_speech(source);
+}
+
+void Encoder::embed(const SourcePart& part, float* x) const {
+  std::copy_n(part.rows, part.length * manifest_.d_model, x);
+  embedding.add_positions(part.first, part.length, x);
+}
+
+void Encoder::run(Workspace& ws, const SourceBatch& source, float* x, Aux& aux, const Probe* probe) const {
+  Side& side = ws.source;
+  side.reset(rows(source));
+  if (!frontend) {
+    embedding.apply(source.as_ids(), {}, x);
+    for (int64_t b = 0; b < source.batch; ++b) side.lengths.push_back(static_cast<int32_t>(source.length_of(b)));
+  }
+  const int64_t width = side.length * manifest_.d_model;
+  if (frontend) std::fill(x, x + source.batch * width, 0.0f);
+  for (int64_t b = 0; frontend && b < source.batch; ++b) {
+    Frontend::Waiting waiting = frontend->start();
+    const std::vector<float> made =
+        frontend->take(*ws.threads, waiting, source.kind, source.speech + b * source.stride, source.length_of(b));
+    const int64_t length = static_cast<int64_t>(made.size()) / manifest_.d_model;
+    embed({nullptr, made.data(), length}, x + b * width);
+    side.lengths.push_back(static_cast<int32_t>(length));
+  }
+  side.totals.assign(side.lengths.begin(), side.lengths.end());
+  stack.run(ws, {side, side, nullptr, aux, nullptr, probe}, x);
+}
+
+const float* Encoder::run(Workspace& ws, const SourcePart& part, int32_t slot, Aux& aux) const {
+  Side& side = ws.source;
+  side.reset(part.length);
+  side.lengths.assign(1, static_cast<int32_t>(part.length));
+  side.positions.assign(1, static_cast<int32_t>(part.first));
+  float* x = ws.memory.get<float>(part.length * manifest_.d_model);
+  if (part.rows)
+    embed(part, x);
+  else
+    embedding.apply({part.ids, part.length, 1, part.length, nullptr}, side.positions, x);
+  const Plans* plans = nullptr;
+  if (appends()) {
+    plans = &stack.plans(ws, PlanKind::encode, 1, part.length, part.first);
+    side.states = &stack.states(false);
+    side.slots.assign(1, slot);
+  } else {
+    side.positions.clear();
+    side.totals.assign(1, static_cast<double>(part.length));
+  }
+  stack.run(ws, {side, side, nullptr, aux, plans, nullptr}, x);
+  return x;
+}
+
+}  // namespace attnkit

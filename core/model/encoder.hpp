@@ -1,0 +1,44 @@
+// From a source, text or speech, to the rows that a head or a decoder takes.
+#pragma once
+
+#include <optional>
+
+#include "core/model/transformer.hpp"
+#include "core/model/vocabulary.hpp"
+#include "core/speech/frontend.hpp"
+
+namespace attnkit {
+
+class Encoder {
+ public:
+  explicit Encoder(const Manifest& manifest) : stack(manifest), manifest_(manifest) {}
+  void load(LayerReader& from);
+
+  std::optional<Vocabulary> vocabulary;  // of text
+  std::optional<Frontend> frontend;      // of speech
+  Embedding embedding;                   // of speech: positions alone
+  Transformer stack;
+
+  // Throws Error (ATTN_INVALID) unless the model takes this, and that with at most max_length rows.
+  void check(const SourceBatch& source) const;
+  int64_t rows(const SourceBatch& source) const {
+    return frontend ? frontend->rows(source.kind, source.length) : source.length;
+  }
+  // x (batch, rows, D); ws.source describes its rows then.
+  void run(Workspace& ws, const SourceBatch& source, float* x, Aux& aux, const Probe* probe) const;
+  // One source, or of an encoder that appends the part whose predecessors are in the states of `slot`.  The result
+  // (part.length, D) lives in ws.
+  const float* run(Workspace& ws, const SourcePart& part, int32_t slot, Aux& aux) const;
+  // It takes a source part by part, with states of its own.
+  bool appends() const { return manifest_.stream && manifest_.encoder.causal; }
+
+ private:
+  void embed(const SourcePart& part, float* x) const;
+
+  const Manifest& manifest_;
+};
+
+// Throws Error (ATTN_INVALID) unless ids of that side fit the vocabulary (NULL: the model has none) and max_length.
+void check_ids(const Ids& ids, const char* side, const Vocabulary* vocabulary, int64_t max_length);
+
+}  // namespace attnkit

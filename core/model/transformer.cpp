@@ -1,0 +1,106 @@
+#include "core/model/transformer.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace attnkit {
+namespace {
+
+// Plans are made for bounds rounded up, so that a session meets few of them.
+int64_t round_up(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
+}
+
+}  // namespace
+
+void Transformer::load(LayerReader& from, const std::string& name, int count) {
+  const int64_t d = manifest_.d_model;
+  layers.resize(static_cast<size_t>(count));
+  for (int l = 1; l <= count; ++l) {
+    const std::string ffn = name + ".ffn." + std::to_string(l);
+    layers[l - 1].feed_forward = {from.norm(ffn + ".norm", d), from.dense(ffn + ".in", d, manifest_.ffn),
+                                  from.dense(ffn + ".out", manifest_.ffn, d)};
+  }
+  if (manifest_.norm == Norm::pre) norm = from.norm(name + ".norm", d);
+}
+
+template <class F>
+void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, F&& f) const {
+  const int64_t n = rows * manifest_.d_model;
+  float* y = ws.y.get<float>(n);
+  if (manifest_.norm == Norm::pre) {
+    float* normed = ws.normed.get<float>(n);
+    around.apply(x, normed, rows);
+    f(normed, y);
+    add(x, y, n);
+  } else {
+    f(x, y);
+    add(x, y, n);
+    around.apply(x, x, rows);
+  }
+}
+
+void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
+  const int64_t d = manifest_.d_model, width = manifest_.ffn;
+  const int64_t rows = static_cast<int64_t>(walk.self.lengths.size()) * walk.self.length;
+  size_t block = 0;
+  for (const Layer& layer : layers) {
+    for (const Attention* attention : {&layer.self, &layer.cross}) {
+      if (!attention->block) continue;
+      const bool cross = attention == &layer.cross;
+      const Plan* plan = walk.plans ? &(*walk.plans)[block++] : nullptr;
+      residual(ws, attention->norm, x, rows, [&](const float* in, float* out) {
+        const BlockCall call{walk.self, cross ? walk.cross : walk.self, in, cross ? walk.memory : in, out, walk.aux};
+        const BlockChoice& choice = attention->block->choice();
+        if (walk.probe && walk.probe->role == choice.role && walk.probe->layer == choice.layer)
+          attention->block->attention(ws, call, walk.probe->weights);
+        attention->block->run(ws, plan, call);
+      });
+    }
+    residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in, float* out) {
+      float* hidden = ws.hidden.get<float>(rows * width);
+      layer.feed_forward.in.apply(*ws.threads, in, d, hidden, width, rows);
+      activate(manifest_.activation, hidden, rows * width);
+      layer.feed_forward.out.apply(*ws.threads, hidden, width, out, d, rows);
+    });
+  }
+  if (manifest_.norm == Norm::pre) norm.apply(x, x, rows);
+}
+
+const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int64_t tokens, int64_t past) const {
+  // Rounded up, but never so far that what is in the state already would not fit beside it.
+  const int64_t batch = round_up(rows), capacity = manifest_.max_length;
+  const int64_t bound = std::max(tokens, std::min<int64_t>(round_up(tokens), capacity - past));
+  const PlanKey key{kind, batch, bound};
+  // Plans once made stay, so a workspace keeps those it met: a step takes no lock.
+  const Plans*& known = ws.plans[key];
+  if (known) return *known;
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Plans>& made = plans_[key];
+  if (!made) {
+    auto plans = std::make_unique<Plans>();
+    for (const Layer& layer : layers)
+      for (const Attention* attention : {&layer.self, &layer.cross}) {
+        const bool cross = attention == &layer.cross;
+        if (!attention->block || (kind == PlanKind::append && !cross)) continue;
+        plans->push_back(attention->block->plan_stream(ws.threads->workers(), batch,
+                                                       kind == PlanKind::append ? 0 : bound,
+                                                       kind == PlanKind::step && cross ? 0 : bound, capacity));
+      }
+    made = std::move(plans);
+  }
+  return *(known = made.get());
+}
+
+Arena& Transformer::states(bool cross) const {
+  std::call_once(made_[cross], [&] {
+    std::vector<uint64_t> bytes;
+    for (const Layer& layer : layers)
+      if (const Block* block = (cross ? layer.cross : layer.self).block.get())
+        bytes.push_back(block->state_bytes(manifest_.max_length));
+    states_[cross] = std::make_unique<Arena>(bytes);
+  });
+  return *states_[cross];
+}
+
+}  // namespace attnkit
