@@ -91,7 +91,7 @@ constexpr std::array keys{
             "classifier: what it sees of the encoder's output: the mean of the positions, or the first"},
     KeyRule{"model.head", "of", T::text, false, "", 0, 0, "",
             "classifier: pools this sequence in place of the encoder's output, one that its mechanisms carry from "
-            "block to block, by its name"},
+            "block to block, by its name; rows of zeros at its end, which were left out, do not count"},
     KeyRule{"model.head", "hidden", T::integer, false, "", 1, 1048576, "",
             "classifier: width of a layer with ReLU between pool and classes; absent: none"},
 

@@ -367,8 +367,7 @@ struct Reformer {
     const Plan plan{n, simd::Staged::measure<Shared, Own>(shape, n)};
     info.scratch(r, plan.bytes.worker_bytes());
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * (2 * n * used + pairs(n) * (2 * (d + shape.e) + 5)));
-    if (r.batch > 0 && n > 0)  // of the rotations only those are read
-      info.bytes_read -= attnkit::float_bytes(shape.heads * (d * shape.rounds * shape.columns - used));
+    info.bytes_read = attnkit::float_bytes(shape.heads * (r.batch * n * (d + shape.e) + used));  // used: of rotations
     return plan;
   }
 
