@@ -4,14 +4,12 @@
 # Builds in ./build (or $ATTNKIT_BUILD) and searches in its folder search; run it as often as you like.
 set -euo pipefail
 cd "$(dirname "$0")"
-. .ci/packages.sh
+. .ci/setup.sh
 
 install_packages "${build_packages[@]}"
 build=${ATTNKIT_BUILD:-build}
-generator=()
-[ -f "$build/CMakeCache.txt" ] || generator=(-G Ninja)
 echo "building in $build (a few minutes the first time)"
-cmake -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DATTNKIT_TESTS=OFF >"/tmp/attnkit-quickstart.$$.log" 2>&1 &&
+configure "$build" -DATTNKIT_TESTS=OFF >"/tmp/attnkit-quickstart.$$.log" 2>&1 &&
   cmake --build "$build" >>"/tmp/attnkit-quickstart.$$.log" 2>&1 ||
   { tail -40 "/tmp/attnkit-quickstart.$$.log" >&2; echo "the build failed; all of it: /tmp/attnkit-quickstart.$$.log" >&2; exit 1; }
 rm -f "/tmp/attnkit-quickstart.$$.log"

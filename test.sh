@@ -4,16 +4,10 @@
 # Builds in ./build-test (or $ATTNKIT_BUILD).
 set -euo pipefail
 cd "$(dirname "$0")"
-. .ci/packages.sh
+. .ci/setup.sh
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
 build=${ATTNKIT_BUILD:-build-test}
-generator=()
-[ -f "$build/CMakeCache.txt" ] || generator=(-G Ninja)
-werror=OFF
-[ "${CI:-}" = true ] && werror=ON
-launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-cmake -B "$build" "${generator[@]}" "${launcher[@]}" -DCMAKE_BUILD_TYPE=Release -DATTNKIT_TESTS=ON -DATTNKIT_WERROR="$werror"
+configure "$build" -DATTNKIT_TESTS=ON
 cmake --build "$build"
 ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@"

@@ -1,13 +1,14 @@
 /* attnkit/attnkit.h: what applications call.  C99, plain exported functions, opaque handles.  Major 1.
  *
  * Order     runtime -> model -> session; runtime -> block.  A handle keeps its parents alive, so handles may be
- * destroyed in any order.  destroy takes NULL. Errors    A fallible function returns an ATTN_ code of plugin.h and
- * fills the nullable err; outputs are untouched unless it returns ATTN_OK.  Bad manifests, weights, plugins, texts and
- * arguments are errors, never crashes. Threads   runtime, model, encoded, block: any thread, any number of calls at
- * once.  A session: one call at a time (a second one at the same moment is refused with ATTN_INVALID); different
- * sessions: any threads at once. Lifetime  Arguments are borrowed until the call returns.  What a function gives out
- * through ** belongs to the caller. Text      UTF-8.  const char* arguments are NUL-terminated.  Token ids are int32;
- * tensors are contiguous CPU tensors. */
+ *           destroyed in any order.  destroy takes NULL.
+ * Shapes    Tensors are contiguous CPU tensors.  Token ids are int32.
+ * Text      UTF-8.  const char* arguments are NUL-terminated.
+ * Errors    A fallible function returns an ATTN_ code of plugin.h and fills the nullable err; outputs are untouched
+ *           unless it returns ATTN_OK.  Bad manifests, weights, plugins, texts and arguments are errors, never crashes.
+ * Threads   runtime, model, encoded, block: any thread, any number of calls at once.  A session: one call at a time (a
+ *           second one at the same moment is refused with ATTN_INVALID); different sessions: any threads at once.
+ * Lifetime  Arguments are borrowed until the call returns.  What a function returns through ** is the caller's. */
 #ifndef ATTNKIT_H
 #define ATTNKIT_H
 #include <attnkit/plugin.h>
@@ -41,7 +42,7 @@ typedef struct attnkit_blob attnkit_blob;       /* owned bytes */
 #define ATTNKIT_DECODER 2u
 #define ATTNKIT_ENCODER_DECODER 3u
 
-/* How a runtime is made.  Zero fields mean the default. */
+/* Options of a runtime.  A zero field means its default. */
 typedef struct attnkit_runtime_options {
   uint32_t struct_size, threads; /* threads used by one call, its caller included; 0 = one per processor */
   const char* plugin_path; /* folders separated by ':', searched first; then ATTNKIT_PLUGIN_PATH (ignored in set-uid
@@ -55,11 +56,11 @@ typedef struct attnkit_diagnostic {
   int32_t code, line, column; /* AK<code>; line and column from 1, in bytes; 0: no place */
   const char *message, *help; /* help may be NULL */
 } attnkit_diagnostic;
-/* Called on the calling thread before the function returns, sorted by place.  The diagnostic is borrowed for the call.
- */
+/* Receives the diagnostics sorted by place, on the calling thread before the function returns.
+ * Lifetime  The diagnostic is valid until the callback returns. */
 typedef void (*attnkit_diagnose)(uintptr_t context, const attnkit_diagnostic* diagnostic);
 
-/* What a host needs in order to size its buffers. */
+/* Sizes of a model, from which a host sizes its buffers. */
 typedef struct attnkit_model_info {
   uint32_t struct_size, kind;           /* ATTNKIT_ENCODER, ... */
   int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
@@ -73,17 +74,18 @@ typedef struct attnkit_model_info {
   uint32_t speech_reserved;
 } attnkit_model_info;
 
-/* what a policy of simultaneous decoding answers */
+/* answers of a policy of simultaneous decoding */
 #define ATTNKIT_READ 1u  /* take the next unit of the source; once it has ended, the same as WRITE */
 #define ATTNKIT_WRITE 2u /* write the next token of the target */
 #define ATTNKIT_STOP 3u  /* end the call */
 
-/* Where simultaneous decoding stands: before a decision and, in an event, after it. */
+/* The progress of simultaneous decoding before a decision. */
 typedef struct attnkit_stream_view {
   uint32_t struct_size, ended; /* ended: 1 once the whole source was read */
   int64_t read, written;       /* units of the source; tokens of the target, without <s> */
 } attnkit_stream_view;
-/* Asked before every action, on the calling thread and before anything is computed for it.  view is borrowed. */
+/* Called before every action, on the calling thread and before anything is computed for it.
+ * Lifetime  view is valid until the callback returns. */
 typedef uint32_t (*attnkit_decide)(uintptr_t context, const attnkit_stream_view* view);
 
 /* One action that was taken. */
@@ -96,7 +98,7 @@ typedef struct attnkit_stream_event {
 } attnkit_stream_event;
 typedef void (*attnkit_observe)(uintptr_t context, const attnkit_stream_event* event);
 
-/* How attnkit_session_simulate goes about it. */
+/* Options of attnkit_session_simulate. */
 typedef struct attnkit_stream_options {
   uint32_t struct_size, limit; /* limit: most tokens; 0 = 1.5 * source + 20 */
   attnkit_decide decide;
@@ -108,39 +110,42 @@ typedef struct attnkit_stream_options {
   uint64_t units;      /* of ends */
 } attnkit_stream_options;
 
-/* Minor of the ABI this library was built for.  Any thread. */
+/* Returns the minor of the ABI this library was built for.  Any thread. */
 ATTNKIT_API uint32_t attnkit_abi_minor(void);
-/* Product version, such as "0.1.0"; static.  Any thread. */
+/* Returns the product version, such as "0.1.0"; static.  Any thread. */
 ATTNKIT_API const char* attnkit_version(void);
 
-/* The document's bytes (NUL-terminated; *bytes, when not NULL, is the length without the NUL).  Valid until destroy. */
+/* Returns the document, NUL-terminated; *bytes, when bytes is not NULL, is the length without the NUL.
+ * Lifetime  Valid until destroy. */
 ATTNKIT_API const char* attnkit_text_data(const attnkit_text* text, uint64_t* bytes);
 ATTNKIT_API void attnkit_text_destroy(attnkit_text* text);
 
-/* The bytes (*bytes of them).  Valid until destroy. */
+/* Returns the bytes, *bytes of them.
+ * Lifetime  Valid until destroy. */
 ATTNKIT_API const void* attnkit_blob_data(const attnkit_blob* blob, uint64_t* bytes);
 ATTNKIT_API void attnkit_blob_destroy(attnkit_blob* blob);
 
 /* Starts a runtime: finds and loads every usable plugin of the search path.  options may be NULL.
  * A file that is no usable plugin is skipped with its reason (see describe), which is no error.
- * Errors   NO_MEMORY.   Plugins stay loaded until the process ends. */
+ * Errors    NO_MEMORY.
+ * Lifetime  Plugins stay loaded until the process ends. */
 ATTNKIT_API int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime,
                                            attn_error* err);
 ATTNKIT_API void attnkit_runtime_destroy(attnkit_runtime* runtime);
-/* JSON "attnkit.runtime/1": abi, cpu features, threads, search path, plugins (name, device, file, summary, citation,
- * options with types, defaults and bounds; per role whether it can sit there, causal, streaming, state bytes and flops
- * or the refusal), skipped files with the reason. */
+/* Returns JSON "attnkit.runtime/1": abi, cpu features, threads, search path, plugins (name, device, file, summary,
+ * citation, options with types, defaults and bounds; per role whether it can sit there, causal, streaming, state bytes
+ * and flops or the refusal), skipped files with the reason. */
 ATTNKIT_API int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
 
-/* JSON "attnkit.plugin-list/1": name, device and file of the loaded plugins, skipped files with the reason;
- * calls no plugin. */
+/* Returns JSON "attnkit.plugin-list/1": name, device and file of the loaded plugins, skipped files with the reason.
+ * Calls no plugin. */
 ATTNKIT_API int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
 
 /* Makes a model from a manifest.  toml is the manifest's text and dir the folder its paths are relative to, so hosts
- * can edit manifests without files; open reads the file at path and takes its folder. diagnose may be NULL; it is given
- * every problem at once.  model NULL: validate only, the weights included. Errors   INVALID when any diagnostic is an
- * error (err holds the first; its place comes as "line:column: "), NO_MEMORY. open: also when the file cannot be read.
- */
+ * can edit manifests without files; open reads the file at path and takes its folder.  diagnose may be NULL; it
+ * receives every problem at once.  model NULL: validate only, the weights included.
+ * Errors    INVALID when any diagnostic is an error (err holds the first; its place comes as "line:column: "),
+ *           NO_MEMORY.  open: also when the file cannot be read. */
 ATTNKIT_API int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir,
                                          attnkit_diagnose diagnose, uintptr_t context, attnkit_model** model,
                                          attn_error* err);
@@ -149,129 +154,140 @@ ATTNKIT_API int32_t attnkit_model_open(attnkit_runtime* runtime, const char* pat
 ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
-/* JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options, both as TOML and as given, line:column
- * of the manifest that decided it, parameters), what [search] says, of speech the features, the front end, the samples
- * that the first row of the encoder needs and the milliseconds of a row, and, at each of the n lengths given (tokens of
- * source and target alike), every block's state bytes, scratch bytes and flops.  Errors  INVALID: a length below 1. */
+/* Returns JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options,
+ * both as TOML and as given, line:column of the manifest that decided it, parameters), what [search] says, of speech
+ * the features, the front end, the samples that the first row of the encoder needs and the milliseconds of a row, and,
+ * at each of the n lengths (tokens of source and target alike), every block's state bytes, scratch bytes and flops.
+ * Errors    INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);
-/* The whole model on whole sequences (teacher forcing).
- * Sources  of a model that takes text: int32 ids.  Of one that takes speech, here and wherever a source goes in: f32
- *          (B, S) samples within [-1, 1], or (B, T, features) frames as attnkit_model_features makes them; source_len
- *          then counts samples or frames, and what makes no whole row of the encoder at the end is left out.
- * Shapes   source (B, S) int32 ids or speech, source_len (B) or NULL; target (B, T) int32 ids, target_len (B) or NULL;
- *          out f32: (B, T, outputs), or (B, outputs) for a classifier.  A side that the model lacks: NULL.
- * Numbers  rows past a length give zeros.  Lengths that mechanisms need are predicted as [length] says.
- * Errors   INVALID: shapes, lengths beyond max_length, ids outside the vocabulary (where = -1).   UNSUPPORTED,
- * NO_MEMORY. */
+/* Computes the whole model on whole sequences (teacher forcing).
+ * Shapes    source (B, S) int32 ids or speech, source_len (B) or NULL; target (B, T) int32 ids, target_len (B) or NULL;
+ *           out f32: (B, T, outputs), or (B, outputs) for a classifier.  A side that the model lacks: NULL.
+ *           Speech, here and wherever a source is taken: f32 (B, S) samples within [-1, 1], or (B, T, features) frames
+ *           as attnkit_model_features makes them; source_len then counts samples or frames, and a remainder at the end
+ *           that makes no whole row of the encoder is left out.
+ * Numbers   Rows past a length give zeros.  Lengths that mechanisms need are predicted as [length] says.
+ * Errors    INVALID: shapes, lengths beyond max_length, ids outside the vocabulary (where = -1).  UNSUPPORTED,
+ *           NO_MEMORY. */
 ATTNKIT_API int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source,
                                           const int32_t* source_len, const attn_tensor* target,
                                           const int32_t* target_len, const attn_tensor* out, attn_error* err);
-/* The encoder's part of attnkit_model_forward alone, once for several decoders.  What mechanisms of the encoder give to
- * those of the decoder (AUX sequences) is kept as well.
- * Shapes   as forward.   Errors  as forward; INVALID: a model without an encoder or without a decoder. */
+/* Computes the encoder's part of attnkit_model_forward alone, once for several decoders, and keeps the AUX sequences
+ * that mechanisms of the encoder hand to those of the decoder.
+ * Shapes    As forward.
+ * Errors    As forward; INVALID: a model without an encoder or without a decoder. */
 ATTNKIT_API int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* source,
                                          const int32_t* source_len, attnkit_encoded** encoded, attn_error* err);
 ATTNKIT_API void attnkit_encoded_destroy(attnkit_encoded* encoded);
-/* The rest of attnkit_model_forward.  encoded may come from another model with the same encoder: the same dimensions of
- * [model], the same weights file, the same mechanisms with the same options in every block of the encoder.
- * Numbers  bitwise what forward gives for that source and this target.
- * Errors   as forward; INVALID: another encoder, another number of rows, a model without an encoder or a decoder. */
+/* Computes the rest of attnkit_model_forward.  encoded may come from another model with the same encoder: the same
+ * dimensions of [model], the same weights file, the same mechanisms with the same options in every block of the
+ * encoder.
+ * Numbers   Bitwise those of forward for that source and this target.
+ * Errors    As forward; INVALID: another encoder, another number of rows, a model without an encoder or a decoder. */
 ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnkit_encoded* encoded,
                                          const attn_tensor* target, const int32_t* target_len, const attn_tensor* out,
                                          attn_error* err);
-/* The attention weights of one block for one input: what the block does to unit vectors in place of its values
- * (attention is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1. Shapes   source (1, S), target (1,
- * T) as in forward; out f32 (H, N, M), N and M the block's rows for this input (speech: rows of the encoder).
- * Errors   as forward; UNSUPPORTED for a mechanism without a "v" port. */
+/* Computes the attention weights of one block for one input: its output for unit vectors in place of its values
+ * (attention is linear in v).  role is ATTN_ENCODER_SELF ...; layer counts from 1.
+ * Shapes    source (1, S), target (1, T) as in forward; out f32 (H, N, M), N and M the block's rows for this input
+ *           (speech: rows of the encoder).
+ * Errors    As forward; UNSUPPORTED for a mechanism without a "v" port. */
 ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer,
                                             const attn_tensor* source, const attn_tensor* target,
                                             const attn_tensor* out, attn_error* err);
-/* Text to ids of the source (side 0) or target (side 1) vocabulary, without <s> and </s>.  *n: room in ids on entry,
- * ids needed on return, also when ids is NULL or too small (then INVALID and ids untouched). Errors   INVALID: a word
- * that the vocabulary cannot spell, named with its place in the text. */
+/* Converts text to ids of the source (side 0) or target (side 1) vocabulary, without <s> and </s>.
+ * Shapes    *n: room in ids on entry, ids needed on return, also when ids is NULL or too small (then INVALID and ids
+ *           untouched).
+ * Errors    INVALID: a word that the vocabulary cannot spell, named with its place in the text. */
 ATTNKIT_API int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const char* text, int32_t* ids,
                                            uint64_t* n, attn_error* err);
-/* Ids to text; special tokens are left out.   Errors  INVALID: an id outside the vocabulary. */
+/* Converts ids to text; special tokens are left out.
+ * Errors    INVALID: an id outside the vocabulary. */
 ATTNKIT_API int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n,
                                              attnkit_text** text, attn_error* err);
 
-/* The frames that a model which takes speech makes of samples: logarithms of mel energies, before normalisation.
- * Shapes   samples (1, S) f32 within [-1, 1]; frames f32 (1, *n, features), or NULL: only *n is wanted, which is the
- *          number of whole frames in S.   Errors  INVALID: a model that takes text, another shape, samples that are
- *          not numbers or beyond 16. */
+/* Computes the frames that a model which takes speech makes of samples: logarithms of mel energies, not normalised.
+ * Shapes    samples (1, S) f32 within [-1, 1]; *n on return: the number of whole frames in S; frames f32
+ *           (1, *n, features), or NULL for *n alone.
+ * Errors    INVALID: a model that takes text, another shape, samples that are not numbers or beyond 16. */
 ATTNKIT_API int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples,
                                            const attn_tensor* frames, uint64_t* n, attn_error* err);
 
-/* Starts an empty session of `rows` beams; 0 = what [decode] in the manifest says.   Errors  NO_MEMORY, UNSUPPORTED
- * (an encoder; a mechanism that cannot stream), INVALID. */
+/* Starts an empty session of `rows` beams; 0 = as [decode] in the manifest says.
+ * Errors    NO_MEMORY, UNSUPPORTED (an encoder; a mechanism that cannot stream), INVALID. */
 ATTNKIT_API int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session,
                                            attn_error* err);
 ATTNKIT_API void attnkit_session_destroy(attnkit_session* session);
-/* An independent copy of everything: a snapshot, a fork.  Continues bitwise like the original. */
+/* Makes an independent copy, which continues bitwise like the original. */
 ATTNKIT_API int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err);
-/* Row i becomes what row parents[i] was.   Errors  INVALID: a parent that is no row. */
+/* Replaces row i by row parents[i], all at once.
+ * Errors    INVALID: a parent that is no row. */
 ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parents, attn_error* err);
-/* Gives the source, or more of it: (1, S) int32 ids, S at least 1, </s> included in the last; speech: (1, S) samples or
- * (1, T, features) frames, the same of the two in all reads, S or T 0 only in the last.  last 1: it is complete;
- * 0: it goes on, which needs [stream] in the manifest.  Tokens may be written between reads.  A causal encoder takes
- * what is new; another runs anew over all of the source, and what is to be filled anew for that is (see describe).
- * Predicts the target's length where [length] says so; from what was read so far, anew at each read.  Speech that makes
- * no whole row of the encoder yet waits.
- * Numbers  after the last read of a bidirectional encoder bitwise what one read of the whole source gives; speech: any
- *          split gives the encoder the same rows, bitwise.
- * Errors   INVALID: ids, samples that are not numbers or beyond 16, length, a source that was complete, last 0 without
- *          [stream], the last of speech too short for one row, keys that depend on a target length that only the host
- *          knows and has not set.  The session is then as before,
- *          except after NO_MEMORY or a failing plugin in a second read: it then refuses all but destroy. */
+/* Reads the source, or more of it.  last 1: it is complete; 0: it goes on, which needs [stream] in the manifest. Tokens
+ * may be written between reads.  A causal encoder takes the new part alone; another runs anew over all of the source,
+ * and states that depend on it are filled anew (see describe).  Predicts the target's length where [length] says so,
+ * anew at each read from the source so far.  Speech that makes no whole row of the encoder yet waits.
+ * Shapes    source (1, S) int32 ids, S >= 1, </s> included in the last; speech: (1, S) samples or (1, T, features)
+ *           frames, the same of the two in all reads, S or T 0 only in the last.
+ * Numbers   After the last read of a bidirectional encoder bitwise those of one read of the whole source; speech: any
+ *           split gives the encoder the same rows, bitwise.
+ * Errors    INVALID: ids, samples that are not numbers or beyond 16, length, a source that was complete, last 0 without
+ *           [stream], the last of speech too short for one row, keys that depend on a target length that only the host
+ *           knows and has not set.  The session is then as before, except after NO_MEMORY or a failing plugin in a
+ *           second read: it then refuses all but destroy. */
 ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last,
                                          attn_error* err);
 /* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a
- * prediction. Errors   INVALID: not positive and finite, tokens were written already, or a source was read whose keys
- * depend on another length. */
+ * prediction.
+ * Errors    INVALID: not positive and finite, tokens were written already, or a source was read whose keys depend on
+ *           another length. */
 ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err);
 /* Appends tokens to n different sessions of one model, each at its own position.
- * Shapes   tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
- *          logits f32 (R, T, outputs) or NULL.   Numbers  bitwise what each session alone would give.
- * Errors   INVALID: ids, a target beyond max_length, no source read yet, sessions of different models, a session twice;
- *          under [stream] tokens after </s>.
- *          No session has then changed. */
+ * Shapes    tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
+ *           logits f32 (R, T, outputs) or NULL.
+ * Numbers   Bitwise those of each session alone.
+ * Errors    INVALID: ids, a target beyond max_length, no source read yet, sessions of different models, a session
+ *           twice; under [stream] tokens after </s>.  No session has then changed. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more.
- * ids: room for limit; *n on return: tokens written, </s> included when it was reached.  An empty session begins with
- * <s>. limit 0 asks for the default, 1.5 * source + 20 (ids needs room for max_length). */
+ * An empty session begins with <s>.
+ * Shapes    ids: room for limit; limit 0 means 1.5 * source + 20, then ids needs room for max_length.  *n on return:
+ *           tokens written, </s> included when it was reached. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
-/* All that the session is, as bytes that any process with the same model can continue from, bitwise on a machine of the
- * same kind.  The model is named in them by its dimensions, its mechanisms with options and state revisions, and a
- * digest of its weights, so the files may lie elsewhere; the format is described in core/session/blob.hpp. */
+/* Saves the whole session as bytes from which any process with the same model can continue, bitwise on a machine of the
+ * same kind.  They identify the model by its dimensions, its mechanisms with options and state revisions, and a digest
+ * of its weights, so the files may lie elsewhere; the format is described in core/session/blob.hpp. */
 ATTNKIT_API int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err);
-/* A session as it was saved.   Errors  INVALID: bytes that are damaged, truncated, from another model or a later format;
- * nothing is made then.  The bytes must come from someone you trust: a checksum guards them against damage only. */
+/* Makes a session from saved bytes.  They must come from someone you trust: a checksum guards them against damage only.
+ * Errors    INVALID: bytes that are damaged, truncated, from another model or of a later format.  Nothing is made then.
+ */
 ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n,
                                          attnkit_session** session, attn_error* err);
-/* Simultaneous decoding of a source that arrives unit by unit (words, chunks of speech), greedily, in an empty session
- * of one row: asks options->decide, does it, reports it to options->observe, until </s>, the limit or STOP.  What was
- * read is handed to the model before the next token is computed, so that units in between cost one pass, and a source
- * that is read whole before the first token needs no model that can take a growing one.
- * Shapes   source (1, S) int32 ids, </s> included, or speech; ids: room for limit, or for max_length when it is 0;
- *          *n: tokens written, </s> included when it was reached.
- * Errors   INVALID: as read; ends that do not ascend to S; a policy that answers something else, or wants to write
- *          before it has read anything.   UNSUPPORTED: as read; a model without an encoder.   The callbacks must not
- *          use this session, nor throw. */
+/* Decodes a source that arrives unit by unit (words, chunks of speech) simultaneously and greedily, in an empty session
+ * of one row: calls options->decide, does as it answers, reports that to options->observe, until </s>, the limit or
+ * STOP. Units that were read reach the model together before the next token is computed, so that they cost one pass,
+ * and a source that is read whole before the first token needs no model that can take a growing one.  The callbacks
+ * must neither use this session nor throw.
+ * Shapes    source (1, S) int32 ids, </s> included, or speech; ids: room for limit, or for max_length when it is 0;
+ *           *n on return: tokens written, </s> included when it was reached.
+ * Errors    INVALID: as read; ends that do not ascend to S; a policy that answers something else, or that writes before
+ *           it has read anything.  UNSUPPORTED: as read; a model without an encoder. */
 ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
                                              const attnkit_stream_options* options, int32_t* ids, uint64_t* n,
                                              attn_error* err);
-/* JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state bytes
- * per block; of the source whether it is complete, reads, tokens that the encoder, and the length's predictor, ran over again,
- * how often states were filled anew (replays) and with how many keys, and the bytes kept for that; of speech how much was
- * read and how much of it waits. */
+/* Returns JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state
+ * bytes per block; of the source whether it is complete, reads, tokens that the encoder, and the length's predictor,
+ * ran over again, how often states were filled anew (replays) and with how many keys, and the bytes kept for that; of
+ * speech the amounts that were read and that wait. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
-/* One mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
+/* Calls one mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
  * The calls are those of attn_plugin (see plugin.h) with the arguments checked; request and run carry the same bounds.
- * run: exec NULL uses the runtime's threads and scratch of its own; calls at once are legal. */
+ * run: exec NULL uses the runtime's threads and scratch of its own.
+ * Threads   Any number of calls at once. */
 ATTNKIT_API int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,
                                          const char* options_toml, attnkit_block** block, attn_error* err);
 ATTNKIT_API void attnkit_block_destroy(attnkit_block* block);

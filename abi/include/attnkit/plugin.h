@@ -1,7 +1,7 @@
-/* attnkit/plugin.h: what an attention mechanism fills in and what every host promises it.  C99.  Major 1.
+/* attnkit/plugin.h: the contract between an attention mechanism and its host.  C99.  Major 1.
  *
  * One library is one mechanism on one device type and exports one symbol, attn_plugin_main_v1.
- * Letters in shapes: B batch rows, H heads, N queries, M keys, D query/key width per head, E value width per head.
+ * Shapes    B batch rows, H heads, N queries, M keys, D query/key width per head, E value width per head.
  *
  * Growth    A struct that begins with struct_size only grows at its end, one minor at a time.  Test a field with
  *           ATTN_HAS before reading it; a larger size is never an error; zero in a field means "as before it was
@@ -211,46 +211,54 @@ typedef struct attn_plugin {
   uint32_t n_options, reserved;
 
   /* Makes the mechanism for one block: fixes its options and lists its ports.
-   * values: n_options of them, in the order of options, type-checked and within bounds, defaults filled in.
-   * ports: borrowed, valid until destroy.  Exactly one OUTPUT; at least one QUERY or KEY.
-   * Errors  UNSUPPORTED or INVALID: options that contradict each other or the block (where = option index or -1); the
-   *         outputs are untouched.  NO_MEMORY.
-   * Threads any.   Lifetime  the caller destroys *mech; block and values are borrowed during the call only. */
+   * Shapes    values: n_options of them, in the order of options, type-checked, within bounds, defaults filled in.
+   *           ports: exactly one OUTPUT; at least one QUERY or KEY.
+   * Errors    UNSUPPORTED or INVALID: options that contradict each other or the block (where = option index or -1); the
+   *           outputs are untouched.  NO_MEMORY.
+   * Threads   Any.
+   * Lifetime  The caller destroys *mech.  ports are valid until then; block and values until the call returns. */
   int32_t (*create)(const attn_block* block, const attn_value* values, attn_mech** mech, const attn_port* const** ports,
                     uint32_t* n_ports, attn_error* err);
-  /* Frees a mechanism, NULL allowed.  Its plans must be freed before.  Threads any, once. */
+  /* Frees a mechanism whose plans were freed before.  NULL is allowed.
+   * Threads   Any, once. */
   void (*destroy)(attn_mech* mech);
-  /* Writes the initial content of LEARNED or TABLE port `port` into a contiguous CPU tensor of the declared shape and
-   * type. Numbers the same bytes for the same seed on every machine.   Errors INVALID: not such a port or a wrong
-   * tensor. Threads any. */
+  /* Writes the initial content of LEARNED or TABLE port `port`.
+   * Shapes    tensor: a contiguous CPU tensor of the declared shape and type.
+   * Numbers   The same bytes for the same seed on every machine.
+   * Errors    INVALID: not such a port, or a wrong tensor.
+   * Threads   Any. */
   int32_t (*fill)(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* err);
-  /* The one place to ask: can you, what does it need, what does it cost.
-   * Bounds of 0 without a plan ask for any size (sizes that would grow with them are 0); with a plan, 0 allows none.
-   * plan may be NULL: ask only.  The plan holds for every run within the bounds, so decoding plans once.
-   * Errors  UNSUPPORTED with the reason (role, causal, streaming, unknown totals, dtype, device, size);  NO_MEMORY.
-   *         The outputs are then untouched.
-   * Threads any; may allocate.   Lifetime  the caller frees *plan before it destroys mech. */
+  /* Answers whether the mechanism takes the request, what memory it needs and what a run costs.
+   * Without a plan (plan NULL) bounds of 0 ask for any size, and sizes that grow with them are 0; with a plan, 0 allows
+   * none.  The plan holds for every run within the bounds, so decoding plans once.
+   * Errors    UNSUPPORTED with the reason (role, causal, streaming, unknown totals, dtype, device, size);  NO_MEMORY.
+   *           The outputs are then untouched.
+   * Threads   Any; may allocate.
+   * Lifetime  The caller frees *plan before it destroys mech. */
   int32_t (*plan)(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
                   attn_error* err);
-  /* Frees a plan, NULL allowed. */
+  /* Frees a plan.  NULL is allowed. */
   void (*plan_free)(attn_plan* plan);
   /* Computes one attn_run; see there for shapes, positions and visibility.
-   * Shapes  ports as declared with B, N, M of the run; any stride but the innermost, which is 1.
-   * Numbers writes every element of OUTPUT and AUX_OUT; deterministic.
-   * Errors  INVALID or UNSUPPORTED before the first write; DEVICE after.
-   * Threads any number at once on one plan with distinct scratch, outputs and state rows.  Never allocates. */
+   * Shapes    Ports as declared with B, N, M of the run; any stride but the innermost, which is 1.
+   * Numbers   Writes every element of OUTPUT and AUX_OUT; deterministic.
+   * Errors    INVALID or UNSUPPORTED before the first write; DEVICE after.
+   * Threads   Any number at once on one plan with distinct scratch, outputs and state rows.  Never allocates. */
   int32_t (*run)(const attn_plan* plan, const attn_run* run, attn_error* err);
-  /* Gradients of a run under an ATTN_TRAIN plan.  NULL: plan refuses ATTN_TRAIN.  Threads and errors as run. */
+  /* Computes the gradients of a run under an ATTN_TRAIN plan.  NULL: plan refuses ATTN_TRAIN.
+   * Errors    As run.
+   * Threads   As run. */
   int32_t (*backward)(const attn_plan* plan, const attn_grad* grad, attn_error* err);
 } attn_plugin;
 
-/* What the host says of itself. */
+/* The host's versions. */
 typedef struct attn_host {
   uint32_t struct_size, abi_minor, oldest_plugin_minor, reserved;
 } attn_host;
 
-/* Returns the plugin's table, or a refusal whose message says which side to update.  Called once per process and
- * library, on one thread, before anything else; does no work beyond that (no threads, no environment, no files). */
+/* Returns the plugin's table, or a refusal whose message says which side to update; does no other work (no threads, no
+ * environment, no files).
+ * Threads   Called once per process and library, on one thread, before anything else. */
 typedef int32_t (*attn_plugin_main_fn)(const attn_host* host, const attn_plugin** plugin, attn_error* err);
 #if defined(__GNUC__)
 __attribute__((visibility("default")))

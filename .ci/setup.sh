@@ -1,9 +1,11 @@
-# Sourced by quickstart.sh and test.sh: installs the Debian packages that are missing, and nothing when none is.
+# Sourced by quickstart.sh, test.sh and run: installs Debian packages that are missing, configures the build tree.
 
 build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev libfmt-dev
   libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev libsndfile1-dev
   gnuplot-nox)
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev golang-go rustc python3 python3-num2words python3-babel)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev golang-go rustc python3 python3-num2words python3-babel
+  clang-format-14)
+ci_packages=(clang)
 
 install_packages() {
   local missing=() package
@@ -19,4 +21,13 @@ install_packages() {
   fi
   "${run[@]}" apt-get update -qq
   DEBIAN_FRONTEND=noninteractive "${run[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# configure <folder> [cmake options]: the same options for the quickstart and the tests, so that they can share a tree.
+configure() {
+  local options=(-DCMAKE_BUILD_TYPE=Release -DATTNKIT_WERROR=OFF)
+  [ "${CI:-}" = true ] && options+=(-DATTNKIT_WERROR=ON)
+  [ -f "$1/CMakeCache.txt" ] || options+=(-G Ninja)
+  command -v ccache >/dev/null && options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  cmake -B "$1" "${options[@]}" "${@:2}"
 }

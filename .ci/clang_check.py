@@ -1,0 +1,67 @@
+"""Compiles core, hosts and plugins with clang, warnings as errors, with the flags of an existing build by g++.
+
+clang_check.py BUILD_FOLDER
+
+Nothing is optimised, linked or kept, which takes a tenth of the time of a second build.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = tuple(f"{SOURCE / folder}/" for folder in ("core", "hosts", "plugins"))
+UNKNOWN_TO_CLANG = ("-fno-gnu-unique", "-Wno-stringop-overflow", "-Wno-restrict")
+
+
+def arguments(command):
+    """The preprocessor's and language's arguments of a compile command, and the header that it precompiles."""
+    words, kept, header = shlex.split(command), [], None
+    words = words[next(i for i, word in enumerate(words) if word.startswith("-")):words.index("-o")]
+    for word in words:
+        if kept and kept[-1] == "-include":
+            header = word
+            kept.pop()
+        elif word not in UNKNOWN_TO_CLANG and not word.startswith("-O"):
+            kept.append(word)
+    return kept + ["-O0", "-Werror", "-Wno-pragma-system-header-outside-header"], header
+
+
+def compile(arguments):
+    return subprocess.run(["clang++", *arguments], capture_output=True, text=True)
+
+
+def main():
+    build = pathlib.Path(sys.argv[1])
+    sources = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if entry["file"].startswith(FOLDERS) and entry["file"].endswith(".cpp") and "_test." not in entry["file"]:
+            sources[entry["file"]] = (entry["directory"], *arguments(entry["command"]))
+    if not sources:
+        sys.exit(f"{build}/compile_commands.json has no source of {SOURCE}")
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        headers = {}
+        for directory, flags, header in sources.values():
+            if header and header not in headers:
+                headers[header] = (f"{folder}/{len(headers)}.pch", flags)
+        made = pool.map(lambda h: compile([*h[1][1], "-x", "c++-header", h[0], "-o", h[1][0]]), headers.items())
+        failed = [done for done in made if done.returncode != 0]
+
+        def check(source):
+            _, flags, header = sources[source]
+            precompiled = ["-include-pch", headers[header][0]] if header else []
+            return compile([*flags, *precompiled, "-c", source, "-o", "/dev/null"])
+
+        if not failed:
+            failed = [done for done in pool.map(check, sources) if done.returncode != 0]
+    for done in failed:
+        print(done.stderr, file=sys.stderr)
+    print(f"clang: {len(sources)} files, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())
