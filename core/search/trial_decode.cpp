@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/base/greedy.hpp"
+#include "core/search/batched_decoder.hpp"
 #include "core/search/failure.hpp"
 
 namespace attnkit::search {
@@ -15,115 +16,40 @@ constexpr size_t most_rows = 32;
 constexpr int resamples = 1000;
 constexpr uint64_t seed = 1;
 
-// A list that is being decoded.
-struct Active {
-  size_t index;
-  Session session;
-  Ids made;
-  size_t limit;
-};
-
-class Decoder {
+class Decoder : public BatchedDecoder {
  public:
-  Decoder(const Model& model, const Facts& facts, const DataSet& data, std::vector<size_t> order)
-      : model_(model), facts_(facts), data_(data), order_(std::move(order)) {}
+  Decoder(const Model& model, const Facts& facts, const DataSet& data, const std::vector<size_t>& order)
+      : BatchedDecoder(facts.info),
+        made(order.size()),
+        model_(model),
+        facts_(facts),
+        data_(data),
+        order_(order),
+        needs_length_(asks_for_length(model)) {}
 
-  // made(index, ids) once for every list, </s> included where it was reached.
-  template <class Made>
-  void run(Made&& made) {
-    while (fill()) {
-      write();
-      for (size_t row = 0; row < active_.size(); ++row) choose(row);
-      std::erase_if(active_, [&](const Active& a) {
-        const bool over = a.made.back() == facts_.info.end_id || a.made.size() >= a.limit;
-        if (over) made(a.index, a.made);
-        return over;
-      });
-    }
-  }
+  std::vector<Ids> made;  // by place in the order, </s> included where it was reached
 
  private:
-  bool fill();
-  void write();
-  void choose(size_t row);
-  [[noreturn]] void blame(const Error& batch);
-  [[noreturn]] void fail_at(size_t index, const Error& e) const {
-    throw Error(e.code(), fmt::format("{}: {}", data_.place_of(index), e.what()));
+  std::optional<Active> open(size_t i) override {
+    const List& list = data_[order_[i]];
+    Session session(model_, 1);
+    // Before the source: the keys made from it may depend on the length.
+    if (needs_length_) session.set_length(static_cast<double>(list.wanted.size()));
+    session.read(list.source);
+    const int64_t limit = default_limit(static_cast<int64_t>(list.source.size()), facts_.info.max_length);
+    return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};
+  }
+  void done(Active& list) override { made[list.index] = std::move(list.made); }
+  [[noreturn]] void fail_at(size_t i, const Error& e) const override {
+    throw Error(e.code(), fmt::format("{}: {}", data_.place_of(order_[i]), e.what()));
   }
 
   const Model& model_;
   const Facts& facts_;
   const DataSet& data_;
-  const std::vector<size_t> order_;
-  size_t next_ = 0;
-  bool needs_length_ = false;
-  std::vector<Active> active_;
-  std::vector<attnkit_session*> handles_;
-  std::vector<float> scores_;
-  Batch tokens_;
+  const std::vector<size_t>& order_;
+  const bool needs_length_;
 };
-
-// Keeps the batch full; false when nothing is left to do.
-bool Decoder::fill() {
-  for (; active_.size() < most_rows && next_ < order_.size(); ++next_) {
-    const size_t index = order_[next_];
-    const List& list = data_[index];
-    try {
-      if (next_ == 0) needs_length_ = asks_for_length(model_);
-      Session session(model_, 1);
-      // Before the source: the keys made from it may depend on the length.
-      if (needs_length_) session.set_length(static_cast<double>(list.wanted.size()));
-      session.read(list.source);
-      const size_t limit = std::min(static_cast<size_t>(facts_.info.max_length), list.source.size() * 3 / 2 + 20);
-      active_.push_back({index, std::move(session), {}, limit});
-    } catch (const Error& e) {
-      fail_at(index, e);
-    }
-  }
-  return !active_.empty();
-}
-
-void Decoder::write() {
-  handles_.clear();
-  tokens_.ids.clear();
-  for (const Active& a : active_) {
-    handles_.push_back(a.session.get());
-    tokens_.ids.push_back(a.made.empty() ? facts_.info.begin_id : a.made.back());
-  }
-  tokens_.length = 1;
-  tokens_.lengths.assign(active_.size(), 1);
-  scores_.resize(active_.size() * static_cast<size_t>(facts_.info.outputs));
-  try {
-    Session::write(handles_, tokens_, scores_.data(), facts_.info.outputs);
-  } catch (const Error& e) {
-    blame(e);
-  }
-}
-
-// A refused write changed no session, so writing them one by one finds whose fault it was.
-void Decoder::blame(const Error& batch) {
-  for (size_t row = 0; row < active_.size(); ++row) {
-    const Ids token = {tokens_.ids[row]};
-    try {
-      Session::write({&handles_[row], 1}, Batch({&token, 1}));
-    } catch (const Error& e) {
-      fail_at(active_[row].index, e);
-    }
-  }
-  fail_at(active_.front().index, batch);
-}
-
-void Decoder::choose(size_t row) {
-  Active& a = active_[row];
-  const float* scores = scores_.data() + row * static_cast<size_t>(facts_.info.outputs);
-  const float* best = std::max_element(scores, scores + facts_.info.outputs);
-  // A NaN compares false with everything, so max_element may pass over it.
-  if (!std::all_of(scores, scores + facts_.info.outputs, [](float s) { return std::isfinite(s); }))
-    throw Error(ATTN_INTERNAL, fmt::format("{}: the model's scores are not finite numbers after {} tokens: its weights "
-                                           "or a mechanism are broken",
-                                           data_.place_of(a.index), a.made.size()));
-  a.made.push_back(static_cast<int32_t>(best - scores));
-}
 
 // Long inputs first: the last sessions to end are then short, and the batch stays full.
 std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end) {
@@ -144,12 +70,13 @@ Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const
     fail(Fault::usage, "lists {} to {}: the data set has {}", begin, end, data.size());
   Greedy greedy;
   greedy.sums.resize(bounds.size() + 1);
-  std::vector<Ids> made(end - begin);
+  const std::vector<size_t> order = longest_first(data, begin, end);
   const auto start = std::chrono::steady_clock::now();
-  Decoder(model, facts, data, longest_first(data, begin, end)).run([&](size_t index, const Ids& ids) {
-    made[index - begin] = ids;
-  });
+  Decoder decoder(model, facts, data, order);
+  decoder.run(order.size(), most_rows);
   greedy.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<Ids> made(end - begin);
+  for (size_t i = 0; i < order.size(); ++i) made[order[i] - begin] = std::move(decoder.made[i]);
   std::vector<BleuStats> pairs;
   BleuStats corpus;
   for (size_t i = begin; i < end; ++i) {

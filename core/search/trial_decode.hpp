@@ -20,7 +20,7 @@ struct Greedy {
 // Lists [begin, end), as attnkit_session_generate decodes each with its default limit.  bounds: see bucket_of.
 // A model that cannot predict the target's length is told that of the reference.
 // Throws Failure (manifest: a model that has nothing to translate; usage: a range outside the data), and Error that
-// names the list: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not finite.
+// names the list: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not numbers.
 Greedy decode(const Model& model, const Facts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
               size_t begin, size_t end);
 
