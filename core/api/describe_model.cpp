@@ -214,7 +214,11 @@ std::string describe_session(const Session& session) {
   j["keys_replayed"] = source.keys_replayed;
   j["kept_bytes"] = kept;
   j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
-  uint64_t total = 0;
+  uint64_t carried = 0;
+  if (source.aux)
+    for (const auto& [name, value] : *source.aux) carried += value.data.size() * sizeof(float);
+  j["carried_bytes"] = carried;
+  uint64_t total = carried;
   for (const Block* block : model.blocks()) {
     if (!block->streams()) continue;
     const bool target = block->choice().role == ATTN_DECODER_SELF;

@@ -20,20 +20,16 @@ class Fbank {
  public:
   // Throws Error: numbers out of bounds, or a bin of the mel scale that would see no frequency of the transform.
   explicit Fbank(const FbankSpec& spec);
-  ~Fbank();
-  Fbank(Fbank&&) noexcept;
-  Fbank& operator=(Fbank&&) noexcept;
 
   // Of so many samples: 0 below one window, then one and one more for each shift.
   int64_t frames(int64_t samples) const;
   // samples: f32 in [-1, 1], at least frame_length + (frames - 1) frame_shift; out: (frames, bins), natural logarithms
-  // of energies of 16-bit samples.  Any thread, several at once; allocates only the first time in a
-  // thread.
+  // of energies of 16-bit samples.  Any thread; allocates only the first time in a thread.
   void apply(const float* samples, int64_t frames, float* out) const;
 
  private:
   struct Plan;
-  std::unique_ptr<const Plan> plan_;
+  std::shared_ptr<const Plan> plan_;
 };
 
 }  // namespace attnkit
