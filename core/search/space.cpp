@@ -110,10 +110,6 @@ class SpaceMaker {
 
 Space make_space(const SpaceRequest& request) { return SpaceMaker(request).make(); }
 
-const char* role_name(uint32_t role) {
-  return role == ATTN_ENCODER_SELF ? "encoder.self" : role == ATTN_DECODER_SELF ? "decoder.self" : "decoder.cross";
-}
-
 std::vector<uint32_t> roles_of(const Space& space) {
   std::vector<uint32_t> roles;
   for (const BlockId& block : space.blocks)

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/base/roles.hpp"
+
 namespace attnkit::search {
 
 // A mechanism with its options, as the value of a role's key in a manifest.
@@ -58,8 +60,6 @@ struct Unit {
   size_t last = 0;
   bool operator==(const Unit&) const = default;
 };
-
-const char* role_name(uint32_t role);  // "encoder.self"
 
 // The roles of the space, in its order, each once.
 std::vector<uint32_t> roles_of(const Space& space);

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "core/stream/policy.hpp"
-#include "core/stream/text_log.hpp"
+#include "core/stream/log.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 
