@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 class SpaceMaker {
  public:
   explicit SpaceMaker(const SpaceRequest& request) : request_(request) {
-    for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS})
+    for (uint32_t role : all_roles)
       for (const Json& block : request.description["blocks"])
         if (block["role"] == role_name(role)) space_.blocks.push_back({role, block["layer"]});
   }
@@ -109,10 +109,6 @@ class SpaceMaker {
 }  // namespace
 
 Space make_space(const SpaceRequest& request) { return SpaceMaker(request).make(); }
-
-const char* role_name(uint32_t role) {
-  return role == ATTN_ENCODER_SELF ? "encoder.self" : role == ATTN_DECODER_SELF ? "decoder.self" : "decoder.cross";
-}
 
 std::vector<uint32_t> roles_of(const Space& space) {
   std::vector<uint32_t> roles;

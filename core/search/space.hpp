@@ -1,8 +1,6 @@
 // The search space: the blocks of a model, what may sit in each, and one choice for every block.
 #pragma once
 
-#include <attnkit/plugin.h>
-
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,6 +8,8 @@
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "core/base/roles.hpp"
 
 namespace attnkit::search {
 
@@ -58,8 +58,6 @@ struct Unit {
   size_t last = 0;
   bool operator==(const Unit&) const = default;
 };
-
-const char* role_name(uint32_t role);  // "encoder.self"
 
 // The roles of the space, in its order, each once.
 std::vector<uint32_t> roles_of(const Space& space);

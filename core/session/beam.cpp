@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/greedy.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit {
@@ -11,6 +12,9 @@ namespace {
 struct Hypothesis {
   std::vector<int32_t> ids;
   double log_probability = 0;
+  double score(size_t length, double penalty) const {
+    return log_probability / std::pow(static_cast<double>(length), penalty);
+  }
 };
 
 struct Candidate {
@@ -26,10 +30,6 @@ double log_normaliser(const float* scores, int64_t n) {
   return top + std::log(sum);
 }
 
-double score(double log_probability, size_t length, double penalty) {
-  return log_probability / std::pow(static_cast<double>(length), penalty);
-}
-
 // The best continuations over all rows, best first; ties by row, then id, so that a search repeats itself.
 std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count) {
   const int64_t outputs = session.model().outputs();
@@ -37,8 +37,7 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
   for (uint32_t r = 0; r < alive.size(); ++r) {
     const float* scores = session.last(static_cast<int>(r));
     const double norm = log_normaliser(scores, outputs);
-    if (std::isnan(norm))
-      fail(ATTN_INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken");
+    if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
     for (int64_t i = 0; i < outputs; ++i)
       all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }
@@ -59,23 +58,27 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   const Vocabulary& vocabulary = *model.vocabulary(true);
   const size_t rows = static_cast<size_t>(session.rows());
   const double penalty = model.manifest().length_penalty;
-  std::vector<int32_t> next(rows, vocabulary.begin_id());
   Session* const self = &session;
-  const auto push = [&] { Session::write({&self, 1}, {next.data(), 1, session.rows(), 1, nullptr}, nullptr); };
-  if (session.position(0) == 0) push();
+  const auto write = [&](const std::vector<int32_t>& ids) {
+    Session::write({&self, 1}, {ids.data(), 1, session.rows(), 1, nullptr}, nullptr);
+  };
+  if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
+  // The longest target is written in full; nothing follows it.
+  const auto most = static_cast<size_t>(std::min(limit, model.manifest().max_length - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
   double found_score = -std::numeric_limits<double>::infinity();
-  for (int64_t t = 0; t < limit; ++t) {
+  while (!alive.empty()) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
     for (const Candidate& c : best(session, alive, 2 * rows)) {
       Hypothesis h{alive[c.row].ids, c.log_probability};
       h.ids.push_back(c.id);
-      const double s = score(c.log_probability, h.ids.size(), penalty);
-      if (c.id == vocabulary.end_id() || t + 1 == limit) {
-        if (s > found_score) {
-          found_score = s;
+      const size_t length = h.ids.size();
+      if (c.id == vocabulary.end_id() || length == most) {
+        const double score = h.score(length, penalty);
+        if (score > found_score || found.ids.empty()) {
+          found_score = score;
           found = std::move(h);
         }
       } else if (grown.size() < rows) {
@@ -83,18 +86,18 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
         parents.push_back(c.row);
       }
     }
-    if (grown.empty()) break;
+    alive = std::move(grown);
+    if (alive.empty()) break;
     // No hypothesis that is alive can still win when even certain continuations to the limit could not.
-    const double hope = std::max(score(grown[0].log_probability, grown[0].ids.size(), penalty),
-                                 score(grown[0].log_probability, static_cast<size_t>(limit), penalty));
-    if (found_score >= hope || session.position(0) >= model.manifest().max_length) break;
-    for (size_t r = 0; r < rows; ++r) next[r] = r < grown.size() ? grown[r].ids.back() : next[0];
+    const Hypothesis& first = alive[0];
+    if (found_score >= std::max(first.score(first.ids.size(), penalty), first.score(most, penalty))) break;
+    std::vector<int32_t> next;
+    for (size_t r = 0; r < rows; ++r) next.push_back(alive[r < alive.size() ? r : 0].ids.back());
     parents.resize(rows, parents[0]);
     session.reorder(parents);
-    push();
-    alive = std::move(grown);
+    write(next);
   }
-  return found.ids.empty() ? alive[0].ids : found.ids;
+  return found.ids;
 }
 
 }  // namespace attnkit

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/base/greedy.hpp"
+
 namespace attnkit {
 
 void Session::Use::mark() {
@@ -101,7 +103,7 @@ void Session::set_length(double target_length) {
 
 int64_t Session::default_limit() const {
   const int64_t most = model_->manifest().max_length;
-  return model_->has_encoder() ? std::min<int64_t>(most, source_.length * 3 / 2 + 20) : most;
+  return model_->has_encoder() ? attnkit::default_limit(source_.length, most) : most;
 }
 
 void Session::check_rows(const Ids& tokens, int64_t first_row) const {
@@ -227,13 +229,9 @@ std::vector<int32_t> Session::generate(int64_t limit) {
 }
 
 int32_t Session::best(int row) const {
-  const float* scores = last(row);
-  const float* top = std::max_element(scores, scores + model_->outputs());
-  if (std::isnan(*top))
-    fail(ATTN_INTERNAL,
-         "the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
-         positions_[row] - 1);
-  return static_cast<int32_t>(top - scores);
+  const std::optional<int32_t> id = best_token({last(row), static_cast<size_t>(model_->outputs())});
+  if (!id) fail(ATTN_INTERNAL, "{}", nan_message(positions_[row] - 1));
+  return *id;
 }
 
 std::vector<int32_t> Session::greedy(int64_t limit) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/base/greedy.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit {
@@ -142,7 +143,7 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
     if (units.ends.empty()) units.ends = ends = ends_of_rows(*frontend, units.source);
   }
   const int64_t most = model.manifest().max_length;
-  const int64_t limit = options.limit > 0 ? options.limit : model.source_rows(units.source) * 3 / 2 + 20;
+  const int64_t limit = options.limit > 0 ? options.limit : default_limit(model.source_rows(units.source), most);
   const Vocabulary& vocabulary = *model.vocabulary(true);
   IncrementalSession incremental(session);
   return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), std::min(limit, most)}, options);

@@ -1,4 +1,4 @@
-"""Links, names, quoted code and quoted output of the documents, and the manifests of samples/.
+"""Links, names, quoted code and quoted output of the documents, the rooms, and the manifests of samples/.
 
 docs_test.py SOURCE_FOLDER ATTNKIT DECODE
 """
@@ -11,11 +11,15 @@ import unittest
 
 SOURCE, ATTNKIT, DECODE = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 DOCUMENTS = [SOURCE / "README.md", *(SOURCE / "docs").rglob("*.md"), *(SOURCE / "plugins").rglob("*.md"),
-             *(SOURCE / "samples").rglob("*.md")]
+             *(SOURCE / "samples").rglob("*.md"), *(SOURCE / "hosts").rglob("*.md"), *(SOURCE / "tests").rglob("*.md")]
 
 
 def read(path):
     return (SOURCE / path).read_text()
+
+
+def lines(text):
+    return [line for line in text.splitlines() if line]
 
 
 def blocks(text, language):
@@ -44,17 +48,63 @@ class Documents(unittest.TestCase):
     def test_tutorial_shows_the_plugin(self):
         tutorial, code = read("docs/writing-a-plugin.md"), read("samples/hello_plugin/mean.cpp")
         self.assertEqual(blocks(tutorial, "cmake"), [read("samples/hello_plugin/CMakeLists.txt")])
-        place = 0
-        for excerpt in blocks(tutorial, "cpp"):
-            place = code.find(excerpt, place)
-            self.assertGreaterEqual(place, 0, f"mean.cpp does not have, in this order:\n{excerpt}")
+        self.assertEqual(lines("".join(blocks(tutorial, "cpp"))), lines(code))
 
     def test_contract_shows_what_decode_prints(self):
         printed = subprocess.run([DECODE, "relu"], capture_output=True, text=True, check=True).stdout
         self.assertIn(printed, blocks(read("docs/contract.md"), ""))
 
+    def test_files_exist(self):
+        name = re.compile(r"(?<![\w/.-])(?:abi|core|hosts|plugins|samples|tests|docs)/(?:[\w.-]+/)*[\w.-]+\.\w+")
+        for document in DOCUMENTS:
+            for path in name.findall(document.read_text()):
+                self.assertTrue((SOURCE / path).exists(), f"{document}: {path}")
+
     def test_contributing_is_short(self):
-        self.assertLess(len(read("docs/contributing.md").splitlines()), 60)
+        self.assertLess(len(read("docs/contributing.md").splitlines()), 150)
+
+
+class Headers(unittest.TestCase):
+    def test_headings_begin_their_lines(self):
+        heading = re.compile(r"(?m)^(.*?)\b(Shapes|Numbers|Errors|Threads|Lifetime|Order|Text|Growth)  ")
+        for header in ("plugin.h", "attnkit.h"):
+            for before, name in heading.findall(read(f"abi/include/attnkit/{header}")):
+                self.assertRegex(before, r"^ +\* $", f"{header}: {name}")
+
+
+class Rooms(unittest.TestCase):
+    """The tree of docs/contributing.md and the includes that docs/decisions/rooms.md allows."""
+    tree = re.findall(r"(?m)^([\w/]+/)  +\w", read("docs/contributing.md"))
+
+    def test_tree_names_the_folders(self):
+        rooms = [path for room in ("core", "hosts", "hosts/cli") for path in (SOURCE / room).iterdir()]
+        top = [SOURCE / name for name in ("abi", "core", "plugins", "hosts", "samples", "tests", "docs")]
+        folders = {f"{path.relative_to(SOURCE)}/" for path in [*rooms, *top] if path.is_dir() and path.name[0] not in "_."}
+        self.assertEqual(folders - set(self.tree) - {"abi/"}, set())
+        for folder in self.tree:
+            self.assertTrue((SOURCE / folder).is_dir(), folder)
+
+    def test_rooms_are_not_crowded(self):
+        for folder in [SOURCE, *SOURCE.glob("*/**/")]:
+            files = [f for f in folder.iterdir() if f.is_file()] if not folder.name.startswith((".", "build")) else []
+            self.assertLessEqual(len(files), 45 if folder not in (SOURCE / "core", SOURCE / "hosts/cli") else 30, folder)
+
+    def test_includes(self):
+        allowed = {"abi": (), "plugins": (), "core/base": ("core/base/",), "core/search": ("core/base/", "core/search/"),
+                   "core/stream": ("core/base/", "core/stream/"), "core": ("core/",),
+                   "hosts": ("hosts/", "core/base/", "core/search/", "core/stream/")}
+        for room in allowed:
+            for source in (f for f in (SOURCE / room).rglob("*") if f.suffix in (".h", ".hpp", ".c", ".cpp", ".cu")):
+                if "_test." in source.name or room == "core" and f"core/{source.relative_to(SOURCE).parts[1]}" in allowed:
+                    continue
+                for name in re.findall(r'(?m)^#include [<"]((?:abi|core|hosts|plugins|samples|tests)/[^>"]*)', source.read_text()):
+                    self.assertTrue(name.startswith(allowed[room] or "no folder"), f"{source} includes {name}")
+
+    def test_core_names_no_mechanism(self):
+        # Words of their own in a host: the activation relu, a linear layer, a local variable or connection.
+        names = {f.name for f in (SOURCE / "plugins").iterdir() if f.is_dir()} - {"relu", "linear", "local"}
+        for source in (f for f in (SOURCE / "core").rglob("*") if f.suffix in (".hpp", ".cpp")):
+            self.assertEqual(names & set(re.findall(r"\w+", source.read_text())), set(), source)
 
 
 class Manifests(unittest.TestCase):

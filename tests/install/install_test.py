@@ -1,4 +1,4 @@
-"""Installs the build into a fresh prefix, then follows docs/writing-a-plugin.md and builds a C program against it."""
+"""Installs the build into a fresh prefix, follows docs/writing-a-plugin.md there, and runs the commands of the documents."""
 import json
 import os
 import pathlib
@@ -112,12 +112,56 @@ class Prefix(unittest.TestCase):
         self.assertEqual({m.name: m.read_bytes() for m in installed.iterdir()}, {m.name: m.read_bytes() for m in ours.glob("*.py")})
 
 
+def fragments(page, language):
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", page.read_text())
+
+
+class Commands(unittest.TestCase):
+    """Every command of the documents, with the installed attnkit first in PATH."""
+    # What is not run here, and why.
+    elsewhere = {
+        r"\./(quickstart|test)\.sh": "this is the test; continuous integration runs both",
+        r"(build/bin/)?attnkit search": "takes a minute; quickstart.sh and the tests of search run it",
+        r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
+        r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
+        r"PYTHONPATH=hosts": "the tests of the Python package do this",
+    }
+
+    def commands(self):
+        pages = [SOURCE / "README.md", *(SOURCE / "docs").glob("*.md"), *(SOURCE / "samples").rglob("*.md"),
+                 *(SOURCE / "hosts").rglob("*.md"), *(SOURCE / "plugins").rglob("*.md")]
+        for page in pages:
+            if page.name == "writing-a-plugin.md":
+                continue  # below
+            for line in "".join(fragments(page, "sh")).replace("\\\n", " ").splitlines():
+                if line.strip() and not any(re.match(pattern, line) for pattern in self.elsewhere):
+                    yield page, line
+
+    def test_run(self):
+        folder = ROOT / "commands"
+        folder.mkdir()
+        for name, target in (("samples", SOURCE / "samples"), ("build", PREFIX)):
+            (folder / name).symlink_to(target)
+        recording = SOURCE / "samples/models/numbers-speech/recordings/130.flac"
+        shutil.copy(recording, folder / "a.wav")
+        (folder / "test.tsv").write_text("a.wav\tzwei Euro\n")
+        found = 0
+        for page, line in self.commands():
+            with self.subTest(page=page.name, command=line):
+                run("bash", "-euo", "pipefail", "-c", f"cd {folder}; {line}", ATTNKIT_LIBRARY="",
+                    PATH=f"{PREFIX / setting('BINDIR')}:{os.environ['PATH']}")
+            found += 1
+        self.assertGreater(found, 10)
+
+
 class Tutorial(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        shutil.copytree(SOURCE / "samples/hello_plugin", ROOT / "mean")
-        page = (SOURCE / "docs/writing-a-plugin.md").read_text()
-        commands = "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", page))
+        page = SOURCE / "docs/writing-a-plugin.md"
+        (ROOT / "mean").mkdir()
+        (ROOT / "mean/CMakeLists.txt").write_text("".join(fragments(page, "cmake")))
+        (ROOT / "mean/mean.cpp").write_text("".join(fragments(page, "cpp")))
+        commands = "".join(fragments(page, "sh"))
         cls.output = run("bash", "-euo", "pipefail", "-c", commands, PREFIX=PREFIX, ATTNKIT=SOURCE, CXX=setting("CXX"),
                          CMAKE_GENERATOR=setting("GENERATOR"), CMAKE_CXX_COMPILER_LAUNCHER=setting("LAUNCHER"),
                          PATH=f"{PREFIX / setting('BINDIR')}:{os.environ['PATH']}")

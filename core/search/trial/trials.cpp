@@ -4,7 +4,7 @@
 #include <new>
 
 #include "core/search/failure.hpp"
-#include "core/search/trial_decode.hpp"
+#include "core/search/trial/greedy_trial.hpp"
 
 namespace attnkit::search {
 namespace {

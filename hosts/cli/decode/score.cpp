@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/greedy.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
@@ -80,9 +81,9 @@ Label label_of(const Facts& facts, const Input& input, std::span<const float> sc
   Label label{};
   for (size_t i = 0; i < (facts.classifier ? 1 : input.ids.size() - 1); ++i) {
     const std::span<const float> row = scores.subspan(i * width, width);
-    const auto best = std::max_element(row.begin(), row.end());
-    if (std::isnan(*best)) fail_with_nan(input);
-    label.best = static_cast<int32_t>(best - row.begin());
+    const std::optional<int32_t> best = best_token(row);
+    if (!best) fail_with_nan(input);
+    label.best = *best;
     label.ids.push_back(label.best);
     if (!facts.classifier) continue;
     const double norm = log_sum(row);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <system_error>
 
+#include "core/base/greedy.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
@@ -33,9 +33,9 @@ LiveSpeech::LiveSpeech(const Facts& facts, const StreamSetup& setup)
 int64_t LiveSpeech::next_end() const { return chunk_ > 0 ? end() + chunk_ : format_.shape.samples(rows() + 1); }
 
 size_t LiveSpeech::most_tokens(uint32_t limit) const {
-  const auto most = static_cast<size_t>(format_.max_rows);
-  if (limit > 0) return std::min<size_t>(limit, most);
-  return ended_ ? std::min(most, static_cast<size_t>(rows()) * 3 / 2 + 20) : most;
+  const int64_t max_length = format_.max_rows;
+  if (limit > 0) return static_cast<size_t>(std::min<int64_t>(limit, max_length));
+  return static_cast<size_t>(ended_ ? default_limit(rows(), max_length) : max_length);
 }
 
 void LiveSpeech::stop(const std::string& why) {
@@ -96,13 +96,9 @@ void LiveSpeech::write(Session& session) {
   attnkit_session* const self = session.get();
   const Ids token = {made_.empty() ? begin_id_ : made_.back()};
   Session::write({&self, 1}, Batch({&token, 1}), scores_.data(), outputs_);
-  const auto best = std::max_element(scores_.begin(), scores_.end());
-  if (std::isnan(*best))
-    fail(Exit::numerical,
-         "standard input: the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are "
-         "broken",
-         made_.size());
-  made_.push_back(static_cast<int32_t>(best - scores_.begin()));
+  const std::optional<int32_t> best = best_token(scores_);
+  if (!best) fail(Exit::numerical, "standard input: {}", nan_message(static_cast<int64_t>(made_.size())));
+  made_.push_back(*best);
   computing_ += seconds_since(start);
   writes_.push_back({end(), computing_});
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -32,13 +33,25 @@ TEST(Arena, ReleasedSlotsComeBackEmpty) {
     for (uint64_t i = 0; i < arena.stride(block); ++i) ASSERT_EQ(arena.row(block, slot)[i], 0) << block << " at " << i;
 }
 
-TEST(Arena, ClearsOnlyTheSlotThatIsReleased) {
-  Arena arena({3 * 4096 + 64});
-  const int32_t a = arena.acquire(), b = arena.acquire(), c = arena.acquire();
-  for (int32_t slot : {a, b, c}) std::memset(arena.row(0, slot), 1, arena.stride(0));
-  arena.release(b, {arena.stride(0)});
-  for (int32_t slot : {a, c})
-    for (uint64_t i = 0; i < arena.stride(0); ++i) ASSERT_EQ(arena.row(0, slot)[i], 1);
+// Strides below and above what goes back to the system as whole pages; slots that begin and end inside of a page.
+TEST(Arena, ClearsTheSlotThatIsReleasedAndOnlyThat) {
+  for (const uint64_t stride : {uint64_t{3 * 4096 + 64}, uint64_t{20 * 4096 + 64}, uint64_t{32 * 4096}})
+    for (const uint64_t unused : {uint64_t{0}, uint64_t{64}, uint64_t{4096}}) {
+      Arena arena({stride});
+      std::vector<int32_t> slots;
+      for (int i = 0; i < 5; ++i) slots.push_back(arena.acquire());
+      for (const size_t i : {size_t{1}, size_t{3}, size_t{2}}) {
+        for (const int32_t slot : slots) std::memset(arena.row(0, slot), 1, stride - unused);
+        arena.release(slots[i], {stride - unused});
+        for (const int32_t slot : slots) {
+          const char* const row = arena.row(0, slot);
+          const char expected = slot == slots[i] ? 0 : 1;
+          ASSERT_TRUE(std::all_of(row, row + stride - unused, [&](char c) { return c == expected; }))
+              << stride << ": slot " << slot << " after the release of " << slots[i];
+        }
+        ASSERT_EQ(arena.acquire(), slots[i]);
+      }
+    }
 }
 
 // Whatever the system does with huge pages elsewhere.

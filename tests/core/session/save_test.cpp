@@ -1,6 +1,6 @@
 // Sessions as bytes: what they continue as, and what is refused.
-#include "core/session/blob.hpp"
 #include "core/base/sha256.hpp"
+#include "core/session/blob.hpp"
 #include "tests/core/session/stream_model.hpp"
 
 namespace attnkit::test {
@@ -84,6 +84,14 @@ TEST_P(Saved, ContinuesBitwiseUnderAnotherRuntime) {
     EXPECT_EQ(expected, continued(*elsewhere));
     EXPECT_EQ(session->save(), elsewhere->save()) << "counters, lengths and all";
   }
+}
+
+TEST_P(Saved, ALoadedSessionLeavesItsSlotsEmpty) {
+  const auto model = load(from());
+  const Bytes blob = begun(model, 3)->save();
+  expect_empty_slots(*model);
+  Session::load(model, blob);
+  expect_empty_slots(*model);
 }
 
 TEST_P(Saved, EveryTruncationAndEveryFlippedByteIsRefused) {
@@ -177,6 +185,16 @@ TEST(SavedSession, OtherRevisionsOfAPluginAreRefused) {
   blob[at] = std::byte{'9'};
   seal(blob);
   expect_refusal(model, blob, name + " is 9");
+}
+
+TEST(SavedSession, WeightsWhoseDigestDiffersInItsLastDigitAreRefused) {
+  const auto model = load(StreamModel());
+  Bytes blob = begun(model, 1)->save();
+  const auto* text = reinterpret_cast<const char*>(blob.data());
+  const size_t last = std::string_view(text, blob.size()).find(model->digest()) + model->digest().size() - 1;
+  blob[last] ^= std::byte{1};
+  seal(blob);
+  expect_refusal(model, blob, "another model: sha256 of the weights is ");
 }
 
 TEST(SavedSession, ForeignAndNewerBytesAreRefusedByName) {

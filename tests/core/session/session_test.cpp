@@ -1,10 +1,12 @@
 #include "core/session/session.hpp"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/api/describe_model.hpp"
-#include "tests/core/model/tiny_model.hpp"
+#include "core/session/simultaneous.hpp"
+#include "tests/core/session/stream_model.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -104,51 +106,71 @@ TEST_P(SessionOf, SlotsAreCleanWhenTheyComeBack) {
   }
 }
 
+// Every choice of parents for three rows: neighbours with one parent, all of one parent, cycles; rows of different
+// lengths, so that a copy may be shorter than what was in its slot.
 TEST_P(SessionOf, ReorderedRowsContinueTheirParents) {
   const auto model = load(tiny_with(GetParam()));
-  const auto rows = open(model, 3);
-  std::vector<std::unique_ptr<Session>> singles;
-  Session* const one = rows.get();
-  const std::vector<int32_t> begin = {1, 1, 1}, second = {4, 5, 6}, third = {7, 8, 9};
-  for (int r = 0; r < 3; ++r) {
-    singles.push_back(open(model));
-    write(*singles[r], begin, 0, 1);
-    write(*singles[r], second, r, r + 1);
+  const std::vector<int32_t> second = {4, 5, 0, 0, 6, 7, 8, 9, 5, 0, 0, 0}, second_lens = {2, 4, 1}, third = {7, 8, 9};
+  const auto single_row = [&](size_t row) {
+    auto session = open(model);
+    Session* const self = session.get();
+    write(*session, {1}, 0, 1);
+    Session::write({&self, 1}, {second.data() + 4 * row, 4, 1, 4, second_lens.data() + row}, nullptr);
+    return session;
+  };
+  for (uint32_t choice = 0; choice < 27; ++choice) {
+    const std::vector<uint32_t> parents = {choice / 9, choice / 3 % 3, choice % 3};
+    SCOPED_TRACE(testing::PrintToString(parents));
+    {
+      const auto rows = open(model, 3);
+      Session* const one = rows.get();
+      const std::vector<int32_t> begin = {1, 1, 1};
+      Session::write({&one, 1}, {begin.data(), 1, 3, 1, nullptr}, nullptr);
+      Session::write({&one, 1}, {second.data(), 4, 3, 4, second_lens.data()}, nullptr);
+      rows->reorder(parents);
+      for (const bool again : {false, true}) {
+        if (again) Session::write({&one, 1}, {third.data(), 1, 3, 1, nullptr}, nullptr);
+        for (int r = 0; r < 3; ++r) {
+          const auto single = single_row(parents[r]);
+          if (again) write(*single, third, r, r + 1);
+          ASSERT_EQ(rows->position(r), single->position(0));
+          for (int64_t v = 0; v < model->outputs(); ++v) ASSERT_EQ(rows->last(r)[v], single->last(0)[v]) << "row " << r;
+        }
+      }
+    }
+    expect_empty_slots(*model);
   }
-  Session::write({&one, 1}, {begin.data(), 1, 3, 1, nullptr}, nullptr);
-  Session::write({&one, 1}, {second.data(), 1, 3, 1, nullptr}, nullptr);
-  rows->reorder({2, 0, 2});
-  const uint32_t parents[] = {2, 0, 2};
-  for (int r = 0; r < 3; ++r)
-    for (int64_t v = 0; v < model->outputs(); ++v) ASSERT_EQ(rows->last(r)[v], singles[parents[r]]->last(0)[v]);
-  Session::write({&one, 1}, {third.data(), 1, 3, 1, nullptr}, nullptr);
-  for (int r = 0; r < 3; ++r) {
-    const auto copy = singles[parents[r]]->clone();
-    write(*copy, third, r, r + 1);
-    for (int64_t v = 0; v < model->outputs(); ++v) ASSERT_EQ(rows->last(r)[v], copy->last(0)[v]) << "row " << r;
-  }
-  EXPECT_THROW(rows->reorder({0, 1, 3}), Error);
+  EXPECT_THROW(open(model, 3)->reorder({0, 1, 3}), Error);
 }
 
-TEST_P(SessionOf, BeamSearchFindsNothingWorseThanGreedy) {
-  const auto model = load(tiny_with(GetParam()));
-  const auto log_probability = [&](const std::vector<int32_t>& ids) {
-    std::vector<int32_t> in = {1};
-    in.insert(in.end(), ids.begin(), ids.end() - 1);
+// The last token that fits is written, alone and as part of a chunk; one more is refused and changes nothing.
+TEST_P(SessionOf, TakesExactlyMaxLengthTokens) {
+  TinyModel tiny = tiny_with(GetParam());
+  tiny.max_length = 7;
+  const auto model = load(tiny);
+  for (const size_t chunk : {size_t{1}, size_t{4}, target.size() - 1, target.size()}) {
     const auto session = open(model);
-    const std::vector<float> logits = write(*session, in, 0, in.size());
-    double total = 0;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const float* row = logits.data() + i * static_cast<size_t>(model->outputs());
-      double sum = 0;
-      for (int64_t v = 0; v < model->outputs(); ++v) sum += std::exp(static_cast<double>(row[v]));
-      total += row[ids[i]] - std::log(sum);
+    size_t written = 0;
+    for (; written + chunk <= target.size(); written += chunk) write(*session, target, written, written + chunk);
+    if (written < target.size()) {
+      EXPECT_THROW(write(*session, std::vector<int32_t>(chunk, 3), 0, chunk), Error) << "a chunk beyond the end";
+      write(*session, target, written, target.size());
     }
-    return total / static_cast<double>(ids.size());
-  };
-  const std::vector<int32_t> greedy = open(model)->generate(6), wide = open(model, 11)->generate(6);
-  ASSERT_FALSE(wide.empty());
-  EXPECT_GE(log_probability(wide), log_probability(greedy) - 1e-6);
+    EXPECT_EQ(session->position(0), tiny.max_length);
+    const std::vector<float> last(session->last(0), session->last(0) + model->outputs());
+    EXPECT_THROW(write(*session, {3}, 0, 1), Error);
+    EXPECT_THROW(write(*session, {3, 4}, 0, 2), Error);
+    EXPECT_EQ(session->position(0), tiny.max_length);
+    EXPECT_TRUE(std::equal(last.begin(), last.end(), session->last(0)));
+  }
+  const auto rows = open(model, 2);
+  Session* const one = rows.get();
+  const std::vector<int32_t> ids(2 * target.size(), 3), unequal = {7, 6}, more = {0, 1}, many = {1, 1};
+  Session::write({&one, 1}, {ids.data(), 7, 2, 7, unequal.data()}, nullptr);
+  EXPECT_THROW(Session::write({&one, 1}, {ids.data(), 1, 2, 1, many.data()}, nullptr), Error)
+      << "the first row is full";
+  Session::write({&one, 1}, {ids.data(), 1, 2, 1, more.data()}, nullptr);
+  EXPECT_EQ(rows->position(1), tiny.max_length);
 }
 
 TEST_P(SessionOf, ThreadsDoNotDisturbEachOther) {
@@ -180,7 +202,7 @@ TEST(Session, DecoderOnlyModelsContinueAPrompt) {
 }
 
 TEST(Session, GenerateContinuesWhereItStopped) {
-  const auto model = load({});
+  const auto model = load(TinyModel());
   const std::vector<int32_t> all = open(model)->generate(8);
   const auto session = open(model);
   std::vector<int32_t> parts;
@@ -202,7 +224,7 @@ TEST(Session, StopsAtMaxLength) {
 }
 
 TEST(Session, RefusalsChangeNothing) {
-  const auto model = load({});
+  const auto model = load(TinyModel());
   Session session(model, 1);
   Session* const one = &session;
   const int32_t bad = 99, good = 3;
@@ -220,7 +242,7 @@ TEST(Session, RefusalsChangeNothing) {
 }
 
 TEST(Session, IsBusyForASecondCall) {
-  const auto model = load({});
+  const auto model = load(TinyModel());
   Session session(model, 1);
   const Session::Use use(session);
   EXPECT_THROW(Session::Use again(session), Error);
@@ -251,26 +273,61 @@ TEST(Session, NeedsALengthWhereTheManifestSaysReference) {
   write(*session, target, 0, 1);
 }
 
-TEST(Session, NanWeightsAreAnErrorNotALoop) {
+// A row of the head that is not a number makes one score of all so, wherever it stands.
+TEST(Session, ANanAmongTheScoresIsTheSameErrorHoweverASessionDecodes) {
   TinyModel tiny;
-  const TempFolder folder;
-  write_tiny(folder, tiny);
-  std::string file;
-  {
+  tiny.tie = false;
+  for (const int at : {0, tiny.vocab / 2, tiny.vocab - 1}) {
+    const TempFolder folder;
+    write_tiny(folder, tiny);
     std::ifstream in(folder.path() + "/w.safetensors", std::ios::binary);
-    file.assign(std::istreambuf_iterator<char>(in), {});
+    std::string file{std::istreambuf_iterator<char>(in), {}};
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    const auto table = nlohmann::json::parse(file.substr(8, header));
+    const size_t tensor = 8 + header + table["head.weight"]["data_offsets"][0].get<size_t>();
+    std::memset(file.data() + tensor + static_cast<size_t>(at * tiny.d) * sizeof(float), 0xff, sizeof(float));
+    folder.write("w.safetensors", file);
+    Diagnostics diagnostics;
+    const auto model = Model::load(runtime(), tiny.manifest(), folder.path(), diagnostics);
+    ASSERT_TRUE(model) << all_messages(diagnostics);
+    const std::string said =
+        "the model's scores are not numbers (NaN) after 0 tokens: its weights or a mechanism are broken";
+    EXPECT_EQ(said, refusal_of([&] { open(model)->generate(5); })) << at;
+    EXPECT_EQ(said, refusal_of([&] { open(model, 3)->generate(5); })) << at;
+    attnkit_stream_options options{};
+    options.decide = [](uintptr_t, const attnkit_stream_view* v) { return v->ended ? ATTNKIT_WRITE : ATTNKIT_READ; };
+    EXPECT_EQ(said, refusal_of([&] {
+                Session session(model, 1);
+                simulate(session, {ids_of(source), {}}, options);
+              }))
+        << at;
   }
-  std::fill(file.end() - 64, file.end(), '\xff');  // the last tensor of the file becomes NaN
-  folder.write("w.safetensors", file);
-  Diagnostics diagnostics;
-  const auto model = Model::load(runtime(), tiny.manifest(), folder.path(), diagnostics);
-  ASSERT_TRUE(model) << all_messages(diagnostics);
-  EXPECT_THROW(open(model)->generate(5), Error);
-  EXPECT_THROW(open(model, 3)->generate(5), Error);
+}
+
+// Under [stream] nothing follows </s>, in the row that has it and in those that are made of it.
+TEST(Session, ReorderedRowsHaveEndedWhereTheirParentsHad) {
+  const auto model = load(StreamModel());
+  const std::vector<std::vector<uint32_t>> choices = {{1, 0, 0}, {0, 0, 1}, {2, 1, 0}, {1, 1, 2}};
+  for (const std::vector<uint32_t>& parents : choices) {
+    Session rows(model, 3);
+    rows.read(ids_of(source));
+    test::write({&rows}, {1, 1, 1}, 1);
+    test::write({&rows}, {2, 5, 6}, 1);
+    rows.reorder(parents);
+    for (int r = 0; r < 3; ++r) {
+      const std::vector<int32_t> ids = {7, 7, 7}, lens = {r == 0, r == 1, r == 2};
+      Session* const one = &rows;
+      const std::string said = refusal_of([&] {
+        Session::write({&one, 1}, {ids.data(), 1, 3, 1, lens.data()}, nullptr);
+      });
+      EXPECT_EQ(parents[r] == 0, said.find("a token after </s>") != std::string::npos) << r << ": " << said;
+    }
+  }
 }
 
 TEST(DescribeSession, TellsStateBytes) {
-  const auto model = load({});
+  const auto model = load(TinyModel());
   const auto session = open(model);
   write(*session, target, 0, 3);
   const std::string json = describe_session(*session);

@@ -1,7 +1,7 @@
 // Sessions of speech copied, saved and described, and what is refused.
 #include "core/api/describe_model.hpp"
-#include "core/session/blob.hpp"
 #include "core/base/sha256.hpp"
+#include "core/session/blob.hpp"
 #include "tests/core/speech/speech_model.hpp"
 
 namespace attnkit::test {

@@ -1,6 +1,7 @@
 // Small models for sources that grow: weights from a seed, [stream] in the manifest.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/core/model/tiny_model.hpp"
@@ -77,6 +78,25 @@ inline std::vector<float> forward(const Model& model, const std::vector<int32_t>
   std::vector<float> out(tgt.size() * static_cast<size_t>(model.outputs()));
   model.forward(ids_of(src), ids_of(tgt), out.data());
   return out;
+}
+
+// The states of the next slots that sessions would be given, in every arena.
+inline void expect_empty_slots(const Model& model, int slots = 8) {
+  std::vector<Arena*> arenas = {&model.states(ATTN_DECODER_SELF)};
+  if (model.has_encoder()) arenas.push_back(&model.states(ATTN_DECODER_CROSS));
+  if (model.encoder().appends()) arenas.push_back(&model.states(ATTN_ENCODER_SELF));
+  for (Arena* arena : arenas) {
+    std::vector<int32_t> taken;
+    for (int i = 0; i < slots; ++i) taken.push_back(arena->acquire());
+    for (const int32_t slot : taken) {
+      for (size_t block = 0; block < arena->blocks(); ++block) {
+        const char* const row = arena->row(block, slot);
+        EXPECT_TRUE(std::all_of(row, row + arena->stride(block), [](char c) { return c == 0; }))
+            << "slot " << slot << " of block " << block;
+      }
+      arena->release(slot, std::vector<uint64_t>(arena->blocks()));
+    }
+  }
 }
 
 template <class F>

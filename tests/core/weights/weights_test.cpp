@@ -211,6 +211,16 @@ TEST(Weights, AnotherDigestIsRefusedWithBoth) {
   EXPECT_NE(message.find("the manifest says 000000000000...: the file is damaged or another one"), std::string::npos);
 }
 
+TEST(Weights, ADigestThatDiffersInAnyDigitIsRefused) {
+  const std::string digest = sha256_hex(std::as_bytes(std::span(small)));
+  EXPECT_EQ(refusal(small, digest), "");
+  for (size_t i = 0; i < digest.size(); ++i) {
+    std::string other = digest;
+    other[i] = other[i] == '0' ? '1' : '0';
+    EXPECT_NE(refusal(small, other), "") << "digit " << i;
+  }
+}
+
 TEST(Weights, EveryTruncationIsRefused) {
   for (size_t n = 0; n < small.size(); ++n) EXPECT_NE(refusal(small.substr(0, n)), "") << n;
 }

@@ -1,4 +1,4 @@
-#include "core/search/trial_decode.hpp"
+#include "core/search/trial/greedy_trial.hpp"
 
 #include <gtest/gtest.h>
 

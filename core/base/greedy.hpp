@@ -1,0 +1,36 @@
+// The rules of greedy decoding, the same in sessions and in hosts that decode batches.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace attnkit {
+
+// The id of the highest score, the first among equals.  Returns nothing when any of the scores is NaN.
+inline std::optional<int32_t> best_token(std::span<const float> scores) {
+  size_t best = 0;
+  bool numbers = !scores.empty();
+  for (size_t i = 0; i < scores.size(); ++i) {
+    numbers = numbers && scores[i] == scores[i];
+    if (scores[i] > scores[best]) best = i;
+  }
+  return numbers ? std::optional(static_cast<int32_t>(best)) : std::nullopt;
+}
+
+// The message for scores without a best token.
+inline std::string nan_message(int64_t tokens) {
+  return fmt::format("the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
+                     tokens);
+}
+
+// The most tokens that are made of a source when nothing else limits them.
+inline int64_t default_limit(int64_t source_length, int64_t max_length) {
+  return std::min(max_length, source_length * 3 / 2 + 20);
+}
+
+}  // namespace attnkit

@@ -1,0 +1,49 @@
+// Greedy decoding of many inputs: a batch of sessions, one write per step for all of them, refilled as they end.
+#pragma once
+
+#include <attnkit/attnkit.hpp>
+#include <optional>
+#include <vector>
+
+namespace attnkit::search {
+
+// A host derives from it and says what its inputs are.
+class BatchedDecoder {
+ public:
+  virtual ~BatchedDecoder() = default;
+  // Decodes inputs 0 to count - 1, up to `rows` at once; each as it would be decoded alone.
+  void run(size_t count, size_t rows);
+
+ protected:
+  explicit BatchedDecoder(const attnkit_model_info& info) : info_(info) {}
+
+  struct Active {
+    size_t index;
+    Session session;
+    int32_t next;     // the token to write
+    size_t position;  // tokens written
+    size_t limit;     // tokens to make at most
+    Ids made = {};    // </s> included where it was reached
+  };
+  // Starts an input.  Returns nothing when there is nothing to decode.
+  virtual std::optional<Active> open(size_t index) = 0;
+  virtual void done(Active& input) = 0;
+  // Throws the error of one input in the host's own way.
+  [[noreturn]] virtual void fail_at(size_t index, const Error& e) const = 0;
+  virtual void check_interrupt() const {}  // called before every step; may throw
+
+ private:
+  bool fill(size_t count, size_t rows);
+  void write();
+  void fail_write(const Error& of_batch);
+  void choose(size_t row);
+
+  const attnkit_model_info info_;
+  size_t next_ = 0;
+  std::vector<Active> active_;
+  std::vector<attnkit_session*> handles_;
+  std::vector<float> scores_;
+  Batch tokens_;
+};
+
+}  // namespace attnkit::search
