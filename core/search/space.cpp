@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 class SpaceMaker {
  public:
   explicit SpaceMaker(const SpaceRequest& request) : request_(request) {
-    for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS})
+    for (uint32_t role : all_roles)
       for (const Json& block : request.description["blocks"])
         if (block["role"] == role_name(role)) space_.blocks.push_back({role, block["layer"]});
   }

@@ -1,8 +1,6 @@
 // The search space: the blocks of a model, what may sit in each, and one choice for every block.
 #pragma once
 
-#include <attnkit/plugin.h>
-
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/base/greedy.hpp"
@@ -12,7 +11,7 @@
 namespace attnkit::search {
 namespace {
 
-constexpr size_t most_rows = 32;
+constexpr size_t max_rows = 32;
 constexpr int resamples = 1000;
 constexpr uint64_t seed = 1;
 
@@ -31,15 +30,15 @@ class Decoder : public BatchedDecoder {
 
  private:
   std::optional<Active> open(size_t i) override {
-    const Example& list = data_[order_[i]];
+    const Example& example = data_[order_[i]];
     Session session(model_, 1);
     // Before the source: the keys made from it may depend on the length.
-    if (needs_length_) session.set_length(static_cast<double>(list.wanted.size()));
-    session.read(list.source);
-    const int64_t limit = default_limit(static_cast<int64_t>(list.source.size()), facts_.info.max_length);
+    if (needs_length_) session.set_length(static_cast<double>(example.wanted.size()));
+    session.read(example.source);
+    const int64_t limit = default_limit(static_cast<int64_t>(example.source.size()), facts_.info.max_length);
     return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};
   }
-  void done(Active& list) override { made[list.index] = std::move(list.made); }
+  void done(Active& input) override { made[input.index] = std::move(input.made); }
   [[noreturn]] void fail_at(size_t i, const Error& e) const override {
     throw Error(e.code(), fmt::format("{}: {}", data_.place_of(order_[i]), e.what()));
   }
@@ -55,8 +54,7 @@ class Decoder : public BatchedDecoder {
 std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end) {
   std::vector<size_t> order(end - begin);
   std::iota(order.begin(), order.end(), begin);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return data[a].source.size() > data[b].source.size(); });
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return data[i].source.size(); });
   return order;
 }
 
@@ -73,20 +71,20 @@ Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, c
   const std::vector<size_t> order = longest_first(data, begin, end);
   const auto start = std::chrono::steady_clock::now();
   Decoder decoder(model, facts, data, order);
-  decoder.run(order.size(), most_rows);
+  decoder.run(order.size(), max_rows);
   greedy.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<Ids> made(end - begin);
   for (size_t i = 0; i < order.size(); ++i) made[order[i] - begin] = std::move(decoder.made[i]);
   std::vector<BleuStats> pairs;
   BleuStats corpus;
   for (size_t i = begin; i < end; ++i) {
-    const Example& list = data[i];
+    const Example& example = data[i];
     const Ids& ids = made[i - begin];
-    QualitySums& sums = greedy.sums[bucket_of(bounds, list.words)];
+    QualitySums& sums = greedy.sums[bucket_of(bounds, example.words)];
     ++sums.examples;
-    sums.exact += ids == list.wanted;
+    sums.exact += ids == example.wanted;
     greedy.tokens += static_cast<int64_t>(ids.size());
-    pairs.push_back(bleu_stats(model.detokenize(Side::target, ids), model.detokenize(Side::target, list.wanted)));
+    pairs.push_back(bleu_stats(model.detokenize(Side::target, ids), model.detokenize(Side::target, example.wanted)));
     corpus += pairs.back();
   }
   greedy.bleu = bleu(corpus);

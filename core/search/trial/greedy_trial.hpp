@@ -1,4 +1,5 @@
-// What a model writes by itself: greedy decoding of the lists of a data set, and how it compares with the references.
+// What a model writes by itself: greedy decoding of the examples of a data set, and how it compares with the
+// references.
 #pragma once
 
 #include <vector>
@@ -10,17 +11,17 @@
 namespace attnkit::search {
 
 struct Greedy {
-  std::vector<QualitySums> sums;  // by bucket; lists and exact alone are filled
+  std::vector<QualitySums> sums;  // by bucket; examples and exact alone are filled
   double bleu = 0;                // percent, against the references as the vocabulary spells them
-  Interval bleu_interval;         // 95 %: bootstrap over lists
+  Interval bleu_interval;         // 95 %: bootstrap over examples
   int64_t tokens = 0;             // written, </s> included
   double seconds = 0;             // of decoding alone
 };
 
-// Lists [begin, end), as attnkit_session_generate decodes each with its default limit.  bounds: see bucket_of.
-// A model that cannot predict the target's length is told that of the reference.
+// Examples [begin, end), as attnkit_session_generate decodes each with its default limit.  bounds: see bucket_of.
+// A model that cannot predict the target's length is given that of the reference.
 // Throws Failure (manifest: a model that has nothing to translate; usage: a range outside the data), and Error that
-// names the list: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not numbers.
+// names the example: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not numbers.
 Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
               size_t begin, size_t end);
 
