@@ -210,9 +210,7 @@ struct S4d {
           "Gu et al., On the Parameterization and Initialization of Diagonal State Space Models, NeurIPS 2022, "
           "arXiv:2206.11893",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("order", 64, 2, 1024, "size N of a channel's state, in conjugate pairs: even"),
@@ -259,7 +257,7 @@ struct S4d {
     info.state(r, shape.state_floats());
     info.flops = static_cast<uint64_t>(r.batch * d) *
                  static_cast<uint64_t>(4 * sides * order * r.keys + (2 * sides * order + 2) * r.queries);
-    return {info.scratch(r, Layout::measure<Scratch>(shape))};
+    return info.scratch(r, Layout::measure<Scratch>(shape));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -287,7 +285,7 @@ struct S4d {
     };
     const auto rows = static_cast<double>(std::max(run.keys, run.queries) * together);
     const double flops = static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200);
-    simd::for_items(run, blocks * groups, {flops, plan.worker_bytes}, body);
+    simd::for_items(run, blocks * groups, {flops, plan}, body);
   }
 
   ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {

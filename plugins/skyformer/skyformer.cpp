@@ -164,12 +164,9 @@ struct Head {
     }
     if (stage == kSums)
       sum<Isa>(begin * kLanes, std::min(model.m, end * kLanes), end * kLanes, shared, own);
-    else if (stage == kKernel)
-      for (int64_t i = begin; i < end; ++i) kernel(i, shared);
-    else if (stage == kDelta)
-      for (int64_t i = begin; i < end; ++i) mirror(i, shared);
-    else if (stage == kMatrix)
-      for (int64_t i = begin; i < end; ++i) scale(i, shared);
+    else if (stage <= kMatrix)
+      for (int64_t i = begin; i < end; ++i)
+        stage == kKernel ? kernel(i, shared) : stage == kDelta ? mirror(i, shared) : scale(i, shared);
     else if (stage == kBegin)
       divide(begin, end, shared);
     else if (stage == kFirst)
@@ -310,9 +307,7 @@ struct Skyformer {
       .summary = "a Gaussian kernel by the Nystrom method over sampled queries and keys: linear cost, encoders only",
       .citation = "Chen et al., Skyformer, NeurIPS 2021, arXiv:2111.00035",
       .state_revision = "1"};
-  struct Plan {
-    simd::Staged bytes;
-  };
+  using Plan = simd::Staged;
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("samples", 128, 1, 1024, "m, rows sampled from queries and keys, half from each"),
@@ -350,8 +345,8 @@ struct Skyformer {
           static_cast<uint64_t>(r.batch * model.heads) * static_cast<uint64_t>(model.flops(r.queries + r.keys));
     else
       info.bytes_read = 0;
-    const Plan plan{simd::Staged::measure<Shared, Own>(model)};
-    info.scratch(r, plan.bytes.worker_bytes());
+    const auto plan = Plan::measure<Shared, Own>(model);
+    info.scratch(r, plan.worker_bytes());
     return plan;
   }
 
@@ -385,7 +380,7 @@ struct Skyformer {
         throw attnkit::invalid("samples[", i, "] is ", double{places[i]},
                                ": a place among the queries is 0 to 1, one among the keys 1 to 2")
             .at(samples.where());
-    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan.bytes,
+    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan,
                            Job{model, run, places, {run, io}});
   }
 
