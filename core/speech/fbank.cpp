@@ -127,7 +127,10 @@ void Fbank::Plan::frame(const float* samples, float* out) const {
 }
 
 Fbank::Fbank(const FbankSpec& spec)
-    : plan_((check(spec), std::make_shared<const Plan>(spec, static_cast<size_t>(spec.frame_length())))) {}
+    : plan_((check(spec), std::make_unique<const Plan>(spec, static_cast<size_t>(spec.frame_length())))) {}
+Fbank::~Fbank() = default;
+Fbank::Fbank(Fbank&&) noexcept = default;
+Fbank& Fbank::operator=(Fbank&&) noexcept = default;
 
 int64_t Fbank::frames(int64_t samples) const {
   const auto length = static_cast<int64_t>(plan_->length), shift = static_cast<int64_t>(plan_->shift);

@@ -20,6 +20,9 @@ class Fbank {
  public:
   // Throws Error: numbers out of bounds, or a bin of the mel scale that would see no frequency of the transform.
   explicit Fbank(const FbankSpec& spec);
+  ~Fbank();
+  Fbank(Fbank&&) noexcept;
+  Fbank& operator=(Fbank&&) noexcept;
 
   // Of so many samples: 0 below one window, then one and one more for each shift.
   int64_t frames(int64_t samples) const;
@@ -29,7 +32,7 @@ class Fbank {
 
  private:
   struct Plan;
-  std::shared_ptr<const Plan> plan_;
+  std::unique_ptr<const Plan> plan_;
 };
 
 }  // namespace attnkit
