@@ -154,9 +154,10 @@ std::string comparison_table(const SearchView& view) {
   const auto add = [&](const char* title, std::optional<double> Cost::*member, auto text, bool paired = false) {
     const std::optional<double> own = w.*member, other = b.*member;
     // Of speeds the ratio is the median of pairs, which the quotient of two medians need not equal.
-    const double ratio = paired ? w.ratio.value_or(0) : other.value_or(0) > 0 ? own.value_or(0) / other.value_or(1) : 0;
-    if (own || other)
-      body += row_of(title, text(own), text(other), ratio > 0 ? fmt::format("{:.2f}\u00d7", ratio) : "");
+    std::string change;
+    if (paired && w.ratio) change = fmt::format("{:.2f}\u00d7", *w.ratio);
+    if (!paired && own && other && *other > 0) change = fmt::format("{:.2f}\u00d7", *own / *other);
+    if (own || other) body += row_of(title, text(own), text(other), change);
   };
   add(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", &Cost::speed, rate_text, true);
   add("latency of a token", &Cost::latency, latency_text);
