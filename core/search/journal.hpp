@@ -1,4 +1,5 @@
-// What a search has finished, in a file that survives kills, full disks and power cuts: one JSON line for each trial.
+// The finished trials of a search, in a file that survives kills, full disks and power cuts: one JSON line for each
+// trial.
 #pragma once
 
 #include <sys/types.h>
