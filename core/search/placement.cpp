@@ -4,10 +4,6 @@
 
 namespace attnkit::search {
 
-const char* role_name(uint32_t role) {
-  return role == ATTN_ENCODER_SELF ? "encoder.self" : role == ATTN_DECODER_SELF ? "decoder.self" : "decoder.cross";
-}
-
 std::vector<uint32_t> roles_of(const Space& space) {
   std::vector<uint32_t> roles;
   for (const Site& site : space.sites)

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/roles.hpp"
+
 namespace attnkit::search {
 
 // A mechanism with its options, as the value of a role's key in a manifest.
@@ -33,8 +35,6 @@ struct Space {
 
 // By site an index into Space::choices.
 using Placement = std::vector<int>;
-
-const char* role_name(uint32_t role);  // "encoder.self"
 
 // The roles of the space, in its order, each once.
 std::vector<uint32_t> roles_of(const Space& space);

@@ -53,13 +53,6 @@ void make_folder(const Paths& paths) {
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
 }
 
-std::string plugin_path(const Arguments& arguments) {
-  std::string path;
-  for (const std::string& folder : arguments.texts("plugin-dir"))
-    path += (path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
-  return path;
-}
-
 std::vector<std::string> worker_argv() { return {fs::read_symlink("/proc/self/exe").string(), "search-worker"}; }
 
 // The manifest's own mechanisms may crash or hang when they are asked; that must not be this process.  What a model

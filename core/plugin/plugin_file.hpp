@@ -1,4 +1,4 @@
-// What can be known of a plugin's file before any of it runs.
+// Checks of a plugin's file before any of it runs.
 #pragma once
 
 #include <cstdint>

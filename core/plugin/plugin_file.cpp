@@ -1,6 +1,6 @@
 // Checks of ownership, a bounded look into the ELF file, and the search for the entry point.  Boost.DLL's library_info
 // does not serve: in Boost 1.74 it reads .symtab, which stripped libraries lack, and trusts every offset in the file.
-#include "core/plugin/file.hpp"
+#include "core/plugin/plugin_file.hpp"
 
 #include <attnkit/plugin.h>
 #include <elf.h>
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/own_file.hpp"
+#include "core/base/file.hpp"
 
 namespace attnkit {
 namespace {
@@ -80,10 +80,9 @@ class Reader {
   uint64_t bytes() const { return static_cast<uint64_t>(stat_.st_size); }
 
   void need(uint64_t offset, uint64_t n, const char* what) const {
-    if (offset > bytes() || n > bytes() - offset) {
+    if (offset > bytes() || n > bytes() - offset)
       fail(ATTN_INVALID, "is damaged or cut short: its {} would end beyond its {} bytes; copy or build it again", what,
            bytes());
-    }
   }
   template <class T>
   std::vector<T> read(uint64_t offset, uint64_t count, const char* what) const {
@@ -116,15 +115,13 @@ uid_t library_owner() {
 }
 
 void check_trust(const struct stat& stat, const char* what) {
-  if (stat.st_mode & S_IWOTH) {
+  if (stat.st_mode & S_IWOTH)
     fail(ATTN_INVALID, "{} writable by every user, so anyone could have put code there; remove that with chmod o-w",
          what);
-  }
   const uid_t owner = stat.st_uid;
-  if (owner != 0 && owner != geteuid() && owner != library_owner()) {
+  if (owner != 0 && owner != geteuid() && owner != library_owner())
     fail(ATTN_INVALID, "{} owned by user {}, who is neither root, you, nor the owner of attnkit; copy the plugin", what,
          owner);
-  }
 }
 
 Header read_header(const Reader& file) {
@@ -135,10 +132,9 @@ Header read_header(const Reader& file) {
   // e_machine lies at the same place in both classes.
   const auto machine = file.read<uint16_t>(offsetof(Header, e_machine), 1, "ELF header")[0];
   if (ident[EI_DATA] != this_order) fail(ATTN_INVALID, "is built for a machine of the other byte order");
-  if (ident[EI_CLASS] != this_class || machine != this_machine) {
+  if (ident[EI_CLASS] != this_class || machine != this_machine)
     fail(ATTN_INVALID, "is built for {}, this program runs on {}; install the plugin for this machine",
          machine_name(machine), machine_name(this_machine));
-  }
   const Header header = file.read<Header>(0, 1, "ELF header")[0];
   if (header.e_type != ET_DYN) fail(ATTN_INVALID, "is no shared library (ELF type {}, not {})", header.e_type, ET_DYN);
   return header;

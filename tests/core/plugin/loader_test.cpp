@@ -1,5 +1,5 @@
 // Tables are taken in this build's size, and every way in which one can be wrong has its sentence.
-#include "core/plugin/table.hpp"
+#include "core/plugin/loader.hpp"
 
 #include <gtest/gtest.h>
 
