@@ -271,7 +271,7 @@ struct BigBird {
             throw attnkit::invalid("the table of blocks names block ", t, " for block ", i + 1, " of head ", h,
                                    " and there are blocks 0 to ", shape.blocks() - 1,
                                    ": store the table that was made for this model")
-                .at(static_cast<int32_t>(table));
+                .at(table.where());
   }
 
   attn_block block;

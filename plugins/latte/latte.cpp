@@ -15,7 +15,6 @@
 // is a list of events in time order; here an event may also shrink S, so a token that raises a maximum does not end the
 // list.  What an event does depends on the tokens before it alone: equal bits however a sequence is split, and in whole
 // runs too.  Cost per head: 2 l (E+1)(N+M) flops; state l (E+2) floats, whatever the length.
-#include <attnkit/kernels/exponential.hpp>
 #include <attnkit/kernels/linear.hpp>
 #include <attnkit/kernels/pack.hpp>
 #include <limits>

@@ -78,12 +78,13 @@ struct Run {
                              float* head) const {
     const Shape& s = shape;
     const int64_t lanes = s.lanes();
+    const simd::Matrix<const float> projection{columns, n, lanes, lanes};
+    const simd::Matrix<const float> keys{x.k.row(b, h, from), n, s.d, x.k.next};
+    const simd::Matrix<const float> values{x.v.row(b, h, from), n, s.e, x.v.next};
     take(e, h, past + from, n, columns);
-    simd::add_product<Isa, float>({x.k.row(b, h, from), 1, x.k.next}, {columns, n, lanes, lanes},
-                                  {head, s.d, lanes, lanes});
+    simd::add_transposed_product<Isa, float>(keys, projection, {head, s.d, lanes, lanes});
     if (f.data) take(f, h, past + from, n, columns);
-    simd::add_product<Isa, float>({columns, 1, lanes}, {x.v.row(b, h, from), n, s.e, x.v.next},
-                                  {head + s.d * lanes, s.rank, s.e, s.e});
+    simd::add_transposed_product<Isa, float>(projection, values, {head + s.d * lanes, s.rank, s.e, s.e});
   }
 
   // Columns [from, from + n) of a projection as rows; the lanes past the rank are zero.

@@ -550,7 +550,7 @@ struct Luna {
 
   void run(const Plan& plan, const attn_run& run) const {
     Layout layout(static_cast<char*>(run.exec->scratch) + plan * run.exec->workers);
-    const bool given = shape.contextual && run.ports[io.p_in].data != nullptr;
+    const bool given = shape.contextual && io.p_in.of(run.ports).data != nullptr;
     const auto view = [&run](Port port) { return View<const float>(run, port); };
     const auto dense = [&view](Port weight, Port bias) { return Dense{view(weight), view(bias)}; };
     Run{.shape = shape,

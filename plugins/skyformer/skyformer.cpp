@@ -379,7 +379,7 @@ struct Skyformer {
       if (!(places[i] >= 0 && places[i] < 2))
         throw attnkit::invalid("samples[", i, "] is ", double{places[i]},
                                ": a place among the queries is 0 to 1, one among the keys 1 to 2")
-            .at(static_cast<int32_t>(samples));
+            .at(samples.where());
     simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan,
                            Job{model, run, places, {run, io}});
   }
