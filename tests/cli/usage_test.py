@@ -1,5 +1,7 @@
 """Usage: help, suggestions, exit codes, JSON on standard output and nothing else."""
 
+import os
+import shutil
 import unittest
 
 from command import SAMPLE, CommandTest
@@ -8,10 +10,15 @@ SUBCOMMANDS = ["doctor", "plugins", "validate", "inspect", "run", "stream", "ben
 
 
 class Usage(CommandTest):
-    def test_no_subcommand(self):
-        result = self.run_code(2)
-        self.assertEqual(result.out, "")
-        self.assertIn("--help", result.err)
+    def test_no_arguments_print_the_help(self):
+        result = self.run_ok()
+        self.assertEqual(result.out, self.run_ok("--help").out)
+        self.assertEqual(result.err, "")
+
+    def test_options_without_subcommand(self):
+        for arguments in [["--threads", "1"], ["--json"], ["--progress", "none", "--json"]]:
+            result = self.run_code(2, *arguments)
+            self.assertEqual(result.err, "attnkit: no subcommand given\n  help: attnkit --help lists them\n")
 
     def test_help_names_every_subcommand(self):
         for result in (self.run_ok("--help"), self.run_ok("help"), self.run_ok("-h")):
@@ -31,10 +38,7 @@ class Usage(CommandTest):
     def test_unknown_subcommands_name_the_nearest(self):
         for wrong, right in {"inspct": "inspect", "docter": "doctor", "valid": "validate", "plugin": "plugins"}.items():
             self.assertIn(f'unknown subcommand "{wrong}"; did you mean "{right}"?', self.run_code(2, wrong).err)
-
-    def test_designed_subcommands_say_so(self):
-        for name in ["validate-plugin"]:
-            self.assertIn(f'"{name}" is designed but not in this version', self.run_code(2, name, "model.toml").err)
+        self.assertIn('unknown subcommand "frobnicate"\n  help: subcommands are: doctor', self.run_code(2, "frobnicate").err)
 
     def test_unknown_options_name_the_nearest(self):
         for arguments, right in [(["run", SAMPLE, "--txt", "x"], "--text"), (["inspect", SAMPLE, "--lenghts=4"], "--lengths"),
@@ -65,6 +69,27 @@ class Usage(CommandTest):
             document = result.json()
             self.assertEqual((document["schema"], document["exit"]), ("attnkit.error/1", code))
             self.assertIn(document["message"], result.err)
+
+    def test_control_characters_are_shown_escaped(self):
+        for given, shown in {"in\nspect": r"in\x0aspect", "\x1b[31minspect": r"\x1b[31minspect", "\x1f": r"\x1f", "\x7f": r"\x7f",
+                             "a\tb": r"a\x09b", " é": " é"}.items():
+            result = self.run_code(2, given)
+            self.assertTrue(result.err.startswith(f'attnkit: unknown subcommand "{shown}"'), result.err)
+            self.assertIn(f'unknown subcommand "{shown}"', self.run_code(2, given, "--json").json()["message"])
+
+    def test_json_of_names_that_are_not_utf8(self):
+        strange = os.fsdecode(b"x\xff\xc3y")
+        self.assertIn('unknown subcommand "x\ufffd\ufffdy"', self.run_code(2, strange, "--json").json()["message"])
+        self.assertIn("x\ufffd\ufffdy", self.run_code(6, "run", strange, "--text", "one", "--json").json()["message"])
+        folder = self.folder / strange
+        shutil.copytree(SAMPLE.parent, folder)
+        text = folder / strange
+        text.write_text("one\nbanana\n", encoding="utf-8")
+        self.assertIn("x\ufffd\ufffdy:2: ", self.run_code(6, "run", folder / SAMPLE.name, "--file", text, "--json").json()["message"])
+        text.write_text("one\n", encoding="utf-8")
+        document = self.run_ok("run", folder / SAMPLE.name, "--file", text, "--json").json()
+        self.assertEqual(document["schema"], "attnkit.run/1")
+        self.assertEqual(self.run_ok("validate", folder / SAMPLE.name, "--json").json()["schema"], "attnkit.validation/1")
 
 
 if __name__ == "__main__":

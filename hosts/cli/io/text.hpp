@@ -1,10 +1,12 @@
-// Small text work: quotes, units, and the nearest of several words.
+// Text for people: quotes, units, counts and tables.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/text.hpp"
 
 namespace attnkit::cli {
 
@@ -13,12 +15,6 @@ std::string quote(std::string_view text);
 
 // As a POSIX shell reads it back: bare where that is safe, else in single quotes.
 std::string shell_word(std::string_view text);
-
-// The candidate that was probably meant, or "".
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-// `; did you mean "x"?`, or "".
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 std::string bytes_text(uint64_t bytes);    // "33.0 KiB"
 std::string count_text(double count);      // "1.04 M"
@@ -32,5 +28,17 @@ std::string joined(const std::vector<std::string>& parts, std::string_view betwe
 
 // Characters of UTF-8 text, for column widths.
 size_t width_of(std::string_view text);
+
+// Columns of text: flush left, or flush right where the title begins with '>'.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> titles);
+  void add(std::vector<std::string> row);  // as many cells as titles
+  std::string text() const;                // with a line feed after every row
+
+ private:
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
 
 }  // namespace attnkit::cli
