@@ -1,12 +1,12 @@
-// What a search is to do: the manifest's [search], changed by the command line.
+// The settings of a search: the manifest's [search], changed by the command line.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "hosts/cli/arguments.hpp"
 #include "core/search/settings.hpp"
 #include "core/search/space.hpp"
+#include "hosts/cli/arguments.hpp"
 
 namespace attnkit::cli {
 
