@@ -165,13 +165,6 @@ struct BigBird {
         shape{attnkit::Widths(b), values.integer("block"), values.integer("length"), values.integer("random"),
               values.boolean("repeats")},
         io(ports.qkv(shape, "weighted mean of the values")) {
-    check(values);
-    if (shape.random > 0)
-      table = ports.table("blocks", {shape.heads, shape.blocks() - 2, shape.random},
-                          "random blocks of every block but the first and the last", 0, 0);
-  }
-
-  void check(const attnkit::Values& values) const {
     if (shape.length % shape.block != 0)
       throw unsupported("length = ", shape.length, " is not a whole number of blocks of ", shape.block,
                         " tokens: make it a multiple of block")
@@ -186,6 +179,9 @@ struct BigBird {
                         " that are left besides the window, the first and the last: draw fewer, or use a "
                         "smaller block")
           .at(values.index("random"));
+    if (shape.random > 0)
+      table = ports.table("blocks", {shape.heads, shape.blocks() - 2, shape.random},
+                          "random blocks of every block but the first and the last", 0, 0);
   }
 
   // A table row is drawn without replacement from the blocks that block i does not see anyway.

@@ -199,9 +199,7 @@ struct Latte {
       .summary = "attention through latents: linear cost, a state of constant size",
       .citation = "Dolga, Cobzarenco and Barber, Latent Attention for Linear Time Transformers, arXiv:2402.17512",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("latents", 0, 0, 1 << 16,
@@ -236,7 +234,7 @@ struct Latte {
           "target and keys' latents and values from the source, or use another mechanism here");
     info.state(r, shape.heads * shape.head_floats());
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * shape.flops(r.queries + r.keys));
-    return {info.scratch(r, Layout::measure<Scratch>(shape, r.streams()))};
+    return info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -246,7 +244,7 @@ struct Latte {
     const int64_t columns = whole_lanes((values + wanted - 1) / wanted), parts = (values + columns - 1) / columns;
     const Run body{shape, run, block.causal != 0, parts, columns, {run, io}, attnkit::State(run)};
     const auto flops = static_cast<double>(shape.flops(run.queries + run.keys) / parts);
-    for_items(run, heads * parts, {flops, plan.worker_bytes}, body);
+    for_items(run, heads * parts, {flops, plan}, body);
   }
 
   attn_block block;

@@ -100,9 +100,7 @@ struct Linformer {
       .summary = "softmax over learned mixtures of the keys: linear cost, whole sequences and cross attention",
       .citation = "Wang et al., Linformer: Self-Attention with Linear Complexity, 2020, arXiv:2006.04768",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {
@@ -141,8 +139,7 @@ struct Linformer {
     if (block.causal)
       throw attnkit::unsupported(
           "each projected key mixes the keys of all positions, later ones included, so there is no causal form: make "
-          "the "
-          "block bidirectional, or use a mechanism such as softmax or linear");
+          "the block bidirectional, or use a mechanism such as softmax or linear");
     const int64_t keys = r.streams() ? r.capacity() : r.keys;
     if (keys > shape.n_max)
       throw attnkit::unsupported("n_max = ", shape.n_max, " columns, one for each key, cannot project ", keys,
@@ -151,14 +148,14 @@ struct Linformer {
     info.flops = static_cast<uint64_t>(r.batch * shape.heads) * shape.flops(r.queries, r.keys);
     if (r.batch > 0 && r.queries + r.keys > 0)  // only the columns of these keys are read
       info.bytes_read -= attnkit::float_bytes(matrices * shape.rank * (shape.n_max - r.keys));
-    return {info.scratch(r, Layout::measure<Scratch>(shape, r.streams()))};
+    return info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
     const Run body{shape, run, scale, {run, io}, {run, e}, {run, f}, attnkit::State(run)};
     const auto flops = static_cast<double>(shape.flops(run.queries, run.keys));
-    simd::for_heads(run, shape.heads, {flops, plan.worker_bytes}, body);
+    simd::for_heads(run, shape.heads, {flops, plan}, body);
   }
 
   attn_block block;

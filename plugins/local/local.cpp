@@ -127,9 +127,7 @@ struct Local {
       .summary = "softmax attention in a sliding window: linear cost, constant state, blind beyond the window",
       .citation = "Beltagy et al., Longformer, arXiv:2004.05150; Tay et al., Long Range Arena, ICLR 2021",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("window", 128, 1, 1 << 24,
@@ -159,14 +157,14 @@ struct Local {
     info.state(r, {std::min(all, window.size) * token, window.old(r) * token, std::min(r.keys, window.size) * token});
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * window.pairs(r) * (2 * (shape.d + shape.e) + 5));
     const int64_t weights = std::min(window.width(), all) + 2 * simd::kLanes;
-    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(weights)))};
+    return info.scratch(r, attnkit::aligned(attnkit::float_bytes(weights)));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
     const int64_t blocks = run.state ? 1 : std::max<int64_t>(1, (run.queries + kBlock - 1) / kBlock);
     const auto queries = static_cast<double>(run.state ? run.queries : std::min(run.queries, kBlock));
     const double flops = 2.0 * queries * static_cast<double>(window.width() * (shape.d + shape.e));
-    simd::for_items(run, run.batch * shape.heads * blocks, {flops, plan.worker_bytes},
+    simd::for_items(run, run.batch * shape.heads * blocks, {flops, plan},
                     Run{shape, window, run, scale, blocks, {run, io}, attnkit::State(run)});
   }
 

@@ -432,9 +432,7 @@ struct Luna {
       .summary = "packs the context into a short sequence that travels between blocks, then attends to that",
       .citation = "Ma et al., Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv:2106.01540",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -506,9 +504,9 @@ struct Luna {
     info.state(r, memory_floats(shape));
     info.flops = static_cast<uint64_t>(r.batch) * flops(r);
     if (r.batch > 0 && r.queries + r.keys > 0) info.bytes_read -= float_bytes(unread(r));
-    const Plan plan{Layout::measure<Own>(shape)};
-    info.scratch_bytes = plan.worker_bytes * r.workers +
-                         Layout::measure<Shared>(shape, r.batch, !shape.causal && r.keys > 0, r.streams());
+    const Plan plan = Layout::measure<Own>(shape);
+    info.scratch_bytes =
+        plan * r.workers + Layout::measure<Shared>(shape, r.batch, !shape.causal && r.keys > 0, r.streams());
     return plan;
   }
 
@@ -551,14 +549,14 @@ struct Luna {
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    Layout layout(static_cast<char*>(run.exec->scratch) + plan.worker_bytes * run.exec->workers);
+    Layout layout(static_cast<char*>(run.exec->scratch) + plan * run.exec->workers);
     const bool given = shape.contextual && io.p_in.of(run.ports).data != nullptr;
     const auto view = [&run](Port port) { return View<const float>(run, port); };
     const auto dense = [&view](Port weight, Port bias) { return Dense{view(weight), view(bias)}; };
     Run{.shape = shape,
         .run = run,
         .shared = Shared(layout, shape, run.batch, !shape.causal && run.keys > 0, run.state != nullptr),
-        .worker_bytes = plan.worker_bytes,
+        .worker_bytes = plan,
         .aux = given,
         .p = view(given ? io.p_in : io.start),  // the learned one is the same for all rows
         .q = view(io.q),

@@ -53,8 +53,13 @@ ATTNKIT_INLINE void soften_rows(const Square& s, double scale, double* a) {
   }
 }
 
-// z = the transpose of a over its largest column sum, the norm that bounds a from below by 1.
-ATTNKIT_INLINE void begin_inverse(const Square& s, const double* a, double* z) {
+// The pseudo-inverse z of softmax rows a by a fixed number of steps, in f64: they leave small singular values
+// unconverged, and each multiplies what rounding puts into directions that a lacks (equal landmarks make some) by up to
+// 13 / 4: f32 would show.  From the transpose of a over its largest column sum, z <- 1/4 z (13 I - y (15 I - y (7 I -
+// y))), y = a z, so many times.  work: three squares.
+template <class Isa>
+ATTNKIT_INLINE void inverse(const Square& s, int64_t iterations, const double* a, double* z, double* work) {
+  double *y = work, *t = y + s.size(), *u = t + s.size();
   double largest = 0;
   for (int64_t j = 0; j < s.n; ++j) {
     double sum = 0;
@@ -64,15 +69,6 @@ ATTNKIT_INLINE void begin_inverse(const Square& s, const double* a, double* z) {
   s.diagonal(0, z);
   for (int64_t i = 0; i < s.n; ++i)
     for (int64_t j = 0; j < s.n; ++j) z[j * s.row + i] = a[i * s.row + j] / largest;
-}
-
-// The pseudo-inverse z of softmax rows a by a fixed number of steps, in f64: they leave small singular values
-// unconverged, and each multiplies what rounding puts into directions that a lacks (equal landmarks make some) by up to
-// 13 / 4: f32 would show.  z <- 1/4 z (13 I - y (15 I - y (7 I - y))), y = a z, so many times.  work: three squares.
-template <class Isa>
-ATTNKIT_INLINE void inverse(const Square& s, int64_t iterations, const double* a, double* z, double* work) {
-  double *y = work, *t = y + s.size(), *u = t + s.size();
-  begin_inverse(s, a, z);
   for (int64_t step = 0; step < iterations; ++step) {
     s.diagonal(0, y);
     s.multiply<Isa>(a, z, y);

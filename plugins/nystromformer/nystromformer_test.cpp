@@ -6,7 +6,6 @@
 
 #include "reference.hpp"
 #include "support/cost.hpp"
-#include "support/moments.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
 
@@ -58,6 +57,21 @@ TEST(Nystromformer, ConvolvesValues) {
   check({.landmarks = 8, .filters = Matrix(2, Row(35))});
   check({.landmarks = 64, .filters = Matrix(2, Row(1))});
   check({.landmarks = 200, .filters = Matrix(2, Row(255))});
+}
+
+// Without conv there is no such port, and no other stands for it, whatever a kernel's width is.
+TEST(Nystromformer, HasNoFilterWithoutConv) {
+  const auto block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
+  const Mechanism without(plugin(), block, {{"landmarks", int64_t{8}}}),
+      unused(plugin(), block, {{"landmarks", int64_t{8}}, {"kernel", int64_t{5}}}),
+      with(plugin(), block, {{"landmarks", int64_t{8}}, {"kernel", int64_t{5}}, {"conv", true}});
+  EXPECT_EQ(4u, unused.ports().size());
+  Inputs a(without, 1, 50, 50, 1), b(unused, 1, 50, 50, 1), c(with, 1, 50, 50, 1);
+  const Array out = run_whole(a, 0, {});
+  EXPECT_TRUE(same_bits(out, run_whole(b, 0, {})));
+  EXPECT_FALSE(same_bits(out, run_whole(c, 0, {})));
+  for (float& w : c["conv"].data()) w = 0;
+  EXPECT_EQ(0, rms_ratio(run_whole(c, 0, {}), out)) << "a filter of zeros adds nothing";
 }
 
 // Padding makes landmarks of zeros, all equal, so A lacks directions that every step magnifies.
@@ -137,7 +151,9 @@ TEST(Nystromformer, KeepsRowsAndHeadsApart) {
     EXPECT_TRUE(std::isnan(got.at(1, 2, 3, 0)));
     for (int64_t b = 0; b < 4; ++b)
       for (int64_t h = 0; h < 3; ++h)
-        if (b != 1 || h != 2) EXPECT_TRUE(same_bits(got, b, h, out, b, h, 50)) << b << " " << h;
+        if (b != 1 || h != 2) {
+          EXPECT_TRUE(same_bits(got, b, h, out, b, h, 50)) << b << " " << h;
+        }
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t n = call.k_len[static_cast<size_t>(b)];
       Inputs alone(mech, 1, n, n, 1);

@@ -114,14 +114,6 @@ ATTNKIT_INLINE int32_t bucket(double* products, int64_t half, int64_t columns) {
   return 0;  // not-a-numbers only
 }
 
-// order = tokens [0, n) by bucket, those of one bucket by position.  ends: one number per bucket.
-ATTNKIT_INLINE void sort_by_bucket(const int32_t* buckets, int64_t n, int64_t count, int32_t* ends, int32_t* order) {
-  std::memset(ends, 0, static_cast<size_t>(count) * sizeof *ends);
-  for (int64_t i = 0; i < n; ++i) ++ends[buckets[i]];
-  for (int64_t k = 1; k < count; ++k) ends[k] += ends[k - 1];
-  for (int64_t i = n - 1; i >= 0; --i) order[--ends[buckets[i]]] = static_cast<int32_t>(i);
-}
-
 struct Job {
   const Shape& shape;
   const attn_run& run;
@@ -156,9 +148,10 @@ struct Head {
     if (stage == 0)
       hash<Isa>(begin * kTile, std::min(n, end * kTile), shared, own);
     else if (stage == 1)
-      sort(begin, end, shared);
+      for (int64_t round = begin; round < end; ++round) sort(round, shared);
     else if (stage == 2 + 2 * rounds)
-      divide(begin * kTile, std::min(n, end * kTile), shared);
+      for (int64_t i = begin * kTile; i < std::min(n, end * kTile); ++i)
+        for (int64_t c = 0; c < shape.e; ++c) job.x.o.row(b, h, i)[c] /= shared.sum[i];
     else if (const int64_t round = stage / 2 - 1; stage % 2 == 0)
       for (int64_t t = begin; t < end; ++t) pack(round, t, shared);
     else
@@ -194,14 +187,16 @@ struct Head {
     }
   }
 
-  ATTNKIT_INLINE void sort(int64_t begin, int64_t end, const Shared& shared) const {
-    const int64_t count = shape.buckets_of(n);
-    for (int64_t round = begin; round < end; ++round)
-      if (shape.plain(n))
-        for (int64_t i = 0; i < n; ++i) shared.order[i] = static_cast<int32_t>(i);
-      else
-        sort_by_bucket(shared.buckets + round * n, n, count, shared.ends + round * 2 * shape.columns,
-                       shared.order + round * n);
+  // The order of a round: tokens by bucket, those of one bucket by position.
+  ATTNKIT_INLINE void sort(int64_t round, const Shared& shared) const {
+    const int32_t* buckets = shared.buckets + round * n;
+    int32_t *order = shared.order + round * n, *ends = shared.ends + round * 2 * shape.columns;
+    for (int64_t i = 0; i < n; ++i) order[i] = static_cast<int32_t>(i);
+    if (shape.plain(n)) return;
+    std::fill(ends, ends + shape.buckets_of(n), 0);
+    for (int64_t i = 0; i < n; ++i) ++ends[buckets[i]];
+    for (int64_t k = 1; k < shape.buckets_of(n); ++k) ends[k] += ends[k - 1];
+    for (int64_t i = n - 1; i >= 0; --i) order[--ends[buckets[i]]] = static_cast<int32_t>(i);
   }
 
   // The tokens that the first chunk of a round sees of the round before.
@@ -296,11 +291,6 @@ struct Head {
       for (int64_t c = 0; c < e; ++c) o[c] = o[c] * old + added[c] * fresh;
     }
   }
-
-  ATTNKIT_INLINE void divide(int64_t begin, int64_t end, const Shared& shared) const {
-    for (int64_t i = begin; i < end; ++i)
-      for (int64_t c = 0; c < shape.e; ++c) job.x.o.row(b, h, i)[c] /= shared.sum[i];
-  }
 };
 
 struct Reformer {
@@ -333,18 +323,6 @@ struct Reformer {
         shape{attnkit::Widths(b),        values.integer("chunk"),  values.integer("rounds"),
               values.integer("buckets"), values.integer("length"), values.real("eps")},
         most(values.integer("max_length")) {
-    check(values);
-    if (shape.length > 0) most = shape.length;
-    const int64_t chunks = shape.whole(most, shape.chunk) / shape.chunk;
-    shape.columns = (shape.buckets > 0 ? shape.buckets : shape.buckets_for(chunks)) / 2;
-    io.q = ports.query("q", shape.d, "queries, which are also the keys", ATTN_NO_BIAS);
-    io.v = ports.key("v", shape.e, "values");
-    io.o = ports.output("o", shape.e, "weighted mean of the values");
-    rotations = ports.table("rotations", {shape.heads, shape.d, shape.rounds, shape.columns},
-                            "random directions; with fewer buckets the first ones count");
-  }
-
-  void check(const attnkit::Values& values) const {
     if (shape.length % shape.chunk != 0)
       throw unsupported("length = ", shape.length, " is not a whole number of chunks of ", shape.chunk,
                         " tokens: make it a multiple of chunk")
@@ -354,6 +332,14 @@ struct Reformer {
                         " is odd, and half of the buckets are the opposites of the others: make it even, or 0 to let "
                         "the length decide")
           .at(values.index("buckets"));
+    if (shape.length > 0) most = shape.length;
+    const int64_t chunks = shape.whole(most, shape.chunk) / shape.chunk;
+    shape.columns = (shape.buckets > 0 ? shape.buckets : shape.buckets_for(chunks)) / 2;
+    io.q = ports.query("q", shape.d, "queries, which are also the keys", ATTN_NO_BIAS);
+    io.v = ports.key("v", shape.e, "values");
+    io.o = ports.output("o", shape.e, "weighted mean of the values");
+    rotations = ports.table("rotations", {shape.heads, shape.d, shape.rounds, shape.columns},
+                            "random directions; with fewer buckets the first ones count");
   }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
@@ -367,8 +353,7 @@ struct Reformer {
     const Plan plan{n, simd::Staged::measure<Shared, Own>(shape, n)};
     info.scratch(r, plan.bytes.worker_bytes());
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * (2 * n * used + pairs(n) * (2 * (d + shape.e) + 5)));
-    if (r.batch > 0 && n > 0)  // of the rotations only those are read
-      info.bytes_read -= attnkit::float_bytes(shape.heads * (d * shape.rounds * shape.columns - used));
+    info.bytes_read = attnkit::float_bytes(shape.heads * (r.batch * n * (d + shape.e) + used));  // used: of rotations
     return plan;
   }
 

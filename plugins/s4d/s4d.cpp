@@ -173,38 +173,26 @@ class Filter {
     int64_t n = 0;
     for (; n + R <= job_.shape.half; n += R) scan<R, kBackward>(k_, n, states_, u_, y_, rows);
     for (; n < job_.shape.half; ++n) scan<1, kBackward>(k_, n, states_, u_, y_, rows);
-    if (kBackward) {
-      for (int64_t i = t; i < sight_.queries && row_of(i) < t + rows; ++i)
-        add(i, simd::at(y_ + (row_of(i) - t) * kLanes).v);
-    } else {
-      for (; next_ < sight_.queries && row_of(next_) < t + rows; ++next_)
-        put(next_, simd::at(y_ + (row_of(next_) - t) * kLanes).v);
+    int64_t i = kBackward ? t : next_;
+    for (; i < sight_.queries && row_of(i) < t + rows; ++i)
+      put(i, simd::at(y_ + (row_of(i) - t) * kLanes).v, kBackward);
+    if (!kBackward) next_ = i;
+  }
+
+  // The result of query i, or what is added to it.  The heads of an output row need not lie beside each other.
+  ATTNKIT_INLINE void put(int64_t i, const Vec& y, bool adds = false) const {
+    const int64_t width = job_.shape.channels / job_.shape.heads;
+    if (job_.o.head == width) {
+      float* o = job_.o.row(b_, 0, i) + first_;
+      Vec old{};
+      if (adds) simd::load(o, here_, old);
+      simd::store(adds ? old + y : y, here_, o);
+      return;
     }
-  }
-
-  ATTNKIT_INLINE void put(int64_t i, const Vec& y) const {
-    if (together())
-      simd::store(y, here_, job_.o.row(b_, 0, i) + first_);
-    else
-      for (int64_t c = 0; c < here_; ++c) *element(i, c) = y[c];
-  }
-
-  ATTNKIT_INLINE void add(int64_t i, const Vec& y) const {
-    if (together()) {
-      Vec sum;
-      simd::load(job_.o.row(b_, 0, i) + first_, here_, sum);
-      sum += y;
-      simd::store(sum, here_, job_.o.row(b_, 0, i) + first_);
-    } else {
-      for (int64_t c = 0; c < here_; ++c) *element(i, c) += y[c];
+    for (int64_t c = first_; c < first_ + here_; ++c) {
+      float& o = job_.o.row(b_, c / width, i)[c % width];
+      o = adds ? o + y[c - first_] : y[c - first_];
     }
-  }
-
-  ATTNKIT_INLINE int64_t width() const { return job_.shape.channels / job_.shape.heads; }
-  // Do the heads of an output row lie beside each other?
-  ATTNKIT_INLINE bool together() const { return job_.o.head == width(); }
-  ATTNKIT_INLINE float* element(int64_t i, int64_t c) const {
-    return job_.o.row(b_, (first_ + c) / width(), i) + (first_ + c) % width();
   }
 
   const Job& job_;
@@ -222,9 +210,7 @@ struct S4d {
           "Gu et al., On the Parameterization and Initialization of Diagonal State Space Models, NeurIPS 2022, "
           "arXiv:2206.11893",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("order", 64, 2, 1024, "size N of a channel's state, in conjugate pairs: even"),
@@ -271,7 +257,7 @@ struct S4d {
     info.state(r, shape.state_floats());
     info.flops = static_cast<uint64_t>(r.batch * d) *
                  static_cast<uint64_t>(4 * sides * order * r.keys + (2 * sides * order + 2) * r.queries);
-    return {info.scratch(r, Layout::measure<Scratch>(shape))};
+    return info.scratch(r, Layout::measure<Scratch>(shape));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -299,7 +285,7 @@ struct S4d {
     };
     const auto rows = static_cast<double>(std::max(run.keys, run.queries) * together);
     const double flops = static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200);
-    simd::for_items(run, blocks * groups, {flops, plan.worker_bytes}, body);
+    simd::for_items(run, blocks * groups, {flops, plan}, body);
   }
 
   ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {

@@ -15,6 +15,7 @@
 // m (3 D + 2 E)(N+M) + 3 D m^2 + 8 m^3 steps + 2 m^2 E flops; no state, since every query needs every key and sample.
 #include <attnkit/kernels/linear.hpp>
 #include <attnkit/kernels/pack.hpp>
+#include <attnkit/kernels/product.hpp>
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/stages.hpp>
 #include <cmath>
@@ -98,43 +99,16 @@ ATTNKIT_INLINE void gauss(const Model& model, const float* samples, const float*
     }
 }
 
-using Wide = double __attribute__((vector_size(64)));
-struct __attribute__((packed, may_alias)) LooseWide {
-  Wide v;
-};
-constexpr int64_t kWide = 8;
-
-ATTNKIT_INLINE const LooseWide& wide(const double* p) { return *reinterpret_cast<const LooseWide*>(p); }
-ATTNKIT_INLINE LooseWide& wide(double* p) { return *reinterpret_cast<LooseWide*>(p); }
-
-// The tile of R rows and C Wides at (i, j) of factor * a * b.  a is read as its transpose, which it equals.
-template <int R, int C>
-ATTNKIT_INLINE void tile(const Square& q, const double* a, const double* b, double factor, int64_t i, int64_t j,
-                         double* out) {
-  Wide sums[R][C] = {};
-  for (int64_t k = 0; k < q.m; ++k) {
-    Wide row[C];
-    for (int c = 0; c < C; ++c) row[c] = wide(b + k * q.next + j + c * kWide).v;
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) sums[r][c] += a[k * q.next + i + r] * row[c];
-  }
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < C; ++c) wide(out + (i + r) * q.next + j + c * kWide).v = sums[r][c] * factor;
-}
-
-// Columns of a product that are computed together.
-template <class Isa>
-constexpr int64_t kColumns = Isa::columns* kWide;
-
-// Columns [j, j + kColumns) of out = factor a b + diagonal I above the diagonal, and their mirror: all three matrices
-// are symmetric and of one square.
+// Columns [j, j + 16) of out = factor a b + diagonal I above the diagonal, and their mirror: all three matrices are
+// symmetric and of one square.
 template <class Isa>
 ATTNKIT_INLINE void multiply(const Square& q, const double* a, const double* b, double factor, double diagonal,
                              int64_t j, double* out) {
-  const int64_t end = j + kColumns<Isa>;
-  for (int64_t i = 0; i < end; i += Isa::rows) tile<Isa::rows, Isa::columns>(q, a, b, factor, i, j, out);
+  const int64_t end = j + kLanes;
+  for (int64_t i = 0; i < end; ++i) std::memset(out + i * q.next + j, 0, kLanes * sizeof(double));
+  simd::add_product<Isa, double>({a, 1, q.next}, {b + j, q.m, kLanes, q.next}, {out + j, end, kLanes, q.next});
+  for (int64_t i = 0; i < end; ++i)
+    for (int64_t k = j; k < end; ++k) out[i * q.next + k] *= factor;
   for (int64_t i = j; i < std::min(end, q.m); ++i) out[i * q.next + i] += diagonal;
   for (int64_t i = j; i < end; ++i)
     for (int64_t k = 0; k < i; ++k) out[i * q.next + k] = out[k * q.next + i];
@@ -181,22 +155,18 @@ struct Head {
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int stage, int64_t begin, int64_t end, void* own_memory) const {
     Layout layout(memory), own_layout(own_memory);
-    const Shared shared(layout, model);
+    Shared shared(layout, model);
     const Own own(own_layout, model);
-    double *y = shared.squares[0], *z = shared.squares[1], *p = shared.squares[2], *t = shared.squares[3],
-           *u = shared.squares[4];
+    auto [y, z, p, t, u] = shared.squares;
     if (stage >= kSteps && stage <= solve() && (stage - kSteps) / 4 % 2 != 0) {
       std::swap(z, u);
       std::swap(p, y);
     }
     if (stage == kSums)
       sum<Isa>(begin * kLanes, std::min(model.m, end * kLanes), end * kLanes, shared, own);
-    else if (stage == kKernel)
-      for (int64_t i = begin; i < end; ++i) kernel(i, shared);
-    else if (stage == kDelta)
-      for (int64_t i = begin; i < end; ++i) mirror(i, shared);
-    else if (stage == kMatrix)
-      for (int64_t i = begin; i < end; ++i) scale(i, shared);
+    else if (stage <= kMatrix)
+      for (int64_t i = begin; i < end; ++i)
+        stage == kKernel ? kernel(i, shared) : stage == kDelta ? mirror(i, shared) : scale(i, shared);
     else if (stage == kBegin)
       divide(begin, end, shared);
     else if (stage == kFirst)
@@ -225,8 +195,7 @@ struct Head {
   template <class Isa>
   ATTNKIT_INLINE void product(const double* a, const double* other, double factor, double diagonal, int64_t begin,
                               int64_t end, double* out) const {
-    for (int64_t j = begin * kLanes; j < end * kLanes; j += kColumns<Isa>)
-      multiply<Isa>(square, a, other, factor, diagonal, j, out);
+    for (int64_t j = begin; j < end; ++j) multiply<Isa>(square, a, other, factor, diagonal, j * kLanes, out);
   }
 
   // weights[r] = k(row r, each sample from `from` to `to`, whole vectors of them), for n rows.
@@ -338,9 +307,7 @@ struct Skyformer {
       .summary = "a Gaussian kernel by the Nystrom method over sampled queries and keys: linear cost, encoders only",
       .citation = "Chen et al., Skyformer, NeurIPS 2021, arXiv:2111.00035",
       .state_revision = "1"};
-  struct Plan {
-    simd::Staged bytes;
-  };
+  using Plan = simd::Staged;
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("samples", 128, 1, 1024, "m, rows sampled from queries and keys, half from each"),
@@ -378,8 +345,8 @@ struct Skyformer {
           static_cast<uint64_t>(r.batch * model.heads) * static_cast<uint64_t>(model.flops(r.queries + r.keys));
     else
       info.bytes_read = 0;
-    const Plan plan{simd::Staged::measure<Shared, Own>(model)};
-    info.scratch(r, plan.bytes.worker_bytes());
+    const auto plan = Plan::measure<Shared, Own>(model);
+    info.scratch(r, plan.worker_bytes());
     return plan;
   }
 
@@ -413,7 +380,7 @@ struct Skyformer {
         throw attnkit::invalid("samples[", i, "] is ", double{places[i]},
                                ": a place among the queries is 0 to 1, one among the keys 1 to 2")
             .at(samples.where());
-    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan.bytes,
+    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan,
                            Job{model, run, places, {run, io}});
   }
 
