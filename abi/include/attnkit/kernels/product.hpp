@@ -70,6 +70,8 @@ ATTNKIT_INLINE void product_rows(const Factor<T>& a, const T* b, int64_t b_row, 
   constexpr int64_t lanes = Lanes<T>::count;
   int64_t x = 0;
   for (; x + C * lanes <= columns; x += C * lanes) product_tile<R, C>(a, b + x, b_row, inner, c + x, c_row);
+  if constexpr (C > 4)
+    for (; x + 4 * lanes <= columns; x += 4 * lanes) product_tile<R, 4>(a, b + x, b_row, inner, c + x, c_row);
   if constexpr (C > 1)
     for (; x + lanes <= columns; x += lanes) product_tile<R, 1>(a, b + x, b_row, inner, c + x, c_row);
   for (int64_t r = 0; r < R && x < columns; ++r)
