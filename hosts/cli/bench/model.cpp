@@ -3,7 +3,7 @@
 #include <chrono>
 #include <random>
 
-#include "core/search/process_memory.hpp"
+#include "core/search/worker/process_memory.hpp"
 #include "core/search/statistics.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"

@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "core/search/process_memory.hpp"
+#include "core/search/worker/process_memory.hpp"
 #include "core/search/statistics.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/bench/model.hpp"
 #include "hosts/cli/bench/sessions.hpp"
 #include "hosts/cli/command.hpp"
@@ -17,7 +18,6 @@ namespace attnkit::cli {
 namespace {
 
 const char* const exact = "softmax";  // what mechanisms are timed beside unless --against says otherwise
-const std::vector<std::string> roles = {"encoder.self", "decoder.self", "decoder.cross"};
 
 Arguments::Options options() {
   Arguments::Options o;
@@ -42,7 +42,8 @@ BenchSetup setup_of(const Arguments& arguments) {
   BenchSetup s;
   s.mechanism = arguments.text("block");
   s.options = arguments.text("options");
-  s.role = static_cast<uint32_t>(arguments.choice("role", 1, roles)) + 1;
+  const std::vector<std::string> roles(std::begin(role_names), std::end(role_names));
+  s.role = all_roles[arguments.choice("role", 1, roles)];
   s.heads = static_cast<uint32_t>(arguments.integer("heads", 8, 1, 1024));
   s.width = static_cast<int32_t>(arguments.integer("width", 64, 1, 4096));
   s.contexts = arguments.integers("context", {64, 512, 4096}, 1, int64_t{1} << 24);
@@ -60,7 +61,7 @@ struct BlockResult {
 Json json_of(const BlockResult& r) {
   const BenchSetup& s = r.setup;
   Json json = {
-      {"schema", "attnkit.bench/1"}, {"part", "block"},         {"mechanism", s.mechanism}, {"role", roles[s.role - 1]},
+      {"schema", "attnkit.bench/1"}, {"part", "block"},         {"mechanism", s.mechanism}, {"role", role_name(s.role)},
       {"options", s.options},        {"heads", s.heads},        {"width", s.width},         {"dtype", "f32"},
       {"threads", s.threads},        {"results", Json::array()}};
   for (const Timing& t : r.own)
@@ -84,7 +85,7 @@ std::string text_of(const BlockResult& r) {
   const BenchSetup& s = r.setup;
   const bool beside = !r.other.empty();
   std::string out =
-      fmt::format("{} in {}, {} heads of width {}, f32, {}: one more token{}\n", s.mechanism, roles[s.role - 1],
+      fmt::format("{} in {}, {} heads of width {}, f32, {}: one more token{}\n", s.mechanism, role_name(s.role),
                   s.heads, s.width, counted_text(s.threads, "thread"), beside ? ", in turns with " + r.against : "");
   std::vector<std::string> head = {">context", ">median", ">quartiles", ">repetitions", ">state", ">flops"};
   if (beside) head.push_back(">" + r.against);

@@ -1,4 +1,6 @@
 // attnkit report: the page of a search's result.
+#include "hosts/cli/search/report/report.hpp"
+
 #include <filesystem>
 #include <system_error>
 
@@ -6,9 +8,8 @@
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/output_check.hpp"
-#include "hosts/cli/search/report/report.hpp"
-#include "hosts/cli/search/view.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
 namespace {

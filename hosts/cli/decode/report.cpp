@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
@@ -58,7 +59,7 @@ std::string real_time_text(double speech_seconds, double computing_seconds) {
 
 std::string mechanisms_text(const Json& description) {
   std::vector<std::string> parts;
-  for (const std::string role : {"encoder.self", "decoder.self", "decoder.cross"}) {
+  for (const std::string role : role_names) {
     struct Span {
       std::string mechanism;
       int first, last;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -18,10 +19,7 @@ Place find_block(const Json& description, const std::string& name) {
   std::vector<std::string> names;
   for (const Json& b : description["blocks"]) {
     names.push_back(b["block"]);
-    const uint32_t role = b["role"] == "encoder.self"   ? ATTN_ENCODER_SELF
-                          : b["role"] == "decoder.self" ? ATTN_DECODER_SELF
-                                                        : ATTN_DECODER_CROSS;
-    if (b["block"] == name) return {role, b["layer"], b["mechanism"]};
+    if (b["block"] == name) return {role_of(b["role"].get<std::string>()), b["layer"], b["mechanism"]};
   }
   throw Failure(Exit::usage,
                 fmt::format("--attention {}: the model has no such block{}", quote(name), did_you_mean(name, names)),

@@ -10,6 +10,8 @@ namespace attnkit::cli {
 Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
 // threads: whatever --threads says.
 Runtime open_runtime_with(const Arguments& arguments, uint32_t threads);
+// The folders of --plugin-dir, absolute, separated by ':'.  Throws Failure (usage).
+std::string plugin_path(const Arguments& arguments);
 
 // The exit code that the first error among them asks for; success when there is none.
 Exit exit_of(const std::vector<Diagnostic>& diagnostics);

@@ -3,28 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace attnkit::cli {
 namespace {
 
-constexpr size_t longest_quote = 80, longest_word = 64;
-
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours cost 1 each.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
-  std::iota(last.begin(), last.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    now[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) now[j] = std::min(now[j], before[j - 2] + 1);
-    }
-    before.swap(last);
-    last.swap(now);
-  }
-  return last[b.size()];
-}
+constexpr size_t max_quote = 80;
 
 std::string scaled(double value, double base, std::initializer_list<const char*> units) {
   const char* const* unit = units.begin();
@@ -39,7 +22,7 @@ std::string quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (out.size() > longest_quote && (byte & 0xc0) != 0x80) {
+    if (out.size() > max_quote && (byte & 0xc0) != 0x80) {
       out += "...";
       break;
     }
@@ -54,25 +37,6 @@ std::string shell_word(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
-}
-
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  if (word.empty() || word.size() > longest_word) return best;
-  size_t least = std::max<size_t>(1, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const bool prefix = word.size() >= 2 && candidate.starts_with(word);
-    const size_t d = prefix ? 1 : distance(word, candidate);
-    if (d >= least) continue;
-    least = d;
-    best = candidate;
-  }
-  return best;
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string best = nearest(word, candidates);
-  return best.empty() ? "" : fmt::format("; did you mean \"{}\"?", best);
 }
 
 std::string bytes_text(uint64_t bytes) {

@@ -1,10 +1,12 @@
-// Small text work: quotes, units, and the nearest of several words.
+// Text for people: quotes, units, counts.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/text.hpp"
 
 namespace attnkit::cli {
 
@@ -13,12 +15,6 @@ std::string quote(std::string_view text);
 
 // As a POSIX shell reads it back: bare where that is safe, else in single quotes.
 std::string shell_word(std::string_view text);
-
-// The candidate that was probably meant, or "".
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-// `; did you mean "x"?`, or "".
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 std::string bytes_text(uint64_t bytes);    // "33.0 KiB"
 std::string count_text(double count);      // "1.04 M"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/stream/policy.hpp"
-#include "core/stream/text_log.hpp"
+#include "core/stream/log.hpp"
 #include "hosts/cli/io/inputs.hpp"
 
 namespace attnkit::cli {

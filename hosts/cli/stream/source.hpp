@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "core/stream/text_log.hpp"
+#include "core/stream/log.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/stream/setup.hpp"
