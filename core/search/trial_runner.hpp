@@ -49,7 +49,7 @@ class TrialRunner {
   TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest, const WorkerCommand& command,
               Journal& journal, const Host& host);
 
-  // The worker's answer to "open": kind, lists, source_tokens.  Starts the first worker.
+  // The worker's answer to "open": kind, lists, buckets.  Starts the first worker.
   const nlohmann::json& opened() const { return opened_; }
 
   // Numbers of examples that quality is measured on: the screening's, twice as many, and so on to all.

@@ -14,26 +14,21 @@ namespace {
 
 namespace po = boost::program_options;
 
-int64_t to_integer(const std::string& option, std::string_view text, int64_t least, int64_t most) {
+int64_t to_integer(const std::string& option, std::string_view text, int64_t min, int64_t max) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || n < least || n > most)
-    fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quote(text), least, most);
+  if (!whole || n < min || n > max)
+    fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quote(text), min, max);
   return n;
-}
-
-std::vector<std::string> names_of(const po::options_description& options) {
-  std::vector<std::string> names;
-  for (const auto& option : options.options()) names.push_back("--" + option->long_name());
-  return names;
 }
 
 [[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand,
                                const po::options_description& options) {
   const std::string name = token.substr(0, token.find('='));
-  fail(Exit::usage, "unknown option {} of \"attnkit {}\"{}", quote(name), subcommand,
-       did_you_mean(name, names_of(options)));
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+  fail(Exit::usage, "unknown option {} of \"attnkit {}\"{}", quote(name), subcommand, did_you_mean(name, names));
 }
 
 po::variables_map parse(const std::string& subcommand, const po::options_description& visible,
@@ -81,18 +76,18 @@ std::vector<std::string> Arguments::texts(const std::string& name) const {
   return has(name) ? values_[name].as<std::vector<std::string>>() : std::vector<std::string>{};
 }
 
-int64_t Arguments::integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const {
-  return has(name) ? to_integer(name, text(name), least, most) : fallback;
+int64_t Arguments::integer(const std::string& name, int64_t fallback, int64_t min, int64_t max) const {
+  return has(name) ? to_integer(name, text(name), min, max) : fallback;
 }
 
-std::vector<int64_t> Arguments::integers(const std::string& name, std::vector<int64_t> fallback, int64_t least,
-                                         int64_t most) const {
+std::vector<int64_t> Arguments::integers(const std::string& name, std::vector<int64_t> fallback, int64_t min,
+                                         int64_t max) const {
   if (!has(name)) return fallback;
   const std::string list = text(name);
   std::vector<int64_t> numbers;
   for (size_t at = 0; at <= list.size();) {
     const size_t end = std::min(list.find(',', at), list.size());
-    numbers.push_back(to_integer(name, std::string_view(list).substr(at, end - at), least, most));
+    numbers.push_back(to_integer(name, std::string_view(list).substr(at, end - at), min, max));
     at = end + 1;
   }
   return numbers;

@@ -23,15 +23,14 @@ class Arguments {
   bool has(const std::string& name) const { return values_.count(name) > 0; }
   std::string text(const std::string& name, const std::string& fallback = "") const;
   std::vector<std::string> texts(const std::string& name) const;
-  // Throws Failure (usage): no integer, or outside [least, most].
-  int64_t integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const;
+  // Throws Failure (usage): no integer, or outside [min, max].
+  int64_t integer(const std::string& name, int64_t fallback, int64_t min, int64_t max) const;
   // "64,512,4096".
-  std::vector<int64_t> integers(const std::string& name, std::vector<int64_t> fallback, int64_t least,
-                                int64_t most) const;
+  std::vector<int64_t> integers(const std::string& name, std::vector<int64_t> fallback, int64_t min, int64_t max) const;
   // One of choices, by index.
   size_t choice(const std::string& name, size_t fallback, const std::vector<std::string>& choices) const;
 
-  // What followed the subcommand, as it was given.
+  // The tokens after the subcommand, as they were given.
   const std::vector<std::string>& tokens() const { return tokens_; }
 
   bool json() const { return has("json"); }

@@ -1,7 +1,5 @@
-// A subcommand: what it is called, what it takes, what it does.
+// A subcommand: its name, its arguments and its function.
 #pragma once
-
-#include <span>
 
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/failure.hpp"
@@ -14,14 +12,11 @@ struct Command {
   const char* summary;     // one line
   const char* positional;  // the argument without dashes, "" for none
   bool needs_positional;
-  Arguments::Options (*options)();
+  Arguments::Options (*options)();  // nullptr: none of its own
   Exit (*run)(const Arguments& arguments);
 };
 
 extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, stream_command,
     bench_command, search_command, search_worker_command, report_command;
-
-// Parses the command line, runs the subcommand, reports failures.  The process's exit status.
-int run_command_line(int argc, char** argv);
 
 }  // namespace attnkit::cli

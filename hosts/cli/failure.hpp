@@ -1,4 +1,4 @@
-// How a command fails: an exit code, one line, what may help, and for manifests every diagnostic.
+// The failure of a command: an exit code, one line, a remedy, and for manifests every diagnostic.
 #pragma once
 
 #include <fmt/format.h>

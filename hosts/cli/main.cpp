@@ -1,4 +1,141 @@
-// The attnkit command.
-#include "hosts/cli/command.hpp"
+// The attnkit command: finds the subcommand, parses its options, runs it and reports failures.
+#include <algorithm>
+#include <boost/program_options/value_semantic.hpp>
 
-int main(int argc, char** argv) { return attnkit::cli::run_command_line(argc, argv); }
+#include "hosts/cli/command.hpp"
+#include "hosts/cli/io/interrupt.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
+                                       &inspect_command, &run_command,     &stream_command,
+                                       &bench_command,   &search_command,  &report_command};
+
+// A title and two columns: options and their meanings.
+std::string options_text(const char* title, const Arguments::Options& options) {
+  if (options.options().empty()) return "";
+  Table table({title, ""});
+  for (const auto& option : options.options()) {
+    const std::string both = option->format_name();  // "-o [ --output ]" when there is a short name
+    const std::string dash = both.find(' ') == std::string::npos ? "" : both.substr(0, both.find(' ')) + ", ";
+    const bool has_value = option->semantic()->max_tokens() > 0;
+    table.add({fmt::format("  {}--{}{}", dash, option->long_name(), has_value ? " " + option->format_parameter() : ""),
+               option->description()});
+  }
+  return "\n" + table.text();
+}
+
+Arguments::Options options_of(const Command& c) { return c.options ? c.options() : Arguments::Options(); }
+
+std::string main_help() {
+  std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
+  out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
+  for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
+  out += options_text("Options of every subcommand:", global_options());
+  out +=
+      "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
+      "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
+  return out;
+}
+
+std::string help_of(const Command& c) {
+  return fmt::format("usage: attnkit {}\n\n{}\n{}{}", c.synopsis, c.summary, options_text("Options:", options_of(c)),
+                     options_text("Options of every subcommand:", global_options()));
+}
+
+Exit print_help(bool json, const std::string& text) {
+  print_result(json, {{"schema", "attnkit.help/1"}, {"text", text}}, text);
+  return Exit::success;
+}
+
+Exit print_version(bool json) {
+  const std::string version = attnkit_version();
+  const uint32_t minor = attnkit_abi_minor();
+  print_result(json, {{"schema", "attnkit.version/1"}, {"version", version}, {"abi", {{"major", 1}, {"minor", minor}}}},
+               fmt::format("attnkit {} (ABI 1.{})\n", version, minor));
+  return Exit::success;
+}
+
+const Command& find_command(const std::string& name) {
+  if (name == search_worker_command.name) return search_worker_command;
+  std::vector<std::string> names;
+  for (const Command* c : commands) {
+    if (name == c->name) return *c;
+    names.emplace_back(c->name);
+  }
+  throw Failure(Exit::usage, fmt::format("unknown subcommand {}{}", quote(name), did_you_mean(name, names)),
+                "subcommands are: " + joined(names, ", "));
+}
+
+// Takes the subcommand out of the tokens: the first that is neither an option nor the value of one.
+std::string take_subcommand(std::vector<std::string>& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].starts_with("-") && tokens[i] != "-") {
+      i += takes_value(tokens[i]);
+      continue;
+    }
+    const std::string name = tokens[i];
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(i));
+    return name;
+  }
+  return "";
+}
+
+Exit dispatch(std::vector<std::string> tokens) {
+  bool help = tokens.empty();
+  std::string name = take_subcommand(tokens);
+  help = help || name == "help";
+  if (help) name = take_subcommand(tokens);
+  if (name.empty()) {
+    const Arguments globals("", Arguments::Options(), "", tokens);
+    if (globals.has("version")) return print_version(globals.json());
+    if (!help && !globals.has("help")) throw Failure(Exit::usage, "no subcommand given", "attnkit --help lists them");
+    return print_help(globals.json(), main_help());
+  }
+  const Command& command = find_command(name);
+  const Arguments arguments(name, options_of(command), command.positional, tokens);
+  if (arguments.has("version")) return print_version(arguments.json());
+  if (help || arguments.has("help")) return print_help(arguments.json(), help_of(command));
+  arguments.progress();  // a wrong value is refused by every subcommand
+  if (command.needs_positional && !arguments.has(command.positional))
+    fail(Exit::usage, "{} is missing; usage: attnkit {}", command.positional, command.synopsis);
+  return command.run(arguments);
+}
+
+int report(const Failure& failure, bool json) {
+  note_failure(failure);
+  if (json && failure.exit() != Exit::success) {
+    try {
+      print_failure(failure);
+    } catch (const Failure&) {  // standard output is what failed, or it failed as well
+    }
+  }
+  return static_cast<int>(failure.exit());
+}
+
+}  // namespace
+}  // namespace attnkit::cli
+
+int main(int argc, char** argv) {
+  using namespace attnkit::cli;
+  guard_standard_streams();
+  catch_interrupts();
+  bool json = false;
+  try {
+    const std::vector<std::string> tokens(argv + std::min(argc, 1), argv + argc);
+    json = std::find(tokens.begin(), tokens.end(), "--json") != tokens.end();
+    return static_cast<int>(dispatch(tokens));
+  } catch (const Failure& e) {
+    return report(e, json);
+  } catch (const attnkit::Error& e) {
+    const bool ours = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
+    return report(Failure(ours ? Exit::data : Exit::internal, e.what()), json);
+  } catch (const std::bad_alloc&) {
+    return report(Failure(Exit::internal, "out of memory"), json);
+  } catch (const std::exception& e) {
+    return report(Failure(Exit::internal, e.what()), json);
+  }
+}

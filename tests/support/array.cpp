@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "support/matrix.hpp"
+
 namespace attnkit::test {
 
 namespace {
@@ -91,16 +93,12 @@ bool all_finite(const Array& a) {
 }
 
 double rms_ratio(const Array& a, const Array& b) {
-  double error = 0, size = 0;
+  Ratio ratio;
   for (int64_t i = 0; i < a.batch; ++i)
     for (int64_t h = 0; h < a.heads; ++h)
       for (int64_t n = 0; n < a.rows; ++n)
-        for (int64_t c = 0; c < a.width; ++c) {
-          const double x = a.at(i, h, n, c), y = b.at(i, h, n, c);
-          error += (x - y) * (x - y);
-          size += y * y;
-        }
-  return error == 0 ? 0 : std::sqrt(error / size);
+        for (int64_t c = 0; c < a.width; ++c) ratio.add(a.at(i, h, n, c), b.at(i, h, n, c));
+  return ratio();
 }
 
 uint64_t Random::bits() {

@@ -74,9 +74,7 @@ double largest_difference(const Matrix& a, const Matrix& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].size() != b[i].size()) return std::numeric_limits<double>::infinity();
     for (size_t c = 0; c < a[i].size(); ++c) {
-      const double difference = std::abs(a[i][c] - b[i][c]);
-      if (std::isnan(difference)) return difference;
-      worst = std::max(worst, difference);
+      worst = worse(worst, std::abs(a[i][c] - b[i][c]));
     }
   }
   return worst;

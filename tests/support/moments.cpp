@@ -1,7 +1,6 @@
 #include "support/moments.hpp"
 
-#include <algorithm>
-#include <cmath>
+#include "support/matrix.hpp"
 
 namespace attnkit::test {
 
@@ -13,7 +12,7 @@ Moments moments(const Array& stored) {
     m.mean += x / count;
     m.square += x * x / count;
     m.fourth += x * x * x * x / count;
-    m.largest = std::max(m.largest, std::abs(x));
+    m.largest = worse(m.largest, std::abs(x));
   }
   return m;
 }

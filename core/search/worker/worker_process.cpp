@@ -59,7 +59,7 @@ void limit_harm() {
 [[noreturn]] void become_worker(const Launch& launch) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have ended before the kernel was told to watch it.
+  // The parent may have ended before the kernel watched it.
   if (::getppid() != launch.parent) ::_exit(1);
   limit_harm();
   ::dup2(launch.input, STDIN_FILENO);

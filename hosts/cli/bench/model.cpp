@@ -1,22 +1,30 @@
-#include "hosts/cli/bench/model.hpp"
-
-#include <chrono>
+// A whole model on whole sequences: speed and memory against the length.
 #include <random>
 
 #include "core/search/worker/process_memory.hpp"
 #include "core/search/statistics.hpp"
+#include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"
+#include "hosts/cli/io/open.hpp"
+#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using OpenModel = std::function<Model()>;
 
-constexpr size_t fewest = 5, most = 31;
+constexpr size_t min_samples = 5, max_samples = 31;
 constexpr double budget_seconds = 8;  // of one length
 
-// One batch of random tokens, or of random frames that make as many rows of the encoder, and where the scores go.
+struct ModelTiming {
+  int64_t length;                       // tokens of the source and, where there is one, of the target
+  Timing seconds;                       // of one batch
+  std::optional<uint64_t> peak_memory;  // bytes of the first batch beside the loaded model; none where unknown
+  std::optional<double> speed;          // median over the repetitions of the other model's seconds over this one's
+};
+
+// One batch of random tokens, or of random frames that make as many rows of the encoder, and its scores.
 class Pass {
  public:
   Pass(const Model& model, int64_t batch, int64_t length) : model_(model), facts_(facts_of(model)) {
@@ -34,11 +42,8 @@ class Pass {
   double seconds() {
     check_interrupt();
     const Clock::time_point start = Clock::now();
-    if (speech_)
-      model_.forward(*speech_, target_, out_);
-    else
-      model_.forward(source_, target_, out_);
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    speech_ ? model_.forward(*speech_, target_, out_) : model_.forward(source_, target_, out_);
+    return seconds_since(start);
   }
 
   std::optional<uint64_t> memory() {
@@ -51,11 +56,10 @@ class Pass {
   }
 
  private:
-  static Batch random(int32_t vocabulary, int64_t batch, int64_t length) {
-    std::mt19937 random(1);
-    std::vector<Ids> rows(static_cast<size_t>(batch), Ids(static_cast<size_t>(length)));
-    for (Ids& row : rows)
-      for (int32_t& id : row) id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary));
+  Batch random(int32_t vocabulary, int64_t batch, int64_t length) const {
+    std::vector<Ids> rows;
+    for (int64_t i = 0; i < batch; ++i)
+      rows.push_back(random_ids(facts_.info, vocabulary, length, static_cast<uint32_t>(i + 1)));
     return Batch(rows);
   }
 
@@ -77,6 +81,8 @@ class Pass {
   attn_tensor out_;
 };
 
+// Beside another model (open_other may be empty) the two take turns, so that a drift of the machine meets both.  The
+// models are new ones, since one that has run keeps its buffers; memory is counted in the first batch, alone.
 ModelTiming time_length(const OpenModel& open, const OpenModel& open_other, int64_t batch, int64_t length) {
   const Model model = open();
   Pass pass(model, batch, length);
@@ -93,29 +99,75 @@ ModelTiming time_length(const OpenModel& open, const OpenModel& open_other, int6
   }
   std::vector<double> own, ratios;
   const Clock::time_point start = Clock::now();
-  while (own.size() < most) {
-    if (own.size() >= fewest && std::chrono::duration<double>(Clock::now() - start).count() > budget_seconds) break;
-    // They swap places each time, so that going first is nobody's advantage.
+  while (own.size() < max_samples) {
+    if (own.size() >= min_samples && seconds_since(start) > budget_seconds) break;
+    // They swap places each time, so that neither gains by going first.
     const bool first = own.size() % 2 == 0;
     double theirs = beside && !first ? beside->seconds() : 0;
     own.push_back(pass.seconds());
     if (beside && first) theirs = beside->seconds();
     if (beside) ratios.push_back(theirs / own.back());
   }
-  timing.median = search::median(own);
-  timing.first_quartile = search::quantile(own, 0.25);
-  timing.third_quartile = search::quantile(own, 0.75);
-  timing.repetitions = own.size();
+  timing.seconds = timing_of(own);
   if (beside) timing.speed = search::median(ratios);
   return timing;
 }
 
+Json json_of(const Arguments& arguments, int64_t batch, const std::vector<ModelTiming>& timings) {
+  Json json = {{"schema", "attnkit.bench/1"},
+               {"part", "model"},
+               {"manifest", arguments.text("MANIFEST")},
+               {"batch", batch},
+               {"results", Json::array()}};
+  if (arguments.has("against")) json["against"] = arguments.text("against");
+  for (const ModelTiming& t : timings) {
+    Json result = {{"length", t.length}};
+    add_timing(t.seconds, result);
+    result["tokens_per_second"] = static_cast<double>(batch * t.length) / t.seconds.median;
+    if (t.peak_memory) result["peak_memory_bytes"] = *t.peak_memory;
+    if (t.speed) result["speed"] = *t.speed;
+    json["results"].push_back(result);
+  }
+  return json;
+}
+
+std::string text_of(const Arguments& arguments, int64_t batch, const std::vector<ModelTiming>& timings) {
+  const bool beside = arguments.has("against");
+  std::string out = fmt::format("{}, batches of {}, whole sequences{}\n", arguments.text("MANIFEST"), batch,
+                                beside ? ", in turns with " + arguments.text("against") : "");
+  std::vector<std::string> head = {">length", ">median", ">quartiles", ">tokens/s", ">peak memory"};
+  if (beside) head.push_back(">speed");
+  Table table(head);
+  for (const ModelTiming& t : timings) {
+    std::vector<std::string> row = {std::to_string(t.length), seconds_text(t.seconds.median), quartiles_text(t.seconds),
+                                    count_text(static_cast<double>(batch * t.length) / t.seconds.median),
+                                    t.peak_memory ? bytes_text(*t.peak_memory) : "?"};
+    if (beside) row.push_back(fmt::format("{:.2f}x", *t.speed));
+    table.add(row);
+  }
+  return out + table.text();
+}
+
 }  // namespace
 
-std::vector<ModelTiming> time_model(const OpenModel& open, const OpenModel& open_other, const ModelBench& setup) {
+Exit bench_model(const Arguments& arguments) {
+  const int64_t batch = arguments.integer("batch", 1, 1, 4096);
+  const std::vector<int64_t> lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
+  const Runtime runtime = open_runtime(arguments, 1);
+  open_model(runtime, arguments);  // reports warnings and errors of the manifest once
+  const auto opener = [&](const std::string& path) {
+    return [&runtime, path] {
+      std::vector<Diagnostic> said;
+      return open_model_at(runtime, path, &said);
+    };
+  };
+  OpenModel open_other;
+  if (arguments.has("against")) open_other = opener(arguments.text("against"));
   std::vector<ModelTiming> timings;
-  for (const int64_t length : setup.lengths) timings.push_back(time_length(open, open_other, setup.batch, length));
-  return timings;
+  for (const int64_t length : lengths)
+    timings.push_back(time_length(opener(arguments.text("MANIFEST")), open_other, batch, length));
+  print_result(arguments.json(), json_of(arguments, batch, timings), text_of(arguments, batch, timings));
+  return Exit::success;
 }
 
 }  // namespace attnkit::cli

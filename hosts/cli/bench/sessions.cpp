@@ -1,32 +1,57 @@
-#include "hosts/cli/bench/sessions.hpp"
-
+// Many sessions of one model at once: their memory beside the plan, their speed, and how long threads wait.
 #include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <fstream>
 #include <memory>
-#include <random>
 #include <thread>
 
 #include "core/search/worker/process_memory.hpp"
 #include "core/search/statistics.hpp"
+#include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"
+#include "hosts/cli/io/open.hpp"
+#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr size_t fewest = 3, most = 15;
+constexpr size_t min_samples = 3, max_samples = 15;
 constexpr double budget_seconds = 20;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+struct SessionsBench {
+  int64_t sessions = 1000;
+  int64_t length = 64;   // tokens that each session reads, or is given as its beginning, and tokens that it then writes
+  uint32_t threads = 1;  // the larger of the two numbers of threads
+};
 
-// What the calling thread has spent so far.
+// Bytes of one session.
+struct SessionMemory {
+  uint64_t planned;                // its states at the model's max_length
+  uint64_t declared;               // its states at the lengths that it has at the end
+  std::optional<double> resident;  // by which the process grew, all that belongs to a session; none where unknown
+};
+
+// One way of making the calls, with the samples of all its repetitions.
+struct Way {
+  bool batched;      // one call per step for all sessions, spread over `threads` by the runtime; else each thread makes
+                     // the calls of its own sessions one by one, and the runtime starts none
+  uint32_t threads;  // at work
+  std::vector<double> seconds = {};    // of all tokens of all sessions
+  std::vector<double> processor = {};  // seconds of processors per token, all threads of the process
+  std::vector<double> waiting = {};    // share of the calling threads' time that they neither ran nor could have run
+  std::vector<double> waits = {};      // times that a calling thread was put to sleep, per 1,000 tokens
+};
+
+struct SessionsResult {
+  SessionMemory memory;
+  std::vector<Way> ways;
+};
+
+// Spent by the calling thread so far.
 struct Spent {
   double running = 0, ready = 0;  // seconds on a processor, and waiting for one
   int64_t waits = 0;              // times it went to sleep
@@ -39,7 +64,7 @@ struct Spent {
     rusage usage{};
     getrusage(RUSAGE_THREAD, &usage);
     s.waits = usage.ru_nvcsw;
-    double on = 0, queued = 0;  // nanoseconds; none where the system does not tell
+    double on = 0, queued = 0;  // nanoseconds; 0 where unknown
     std::ifstream("/proc/thread-self/schedstat") >> on >> queued;
     s.ready = 1e-9 * queued;
     return s;
@@ -54,7 +79,7 @@ double processor_seconds() {
 
 // Runs f(thread) on that many threads until the last one ends.
 struct Team {
-  double seconds = 0, processor = 0, waiting = 0;  // processor: of the whole process; waiting: see SessionsTiming
+  double seconds = 0, processor = 0, waiting = 0;  // processor: of the whole process; waiting: see Way
   int64_t waits = 0;                               // of all threads
 
   template <class F>
@@ -91,16 +116,6 @@ struct Team {
   }
 };
 
-Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  Ids ids(static_cast<size_t>(n));
-  for (int32_t& id : ids) {
-    id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary));
-    if (id == info.end_id) id = info.begin_id;  // a target that has ended takes no more under [stream]
-  }
-  return ids;
-}
-
 // All sessions of one run, made and fed by several threads, so that each thread's part is its own.
 class Crowd {
  public:
@@ -125,7 +140,7 @@ class Crowd {
     });
   }
 
-  Team together() {
+  Team batched() {
     return Team(1, [&](uint32_t) {
       for (const Batch& tokens : all_) {
         check_interrupt();
@@ -146,10 +161,7 @@ class Crowd {
     const int32_t vocabulary = facts_.encoder ? facts_.info.source_vocab : facts_.info.target_vocab;
     const Ids ids = random_ids(facts_.info, vocabulary, length_, static_cast<uint32_t>(i + 1));
     attnkit_session* const self = session->get();
-    if (facts_.encoder)
-      session->read(ids);
-    else
-      Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
+    facts_.encoder ? session->read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
     sessions_[static_cast<size_t>(i)] = std::move(session);
   }
 
@@ -161,7 +173,7 @@ class Crowd {
 };
 
 SessionMemory measure_memory(const Model& model, const Facts& facts, const SessionsBench& setup) {
-  // These few make what belongs to threads and not to sessions, and stay, for what they give back would be used again.
+  // These few allocate what belongs to threads, not to sessions; they stay, since their memory would be used again.
   Crowd others(model, facts, setup, setup.threads);
   others.one_by_one(setup.threads);
   search::restart_peak();  // gives back what is free
@@ -187,48 +199,117 @@ Facts checked_facts(const Model& model, const SessionsBench& setup) {
   return facts;
 }
 
-struct Way {
-  bool together;
-  uint32_t threads;
-  std::vector<double> seconds, processor, waiting, waits;  // processor, waits: see SessionsTiming
-};
-
-SessionsTiming timing_of(const Way& way) {
-  return {way.together,
-          way.threads,
-          search::median(way.seconds),
-          search::quantile(way.seconds, 0.25),
-          search::quantile(way.seconds, 0.75),
-          way.seconds.size(),
-          search::median(way.processor),
-          *std::max_element(way.waiting.begin(), way.waiting.end()),
-          *std::max_element(way.waits.begin(), way.waits.end())};
-}
-
-}  // namespace
-
+// open(threads): the model on a runtime of its own.  The ways are timed in turns.
 SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const SessionsBench& setup) {
   const Model model = open(1), spread = open(setup.threads);
   const Facts facts = checked_facts(model, setup);
-  SessionsResult result{measure_memory(model, facts, setup), {}};
-  std::vector<Way> ways = {{false, 1, {}, {}, {}, {}}, {true, 1, {}, {}, {}, {}}};
+  SessionsResult result{measure_memory(model, facts, setup), {{false, 1}, {true, 1}}};
   if (setup.threads > 1)
-    for (const bool together : {false, true}) ways.push_back({together, setup.threads, {}, {}, {}, {}});
+    for (const bool batched : {false, true}) result.ways.push_back({batched, setup.threads});
   const double tokens = static_cast<double>(setup.sessions * setup.length);
   const Clock::time_point start = Clock::now();
-  for (size_t round = 0; round < most; ++round) {
-    if (round >= fewest && seconds_since(start) > budget_seconds) break;
-    for (Way& way : ways) {
-      Crowd crowd(way.together && way.threads > 1 ? spread : model, facts, setup, setup.sessions);
-      const Team team = way.together ? crowd.together() : crowd.one_by_one(way.threads);
+  for (size_t round = 0; round < max_samples; ++round) {
+    if (round >= min_samples && seconds_since(start) > budget_seconds) break;
+    for (Way& way : result.ways) {
+      Crowd crowd(way.batched && way.threads > 1 ? spread : model, facts, setup, setup.sessions);
+      const Team team = way.batched ? crowd.batched() : crowd.one_by_one(way.threads);
       way.seconds.push_back(team.seconds);
       way.processor.push_back(team.processor / tokens);
       way.waiting.push_back(team.waiting);
       way.waits.push_back(1000 * static_cast<double>(team.waits) / tokens);
     }
   }
-  for (const Way& way : ways) result.timings.push_back(timing_of(way));
   return result;
+}
+
+double speed_of(const SessionsBench& s, const Way& way) {
+  return static_cast<double>(s.sessions * s.length) / search::median(way.seconds);
+}
+
+// Beside the same way on one thread.
+double scaling_of(const SessionsResult& result, const Way& way) {
+  for (const Way& other : result.ways)
+    if (other.batched == way.batched && other.threads == 1)
+      return search::median(other.seconds) / search::median(way.seconds);
+  return 1;
+}
+
+double max_of(const std::vector<double>& samples) { return *std::max_element(samples.begin(), samples.end()); }
+
+std::string memory_text(const SessionMemory& m) {
+  std::string out = fmt::format("state of a session: {} planned for max_length, {} at this length\n",
+                                bytes_text(m.planned), bytes_text(m.declared));
+  if (m.resident)
+    out += fmt::format(
+        "resident memory of a session, all that belongs to it: {}, {:.3f} of the plan, {:.3f} of this length's\n",
+        bytes_text(static_cast<uint64_t>(std::max(0.0, *m.resident))), *m.resident / static_cast<double>(m.planned),
+        *m.resident / static_cast<double>(m.declared));
+  return out;
+}
+
+Json json_of(const std::string& manifest, const SessionsBench& s, const SessionsResult& result) {
+  const SessionMemory& m = result.memory;
+  Json memory = {{"planned_state_bytes", m.planned}, {"state_bytes", m.declared}};
+  if (m.resident) {
+    memory["resident_bytes"] = *m.resident;
+    memory["resident_to_planned"] = *m.resident / static_cast<double>(m.planned);
+    memory["resident_to_state"] = *m.resident / static_cast<double>(m.declared);
+  }
+  Json json = {{"schema", "attnkit.bench/1"},  {"part", "sessions"},      {"manifest", manifest},
+               {"sessions", s.sessions},       {"length", s.length},      {"threads", s.threads},
+               {"memory_per_session", memory}, {"results", Json::array()}};
+  for (const Way& way : result.ways) {
+    Json entry = {{"calls", way.batched ? "one per step" : "one per session"}, {"threads", way.threads}};
+    add_timing(timing_of(way.seconds), entry);
+    entry.update({{"tokens_per_second", speed_of(s, way)},
+                  {"scaling", scaling_of(result, way)},
+                  {"processor_seconds_per_token", search::median(way.processor)},
+                  {"waiting", max_of(way.waiting)},
+                  {"waits_per_1000_tokens", max_of(way.waits)}});
+    json["results"].push_back(entry);
+  }
+  return json;
+}
+
+std::string text_of(const std::string& manifest, const SessionsBench& s, const SessionsResult& result) {
+  std::string out = fmt::format("{}: {} sessions, each takes {} in and writes {} more\n", manifest,
+                                grouped_text(static_cast<uint64_t>(s.sessions)),
+                                counted_text(static_cast<size_t>(s.length), "token"), s.length);
+  out += memory_text(result.memory);
+  Table table({"calls", ">threads", ">median", ">quartiles", ">tokens/s", ">scaling", ">processor/token", ">waiting",
+               ">waits/1,000 tokens"});
+  for (const Way& way : result.ways) {
+    const Timing timing = timing_of(way.seconds);
+    table.add({way.batched ? "one per step" : "one per session", std::to_string(way.threads),
+               seconds_text(timing.median), quartiles_text(timing),
+               grouped_text(static_cast<uint64_t>(speed_of(s, way))), fmt::format("{:.2f}x", scaling_of(result, way)),
+               seconds_text(search::median(way.processor)), fmt::format("{:.2f} %", 100 * max_of(way.waiting)),
+               fmt::format("{:.2f}", max_of(way.waits))});
+  }
+  return out + table.text();
+}
+
+}  // namespace
+
+Exit bench_sessions(const Arguments& arguments) {
+  for (const char* option : {"batch", "against"})
+    if (arguments.has(option)) fail(Exit::usage, "--{} does not go with --sessions", option);
+  const std::vector<int64_t> lengths = arguments.integers("length", {64}, 1, 1 << 20);
+  if (lengths.size() != 1) fail(Exit::usage, "--length: one length goes with --sessions, not {}", lengths.size());
+  SessionsBench setup;
+  setup.length = lengths.front();
+  setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
+  setup.threads = static_cast<uint32_t>(arguments.integer("threads", 0, 0, 1024));
+  if (setup.threads == 0) setup.threads = std::max(1u, std::thread::hardware_concurrency());
+  open_model(open_runtime(arguments), arguments);  // reports warnings and errors of the manifest once
+  const auto open = [&](uint32_t threads) {
+    std::vector<Diagnostic> said;
+    return open_model_at(open_runtime_with(arguments, threads), arguments.text("MANIFEST"), &said);
+  };
+  const SessionsResult result = time_sessions(open, setup);
+  print_result(arguments.json(), json_of(arguments.text("MANIFEST"), setup, result),
+               text_of(arguments.text("MANIFEST"), setup, result));
+  return Exit::success;
 }
 
 }  // namespace attnkit::cli

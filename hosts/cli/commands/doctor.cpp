@@ -1,16 +1,13 @@
-// attnkit doctor: what this machine has, where plugins are searched, which were not loaded and why.
+// attnkit doctor: the features of this machine, the plugin folders, and why files in them were not loaded.
 #include <filesystem>
 
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
-#include "hosts/cli/io/table.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
-
-Arguments::Options options() { return Arguments::Options(); }
 
 Json document(const Json& runtime) {
   Json json = {{"schema", "attnkit.doctor/1"}, {"ok", !runtime["plugins"].empty()}};
@@ -48,10 +45,7 @@ std::string text_of(const Json& runtime) {
 
 Exit run(const Arguments& arguments) {
   const Json runtime = Json::parse(open_runtime(arguments).describe());
-  if (arguments.json())
-    print_json(document(runtime));
-  else
-    print(text_of(runtime));
+  print_result(arguments.json(), document(runtime), text_of(runtime));
   if (!runtime["plugins"].empty()) return Exit::success;
   note(
       "attnkit: no plugin was found\n"
@@ -66,7 +60,7 @@ const Command doctor_command = {"doctor",
                                 "version, processor, plugin folders, plugins, and every skipped file with the reason",
                                 "",
                                 false,
-                                options,
+                                nullptr,
                                 run};
 
 }  // namespace attnkit::cli

@@ -1,20 +1,18 @@
-// attnkit inspect: which mechanism sits where and why, what it costs, and what it attends to.
-#include "hosts/cli/commands/inspect.hpp"
-
+// attnkit inspect: the mechanism of every block, the line that decided it, its costs and its attention weights.
 #include <algorithm>
 #include <map>
 
 #include "core/base/roles.hpp"
 #include "hosts/cli/command.hpp"
+#include "hosts/cli/inspect/attention.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
-#include "hosts/cli/io/table.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
 
-constexpr int64_t longest = int64_t{1} << 24;
+constexpr int64_t max_length = int64_t{1} << 24;
 
 Arguments::Options options() {
   Arguments::Options o;
@@ -135,7 +133,7 @@ std::string refusals_text(const std::vector<Group>& groups) {
   return out.empty() ? out : "\n" + out;
 }
 
-// What predicts the target's length, and which blocks ask for it.
+// The predictor of the target's length, and the blocks that need it.
 std::string length_text(const Json& length) {
   if (length.is_null()) return "";
   std::vector<std::string> facts;
@@ -148,7 +146,7 @@ std::string length_text(const Json& length) {
                      needed.empty() ? "no block" : joined(needed, ", "));
 }
 
-// What a model that takes speech makes of it; nothing for others.
+// Features and frontend of a model that takes speech; empty for others.
 std::string speech_text(const Json& m) {
   const Json speech = m.value("speech", Json());
   if (speech.is_null()) return "";
@@ -179,7 +177,7 @@ std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
 }
 
 Exit run(const Arguments& arguments) {
-  const std::vector<int64_t> lengths = arguments.integers("lengths", {64, 512, 4096}, 1, longest);
+  const std::vector<int64_t> lengths = arguments.integers("lengths", {64, 512, 4096}, 1, max_length);
   if (lengths.size() > 16)
     fail(Exit::usage, "--lengths: {} lengths are too many, up to 16 fit a table", lengths.size());
   if (arguments.has("attention")) return inspect_attention(arguments);
@@ -188,10 +186,7 @@ Exit run(const Arguments& arguments) {
   const Runtime runtime = open_runtime(arguments);
   const Model model = open_model(runtime, arguments);
   const Json description = Json::parse(model.describe(lengths));
-  if (arguments.json())
-    print_json(description);
-  else
-    print(model_text(description, lengths));
+  print_result(arguments.json(), description, model_text(description, lengths));
   return Exit::success;
 }
 

@@ -7,7 +7,6 @@
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/output.hpp"
-#include "hosts/cli/io/output_check.hpp"
 #include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/view.hpp"
 

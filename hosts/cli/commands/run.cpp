@@ -1,14 +1,11 @@
 // attnkit run: inputs in, outputs out.
-#include <chrono>
+#include <algorithm>
 
 #include "hosts/cli/command.hpp"
-#include "hosts/cli/decode/decode.hpp"
-#include "hosts/cli/io/open.hpp"
-#include "hosts/cli/io/output.hpp"
-#include "hosts/cli/io/output_check.hpp"
-#include "hosts/cli/io/outputs.hpp"
-#include "hosts/cli/decode/report.hpp"
+#include "hosts/cli/decode/results.hpp"
 #include "hosts/cli/decode/score.hpp"
+#include "hosts/cli/io/files.hpp"
+#include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
@@ -25,66 +22,6 @@ Arguments::Options options() {
   return o;
 }
 
-std::string class_text(const Label& label) {
-  return fmt::format("{}\t{:.6f}", label.best, label.scores[static_cast<size_t>(label.best)]);
-}
-
-void run_encoder(const Model& model, const Facts& facts, const Arguments& arguments, Report& report, Outputs& out) {
-  const auto batch = static_cast<size_t>(arguments.integer("batch", 16, 1, 1024));
-  label_inputs(model, facts, report.inputs, batch, [&](size_t i, const Label& label) {
-    Result result;
-    result.made = source_length(facts, report.inputs[i]);
-    result.text = facts.classifier ? class_text(label) : model.detokenize(Side::source, label.ids);
-    result.label = label;
-    report.tokens += result.made;
-    out.add(i, result.text, result.made);
-    report.results[i] = std::move(result);
-  });
-}
-
-void run_decoder(const Model& model, const Facts& facts, const Arguments& arguments, Report& report, Outputs& out) {
-  DecodeOptions options;
-  options.beams = static_cast<uint32_t>(arguments.integer("beams", facts.info.beams, 1, 1024));
-  options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
-  options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
-  report.beams = options.beams;
-  report.largest = decode(model, facts, report.inputs, options, [&](size_t i, const Decoded& decoded) {
-    Result result;
-    result.made = decoded.made;
-    result.finished = decoded.whole;
-    result.length = decoded.length;
-    result.text = model.detokenize(Side::target, decoded.ids);
-    report.tokens += decoded.made;
-    out.add(i, result.text, decoded.made);
-    report.results[i] = std::move(result);
-  });
-}
-
-void score(const Model& model, const Facts& facts, const Arguments& arguments, Report& report) {
-  if (report.inputs.empty() || !report.inputs.front().reference) return;
-  const auto batch = static_cast<size_t>(arguments.integer("batch", 16, 1, 1024));
-  const std::vector<Score> scores = score_references(model, facts, report.inputs, batch);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    report.results[i].score = scores[i];
-    // Both as the vocabulary spells them, so that white space and case do not count.
-    report.results[i].exact = report.results[i].text == model.detokenize(Side::target, report.inputs[i].target);
-  }
-}
-
-void run_all(const Model& model, const Facts& facts, const Arguments& arguments, Report& report, Outputs& out) {
-  using Clock = std::chrono::steady_clock;
-  report.decoder = facts.decoder;
-  report.results.resize(report.inputs.size());
-  const Clock::time_point start = Clock::now();
-  if (facts.decoder)
-    run_decoder(model, facts, arguments, report, out);
-  else
-    run_encoder(model, facts, arguments, report, out);
-  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (facts.speech) report.speech_seconds = seconds_of_speech(facts, report.inputs);
-  score(model, facts, arguments, report);
-}
-
 void check_options(const Arguments& arguments) {
   // Wrong values are refused before a model is loaded.
   arguments.integer("beams", 1, 1, 1024);
@@ -95,19 +32,116 @@ void check_options(const Arguments& arguments) {
     fail(Exit::usage, "--json writes to standard output, so --output cannot");
 }
 
+struct RunResults : Results {
+  std::vector<Label> labels;  // by input, of a model without a decoder
+  std::vector<Score> scores;  // by input, with references
+  std::optional<double> speech_seconds;
+  bool decoder = true;
+  uint32_t beams = 1;
+  LargestSession largest;
+
+  double tokens_per_second() const { return static_cast<double>(tokens()) / std::max(seconds, 1e-9); }
+  Score total() const {
+    Score sum;
+    for (const Score& s : scores) sum.nll += s.nll, sum.tokens += s.tokens;
+    return sum;
+  }
+};
+
+void run_encoder(const Model& model, const Facts& facts, size_t batch, RunResults& results, const Give& give) {
+  results.labels.resize(results.inputs.size());
+  label_inputs(model, facts, results.inputs, batch, [&](size_t i, const Label& label) {
+    const std::string text = facts.classifier
+                                 ? fmt::format("{}\t{:.6f}", label.best, label.scores[static_cast<size_t>(label.best)])
+                                 : model.detokenize(Side::source, label.ids);
+    results.labels[i] = label;
+    give(i, {text, source_length(facts, results.inputs[i])});
+  });
+}
+
+void run_decoder(const Model& model, const Facts& facts, const DecodeOptions& options, RunResults& results,
+                 const Give& give) {
+  results.beams = options.beams;
+  results.largest = decode(model, facts, results.inputs, options, [&](size_t i, const Decoded& decoded) {
+    give(i, {model.detokenize(Side::target, decoded.ids), decoded.made, decoded.whole, decoded.length});
+  });
+}
+
+// "attnkit.run/1".
+Json json_of(const RunResults& r) {
+  Json json = {{"schema", "attnkit.run/1"}, {"model", r.description["name"]}, {"kind", r.description["kind"]}};
+  add_blocks(r, json);
+  add_results(r, json, [&](size_t i, Json& entry) {
+    if (!r.labels.empty() && !r.labels[i].scores.empty())
+      entry.update({{"class", r.labels[i].best}, {"scores", r.labels[i].scores}});
+    add_length(r.all[i], entry);
+    if (!r.have_references()) return;
+    entry.update({{"reference", *r.inputs[i].reference},
+                  {"exact", r.all[i].exact},
+                  {"nll", r.scores[i].nll},
+                  {"perplexity", r.scores[i].perplexity()},
+                  {"reference_tokens", r.scores[i].tokens}});
+  });
+  Json summary = {{"inputs", r.inputs.size()},
+                  {"tokens", r.tokens()},
+                  {"seconds", r.seconds},
+                  {"tokens_per_second", r.tokens_per_second()}};
+  if (r.speech_seconds)
+    summary.update({{"speech_seconds", *r.speech_seconds}, {"real_time_factor", r.seconds / *r.speech_seconds}});
+  if (r.decoder)
+    summary.update({{"beams", r.beams},
+                    {"state_bytes_per_session", r.largest.state_bytes},
+                    {"beyond_target_length", r.beyond_target_length()}});
+  if (r.have_references())
+    summary.update({{"perplexity", r.total().perplexity()},
+                    {"reference_tokens", r.total().tokens},
+                    {"exact_match", static_cast<double>(r.exact()) / static_cast<double>(r.all.size())}});
+  json["summary"] = summary;
+  return json;
+}
+
+std::string text_of(const RunResults& r) {
+  std::string out = mechanisms_text(r);
+  out += fmt::format("{}, {} in {}, {:.0f} tokens/s", counted_text(r.inputs.size(), "input"),
+                     counted_text(r.tokens(), "token"), seconds_text(r.seconds), r.tokens_per_second());
+  if (r.decoder && r.largest.tokens > 0)
+    out += fmt::format(", state {} per session (the largest)", bytes_text(r.largest.state_bytes));
+  std::optional<SpeechTime> time;
+  if (r.speech_seconds) time = SpeechTime{*r.speech_seconds, r.seconds};
+  out += "\n" + remarks_text(r, time);
+  if (r.have_references())
+    out += fmt::format("perplexity {:.4f} over {}, {}\n", r.total().perplexity(),
+                       counted_text(r.total().tokens, "token"), exact_text(r));
+  return out;
+}
+
 Exit run(const Arguments& arguments) {
   check_options(arguments);
   const Runtime runtime = open_runtime(arguments);
   const Model model = open_model(runtime, arguments);
   const Facts facts = facts_of(model);
-  Report report;
-  report.inputs = inputs_of(model, facts, arguments, LiveAudio::read);
-  Outputs outputs(arguments, report.inputs.size());
-  run_all(model, facts, arguments, report, outputs);
+  DecodeOptions options;
+  options.beams = static_cast<uint32_t>(arguments.integer("beams", facts.info.beams, 1, 1024));
+  options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
+  options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
+  RunResults results;
+  results.decoder = facts.decoder;
+  results.inputs = inputs_of(model, facts, arguments, LiveAudio::read);
+  Outputs outputs(arguments, results.inputs.size());
+  run_inputs(model, results, outputs, [&](const Give& give) {
+    facts.decoder ? run_decoder(model, facts, options, results, give)
+                  : run_encoder(model, facts, options.batch, results, give);
+  });
+  if (results.have_references()) results.scores = score_references(model, facts, results.inputs, options.batch);
+  if (facts.speech) {
+    results.speech_seconds = 0;
+    for (const Input& input : results.inputs)
+      *results.speech_seconds += facts.speech->shape.ms(input.audio->samples) / 1000;
+  }
   outputs.finish();
-  const Json description = Json::parse(model.describe());
-  if (arguments.json()) print_json(report_json(report, description));
-  note(report_text(report, description));
+  results.description = Json::parse(model.describe());
+  if (arguments.json()) print_json(json_of(results));
+  note(text_of(results));
   return Exit::success;
 }
 

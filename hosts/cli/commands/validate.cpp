@@ -7,8 +7,6 @@
 namespace attnkit::cli {
 namespace {
 
-Arguments::Options options() { return Arguments::Options(); }
-
 Json document(const std::string& path, Exit exit, const std::vector<Diagnostic>& diagnostics) {
   Json json = {{"schema", "attnkit.validation/1"},
                {"manifest", path},
@@ -36,18 +34,13 @@ Exit run(const Arguments& arguments) {
     const uint64_t parameters = grid["parameters"];
     Json json = document(path, Exit::success, diagnostics);
     json.update({{"blocks", blocks}, {"parameters", parameters}});
-    if (arguments.json())
-      print_json(json);
-    else
-      print(listing(path, diagnostics) + fmt::format("{}: ok, {} blocks, {} parameters\n", path, blocks,
-                                                     count_text(static_cast<double>(parameters))));
+    print_result(arguments.json(), json,
+                 listing(path, diagnostics) + fmt::format("{}: ok, {} blocks, {} parameters\n", path, blocks,
+                                                          count_text(static_cast<double>(parameters))));
     return Exit::success;
   } catch (const Failure& e) {
     if (e.diagnostics().empty()) throw;
-    if (arguments.json())
-      print_json(document(path, e.exit(), e.diagnostics()));
-    else
-      print(listing(path, e.diagnostics()));
+    print_result(arguments.json(), document(path, e.exit(), e.diagnostics()), listing(path, e.diagnostics()));
     return e.exit();
   }
 }
@@ -59,7 +52,7 @@ const Command validate_command = {"validate",
                                   "every problem of a manifest and of what it names, with line and column",
                                   "MANIFEST",
                                   true,
-                                  options,
+                                  nullptr,
                                   run};
 
 }  // namespace attnkit::cli

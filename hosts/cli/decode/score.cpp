@@ -29,7 +29,7 @@ double log_sum(std::span<const float> scores) {
        input.origin);
 }
 
-// What the decoder reads, and where in it the first token of the reference is predicted.
+// The ids that the decoder reads; first: the position at which the first token of the reference is predicted.
 Ids decoder_input(const Facts& facts, const Input& input, size_t& first) {
   Ids ids = facts.encoder ? Ids{facts.info.begin_id} : input.ids;
   first = ids.size() - 1;

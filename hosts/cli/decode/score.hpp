@@ -1,4 +1,4 @@
-// How well a model predicts references, teacher-forced, and what an encoder alone says of its inputs.
+// Scores of references, teacher-forced, and the labels that an encoder alone gives its inputs.
 #pragma once
 
 #include <functional>

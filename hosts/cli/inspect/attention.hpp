@@ -1,4 +1,4 @@
-// The attention weights of one block for one input, with the tokens that they belong to.
+// attnkit inspect --attention BLOCK: the attention weights of one block for one input.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace attnkit::cli {
 
 struct AttentionMap {
   std::string block, mechanism;            // "decoder.cross.2", "leap"
-  std::string query_title, key_title;      // what the axes show
+  std::string query_title, key_title;      // of the axes
   std::vector<std::string> queries, keys;  // labels
   std::vector<int> heads;                  // from 1, in the order of weights
   std::vector<float> weights;              // (heads, queries, keys)
@@ -20,7 +20,10 @@ struct AttentionMap {
   }
 };
 
-// From --attention, --text, --target and --head.  Throws Failure.
-AttentionMap attention_map(const Model& model, const Arguments& arguments);
+// Prints or writes the weights as a heat map, CSV, JSON or text.  Throws Failure.
+Exit inspect_attention(const Arguments& arguments);
+
+// SVG with one panel per head, drawn by gnuplot.  Throws Failure (data): too many cells, gnuplot missing or failing.
+std::string heatmap_svg(const AttentionMap& map);
 
 }  // namespace attnkit::cli

@@ -1,17 +1,17 @@
-#include "hosts/cli/inspect/heatmap.hpp"
-
+// Attention weights as a picture.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "hosts/cli/inspect/attention.hpp"
 #include "hosts/cli/io/gnuplot.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
 
-constexpr size_t most_cells = 250'000;
+constexpr size_t max_cells = 250'000;
 
 struct Layout {
   int columns, rows;
@@ -65,12 +65,11 @@ std::string data_of(const AttentionMap& map, size_t head) {
   return out + "EOD\n";
 }
 
-// Weights are shares, so the scale is 0 to 1 at least in spirit; mechanisms whose weights can be negative get two
-// colours.
+// The scale begins at 0; weights that can be negative get two colours.
 std::string colours_of(const AttentionMap& map) {
-  const auto [least, most] = std::minmax_element(map.weights.begin(), map.weights.end());
-  const double top = std::max({1e-6, static_cast<double>(*most), -static_cast<double>(*least)});
-  if (*least < -1e-6f)
+  const auto [min, max] = std::minmax_element(map.weights.begin(), map.weights.end());
+  const double top = std::max({1e-6, static_cast<double>(*max), -static_cast<double>(*min)});
+  if (*min < -1e-6f)
     return fmt::format(
         "set palette defined (-1 '#8c2d04', -0.5 '#fd8d3c', 0 '#ffffff', 0.5 '#6baed6', 1 '#08306b')\n"
         "set cbrange [{}:{}]\n",
@@ -99,9 +98,9 @@ std::string panel_of(const AttentionMap& map, const Layout& l, size_t index) {
 }  // namespace
 
 std::string heatmap_svg(const AttentionMap& map) {
-  if (map.weights.size() > most_cells)
+  if (map.weights.size() > max_cells)
     throw Failure(Exit::data,
-                  fmt::format("{} weights are too many for a picture (up to {})", map.weights.size(), most_cells),
+                  fmt::format("{} weights are too many for a picture (up to {})", map.weights.size(), max_cells),
                   "choose one head with --head, a shorter input, or --csv");
   const Layout l = layout_of(map);
   std::string script =
@@ -117,8 +116,7 @@ std::string heatmap_svg(const AttentionMap& map) {
   for (size_t h = 0; h < map.heads.size(); ++h) script += panel_of(map, l, h);
   script += "unset multiplot\n";
   std::string svg = run_gnuplot(script);
-  const bool whole = svg.find("</svg>") != std::string::npos;
-  if (!whole) fail(Exit::data, "gnuplot drew no picture");
+  if (svg.find("</svg>") == std::string::npos) fail(Exit::data, "gnuplot drew no picture");
   return svg;
 }
 

@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 using File = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
 constexpr sf_count_t block = 1 << 16;
-constexpr float loudest = 16;                // as the library has it
-constexpr uint32_t unfinished = 0x7ff00000;  // from here on a size was not known when the header was written to a pipe
+constexpr float max_sample = 16;             // the library has the same bound
+constexpr uint32_t unfinished = 0x7ff00000;  // from here on the size was unknown when the header was written to a pipe
 
 uint32_t number_at(const char* bytes) {
   uint32_t n = 0;
@@ -32,7 +32,7 @@ uint32_t number_at(const char* bytes) {
   return n;
 }
 
-// Bytes of samples that the header of a RIFF file promises and the file does not have; libsndfile passes over that.
+// Bytes of samples that the header of a RIFF file promises and the file lacks; libsndfile passes over that.
 uint64_t bytes_missing(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::error_code bad;
@@ -78,21 +78,21 @@ void check_length(const std::string& origin, int64_t samples, const SpeechFormat
   if (samples < format.shape.samples(1))
     fail(Exit::data, "{}: {} samples ({:.3f} s) are less than the {} that the first row of the encoder needs", origin,
          samples, seconds(samples), format.shape.samples(1));
-  const int64_t most = format.shape.samples(format.max_rows + 1) - 1;
-  if (samples > most)
+  const int64_t max = format.shape.samples(format.max_rows + 1) - 1;
+  if (samples > max)
     fail(Exit::data, "{}: {:.2f} s are {} rows of the encoder, the model's max_length is {}, {:.2f} s: split it",
-         origin, seconds(samples), format.shape.rows(samples), format.max_rows, seconds(most));
+         origin, seconds(samples), format.shape.rows(samples), format.max_rows, seconds(max));
 }
 
 void check_samples(const std::string& origin, std::span<const float> samples) {
   // Negated, so that NaN is found.
-  const auto bad = std::find_if(samples.begin(), samples.end(), [](float x) { return !(std::abs(x) <= loudest); });
+  const auto bad = std::find_if(samples.begin(), samples.end(), [](float x) { return !(std::abs(x) <= max_sample); });
   if (bad != samples.end())
     fail(Exit::data, "{}: sample {} is {}, where numbers from -1 to 1 are samples", origin, bad - samples.begin(),
          *bad);
 }
 
-// Libsndfile passes over pages of an OGG file that are missing or spoilt, and says so in its log alone.
+// Libsndfile passes over missing or spoilt pages of an OGG file; only its log reports them.
 bool has_hole(SNDFILE* file) {
   char log[2048] = "";
   sf_command(file, SFC_GET_LOG_INFO, log, sizeof log);
@@ -151,10 +151,6 @@ std::vector<float> samples_of(std::span<const char> bytes) {
     samples[i] = static_cast<float>(static_cast<int16_t>(low | high << 8)) / 32768;
   }
   return samples;
-}
-
-bool is_silent(std::span<const float> samples) {
-  return std::all_of(samples.begin(), samples.end(), [](float x) { return x == 0; });
 }
 
 }  // namespace attnkit::cli

@@ -9,7 +9,7 @@
 
 namespace attnkit::cli {
 
-// What a model that takes speech wants.
+// The recordings that a model of speech takes.
 struct SpeechFormat {
   stream::SpeechShape shape;
   int64_t max_rows = 0;  // of the encoder
@@ -23,8 +23,5 @@ std::vector<float> read_audio(const std::string& path, const std::string& origin
 
 // Signed 16-bit little-endian samples; half a sample at the end is left out.
 std::vector<float> samples_of(std::span<const char> bytes);
-
-// Is there anything to hear?
-bool is_silent(std::span<const float> samples);
 
 }  // namespace attnkit::cli

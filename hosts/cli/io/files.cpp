@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
+#include "hosts/cli/arguments.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -19,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t largest_input = size_t{1} << 30;
+constexpr size_t max_input = size_t{1} << 30;
+constexpr uintmax_t max_manifest = uintmax_t{16} << 20;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
@@ -52,42 +56,61 @@ bool write_all(int fd, std::string_view content) {
   return true;
 }
 
-// What a path leads to, so that a link stays a link and its target is replaced.
+// The target of a path, so that a link stays a link and its target is replaced.
 std::string resolved(const std::string& path) {
   std::error_code bad;
   const fs::path real = fs::canonical(path, bad);
   return bad ? path : real.string();
 }
 
-std::string folder_of(const std::string& path) {
-  const std::string folder = fs::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
+bool is_regular(const fs::path& path) {
+  std::error_code bad;
+  return fs::is_regular_file(path, bad);
 }
 
-void write_directly(const std::string& path, std::string_view content) {
-  File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-  if (file.get() < 0) fail_with_errno(path, "cannot be opened");
-  if (!write_all(file.get(), content) || file.close() != 0) fail_with_errno(path, "cannot be written");
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code bad;
+  return fs::equivalent(a, b, bad) && !bad;
 }
 
-mode_t mode_for(const struct stat* old) {
-  if (old) return old->st_mode & 07777;
-  const mode_t mask = umask(0);
-  umask(mask);
-  return 0666 & ~mask;
+std::string manifest_text(const fs::path& manifest) {
+  std::error_code bad;
+  // A pipe could be read only once, and that is for the library to do.
+  if (!is_regular(manifest) || fs::file_size(manifest, bad) > max_manifest) return "";
+  std::ifstream file(manifest, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-void write_and_rename(const std::string& path, std::string_view content, mode_t mode) {
-  std::string temporary = path + ".XXXXXX";
-  File file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) fail_with_errno(path, "cannot be written: no temporary file beside it");
-  const bool written = fchmod(file.get(), mode) == 0 && write_all(file.get(), content) && fsync(file.get()) == 0 &&
-                       file.close() == 0 && rename(temporary.c_str(), path.c_str()) == 0;
-  if (written) return;
-  const int reason = errno;
-  unlink(temporary.c_str());
-  errno = reason;
-  fail_with_errno(path, "cannot be written");
+// Whether a quoted text, in quotes of either kind, is the path of output.  Every mark may begin one, so that a stray
+// mark hides nothing.
+bool names_file(const std::string& text, const fs::path& folder, const fs::path& output) {
+  for (size_t at = text.find_first_of("\"'"); at != std::string::npos; at = text.find_first_of("\"'", at + 1)) {
+    const size_t end = text.find_first_of(std::string{text[at], '\n'}, at + 1);
+    if (end == std::string::npos || text[end] == '\n' || end == at + 1) continue;
+    if (same_file(folder / text.substr(at + 1, end - at - 1), output)) return true;
+  }
+  return false;
+}
+
+void check_not_input(const Arguments& arguments, const char* written, const std::string& output) {
+  const auto refuse = [&](const std::string& what) {
+    fail(Exit::usage, "--{} {} is an input of this command, {}: choose another file", written, quote(output), what);
+  };
+  const std::string manifest = arguments.text("MANIFEST");
+  if (same_file(manifest, output)) refuse("the manifest");
+  for (const char* option : {"file", "target-file", "audio-list"}) {
+    const std::string path = arguments.text(option);
+    if (same_file(path == "-" ? "/dev/stdin" : path, output)) refuse(std::string("--") + option);
+  }
+  for (const std::string& path : arguments.texts("audio"))
+    if (same_file(path == "-" ? "/dev/stdin" : path, output)) refuse("--audio");
+  if (names_file(manifest_text(manifest), fs::path(manifest).parent_path(), output)) refuse("a file of the model");
+  std::error_code bad;
+  const std::string ending = fs::canonical(output, bad).extension().string();
+  constexpr std::string_view inputs[] = {".toml", ".safetensors", ".wav", ".flac", ".ogg"};
+  if (std::find(std::begin(inputs), std::end(inputs), ending) != std::end(inputs))
+    fail(Exit::usage, "--{} {} exists and is by its name an input of this command, a {} file: choose another file",
+         written, quote(output), ending);
 }
 
 }  // namespace
@@ -111,7 +134,7 @@ std::string read_file(const std::string& path) {
     if (n < 0) fail_with_errno(name, "cannot be read");
     if (n == 0) return content;
     content.append(buffer, static_cast<size_t>(n));
-    if (content.size() > largest_input) fail(Exit::data, "{}: holds more than 1 GiB; split it", quote(name));
+    if (content.size() > max_input) fail(Exit::data, "{}: holds more than 1 GiB; split it", quote(name));
   }
 }
 
@@ -130,7 +153,8 @@ std::vector<std::string> read_lines(const std::string& path) {
 void check_writable(const std::string& path) {
   if (path == "-") return;
   if (path.empty()) fail(Exit::usage, "the output's name is empty");
-  const std::string real = resolved(path), folder = folder_of(real);
+  const std::string real = resolved(path), parent = fs::path(real).parent_path().string();
+  const std::string folder = parent.empty() ? "." : parent;
   struct stat status {};
   const bool exists = stat(real.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) fail(Exit::data, "{}: is a folder, not a file to write", quote(path));
@@ -144,10 +168,33 @@ void write_file(const std::string& path, std::string_view content) {
   if (path == "-") return print(content);
   check_writable(path);
   const std::string real = resolved(path);
-  struct stat status {};
-  const bool exists = stat(real.c_str(), &status) == 0;
-  if (exists && !S_ISREG(status.st_mode)) return write_directly(path, content);
-  write_and_rename(real, content, mode_for(exists ? &status : nullptr));
+  struct stat old {};
+  const bool exists = stat(real.c_str(), &old) == 0, direct = exists && !S_ISREG(old.st_mode);
+  const mode_t mask = umask(0);
+  umask(mask);
+  const mode_t mode = exists ? old.st_mode & 07777 : 0666 & ~mask;
+  std::string temporary = real + ".XXXXXX";
+  File file(direct ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY) : mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0 && direct) fail_with_errno(path, "cannot be opened");
+  if (file.get() < 0) fail_with_errno(real, "cannot be written: no temporary file beside it");
+  if (direct) {
+    if (!write_all(file.get(), content) || file.close() != 0) fail_with_errno(path, "cannot be written");
+    return;
+  }
+  if (fchmod(file.get(), mode) == 0 && write_all(file.get(), content) && fsync(file.get()) == 0 && file.close() == 0 &&
+      rename(temporary.c_str(), real.c_str()) == 0)
+    return;
+  const int reason = errno;
+  unlink(temporary.c_str());
+  errno = reason;
+  fail_with_errno(real, "cannot be written");
+}
+
+void check_output(const Arguments& arguments, const char* option) {
+  if (!arguments.has(option)) return;
+  const std::string output = arguments.text(option);
+  if (output != "-" && is_regular(output)) check_not_input(arguments, option, output);
+  check_writable(output);
 }
 
 }  // namespace attnkit::cli

@@ -1,4 +1,4 @@
-// Files of the user's: read whole, written atomically.
+// The user's files: read whole, written atomically, never over what the command reads.
 #pragma once
 
 #include <string>
@@ -6,6 +6,8 @@
 #include <vector>
 
 namespace attnkit::cli {
+
+class Arguments;
 
 // The file's bytes; "-" is standard input.  Throws Failure (data): missing, a directory, unreadable, above 1 GiB.
 std::string read_file(const std::string& path);
@@ -16,6 +18,11 @@ std::vector<std::string> read_lines(const std::string& path);
 
 // Fails at once when write_file could not work, before the work for it is done.
 void check_writable(const std::string& path);
+
+// Before anything runs: throws Failure (usage) when --output, or another option that names a file to write, is the
+// manifest, --file, --target-file, --audio, --audio-list or a file of the model, whatever name or link leads there;
+// (data) when it could not be written.  Nothing without the option.
+void check_output(const Arguments& arguments, const char* option = "output");
 
 // Writes a temporary file beside `path` and renames it: the file is either the old one or complete.  "-" is standard
 // output; devices and pipes are written directly.  Throws Failure (data).

@@ -1,30 +1,21 @@
 #include "hosts/cli/io/inputs.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
-#include "hosts/cli/io/audio_inputs.hpp"
 #include "core/search/trial/data_set.hpp"
 #include "hosts/cli/io/files.hpp"
+#include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 std::string place_of(const std::string& file, size_t line) {
   return fmt::format("{}:{}", file == "-" ? "standard input" : file, line);
-}
-
-std::vector<std::string> references_of(const Arguments& arguments) {
-  if (arguments.has("target") && arguments.has("target-file"))
-    fail(Exit::usage, "--target and --target-file exclude each other");
-  return arguments.has("target-file") ? read_lines(arguments.text("target-file")) : arguments.texts("target");
-}
-
-void check_length(const Input& input, size_t tokens, size_t most, const char* what) {
-  if (tokens > most)
-    fail(Exit::data, "{}: the {} has {} tokens, <s> or </s> included; the model's max_length is {}: split it",
-         input.origin, what, tokens, most);
 }
 
 std::vector<Input> given_texts(const Arguments& arguments) {
@@ -45,24 +36,85 @@ std::vector<Input> given_texts(const Arguments& arguments) {
   return inputs;
 }
 
+Input recording(const std::string& name, const std::string& path, const std::string& origin) {
+  Input input{name, origin, {}, {}, {}};
+  input.audio = Recording{path, 0, {}};
+  return input;
+}
+
+// Lines "path", or "path TAB reference" all of them.
+std::vector<Input> listed_recordings(const std::string& file) {
+  const fs::path folder = file == "-" ? fs::path(".") : fs::absolute(file).parent_path();
+  std::vector<Input> inputs;
+  for (const std::string& line : read_lines(file)) {
+    const std::string place = place_of(file, inputs.size() + 1);
+    const size_t tab = line.find('\t');
+    const std::string name = line.substr(0, tab);
+    if (name.empty()) fail(Exit::data, "{}: a path is needed, and after a tab, if there is one, its reference", place);
+    // Never a dash alone, which would be standard input.
+    inputs.push_back(recording(name, (folder / name).string(), place + ": " + name));
+    if (tab != std::string::npos) inputs.back().reference = line.substr(tab + 1);
+    if (inputs.back().reference.has_value() != inputs.front().reference.has_value())
+      fail(Exit::data, "{}: {} reference, unlike the first line: give one to every recording or to none", place,
+           inputs.back().reference ? "has a" : "has no");
+  }
+  return inputs;
+}
+
+bool is_standard_input(const Input& input) { return input.audio->path == "-"; }
+
+// Not opened yet.
 std::vector<Input> given_recordings(const Arguments& arguments) {
   if (arguments.has("text") || arguments.has("file"))
     fail(Exit::usage, "this model takes speech, not text: give --audio FILE or --audio-list FILE in place of --{}",
          arguments.has("text") ? "text" : "file");
-  std::vector<Input> inputs = named_recordings(arguments);
-  if (arguments.text("target-file") == "-" &&
-      std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.audio->path == "-"; }))
+  if (arguments.has("audio") == arguments.has("audio-list"))
+    fail(Exit::usage, "this model takes speech: give either --audio FILE, which may be repeated, or --audio-list FILE");
+  if (arguments.has("audio-list")) {
+    if (arguments.has("target") || arguments.has("target-file"))
+      fail(Exit::usage,
+           "references of --audio-list stand in the list, after a tab: leave --target and --target-file out");
+    return listed_recordings(arguments.text("audio-list"));
+  }
+  std::vector<Input> inputs;
+  for (const std::string& path : arguments.texts("audio"))
+    inputs.push_back(recording(path, path, path == "-" ? "standard input" : path));
+  const auto standard = std::count_if(inputs.begin(), inputs.end(), is_standard_input);
+  if (standard > 1) fail(Exit::usage, "--audio - : standard input can be read but once");
+  if (standard > 0 && arguments.text("target-file") == "-")
     fail(Exit::usage, "--audio and --target-file cannot both be standard input");
   return inputs;
 }
 
+// Reads each once, so that a bad one is refused before anything is decoded, and notes its length.
+void check_recordings(const SpeechFormat& format, LiveAudio live, std::vector<Input>& inputs) {
+  for (Input& input : inputs) {
+    check_interrupt();
+    if (is_standard_input(input) && live == LiveAudio::left) continue;
+    std::vector<float> samples = read_audio(input.audio->path, input.origin, format);
+    if (std::all_of(samples.begin(), samples.end(), [](float x) { return x == 0; }))
+      note(fmt::format("attnkit: warning: {}: is silent, all samples are 0\n", input.origin));
+    input.audio->samples = static_cast<int64_t>(samples.size());
+    if (is_standard_input(input)) input.audio->held = std::move(samples);
+  }
+}
+
 void add_references(const Arguments& arguments, std::vector<Input>& inputs) {
   if (!arguments.has("target") && !arguments.has("target-file")) return;
-  const std::vector<std::string> references = references_of(arguments);
+  if (arguments.has("target") && arguments.has("target-file"))
+    fail(Exit::usage, "--target and --target-file exclude each other");
+  const std::vector<std::string> references =
+      arguments.has("target-file") ? read_lines(arguments.text("target-file")) : arguments.texts("target");
   if (references.size() != inputs.size())
     fail(arguments.has("target-file") || arguments.has("file") ? Exit::data : Exit::usage,
          "{} references for {} inputs: give one for each", references.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].reference = references[i];
+}
+
+void check_length(const Input& input, size_t tokens, size_t max, const char* what) {
+  if (tokens > max)
+    fail(Exit::data, "{}: the {} has {} tokens, <s> or </s> included; the model's max_length is {}: split it",
+         input.origin, what, tokens, max);
 }
 
 void tokenize_text(const Model& model, const Facts& facts, Input& input) {
@@ -129,20 +181,11 @@ std::vector<float> recorded(const Facts& facts, const Input& input) {
 }
 
 void read_source(Session& session, const Facts& facts, const Input& input) {
-  if (facts.speech)
-    session.read(recorded(facts, input));
-  else
-    session.read(input.ids);
+  facts.speech ? session.read(recorded(facts, input)) : session.read(input.ids);
 }
 
 size_t source_length(const Facts& facts, const Input& input) {
   return facts.speech ? static_cast<size_t>(facts.speech->shape.rows(input.audio->samples)) : input.ids.size();
-}
-
-double seconds_of_speech(const Facts& facts, const std::vector<Input>& inputs) {
-  double seconds = 0;
-  for (const Input& input : inputs) seconds += facts.speech->shape.ms(input.audio->samples) / 1000;
-  return seconds;
 }
 
 }  // namespace attnkit::cli

@@ -1,4 +1,4 @@
-// What a model is given, texts or recordings, with their places of origin.
+// The inputs of a model, texts or recordings, with their places of origin.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "hosts/cli/arguments.hpp"
-#include "hosts/cli/io/audio.hpp"
 #include "hosts/cli/failure.hpp"
+#include "hosts/cli/io/audio.hpp"
 
 namespace attnkit::cli {
 
@@ -25,13 +25,13 @@ struct Input {
   std::optional<Recording> audio = {};
 };
 
-// What of a model decides how it is run.
+// The properties of a model that decide how it is run.
 struct Facts {
   attnkit_model_info info;
   bool encoder = false, decoder = false;
   bool classifier = false;
-  bool asks_for_length = false;        // sessions may be told the target's length, which nothing predicts
-  bool needs_length = false;           // some block of the decoder depends on that length
+  bool asks_for_length = false;             // the target's length may be set, since nothing predicts it
+  bool needs_length = false;                // some block of the decoder depends on that length
   std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
 };
@@ -40,12 +40,12 @@ Facts facts_of(const Model& model);
 // --text, --file, --audio, --audio-list, --target, --target-file; target: what references are for.
 void add_input_options(Arguments::Options& options, const char* target);
 
-// Standard input as it arrives is left to the caller, or read whole.
+// Standard input: left to the caller as it arrives, or read whole.
 enum class LiveAudio { left, read };
 
-// What those options give, ready for the model: every text tokenized, every recording read once and refused where it is
-// no good.  Throws Failure: (usage) none, texts for a model of speech or recordings for one of text, references that do
-// not match; (data) naming the origin: unreadable, no such word, too long.  Says which recordings are silent.
+// The inputs of those options, ready for the model: every text tokenized, every recording read once.  Throws Failure:
+// (usage) none, texts for a model of speech or recordings for one of text, references that do not match; (data) naming
+// the origin: unreadable, no such word, too long, references for some lines of a list alone.  Warns of silence.
 std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live);
 
 // Tokens of one text.  Throws Failure (data) that begins with origin.
@@ -57,7 +57,5 @@ std::vector<float> recorded(const Facts& facts, const Input& input);
 void read_source(Session& session, const Facts& facts, const Input& input);
 // Tokens, </s> included, or rows of the encoder.
 size_t source_length(const Facts& facts, const Input& input);
-// Of all the recordings.
-double seconds_of_speech(const Facts& facts, const std::vector<Input>& inputs);
 
 }  // namespace attnkit::cli

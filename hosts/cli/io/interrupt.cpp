@@ -19,7 +19,7 @@ void on_signal(int) {
   const int before = errno;
   const uint64_t one = 1;
   interrupted = 1;
-  if (event >= 0 && ::write(event, &one, sizeof one) < 0) {  // then only the flag tells
+  if (event >= 0 && ::write(event, &one, sizeof one) < 0) {  // the flag is enough
   }
   errno = before;
 }

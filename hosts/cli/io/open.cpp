@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the user names may be relative; what the library searches may not.
+// Users may name relative folders; the library searches absolute ones.
 fs::path whole(const std::string& folder) {
   const fs::path path = fs::absolute(folder).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -22,7 +22,7 @@ void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
   std::vector<fs::path> folders;
   for (const std::string& folder : arguments.texts("plugin-dir")) folders.push_back(whole(folder));
   const auto named = [&](const fs::path& p) { return std::find(folders.begin(), folders.end(), p) != folders.end(); };
-  // Not the runtime's description: that asks every plugin, and one that hangs would hang what never uses it.
+  // Not the runtime's description, which calls every plugin: one that hangs would hang commands that never use it.
   const Json list = Json::parse(runtime.list());
   for (const Json& s : list["skipped"]) {
     const fs::path path = s["path"].get<std::string>();
@@ -35,7 +35,7 @@ void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
   }
 }
 
-// What `make` gives with the warnings it finds.
+// The model that `make` gives with the warnings that it finds.
 template <class Make>
 Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make) {
   try {
@@ -45,7 +45,7 @@ Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make
       *warnings = std::move(found);
     else
       for (const Diagnostic& d : found)
-        // That a manifest could be tidier is for validate to say; what may change results is always said.
+        // Warnings about the manifest's form are for validate; those that may change results are always shown.
         if (d.area != ATTNKIT_AREA_MANIFEST) note(diagnostic_text(path, d));
     return model;
   } catch (const Error& e) {

@@ -1,4 +1,4 @@
-// Opens runtimes and models as the global options say, and turns what is wrong with them into exit codes.
+// Opens runtimes and models by the global options, and turns their errors into exit codes.
 #pragma once
 
 #include "hosts/cli/arguments.hpp"
@@ -8,17 +8,17 @@ namespace attnkit::cli {
 
 // threads: used when --threads is not given.
 Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
-// threads: whatever --threads says.
+// threads: in place of --threads.
 Runtime open_runtime_with(const Arguments& arguments, uint32_t threads);
 // The folders of --plugin-dir, absolute, separated by ':'.  Throws Failure (usage).
 std::string plugin_path(const Arguments& arguments);
 
-// The exit code that the first error among them asks for; success when there is none.
+// The exit code of the first error among them; success when there is none.
 Exit exit_of(const std::vector<Diagnostic>& diagnostics);
 
-// The model of the argument MANIFEST.  Throws Failure with every diagnostic.  Says on standard error first what of the
-// folders of --plugin-dir is not used.  Warnings go to *warnings, or, but for those about the manifest's form, to
-// standard error.
+// The model of the argument MANIFEST.  Throws Failure with every diagnostic.  Warns first of files in the folders of
+// --plugin-dir that are not used.  Warnings go to *warnings, or, but for those about the manifest's form, to standard
+// error.
 Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings = nullptr);
 // The model of a manifest's text; file: its name in diagnostics, folder: what its paths are relative to.
 Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,

@@ -12,16 +12,10 @@ namespace attnkit::cli {
 namespace {
 
 const char* area_name(uint32_t area) {
-  switch (area) {
-    case ATTNKIT_AREA_MANIFEST:
-      return "manifest";
-    case ATTNKIT_AREA_PLUGIN:
-      return "plugin";
-    case ATTNKIT_AREA_WEIGHTS:
-      return "weights";
-    default:
-      return "data";
-  }
+  return area == ATTNKIT_AREA_MANIFEST  ? "manifest"
+         : area == ATTNKIT_AREA_PLUGIN  ? "plugin"
+         : area == ATTNKIT_AREA_WEIGHTS ? "weights"
+                                        : "data";
 }
 
 void send(std::string_view text) {
@@ -31,7 +25,7 @@ void send(std::string_view text) {
       check_interrupt();  // a reader that does not read
       continue;
     }
-    // Who closed a pipe has read enough and wants no message.
+    // The reader of the pipe has gone; it wants no message.
     if (n < 0 && errno == EPIPE) throw Failure(Exit::data, "");
     if (n < 0) fail(Exit::data, "standard output: {}", std::generic_category().message(errno));
     text.remove_prefix(static_cast<size_t>(n));
@@ -56,6 +50,10 @@ void print(std::string_view text) {
 }
 
 void print_json(const Json& document) { print(text_of(document)); }
+
+void print_result(bool json, const Json& document, std::string_view text) {
+  print(json ? text_of(document) : std::string(text));
+}
 
 void note(std::string_view text) {
   while (!text.empty()) {

@@ -1,4 +1,4 @@
-// Where results and remarks go: results to standard output, checked; remarks to standard error.
+// Results go to standard output, checked; remarks go to standard error.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,8 +17,10 @@ void guard_standard_streams();
 // pipe has gone; interrupted when Ctrl-C came before).
 void print(std::string_view text);
 void print_json(const Json& document);
+// A subcommand's result: the document with --json, else the text.
+void print_result(bool json, const Json& document, std::string_view text);
 
-// Writes to standard error; failures there are nobody's business.
+// Writes to standard error; failures there are ignored.
 void note(std::string_view text);
 
 // `model.toml:18:21: error[AK203]: message` and a second line with the help, if any.

@@ -1,17 +1,48 @@
 #include "hosts/cli/io/outputs.hpp"
 
-#include <numeric>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/output.hpp"
 
 namespace attnkit::cli {
 
+ProgressBar::ProgressBar(Progress mode, size_t total)
+    : mode_(mode), total_(total), quiet_(mode == Progress::automatic), start_(Clock::now()), last_(start_) {
+  if (mode_ == Progress::automatic) mode_ = isatty(STDERR_FILENO) ? Progress::bar : Progress::plain;
+}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_) note("\r\x1b[K");
+}
+
+void ProgressBar::show(size_t done, size_t tokens) {
+  using namespace std::chrono_literals;
+  constexpr size_t width = 30;
+  if (mode_ == Progress::none || total_ == 0) return;
+  const Clock::time_point now = Clock::now();
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  if (quiet_ && elapsed < 1) return;
+  const double rate = static_cast<double>(tokens) / std::max(elapsed, 1e-9);
+  if (mode_ == Progress::bar) {
+    if (now - last_ < 100ms && drawn_ && done < total_) return;
+    const size_t filled = done * width / total_;
+    const double left = done ? elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) : 0;
+    note(fmt::format("\r[{}{}] {}/{} {:.0f} tokens/s, {:.0f} s left\x1b[K", std::string(filled, '#'),
+                     std::string(width - filled, '.'), done, total_, rate, left));
+    drawn_ = true;
+  } else {
+    if (done * 10 / total_ <= shown_ && now - last_ < 30s) return;
+    shown_ = done * 10 / total_;
+    note(fmt::format("{}/{} inputs ({} %), {:.0f} tokens/s\n", done, total_, done * 100 / total_, rate));
+  }
+  last_ = now;
+}
+
 Outputs::Outputs(const Arguments& arguments, size_t inputs, bool quiet)
-    : path_(arguments.text("output")),
-      live_(!quiet && !arguments.json() && path_.empty()),
-      lines_(inputs),
-      there_(inputs) {
+    : path_(arguments.text("output")), live_(!quiet && !arguments.json() && path_.empty()), lines_(inputs) {
   if (arguments.has("file") || arguments.has("audio-list")) progress_.emplace(arguments.progress(), inputs);
 }
 
@@ -23,11 +54,10 @@ void Outputs::show(const std::string& beginning) {
 
 void Outputs::add(size_t index, const std::string& text, size_t tokens) {
   lines_[index] = text + "\n";
-  there_[index] = true;
   tokens_ += tokens;
   std::string ready;
-  for (; live_ && next_ < lines_.size() && there_[next_]; ++next_) {
-    ready += lines_[next_].substr(shown_);
+  for (; live_ && next_ < lines_.size() && lines_[next_]; ++next_) {
+    ready += lines_[next_]->substr(shown_);
     shown_ = 0;
   }
   if (live_) print(ready);
@@ -37,7 +67,10 @@ void Outputs::add(size_t index, const std::string& text, size_t tokens) {
 
 void Outputs::finish() {
   progress_.reset();
-  if (!path_.empty()) write_file(path_, std::accumulate(lines_.begin(), lines_.end(), std::string()));
+  if (path_.empty()) return;
+  std::string all;
+  for (const auto& line : lines_) all += *line;
+  write_file(path_, all);
 }
 
 }  // namespace attnkit::cli

@@ -1,15 +1,32 @@
-// Where the outputs of many inputs go: standard output as they come, in the order of the inputs, or --output when all
-// are there.
+// The outputs of many inputs: to standard output as they come, in the order of the inputs, or to --output once all are
+// there; and progress on standard error meanwhile.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "hosts/cli/arguments.hpp"
-#include "hosts/cli/io/progress.hpp"
 
 namespace attnkit::cli {
+
+// A bar on a terminal, otherwise a line per 10 % or 30 s.
+class ProgressBar {
+ public:
+  using Clock = std::chrono::steady_clock;
+  ProgressBar(Progress mode, size_t total);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  void show(size_t done, size_t tokens);
+
+ private:
+  Progress mode_;
+  size_t total_, shown_ = 0;  // shown_: tenths
+  bool quiet_;                // for the first second, which may be all there is
+  bool drawn_ = false;
+  Clock::time_point start_, last_;
+};
 
 class Outputs {
  public:
@@ -26,8 +43,7 @@ class Outputs {
   std::string path_;
   bool live_;
   std::optional<ProgressBar> progress_;
-  std::vector<std::string> lines_;
-  std::vector<bool> there_;
+  std::vector<std::optional<std::string>> lines_;
   size_t next_ = 0, finished_ = 0, tokens_ = 0;
   size_t shown_ = 0;  // characters of the next output
 };

@@ -1,4 +1,4 @@
-// Text for people: quotes, units, counts.
+// Text for people: quotes, units, counts and tables.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +28,17 @@ std::string joined(const std::vector<std::string>& parts, std::string_view betwe
 
 // Characters of UTF-8 text, for column widths.
 size_t width_of(std::string_view text);
+
+// Columns of text: flush left, or flush right where the title begins with '>'.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> titles);
+  void add(std::vector<std::string> row);  // as many cells as titles
+  std::string text() const;                // with a line feed after every row
+
+ private:
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
 
 }  // namespace attnkit::cli

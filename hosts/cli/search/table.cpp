@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "hosts/cli/io/table.hpp"
 #include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/view.hpp"
 

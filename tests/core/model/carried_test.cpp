@@ -2,7 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "core/session/session.hpp"
 #include "tests/core/model/tiny_model.hpp"
 

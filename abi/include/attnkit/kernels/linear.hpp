@@ -13,6 +13,7 @@
 // and, where it needs them,
 //   void check(const attnkit::Request&, attnkit::Info&) const;       refuses what it cannot do
 //   double flops() const;                                            of the map, per row and head
+//   static constexpr const char* output_doc;                         if the output is no weighted mean
 //   auto bind(const attn_run&) const;                                the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
@@ -267,7 +268,7 @@ class Mechanism {
       : block_(b),
         shape_(b),
         guard_(Guard::from(values)),
-        ports_(ports.qkv(shape_, "weighted mean of the values")),
+        ports_(ports.qkv(shape_, output_doc())),
         map_(Setup{b, values, ports, shape_}) {}
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const requires requires(const Map& map) {
@@ -298,6 +299,10 @@ class Mechanism {
   }
 
  private:
+  static constexpr const char* output_doc() {
+    if constexpr (requires { Map::output_doc; }) return Map::output_doc;
+    return "weighted mean of the values";
+  }
   attn_block block_;
   Shape shape_;
   Guard guard_;

@@ -1,0 +1,308 @@
+// What machine, which plugins, what they can do where; a model's grid and what it costs; a session.
+#include "core/api/describe.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "core/manifest/manifest.hpp"
+#include "core/plugin/probe.hpp"
+
+namespace attnkit {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* device_name(int32_t device) { return device == 2 ? "cuda" : "cpu"; }
+
+// The features that kernels choose by.
+Json cpu_features() {
+  Json features = Json::array();
+#if defined(__x86_64__)
+  const auto add = [&](const char* name, bool there) {
+    if (there) features.push_back(name);
+  };
+  add("sse4.2", __builtin_cpu_supports("sse4.2"));
+  add("avx", __builtin_cpu_supports("avx"));
+  add("avx2", __builtin_cpu_supports("avx2"));
+  add("fma", __builtin_cpu_supports("fma"));
+  add("avx512f", __builtin_cpu_supports("avx512f"));
+  add("avx512bw", __builtin_cpu_supports("avx512bw"));
+  add("avx512vl", __builtin_cpu_supports("avx512vl"));
+  add("avx512vnni", __builtin_cpu_supports("avx512vnni"));
+#endif
+  return features;
+}
+
+// Of an option in a plugin's table, or as a manifest has it.
+template <class Value>
+Json value_of(const Value& value) {
+  switch (value.type) {
+    case ATTN_INT:
+      return value.i;
+    case ATTN_FLOAT:
+      return value.f;
+    case ATTN_BOOL:
+      return value.i != 0;
+    default:
+      return value.s;
+  }
+}
+
+Json option_of(const attn_option& option) {
+  constexpr const char* types[] = {"", "int", "float", "bool", "text"};
+  Json out = {{"name", option.name}, {"type", types[option.fallback.type]}, {"default", value_of(option.fallback)}};
+  if (option.min != option.max) {
+    const bool whole = option.fallback.type == ATTN_INT;
+    out["min"] = whole ? Json(static_cast<int64_t>(option.min)) : Json(option.min);
+    out["max"] = whole ? Json(static_cast<int64_t>(option.max)) : Json(option.max);
+  }
+  for (uint32_t i = 0; i < option.n_choices; ++i) out["choices"].push_back(option.choices[i]);
+  out["doc"] = option.doc;
+  return out;
+}
+
+Json plugin_of(const Plugin& plugin) {
+  const attn_plugin& table = plugin.table;
+  Json out = {{"name", plugin.name},
+              {"device", device_name(table.device_type)},
+              {"file", plugin.path},
+              {"abi_minor", table.abi_minor},
+              {"summary", table.summary},
+              {"citation", table.citation},
+              {"state_revision", table.state_revision},
+              {"options", Json::array()},
+              {"places", Json::array()}};
+  for (uint32_t i = 0; i < table.n_options; ++i) out["options"].push_back(option_of(*table.options[i]));
+  for (const auto& place : probe_places()) out["places"].push_back(probe(plugin, place));
+  return out;
+}
+
+Json skipped_of(const Registry& registry) {
+  Json out = Json::array();
+  for (const auto& file : registry.skipped()) out.push_back({{"path", file.path}, {"reason", file.reason}});
+  return out;
+}
+
+}  // namespace
+
+std::string list_plugins(const Registry& registry) {
+  Json out = {{"schema", "attnkit.plugin-list/1"}, {"plugins", Json::array()}, {"skipped", skipped_of(registry)}};
+  for (const auto& plugin : registry.plugins())
+    out["plugins"].push_back(
+        {{"name", plugin->name}, {"device", device_name(plugin->table.device_type)}, {"file", plugin->path}});
+  return out.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string describe_runtime(const Registry& registry, const Threads& threads, int32_t device_type) {
+  Json out = {{"schema", "attnkit.runtime/1"},
+              {"version", ATTNKIT_VERSION},
+              {"abi", {{"major", 1}, {"minor", ATTN_ABI_MINOR}}},
+              {"cpu_features", cpu_features()},
+              {"threads", threads.workers()},
+              {"device", device_name(device_type)},
+              {"search_path", registry.folders()},
+              {"plugins", Json::array()},
+              {"skipped", skipped_of(registry)}};
+  for (const auto& plugin : registry.plugins()) out["plugins"].push_back(plugin_of(*plugin));
+  // File names and plugins' texts may be no UTF-8.
+  return out.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+namespace {
+
+Json options_of(const Block& block) {
+  Json options = Json::object();
+  const attn_plugin& table = block.mechanism().plugin().table;
+  for (uint32_t i = 0; i < table.n_options; ++i)
+    options[table.options[i]->name] = value_of(block.choice().options.at(i));
+  return options;
+}
+
+// Bytes and flops at one length.  Streaming figures are of one row that has seen `length` tokens and takes one more.
+Json costs_of(const Block& block, int64_t length, uint32_t workers) {
+  Json cost = {{"length", length}};
+  const uint32_t role = block.choice().role;
+  const bool streams = role != ATTN_ENCODER_SELF || block.streams();
+  try {
+    const attn_info whole = block.plan_whole(workers, 1, length, length).info();
+    cost["flops"] = whole.flops;
+    cost["scratch_bytes"] = whole.scratch_bytes;
+    cost["state_bytes"] = streams ? block.state_bytes(length) : 0;
+    if (streams) {
+      const int64_t keys = role == ATTN_DECODER_CROSS ? 0 : 1;
+      cost["step_flops"] = block.plan_stream(workers, 1, 1, keys, length + keys).info().flops;
+    }
+  } catch (const Error& e) {
+    cost["refused"] = e.what();
+  }
+  return cost;
+}
+
+Json choice_json(const SearchChoice& choice) {
+  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
+}
+
+Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
+  const BlockChoice& c = block.choice();
+  Json j = {{"block", block_path(c.role, c.layer)},
+            {"role", role_name(c.role)},
+            {"layer", c.layer},
+            {"mechanism", c.mechanism},
+            {"options", options_of(block)},
+            {"toml", use_text(block.mechanism().plugin(), c.options)},
+            {"given", choice_json(c.given)},
+            {"replays", c.replays},
+            {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
+            {"parameters", block.parameters()},
+            {"costs", Json::array()}};
+  for (int64_t length : lengths) j["costs"].push_back(costs_of(block, length, workers));
+  return j;
+}
+
+Json head_json(const Manifest& m) {
+  if (m.head == HeadType::lm) return {{"type", "lm"}};
+  return {{"type", "classifier"}, {"classes", m.classes}};
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+template <class T>
+Json value_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json search_json(const SearchTable& search) {
+  Json j = {{"space", Json::object()},
+            {"strategy", search.strategy},
+            {"per_layer", search.per_layer},
+            {"metric", text_or_null(search.metric)},
+            {"data", text_or_null(search.data)},
+            {"test", text_or_null(search.test)},
+            {"rank", search.rank},
+            {"length", search.length},
+            {"lengths", search.lengths},
+            {"baseline", search.baseline ? choice_json(*search.baseline) : Json()},
+            {"trials", search.trials},
+            {"seed", search.seed}};
+  for (const SearchRole& role : search.space) {
+    Json& choices = j["space"][role_name(role.role)] = Json::array();
+    for (const SearchChoice& choice : role.choices) choices.push_back(choice_json(choice));
+  }
+  j["limits"] = {{"min_quality_ratio", value_or_null(search.min_quality_ratio)},
+                 {"max_state", value_or_null(search.max_state)},
+                 {"max_latency", value_or_null(search.max_latency)}};
+  j["exponents"] = {{"throughput", search.throughput}, {"quality", search.quality}, {"memory", search.memory}};
+  j["quality_weight"] = search.quality_weight;
+  return j;
+}
+
+Json stream_json(const StreamTable& stream) {
+  return {{"policy", stream.policy == StreamPolicy::offline ? "offline" : "wait-k"},
+          {"k", stream.k},
+          {"pre_decision", stream.pre_decision},
+          {"replay", stream.replay}};
+}
+
+Json speech_json(const Frontend& frontend) {
+  const SpeechTable& s = frontend.table();
+  const FbankSpec& f = s.features;
+  return {{"features",
+           {{"type", "fbank"},
+            {"sample_rate", f.sample_rate},
+            {"bins", f.bins},
+            {"window_ms", f.window_ms},
+            {"shift_ms", f.shift_ms}}},
+          {"frontend",
+           {{"type", "conv"},
+            {"layers", s.layers},
+            {"kernel", s.kernel},
+            {"stride", s.stride},
+            {"channels", s.channels},
+            {"parameters", frontend.parameters()}}},
+          {"first_row_samples", frontend.end_of_row(SourceKind::samples, 0)},
+          {"row_ms", 1000.0 * static_cast<double>(s.subsampling() * f.frame_shift()) / f.sample_rate}};
+}
+
+// How much of the speech was read, and how much of that came after the start of the next row of the encoder.
+Json speech_json(const Frontend& frontend, const Session::Source& source) {
+  const bool frames = source.kind == SourceKind::frames;
+  const int64_t row = frontend.table().subsampling() * (frames ? 1 : frontend.table().features.frame_shift());
+  return {{"unit", unit_name(frames ? SourceKind::frames : SourceKind::samples)},
+          {"read", source.units},
+          {"seconds", frontend.seconds(source.kind, source.units)},
+          {"waiting", source.complete ? 0 : source.units - source.length * row}};
+}
+
+Json length_json(const Model& model) {
+  const Manifest& m = model.manifest();
+  if (m.predict == Predict::none) return {};
+  Json j = {{"predict", predict_name(m.predict)}};
+  if (!m.length_file.empty()) j["file"] = m.length_file;
+  if (model.length()) model.length()->describe(j);
+  j["needed_by"] = Json::array();
+  for (const Block* block : model.blocks())
+    if (block->needs_target(1, block->choice().role == ATTN_DECODER_SELF ? 1 : 0))
+      j["needed_by"].push_back(block->path());
+  return j;
+}
+
+}  // namespace
+
+std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
+  for (int64_t length : lengths)
+    if (length < 1 || length > (int64_t{1} << 31))
+      fail(ATTN_INVALID, "length {}: possible are 1 to {}", length, int64_t{1} << 31);
+  const Manifest& m = model.manifest();
+  const uint32_t workers = model.runtime().threads.workers();
+  Json j = {{"schema", "attnkit.model-description/1"},
+            {"name", m.name},
+            {"kind", kind_name(m.kind)},
+            {"d_model", m.d_model},
+            {"heads", m.heads},
+            {"ffn", m.ffn},
+            {"max_length", m.max_length},
+            {"parameters", model.parameters()},
+            {"encoder_layers", m.encoder.layers},
+            {"decoder_layers", m.decoder.layers},
+            {"head", head_json(m)},
+            {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
+            {"length", length_json(model)},
+            {"stream", m.stream ? stream_json(*m.stream) : Json()},
+            {"search", m.search ? search_json(*m.search) : Json()},
+            {"blocks", Json::array()}};
+  for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(*block, lengths, workers));
+  return j.dump();
+}
+
+std::string describe_session(const Session& session) {
+  const Model& model = session.model();
+  Json j = {{"schema", "attnkit.session/1"},
+            {"rows", session.rows()},
+            {"source_length", session.source_length()},
+            {"position", session.position(0)},
+            {"beyond_target_length", session.beyond_total()},
+            {"blocks", Json::array()}};
+  const Session::Source& source = session.source();
+  if (model.frontend()) j["speech"] = speech_json(*model.frontend(), source);
+  j["source_complete"] = source.complete;
+  j["reads"] = source.reads;
+  j["tokens_encoded_again"] = source.encoded_again;
+  j["tokens_predicted_again"] = source.predicted_again;
+  j["replays"] = source.replays;
+  j["keys_replayed"] = source.keys_replayed;
+  j["kept_bytes"] = source.kept_bytes();
+  j["target_length"] = session.target_total() ? Json(*session.target_total()) : Json();
+  uint64_t total = source.carried_bytes();
+  j["carried_bytes"] = total;
+  for (const Block* block : model.blocks()) {
+    if (!block->streams()) continue;
+    const bool target = block->choice().role == ATTN_DECODER_SELF;
+    const uint64_t rows = target ? static_cast<uint64_t>(session.rows()) : 1;
+    const uint64_t bytes = rows * block->state_bytes(target ? session.position(0) : session.source_length());
+    total += bytes;
+    j["blocks"].push_back({{"block", block->path()}, {"mechanism", block->choice().mechanism}, {"state_bytes", bytes}});
+  }
+  j["state_bytes"] = total;
+  return j.dump();
+}
+
+}  // namespace attnkit
