@@ -75,7 +75,7 @@ constexpr KeyRule keys[] = {
      "classifier: what it sees of the encoder's output: the mean of the positions, or the first"},
     {"model.head", "of", T::text, "",
      "classifier: pools this sequence in place of the encoder's output, one that its mechanisms carry from block to "
-     "block, by its name"},
+     "block, by its name; rows of zeros at its end, which were left out, do not count"},
     {"model.head", "hidden", T::integer, "", 1, 1048576,
      "classifier: width of a layer with ReLU between pool and classes; absent: none"},
 
@@ -151,7 +151,7 @@ constexpr KeyRule keys[] = {
 
     {"search.limits", "min_quality_ratio", T::number, "", 0, 10, "quality over the baseline's"},
     {"search.limits", "max_state", T::bytes, "", "state of one row in all blocks of the decoder"},
-    {"search.limits", "max_latency", T::duration, "", "of one decoded token"},
+    {"search.limits", "max_latency", T::time, "", "of one decoded token"},
 
     {"search.exponents", "throughput", T::number, "1", 0, 10, "of the throughput's ratio"},
     {"search.exponents", "quality", T::number, "1", 0, 10, "of the quality's ratio"},

@@ -1,6 +1,6 @@
 // Latte in float64 as the paper writes it, one head at a time.
 #pragma once
-#include "support/softmax.hpp"
+#include "support/matrix.hpp"
 
 namespace attnkit::test {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <cmath>
 
-#include "support/softmax.hpp"
+#include "support/matrix.hpp"
 
 namespace attnkit::test {
 

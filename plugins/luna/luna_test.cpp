@@ -3,7 +3,6 @@
 
 #include "reference.hpp"
 #include "support/cost.hpp"
-#include "support/moments.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"

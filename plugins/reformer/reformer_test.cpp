@@ -4,7 +4,6 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
-#include "support/moments.hpp"
 #include "support/refusal.hpp"
 
 namespace attnkit::test {

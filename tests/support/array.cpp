@@ -101,6 +101,19 @@ double rms_ratio(const Array& a, const Array& b) {
   return ratio();
 }
 
+Moments moments(const Array& stored) {
+  Moments m;
+  const auto count = static_cast<double>(stored.rows);
+  for (int64_t i = 0; i < stored.rows; ++i) {
+    const double x = stored.at(0, 0, i, 0);
+    m.mean += x / count;
+    m.square += x * x / count;
+    m.fourth += x * x * x * x / count;
+    m.largest = worse(m.largest, std::abs(x));
+  }
+  return m;
+}
+
 uint64_t Random::bits() {
   uint64_t z = state_ += 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -28,6 +28,13 @@ double dot(const Row& a, const Row& b);
 Matrix times(const Matrix& a, const Matrix& b);
 Matrix transposed(const Matrix& a);
 
+// The log of the sum of e^x over these numbers, and each e^x over that sum, safe for numbers of any size.
+double log_sum(const Row& x);
+Row softmax(Row x);
+
+// The iteration by which Nystromformer and Skyformer find a pseudo-inverse, from a^T over the largest sum of a column.
+Matrix pseudo_inverse(const Matrix& a, int64_t iterations);
+
 // The larger of two errors.  NaN is worse than any, in either place: no gate lets it pass.
 inline double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 

@@ -25,7 +25,7 @@ constexpr int max_real = 3;
 // Prefills are repeated for about this long.
 constexpr double prefill_seconds = 0.6;
 
-// What a mechanism or a manifest does not do, as opposed to what went wrong.
+// A mechanism or a manifest refuses, as opposed to something that went wrong.
 bool is_refusal(const Error& e) { return e.code() == ATTN_UNSUPPORTED || e.code() == ATTN_INVALID; }
 
 // Seconds since `last`, which becomes now.

@@ -52,7 +52,7 @@ void limit_harm() {
   if (limit.rlim_cur > static_cast<rlim_t>(WorkerProcess::log_limit)) limit.rlim_cur = WorkerProcess::log_limit;
   ::setrlimit(RLIMIT_FSIZE, &limit);
   const int score = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  // Where the kernel has no such file the search goes on without its protection.
+  // A kernel without this file leaves the search without its protection.
   [[maybe_unused]] const ssize_t written = ::write(score, "1000", 4);
 }
 

@@ -258,9 +258,7 @@ struct Run {
 template <class Map>
 class Mechanism {
  public:
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // scratch bytes of a worker
   static constexpr About about = Map::about;
   static Options options() { return Map::options(); }
 
@@ -282,7 +280,7 @@ class Mechanism {
     double map_flops = 0;
     if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
     cost(shape_, r, map_flops, info);
-    return {info.scratch(r, Layout::measure<Scratch>(shape_, r.streams()))};
+    return info.scratch(r, Layout::measure<Scratch>(shape_, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -290,7 +288,7 @@ class Mechanism {
       using Bound = std::decay_t<decltype(map)>;
       const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * shape_.features * (shape_.e + 1));
       const Run<Bound> body{shape_, guard_, map, block_.causal != 0, run, Qkv(run, ports_), State(run)};
-      simd::for_heads(run, shape_.heads, {flops, plan.worker_bytes}, body);
+      simd::for_heads(run, shape_.heads, {flops, plan}, body);
     };
     if constexpr (requires { map_.bind(run); })
       with(map_.bind(run));
