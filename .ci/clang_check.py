@@ -2,7 +2,8 @@
 
 clang_check.py BUILD_FOLDER
 
-Nothing is optimised, linked or kept, which takes a tenth of the time of a second build.
+Nothing is optimised, linked or kept, and code is made only of what holds vectors, which takes a fifth of the time of a
+second build.
 """
 import concurrent.futures
 import json
@@ -15,6 +16,8 @@ import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = tuple(f"{SOURCE / folder}/" for folder in ("core", "hosts", "plugins"))
+# Instruction sets are checked when code is made.
+VECTORS = tuple(f"{SOURCE / folder}/" for folder in ("core/model", "core/speech", "plugins"))
 UNKNOWN_TO_CLANG = ("-fno-gnu-unique", "-Wno-stringop-overflow", "-Wno-restrict")
 
 
@@ -48,13 +51,14 @@ def main():
         for directory, flags, header in sources.values():
             if header and header not in headers:
                 headers[header] = (f"{folder}/{len(headers)}.pch", flags)
-        made = pool.map(lambda h: compile([*h[1][1], "-x", "c++-header", h[0], "-o", h[1][0]]), headers.items())
+        made = pool.map(lambda h: compile([*h[1][1], "-fpch-instantiate-templates", "-x", "c++-header", h[0], "-o", h[1][0]]), headers.items())
         failed = [done for done in made if done.returncode != 0]
 
         def check(source):
             _, flags, header = sources[source]
             precompiled = ["-include-pch", headers[header][0]] if header else []
-            return compile([*flags, *precompiled, "-c", source, "-o", "/dev/null"])
+            result = ["-c", "-o", "/dev/null"] if source.startswith(VECTORS) else ["-fsyntax-only"]
+            return compile([*flags, *precompiled, *result, source])
 
         if not failed:
             failed = [done for done in pool.map(check, sources) if done.returncode != 0]

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/api/handles.hpp"
+#include "core/base/text.hpp"
 
 using namespace attnkit;
 

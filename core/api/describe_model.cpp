@@ -3,16 +3,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "core/manifest/options.hpp"
+#include "core/manifest/manifest.hpp"
 
 namespace attnkit {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const char* kind_name(ModelKind kind) {
-  return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
-}
 
 Json options_of(const Block& block) {
   Json options = Json::object();
@@ -68,7 +64,7 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
             {"layer", c.layer},
             {"mechanism", c.mechanism},
             {"options", options_of(block)},
-            {"toml", use_text(c.mechanism, options_text(block.mechanism().plugin(), c.options))},
+            {"toml", use_text(block.mechanism().plugin(), c.options)},
             {"given", choice_json(c.given)},
             {"replays", c.replays},
             {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},

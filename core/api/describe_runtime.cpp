@@ -1,4 +1,3 @@
-// Puts the facts of machine, registry and plugins together; what mechanisms can do comes from probe.hpp.
 #include "core/api/describe_runtime.hpp"
 
 #include <nlohmann/json.hpp>

@@ -13,7 +13,7 @@ namespace attnkit {
 
 class Buffer {
  public:
-  // At least n elements of T, aligned to ATTN_ALIGN, contents undefined.  Invalidates what an earlier call gave.
+  // Returns at least n elements of T, aligned to ATTN_ALIGN, contents undefined.  Invalidates the last result.
   template <class T>
   T* get(int64_t n) {
     const size_t bytes = (static_cast<size_t>(n) * sizeof(T) + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;

@@ -1,4 +1,3 @@
-// How failures are written into attn_error and read out of it.
 #include "core/base/error.hpp"
 
 #include <algorithm>
@@ -10,7 +9,7 @@ namespace {
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Copies what fits in room bytes with the NUL: whole UTF-8 characters, control characters as spaces.
+// Copies as much as fits in room bytes with the NUL: whole UTF-8 characters, control characters as spaces.
 void copy_line(char* out, size_t room, std::string_view text) {
   size_t n = std::min(text.size(), room - 1);
   if (n < text.size()) {
@@ -52,11 +51,10 @@ void check_plugin(int32_t code, const attn_error& err, const std::string& who) {
   std::string message(err.message, strnlen(err.message, sizeof(err.message)));
   std::replace_if(
       message.begin(), message.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  if (!is_known(code)) {
+  if (!is_known(code))
     throw Error(ATTN_INTERNAL, fmt::format("{}: returned code {}, which plugin.h does not have; report it to the "
                                            "plugin's author{}{}",
                                            who, code, message.empty() ? "" : ": ", message));
-  }
   if (message.empty()) message = fmt::format("failed with code {} and gave no reason", code);
   throw Error(code, fmt::format("{}: {}", who, message), err.where);
 }

@@ -1,4 +1,4 @@
-// The one exception of core, and the door where it becomes a code and an attn_error.
+// The one exception of core, and its conversion to and from a code and an attn_error.
 #pragma once
 
 #include <attnkit/plugin.h>

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
 #include <system_error>
 
 #include "core/base/error.hpp"
@@ -53,6 +56,18 @@ std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
 std::string join_path(const std::string& dir, const std::string& path) {
   if (path.empty() || path.front() == '/' || dir.empty()) return path;
   return dir.back() == '/' ? dir + path : dir + "/" + path;
+}
+
+std::string own_file() {
+  const auto here = reinterpret_cast<uintptr_t>(&own_file);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2 || here < begin || here >= end) continue;
+    const auto path = line.find('/');
+    return path == std::string::npos ? std::string() : line.substr(path);
+  }
+  return {};
 }
 
 }  // namespace attnkit

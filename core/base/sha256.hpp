@@ -13,7 +13,7 @@ namespace attnkit {
 
 using Digest = std::array<std::byte, 32>;
 
-// Piece by piece.  Every call throws Error (ATTN_INTERNAL) when OpenSSL refuses.
+// Over bytes that are added piece by piece.  Every call throws Error (ATTN_INTERNAL) when OpenSSL refuses.
 class Sha256 {
  public:
   Sha256();

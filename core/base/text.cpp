@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <numeric>
 
 namespace attnkit {
 namespace {
 
-constexpr size_t longest_quote = 60;
+constexpr size_t max_quote = 60;
+constexpr size_t max_word = 64;  // longer words are no typing errors of anything, and the edit distance is quadratic
 
 // Bytes of the character at the front of text; 0 when it is none.
 size_t character(std::string_view text) {
@@ -26,6 +27,28 @@ size_t character(std::string_view text) {
   return n;
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  return out;
+}
+
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours, each 1.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
 }  // namespace
 
 size_t valid_utf8(std::string_view text) {
@@ -41,7 +64,7 @@ size_t valid_utf8(std::string_view text) {
 std::string quote(std::string_view text) {
   std::string out = "\"";
   for (size_t i = 0; i < text.size();) {
-    if (out.size() > longest_quote) {
+    if (out.size() > max_quote) {
       out += "...";
       break;
     }
@@ -54,6 +77,27 @@ std::string quote(std::string_view text) {
     i += std::max<size_t>(n, 1);
   }
   return out + '"';
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.empty() || word.size() > max_word) return {};
+  const std::string wanted = lower(word);
+  std::string best;
+  size_t least = std::max<size_t>(1, wanted.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    if (candidate.size() > max_word) continue;
+    const std::string other = lower(candidate);
+    const size_t distance = wanted.size() > 1 && other.starts_with(wanted) ? 1 : edit_distance(wanted, other);
+    if (distance >= least || distance >= other.size()) continue;
+    least = distance;
+    best = candidate;
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string meant = nearest(word, candidates);
+  return meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant);
 }
 
 }  // namespace attnkit

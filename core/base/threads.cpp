@@ -39,7 +39,7 @@ uint32_t processors() { return static_cast<uint32_t>(std::max(1, tbb::info::defa
 
 struct Threads::Arena {
   explicit Arena(uint32_t workers) : arena(static_cast<int>(workers)) {
-    // oneTBB keeps to one thread per processor unless told otherwise; never lower what others may use.
+    // oneTBB keeps to one thread per processor unless told otherwise; never lower the number that others may use.
     using tbb::global_control;
     if (workers > processors()) more.emplace(global_control::max_allowed_parallelism, workers);
   }

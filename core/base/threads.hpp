@@ -26,7 +26,7 @@ class Threads {
         },
         reinterpret_cast<uintptr_t>(&fn));
   }
-  // An exec over this pool with the given scratch.
+  // Returns an exec over this pool with the given scratch.
   attn_exec exec(void* scratch, uint64_t scratch_bytes);
 
  private:

@@ -10,7 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 #include "core/model/layers.hpp"
 #include "core/model/vocabulary.hpp"
 

@@ -1,7 +1,4 @@
-// Collecting and ordering problems, and guessing what a misspelt word was meant to be.
 #include "core/manifest/diagnostics.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <tuple>
@@ -10,32 +7,44 @@
 namespace attnkit {
 namespace {
 
-// Longer words are no typing errors of anything, and the distance is quadratic.
-constexpr size_t longest_word = 64;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-  return out;
-}
-
-// Damerau-Levenshtein (restricted): insertions, deletions, substitutions and swaps of neighbours, each 1.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-    std::swap(before, last);
-    std::swap(last, row);
-  }
-  return last[b.size()];
-}
+constexpr CodeRule codes[] = {
+    {ak::no_toml, "error", "manifest", "the text is no TOML; parsing stops at the first such place"},
+    {ak::unknown_key, "error", "manifest", "a key that the table does not have"},
+    {ak::missing_key, "error", "manifest", "a key that the table must have"},
+    {ak::wrong_type, "error", "manifest", "a value of another type"},
+    {ak::wrong_value, "error", "manifest", "a value out of bounds, or none of the choices"},
+    {ak::too_large, "error", "manifest", "more than 64 KiB"},
+    {ak::too_deep, "error", "manifest", "more than 16 levels of tables and arrays"},
+    {ak::no_utf8, "error", "manifest", "bytes that are no UTF-8"},
+    {ak::wrong_schema, "error", "manifest", "a schema other than `attnkit.model/1`"},
+    {ak::not_applicable, "error", "manifest", "a key that means nothing beside what the others say"},
+    {ak::widths_do_not_divide, "error", "manifest", "`heads` does not divide `d_model`"},
+    {ak::bad_weights_file, "error", "weights", "the weights file is missing, or no file"},
+    {ak::bad_vocabulary, "error", "data", "a vocabulary cannot be read or is malformed"},
+    {ak::bad_length_table, "error", "data", "a table of lengths cannot be read or is malformed"},
+    {ak::unknown_mechanism, "error", "plugin", "no plugin of that name in the search path"},
+    {ak::unusable_mechanism, "error", "plugin", "the plugin was found, but skipped or made for another device"},
+    {ak::refused, "error", "manifest", "the mechanism refuses the block or its options, in its own words"},
+    {ak::unknown_option, "error", "manifest", "an option that the mechanism does not have"},
+    {ak::wrong_option_type, "error", "manifest", "an option of another type"},
+    {ak::wrong_option_value, "error", "manifest", "an option out of bounds, or none of the choices"},
+    {ak::option_given_twice, "error", "manifest", "an option given by both `use` and `params` of an override"},
+    {ak::no_such_block, "error", "manifest", "a block that a model of this kind does not have"},
+    {ak::wrong_layers, "error", "manifest", "layers that are malformed, or that the stack does not have"},
+    {ak::never_matches, "error", "manifest", "an override that later ones hide in every layer"},
+    {ak::no_mechanism, "error", "manifest", "nothing decides which mechanism a block has"},
+    {ak::unused_entry, "warning", "manifest", "an entry that overrides hide in every layer"},
+    {ak::listed_twice, "error", "manifest", "an entry that its list has already"},
+    {ak::faulty_plugin, "error", "plugin", "a plugin threw, failed inside, or broke its contract"},
+    {ak::weights_do_not_fit, "error", "weights",
+     "the weights cannot be read, or a tensor is missing or has another shape or type"},
+    {ak::left_over_tensor, "error", "weights", "a tensor that belongs to nothing in this model"},
+    {ak::no_adapters, "warning", "weights", "the weights hold no adapters for a chosen mechanism"},
+};
 
 }  // namespace
+
+std::span<const CodeRule> manifest_codes() { return codes; }
 
 void Diagnostics::error(int code, Place place, std::string message, std::string help, uint32_t area) {
   all_.push_back({ATTNKIT_ERROR, area, code, place, std::move(message), std::move(help)});
@@ -52,28 +61,6 @@ std::vector<Diagnostic> Diagnostics::sorted() const {
     return std::tie(a.place.line, a.place.column) < std::tie(b.place.line, b.place.column);
   });
   return result;
-}
-
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  if (word.empty() || word.size() > longest_word) return {};
-  const std::string wanted = lower(word);
-  // One edit in three letters: a slip of a four-letter word is understood, another word is not.
-  size_t best = std::max<size_t>(wanted.size(), 3) / 3 + 1;
-  const std::string* found = nullptr;
-  for (const auto& candidate : candidates) {
-    if (candidate.empty() || candidate.size() > longest_word) continue;
-    const size_t distance = edit_distance(wanted, lower(candidate));
-    if (distance < best && distance < candidate.size()) {
-      best = distance;
-      found = &candidate;
-    }
-  }
-  return found != nullptr ? *found : std::string();
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string meant = nearest(word, candidates);
-  return meant.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", meant);
 }
 
 }  // namespace attnkit

@@ -1,13 +1,41 @@
-// Problems of a manifest, collected so that all are reported at once, in order of place.
+// Problems of a manifest and the files it names: their codes, and a collection that reports all at once, by place.
 #pragma once
 
 #include <attnkit/attnkit.h>
 
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace attnkit {
+
+namespace ak {
+// form
+constexpr int no_toml = 100, unknown_key = 101, missing_key = 102, wrong_type = 103, wrong_value = 104, too_large = 105,
+              too_deep = 106, no_utf8 = 107;
+// the model
+constexpr int wrong_schema = 110, not_applicable = 113, widths_do_not_divide = 114;
+// files
+constexpr int bad_weights_file = 120, bad_vocabulary = 121, bad_length_table = 122;
+// attention
+constexpr int unknown_mechanism = 201, unusable_mechanism = 202, refused = 203, unknown_option = 204,
+              wrong_option_type = 205, wrong_option_value = 206, option_given_twice = 207, no_such_block = 210,
+              wrong_layers = 211, never_matches = 212, no_mechanism = 213, unused_entry = 214, listed_twice = 215;
+// plugins
+constexpr int faulty_plugin = 301;
+// weights against the model
+constexpr int weights_do_not_fit = 401, left_over_tensor = 402, no_adapters = 403;
+}  // namespace ak
+
+struct CodeRule {
+  int code;
+  const char* severity;  // "error", "warning"
+  const char* area;      // "manifest", "plugin", "weights", "data"
+  const char* meaning;
+};
+
+// Every code, ascending.
+std::span<const CodeRule> manifest_codes();
 
 struct Place {
   int line = 0, column = 0;  // from 1; 0: none
@@ -33,11 +61,5 @@ class Diagnostics {
   std::vector<Diagnostic> all_;
   int errors_ = 0;
 };
-
-// The candidate nearest to word by edit distance when it is near enough to be meant, else empty.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
-// "; did you mean "x"?" or an empty string.
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace attnkit

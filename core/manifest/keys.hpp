@@ -1,4 +1,4 @@
-// The keys a manifest may have: types, bounds and defaults in one table, which the checks and the documentation read.
+// The keys that a manifest may have: types, bounds and defaults in one table, read by the checks and the documentation.
 #pragma once
 
 #include <span>
@@ -28,11 +28,19 @@ struct KeyRule {
   const char* table;  // path of the table the key stands in; "" is the root
   const char* key;
   KeyType type;
-  bool required;
-  const char* fallback;  // as one would write it; "" = none
-  double min, max;       // integer, number, integers: inclusive, when min < max
-  const char* choices;   // choice: "a|b"
+  const char* fallback;      // as one would write it; "": none; NULL: the key is required
+  double min = 0, max = 0;   // integer, number, integers: inclusive
+  const char* choices = "";  // of a choice: "a|b"
   const char* meaning;
+
+  constexpr KeyRule(const char* table, const char* key, KeyType type, const char* fallback, const char* meaning)
+      : table(table), key(key), type(type), fallback(fallback), meaning(meaning) {}
+  constexpr KeyRule(const char* table, const char* key, KeyType type, const char* fallback, double min, double max,
+                    const char* meaning)
+      : table(table), key(key), type(type), fallback(fallback), min(min), max(max), meaning(meaning) {}
+  constexpr KeyRule(const char* table, const char* key, KeyType type, const char* fallback, const char* choices,
+                    const char* meaning)
+      : table(table), key(key), type(type), fallback(fallback), choices(choices), meaning(meaning) {}
 };
 
 std::span<const KeyRule> manifest_keys();
@@ -43,7 +51,7 @@ std::vector<const KeyRule*> rules_of(std::string_view table);
 // "an integer from 1 to 64", "one of "pre", "post"": for messages and the documentation.
 std::string type_text(const KeyRule& rule);
 
-// The parts of a rule's choices.
+// "a" and "b" of "a|b".
 std::vector<std::string> choices_of(const KeyRule& rule);
 
 }  // namespace attnkit

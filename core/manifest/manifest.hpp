@@ -1,4 +1,4 @@
-// A model's manifest as checked data: what the TOML says, with defaults filled in and one mechanism per block.
+// A model's manifest as checked data, with defaults filled in and one mechanism per block.
 #pragma once
 
 #include <attnkit/plugin.h>
@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/speech/fbank.hpp"
+#include "core/base/roles.hpp"
 #include "core/manifest/diagnostics.hpp"
-#include "core/plugin/registry.hpp"
+#include "core/plugin/mechanism.hpp"
+#include "core/speech/fbank.hpp"
 
 namespace attnkit {
 
@@ -19,7 +20,7 @@ enum class Activation { relu, gelu };
 enum class Positions { sinusoidal, learned, none };
 enum class HeadType { lm, classifier };
 enum class Pool { mean, first };
-enum class Predict { none, ratio, fixed, reference, lut, network };  // as in the choices of the key
+enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };
 
 struct Stack {  // encoder or decoder; layers 0: the model has none
@@ -30,17 +31,9 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   Place place;
 };
 
-struct OptionValue {
-  uint32_t type = 0;
-  int64_t i = 0;
-  double f = 0;
-  std::string s;
-  bool operator==(const OptionValue&) const = default;
-};
-
 struct SearchChoice {  // a mechanism with the options that were given
   std::string label;   // "name" or "name{option = value}"
-  std::string toml;    // as the value of a key of [attention]
+  std::string toml;    // the value of a key of [attention]
   std::string mechanism;
 };
 
@@ -75,9 +68,9 @@ struct SearchTable {  // [search]; texts are empty where nothing was said
 
 struct StreamTable {  // [stream]: the source may grow while the target is written
   StreamPolicy policy = StreamPolicy::wait_k;
-  int k = 3;             // wait-k: how many decisions' worth of source is read before the first token is written
+  int k = 3;             // wait-k: decisions' worth of source that are read before the first token is written
   int pre_decision = 1;  // source tokens from one decision to the next
-  bool replay = false;   // may cross attention be emptied and filled anew from kept encoder rows?
+  bool replay = false;   // cross attention may be emptied and filled anew from kept encoder rows
 };
 
 struct SpeechTable {  // features and frontend of an encoder that takes speech
@@ -106,7 +99,7 @@ struct Manifest {
   std::string pool_of;                   // the auxiliary sequence that a classifier pools; empty: the encoder's output
   std::string weights_file;              // absolute path; empty: none
   std::string weights_sha256;            // lower-case hex or empty
-  std::optional<uint64_t> weights_seed;  // what makes the tensors that the file lacks
+  std::optional<uint64_t> weights_seed;  // initialises the tensors that the file lacks
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
   Predict predict = Predict::none;
@@ -126,20 +119,21 @@ struct Manifest {
 Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
                        Diagnostics& diagnostics);
 
-// Options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's schema.
-// Throws Error.
+// Reads options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's
+// schema.  Throws Error.
 std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
+// Returns the value of a manifest's key: "\"name\"", or "{ use = \"name\", option = value, ... }".
+std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options);
 
-// The ABI form; borrows the strings of options.
-std::vector<attn_value> to_values(const std::vector<OptionValue>& options);
-
-const char* role_name(uint32_t role);              // "encoder.self"
+const char* kind_name(ModelKind kind);  // "encoder-decoder"
+bool has_role(ModelKind kind, uint32_t role);
+int layers_of(const Manifest& manifest, uint32_t role);
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"
 attn_block block_of(const Manifest& manifest, const BlockChoice& choice);
-// Does a longer source change what it predicts?
+// Does a longer source change the prediction?
 bool predicts_from_source(Predict predict);
-// The request flags the model's decoding and whole-sequence runs use for a block: which totals are known.  Under
-// [stream] the source's length is not, nor what depends on it, except to blocks that are filled anew as it grows.
+// Returns the request flags of the block in decoding and whole-sequence runs: which totals are known.  Under [stream]
+// the source's length is not, nor what depends on it, except to blocks that are filled anew as it grows.
 uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice);
 
 }  // namespace attnkit

@@ -3,58 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 
-#include "core/manifest/codes.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit {
 namespace {
 
 bool type_fits(KeyType type, const Node& value) {
-  using Kind = Node::Kind;
-  switch (type) {
-    case KeyType::text:
-    case KeyType::choice:
-    case KeyType::duration:
-      return value.kind == Kind::text;
-    case KeyType::integer:
-      return value.kind == Kind::integer;
-    case KeyType::number:
-      return value.kind == Kind::number || value.kind == Kind::integer;
-    case KeyType::boolean:
-      return value.kind == Kind::boolean;
-    case KeyType::table:
-      return value.kind == Kind::table;
-    case KeyType::tables:
-      return value.kind == Kind::array &&
-             std::all_of(value.items.begin(), value.items.end(), [](const Node& n) { return n.kind == Kind::table; });
-    case KeyType::use:
-      return value.kind == Kind::text || value.kind == Kind::table;
-    case KeyType::uses:
-    case KeyType::integers:
-      return value.kind == Kind::array;
-    case KeyType::bytes:
-      return value.kind == Kind::integer || value.kind == Kind::text;
-    case KeyType::layers:
-      break;
-  }
-  return value.kind == Kind::integer || value.kind == Kind::text || value.kind == Kind::array;
+  using T = KeyType;
+  using K = Node::Kind;
+  static const std::set<std::pair<T, K>> fitting = {
+      {T::text, K::text},      {T::choice, K::text},    {T::duration, K::text},   {T::integer, K::integer},
+      {T::number, K::number},  {T::number, K::integer}, {T::boolean, K::boolean}, {T::table, K::table},
+      {T::tables, K::array},   {T::use, K::text},       {T::use, K::table},       {T::uses, K::array},
+      {T::integers, K::array}, {T::bytes, K::integer},  {T::bytes, K::text},      {T::layers, K::integer},
+      {T::layers, K::text},    {T::layers, K::array}};
+  const auto is_table = [](const Node& item) { return item.kind == K::table; };
+  return fitting.contains({type, value.kind}) &&
+         (type != T::tables || std::all_of(value.items.begin(), value.items.end(), is_table));
 }
 
 bool plain_text(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(),
                                       [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f; });
-}
-
-double as_number(const Node& value) {
-  return value.kind == Node::Kind::integer ? static_cast<double>(value.integer) : value.number;
-}
-
-std::string value_text(const Node& value) {
-  if (value.kind == Node::Kind::text) return quote(value.text);
-  return value.kind == Node::Kind::integer ? fmt::format("{}", value.integer) : fmt::format("{}", value.number);
 }
 
 }  // namespace
@@ -69,24 +41,24 @@ TableReader::TableReader(const Node& table, std::string_view path, Diagnostics& 
       check(**at, entry);
   }
   for (const KeyRule* rule : rules_)
-    if (rule->required && !table.find(rule->key)) report_missing(*rule);
+    if (!rule->fallback && !table.find(rule->key)) report_missing(*rule);
 }
-
-std::string TableReader::title() const { return path_.empty() ? "the manifest" : "[" + path_ + "]"; }
 
 void TableReader::report_unknown(const Entry& entry) {
   std::vector<std::string> names;
   for (const KeyRule* rule : rules_) names.emplace_back(rule->key);
-  const std::string near = nearest(entry.key, names);
-  suggested_.insert(near);
-  std::string help;
+  std::string near = nearest(entry.key, names), help;
   for (const KeyRule& other : manifest_keys())
     if (other.key == entry.key && *other.table) help = fmt::format("\"{}\" is a key of [{}]", other.key, other.table);
   for (const std::string& name : names)
-    if (name.starts_with(entry.key + ".")) help = fmt::format("a key with a dot needs quotes: \"{}\" = ...", name);
+    if (name.starts_with(entry.key + ".")) {
+      help = fmt::format("a key with a dot needs quotes: \"{}\" = ...", name);
+      near.clear();
+    }
+  suggested_.insert(near);
   if (help.empty() && near.empty()) help = fmt::format("{} has the keys {}", title(), fmt::join(names, ", "));
   diagnostics_.error(ak::unknown_key, entry.place,
-                     fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, names)), help);
+                     fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, {near})), help);
 }
 
 void TableReader::report_missing(const KeyRule& rule) {
@@ -116,7 +88,7 @@ void TableReader::check(const KeyRule& rule, const Entry& entry) {
             fmt::format("\"{}\" cannot be {}{}", rule.key, quote(value.text), did_you_mean(value.text, choices)),
             fmt::format("it is {}", type_text(rule)));
   } else if ((rule.type == KeyType::integer || rule.type == KeyType::number) &&
-             !(as_number(value) >= rule.min && as_number(value) <= rule.max)) {
+             !(value.number >= rule.min && value.number <= rule.max)) {
     wrong(ak::wrong_value, fmt::format("\"{}\" is {}; it must be {}", rule.key, value_text(value), type_text(rule)),
           rule.meaning);
   }
@@ -139,7 +111,7 @@ std::optional<std::string> TableReader::text(std::string_view key) const {
   if (wrong_.contains(key)) return {};
   if (const Entry* entry = table_.find(key)) return entry->value.text;
   const char* fallback = rule(key).fallback;
-  return *fallback ? std::optional<std::string>(fallback) : std::nullopt;
+  return fallback && *fallback ? std::optional<std::string>(fallback) : std::nullopt;
 }
 
 std::optional<int64_t> TableReader::integer(std::string_view key) const {
@@ -149,7 +121,7 @@ std::optional<int64_t> TableReader::integer(std::string_view key) const {
 }
 
 std::optional<double> TableReader::number(std::string_view key) const {
-  if (const Entry* entry = given(key)) return as_number(entry->value);
+  if (const Entry* entry = given(key)) return entry->value.number;
   const auto fallback = text(key);
   return fallback ? std::optional<double>(std::atof(fallback->c_str())) : std::nullopt;
 }

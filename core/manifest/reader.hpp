@@ -1,4 +1,4 @@
-// One table of a manifest against its rules: every problem reported at once, then typed access to what is sound.
+// One table of a manifest against its rules: every problem reported at once, then typed access to the sound values.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ class TableReader {
   // as long as the reader.
   TableReader(const Node& table, std::string_view path, Diagnostics& diagnostics);
 
-  // The entry when it is given and sound, else NULL.
+  // Returns the entry when it is given and sound, else NULL.
   const Entry* given(std::string_view key) const;
-  // Given, be it sound or not.
+  // Is it given, be it sound or not?
   bool mentioned(std::string_view key) const { return table_.find(key) != nullptr; }
-  // Mentioned, perhaps misspelt.
+  // Is it mentioned, perhaps misspelt?
   bool meant(std::string_view key) const { return mentioned(key) || suggested_.contains(key); }
-  // Of the value when it is given, else of the table.
+  // Returns the place of the value when it is given, else that of the table.
   Place place(std::string_view key) const;
 
-  // What is given, else the rule's fallback; nothing when there is neither or what is given is wrong.
+  // These return the given value, else the rule's fallback; nothing when there is neither or the given one is wrong.
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
@@ -38,7 +38,7 @@ class TableReader {
   void report_unknown(const Entry& entry);
   void report_missing(const KeyRule& rule);
   void check(const KeyRule& rule, const Entry& entry);
-  std::string title() const;  // "[model]"
+  std::string title() const { return path_.empty() ? "the manifest" : "[" + path_ + "]"; }
 
   const Node& table_;
   std::string path_;

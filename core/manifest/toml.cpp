@@ -6,17 +6,87 @@
 #include <sstream>
 #include <tuple>
 
-#include "core/manifest/codes.hpp"
 #include "core/base/text.hpp"
 #include "core/base/tomlpp.hpp"
 
 namespace attnkit {
 namespace {
 
+// Follows strings and comments just well enough to know which brackets and dots are structure.  Needs no valid TOML: it
+// guards the parser, which recurses.
+class DepthScanner {
+ public:
+  explicit DepthScanner(std::string_view text) : text_(text) {}
+
+  // Returns where brackets or dotted keys nest too deep, else the end of the text.
+  size_t scan() {
+    while (at_ < text_.size() && depth_ <= max_manifest_depth && dots_ < max_manifest_depth) {
+      const char c = text_[at_];
+      if (c == '"' || c == '\'')
+        skip_string(c);
+      else if (c == '#')
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      else
+        count(c);
+    }
+    return at_;
+  }
+
+ private:
+  void count(char c) {
+    if (c == '[' || c == '{') ++depth_;
+    if (c == ']' || c == '}') depth_ = std::max(0, depth_ - 1);
+    if (c == '.') ++dots_;
+    if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) dots_ = 0;
+    if (depth_ <= max_manifest_depth && dots_ < max_manifest_depth) ++at_;
+  }
+
+  void skip_string(char quote) {
+    const std::string triple(3, quote);
+    const bool multiline = text_.substr(at_).starts_with(triple);
+    const std::string_view end = multiline ? std::string_view(triple) : std::string_view(triple).substr(0, 1);
+    at_ += end.size();
+    while (at_ < text_.size() && !text_.substr(at_).starts_with(end)) {
+      if (text_[at_] == '\n' && !multiline) return;  // unfinished: the parser will say so
+      at_ += quote == '"' && text_[at_] == '\\' ? 2 : 1;
+    }
+    at_ = std::min(at_ + end.size(), text_.size());
+    // Up to two quotes may stand before the three that end the string.
+    for (int i = 0; multiline && i < 2 && at_ < text_.size() && text_[at_] == quote; ++i) ++at_;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int depth_ = 0, dots_ = 0;
+};
+
+Place place_after(std::string_view text) {
+  const size_t line_start = text.rfind('\n') + 1;  // npos + 1 is 0
+  return {static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1,
+          static_cast<int>(text.size() - line_start) + 1};
+}
+
+// False when the parser must not see the text.
+bool check_text(std::string_view text, Diagnostics& diagnostics) {
+  const auto refuse = [&](int code, Place place, std::string message, std::string help = {}) {
+    diagnostics.error(code, place, std::move(message), std::move(help));
+    return false;
+  };
+  if (text.size() > max_manifest_bytes)
+    return refuse(ak::too_large, {1, 1},
+                  fmt::format("the manifest has {} bytes; at most {} are allowed", text.size(), max_manifest_bytes));
+  if (const size_t valid = valid_utf8(text); valid < text.size())
+    return refuse(ak::no_utf8, place_after(text.substr(0, valid)), "the manifest is not UTF-8 here",
+                  "save the file as UTF-8");
+  if (const size_t shallow = DepthScanner(text).scan(); shallow < text.size())
+    return refuse(ak::too_deep, place_after(text.substr(0, shallow)),
+                  fmt::format("nested deeper than {} levels", max_manifest_depth));
+  return true;
+}
+
 class Converter {
  public:
   explicit Converter(std::string_view text) : text_(text) {
-    starts_.push_back(0);
     for (size_t i = 0; i < text.size(); ++i)
       if (text[i] == '\n') starts_.push_back(i + 1);
   }
@@ -33,48 +103,35 @@ class Converter {
   }
 
   Node convert(const toml::node& from) const {
+    using Kind = Node::Kind;
     Node to;
     to.place = place(from.source().begin);
     if (const auto* table = from.as_table()) {
-      convert_table(*table, to);
-    } else if (const auto* array = from.as_array()) {
-      to.kind = Node::Kind::array;
-      for (const toml::node& item : *array) to.items.push_back(convert(item));
-    } else {
-      convert_value(from, to);
+      for (const auto& [key, value] : *table)
+        to.entries.push_back({std::string(key.str()), place(key.source().begin), convert(value)});
+      std::stable_sort(to.entries.begin(), to.entries.end(), [](const Entry& a, const Entry& b) {
+        return std::tie(a.place.line, a.place.column) < std::tie(b.place.line, b.place.column);
+      });
+      return to;
     }
+    if (const auto* array = from.as_array())
+      for (const toml::node& item : *array) to.items.push_back(convert(item));
+    to.text = from.value_exact<std::string>().value_or("");
+    to.integer = from.value_exact<int64_t>().value_or(0);
+    to.number = from.value_exact<double>().value_or(static_cast<double>(to.integer));
+    to.boolean = from.value_exact<bool>().value_or(false);
+    to.kind = from.is_array()            ? Kind::array
+              : from.is_string()         ? Kind::text
+              : from.is_integer()        ? Kind::integer
+              : from.is_floating_point() ? Kind::number
+              : from.is_boolean()        ? Kind::boolean
+                                         : Kind::date;
     return to;
   }
 
  private:
-  void convert_table(const toml::table& from, Node& to) const {
-    for (const auto& [key, value] : from)
-      to.entries.push_back({std::string(key.str()), place(key.source().begin), convert(value)});
-    std::stable_sort(to.entries.begin(), to.entries.end(), [](const Entry& a, const Entry& b) {
-      return std::tie(a.place.line, a.place.column) < std::tie(b.place.line, b.place.column);
-    });
-  }
-
-  static void convert_value(const toml::node& from, Node& to) {
-    if (const auto* text = from.as_string()) {
-      to.kind = Node::Kind::text;
-      to.text = text->get();
-    } else if (const auto* integer = from.as_integer()) {
-      to.kind = Node::Kind::integer;
-      to.integer = integer->get();
-    } else if (const auto* number = from.as_floating_point()) {
-      to.kind = Node::Kind::number;
-      to.number = number->get();
-    } else if (const auto* boolean = from.as_boolean()) {
-      to.kind = Node::Kind::boolean;
-      to.boolean = boolean->get();
-    } else {
-      to.kind = Node::Kind::date;
-    }
-  }
-
   std::string_view text_;
-  std::vector<size_t> starts_;
+  std::vector<size_t> starts_ = {0};  // of lines
 };
 
 std::string one_line(std::string_view text) {
@@ -84,19 +141,12 @@ std::string one_line(std::string_view text) {
   return out.substr(0, valid_utf8(out));
 }
 
-// False when the parser must not see the text.
-bool acceptable(std::string_view text, Diagnostics& diagnostics) {
-  if (text.size() > largest_manifest) {
-    diagnostics.error(ak::too_large, {1, 1},
-                      fmt::format("the manifest has {} bytes; at most {} are allowed", text.size(), largest_manifest));
-    return false;
-  }
-  if (const size_t valid = valid_utf8(text); valid < text.size()) {
-    diagnostics.error(ak::no_utf8, place_after(text.substr(0, valid)), "the manifest is not UTF-8 here",
-                      "save the file as UTF-8");
-    return false;
-  }
-  return check_depth(text, diagnostics);
+template <class T>
+std::string written(const T& value) {
+  const toml::value node(value);
+  std::ostringstream out;
+  out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
+  return out.str();
 }
 
 }  // namespace
@@ -106,65 +156,38 @@ const Entry* Node::find(std::string_view key) const {
   return at == entries.end() ? nullptr : &*at;
 }
 
-const char* kind_name(Node::Kind kind) {
-  switch (kind) {
-    case Node::Kind::table:
-      return "a table";
-    case Node::Kind::array:
-      return "an array";
-    case Node::Kind::text:
-      return "text";
-    case Node::Kind::integer:
-      return "an integer";
-    case Node::Kind::number:
-      return "a number";
-    case Node::Kind::boolean:
-      return "true or false";
-    case Node::Kind::date:
-      break;
-  }
-  return "a date or time";
-}
-
-std::string toml_text(const Node& value) {
-  std::ostringstream out;
-  const auto write = [&](const auto& v) {
-    const toml::value node(v);
-    out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
-  };
-  switch (value.kind) {
-    case Node::Kind::text:
-      write(value.text);
-      break;
-    case Node::Kind::integer:
-      write(value.integer);
-      break;
-    case Node::Kind::number:
-      write(value.number);
-      break;
-    default:
-      write(value.boolean);
-  }
-  return out.str();
-}
-
 Node parse_toml(std::string_view text, Diagnostics& diagnostics) {
-  constexpr std::string_view byte_order_mark = "\ufeff";
+  constexpr std::string_view byte_order_mark = "\ufeff", opening = "Error ";
   if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   Node root;
-  root.place = {1, 1};
-  if (!acceptable(text, diagnostics)) return root;
-  const Converter converter(text);
-  try {
-    root = converter.convert(toml::parse(text));
-    root.place = {1, 1};
-  } catch (const toml::parse_error& e) {
-    std::string_view description = e.description();
-    constexpr std::string_view opening = "Error ";
-    if (description.starts_with(opening)) description.remove_prefix(opening.size());
-    diagnostics.error(ak::no_toml, converter.place(e.source().begin), "not TOML: " + one_line(description));
+  if (check_text(text, diagnostics)) {
+    const Converter converter(text);
+    try {
+      root = converter.convert(toml::parse(text));
+    } catch (const toml::parse_error& e) {
+      std::string_view description = e.description();
+      if (description.starts_with(opening)) description.remove_prefix(opening.size());
+      diagnostics.error(ak::no_toml, converter.place(e.source().begin), "not TOML: " + one_line(description));
+    }
   }
+  root.place = {1, 1};
   return root;
+}
+
+std::string toml_text(const std::string& value) { return written(value); }
+std::string toml_text(int64_t value) { return written(value); }
+std::string toml_text(double value) { return written(value); }
+std::string toml_text(bool value) { return written(value); }
+
+const char* kind_name(Node::Kind kind) {
+  constexpr const char* names[] = {"a table",  "an array",      "text",          "an integer",
+                                   "a number", "true or false", "a date or time"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string value_text(const Node& value) {
+  if (value.kind == Node::Kind::text) return quote(value.text);
+  return value.kind == Node::Kind::integer ? fmt::format("{}", value.integer) : fmt::format("{}", value.number);
 }
 
 }  // namespace attnkit

@@ -1,4 +1,4 @@
-// TOML text as a plain tree with the place of every key and value; the only door to the TOML parser.
+// TOML text as a plain tree with the place of every key and value; nothing else sees the TOML parser.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Node {
   Place place;  // of the value; of a [table], its header
   std::string text;
   int64_t integer = 0;
-  double number = 0;
+  double number = 0;  // of an integer too
   bool boolean = false;
   std::vector<Entry> entries;  // of a table, by place
   std::vector<Node> items;     // of an array
@@ -32,24 +32,21 @@ struct Entry {
   Node value;
 };
 
-constexpr size_t largest_manifest = 64 * 1024;
-constexpr int deepest_manifest = 16;
+constexpr size_t max_manifest_bytes = 64 * 1024;
+constexpr int max_manifest_depth = 16;
 
-// The root table.  Columns count bytes.  Text that is no TOML, no UTF-8, too large or too deep gives one diagnostic
-// and an empty table.
+// Returns the root table.  Columns count bytes.  Text that is no TOML, no UTF-8, too large or too deep gives one
+// diagnostic and an empty table.
 Node parse_toml(std::string_view text, Diagnostics& diagnostics);
 
-// A text, integer, number or boolean as a manifest would write it, on one line.
-std::string toml_text(const Node& value);
+// A value as a manifest would write it, on one line.
+std::string toml_text(const std::string& value);
+std::string toml_text(int64_t value);
+std::string toml_text(double value);
+std::string toml_text(bool value);
 
-// "a text", "a table", ...: for messages.
+// For messages: "text", "a table"; and a text, quoted, or a number.
 const char* kind_name(Node::Kind kind);
-
-// Reports brackets or dotted keys that nest deeper than deepest_manifest, and is then false.  Needs no valid TOML: it
-// guards the parser, which recurses.
-bool check_depth(std::string_view text, Diagnostics& diagnostics);
-
-// The place of what follows text.
-Place place_after(std::string_view text);
+std::string value_text(const Node& value);
 
 }  // namespace attnkit

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/base/error.hpp"
-#include "core/manifest/options.hpp"
+#include "core/manifest/manifest.hpp"
 
 namespace attnkit {
 namespace {
@@ -66,7 +66,7 @@ EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, in
   for (const BlockChoice& block : m.blocks) {
     if (block.role != ATTN_ENCODER_SELF) continue;
     const Plugin& plugin = *registry.find(block.mechanism, device_type);
-    add(block_path(block.role, block.layer), use_text(block.mechanism, options_text(plugin, block.options)));
+    add(block_path(block.role, block.layer), use_text(plugin, block.options));
     add("the plugin of " + block_path(block.role, block.layer), plugin.path);
   }
   return traits;

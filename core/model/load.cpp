@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 #include "core/model/model.hpp"
 
 namespace attnkit {

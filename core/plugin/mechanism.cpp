@@ -8,8 +8,8 @@
 namespace attnkit {
 namespace {
 
-constexpr uint32_t most_ports = 256;
-constexpr int64_t widest = int64_t{1} << 31;
+constexpr uint32_t max_ports = 256;
+constexpr int64_t max_extent = int64_t{1} << 31;
 
 // An exception that crosses the boundary is the plugin's fault; it must not become the host's crash.
 template <class Call>
@@ -31,7 +31,7 @@ bool is_port_name(const char* s) {
          std::string_view(s).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
-// attn_port as version 1.0 had it: what every plugin gives at least.
+// attn_port as version 1.0 had it, which every plugin gives at least.
 constexpr size_t first_port_size = offsetof(attn_port, shape) + sizeof(attn_port::shape);
 
 // For destroy and plan_free, which cannot report anything: a leak is better than the end of the process.
@@ -47,7 +47,7 @@ auto quietly(void (*free)(T*)) {
 
 bool is_sequence(const attn_port& p) { return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT; }
 
-// Bytes and flops are 64-bit numbers: what would not fit them is refused here, so that no plugin's product can wrap.
+// Bytes and flops are 64-bit numbers: a request that would not fit them is refused, so that no plugin's product wraps.
 void check_magnitude(const attn_block& b, const std::vector<const attn_port*>& ports, const attn_request& r) {
   const long double rows = static_cast<long double>(r.batch) * b.heads,
                     keys = static_cast<long double>(r.past) + r.keys + 1;
@@ -55,7 +55,7 @@ void check_magnitude(const attn_block& b, const std::vector<const attn_port*>& p
                     e = static_cast<long double>(b.head_width) + 8;
   const long double quadratic = (rows + 1) * (r.queries + 1) * keys * 4 * (d + e);
   const long double linear = (rows + b.heads) * (r.queries + keys) * 8 * d * e * (r.workers + 1);
-  // What options make large (latents, features, rows of an auxiliary sequence) shows in the ports.
+  // Sizes that options choose (latents, features, rows of an auxiliary sequence) show in the ports.
   long double widest = 0;
   for (const attn_port* p : ports) {
     long double size = is_sequence(*p) ? p->shape[3] * (d + e) : 1;
@@ -68,6 +68,22 @@ void check_magnitude(const attn_block& b, const std::vector<const attn_port*>& p
 }
 
 }  // namespace
+
+std::vector<OptionValue> default_options(const Plugin& plugin) {
+  std::vector<OptionValue> values;
+  for (uint32_t i = 0; i < plugin.table.n_options; ++i) {
+    const attn_value& v = plugin.table.options[i]->fallback;
+    values.push_back({v.type, v.i, v.f, v.type == ATTN_TEXT ? v.s : ""});
+  }
+  return values;
+}
+
+std::vector<attn_value> to_values(const std::vector<OptionValue>& options) {
+  std::vector<attn_value> values;
+  for (const OptionValue& o : options)
+    values.push_back({o.type, 0, o.i, o.f, o.type == ATTN_TEXT ? o.s.c_str() : nullptr});
+  return values;
+}
 
 attn_tensor contiguous(const attn_port& port, const void* data) {
   attn_tensor t{};
@@ -124,10 +140,10 @@ std::shared_ptr<const Mechanism> Mechanism::create(const Plugin& plugin, const a
   call(plugin.name,
        [&](attn_error* err) { return plugin.table.create(&block, values.data(), &mech, &self->raw_ports_, &n, err); });
   if (mech) self->mech_ = std::shared_ptr<attn_mech>(mech, quietly(plugin.table.destroy));
-  if (!mech || !self->raw_ports_ || n == 0 || n > most_ports)
+  if (!mech || !self->raw_ports_ || n == 0 || n > max_ports)
     fail(ATTN_INTERNAL,
          "{}: create succeeded without a mechanism or with {} ports (1 to {} are possible): the plugin is faulty",
-         plugin.name, n, most_ports);
+         plugin.name, n, max_ports);
   self->ports_.assign(self->raw_ports_, self->raw_ports_ + n);
   self->check_ports();
   return self;
@@ -149,12 +165,12 @@ void Mechanism::check_ports() const {
     if (p->kind < ATTN_QUERY || p->kind > ATTN_AUX_OUT) faulty(i, "has an unknown kind");
     if (p->ndim < 1 || p->ndim > 4) faulty(i, "has no 1 to 4 dimensions");
     if (is_sequence(*p) &&
-        (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > widest || p->shape[3] < 1 || p->shape[3] > widest))
+        (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > max_extent || p->shape[3] < 1 || p->shape[3] > max_extent))
       faulty(i, "is a sequence without heads and width");
     if (!is_sequence(*p)) {
       int64_t size = 1;
       for (int d = 0; d < p->ndim; ++d) {
-        if (p->shape[d] < (p->kind >= ATTN_AUX_IN && d == 0 ? 0 : 1) || p->shape[d] > widest)
+        if (p->shape[d] < (p->kind >= ATTN_AUX_IN && d == 0 ? 0 : 1) || p->shape[d] > max_extent)
           faulty(i, "has an impossible shape");
         if (__builtin_mul_overflow(size, std::max<int64_t>(1, p->shape[d]), &size) || size > (int64_t{1} << 40))
           faulty(i, "has an impossible shape");

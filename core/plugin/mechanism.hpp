@@ -5,12 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "core/manifest/manifest.hpp"
 #include "core/plugin/registry.hpp"
 
 namespace attnkit {
 
 class Mechanism;
+
+// A value of an option.
+struct OptionValue {
+  uint32_t type = 0;  // ATTN_INT, ...
+  int64_t i = 0;
+  double f = 0;
+  std::string s;
+  bool operator==(const OptionValue&) const = default;
+};
+
+// Returns the plugin's own values, in the order of its schema.
+std::vector<OptionValue> default_options(const Plugin& plugin);
+// Returns the ABI form, which borrows the strings of options.
+std::vector<attn_value> to_values(const std::vector<OptionValue>& options);
 
 // A mechanism ready for runs within a request.  Keeps its mechanism alive.  Immutable: any thread.
 class Plan {

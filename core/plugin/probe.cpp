@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/roles.hpp"
 #include "core/plugin/mechanism.hpp"
 
 namespace attnkit {
@@ -45,7 +46,7 @@ class Asker {
   const Mechanism& mechanism_;
 };
 
-// The fewest totals under which `ask` is answered, given that it is with both.
+// Returns the smallest set of totals under which `ask` is answered, given that it is with both.
 template <class Ask>
 Json lengths_needed(Ask&& ask) {
   if (ask(0u).info) return Json::array();
@@ -107,15 +108,6 @@ void describe(const Mechanism& mechanism, Json& out) {
   out["tensors"] = tensors_of(mechanism);
 }
 
-std::vector<OptionValue> default_options(const attn_plugin& table) {
-  std::vector<OptionValue> values(table.n_options);
-  for (uint32_t i = 0; i < table.n_options; ++i) {
-    const attn_value& value = table.options[i]->fallback;
-    values[i] = {value.type, value.i, value.f, value.type == ATTN_TEXT ? value.s : ""};
-  }
-  return values;
-}
-
 }  // namespace
 
 const std::vector<ProbePlace>& probe_places() {
@@ -128,7 +120,7 @@ Json probe(const Plugin& plugin, const ProbePlace& place) {
   Json out = {{"role", role_name(place.role)}, {"causal", place.causal != 0}};
   const attn_block block = {sizeof(attn_block), place.role, place.causal, heads, d_model, d_model / heads};
   try {
-    describe(*Mechanism::create(plugin, block, default_options(plugin.table)), out);
+    describe(*Mechanism::create(plugin, block, default_options(plugin)), out);
   } catch (const std::exception& e) {
     out["fits"] = false;
     out["refusal"] = e.what();

@@ -1,4 +1,4 @@
-// Finds out what a mechanism can do by asking it.
+// The abilities of a mechanism, found by asking it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ const std::vector<ProbePlace>& probe_places();
 //   flops, bytes_read, bytes_written, scratch_bytes: a run of 512 queries on 512 keys
 //   stream: fits, refusal, lengths, growing_source (fits while the keys' whole length is unknown), rewinds,
 //           state_bytes {"512", "4096"}: of one row with room for so many keys; flops: of one query and key after 511
-//   tensors: what is stored with the model: name, kind, dtype, shape, per_model, doc
-// Never throws for what a plugin does.
+//   tensors: those stored with the model: name, kind, dtype, shape, per_model, doc
+// A plugin's failure never makes it throw.
 nlohmann::ordered_json probe(const Plugin& plugin, const ProbePlace& place);
 
 }  // namespace attnkit

@@ -10,9 +10,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/own_file.hpp"
-#include "core/plugin/file.hpp"
+#include "core/base/file.hpp"
 #include "core/plugin/loader.hpp"
+#include "core/plugin/plugin_file.hpp"
 
 namespace attnkit {
 namespace {
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view extension = ".so", cuda_ending = "-cuda";
 constexpr int32_t cpu = 1, cuda = 2;
 
-// What a file's name promises: <name>.so on the CPU, <name>-cuda.so on CUDA.
+// A file's name promises a mechanism and its device: <name>.so on the CPU, <name>-cuda.so on CUDA.
 struct Promise {
   std::string name;
   int32_t device;
@@ -50,10 +50,9 @@ std::vector<std::string> library_files(const std::string& folder) {
 
 std::unique_ptr<Plugin> load(const std::string& path, const Promise& promise) {
   const attn_plugin table = load_plugin(read_plugin_file(path));
-  if (promise.name != table.name || promise.device != table.device_type) {
+  if (promise.name != table.name || promise.device != table.device_type)
     fail(ATTN_INVALID, "holds mechanism \"{0}\" for {1}, so its name must be {0}{2}.so", table.name,
          device_name(table.device_type), table.device_type == cuda ? cuda_ending : "");
-  }
   return std::make_unique<Plugin>(Plugin{promise.name, path, table});
 }
 
@@ -79,10 +78,9 @@ Registry::Registry(const std::vector<std::string>& folders) {
     if (is_listed(folders_, folder)) continue;
     folders_.push_back(folder);
     try {
-      if (!fs::path(folder).is_absolute()) {
+      if (!fs::path(folder).is_absolute())
         fail(ATTN_INVALID,
              "is a relative path, and plugins are never searched in the working directory; give it whole");
-      }
       check_plugin_folder(folder);
       for (const auto& path : library_files(folder)) add(path);
     } catch (const Error& e) {
@@ -98,10 +96,9 @@ void Registry::add(const std::string& path) {
   try {
     // Decided by name, so that a file that is not wanted is not even loaded.
     const Promise promise = promise_of(path);
-    if (const Plugin* first = find(promise.name, promise.device)) {
+    if (const Plugin* first = find(promise.name, promise.device))
       fail(ATTN_INVALID, "is not used: \"{}\" for {} was found before, in {}", promise.name,
            device_name(promise.device), first->path);
-    }
     plugins_.push_back(load(path, promise));
   } catch (const Error& e) {
     skipped_.push_back({path, e.what()});

@@ -1,10 +1,10 @@
-// What all models of a process share: loaded plugins and threads.
+// Plugins and threads, shared by all models of a process.
 #pragma once
 
 #include <memory>
 
-#include "core/plugin/registry.hpp"
 #include "core/base/threads.hpp"
+#include "core/plugin/registry.hpp"
 
 namespace attnkit {
 

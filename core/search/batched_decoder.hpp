@@ -22,7 +22,7 @@ class BatchedDecoder {
     Session session;
     int32_t next;     // the token to write
     size_t position;  // tokens written
-    size_t limit;     // most tokens to make
+    size_t limit;     // tokens to make at most
     Ids made = {};    // </s> included where it was reached
   };
   // Starts an input.  Returns nothing when there is nothing to decode.

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/search/line_channel.hpp"
+#include "core/search/worker/channel.hpp"
 
 namespace attnkit::search {
 

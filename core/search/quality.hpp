@@ -1,10 +1,10 @@
-// Quality of a placement: sums over lists that add up over calls, and the metrics made from them.
+// Quality of a placement: sums over examples that add up over calls, and the metrics made from them.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <string_view>
+#include <string>
+#include <vector>
 
 #include "core/search/statistics.hpp"
 
@@ -12,17 +12,17 @@ namespace attnkit::search {
 
 enum class Metric { exact, bleu, accuracy, perplexity };
 
-const char* metric_name(Metric metric);
-std::optional<Metric> metric_named(std::string_view name);
+// In the order of the enum.
+inline const std::vector<std::string> metric_names = {"exact", "bleu", "accuracy", "perplexity"};
 
-// Sums over lists (one output sequence each).  Squares and products are of a list's totals: what the variance of a
-// ratio of two sums needs.
+// Sums over examples (one output sequence each).  Squares and products are of an example's totals: what the variance of
+// a ratio of two sums needs.
 struct QualitySums {
-  int64_t lists = 0;
-  int64_t exact = 0;  // lists without a wrong token
+  int64_t examples = 0;
+  int64_t exact = 0;  // examples without a wrong token
   int64_t tokens = 0;
   int64_t right = 0;  // tokens
-  double nll = 0;     // negative log-likelihood of the lists, nats
+  double nll = 0;     // negative log-likelihood of the examples, nats
   double nll_squared = 0;
   double tokens_squared = 0;
   double nll_tokens = 0;
@@ -33,18 +33,20 @@ struct QualitySums {
   bool operator==(const QualitySums&) const = default;
 };
 
-// Of one list.
-QualitySums sums_of_list(bool exact, int64_t tokens, int64_t right, double nll);
+// Of one example.
+QualitySums sums_of_example(bool exact, int64_t tokens, int64_t right, double nll);
 
-// An object with the members' names.  JSON has no number for what is not finite: it becomes null, and null NaN.
+// An object with the members' names, and "lists" for examples.  JSON has no number for what is not finite: it becomes
+// null, and null NaN.
 void to_json(nlohmann::json& json, const QualitySums& sums);
 void from_json(const nlohmann::json& json, QualitySums& sums);
 
 // exact, bleu and accuracy are percentages; perplexity is 1 at best, and lower is better.  Both functions give NaN
-// where there are no lists or no tokens, and throw Failure for bleu, which is not a function of these sums (bleu.hpp).
+// where there are no examples or no tokens, and throw Failure for bleu, which is not a function of these sums
+// (bleu.hpp).
 double value_of(Metric metric, const QualitySums& sums);
-// 95 %: Wilson for exact; for accuracy and perplexity the delta method on a ratio of sums over lists, on the logarithm
-// for perplexity.  The latter need two lists, or are NaN, and have no width when all lists are alike.
+// 95 %: Wilson for exact; for accuracy and perplexity the delta method on a ratio of sums over examples, on the
+// logarithm for perplexity.  The latter need two examples, or are NaN, and have no width when all are alike.
 Interval interval_of(Metric metric, const QualitySums& sums);
 
 // A value on a scale where higher is better and differences mean something: minus the nats per token for perplexity,

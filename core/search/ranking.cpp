@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <tuple>
-
-#include "core/search/pareto.hpp"
-#include "core/search/rcp.hpp"
 
 namespace attnkit::search {
 namespace {
+
+std::optional<double> memory_of(const Record& record, int64_t length) {
+  const auto own = cost_of(record, length, "peak_bytes"), other = cost_of(record, length, "baseline_peak_bytes");
+  return own && other && *own > 0 && *other > 0 ? std::optional(*own / *other) : std::nullopt;
+}
 
 std::string limit_of(const Ranked& r, const RankingInput& input) {
   const Limits& limits = input.settings.limits;
@@ -30,21 +30,60 @@ std::string limit_of(const Ranked& r, const RankingInput& input) {
   return "";
 }
 
-// Short measurements spread so widely that some of them would dominate every long one.
-std::vector<double> objectives(const Ranked& r, Metric metric, int64_t most_lists) {
-  const double none = std::numeric_limits<double>::quiet_NaN();
-  if (!r.quality || r.quality->lists < most_lists) return {none, none, none};
-  return {score_of(metric, r.quality->value), r.throughput.value_or(none), -r.memory.value_or(1)};
-}
+// Measured as far as a rank needs, and within the limits.
+bool is_rankable(const Ranked& r) { return r.record->usable() && r.limit.empty() && r.quality && r.throughput; }
 
-// Higher is better; no value sorts behind all values, by Pareto front and quality there.
-std::tuple<int64_t, bool, double, bool, double> order_of(const Ranked& r, const Settings& settings) {
-  const std::optional<double> value = rank_value(r, settings);
-  return {r.quality->lists, value.has_value(), value.value_or(0), r.pareto,
-          score_of(settings.metric, r.quality->value)};
+// Does it come before another, both rankable?  No rank value comes behind all values, by Pareto front and quality
+// there.
+bool is_before(const Ranked& a, const Ranked& b, const Settings& settings) {
+  const auto order = [&](const Ranked& r) {
+    const std::optional<double> value = rank_value(r, settings);
+    return std::tuple(r.quality->examples, value.has_value(), value.value_or(0), r.pareto,
+                      score_of(settings.metric, r.quality->value));
+  };
+  return order(a) > order(b);
 }
 
 }  // namespace
+
+int64_t Record::examples(Metric metric) const {
+  int64_t end = 0;
+  if (metric == Metric::bleu)
+    for (const auto& [name, answer] : greedy)
+      if (name.starts_with("data ")) end = std::max<int64_t>(end, answer["lists"]);
+  if (metric == Metric::bleu) return end;
+  for (const auto& [range, sums] : quality)
+    if (range.first == end) end = range.second;
+  return end;
+}
+
+std::vector<QualitySums> Record::sums(int64_t examples) const {
+  std::vector<QualitySums> total;
+  for (const auto& [range, sums] : quality) {
+    if (range.second > examples) continue;
+    total.resize(sums.size());
+    for (size_t b = 0; b < sums.size(); ++b) total[b] += sums[b];
+  }
+  return total;
+}
+
+std::optional<Quality> quality_of(const Record& record, Metric metric, int64_t examples) {
+  if (metric == Metric::bleu) {
+    const auto at = record.greedy.find(fmt::format("data 0-{}", examples));
+    if (at == record.greedy.end()) return {};
+    return Quality{at->second["bleu"], {at->second["bleu_low"], at->second["bleu_high"]}, examples};
+  }
+  if (examples == 0 || record.examples(metric) < examples) return {};
+  QualitySums total;
+  for (const QualitySums& bucket : record.sums(examples)) total += bucket;
+  return Quality{value_of(metric, total), interval_of(metric, total), examples};
+}
+
+std::optional<double> cost_of(const Record& record, int64_t length, const char* key) {
+  const auto at = record.costs.find(length);
+  if (at == record.costs.end() || !at->second.contains(key) || !at->second[key].is_number()) return {};
+  return at->second[key].get<double>();
+}
 
 std::optional<double> rank_value(const Ranked& ranked, const Settings& settings) {
   switch (settings.rank) {
@@ -61,55 +100,72 @@ std::optional<double> rank_value(const Ranked& ranked, const Settings& settings)
   return score_of(settings.metric, ranked.quality->value);
 }
 
-// Differences to the baseline are taken on the same lists.
+// Differences to the baseline are taken on the same examples.
 Ranked standing(const Record& record, const RankingInput& input) {
   const Settings& settings = input.settings;
+  const auto examples_of = [&](const Record& r) { return r.examples(settings.metric); };
   Ranked r;
   r.record = &record;
   if (!record.usable()) return r;
-  const int64_t lists = std::min({record.lists(settings.metric), input.baseline.lists(settings.metric), input.lists});
-  r.quality = quality_of(record, settings.metric, lists);
-  r.throughput = throughput_of(record, settings.length);
+  const int64_t examples = std::min({examples_of(record), examples_of(input.baseline), input.examples});
+  r.quality = quality_of(record, settings.metric, examples);
+  // Of a model without decoder the whole pass.
+  r.throughput = cost_of(record, settings.length, "decode_ratio");
+  if (!r.throughput) r.throughput = cost_of(record, settings.length, "prefill_ratio");
   r.memory = memory_of(record, settings.length);
-  r.baseline_quality = quality_of(input.baseline, settings.metric, lists);
-  const std::optional<Quality>& baseline = r.baseline_quality;
+  r.baseline_quality = quality_of(input.baseline, settings.metric, examples);
   r.limit = limit_of(r, input);
-  if (!r.quality || !baseline || !r.throughput) return r;
-  const double own = score_of(settings.metric, r.quality->value), other = score_of(settings.metric, baseline->value);
-  const double std_bench = input.std_bench.value_or(0);
+  if (!r.quality || !r.baseline_quality || !r.throughput) return r;
+  const double own = score_of(settings.metric, r.quality->value), std_bench = input.std_bench.value_or(0);
+  const double other = score_of(settings.metric, r.baseline_quality->value);
   r.rcp = rcp(*r.throughput, own, other, std_bench, settings.weights);
   if (r.memory) r.rcp_mem = rcp_mem(*r.throughput, own, other, std_bench, *r.memory, settings.weights);
   return r;
 }
 
-bool is_rankable(const Ranked& ranked) {
-  return ranked.record->usable() && ranked.limit.empty() && ranked.quality && ranked.throughput;
-}
-
-bool is_before(const Ranked& a, const Ranked& b, const Settings& settings) {
-  return order_of(a, settings) > order_of(b, settings);
-}
-
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input) {
   std::vector<Ranked> all;
-  std::vector<std::vector<double>> points;
-  int64_t most_lists = 0;
+  Points points;
+  int64_t max_examples = 0;
   for (const Record* record : records) {
     all.push_back(standing(*record, input));
-    if (all.back().quality) most_lists = std::max(most_lists, all.back().quality->lists);
+    if (all.back().quality) max_examples = std::max(max_examples, all.back().quality->examples);
   }
-  for (const Ranked& r : all) points.push_back(objectives(r, input.settings.metric, most_lists));
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  for (const Ranked& r : all)
+    // Short measurements spread so widely that some of them would dominate every long one.
+    if (!r.quality || r.quality->examples < max_examples)
+      points.push_back({none, none, none});
+    else
+      points.push_back(
+          {score_of(input.settings.metric, r.quality->value), r.throughput.value_or(none), -r.memory.value_or(1)});
   const std::vector<bool> front = nondominated(points);
   for (size_t i = 0; i < all.size(); ++i) all[i].pareto = front[i] && all[i].quality && all[i].throughput;
   const auto group = [](const Ranked& r) {
     return !r.record->usable() ? 3 : !r.limit.empty() ? 2 : !is_rankable(r) ? 1 : 0;
   };
-  std::stable_sort(all.begin(), all.end(), [&](const Ranked& a, const Ranked& b) {
+  std::ranges::stable_sort(all, [&](const Ranked& a, const Ranked& b) {
     if (group(a) != group(b)) return group(a) < group(b);
     return group(a) == 0 && is_before(a, b, input.settings);
   });
   for (size_t i = 0; i < all.size() && group(all[i]) == 0; ++i) all[i].rank = static_cast<int>(i) + 1;
   return all;
+}
+
+const Ranked* Leader::update(const Record& changed, const std::deque<Record>& all) {
+  if (is_stale_ || (leader_ && leader_->record == &changed)) {
+    leader_.reset();
+    is_stale_ = false;
+    for (const Record& record : all) consider(record);
+  } else {
+    consider(changed);
+  }
+  return leader_ ? &*leader_ : nullptr;
+}
+
+void Leader::consider(const Record& record) {
+  Ranked ranked = standing_(record);
+  if (is_rankable(ranked) && (!leader_ || is_before(ranked, *leader_, settings_))) leader_ = std::move(ranked);
 }
 
 }  // namespace attnkit::search

@@ -1,25 +1,66 @@
-// Which placement is best, by what was measured: limits first, then the rank asked for, then Pareto dominance.
+// What a search knows of its placements, and which is best: limits first, then the rank asked for, then Pareto
+// dominance.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "core/search/declared.hpp"
-#include "core/search/record.hpp"
+#include "core/search/settings.hpp"
+#include "core/search/space.hpp"
 
 namespace attnkit::search {
+
+// A quality with its 95 % interval and what it was measured on.
+struct Quality {
+  double value = 0;
+  Interval interval{0, 0};
+  int64_t examples = 0;
+};
+
+// What was measured of one placement.
+struct Record {
+  enum class Status { usable, refused, failed };
+
+  Placement placement;
+  std::string id;
+  Status status = Status::usable;
+  std::string reason;  // why not
+  // Teacher-forced sums by length bucket, of the examples [first, second) in the data set's order.
+  std::map<std::pair<int64_t, int64_t>, std::vector<QualitySums>> quality;
+  std::map<int64_t, nlohmann::json> costs;       // by length: an entry of "at" of the worker's answer
+  std::map<int64_t, std::string> untimed;        // by length: why there are no costs
+  nlohmann::json real;                           // the timing on the data set's own lengths
+  std::map<std::string, nlohmann::json> greedy;  // "data 0-500", "test 0-2000": the worker's answers
+
+  bool usable() const { return status == Status::usable; }
+  // Examples measured from the first on, without a gap.
+  int64_t examples(Metric metric) const;
+  // Sums of the first `examples` by bucket; segments must end there.
+  std::vector<QualitySums> sums(int64_t examples) const;
+};
+
+// Of the first `examples`; no value: not measured.  BLEU comes from greedy decoding, all else from sums.
+std::optional<Quality> quality_of(const Record& record, Metric metric, int64_t examples);
+
+// A number of the costs at a length, if it is there.
+std::optional<double> cost_of(const Record& record, int64_t length, const char* key);
 
 struct Ranked {
   const Record* record = nullptr;
   std::optional<Quality> quality;
-  std::optional<Quality> baseline_quality;   // of the baseline, on the same lists
+  std::optional<Quality> baseline_quality;   // of the baseline, on the same examples
   std::optional<double> throughput, memory;  // relative to the baseline
   std::optional<double> rcp, rcp_mem;
   std::string limit;        // the limit that it is beyond, in words; empty: none
-  bool pareto = false;      // of those measured on the most lists none is better in quality, throughput and memory
+  bool pareto = false;      // of those measured on the most examples none is better in quality, throughput and memory
   std::optional<int> rank;  // from 1
 };
 
@@ -28,7 +69,7 @@ struct RankingInput {
   const Declared& declared;
   const Record& baseline;
   std::optional<double> std_bench;  // of scores; no value: fewer than two homogeneous placements could be measured
-  int64_t lists =
+  int64_t examples =
       std::numeric_limits<int64_t>::max();  // count no more than the first so many, to compare like with like
 };
 
@@ -38,14 +79,33 @@ std::optional<double> rank_value(const Ranked& ranked, const Settings& settings)
 // What one placement has come to: all but pareto and rank, which depend on the others.
 Ranked standing(const Record& record, const RankingInput& input);
 
-// Measured as far as a rank needs, and within the limits.
-bool is_rankable(const Ranked& ranked);
-
-// Does it come before another, both rankable?
-bool is_before(const Ranked& a, const Ranked& b, const Settings& settings);
-
-// The best first; then what is limited, then the others, each in the order of `records`.  Those measured on more lists
-// stand before those that a search dropped earlier: the best of many short measurements owes its place to luck.
+// The best first; then what is limited, then the others, each in the order of `records`.  Those measured on more
+// examples stand before those that a search dropped earlier: the best of many short measurements owes its place to
+// luck.
 std::vector<Ranked> rank(const std::vector<const Record*>& records, const RankingInput& input);
+
+// The best placement so far: each trial that ends is compared with the leader alone, so that thousands of them stay
+// cheap.  One thread.  Pareto fronts are not looked at: where no placement has a rank value, quality decides.
+class Leader {
+ public:
+  // standing: as above.
+  Leader(const Settings& settings, std::function<Ranked(const Record&)> standing)
+      : settings_(settings), standing_(std::move(standing)) {}
+
+  // `changed` has been measured further.  `all`, which must outlive the leader, is looked through only when it is the
+  // leader itself or after restart().  NULL: none can be ranked; valid until the next call.
+  const Ranked* update(const Record& changed, const std::deque<Record>& all);
+
+  // What all are compared with has changed.
+  void restart() { is_stale_ = true; }
+
+ private:
+  void consider(const Record& record);
+
+  const Settings& settings_;
+  std::function<Ranked(const Record&)> standing_;
+  std::optional<Ranked> leader_;
+  bool is_stale_ = false;
+};
 
 }  // namespace attnkit::search

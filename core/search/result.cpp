@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "core/search/answer.hpp"
-#include "core/search/statistics.hpp"
+#include <cmath>
 
 namespace attnkit::search {
 namespace {
@@ -17,39 +15,161 @@ Json maybe(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-std::string label(const Search& search, int choice) {
-  return search.space().choices[static_cast<size_t>(choice)].label;
-}
-
-Json blocks_json(const Search& search, const Placement& placement) {
-  Json blocks = Json::object();
-  for (uint32_t role : roles_of(search.space())) {
-    Json& layers = blocks[role_name(role)] = Json::array();
-    const auto [first, last] = sites_of(search.space(), role);
-    for (size_t s = first; s < last; ++s) layers.push_back(label(search, placement[s]));
+std::string roles_text(const Space& space, const Placement& placement) {
+  std::string out;
+  for (uint32_t role : roles_of(space)) {
+    const Unit unit = blocks_of(space, role);
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", role_name(role), space.choice(placement[unit.first]).label);
+    for (size_t s = unit.first + 1; s < unit.last && !is_uniform(placement, unit); ++s)
+      out += "-" + space.choice(placement[s]).label;
   }
-  return blocks;
+  return out;
 }
 
-Json quality_json(const QualitySums& sums, Metric metric) {
-  const Interval interval = interval_of(metric, sums);
-  return {{"value", value_of(metric, sums)}, {"low", interval.low}, {"high", interval.high}, {"lists", sums.lists}};
+std::string baseline_name(const Space& space) {
+  return is_uniform(space.baseline, {0, space.baseline.size()}) ? space.choice(space.baseline[0]).label
+                                                                : "the baseline";
 }
 
-Json quality_of_record(const Search& search, const Ranked& r) {
+// "1/15 of" or "2.3 times".
+std::string fraction_text(double ratio) {
+  if (ratio > 0.95) return fmt::format("{:.1f} times", ratio);
+  return 1 / ratio < 9.95 ? fmt::format("1/{:.1f} of", 1 / ratio) : fmt::format("1/{:.0f} of", 1 / ratio);
+}
+
+// What the blocks whose choice differs from the baseline's keep, against what the baseline keeps there.
+std::string state_text(const AnswerInput& input) {
+  const Placement& placement = input.winner.record->placement;
+  uint64_t own = 0, theirs = 0;
+  std::string roles;
+  for (uint32_t role : roles_of(input.space)) {
+    const uint64_t before = theirs;
+    const Unit unit = blocks_of(input.space, role);
+    for (size_t s = unit.first; s < unit.last; ++s) {
+      if (placement[s] == input.space.baseline[s]) continue;
+      own += input.declared.of(s, placement[s], input.settings.length).state_bytes;
+      theirs += input.declared.of(s, input.space.baseline[s], input.settings.length).state_bytes;
+    }
+    if (theirs > before) roles += (roles.empty() ? "" : " and ") + std::string(role_name(role));
+  }
+  if (own == 0 || theirs == 0 || own == theirs) return "";
+  const double ratio = static_cast<double>(own) / static_cast<double>(theirs);
+  return fmt::format(" and {} the state of {}", fraction_text(ratio), roles);
+}
+
+QualitySums total_of(const nlohmann::json& answer) {
+  QualitySums total;
+  for (const auto& bucket : answer["sums"]) total += bucket.get<QualitySums>();
+  return total;
+}
+
+// Greedy decoding of the test set; NULL: not done.
+const nlohmann::json* tested(const Record& record) {
+  for (const auto& [split, answer] : record.greedy)
+    if (split.starts_with("test ")) return &answer;
+  return nullptr;
+}
+
+std::string quality_text(const AnswerInput& input) {
+  const Metric metric = input.settings.metric;
+  const std::string name = baseline_name(input.space);
+  const auto value = [&](const Ranked& r) {
+    if (!input.test) return r.quality->value;
+    const nlohmann::json& answer = *tested(*r.record);
+    return metric == Metric::bleu ? answer["bleu"].get<double>() : value_of(metric, total_of(answer));
+  };
+  const double own = value(input.winner), theirs = value(input.baseline);
+  const char* where = input.test ? " on the test set" : "";
+  if (metric == Metric::perplexity)
+    return fmt::format("has perplexity {:.3f} against {:.3f} of {}{}", own, theirs, name, where);
+  const char* unit = metric == Metric::exact ? "exact match" : metric == Metric::bleu ? "BLEU" : "accuracy";
+  return fmt::format("keeps {:.1f} % of {}'s {}{}", theirs > 0 ? 100 * own / theirs : 100, name, unit, where);
+}
+
+std::string crossover_text(const AnswerInput& input) {
+  const Record& record = *input.winner.record;
+  if (record.costs.size() < 2 || !cost_of(record, record.costs.begin()->first, "decode_ratio")) return "";
+  const std::optional<int64_t> tokens = crossover(record);
+  const std::string name = baseline_name(input.space);
+  if (!tokens) return fmt::format("; {} is as fast at every length measured", name);
+  if (*tokens == 0)
+    return fmt::format("; it is faster from {} tokens on, the fewest measured", record.costs.begin()->first);
+  return fmt::format("; below {} tokens {} is as fast", *tokens, name);
+}
+
+// Why there is no winner.
+std::string failure_text(const std::vector<Ranked>& ranking) {
+  const auto is_limited = [](const Ranked& r) { return r.record->usable() && !r.limit.empty(); };
+  if (std::ranges::any_of(ranking, is_limited)) return "no placement is within the limits";
+  std::string text = "no placement could be measured to the end";
+  for (const Ranked& r : ranking)
+    if (!r.record->usable()) return fmt::format("{}; the first, {}: {}", text, r.record->id, r.record->reason);
+  return text;
+}
+
+Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
+  const Record* winner = search.winner();
+  Json answer = {{"placement", nullptr}, {"length", search.settings().length}, {"crossover", nullptr}};
+  answer["text"] = winner ? "" : failure_text(ranking);
+  if (!winner) return answer;
+  const auto of = [&](const Record* r) -> const Ranked& { return *std::ranges::find(ranking, r, &Ranked::record); };
+  const Metric metric = search.settings().metric;
+  const bool test = (metric == Metric::exact || metric == Metric::bleu) && tested(*winner) && tested(search.baseline());
+  answer["placement"] = winner->id;
+  answer["crossover"] = maybe(crossover(*winner));
+  answer["text"] =
+      answer_text({search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test});
+  return answer;
+}
+
+Json settings_json(const Search& search) {
+  const Settings& s = search.settings();
+  Json limits = Json::object();
+  if (s.limits.min_quality_ratio) limits["min_quality_ratio"] = *s.limits.min_quality_ratio;
+  if (s.limits.max_state) limits["max_state"] = *s.limits.max_state;
+  if (s.limits.max_latency) limits["max_latency"] = *s.limits.max_latency;
+  return {{"strategy", strategy_names[static_cast<size_t>(s.strategy)]},
+          {"per_layer", s.per_layer},
+          {"metric", metric_names[static_cast<size_t>(s.metric)]},
+          {"rank", rank_names[static_cast<size_t>(s.rank)]},
+          {"length", s.length},
+          {"lengths", s.lengths},
+          {"limits", limits},
+          {"exponents",
+           {{"throughput", s.weights.throughput}, {"quality", s.weights.quality}, {"memory", s.weights.memory}}},
+          {"quality_weight", s.weights.quality_weight},
+          {"trials", s.trials},
+          {"seed", s.seed},
+          {"screen", s.screen},
+          {"finalists", s.finalists},
+          {"repetitions", s.repetitions},
+          {"jobs", s.jobs},
+          {"threads", s.threads},
+          {"trial_timeout", s.trial_timeout},
+          {"trial_memory", s.trial_memory},
+          {"data", s.data},
+          {"test", s.test},
+          {"baseline", search.baseline().id},
+          {"lists", {{"data", search.examples("data")}, {"test", search.examples("test")}}}};
+}
+
+Json value_json(double value, const Interval& interval) {
+  return {{"value", value}, {"low", interval.low}, {"high", interval.high}};
+}
+
+Json quality_json(const Search& search, const Ranked& r) {
   if (!r.quality) return {};
   const Metric metric = search.settings().metric;
-  Json json = {{"value", r.quality->value},
-               {"low", r.quality->interval.low},
-               {"high", r.quality->interval.high},
-               {"lists", r.quality->lists}};
+  Json json = value_json(r.quality->value, r.quality->interval);
+  json["lists"] = r.quality->examples;
   if (r.baseline_quality) json["difference"] = r.quality->value - r.baseline_quality->value;
   if (metric == Metric::bleu) return json;
   QualitySums total;
   Json buckets = Json::array();
-  for (const QualitySums& sums : r.record->sums(r.quality->lists)) {
+  for (const QualitySums& sums : r.record->sums(r.quality->examples)) {
     total += sums;
-    buckets.push_back(sums.lists > 0 ? quality_json(sums, metric) : Json());
+    buckets.push_back(sums.examples > 0 ? value_json(value_of(metric, sums), interval_of(metric, sums)) : Json());
+    if (sums.examples > 0) buckets.back()["lists"] = sums.examples;
   }
   json["accuracy"] = value_of(Metric::accuracy, total);
   json["perplexity"] = value_of(Metric::perplexity, total);
@@ -58,6 +178,7 @@ Json quality_of_record(const Search& search, const Ranked& r) {
 }
 
 Json cost_json(const Search& search, const Record& record) {
+  if (record.costs.empty() && record.untimed.empty()) return {};
   Json at = Json::array();
   for (const auto& [length, measured] : record.costs) {
     Json cost = measured;
@@ -78,8 +199,7 @@ Json cost_json(const Search& search, const Record& record) {
 Json greedy_json(const Record& record) {
   Json json = Json::object();
   for (const auto& [name, answer] : record.greedy) {
-    QualitySums total;
-    for (const auto& sums : answer["sums"]) total += sums.get<QualitySums>();
+    const QualitySums total = total_of(answer);
     const Interval interval = interval_of(Metric::exact, total);
     json[name.substr(0, name.find(' '))] = {{"exact", value_of(Metric::exact, total)},
                                             {"low", interval.low},
@@ -87,30 +207,35 @@ Json greedy_json(const Record& record) {
                                             {"bleu", answer["bleu"]},
                                             {"bleu_low", answer["bleu_low"]},
                                             {"bleu_high", answer["bleu_high"]},
-                                            {"lists", total.lists}};
+                                            {"lists", total.examples}};
   }
   return json;
 }
 
-std::string status_of(const Ranked& r) {
-  if (r.record->status == Record::Status::refused) return "refused";
-  if (r.record->status == Record::Status::failed) return "failed";
-  return r.limit.empty() ? "ranked" : "limited";
+Json blocks_json(const Space& space, const Placement& placement) {
+  Json blocks = Json::object();
+  for (size_t s = 0; s < placement.size(); ++s)
+    blocks[role_name(space.blocks[s].role)].push_back(space.choice(placement[s]).label);
+  return blocks;
 }
 
 Json placement_json(const Search& search, const Ranked& r) {
   const Record& record = *r.record;
   const std::string reason = record.usable() ? r.limit : record.reason;
+  const char* status = record.status == Record::Status::refused  ? "refused"
+                       : record.status == Record::Status::failed ? "failed"
+                       : r.limit.empty()                         ? "ranked"
+                                                                 : "limited";
   Json json = {{"id", record.id},
-               {"blocks", blocks_json(search, record.placement)},
-               {"status", status_of(r)},
+               {"blocks", blocks_json(search.space(), record.placement)},
+               {"status", status},
                {"reason", reason.empty() ? Json() : Json(reason)},
                {"rank", maybe(r.rank)},
                {"pareto", r.pareto},
                {"baseline", &record == &search.baseline()},
                {"finalist", search.is_finalist(record)},
-               {"quality", quality_of_record(search, r)},
-               {"cost", record.costs.empty() && record.untimed.empty() ? Json() : cost_json(search, record)},
+               {"quality", quality_json(search, r)},
+               {"cost", cost_json(search, record)},
                {"rcp", maybe(r.rcp)},
                {"rcp_mem", maybe(r.rcp_mem)}};
   if (!record.greedy.empty()) json["greedy"] = greedy_json(record);
@@ -128,66 +253,54 @@ Json bucket_names(const Search& search) {
   return names;
 }
 
-// Why there is no winner.
-std::string failure_text(const std::vector<Ranked>& ranking) {
-  const auto is_limited = [](const Ranked& r) { return r.record->usable() && !r.limit.empty(); };
-  if (std::any_of(ranking.begin(), ranking.end(), is_limited)) return "no placement is within the limits";
-  std::string text = "no placement could be measured to the end";
-  for (const Ranked& r : ranking)
-    if (!r.record->usable()) return fmt::format("{}; the first, {}: {}", text, r.record->id, r.record->reason);
-  return text;
-}
-
-Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
-  const Record* winner = search.winner();
-  if (!winner)
-    return {{"placement", nullptr},
-            {"length", search.settings().length},
-            {"crossover", nullptr},
-            {"text", failure_text(ranking)}};
-  const auto of = [&](const Record* record) -> const Ranked& {
-    return *std::find_if(ranking.begin(), ranking.end(), [&](const Ranked& r) { return r.record == record; });
-  };
-  const auto tested = [](const Record& record) {
-    return std::any_of(record.greedy.begin(), record.greedy.end(),
-                       [](const auto& entry) { return entry.first.starts_with("test "); });
-  };
-  const Metric metric = search.settings().metric;
-  const bool test = (metric == Metric::exact || metric == Metric::bleu) && tested(*winner) && tested(search.baseline());
-  const AnswerInput input{search.space(), search.settings(),      search.declared(),
-                          of(winner),     of(&search.baseline()), test};
-  return {{"placement", winner->id},
-          {"length", search.settings().length},
-          {"crossover", maybe(crossover(*winner))},
-          {"text", answer_text(input)}};
-}
-
 }  // namespace
 
+std::optional<int64_t> crossover(const Record& record) {
+  std::optional<int64_t> before;
+  for (const auto& [length, cost] : record.costs) {
+    if (!cost_of(record, length, "decode_ratio")) continue;
+    // Within the spread of the timings the two count as equally fast.
+    if (cost_of(record, length, "decode_ratio_low").value_or(0) > 1) {
+      if (!before) return 0;
+      const double a = *cost_of(record, *before, "decode_ratio") - 1, b = *cost_of(record, length, "decode_ratio") - 1;
+      const double share = b > a ? std::clamp(-a / (b - a), 0.0, 1.0) : 0;
+      return *before + static_cast<int64_t>(std::lround(share * static_cast<double>(length - *before)));
+    }
+    before = length;
+  }
+  return {};
+}
+
+std::string answer_text(const AnswerInput& input) {
+  const Placement& placement = input.winner.record->placement;
+  const std::string what = fmt::format("at {} tokens: {}", input.settings.length, roles_text(input.space, placement));
+  if (placement == input.space.baseline) return what + "; nothing that was tried ranks above the baseline";
+  const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();
+  return fmt::format("{} {} at {:.2f}x its {} throughput{}{}", what, quality_text(input),
+                     input.winner.throughput.value_or(1), decodes ? "decode" : "prefill", state_text(input),
+                     crossover_text(input));
+}
+
 Json result_document(const Search& search) {
+  const Space& space = search.space();
   const std::vector<Ranked> ranking = search.ranking();
   Json json = {{"schema", "attnkit.search/1"}, {"status", "done"}};
   json["answer"] = answer_json(search, ranking);
-  json["settings"] = to_document(search.settings());
-  json["settings"]["baseline"] = search.baseline().id;
-  json["settings"]["lists"] = {{"data", search.lists("data")}, {"test", search.lists("test")}};
-  Json& space = json["space"] = Json::object();
-  for (uint32_t role : roles_of(search.space()))
-    for (int choice : search.space().allowed[sites_of(search.space(), role).first])
-      space[role_name(role)].push_back(label(search, choice));
+  json["settings"] = settings_json(search);
+  for (uint32_t role : roles_of(space))
+    for (int choice : space.allowed[blocks_of(space, role).first])
+      json["space"][role_name(role)].push_back(space.choice(choice).label);
   json["buckets"] = bucket_names(search);
   json["std_bench"] = maybe(search.std_bench());
-  json["homogeneous"] = Json::array();
+  for (const char* key : {"homogeneous", "placements", "refused"}) json[key] = Json::array();
   for (const Record* record : search.homogeneous()) {
-    const auto quality = quality_of(*record, search.settings().metric, search.lists("data"));
+    const auto quality = quality_of(*record, search.settings().metric, search.examples("data"));
     json["homogeneous"].push_back({{"id", record->id}, {"quality", quality ? Json(quality->value) : Json()}});
   }
-  json["placements"] = Json::array();
   for (const Ranked& r : ranking) json["placements"].push_back(placement_json(search, r));
-  json["refused"] = Json::array();
   for (const RefusedChoice& r : search.refused())
     json["refused"].push_back(
-        {{"block", role_name(r.role)}, {"choice", label(search, r.choice)}, {"reason", r.reason}});
+        {{"block", role_name(r.role)}, {"choice", space.choice(r.choice).label}, {"reason", r.reason}});
   return json;
 }
 

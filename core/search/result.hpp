@@ -1,7 +1,5 @@
-// A search as the document "attnkit.search/1".
+// A search as the document "attnkit.search/1", and its answer in a sentence.
 #pragma once
-
-#include <nlohmann/json.hpp>
 
 #include "core/search/search.hpp"
 
@@ -9,5 +7,21 @@ namespace attnkit::search {
 
 // Everything but "command", "date", "machine", "seconds" and "files", which are the host's to add.
 nlohmann::ordered_json result_document(const Search& search);
+
+// Tokens below which the baseline decodes as fast as the placement: where their measured times meet, between two
+// measured lengths.  0: the placement is faster at every length measured; no value: at none.
+std::optional<int64_t> crossover(const Record& record);
+
+struct AnswerInput {
+  const Space& space;
+  const Settings& settings;
+  const Declared& declared;
+  const Ranked& winner;
+  const Ranked& baseline;
+  bool test = false;  // quality is that of greedy decoding on the test set
+};
+
+// What to put where, what it keeps, what it gains, and from which length on.
+std::string answer_text(const AnswerInput& input);
 
 }  // namespace attnkit::search

@@ -1,17 +1,12 @@
 // A whole search: probes what mechanisms accept, fixes the scale of quality, explores, and measures the finalists well.
+//
+// settings and space say what is asked; strategy proposes placements; trial_runner has each measured in a worker
+// process (worker/, which answers as trial/ says) and keeps it in the journal; ranking says which is best and result
+// writes it down.
 #pragma once
 
-#include <deque>
-#include <limits>
-#include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
+#include <algorithm>
 
-#include "core/search/declared.hpp"
-#include "core/search/leader.hpp"
 #include "core/search/ranking.hpp"
 #include "core/search/strategy.hpp"
 #include "core/search/trial_runner.hpp"
@@ -43,13 +38,13 @@ class Search {
   std::optional<double> std_bench() const { return std_bench_; }
   const std::vector<RefusedChoice>& refused() const { return refused_; }
   const Record& baseline() const { return *baseline_; }
-  std::vector<const Record*> homogeneous() const;
-  // By the first `lists` lists; without a number by all that were measured.
-  std::vector<Ranked> ranking(int64_t lists = std::numeric_limits<int64_t>::max()) const;
-  bool is_finalist(const Record& record) const;
+  const std::vector<Record*>& homogeneous() const { return homogeneous_; }
+  // By the first `examples`; without a number by all that were measured.
+  std::vector<Ranked> ranking(int64_t examples = std::numeric_limits<int64_t>::max()) const;
+  bool is_finalist(const Record& record) const { return std::ranges::count(finalists_, &record) > 0; }
   // The best finalist within the limits; NULL: there is none.
   const Record* winner() const;
-  int64_t lists(const char* split) const { return runner_.opened()["lists"].value(split, int64_t{0}); }
+  int64_t examples(const char* split) const { return runner_.opened()["lists"].value(split, int64_t{0}); }
 
  private:
   void probe();
@@ -61,11 +56,9 @@ class Search {
   void measure(const std::vector<Record*>& records);
   Record* record_of(const Placement& placement);
   std::vector<Outcome> outcomes(const std::vector<const Record*>& asked) const;
-  std::vector<Record*> best(size_t n, int64_t lists) const;
-  size_t climbed(int64_t lists) const;
-  std::vector<Record*> waiting(int64_t from, int64_t to) const;
+  std::vector<Record*> best(int64_t examples) const;
   Record* next_finalist() const;
-  RankingInput input(int64_t lists) const { return {settings_, declared_, *baseline_, std_bench_, lists}; }
+  RankingInput input(int64_t examples) const { return {settings_, declared_, *baseline_, std_bench_, examples}; }
   std::string leader(const Record& changed);
 
   Settings settings_;

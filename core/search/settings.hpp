@@ -2,18 +2,21 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/search/quality.hpp"
-#include "core/search/rcp.hpp"
+#include "core/search/statistics.hpp"
 
 namespace attnkit::search {
 
 enum class StrategyKind { ablation, grid, pareto };
 enum class Rank { rcp, rcp_mem, quality, throughput };
+
+// In the order of the enums.
+inline const std::vector<std::string> strategy_names = {"ablation", "grid", "pareto"};
+inline const std::vector<std::string> rank_names = {"rcp", "rcp_mem", "quality", "throughput"};
 
 // Placements beyond a limit are not ranked.  Absent: no limit.
 struct Limits {
@@ -31,10 +34,10 @@ struct Settings {
   std::vector<int64_t> lengths = {64, 512, 4096};  // tokens at which finalists are timed
   Limits limits;
   RcpSettings weights;
-  int trials = 64;  // most placements that strategy pareto tries
+  int trials = 64;  // placements that strategy pareto tries at most
   uint64_t seed = 1;
   std::string data, test;      // paths; test may be empty
-  int64_t screen = 500;        // lists that every placement is tried on
+  int64_t screen = 500;        // examples that every placement is tried on
   int finalists = 3;           // placements that are decoded and timed at every length, the baseline beside them
   int repetitions = 5;         // of a timing
   int jobs = 2;                // worker processes; timings run alone
@@ -42,11 +45,5 @@ struct Settings {
   double trial_timeout = 120;  // seconds
   uint64_t trial_memory = 0;   // bytes that a worker may take; 0: no limit
 };
-
-const std::vector<std::string>& strategy_names();  // in the order of the enums
-const std::vector<std::string>& rank_names();
-
-// As result documents have them.
-nlohmann::ordered_json to_document(const Settings& settings);
 
 }  // namespace attnkit::search

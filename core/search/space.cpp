@@ -12,9 +12,9 @@ using Json = nlohmann::json;
 class SpaceMaker {
  public:
   explicit SpaceMaker(const SpaceRequest& request) : request_(request) {
-    for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS})
+    for (uint32_t role : all_roles)
       for (const Json& block : request.description["blocks"])
-        if (block["role"] == role_name(role)) space_.sites.push_back({role, block["layer"]});
+        if (block["role"] == role_name(role)) space_.blocks.push_back({role, block["layer"]});
   }
 
   Space make() {
@@ -29,32 +29,25 @@ class SpaceMaker {
 
  private:
   void check_roles() const {
-    const std::vector<uint32_t> roles = roles_of(space_);
+    std::vector<std::string> names;
+    for (uint32_t role : roles_of(space_)) names.push_back(role_name(role));
     for (const auto& [name, mechanisms] : request_.roles) {
-      const auto is_it = [&](uint32_t role) { return name == role_name(role); };
-      if (std::none_of(roles.begin(), roles.end(), is_it))
-        fail(Fault::usage, "--space {}: this model has no such block; it has {}", name, names_of(roles));
+      if (std::ranges::count(names, name) == 0)
+        fail(Fault::usage, "--space {}: this model has no such block; it has {}", name, fmt::join(names, ", "));
       if (mechanisms.empty()) fail(Fault::usage, "--space {}: no mechanism is named", name);
     }
   }
 
-  static std::string names_of(const std::vector<uint32_t>& roles) {
-    std::string out;
-    for (uint32_t role : roles) out += (out.empty() ? "" : ", ") + std::string(role_name(role));
-    return out;
-  }
-
   int add_choice(const Choice& choice) {
-    const auto same = [&](const Choice& c) { return c.label == choice.label; };
-    const auto at = std::find_if(space_.choices.begin(), space_.choices.end(), same);
-    if (at != space_.choices.end()) return static_cast<int>(at - space_.choices.begin());
-    space_.choices.push_back(choice);
-    return static_cast<int>(space_.choices.size()) - 1;
+    const auto at = std::ranges::find(space_.choices, choice.label, &Choice::label);
+    const auto index = static_cast<int>(at - space_.choices.begin());
+    if (at == space_.choices.end()) space_.choices.push_back(choice);
+    return index;
   }
 
   int named(const std::string& mechanism, const std::string& where) {
     const auto& loaded = request_.mechanisms;
-    if (std::find(loaded.begin(), loaded.end(), mechanism) == loaded.end())
+    if (std::ranges::count(loaded, mechanism) == 0)
       fail(Fault::usage, "{}: no mechanism \"{}\" is loaded; there are {}", where, mechanism, fmt::join(loaded, ", "));
     return add_choice({mechanism, "\"" + mechanism + "\""});
   }
@@ -66,8 +59,7 @@ class SpaceMaker {
     if (const auto given = request_.roles.find(name); given != request_.roles.end()) {
       for (const std::string& mechanism : given->second) {
         const int c = named(mechanism, "--space " + name);
-        if (std::find(found.begin(), found.end(), c) != found.end())
-          fail(Fault::usage, "--space {}: \"{}\" is named twice", name, mechanism);
+        if (std::ranges::count(found, c) > 0) fail(Fault::usage, "--space {}: \"{}\" is named twice", name, mechanism);
         found.push_back(c);
       }
       return found;
@@ -105,11 +97,9 @@ class SpaceMaker {
       baseline = named(*request_.baseline, "--baseline");
     else if (const Json& own = search("baseline"); !own.empty())
       baseline = add_choice({own["label"], own["toml"]});
-    const auto [first, last] = sites_of(space_, role);
-    for (size_t s = first; s < last; ++s) {
-      space_.allowed.push_back(choices);
-      space_.baseline.push_back(baseline);
-    }
+    const Unit unit = blocks_of(space_, role);
+    space_.allowed.resize(unit.last, choices);
+    space_.baseline.resize(unit.last, baseline);
   }
 
   const SpaceRequest& request_;
@@ -119,5 +109,84 @@ class SpaceMaker {
 }  // namespace
 
 Space make_space(const SpaceRequest& request) { return SpaceMaker(request).make(); }
+
+std::vector<uint32_t> roles_of(const Space& space) {
+  std::vector<uint32_t> roles;
+  for (const BlockId& block : space.blocks)
+    if (roles.empty() || roles.back() != block.role) roles.push_back(block.role);
+  return roles;
+}
+
+Unit blocks_of(const Space& space, uint32_t role) {
+  Unit unit;
+  while (unit.first < space.blocks.size() && space.blocks[unit.first].role != role) ++unit.first;
+  unit.last = unit.first;
+  while (unit.last < space.blocks.size() && space.blocks[unit.last].role == role) ++unit.last;
+  return unit;
+}
+
+bool is_uniform(const Placement& placement, Unit unit) {
+  return placement == with_choice(placement, unit, placement[unit.first]);
+}
+
+Placement with_choice(Placement placement, Unit unit, int choice) {
+  for (size_t s = unit.first; s < unit.last; ++s) placement[s] = choice;
+  return placement;
+}
+
+std::string id_of(const Space& space, const Placement& placement) {
+  std::string id;
+  for (uint32_t role : roles_of(space)) {
+    const Unit unit = blocks_of(space, role);
+    const size_t last = is_uniform(placement, unit) ? unit.first + 1 : unit.last;
+    id += (id.empty() ? "" : " ") + std::string(role_name(role)) + "=";
+    for (size_t s = unit.first; s < last; ++s) id += (s > unit.first ? "," : "") + space.choice(placement[s]).label;
+  }
+  return id;
+}
+
+std::vector<Placement> homogeneous(const Space& space) {
+  std::vector<Placement> found;
+  for (int c = 0; c < static_cast<int>(space.choices.size()); ++c)
+    if (std::ranges::all_of(space.allowed, [c](const auto& allowed) { return std::ranges::count(allowed, c) > 0; }))
+      found.emplace_back(space.blocks.size(), c);
+  return found;
+}
+
+uint64_t size_of(const Space& space, bool per_layer) {
+  uint64_t size = 1;
+  for (size_t s = 0; s < space.blocks.size(); ++s) {
+    if (!per_layer && s > 0 && space.blocks[s].role == space.blocks[s - 1].role) continue;
+    if (__builtin_mul_overflow(size, uint64_t{space.allowed[s].size()}, &size)) return UINT64_MAX;
+  }
+  return size;
+}
+
+void Declared::add(const Space& space, const Placement& placement, const Json& description) {
+  for (size_t s = 0; s < space.blocks.size(); ++s)
+    for (const Json& block : description["blocks"]) {
+      if (block["role"] != role_name(space.blocks[s].role) || block["layer"] != space.blocks[s].layer) continue;
+      for (const Json& cost : block["costs"])
+        costs_[{s, placement[s], cost["length"]}] = {cost.value("state_bytes", uint64_t{0}),
+                                                     cost.value("flops", uint64_t{0}),
+                                                     cost.value("step_flops", uint64_t{0})};
+    }
+}
+
+DeclaredCost Declared::of(size_t block, int choice, int64_t length) const {
+  const auto at = costs_.find({block, choice, length});
+  return at == costs_.end() ? DeclaredCost() : at->second;
+}
+
+DeclaredCost Declared::of(const Placement& placement, int64_t length) const {
+  DeclaredCost total;
+  for (size_t s = 0; s < placement.size(); ++s) {
+    const DeclaredCost one = of(s, placement[s], length);
+    total.state_bytes += one.state_bytes;
+    total.flops += one.flops;
+    total.step_flops += one.step_flops;
+  }
+  return total;
+}
 
 }  // namespace attnkit::search

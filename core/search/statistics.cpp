@@ -1,10 +1,8 @@
-// The few statistics a search reports: intervals, spread, quantiles and rank correlation.
 #include "core/search/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "core/search/failure.hpp"
 
@@ -12,12 +10,53 @@ namespace attnkit::search {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool has_nan(std::span<const double> values) {
   return std::any_of(values.begin(), values.end(), [](double v) { return std::isnan(v); });
 }
 
-int order(double a, double b) { return (a > b) - (a < b); }
+bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+// The gain in throughput and memory over the loss of quality.
+std::optional<double> performance(double gain, double quality, double baseline_quality, double std_bench,
+                                  const RcpSettings& settings) {
+  if (!std::isfinite(quality) || !std::isfinite(baseline_quality)) return std::nullopt;
+  double denominator = 1;
+  if (quality != baseline_quality) {
+    if (!is_positive(std_bench)) return std::nullopt;
+    denominator += settings.quality_weight * (baseline_quality - quality) / std_bench;
+  }
+  if (!is_positive(denominator)) return std::nullopt;
+  const double value = gain / std::pow(denominator, settings.quality);
+  // Overflow and underflow are no performance either.
+  return is_positive(value) ? std::optional(value) : std::nullopt;
+}
+
+bool dominates(const std::vector<double>& a, const std::vector<double>& b) {
+  return a != b && std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) { return x >= y; });
+}
+
+// Positions of the points without a NaN.
+std::vector<size_t> complete(const Points& points) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (points[i].size() != points[0].size())
+      fail(Fault::internal, "a point of {} objectives among points of {}", points[i].size(), points[0].size());
+    if (!has_nan(points[i])) found.push_back(i);
+  }
+  return found;
+}
+
+void add_gaps(const Points& front, std::vector<size_t> order, size_t objective, std::vector<double>& distance) {
+  const auto value = [&](size_t i) { return front[order[i]][objective]; };
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return front[i][objective]; });
+  const size_t last = order.size() - 1;
+  const double range = value(last) - value(0);
+  if (!(range > 0)) return;
+  for (size_t i = 1; i < last && std::isfinite(range); ++i) distance[order[i]] += (value(i + 1) - value(i - 1)) / range;
+  distance[order[0]] = distance[order[last]] = kInfinity;
+}
 
 }  // namespace
 
@@ -34,10 +73,9 @@ Interval wilson(int64_t right, int64_t n) {
 
 double sample_deviation(std::span<const double> values) {
   if (values.size() < 2) return kNaN;
-  double sum = 0;
+  double sum = 0, squares = 0;
   for (double v : values) sum += v;
   const double mean = sum / static_cast<double>(values.size());
-  double squares = 0;
   for (double v : values) squares += (v - mean) * (v - mean);
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
@@ -57,21 +95,50 @@ double quantile(std::span<const double> values, double p) {
 
 double median(std::span<const double> values) { return quantile(values, 0.5); }
 
-double kendall_tau_b(std::span<const double> x, std::span<const double> y) {
-  if (x.size() != y.size()) fail(Fault::internal, "{} values against {}: give pairs", x.size(), y.size());
-  if (has_nan(x) || has_nan(y)) return kNaN;
-  int64_t agreement = 0, untied_x = 0, untied_y = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      const int by_x = order(x[i], x[j]), by_y = order(y[i], y[j]);
-      agreement += by_x * by_y;
-      untied_x += by_x != 0;
-      untied_y += by_y != 0;
-    }
+std::optional<double> rcp(double throughput, double quality, double baseline_quality, double std_bench,
+                          const RcpSettings& settings) {
+  if (!is_positive(throughput)) return std::nullopt;
+  return performance(std::pow(throughput, settings.throughput), quality, baseline_quality, std_bench, settings);
+}
+
+std::optional<double> rcp_mem(double throughput, double quality, double baseline_quality, double std_bench,
+                              double memory, const RcpSettings& settings) {
+  if (!is_positive(throughput) || !is_positive(memory)) return std::nullopt;
+  const double gain = (std::pow(throughput, settings.throughput) + std::pow(1 / memory, settings.memory)) / 2;
+  return performance(gain, quality, baseline_quality, std_bench, settings);
+}
+
+std::vector<bool> nondominated(const Points& points) {
+  std::vector<bool> result;
+  for (int rank : fronts(points)) result.push_back(rank == 0);
+  return result;
+}
+
+std::vector<int> fronts(const Points& points) {
+  std::vector<size_t> order = complete(points);
+  // A dominating point is lexicographically greater, so all that can dominate a point come before it.
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return points[a] > points[b]; });
+  std::vector<int> ranks(points.size(), -1);
+  int behind = 1;
+  for (size_t i = 0; i < order.size(); ++i) {
+    int rank = 0;
+    for (size_t j = 0; j < i; ++j)
+      if (ranks[order[j]] >= rank && dominates(points[order[j]], points[order[i]])) rank = ranks[order[j]] + 1;
+    ranks[order[i]] = rank;
+    behind = std::max(behind, rank + 1);
   }
-  if (untied_x == 0 || untied_y == 0) return kNaN;
-  return static_cast<double>(agreement) /
-         (std::sqrt(static_cast<double>(untied_x)) * std::sqrt(static_cast<double>(untied_y)));
+  std::replace(ranks.begin(), ranks.end(), -1, behind);
+  return ranks;
+}
+
+std::vector<double> crowding(const Points& front) {
+  const std::vector<size_t> members = complete(front);
+  std::vector<double> distance(front.size(), 0);
+  if (members.size() <= 2)
+    for (size_t i : members) distance[i] = kInfinity;
+  else
+    for (size_t objective = 0; objective < front[0].size(); ++objective) add_gaps(front, members, objective, distance);
+  return distance;
 }
 
 }  // namespace attnkit::search

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/search/placement.hpp"
+#include "core/search/space.hpp"
 
 namespace attnkit::search {
 
@@ -38,12 +38,19 @@ class Strategy {
 // Baseline, homogeneous placements, and every placement with one choice per role; equal encoders are neighbours.
 std::unique_ptr<Strategy> make_grid(const Space& space);
 
-// One change at a time against the baseline (modular linearized attention), by role or by site, then combinations of
-// the best.  About one trial per choice of every role or site, and at most 32 combinations.
+// One change at a time against the baseline (modular linearized attention), by role or by block, then combinations of
+// the best.  About one trial per choice of every role or block, and at most 32 combinations.
 std::unique_ptr<Strategy> make_ablation(const Space& space, bool per_layer);
 
 // An evolutionary search in the manner of NSGA-II over quality, throughput and memory; ends when it has proposed
 // `trials` placements or every placement of the space.
 std::unique_ptr<Strategy> make_evolution(const Space& space, bool per_layer, int trials, uint64_t seed);
+
+// How strategies move: the units of a space, roles or single blocks.
+std::vector<Unit> units_of(const Space& space, bool per_layer);
+// Has the unit one choice, and one that it may take?  The baseline's need not be.
+bool is_allowed(const Space& space, Unit unit, const Placement& placement);
+// Placement number `index` of those with one choice per unit; the last unit changes fastest.  index < size_of().
+Placement placement_at(const Space& space, const std::vector<Unit>& units, uint64_t index);
 
 }  // namespace attnkit::search

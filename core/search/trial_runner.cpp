@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "core/base/sha256.hpp"
 #include "core/search/failure.hpp"
 
 namespace attnkit::search {
@@ -32,7 +36,34 @@ bool is_final(const Json& entry, const Settings& settings) {
          entry.value("memory", settings.trial_memory) >= settings.trial_memory;
 }
 
+std::string digest(const std::string& bytes) { return sha256_hex(std::as_bytes(std::span(bytes))); }
+
+std::string digest_of_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in || std::filesystem::is_directory(path)) fail(Fault::data, "{} cannot be read", path);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (in.bad()) fail(Fault::data, "{} cannot be read", path);
+  return digest(bytes);
+}
+
 }  // namespace
+
+Json identity_of(const ManifestText& manifest, const Space& space, const Settings& settings,
+                 const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms, const std::string& cpu) {
+  Json identity = {{"version", ATTNKIT_VERSION},
+                   {"model", digest(manifest.with(space, space.baseline))},
+                   {"data", digest_of_file(settings.data)},
+                   {"test", settings.test.empty() ? "" : digest_of_file(settings.test)},
+                   {"baseline", id_of(space, space.baseline)},
+                   {"repetitions", settings.repetitions},
+                   {"threads", settings.threads},
+                   {"cpu", cpu}};
+  for (const auto& [key, file] : manifest.files())
+    identity[key] = digest_of_file((std::filesystem::path(command.open["dir"].get<std::string>()) / file).string());
+  for (const LoadedMechanism& mechanism : mechanisms)
+    identity["plugin " + mechanism.name] = digest_of_file(mechanism.file);
+  return identity;
+}
 
 TrialRunner::TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest,
                          const WorkerCommand& command, Journal& journal, const Host& host)
@@ -49,30 +80,21 @@ TrialRunner::TrialRunner(const Settings& settings, const Space& space, const Man
   rungs_.push_back(all);
 }
 
-std::string TrialRunner::encoder_of(const Record& record) const {
-  std::string key;
-  for (size_t s = 0; s < space_.sites.size(); ++s)
-    if (space_.sites[s].role == ATTN_ENCODER_SELF)
-      key += space_.choices[static_cast<size_t>(record.placement[s])].toml + "\n";
-  return key;
+std::string TrialRunner::toml_of(const Placement& placement, const std::vector<int64_t>& lengths) const {
+  return manifest_.with(space_, placement, lengths.empty() ? 0 : std::ranges::max(lengths));
 }
 
-std::string TrialRunner::toml_of(const Record& record, const std::vector<int64_t>& lengths) const {
-  return manifest_.with(space_, record.placement,
-                        lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end()));
-}
-
-void TrialRunner::take(const Task& task, const Json& entry) {
-  const std::string status = entry["status"];
-  if (status == "ok") return task.take(entry["result"]);
-  if (task.fail) return task.fail(entry["reason"]);
-  task.record->status = status == "refused" ? Record::Status::refused : Record::Status::failed;
-  task.record->reason = entry["reason"];
-}
-
-void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Task> tasks) {
+void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vector<Task>& tasks) {
   Progress progress{stage, 0, tasks.size(), "", ""};
-  const auto tell = [&](const Task& task) {
+  const auto finish = [&](const Task& task, const Json& entry) {
+    if (entry["status"] == "ok") {
+      task.take(entry["result"]);
+    } else if (task.fail) {
+      task.fail(entry["reason"]);
+    } else {
+      task.record->status = entry["status"] == "refused" ? Record::Status::refused : Record::Status::failed;
+      task.record->reason = entry["reason"];
+    }
     ++progress.done;
     progress.latest = task.record->id;
     if (best) progress.best = best(*task.record);
@@ -81,26 +103,19 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, std::vector<Ta
   std::vector<TrialRequest> requests;
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Json* entry = journal_.find(tasks[i].key);
-    if (entry && is_final(*entry, settings_)) {
-      take(tasks[i], *entry);
-      tell(tasks[i]);
-    } else {
+    if (entry && is_final(*entry, settings_))
+      finish(tasks[i], *entry);
+    else
       requests.push_back({tasks[i].request, settings_.trial_timeout, i});
-    }
   }
-  if (!requests.empty())
-    pool.run(
-        requests,
-        [&](TrialReply reply) {
-          const Task& task = tasks[reply.tag];
-          // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.
-          if (reply.status == TrialReply::crashed && host_.stop && host_.stop()) return;
-          const Json entry = entry_of(reply, settings_);
-          journal_.add(task.key, entry);
-          take(task, entry);
-          tell(task);
-        },
-        host_.stop);
+  const auto done = [&](TrialReply reply) {
+    // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.
+    if (reply.status == TrialReply::crashed && host_.stop && host_.stop()) return;
+    const Json entry = entry_of(reply, settings_);
+    journal_.add(tasks[reply.tag].key, entry);
+    finish(tasks[reply.tag], entry);
+  };
+  if (!requests.empty()) pool.run(requests, done, host_.stop);
   if (progress.done < progress.total) throw Failure(Fault::interrupted, "interrupted");
 }
 
@@ -110,35 +125,50 @@ void TrialRunner::describe(const std::vector<Record*>& records, const std::vecto
   for (Record* r : records)
     tasks.push_back({r,
                      fmt::format("describe|{}|{}|{}", r->id, fmt::join(lengths, ","), max_length),
-                     {{"kind", "describe"}, {"toml", toml_of(*r, {max_length})}, {"lengths", lengths}},
-                     [r, &take](const Json& result) { take(*r, result); },
-                     {}});
-  run("probing", pool_, std::move(tasks));
+                     {{"kind", "describe"}, {"toml", toml_of(r->placement, {max_length})}, {"lengths", lengths}},
+                     [r, &take](const Json& result) { take(*r, result); }});
+  run("probing", pool_, tasks);
 }
 
-void TrialRunner::quality(const std::vector<Record*>& records, int64_t lists) {
-  if (settings_.metric == Metric::bleu) return decode(records, "data", lists);
+void TrialRunner::quality(const std::vector<Record*>& records, int64_t examples) {
+  if (settings_.metric == Metric::bleu) return decode(records, "data", examples);
   std::vector<Task> tasks;
   for (Record* r : records) {
-    int64_t begin = 0;
+    std::string encoder;
+    for (size_t s = 0; s < space_.blocks.size(); ++s)
+      if (space_.blocks[s].role == ATTN_ENCODER_SELF) encoder += space_.choice(r->placement[s]).toml + "\n";
+    std::pair<int64_t, int64_t> range;
     for (const int64_t end : rungs_) {
-      const std::pair range(begin, end);
-      if (end > lists) break;
-      begin = end;
-      if (!r->usable() || r->quality.count(range) > 0) continue;
-      tasks.push_back(
-          {r,
-           fmt::format("quality|{}|{}-{}", r->id, range.first, range.second),
-           {{"kind", "quality"},
-            {"toml", toml_of(*r, {})},
-            {"encoder", encoder_of(*r)},
-            {"begin", range.first},
-            {"end", range.second}},
-           [r, range](const Json& result) { r->quality[range] = result["sums"].get<std::vector<QualitySums>>(); },
-           {}});
+      range = {range.second, end};
+      if (end > examples || !r->usable() || r->quality.contains(range)) continue;
+      const Json request = {{"kind", "quality"},
+                            {"toml", toml_of(r->placement)},
+                            {"encoder", encoder},
+                            {"begin", range.first},
+                            {"end", range.second}};
+      tasks.push_back({r, fmt::format("quality|{}|{}-{}", r->id, range.first, range.second), request,
+                       [r, range](const Json& result) { result["sums"].get_to(r->quality[range]); }});
     }
   }
-  run("quality", pool_, std::move(tasks));
+  run("quality", pool_, tasks);
+}
+
+void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing,
+                       int real) {
+  const bool prefill = timing != Timing::screen;
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    if (!r->usable() || (!prefill && r->costs.contains(lengths.front()))) continue;
+    const Json request = {
+        {"kind", "cost"},     {"toml", toml_of(r->placement, lengths)}, {"baseline", toml_of(space_.baseline, lengths)},
+        {"lengths", lengths}, {"repetitions", settings_.repetitions},   {"prefill", prefill},
+        {"real", real}};
+    tasks.push_back({r, fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"),
+                     request, [this, r](const Json& result) { take_costs(*r, result); }});
+    if (timing == Timing::beyond)
+      tasks.back().fail = [r, length = lengths.front()](const std::string& reason) { r->untimed[length] = reason; };
+  }
+  run("cost", timing_, tasks);
 }
 
 // What refuses the length that is ranked is no candidate; at another length there is one figure less.
@@ -159,59 +189,19 @@ void TrialRunner::take_costs(Record& record, const Json& result) const {
   if (result.contains("real")) record.real = result["real"];
 }
 
-TrialRunner::Task TrialRunner::cost_task(Record* r, const std::vector<int64_t>& lengths, int real, bool prefill) const {
-  Record baseline;
-  baseline.placement = space_.baseline;
-  const Json request = {
-      {"kind", "cost"},     {"toml", toml_of(*r, lengths)},         {"baseline", toml_of(baseline, lengths)},
-      {"lengths", lengths}, {"repetitions", settings_.repetitions}, {"prefill", prefill},
-      {"real", real}};
-  return {r,
-          fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"),
-          request,
-          [this, r](const Json& result) { take_costs(*r, result); },
-          {}};
-}
-
-void TrialRunner::screen_cost(const std::vector<Record*>& records, int64_t length) {
-  std::vector<Task> tasks;
-  for (Record* r : records)
-    if (r->usable() && r->costs.count(length) == 0) tasks.push_back(cost_task(r, {length}, 0, false));
-  run("cost", timing_, std::move(tasks));
-}
-
-void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real) {
-  std::vector<Task> tasks;
-  for (Record* r : records)
-    if (r->usable()) tasks.push_back(cost_task(r, lengths, real, true));
-  run("cost", timing_, std::move(tasks));
-}
-
-void TrialRunner::cost_beyond(const std::vector<Record*>& records, int64_t length) {
+void TrialRunner::decode(const std::vector<Record*>& records, const std::string& split, int64_t examples) {
+  const std::string name = fmt::format("{} 0-{}", split, examples);
   std::vector<Task> tasks;
   for (Record* r : records) {
-    if (!r->usable()) continue;
-    tasks.push_back(cost_task(r, {length}, 0, true));
-    tasks.back().fail = [r, length](const std::string& reason) { r->untimed[length] = reason; };
-  }
-  run("cost", timing_, std::move(tasks));
-}
-
-void TrialRunner::decode(const std::vector<Record*>& records, const std::string& split, int64_t lists) {
-  std::vector<Task> tasks;
-  for (Record* r : records) {
-    const std::string name = fmt::format("{} 0-{}", split, lists);
-    if (!r->usable() || r->greedy.count(name) > 0) continue;
-    tasks.push_back({r,
-                     fmt::format("decode|{}|{}", r->id, name),
-                     {{"kind", "decode"}, {"toml", toml_of(*r, {})}, {"split", split}, {"begin", 0}, {"end", lists}},
-                     [r, name, lists](const Json& result) {
+    if (!r->usable() || r->greedy.contains(name)) continue;
+    const Json request = {
+        {"kind", "decode"}, {"toml", toml_of(r->placement)}, {"split", split}, {"begin", 0}, {"end", examples}};
+    tasks.push_back({r, fmt::format("decode|{}|{}", r->id, name), request, [=](const Json& result) {
                        r->greedy[name] = result;
-                       r->greedy[name]["lists"] = lists;
-                     },
-                     {}});
+                       r->greedy[name]["lists"] = examples;
+                     }});
   }
-  run("decoding", pool_, std::move(tasks));
+  run("decoding", pool_, tasks);
 }
 
 }  // namespace attnkit::search

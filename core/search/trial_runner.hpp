@@ -7,12 +7,23 @@
 #include <vector>
 
 #include "core/search/journal.hpp"
-#include "core/search/manifest_edit.hpp"
-#include "core/search/record.hpp"
-#include "core/search/settings.hpp"
-#include "core/search/worker_pool.hpp"
+#include "core/search/manifest_text.hpp"
+#include "core/search/ranking.hpp"
+#include "core/search/worker/worker_pool.hpp"
 
 namespace attnkit::search {
+
+struct LoadedMechanism {
+  std::string name, file;
+};
+
+// What a journal's trials were measured on; another search may use them only when all of it is the same.  Digests of
+// the manifest (but for [search] and the placement), of the files it names, of the data sets and of the plugins; what
+// timings depend on.  The strategy, the rank and the limits are not in it: a journal serves any.
+// cpu: the processor's name.  Throws Failure (data): a file that cannot be read, named.
+nlohmann::json identity_of(const ManifestText& manifest, const Space& space, const Settings& settings,
+                           const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms,
+                           const std::string& cpu);
 
 // Called as trials end.
 struct Progress {
@@ -27,6 +38,12 @@ struct Host {
   std::function<bool()> stop;                     // asked often; true: finish the trials in flight and throw
 };
 
+enum class Timing {
+  screen,  // decoding at one length, where it was not timed before
+  whole,   // prefill and decoding at lengths up to Settings::length
+  beyond   // one length beyond it, a trial by itself: what fails there is noted in Record::untimed, no more
+};
+
 class TrialRunner {
  public:
   TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest, const WorkerCommand& command,
@@ -35,23 +52,19 @@ class TrialRunner {
   // The worker's answer to "open": kind, lists, source_tokens.  Starts the first worker.
   const nlohmann::json& opened() const { return opened_; }
 
-  // Lists that quality is measured on: the screening's, twice as many, and so on to all.
+  // Numbers of examples that quality is measured on: the screening's, twice as many, and so on to all.
   const std::vector<int64_t>& rungs() const { return rungs_; }
 
   // Descriptions of placements at lengths; a placement's record takes its refusal.  "result" of the worker by record.
   void describe(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int64_t max_length,
                 const std::function<void(Record&, const nlohmann::json&)>& take);
-  // The first `lists` lists: one of rungs().
-  void quality(const std::vector<Record*>& records, int64_t lists);
-  // Decoding at one length, one placement after another, nothing beside them.
-  void screen_cost(const std::vector<Record*>& records, int64_t length);
-  // The same with prefill at several lengths up to Settings::length, and on `real` lists of the data set; replaces what
-  // was measured before.
-  void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, int real);
-  // One length beyond Settings::length, a trial by itself: what fails there is noted in Record::untimed, no more.
-  void cost_beyond(const std::vector<Record*>& records, int64_t length);
-  // Greedy decoding of the first `lists` lists of "data" or "test".
-  void decode(const std::vector<Record*>& records, const std::string& split, int64_t lists);
+  // The first `examples`: one of rungs().
+  void quality(const std::vector<Record*>& records, int64_t examples);
+  // Times one placement after another, nothing beside them; replaces what was measured before.  real: examples of the
+  // data set to time as they are.
+  void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing, int real = 0);
+  // Greedy decoding of the first `examples` of "data" or "test".
+  void decode(const std::vector<Record*>& records, const std::string& split, int64_t examples);
 
   std::function<std::string(const Record& changed)> best;  // for progress; called after each trial
 
@@ -61,14 +74,11 @@ class TrialRunner {
     std::string key;  // in the journal
     nlohmann::json request;
     std::function<void(const nlohmann::json&)> take;
-    std::function<void(const std::string& reason)> fail;  // empty: the record takes its status and its reason
+    std::function<void(const std::string& reason)> fail = {};  // empty: the record takes its status and its reason
   };
-  void run(const std::string& stage, WorkerPool& pool, std::vector<Task> tasks);
-  Task cost_task(Record* record, const std::vector<int64_t>& lengths, int real, bool prefill) const;
+  void run(const std::string& stage, WorkerPool& pool, const std::vector<Task>& tasks);
   void take_costs(Record& record, const nlohmann::json& result) const;
-  static void take(const Task& task, const nlohmann::json& entry);
-  std::string encoder_of(const Record& record) const;
-  std::string toml_of(const Record& record, const std::vector<int64_t>& lengths) const;
+  std::string toml_of(const Placement& placement, const std::vector<int64_t>& lengths = {}) const;
 
   const Settings& settings_;
   const Space& space_;

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/manifest/options.hpp"
+#include "core/manifest/manifest.hpp"
 #include "core/model/encoded.hpp"
 #include "core/session/blob.hpp"
 #include "core/session/session.hpp"
@@ -34,7 +34,7 @@ EncoderIdentity identity(const Model& model) {
     const Plugin& plugin = block->mechanism().plugin();
     const attn_block& b = block->mechanism().block();
     const std::string& path = block->path();
-    add(path, use_text(c.mechanism, options_text(plugin, c.options)));
+    add(path, use_text(plugin, c.options));
     add("the state revision of " + path, plugin.table.state_revision);
     add("the width of " + path,
         fmt::format("{} heads of {} and {}, f32", b.heads, b.d_model / static_cast<int32_t>(b.heads), b.head_width));

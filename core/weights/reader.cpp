@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.hpp"
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 
 namespace attnkit {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "core/base/error.hpp"
-#include "core/plugin/file.hpp"
+#include "core/plugin/plugin_file.hpp"
 #include "core/plugin/registry.hpp"
 #include "temp_folder.hpp"
 

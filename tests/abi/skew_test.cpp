@@ -5,9 +5,9 @@
 #include <map>
 #include <vector>
 
+#include "core/base/threads.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/plugin/registry.hpp"
-#include "core/base/threads.hpp"
 
 using namespace attnkit;
 
@@ -53,15 +53,6 @@ const char* const working[] = {"mean",          "v1",          "future",       "
 
 attn_block cross_block() { return {sizeof(attn_block), ATTN_DECODER_CROSS, 0, 2, 8, 4}; }
 
-std::vector<OptionValue> defaults(const Plugin& plugin) {
-  std::vector<OptionValue> values(plugin.table.n_options);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const attn_value& value = plugin.table.options[i]->fallback;
-    values[i] = {value.type, value.i, value.f, value.s != nullptr ? value.s : ""};
-  }
-  return values;
-}
-
 // (1, 2, rows, 4) over `data`.
 attn_tensor sequence(std::vector<float>& data, int64_t rows) {
   attn_tensor t{};
@@ -81,7 +72,7 @@ attn_tensor sequence(std::vector<float>& data, int64_t rows) {
 std::vector<float> compute(const std::string& name) {
   const Plugin* plugin = plugins().find(name, 1);
   if (plugin == nullptr) throw std::runtime_error(name + ": " + refusal(name));
-  const auto mechanism = Mechanism::create(*plugin, cross_block(), defaults(*plugin));
+  const auto mechanism = Mechanism::create(*plugin, cross_block(), default_options(*plugin));
   const Plan plan = mechanism->plan(cpu_request(0, 1, 1, 2, 3, 0));
   std::vector<float> value(2 * 3 * 4), out(2 * 2 * 4, -1);
   for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<float>(i);

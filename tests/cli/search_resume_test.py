@@ -1,5 +1,6 @@
 """attnkit search: what interrupts, kills and full disks leave, and how it goes on."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -97,7 +98,8 @@ class Resume(SearchTest):
         process = self.start(*self.slow(), "--progress", "none")
         self.wait_for_trials(20, process)
         for pid in [process.pid, *descendants(process.pid)]:
-            os.kill(pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended since
+                os.kill(pid, signal.SIGTERM)
         _, err = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 130, err)
         self.assertEqual({line.get("status") for line in self.journal()[1:]} - {"refused"}, {"ok"})

@@ -84,7 +84,7 @@ class Kinds(SearchTest):
                       if "nothing that was tried" in self.result()["answer"]["text"] else self.result()["answer"]["text"])
 
     def test_bleu(self):
-        # Three rungs, so that placements are compared on lists that the homogeneous ones skip.
+        # Three rungs, so that placements are compared on examples that the homogeneous ones skip.
         self.search("--metric", "bleu", "--screen", "5", "--strategy", "grid")
         self.check_result(self.result())
 

@@ -1,5 +1,7 @@
 """Usage: help, suggestions, exit codes, JSON on standard output and nothing else."""
 
+import os
+import shutil
 import unittest
 
 from command import SAMPLE, CommandTest
@@ -67,6 +69,27 @@ class Usage(CommandTest):
             document = result.json()
             self.assertEqual((document["schema"], document["exit"]), ("attnkit.error/1", code))
             self.assertIn(document["message"], result.err)
+
+    def test_control_characters_are_shown_escaped(self):
+        for given, shown in {"in\nspect": r"in\x0aspect", "\x1b[31minspect": r"\x1b[31minspect", "\x1f": r"\x1f", "\x7f": r"\x7f",
+                             "a\tb": r"a\x09b", " é": " é"}.items():
+            result = self.run_code(2, given)
+            self.assertTrue(result.err.startswith(f'attnkit: unknown subcommand "{shown}"'), result.err)
+            self.assertIn(f'unknown subcommand "{shown}"', self.run_code(2, given, "--json").json()["message"])
+
+    def test_json_of_names_that_are_not_utf8(self):
+        strange = os.fsdecode(b"x\xff\xc3y")
+        self.assertIn('unknown subcommand "x\ufffd\ufffdy"', self.run_code(2, strange, "--json").json()["message"])
+        self.assertIn("x\ufffd\ufffdy", self.run_code(6, "run", strange, "--text", "one", "--json").json()["message"])
+        folder = self.folder / strange
+        shutil.copytree(SAMPLE.parent, folder)
+        text = folder / strange
+        text.write_text("one\nbanana\n", encoding="utf-8")
+        self.assertIn("x\ufffd\ufffdy:2: ", self.run_code(6, "run", folder / SAMPLE.name, "--file", text, "--json").json()["message"])
+        text.write_text("one\n", encoding="utf-8")
+        document = self.run_ok("run", folder / SAMPLE.name, "--file", text, "--json").json()
+        self.assertEqual(document["schema"], "attnkit.run/1")
+        self.assertEqual(self.run_ok("validate", folder / SAMPLE.name, "--json").json()["schema"], "attnkit.validation/1")
 
 
 if __name__ == "__main__":

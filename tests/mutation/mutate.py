@@ -31,7 +31,7 @@ ROOMS = {
     "session": (["core/session/*.cpp"], 25, UNIT),
     "model": (["core/model/*.cpp"], 25, UNIT),
     "manifest": (["core/manifest/*.cpp"], 15, ["core_tests"]),
-    "search": (["core/search/*.cpp"], 20, ["search_tests"]),
+    "search": (["core/search/*.cpp", "core/search/*/*.cpp"], 20, ["search_tests"]),
     "softmax": ([f"abi/include/attnkit/kernels/{name}.hpp" for name in ("attend", "dots", "exponential", "pack",
                                                                         "product", "segments")], 8, ["softmax"]),
     "linear": ([f"abi/include/attnkit/kernels/{name}.hpp" for name in ("features", "guard", "linear", "work")], 7, ["relu"]),

@@ -4,20 +4,153 @@
 //   attnkit::Model model(runtime, "model.toml");
 //   std::cout << model.translate("two hundred and forty-one euros") << '\n';
 //
-// Shapes, threads and lifetimes are those of attnkit.h; get() gives the C handle for what has no method here.  Objects
-// are moved, not copied, and may be destroyed in any order.  Every failure throws attnkit::Error.
+// Shapes, threads and lifetimes are those of attnkit.h; get() returns the C handle, for calls that have no method here.
+// Objects are moved, not copied, and may be destroyed in any order.  Every failure throws attnkit::Error.
 #ifndef ATTNKIT_HPP
 #define ATTNKIT_HPP
+#include <attnkit/attnkit.h>
+
 #include <algorithm>
-#include <attnkit/handle.hpp>
-#include <attnkit/sequences.hpp>
+#include <concepts>
 #include <cstddef>
 #include <exception>
+#include <initializer_list>
+#include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+// cpp1 keeps these classes apart from those inside the library, whatever a program links.
 namespace attnkit::inline cpp1 {
+
+using Ids = std::vector<int32_t>;
+enum class Side : uint32_t { source = 0, target = 1 };
+
+// One problem of a manifest or of a file that it names; see attnkit_diagnostic.
+struct Diagnostic {
+  uint32_t severity = 0, area = 0;
+  int32_t code = 0, line = 0, column = 0;
+  std::string message, help;
+  bool is_error() const { return severity == ATTNKIT_ERROR; }
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(int32_t code, const std::string& message, int32_t where = -1, std::vector<Diagnostic> diagnostics = {})
+      : std::runtime_error(message), code_(code), where_(where), diagnostics_(std::move(diagnostics)) {}
+  int32_t code() const { return code_; }    // ATTN_INVALID, ...
+  int32_t where() const { return where_; }  // index of the option or port at fault, or -1
+  const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }  // of a manifest, sorted by place
+
+ private:
+  int32_t code_, where_;
+  std::vector<Diagnostic> diagnostics_;
+};
+
+namespace detail {
+
+// Calls f(args..., &err).
+template <class F, class... Args>
+void call(F f, Args... args) {
+  attn_error err{sizeof err, ATTN_OK, -1, ""};
+  if (const int32_t code = f(args..., &err); code != ATTN_OK) throw Error(code, err.message, err.where);
+}
+
+inline const char* c_str(const std::string& text) {
+  if (text.find('\0') != std::string::npos) throw Error(ATTN_INVALID, "the text holds a NUL byte");
+  return text.c_str();
+}
+
+template <class T, auto destroy>
+class Handle {
+ public:
+  T* get() const { return owner_.get(); }
+  // Owns the result of f(args..., &handle, &err).
+  template <class F, class... Args>
+  void make(F f, Args... args) {
+    T* made = nullptr;
+    call(f, args..., &made);
+    owner_.reset(made);
+  }
+
+ private:
+  std::unique_ptr<T, void (*)(T*)> owner_{nullptr, destroy};
+};
+
+// Returns the document of f(args..., &text, &err).
+template <class F, class... Args>
+std::string text_of(F f, Args... args) {
+  Handle<attnkit_text, attnkit_text_destroy> text;
+  text.make(f, args...);
+  uint64_t bytes = 0;
+  const char* data = attnkit_text_data(text.get(), &bytes);
+  return {data, static_cast<size_t>(bytes)};
+}
+
+}  // namespace detail
+
+// A contiguous CPU tensor over data of T (float, double, int32_t, int64_t), which it does not own.
+template <class T>
+attn_tensor tensor(T* data, std::initializer_list<int64_t> shape) {
+  const uint8_t code = std::is_floating_point_v<T> ? 2 : 0, bits = 8 * sizeof(T);
+  const auto ndim = static_cast<uint32_t>(shape.size());
+  attn_tensor t{const_cast<std::remove_const_t<T>*>(data), {}, {}, code, bits, 1, ndim, 1, 0};
+  std::copy(shape.begin(), shape.end(), t.shape);
+  int64_t stride = 1;
+  for (uint32_t d = t.ndim; d-- > 0; stride *= t.shape[d]) t.stride[d] = stride;
+  return t;
+}
+
+namespace detail {
+
+template <class T>
+attn_tensor one_row(std::span<const T> row) {
+  return tensor(row.data(), {1, static_cast<int64_t>(row.size())});
+}
+
+}  // namespace detail
+
+// Sequences of ids side by side, (rows, length), the shorter ones padded.
+struct Batch {
+  Ids ids, lengths;
+  int64_t length = 0;
+  explicit Batch(std::span<const Ids> rows = {}) {
+    for (const Ids& row : rows) length = std::max(length, static_cast<int64_t>(row.size()));
+    for (const Ids& row : rows) {
+      ids.insert(ids.end(), row.begin(), row.end());
+      ids.resize(ids.size() + static_cast<size_t>(length) - row.size());
+      lengths.push_back(static_cast<int32_t>(row.size()));
+    }
+  }
+  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
+  attn_tensor view() const { return tensor(ids.data(), {rows(), length}); }
+};
+
+// Anything that can be read as samples of speech, within [-1, 1] at the model's sample_rate.
+template <class T>
+concept Samples = std::convertible_to<const T&, std::span<const float>>;
+
+// Speech side by side, the shorter rows padded: samples (rows, length), or with bins frames (rows, length, bins).
+struct SpeechBatch {
+  std::vector<float> data;
+  Ids lengths;
+  int64_t length = 0, bins = 0;
+  explicit SpeechBatch(std::span<const std::vector<float>> rows, int64_t frame = 0) : bins(frame) {
+    const size_t width = static_cast<size_t>(std::max<int64_t>(1, bins));
+    for (const auto& row : rows) length = std::max(length, static_cast<int64_t>(row.size() / width));
+    for (const auto& row : rows) {
+      data.insert(data.end(), row.begin(), row.end());
+      lengths.push_back(static_cast<int32_t>(row.size() / width));
+      data.resize(lengths.size() * static_cast<size_t>(length) * width);
+    }
+  }
+  int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
+  attn_tensor view() const {
+    return bins ? tensor(data.data(), {rows(), length, bins}) : tensor(data.data(), {rows(), length});
+  }
+};
 
 // Threads and loaded plugins.  threads 0: one per processor.  plugin_path: folders separated by ':', searched first.
 class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> {
@@ -77,9 +210,9 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
   }
   Encoded encode(const Batch& source) const { return run_encode(source); }
   Encoded encode(const SpeechBatch& source) const { return run_encode(source); }
-  // The frames of samples, (n, features), see attnkit_model_features.
+  // Returns the frames of samples, (n, features), see attnkit_model_features.
   std::vector<float> features(std::span<const float> samples) const {
-    const attn_tensor in = tensor(samples.data(), {1, static_cast<int64_t>(samples.size())});
+    const attn_tensor in = detail::one_row(samples);
     uint64_t n = 0;
     detail::call(attnkit_model_features, get(), &in, nullptr, &n);
     const int64_t bins = info().features;
@@ -88,7 +221,7 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     if (n > 0) detail::call(attnkit_model_features, get(), &in, &out, &n);
     return frames;
   }
-  // What forward gives for the sources of encoded.
+  // Like forward, for the sources of encoded.
   void decode(const Encoded& encoded, const Batch& target, const attn_tensor& out) const {
     const attn_tensor t = target.view();
     detail::call(attnkit_model_decode, get(), encoded.get(), &t, target.lengths.data(), &out);
@@ -139,21 +272,14 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     make(attnkit_session_create, model.get(), rows);
   }
   // More of the source; last: it is complete, </s> included.
-  void read(const Ids& source, bool last = true) {
-    const attn_tensor t = tensor(source.data(), {1, static_cast<int64_t>(source.size())});
-    detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
-  }
+  void read(const Ids& source, bool last = true) { run_read(detail::one_row<int32_t>(source), last); }
   template <Samples S>
   void read(const S& samples, bool last = true) {
-    const attn_tensor t = tensor_of(samples);
-    detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
+    run_read(detail::one_row<float>(samples), last);
   }
   // Frames: a batch of one row.
-  void read(const SpeechBatch& source, bool last = true) {
-    const attn_tensor t = source.view();
-    detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u);
-  }
-  // Bytes to continue from, by load, wherever the same model is.
+  void read(const SpeechBatch& source, bool last = true) { run_read(source.view(), last); }
+  // Returns bytes from which load continues, wherever the same model is.
   std::vector<std::byte> save() const {
     detail::Handle<attnkit_blob, attnkit_blob_destroy> blob;
     blob.make(attnkit_session_save, get());
@@ -167,17 +293,17 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     return session;
   }
   // Simultaneous decoding, see attnkit_session_simulate.  decide(const attnkit_stream_view&) gives ATTNKIT_READ, _WRITE
-  // or _STOP; observe(const attnkit_stream_event&) sees every action.  What either throws ends the call and is thrown.
-  // ends: of the units in source; empty: each id is one.
+  // or _STOP; observe(const attnkit_stream_event&) sees every action.  An exception from either ends the call and is
+  // thrown. ends: of the units in source; empty: each id is one.
   template <class Decide, class Observe>
   Ids simulate(const Ids& source, std::span<const int64_t> ends, Decide decide, Observe observe, uint32_t limit = 0) {
-    return run_simulate(tensor(source.data(), {1, static_cast<int64_t>(source.size())}), ends, decide, observe, limit);
+    return run_simulate(detail::one_row<int32_t>(source), ends, decide, observe, limit);
   }
   template <Samples S, class Decide, class Observe>
   Ids simulate(const S& samples, std::span<const int64_t> ends, Decide decide, Observe observe, uint32_t limit = 0) {
-    return run_simulate(tensor_of(samples), ends, decide, observe, limit);
+    return run_simulate(detail::one_row<float>(samples), ends, decide, observe, limit);
   }
-  // An independent copy of everything, which continues bitwise like this one.
+  // Returns an independent copy of everything, which continues bitwise like this one.
   Session clone() const {
     Session copy(max_length_);
     copy.make(attnkit_session_clone, get());
@@ -202,33 +328,32 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   }
 
  private:
-  // Carries exceptions around the C call between.
+  // Carries exceptions around the C call in between.
   template <class Decide, class Observe>
   struct Simulation {
     Decide& decide;
     Observe& observe;
     std::exception_ptr thrown;
+    template <class Call>
+    void run(Call call) {
+      try {
+        if (!thrown) call();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    }
     static uint32_t on_decide(uintptr_t context, const attnkit_stream_view* view) {
       auto& self = *reinterpret_cast<Simulation*>(context);
-      try {
-        if (!self.thrown) return self.decide(*view);
-      } catch (...) {
-        self.thrown = std::current_exception();
-      }
-      return ATTNKIT_STOP;
+      uint32_t decision = ATTNKIT_STOP;
+      self.run([&] { decision = self.decide(*view); });
+      return decision;
     }
     static void on_event(uintptr_t context, const attnkit_stream_event* event) {
       auto& self = *reinterpret_cast<Simulation*>(context);
-      try {
-        if (!self.thrown) self.observe(*event);
-      } catch (...) {
-        self.thrown = std::current_exception();
-      }
+      self.run([&] { self.observe(*event); });
     }
   };
-  static attn_tensor tensor_of(std::span<const float> samples) {
-    return tensor(samples.data(), {1, static_cast<int64_t>(samples.size())});
-  }
+  void run_read(const attn_tensor& t, bool last) { detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u); }
   template <class Decide, class Observe>
   Ids run_simulate(const attn_tensor& t, std::span<const int64_t> ends, Decide& decide, Observe& observe,
                    uint32_t limit) {

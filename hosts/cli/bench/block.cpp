@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/open.hpp"
@@ -303,16 +304,10 @@ struct BlockResult {
 
 Json json_of(const BlockResult& r) {
   const BlockSetup& s = r.setup;
-  Json json = {{"schema", "attnkit.bench/1"},
-               {"part", "block"},
-               {"mechanism", s.mechanism},
-               {"role", role_names[s.role - 1]},
-               {"options", s.options},
-               {"heads", s.heads},
-               {"width", s.width},
-               {"dtype", "f32"},
-               {"threads", s.threads},
-               {"results", Json::array()}};
+  Json json = {
+      {"schema", "attnkit.bench/1"}, {"part", "block"},         {"mechanism", s.mechanism}, {"role", role_name(s.role)},
+      {"options", s.options},        {"heads", s.heads},        {"width", s.width},         {"dtype", "f32"},
+      {"threads", s.threads},        {"results", Json::array()}};
   for (const TokenTiming& t : r.own) {
     Json result = {{"context", t.context}};
     add_timing(t.seconds, result);
@@ -332,7 +327,7 @@ std::string text_of(const BlockResult& r) {
   const BlockSetup& s = r.setup;
   const bool beside = !r.other.empty();
   std::string out =
-      fmt::format("{} in {}, {} heads of width {}, f32, {}: one more token{}\n", s.mechanism, role_names[s.role - 1],
+      fmt::format("{} in {}, {} heads of width {}, f32, {}: one more token{}\n", s.mechanism, role_name(s.role),
                   s.heads, s.width, counted_text(s.threads, "thread"), beside ? ", in turns with " + r.against : "");
   std::vector<std::string> head = {">context", ">median", ">quartiles", ">repetitions", ">state", ">flops"};
   if (beside) head.push_back(">" + r.against);
@@ -377,7 +372,7 @@ BlockSetup setup_of(const Arguments& arguments) {
   BlockSetup s;
   s.mechanism = arguments.text("block");
   s.options = arguments.text("options");
-  s.role = static_cast<uint32_t>(arguments.choice("role", 1, role_names)) + 1;
+  s.role = all_roles[arguments.choice("role", 1, {std::begin(role_names), std::end(role_names)})];
   s.heads = static_cast<uint32_t>(arguments.integer("heads", 8, 1, 1024));
   s.width = static_cast<int32_t>(arguments.integer("width", 64, 1, 4096));
   s.contexts = arguments.integers("context", {64, 512, 4096}, 1, int64_t{1} << 24);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/inspect/attention.hpp"
 #include "hosts/cli/io/open.hpp"
@@ -35,12 +36,12 @@ std::string grid_text(const Json& model) {
     layers[b["layer"]][b["role"]] = fmt::format("{:<{}} {}:{}", b["mechanism"].get<std::string>(), widest[b["role"]],
                                                 b["decided"]["line"].get<int>(), b["decided"]["column"].get<int>());
   std::vector<std::string> titles = {">layer"};
-  for (const std::string& role : role_names)
+  for (const char* role : role_names)
     if (widest.count(role)) titles.push_back(role);
   Table table(titles);
   for (auto& [layer, cells] : layers) {
     std::vector<std::string> row = {std::to_string(layer)};
-    for (const std::string& role : role_names)
+    for (const char* role : role_names)
       if (widest.count(role)) row.push_back(cells[role]);
     table.add(row);
   }
@@ -66,7 +67,7 @@ struct Group {
 
 std::vector<Group> groups_of(const Json& model) {
   std::vector<Group> groups;
-  for (const std::string& role : role_names)
+  for (const char* role : role_names)
     for (const Json& b : model["blocks"]) {
       if (b["role"] != role) continue;
       const auto same = [&](const Group& g) {

@@ -1,13 +1,14 @@
 // attnkit report: the page of a search's result.
+#include "hosts/cli/search/report/report.hpp"
+
 #include <filesystem>
 #include <system_error>
 
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/output.hpp"
-#include "hosts/cli/search/report/report.hpp"
-#include "hosts/cli/search/view.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
 namespace {

@@ -1,24 +1,23 @@
 // attnkit search: which mechanism in which block.
-#include <sys/stat.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 
-#include "hosts/cli/command.hpp"
 #include "core/search/failure.hpp"
-#include "core/search/identity.hpp"
 #include "core/search/result.hpp"
+#include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/machine.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
-#include "hosts/cli/search/progress.hpp"
+#include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/report/report.hpp"
 #include "hosts/cli/search/setup.hpp"
 #include "hosts/cli/search/table.hpp"
-#include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -26,19 +25,78 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-Exit exit_of(search::Fault fault) {
-  switch (fault) {
-    case search::Fault::usage:
-      return Exit::usage;
-    case search::Fault::manifest:
-      return Exit::manifest;
-    case search::Fault::data:
-      return Exit::data;
-    case search::Fault::interrupted:
-      return Exit::interrupted;
-    default:
-      return Exit::internal;
+using namespace std::chrono_literals;
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+// 0: unknown.
+size_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+// A line that a terminal wraps is not cleared by the next one, so the trial's name gives way.
+std::string fitted(const std::string& before, std::string latest, const std::string& after, size_t columns) {
+  const size_t others = before.size() + after.size() + 1;
+  if (columns > 0 && others + latest.size() > columns) {
+    const size_t room = columns > others + 3 ? columns - others - 3 : 0;
+    latest = latest.substr(0, room) + "...";
   }
+  const std::string line = before + latest + after;
+  return columns > 0 ? line.substr(0, columns - 1) : line;
+}
+
+// How far a search is, on standard error: one line that is drawn anew on a terminal, else a line per stage or 30 s.
+class SearchProgress {
+ public:
+  explicit SearchProgress(Progress mode) : mode_(mode) {
+    if (mode_ == Progress::automatic) mode_ = isatty(STDERR_FILENO) ? Progress::bar : Progress::plain;
+  }
+  ~SearchProgress() { clear(); }
+  SearchProgress(const SearchProgress&) = delete;
+
+  void clear() {
+    if (drawn_) note("\r\x1b[K");
+    drawn_ = false;
+  }
+
+  void show(const search::Progress& p) {
+    if (mode_ == Progress::none || p.total == 0) return;
+    const Clock::time_point now = Clock::now();
+    if (p.stage != stage_ || p.done == 1) {
+      stage_ = p.stage;
+      start_ = last_;
+      done_before_ = p.done - 1;
+    }
+    const bool bar = mode_ == Progress::bar;
+    if (p.done < p.total && now - last_ < (bar ? 100ms : 30s)) return;
+    last_ = now;
+    const double elapsed = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
+    const double rate = static_cast<double>(p.done - done_before_) / elapsed;
+    const std::string line = fitted(
+        fmt::format("[{}/{}] {} ", p.done, p.total, p.stage), p.latest,
+        fmt::format(" {} % {:.1f} trials/s eta {}{}", p.done * 100 / p.total, rate,
+                    clock_text(static_cast<double>(p.total - p.done) / rate), p.best.empty() ? "" : " best " + p.best),
+        bar ? terminal_columns() : 0);
+    note(bar ? "\r" + line + "\x1b[K" : line + "\n");
+    drawn_ = bar;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Progress mode_;
+  std::string stage_;
+  size_t done_before_ = 0;
+  bool drawn_ = false;
+  Clock::time_point start_ = Clock::now(), last_ = start_;
+};
+
+Exit exit_of(search::Fault fault) {
+  constexpr Exit exits[] = {Exit::usage, Exit::manifest, Exit::data, Exit::interrupted, Exit::internal};
+  return exits[static_cast<size_t>(fault)];
 }
 
 struct Paths {
@@ -51,13 +109,6 @@ void make_folder(const Paths& paths) {
   fs::create_directories(paths.folder, error);
   if (error || !fs::is_directory(paths.folder))
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
-}
-
-std::string plugin_path(const Arguments& arguments) {
-  std::string path;
-  for (const std::string& folder : arguments.texts("plugin-dir"))
-    path += (path.empty() ? "" : ":") + fs::absolute(folder).lexically_normal().string();
-  return path;
 }
 
 std::vector<std::string> worker_argv() { return {fs::read_symlink("/proc/self/exe").string(), "search-worker"}; }

@@ -1,7 +1,7 @@
 // attnkit search-worker: answers the trials of a search until the search has gone.  Not for people.
+#include "core/search/trial/trials.hpp"
+#include "core/search/worker/channel.hpp"
 #include "hosts/cli/command.hpp"
-#include "core/search/line_channel.hpp"
-#include "core/search/trials.hpp"
 
 namespace attnkit::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/io/clock.hpp"
-#include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
@@ -57,7 +57,7 @@ void add_length(const Result& result, Json& to) {
 
 std::string mechanisms_text(const Results& results) {
   std::vector<std::string> parts;
-  for (const std::string& role : role_names) {
+  for (const std::string role : role_names) {
     struct Span {
       std::string mechanism;
       int first, last;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/open.hpp"
@@ -24,9 +25,7 @@ Place find_block(const Json& description, const std::string& name) {
   std::vector<std::string> names;
   for (const Json& b : description["blocks"]) {
     names.push_back(b["block"]);
-    if (b["block"] != name) continue;
-    const auto role = std::find(role_names.begin(), role_names.end(), b["role"].get<std::string>());
-    return {static_cast<uint32_t>(role - role_names.begin()) + ATTN_ENCODER_SELF, b["layer"], b["mechanism"]};
+    if (b["block"] == name) return {role_of(b["role"].get<std::string>()), b["layer"], b["mechanism"]};
   }
   throw Failure(Exit::usage,
                 fmt::format("--attention {}: the model has no such block{}", quote(name), did_you_mean(name, names)),

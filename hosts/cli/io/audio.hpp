@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/stream/speech_log.hpp"
+#include "core/stream/log.hpp"
 
 namespace attnkit::cli {
 

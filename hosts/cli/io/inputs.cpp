@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/search/data_set.hpp"
+#include "core/search/trial/data_set.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"
@@ -134,7 +134,7 @@ void tokenize_reference(const Model& model, const Facts& facts, Input& input) {
 }  // namespace
 
 Facts facts_of(const Model& model) {
-  const search::Facts facts = search::facts_of(model);
+  const search::TaskFacts facts = search::facts_of(model);
   Facts all{facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
   if (all.info.sample_rate > 0) all.speech = speech_format(all.info);
   if (!all.decoder) return all;

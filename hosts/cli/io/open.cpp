@@ -64,13 +64,17 @@ Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
 }
 
 Runtime open_runtime_with(const Arguments& arguments, uint32_t threads) {
+  return Runtime(threads, plugin_path(arguments));
+}
+
+std::string plugin_path(const Arguments& arguments) {
   std::string path;
   for (const std::string& folder : arguments.texts("plugin-dir")) {
     if (folder.empty() || folder.find(':') != std::string::npos)
       fail(Exit::usage, "--plugin-dir {}: a folder's name without ':' is needed", quote(folder));
     path += (path.empty() ? "" : ":") + whole(folder).string();
   }
-  return Runtime(threads, path);
+  return path;
 }
 
 Exit exit_of(const std::vector<Diagnostic>& diagnostics) {

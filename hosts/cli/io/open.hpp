@@ -6,13 +6,12 @@
 
 namespace attnkit::cli {
 
-// The names of ATTN_ENCODER_SELF, ATTN_DECODER_SELF and ATTN_DECODER_CROSS, in this order.
-inline const std::vector<std::string> role_names = {"encoder.self", "decoder.self", "decoder.cross"};
-
 // threads: used when --threads is not given.
 Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
 // threads: in place of --threads.
 Runtime open_runtime_with(const Arguments& arguments, uint32_t threads);
+// The folders of --plugin-dir, absolute, separated by ':'.  Throws Failure (usage).
+std::string plugin_path(const Arguments& arguments);
 
 // The exit code of the first error among them; success when there is none.
 Exit exit_of(const std::vector<Diagnostic>& diagnostics);

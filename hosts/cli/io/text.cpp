@@ -3,28 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace attnkit::cli {
 namespace {
 
-constexpr size_t max_quote = 80, max_word = 64;
-
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours cost 1 each.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
-  std::iota(last.begin(), last.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    now[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) now[j] = std::min(now[j], before[j - 2] + 1);
-    }
-    before.swap(last);
-    last.swap(now);
-  }
-  return last[b.size()];
-}
+constexpr size_t max_quote = 80;
 
 std::string scaled(double value, double base, std::initializer_list<const char*> units) {
   const char* const* unit = units.begin();
@@ -54,20 +37,6 @@ std::string shell_word(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  if (word.empty() || word.size() > max_word) return "";
-  std::string nearest;
-  size_t least = std::max<size_t>(1, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const bool prefix = word.size() >= 2 && candidate.starts_with(word);
-    const size_t d = prefix ? 1 : distance(word, candidate);
-    if (d >= least) continue;
-    least = d;
-    nearest = candidate;
-  }
-  return nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest);
 }
 
 std::string bytes_text(uint64_t bytes) {

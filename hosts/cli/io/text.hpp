@@ -1,10 +1,12 @@
-// Text for people: quotes, units, suggestions and tables.
+// Text for people: quotes, units and tables.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/text.hpp"
 
 namespace attnkit::cli {
 
@@ -13,9 +15,6 @@ std::string quote(std::string_view text);
 
 // As a POSIX shell reads it back: bare where that is safe, else in single quotes.
 std::string shell_word(std::string_view text);
-
-// `; did you mean "x"?` with the nearest candidate, or "".
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 std::string bytes_text(uint64_t bytes);    // "33.0 KiB"
 std::string count_text(double count);      // "1.04 M"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/search/process_memory.hpp"
+#include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
 
@@ -20,11 +20,11 @@ json setting(const json& description, const char* key) {
   return search.is_object() && search.contains(key) ? search[key] : json();
 }
 
-double to_number(const std::string& option, const std::string& text, double least, double most) {
+double to_number(const std::string& option, const std::string& text, double min, double max) {
   double x = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc() || end != text.data() + text.size() || !(x >= least && x <= most))
-    fail(Exit::usage, "--{} {} must be a number from {} to {}", option, quote(text), least, most);
+  if (error != std::errc() || end != text.data() + text.size() || !(x >= min && x <= max))
+    fail(Exit::usage, "--{} {} must be a number from {} to {}", option, quote(text), min, max);
   return x;
 }
 
@@ -80,8 +80,6 @@ std::string usual_metric(const json& description) {
   return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
 }
 
-int64_t whole(const json& own, int64_t fallback) { return own.is_number_integer() ? own.get<int64_t>() : fallback; }
-
 search::RcpSettings weights_of(const json& description) {
   search::RcpSettings weights;
   const json own = setting(description, "exponents");
@@ -113,8 +111,8 @@ Arguments::Options search_options() {
   o.add_options()("per-layer", "layers of a role may differ (ablation, pareto)");
   o.add_options()("space", values("ROLE=NAME,..."), "mechanisms that may sit in a role, or ROLE=all; may be repeated");
   o.add_options()("baseline", value("NAME"), "mechanism in every block of what all is compared with");
-  o.add_options()("data", value("FILE"), "lists that the search measures quality on: input, tab, reference");
-  o.add_options()("test", value("FILE"), "lists that only the finalists are reported on");
+  o.add_options()("data", value("FILE"), "examples that the search measures quality on: input, tab, reference");
+  o.add_options()("test", value("FILE"), "examples that only the finalists are reported on");
   o.add_options()("metric", value("exact|bleu|accuracy|perplexity"), "what quality is");
   o.add_options()("rank", value("rcp|rcp_mem|quality|throughput"), "what decides (default rcp_mem)");
   o.add_options()("length", value("N"), "tokens at which throughput and memory are ranked (default 512)");
@@ -124,7 +122,7 @@ Arguments::Options search_options() {
   o.add_options()("max-latency", value("TIME"), "longest time of a token, such as 500us");
   o.add_options()("trials", value("N"), "most placements that strategy pareto tries (default 64)");
   o.add_options()("seed", value("N"), "of strategy pareto (default 1)");
-  o.add_options()("screen", value("N"), "lists that every placement is measured on (default 500)");
+  o.add_options()("screen", value("N"), "examples that every placement is measured on (default 500)");
   o.add_options()("finalists", value("N"), "placements that are timed at every length and decoded (default 3)");
   o.add_options()("repetitions", value("N"), "of a timing, of which the median counts (default 5)");
   o.add_options()("jobs", value("N"), "worker processes; timings run alone (default one per processor)");
@@ -143,13 +141,17 @@ uint64_t trial_memory(const Arguments& arguments) {
 search::Settings search_settings(const Arguments& arguments, const json& description) {
   search::Settings s;
   s.strategy =
-      static_cast<search::StrategyKind>(chosen(arguments, description, "strategy", search::strategy_names(), "grid"));
+      static_cast<search::StrategyKind>(chosen(arguments, description, "strategy", search::strategy_names, "grid"));
   const json per_layer = setting(description, "per_layer");
   s.per_layer = arguments.has("per-layer") || (per_layer.is_boolean() && per_layer.get<bool>());
   s.metric = static_cast<search::Metric>(
-      chosen(arguments, description, "metric", {"exact", "bleu", "accuracy", "perplexity"}, usual_metric(description)));
-  s.rank = static_cast<search::Rank>(chosen(arguments, description, "rank", search::rank_names(), "rcp_mem"));
-  s.length = arguments.integer("length", whole(setting(description, "length"), s.length), 1, int64_t{1} << 20);
+      chosen(arguments, description, "metric", search::metric_names, usual_metric(description)));
+  s.rank = static_cast<search::Rank>(chosen(arguments, description, "rank", search::rank_names, "rcp_mem"));
+  const auto integer = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
+    const json own = setting(description, key);
+    return arguments.integer(key, own.is_number_integer() ? own.get<int64_t>() : fallback, low, high);
+  };
+  s.length = integer("length", s.length, 1, int64_t{1} << 20);
   const json lengths = setting(description, "lengths");
   s.lengths = arguments.integers("lengths", lengths.is_array() ? lengths.get<std::vector<int64_t>>() : s.lengths, 1,
                                  int64_t{1} << 20);
@@ -158,8 +160,8 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.lengths.erase(std::unique(s.lengths.begin(), s.lengths.end()), s.lengths.end());
   s.limits = limits_of(arguments, description);
   s.weights = weights_of(description);
-  s.trials = static_cast<int>(arguments.integer("trials", whole(setting(description, "trials"), s.trials), 1, 1000000));
-  s.seed = static_cast<uint64_t>(arguments.integer("seed", whole(setting(description, "seed"), 1), 0, UINT32_MAX));
+  s.trials = static_cast<int>(integer("trials", s.trials, 1, 1000000));
+  s.seed = static_cast<uint64_t>(integer("seed", 1, 0, UINT32_MAX));
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));

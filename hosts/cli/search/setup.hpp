@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "hosts/cli/arguments.hpp"
 #include "core/search/settings.hpp"
 #include "core/search/space.hpp"
+#include "hosts/cli/arguments.hpp"
 
 namespace attnkit::cli {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "hosts/cli/search/view.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -33,21 +33,13 @@ std::string quality_cell(const SearchView& view, const Measure& m) {
   return fmt::format("{} \u00b1 {}", quality_text(view, m.value), quality_text(view, (*m.high - *m.low) / 2));
 }
 
-bool has(const SearchView& view, std::optional<double> Cost::*member) {
-  return std::any_of(view.trials.begin(), view.trials.end(),
-                     [&](const Trial& t) { return (t.cost.*member).has_value(); });
-}
-
 std::string mark_of(const Trial& t) { return t.winner ? "winner" : t.baseline ? "baseline" : ""; }
 
 std::string ranking_text(const SearchView& view, size_t rows) {
-  const bool peak = has(view, &Cost::peak_bytes);
-  std::vector<std::string> titles = {">rank", ""};
-  titles.insert(titles.end(), view.roles.begin(), view.roles.end());
-  for (const std::string& title :
-       {">" + metric_title(view), std::string(">x speed"), std::string(peak ? ">peak" : ">state"), std::string(">RCP"),
-        std::string(">RCP_mem"), std::string()})
-    titles.push_back(title);
+  const bool peak = std::ranges::any_of(view.trials, [](const Trial& t) { return t.cost.peak_bytes.has_value(); });
+  std::vector<std::string> titles = {
+      ">rank", "", ">" + metric_title(view), ">x speed", peak ? ">peak" : ">state", ">RCP", ">RCP_mem", ""};
+  titles.insert(titles.begin() + 2, view.roles.begin(), view.roles.end());
   Table table(titles);
   size_t shown = 0;
   for (const Trial& t : view.trials) {
@@ -56,8 +48,8 @@ std::string ranking_text(const SearchView& view, size_t rows) {
     shown += in_rows;
     std::vector<std::string> row = {t.rank > 0 ? std::to_string(t.rank) : "-", t.pareto ? "*" : ""};
     for (const std::string& role : view.roles) {
-      const auto at = std::find_if(t.blocks.begin(), t.blocks.end(), [&](const auto& b) { return b.first == role; });
-      row.push_back(at == t.blocks.end() ? "-" : plain(layers_text(at->second)));
+      const std::vector<std::string>* layers = t.layers(role);
+      row.push_back(layers ? plain(layers_text(*layers)) : "-");
     }
     for (const std::string& cell : {quality_cell(view, t.quality), fixed_text(t.cost.ratio, 2),
                                     memory_text(peak ? t.cost.peak_bytes : t.cost.state_bytes), fixed_text(t.rcp, 3),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "hosts/cli/io/text.hpp"
@@ -82,7 +81,7 @@ Cost cost_of(const Json& json, bool decodes) {
 
 void read_costs(const Json& json, const SearchView& view, Trial& trial) {
   for (const Json& at : list_in(member(json, "cost"), "at")) trial.costs.push_back(cost_of(at, view.decodes));
-  std::sort(trial.costs.begin(), trial.costs.end(), [](const Cost& a, const Cost& b) { return a.length < b.length; });
+  std::ranges::sort(trial.costs, {}, &Cost::length);
   for (const Json& at : list_in(member(json, "cost"), "untimed"))
     trial.untimed.emplace_back(integer_in(at, "length"), text_in(at, "reason"));
   for (const Cost& cost : trial.costs)
@@ -121,7 +120,7 @@ bool any_decodes(const Json& placements) {
 }
 
 void add_once(std::vector<std::string>& list, const std::string& entry) {
-  if (std::find(list.begin(), list.end(), entry) == list.end()) list.push_back(entry);
+  if (std::ranges::count(list, entry) == 0) list.push_back(entry);
 }
 
 // The space as the document gives it, then whatever the placements hold besides.
@@ -146,7 +145,7 @@ void mark(const Json& result, SearchView& view) {
   for (Trial& trial : view.trials) {
     trial.baseline |= !baseline.empty() && trial.id == baseline;
     trial.winner = winner.empty() ? trial.rank == 1 : trial.id == winner;
-    trial.homogeneous = std::find(homogeneous.begin(), homogeneous.end(), trial.id) != homogeneous.end();
+    trial.homogeneous = std::ranges::count(homogeneous, trial.id) > 0;
   }
 }
 
@@ -170,10 +169,8 @@ SearchView view_of(const Json& result) {
   const Json& placements = list_in(result, "placements");
   view.decodes = any_decodes(placements);
   for (const Json& placement : placements) view.trials.push_back(trial_of(placement, view));
-  std::stable_sort(view.trials.begin(), view.trials.end(), [](const Trial& a, const Trial& b) {
-    const auto key = [](const Trial& t) { return t.rank > 0 ? t.rank : std::numeric_limits<int64_t>::max(); };
-    return key(a) < key(b);
-  });
+  const auto key = [](const Trial& t) { return t.rank > 0 ? t.rank : std::numeric_limits<int64_t>::max(); };
+  std::ranges::stable_sort(view.trials, {}, key);
   for (const Json& refused : list_in(result, "refused"))
     view.refusals.push_back({text_in(refused, "block"), text_in(refused, "choice"), text_in(refused, "reason")});
   mark(result, view);
@@ -181,45 +178,42 @@ SearchView view_of(const Json& result) {
   return view;
 }
 
-const Trial* SearchView::baseline() const {
-  const auto at = std::find_if(trials.begin(), trials.end(), [](const Trial& t) { return t.baseline; });
-  return at == trials.end() ? nullptr : &*at;
+const std::vector<std::string>* Trial::layers(const std::string& role) const {
+  for (const auto& [name, layers] : blocks)
+    if (name == role) return &layers;
+  return nullptr;
 }
 
-const Trial* SearchView::winner() const {
-  const auto at = std::find_if(trials.begin(), trials.end(), [](const Trial& t) { return t.winner; });
+const Trial* SearchView::first(bool Trial::*flag) const {
+  const auto at = std::ranges::find(trials, true, flag);
   return at == trials.end() ? nullptr : &*at;
 }
 
 std::vector<const Trial*> SearchView::named() const {
   std::vector<const Trial*> all;
-  const auto add = [&](const Trial* t) {
-    if (t && std::find(all.begin(), all.end(), t) == all.end()) all.push_back(t);
-  };
-  add(baseline());
-  add(winner());
+  for (bool Trial::*flag : {&Trial::baseline, &Trial::winner})
+    if (const Trial* t = first(flag); t && std::ranges::count(all, t) == 0) all.push_back(t);
   for (const Trial& t : trials)
-    if (t.homogeneous) add(&t);
+    if (t.homogeneous && std::ranges::count(all, &t) == 0) all.push_back(&t);
   return all;
 }
 
 size_t SearchView::count(const std::string& status) const {
-  return static_cast<size_t>(
-      std::count_if(trials.begin(), trials.end(), [&](const Trial& t) { return t.status == status; }));
+  return static_cast<size_t>(std::ranges::count(trials, status, &Trial::status));
 }
 
 std::string layers_text(const std::vector<std::string>& layers) {
-  const bool uniform = std::adjacent_find(layers.begin(), layers.end(), std::not_equal_to<>()) == layers.end();
-  return layers.empty() ? "" : uniform ? layers.front() : joined(layers, " / ");
+  if (layers.empty()) return "";
+  const auto alike = static_cast<size_t>(std::ranges::count(layers, layers.front()));
+  return alike == layers.size() ? layers.front() : joined(layers, " / ");
 }
 
 std::string short_name(const Trial& trial) {
   std::vector<std::string> names;
   for (const auto& [role, layers] : trial.blocks) names.push_back(layers_text(layers));
   if (names.empty()) return trial.id;
-  return std::all_of(names.begin(), names.end(), [&](const auto& n) { return n == names.front(); })
-             ? names.front()
-             : joined(names, ", ");
+  const auto alike = static_cast<size_t>(std::ranges::count(names, names.front()));
+  return alike == names.size() ? names.front() : joined(names, ", ");
 }
 
 std::string fixed_text(std::optional<double> value, int digits) {

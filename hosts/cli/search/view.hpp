@@ -14,7 +14,7 @@ namespace attnkit::cli {
 
 struct Measure {
   std::optional<double> value, low, high;  // low and high: the 95 % interval
-  std::optional<double> difference;        // to the baseline's value on the same lists
+  std::optional<double> difference;        // to the baseline's value on the same examples
   int64_t lists = 0;
 };
 
@@ -39,6 +39,7 @@ struct Trial {
   std::optional<double> bleu_data, bleu_test;
 
   bool named() const { return winner || baseline || homogeneous; }
+  const std::vector<std::string>* layers(const std::string& role) const;  // NULL: has no such role
 };
 
 struct Refusal {
@@ -57,9 +58,10 @@ struct SearchView {
   std::vector<Refusal> refusals;
   std::optional<double> std_bench;
 
-  const Trial* baseline() const;
-  const Trial* winner() const;
-  std::vector<const Trial*> named() const;  // baseline, winner, homogeneous ones, each once
+  const Trial* baseline() const { return first(&Trial::baseline); }
+  const Trial* winner() const { return first(&Trial::winner); }
+  const Trial* first(bool Trial::*flag) const;  // that has it; NULL: none
+  std::vector<const Trial*> named() const;      // baseline, winner, homogeneous ones, each once
   size_t count(const std::string& status) const;
 };
 

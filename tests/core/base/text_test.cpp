@@ -1,4 +1,4 @@
-// What counts as UTF-8, and how strange text is quoted.
+// UTF-8 validity, quotes around strange text, and suggestions for misspelt words.
 #include "core/base/text.hpp"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,48 @@ TEST(Utf8, EndsBeforeTheFirstFault) {
 
 TEST(Quote, KeepsMessagesOnOneLine) {
   EXPECT_EQ(quote("a\u00e4"), "\"a\u00e4\"");
-  EXPECT_EQ(quote("a\nb\tc\x01\x7f\xff"), "\"a\\nb\\tc\\x01\\x7f\\xff\"");
+  EXPECT_EQ(quote("a\nb\tc\rd\x01\x7f\xff"), "\"a\\nb\\tc\\rd\\x01\\x7f\\xff\"");
+  EXPECT_EQ(quote("\x1b[31m\x1f "), "\"\\x1b[31m\\x1f \"");
   EXPECT_EQ(quote(std::string(100, 'x')), "\"" + std::string(60, 'x') + "...\"");
+}
+
+const std::vector<std::string> words = {"softmax", "relu", "cosformer", "leap", "d_model", "encoder.self", "use"};
+
+TEST(Nearest, FindsTypingErrors) {
+  EXPECT_EQ(nearest("sofmax", words), "softmax");
+  EXPECT_EQ(nearest("sotfmax", words), "softmax");
+  EXPECT_EQ(nearest("Softmax", words), "softmax");
+  EXPECT_EQ(nearest("relo", words), "relu");
+  EXPECT_EQ(nearest("cosfromer", words), "cosformer");
+  EXPECT_EQ(nearest("dmodel", words), "d_model");
+  EXPECT_EQ(nearest("encoder.slef", words), "encoder.self");
+  EXPECT_EQ(nearest("leap", words), "leap");
+}
+
+TEST(Nearest, LeavesStrangersAlone) {
+  EXPECT_EQ(nearest("ham", words), "");
+  EXPECT_EQ(nearest("banana", words), "");
+  EXPECT_EQ(nearest("", words), "");
+  EXPECT_EQ(nearest("x", {"y"}), "");
+  EXPECT_EQ(nearest(std::string(5000, 'a'), words), "");
+  EXPECT_EQ(nearest("softmax", {}), "");
+}
+
+TEST(Nearest, CompletesABeginning) {
+  EXPECT_EQ(nearest("cos", words), "cosformer");
+  EXPECT_EQ(nearest("ENC", words), "encoder.self");
+  EXPECT_EQ(nearest("c", words), "");
+  EXPECT_EQ(nearest("layer", {"players", "layers_of_a_stack"}), "layers_of_a_stack");
+}
+
+TEST(Nearest, PrefersTheNearer) {
+  EXPECT_EQ(nearest("layerz", {"layout", "layers"}), "layers");
+  EXPECT_EQ(nearest("abcdef", {"abcdxy", "abcdex"}), "abcdex");
+}
+
+TEST(DidYouMean, IsAPhraseOrNothing) {
+  EXPECT_EQ(did_you_mean("sofmax", words), "; did you mean \"softmax\"?");
+  EXPECT_EQ(did_you_mean("banana", words), "");
 }
 
 }  // namespace

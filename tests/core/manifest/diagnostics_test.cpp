@@ -1,4 +1,4 @@
-// Problems come out in order of place, and misspelt words find what was meant.
+// Problems come out in order of place.
 #include "core/manifest/diagnostics.hpp"
 
 #include <gtest/gtest.h>
@@ -32,38 +32,6 @@ TEST(Diagnostics, FailsByErrorsOnly) {
   EXPECT_FALSE(all.failed());
   all.error(1, {}, "wrong");
   EXPECT_TRUE(all.failed());
-}
-
-const std::vector<std::string> words = {"softmax", "relu", "cosformer", "leap", "d_model", "encoder.self", "use"};
-
-TEST(Nearest, FindsTypingErrors) {
-  EXPECT_EQ(nearest("sofmax", words), "softmax");
-  EXPECT_EQ(nearest("sotfmax", words), "softmax");
-  EXPECT_EQ(nearest("Softmax", words), "softmax");
-  EXPECT_EQ(nearest("relo", words), "relu");
-  EXPECT_EQ(nearest("cosfromer", words), "cosformer");
-  EXPECT_EQ(nearest("dmodel", words), "d_model");
-  EXPECT_EQ(nearest("encoder.slef", words), "encoder.self");
-  EXPECT_EQ(nearest("leap", words), "leap");
-}
-
-TEST(Nearest, LeavesStrangersAlone) {
-  EXPECT_EQ(nearest("ham", words), "");
-  EXPECT_EQ(nearest("banana", words), "");
-  EXPECT_EQ(nearest("", words), "");
-  EXPECT_EQ(nearest("x", {"y"}), "");
-  EXPECT_EQ(nearest(std::string(5000, 'a'), words), "");
-  EXPECT_EQ(nearest("softmax", {}), "");
-}
-
-TEST(Nearest, PrefersTheNearer) {
-  EXPECT_EQ(nearest("layerz", {"layout", "layers"}), "layers");
-  EXPECT_EQ(nearest("abcdef", {"abcdxy", "abcdex"}), "abcdex");
-}
-
-TEST(DidYouMean, IsAPhraseOrNothing) {
-  EXPECT_EQ(did_you_mean("sofmax", words), "; did you mean \"softmax\"?");
-  EXPECT_EQ(did_you_mean("banana", words), "");
 }
 
 }  // namespace

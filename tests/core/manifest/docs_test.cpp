@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/manifest/codes.hpp"
+#include "core/manifest/diagnostics.hpp"
 #include "core/manifest/keys.hpp"
 
 namespace attnkit {
@@ -43,7 +43,7 @@ std::string key_tables() {
       const std::string key = std::string_view(rule->key).find('.') == std::string_view::npos
                                   ? rule->key
                                   : fmt::format("\"{}\"", rule->key);
-      const std::string fallback = rule->required    ? "required"
+      const std::string fallback = !rule->fallback   ? "required"
                                    : *rule->fallback ? fmt::format("`{}`", rule->fallback)
                                                      : "none";
       out += fmt::format("| `{}` | {} | {} | {} |\n", key, cell(type_text(*rule)), fallback, cell(rule->meaning));

@@ -10,8 +10,8 @@
 #include <xmmintrin.h>
 #endif
 
+#include "core/base/file.hpp"
 #include "tests/abi/temp_folder.hpp"
-#include "core/base/own_file.hpp"
 
 using namespace attnkit;
 

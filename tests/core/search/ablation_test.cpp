@@ -9,8 +9,8 @@ namespace {
 Placement optimum(const Space& space, bool per_layer, const Objective& objective) {
   Placement best;
   for (const std::vector<int>& allowed : space.allowed) best.push_back(allowed.front());
-  for (size_t s = 0; s < space.sites.size();) {
-    const size_t last = per_layer ? s + 1 : sites_of(space, space.sites[s].role).second;
+  for (size_t s = 0; s < space.blocks.size();) {
+    const size_t last = per_layer ? s + 1 : blocks_of(space, space.blocks[s].role).last;
     Placement tried = best;
     for (int choice : space.allowed[s]) {
       std::fill(tried.begin() + static_cast<long>(s), tried.begin() + static_cast<long>(last), choice);
@@ -135,7 +135,7 @@ TEST(Ablation, WithoutRanksTheFrontDecidesAndThenQuality) {
 TEST(Ablation, CombinesWithinTheSpace) {
   for (int layers : {1, 3}) {
     Space space = space_of(layers, 4);
-    space.allowed.assign(space.sites.size(), {1, 3});
+    space.allowed.assign(space.blocks.size(), {1, 3});
     const History done = run(make_ablation(space, true), uneven);
     EXPECT_TRUE(contains(done.placements(), optimum(space, true, uneven)));
     ASSERT_EQ(done.batches.size(), 2u);

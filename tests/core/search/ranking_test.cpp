@@ -1,8 +1,9 @@
 #include "core/search/ranking.hpp"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include "core/search/answer.hpp"
+#include "core/search/result.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -15,7 +16,7 @@ using ::testing::Not;
 class RankingTest : public ::testing::Test {
  protected:
   RankingTest() {
-    for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF}) space_.sites.push_back({role, 1});
+    for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF}) space_.blocks.push_back({role, 1});
     space_.choices = {{"a", "\"a\""}, {"b", "\"b\""}, {"c", "\"c\""}};
     space_.allowed = {{0, 1, 2}, {0, 1, 2}};
     space_.baseline = {0, 0};
@@ -28,7 +29,7 @@ class RankingTest : public ::testing::Test {
     r.placement = placement;
     r.id = id_of(space_, placement);
     QualitySums sums;
-    sums.lists = sums.tokens = 1000;
+    sums.examples = sums.tokens = 1000;
     sums.exact = sums.right = exact;
     r.quality[{0, 1000}] = {sums};
     r.costs[512] = {{"length", 512},
@@ -48,8 +49,8 @@ class RankingTest : public ::testing::Test {
   // One cost for the whole block at every length.
   void declare(const Placement& placement, uint64_t state) {
     json blocks = json::array();
-    for (size_t s = 0; s < space_.sites.size(); ++s)
-      blocks.push_back({{"role", role_name(space_.sites[s].role)},
+    for (size_t s = 0; s < space_.blocks.size(); ++s)
+      blocks.push_back({{"role", role_name(space_.blocks[s].role)},
                         {"layer", 1},
                         {"costs", {{{"length", 512}, {"state_bytes", s == 1 ? state : 0}}}}});
     declared_.add(space_, placement, {{"blocks", blocks}});
@@ -63,13 +64,13 @@ class RankingTest : public ::testing::Test {
 
 TEST_F(RankingTest, RcpMemDecidesAndTheBaselineHasOne) {
   baseline_ = record({0, 0}, 990, 1, 1);
-  const Record fast = record({0, 1}, 980, 2, 0.5), faster = record({1, 1}, 950, 2.5, 0.5);
+  const Record fast = record({0, 1}, 980, 3, 0.5), faster = record({1, 1}, 950, 3.5, 0.5);
   const std::vector<Ranked> all = ranking({&baseline_, &faster, &fast});
-  EXPECT_EQ(all[0].record, &fast);  // 2 / (1 + 1) * 2 = 2
-  EXPECT_DOUBLE_EQ(*all[0].rcp_mem, 2);
+  EXPECT_EQ(all[0].record, &fast);  // (3 + 2) / 2 / (1 + 1)
+  EXPECT_DOUBLE_EQ(*all[0].rcp_mem, 1.25);
   EXPECT_EQ(all[1].record, &baseline_);
   EXPECT_DOUBLE_EQ(*all[1].rcp_mem, 1);
-  EXPECT_DOUBLE_EQ(*all[2].rcp_mem, 2.5 / 5 * 2);
+  EXPECT_DOUBLE_EQ(*all[2].rcp_mem, 2.75 / 5);
   EXPECT_EQ(all[0].rank, 1);
   EXPECT_EQ(all[2].rank, 3);
 }
@@ -123,7 +124,7 @@ TEST_F(RankingTest, FailedOnesComeLast) {
 TEST_F(RankingTest, DifferencesAreTakenOnTheSameLists) {
   baseline_ = record({0, 0}, 990, 1, 1);
   QualitySums more;
-  more.lists = more.tokens = 1000;
+  more.examples = more.tokens = 1000;
   more.exact = more.right = 500;
   baseline_.quality[{1000, 2000}] = {more};
   const Record other = record({0, 1}, 990, 1, 1);
@@ -139,6 +140,7 @@ TEST_F(RankingTest, WithoutASpreadOnlyEqualQualityHasARcp) {
 }
 
 TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
+  settings_.rank = Rank::throughput;
   baseline_ = record({0, 0}, 1000, 1, 1);
   Record winner = record({0, 1}, 991, 1.4, 0.5);
   winner.costs[64] = {{"length", 64}, {"decode_ratio", 0.9}, {"decode_ratio_low", 0.88}};
@@ -154,6 +156,73 @@ TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
   winner.costs[512]["decode_ratio_low"] = winner.costs[64]["decode_ratio_low"] = 0.99;
   EXPECT_FALSE(crossover(winner).has_value());
   EXPECT_THAT(answer_text({space_, settings_, declared_, all[1], all[1], false}), HasSubstr("nothing that was tried"));
+}
+
+// Records that are ranked by a made-up throughput; how often one is looked at is counted.
+class LeaderTest : public testing::Test {
+ protected:
+  const Record* add(double throughput) {
+    records_.emplace_back();
+    set(records_.back(), throughput);
+    return follow(records_.back());
+  }
+  void set(Record& record, double throughput) { record.costs[1] = {{"decode_ratio", throughput}}; }
+  const Record* follow(const Record& changed) {
+    const Ranked* best = leader_.update(changed, records_);
+    return best ? best->record : nullptr;
+  }
+
+  Settings settings_ = [] {
+    Settings s;
+    s.rank = Rank::throughput;
+    return s;
+  }();
+  std::deque<Record> records_;
+  size_t looks_ = 0;
+  Leader leader_{settings_, [this](const Record& record) {
+                   ++looks_;
+                   Ranked r;
+                   r.record = &record;
+                   r.quality = Quality{};
+                   r.throughput = cost_of(record, 1, "decode_ratio");
+                   return r;
+                 }};
+};
+
+TEST_F(LeaderTest, ThousandsOfTrialsAreLookedAtOnceEach) {
+  double best = 0;
+  for (size_t i = 0; i < 5000; ++i) {
+    const double throughput = static_cast<double>(i * 7919 % 5000);
+    best = std::max(best, throughput);
+    ASSERT_EQ(*cost_of(*add(throughput), 1, "decode_ratio"), best);
+  }
+  EXPECT_EQ(looks_, 5000u);
+}
+
+TEST_F(LeaderTest, ALeaderThatFallsBackIsReplaced) {
+  add(1);
+  add(3);
+  add(2);
+  Record& first = records_[1];
+  EXPECT_EQ(follow(records_[2]), &first);
+  set(first, 1.5);
+  EXPECT_EQ(follow(first), &records_[2]);
+  records_[2].status = Record::Status::failed;
+  EXPECT_EQ(follow(records_[2]), &first);
+}
+
+TEST_F(LeaderTest, NothingThatCanBeRankedHasNoLeader) {
+  records_.emplace_back();
+  EXPECT_EQ(follow(records_[0]), nullptr);
+  EXPECT_NE(add(1), nullptr);
+}
+
+TEST_F(LeaderTest, ARestartLooksAtAll) {
+  add(1);
+  add(2);
+  set(records_[0], 5);
+  leader_.restart();
+  EXPECT_EQ(follow(records_[1]), &records_[0]);
 }
 
 }  // namespace

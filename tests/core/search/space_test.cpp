@@ -1,6 +1,7 @@
 #include "core/search/space.hpp"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "core/search/failure.hpp"
 
@@ -41,9 +42,9 @@ std::string failure_of(const SpaceRequest& r) {
 
 TEST(Space, RolesOutsideItKeepWhatTheManifestHas) {
   const Space space = make_space(request(space_json()));
-  ASSERT_EQ(space.sites.size(), 6u);
-  EXPECT_EQ(space.sites.front(), (Site{ATTN_ENCODER_SELF, 1}));
-  EXPECT_EQ(space.sites.back(), (Site{ATTN_DECODER_CROSS, 2}));
+  ASSERT_EQ(space.blocks.size(), 6u);
+  EXPECT_EQ(space.blocks.front(), (BlockId{ATTN_ENCODER_SELF, 1}));
+  EXPECT_EQ(space.blocks.back(), (BlockId{ATTN_DECODER_CROSS, 2}));
   EXPECT_EQ(size_of(space, false), 2u);
   EXPECT_EQ(id_of(space, space.baseline), "encoder.self=a decoder.self=a decoder.cross=a");
   EXPECT_EQ(space.choices[1].toml, "{ use = \"c\", n = 2 }");
@@ -95,6 +96,48 @@ TEST(Space, WhatCannotBeASpaceIsRefused) {
   r = request(space_json());
   r.description["blocks"][0]["given"] = {{"label", "b"}, {"toml", "\"b\""}};
   EXPECT_THAT(failure_of(r), HasSubstr("layers differ"));
+}
+
+Space two_layers() {
+  Space space;
+  for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS})
+    for (int layer : {1, 2}) space.blocks.push_back({role, layer});
+  space.choices = {{"a", "\"a\""}, {"b", "\"b\""}, {"c{n = 2}", "{ use = \"c\", n = 2 }"}};
+  space.allowed = {{0, 1}, {0, 1}, {0, 1, 2}, {0, 1, 2}, {1, 0}, {1, 0}};
+  space.baseline = {0, 0, 0, 0, 0, 0};
+  return space;
+}
+
+TEST(Placement, IdsListLayersOnlyWhereTheyDiffer) {
+  const Space space = two_layers();
+  EXPECT_EQ(id_of(space, {0, 0, 2, 2, 1, 1}), "encoder.self=a decoder.self=c{n = 2} decoder.cross=b");
+  EXPECT_EQ(id_of(space, {0, 1, 2, 2, 1, 0}), "encoder.self=a,b decoder.self=c{n = 2} decoder.cross=b,a");
+  EXPECT_TRUE(is_uniform({0, 0, 2, 2, 1, 1}, {2, 4}));
+  EXPECT_FALSE(is_uniform({0, 1, 2, 2, 1, 1}, {0, 2}));
+}
+
+TEST(Placement, HomogeneousOnesNeedEverySitesConsent) {
+  const std::vector<Placement> found = homogeneous(two_layers());
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0], Placement(6, 0));
+  EXPECT_EQ(found[1], Placement(6, 1));
+}
+
+TEST(Placement, SizeCountsRolesOrSitesAndSaturates) {
+  Space space = two_layers();
+  EXPECT_EQ(size_of(space, false), 12u);
+  EXPECT_EQ(size_of(space, true), 144u);
+  while (space.blocks.size() < 100) {
+    space.blocks.push_back({ATTN_DECODER_CROSS, static_cast<int>(space.blocks.size())});
+    space.allowed.push_back({0, 1});
+  }
+  EXPECT_EQ(size_of(space, true), UINT64_MAX);
+}
+
+TEST(Placement, RolesAndTheirSites) {
+  const Space space = two_layers();
+  EXPECT_EQ(roles_of(space), (std::vector<uint32_t>{ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS}));
+  EXPECT_EQ(blocks_of(space, ATTN_DECODER_SELF), (Unit{2, 4}));
 }
 
 }  // namespace

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <vector>
 
 #include "core/search/failure.hpp"
@@ -11,7 +15,7 @@
 namespace attnkit::search {
 namespace {
 
-// Golden values: SciPy 1.17.1 (binomtest().proportion_ci(method="wilson"), kendalltau) and NumPy 2.4.6 (quantile).
+// Golden values: SciPy 1.17.1 (binomtest().proportion_ci(method="wilson")) and NumPy 2.4.6 (quantile).
 using Values = std::vector<double>;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -66,22 +70,179 @@ TEST(Statistics, QuantilesOfWhatIsNotFinite) {
   EXPECT_THROW(quantile(Values{1}, kNaN), Failure);
 }
 
-TEST(Statistics, KendallAgreesWithSciPy) {
-  const Values up{1, 2, 3, 4, 5}, down{5, 4, 3, 2, 1};
-  EXPECT_NEAR(kendall_tau_b(up, up), 1, 1e-12);
-  EXPECT_NEAR(kendall_tau_b(up, down), -1, 1e-12);
-  EXPECT_NEAR(kendall_tau_b(Values{1, 2, 2, 3, 4, 4, 4}, Values{2, 1, 3, 3, 5, 4, 4}), 0.7789808377045201, 1e-12);
-  EXPECT_NEAR(kendall_tau_b(Values{12, 2, 1, 12, 2}, Values{1, 4, 7, 1, 0}), -0.4714045207910316, 1e-12);
-  EXPECT_NEAR(kendall_tau_b(Values{0.1, 0.4, 0.4, 0.9, 0.3, 0.2}, Values{3, 1, 1, 2, 2, 3}), -0.6172133998483676,
-              1e-12);
+TEST(Rcp, ValuesByHand) {
+  // 2 / (1 + (28 - 27) / 0.5) = 2 / 3.
+  EXPECT_NEAR(*rcp(2, 27, 28, 0.5), 2.0 / 3, 1e-15);
+  // Better than the baseline: 1.2 / (1 - 0.5 / 2) = 1.6.
+  EXPECT_NEAR(*rcp(1.2, 28.5, 28, 2), 1.6, 1e-15);
+  // 2^2 / (1 + 0.5 * 1 / 0.5)^3 = 4 / 8; the mean of 2^2 and (1 / 0.25)^0.5 over 8.
+  const RcpSettings settings{.throughput = 2, .quality = 3, .memory = 0.5, .quality_weight = 0.5};
+  EXPECT_NEAR(*rcp(2, 27, 28, 0.5, settings), 0.5, 1e-15);
+  EXPECT_NEAR(*rcp_mem(2, 27, 28, 0.5, 0.25, settings), 3.0 / 8, 1e-15);
+  EXPECT_NEAR(*rcp_mem(2, 27, 28, 0.5, 0.25), 1, 1e-15);
 }
 
-TEST(Statistics, KendallHasNoValueWithoutOrder) {
-  EXPECT_TRUE(std::isnan(kendall_tau_b(Values{1, 1, 1}, Values{1, 2, 3})));
-  EXPECT_TRUE(std::isnan(kendall_tau_b(Values{1}, Values{1})));
-  EXPECT_TRUE(std::isnan(kendall_tau_b({}, {})));
-  EXPECT_TRUE(std::isnan(kendall_tau_b(Values{1, kNaN, 2}, Values{1, 2, 3})));
-  EXPECT_THROW(kendall_tau_b(Values{1, 2}, Values{1}), Failure);
+TEST(Rcp, ReproducesLeaPformersTable3) {
+  std::ifstream file(ATTNKIT_SOURCE_DIR "/tests/core/search/golden/leapformer.json");
+  const nlohmann::json paper = nlohmann::json::parse(file), &rows = paper["rows"], &softmax = rows[0];
+  Values accuracies;
+  for (const auto& row : rows) accuracies.push_back(row["accuracy"]);
+  ASSERT_EQ(softmax["name"], "Softmax Attn.");
+  ASSERT_EQ(rows.size(), 11u);
+  const double spread = sample_deviation(accuracies);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const nlohmann::json& row = rows[i];
+    const double throughput = row["throughput"].get<double>() / softmax["throughput"].get<double>();
+    const double plain = rcp(throughput, row["accuracy"], softmax["accuracy"], spread).value();
+    EXPECT_NEAR(plain, row["rcp"].get<double>(), 0.005) << row["name"];
+    if (row["name"] != "cosFormer") continue;
+    // Memory is in no table.  What Table 3 implies for cosFormer gives the value of appendix A.4 for a larger cosFormer,
+    // as fast and with as much memory.
+    const double memory = 1 / (throughput * (2 * row["rcp_mem"].get<double>() / plain - 1));
+    EXPECT_NEAR(*rcp_mem(throughput, row["accuracy"], softmax["accuracy"], spread, memory),
+                row["rcp_mem"].get<double>(), 1e-9);
+    const nlohmann::json& larger = paper["cosformer_1_05x"];
+    EXPECT_NEAR(*rcp_mem(throughput, larger["accuracy"], softmax["accuracy"], spread, memory),
+                larger["rcp_mem"].get<double>(), 0.015);
+  }
+}
+
+TEST(Rcp, TheBaselineHasOneWhateverTheExponents) {
+  const RcpSettings settings{.throughput = 3, .quality = 0.1, .memory = 7, .quality_weight = 5};
+  EXPECT_EQ(rcp(1, 99, 99, 0.5, settings), 1);
+  EXPECT_EQ(rcp_mem(1, 99, 99, 0.5, 1, settings), 1);
+}
+
+TEST(Rcp, FasterBetterAndSmallerAreMore) {
+  EXPECT_GT(rcp(2.1, 90, 99, 3), rcp(2, 90, 99, 3));
+  EXPECT_GT(rcp(2, 91, 99, 3), rcp(2, 90, 99, 3));
+  EXPECT_GT(rcp(2, 100, 99, 3), rcp(2, 99, 99, 3));
+  EXPECT_GT(rcp_mem(2, 90, 99, 3, 0.5), rcp_mem(2, 90, 99, 3, 0.6));
+}
+
+TEST(Rcp, WeightAndSpreadSayWhatQualityIsWorth) {
+  const RcpSettings strict{.quality_weight = 2};
+  EXPECT_LT(rcp(2, 90, 99, 3, strict), rcp(2, 90, 99, 3));
+  EXPECT_GT(rcp(2, 90, 99, 6), rcp(2, 90, 99, 3));
+  const RcpSettings careless{.quality_weight = 0};
+  EXPECT_EQ(rcp(2, 90, 99, 3, careless), 2);
+}
+
+TEST(Rcp, NoValueUnlessTheDenominatorIsPositive) {
+  EXPECT_FALSE(rcp(2, 102, 99, 3));
+  EXPECT_FALSE(rcp(2, 103, 99, 3));
+  EXPECT_TRUE(rcp(2, 101.9, 99, 3));
+  EXPECT_FALSE(rcp_mem(2, 102, 99, 3, 0.5));
+}
+
+TEST(Rcp, NoValueWithoutASpreadUnlessItCancelsOut) {
+  for (double bad : {0.0, -1.0, kNaN, kInfinity}) {
+    EXPECT_FALSE(rcp(2, 90, 99, bad)) << bad;
+    EXPECT_EQ(rcp(2, 99, 99, bad), 2) << bad;
+  }
+}
+
+TEST(Rcp, NoValueOfWhatIsNotPositiveAndFinite) {
+  for (double bad : {0.0, -1.0, kNaN, kInfinity}) {
+    EXPECT_FALSE(rcp(bad, 90, 99, 3)) << bad;
+    EXPECT_FALSE(rcp_mem(2, 90, 99, 3, bad)) << bad;
+  }
+  for (double bad : {kNaN, kInfinity, -kInfinity}) {
+    EXPECT_FALSE(rcp(2, bad, 99, 3)) << bad;
+    EXPECT_FALSE(rcp(2, 99, bad, 3)) << bad;
+    EXPECT_FALSE(rcp(2, bad, bad, 3)) << bad;
+  }
+  EXPECT_FALSE(rcp(1e200, 99, 99, 3, {.throughput = 2}));
+}
+
+using Flags = std::vector<bool>;
+using Ranks = std::vector<int>;
+
+Points random_points(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Points points(n, std::vector<double>(3));
+  // Few levels make ties and duplicates.
+  for (auto& point : points)
+    for (double& value : point) value = static_cast<double>(random() % 6);
+  return points;
+}
+
+bool dominates(const std::vector<double>& a, const std::vector<double>& b) {
+  bool is_higher = false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] < b[i]) return false;
+    is_higher |= a[i] > b[i];
+  }
+  return is_higher;
+}
+
+TEST(Pareto, AFrontByHand) {
+  const Points points{{3, 1}, {2, 2}, {1, 3}, {1, 2}, {2, 1}, {1, 1}};
+  EXPECT_EQ(nondominated(points), (Flags{true, true, true, false, false, false}));
+  EXPECT_EQ(fronts(points), (Ranks{0, 0, 0, 1, 1, 2}));
+}
+
+TEST(Pareto, DuplicatesAllStay) {
+  EXPECT_EQ(nondominated(Points{{1, 2}, {1, 2}, {1, 1}, {1, 1}}), (Flags{true, true, false, false}));
+  EXPECT_EQ(fronts(Points{{0.0, 1}, {-0.0, 1}}), (Ranks{0, 0}));
+}
+
+TEST(Pareto, NaNIsDominatedAndDominatesNothing) {
+  const Points points{{9, kNaN}, {1, 1}, {kNaN, kNaN}, {0, 0}, {-kInfinity, -kInfinity}};
+  EXPECT_EQ(nondominated(points), (Flags{false, true, false, false, false}));
+  EXPECT_EQ(fronts(points), (Ranks{3, 0, 3, 1, 2}));
+  EXPECT_EQ(fronts(Points{{kNaN, 5}}), (Ranks{1}));
+}
+
+TEST(Pareto, NothingHasNoFront) {
+  EXPECT_TRUE(nondominated({}).empty());
+  EXPECT_TRUE(fronts({}).empty());
+  EXPECT_TRUE(crowding({}).empty());
+  EXPECT_THROW(fronts(Points{{1, 2}, {1}}), Failure);
+}
+
+TEST(Pareto, FrontsPeelOffOneAfterTheOther) {
+  Points left = random_points(150, 11);
+  const Points all = left;
+  const Ranks ranks = fronts(all);
+  const int last = *std::max_element(ranks.begin(), ranks.end());
+  ASSERT_GT(last, 3);
+  for (int rank = 0; rank <= last; ++rank) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (ranks[i] < rank) continue;
+      const bool is_dominated =
+          std::any_of(left.begin(), left.end(), [&](const auto& other) { return dominates(other, all[i]); });
+      EXPECT_EQ(is_dominated, ranks[i] > rank) << i;
+    }
+    left.clear();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (ranks[i] > rank) left.push_back(all[i]);
+  }
+}
+
+TEST(Pareto, FrontsFollowTheirPoints) {
+  Points points = random_points(60, 5);
+  Ranks ranks = fronts(points);
+  std::reverse(points.begin(), points.end());
+  std::reverse(ranks.begin(), ranks.end());
+  EXPECT_EQ(fronts(points), ranks);
+}
+
+TEST(Pareto, CrowdingByHand) {
+  // Ranges 10 and 8: the second has (4 - 0) / 10 + (8 - 3) / 8, the third (10 - 1) / 10 + (6 - 0) / 8.
+  const std::vector<double> distance = crowding(Points{{0, 8}, {1, 6}, {4, 3}, {10, 0}});
+  EXPECT_EQ(distance[0], kInfinity);
+  EXPECT_NEAR(distance[1], 0.4 + 0.625, 1e-12);
+  EXPECT_NEAR(distance[2], 0.9 + 0.75, 1e-12);
+  EXPECT_EQ(distance[3], kInfinity);
+}
+
+TEST(Pareto, CrowdingOfConstantInfiniteAndMissingValues) {
+  EXPECT_EQ(crowding(Points{{1, 2}, {2, 1}}), (std::vector<double>{kInfinity, kInfinity}));
+  EXPECT_EQ(crowding(Points{{1, 2}, {1, 2}, {1, 2}}), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(crowding(Points{{0, 5}, {1, 5}, {4, 5}})[1], 1);
+  EXPECT_EQ(crowding(Points{{0}, {1}, {kInfinity}})[1], 0);
+  EXPECT_EQ(crowding(Points{{0}, {kNaN}, {1}, {4}}), (std::vector<double>{kInfinity, 0, 1, kInfinity}));
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <regex>
 #include <string>
 
-#include "core/search/line_channel.hpp"
 #include "core/search/quality.hpp"
+#include "core/search/worker/channel.hpp"
 
 namespace {
 
@@ -42,7 +42,7 @@ json quality_of(const json& request) {
   const int64_t begin = request["begin"], end = request["end"];
   const double share = 0.9 - 0.01 * steps_of(request["toml"]);
   QualitySums sums;
-  sums.lists = sums.tokens = end - begin;
+  sums.examples = sums.tokens = end - begin;
   sums.exact = sums.right = static_cast<int64_t>(share * static_cast<double>(end - begin));
   return {{"sums", {sums}}};
 }

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/gnuplot.hpp"
-#include "hosts/cli/search/report/markup.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/report/report.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -18,7 +19,7 @@ struct Hue {
   const char *name, *light, *dark;
 };
 
-// Okabe and Ito's colours for what must be told apart; tints of blue and orange for better and worse.
+// Okabe and Ito's colours for what must look different; tints of blue and orange for better and worse.
 constexpr std::array hues = {
     Hue{"ink", "#1b1f24", "#e6e9ec"},    Hue{"muted", "#59636e", "#9aa4ae"},    Hue{"rule", "#dde1e6", "#333a42"},
     Hue{"paper", "#ffffff", "#15181c"},  Hue{"other", "#9aa5b1", "#7a8590"},    Hue{"front", "#56626f", "#b4bec8"},
@@ -83,31 +84,64 @@ void put_hints(std::string& svg, const std::vector<std::string>& hints) {
   svg = out + svg.substr(done);
 }
 
-}  // namespace
-
-Axes::Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y)
-    : canvas_(canvas), x_(x), y_(y), log_x_(log_x), log_y_(log_y) {}
-
-namespace {
-
 double share(double value, std::pair<double, double> range, bool logarithmic) {
   if (logarithmic) return std::log(value / range.first) / std::log(range.second / range.first);
   return (value - range.first) / (range.second - range.first);
 }
 
+constexpr double label_height = 15, label_gap = 3;  // pixels
+
+double overlap(const Box& a, const Box& b) {
+  const double w = std::min(a.right, b.right) - std::max(a.left, b.left);
+  const double h = std::min(a.bottom, b.bottom) - std::max(a.top, b.top);
+  return w > 0 && h > 0 ? w * h : 0;
+}
+
+Box grown(const Box& b, double by) { return {b.left - by, b.top - by, b.right + by, b.bottom + by}; }
+
+bool inside(const Box& a, const Box& area) {
+  return a.left >= area.left && a.right <= area.right && a.top >= area.top && a.bottom <= area.bottom;
+}
+
+// The label at `distance` from the point's edge in a direction, touching the ray with its nearest side.
+LabelPlace placed(const LabelWish& wish, double angle, double distance) {
+  const double c = std::cos(angle), s = std::sin(angle), reach = wish.radius + label_gap + distance;
+  const double x = wish.x + c * reach, y = wish.y + s * reach;
+  const double left = x - wish.width * (1 - c) / 2, top = y - label_height * (1 - s) / 2;
+  const Box box{left, top, left + wish.width, top + label_height};
+  const double to_x = std::clamp(wish.x, box.left, box.right), to_y = std::clamp(wish.y, box.top, box.bottom);
+  const double dx = to_x - wish.x, dy = to_y - wish.y, length = std::max(1e-9, std::hypot(dx, dy));
+  return {box,
+          wish.x + dx / length * wish.radius,
+          wish.y + dy / length * wish.radius,
+          to_x,
+          to_y,
+          length - wish.radius > 9};
+}
+
+// In square pixels of what would be covered; distance decides between places that are equally free.
+double cost_of(const LabelPlace& place, const std::vector<LabelPlace>& taken, const std::vector<Box>& obstacles,
+               const Box& area, double distance) {
+  double cost = distance * 3;
+  if (!inside(place.box, area)) cost += 1e6;
+  for (const LabelPlace& other : taken) cost += 1e3 * overlap(grown(place.box, 2), other.box);
+  for (const Box& obstacle : obstacles) cost += overlap(place.box, obstacle);
+  return cost;
+}
+
 }  // namespace
 
 double Axes::x(double value) const {
-  return canvas_.left + share(value, x_, log_x_) * (canvas_.width - canvas_.left - canvas_.right);
+  return canvas.left + share(value, x_range, log_x) * (canvas.width - canvas.left - canvas.right);
 }
 
 double Axes::y(double value) const {
-  return canvas_.height - canvas_.bottom - share(value, y_, log_y_) * (canvas_.height - canvas_.top - canvas_.bottom);
+  return canvas.height - canvas.bottom - share(value, y_range, log_y) * (canvas.height - canvas.top - canvas.bottom);
 }
 
 std::string Axes::ranges() const {
-  return fmt::format("{}{}set xrange [{}:{}]\nset yrange [{}:{}]\n", log_x_ ? "set logscale x 2\n" : "",
-                     log_y_ ? "set logscale y\n" : "", x_.first, x_.second, y_.first, y_.second);
+  return fmt::format("{}{}set xrange [{}:{}]\nset yrange [{}:{}]\n", log_x ? "set logscale x 2\n" : "",
+                     log_y ? "set logscale y\n" : "", x_range.first, x_range.second, y_range.first, y_range.second);
 }
 
 std::string colour(const std::string& name, double opacity) {
@@ -185,6 +219,24 @@ std::string figure_svg(const Canvas& canvas, const std::string& script, const st
       0, 4,
       fmt::format("<svg role=\"img\" style=\"min-width:{}px;max-width:{}px\"", canvas.width * 3 / 4, canvas.width));
   return svg;
+}
+
+std::vector<LabelPlace> place_labels(const std::vector<LabelWish>& wishes, const std::vector<Box>& obstacles,
+                                     const Box& area) {
+  constexpr int directions = 16;
+  std::vector<LabelPlace> taken;
+  for (const LabelWish& wish : wishes) {
+    LabelPlace best{};
+    double min_cost = INFINITY;
+    for (const double distance : {0.0, 8.0, 18.0, 30.0, 45.0, 65.0, 90.0, 120.0})
+      for (int d = 0; d < directions; ++d) {
+        const LabelPlace place = placed(wish, 2 * std::numbers::pi * d / directions, distance);
+        const double cost = cost_of(place, taken, obstacles, area, distance);
+        if (cost < min_cost) min_cost = cost, best = place;
+      }
+    taken.push_back(best);
+  }
+  return taken;
 }
 
 }  // namespace attnkit::cli

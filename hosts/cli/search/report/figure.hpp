@@ -1,4 +1,5 @@
-// What the figures of a search's report share: gnuplot scripts in the page's colours, which follow light and dark.
+// What the figures of a search's report share: gnuplot scripts in the page's colours, which follow light and dark, and
+// places for labels.
 #pragma once
 
 #include <string>
@@ -13,19 +14,15 @@ struct Canvas {
 };
 
 // Pixels from the upper left corner for values within the two ranges.
-class Axes {
- public:
-  Axes(const Canvas& canvas, std::pair<double, double> x, std::pair<double, double> y, bool log_x, bool log_y);
+struct Axes {
+  Canvas canvas;
+  std::pair<double, double> x_range, y_range;
+  bool log_x, log_y;
+
   double x(double value) const;
   double y(double value) const;
   // "set xrange ..." and "set yrange ..."; the latter upside down when its first end is above the second.
   std::string ranges() const;
-  std::pair<double, double> y_range() const { return y_; }
-
- private:
-  Canvas canvas_;
-  std::pair<double, double> x_, y_;
-  bool log_x_, log_y_;
 };
 
 // A colour of the page as gnuplot writes it: ink, muted, rule, paper, other, front, winner, baseline, line1 to line6,
@@ -51,5 +48,26 @@ std::string line_at(const Canvas& canvas, double x1, double y1, double x2, doubl
 // It shrinks by a quarter at most, so that its text stays readable.  Throws like run_gnuplot.
 std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
                        const std::vector<std::string>& hints = {});
+
+// Pixels, y downward.
+struct Box {
+  double left, top, right, bottom;
+};
+
+struct LabelWish {
+  double x, y, radius;  // the point
+  double width;         // of its label
+};
+
+struct LabelPlace {
+  Box box;
+  double from_x, from_y, to_x, to_y;  // a leader from the point's edge to the label
+  bool leader;                        // worth drawing
+};
+
+// Places labels so that they cover neither each other nor, where avoidable, the points: by wish, the first ones with
+// the best places; labels stay inside `area`.  `obstacles` are the points of the plot.
+std::vector<LabelPlace> place_labels(const std::vector<LabelWish>& wishes, const std::vector<Box>& obstacles,
+                                     const Box& area);
 
 }  // namespace attnkit::cli

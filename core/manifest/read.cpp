@@ -1,0 +1,371 @@
+// Reads a manifest, section after section; [attention] and [search] have files of their own.
+#include "core/manifest/read.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "core/length/length.hpp"
+#include "core/manifest/reader.hpp"
+#include "core/model/vocabulary.hpp"
+
+namespace attnkit {
+namespace {
+
+constexpr std::string_view schema = "attnkit.model/1", family = "attnkit.model/";
+
+// False: another version of the format, whose other keys may mean anything.
+bool check_schema(const Node& tree, Diagnostics& diagnostics) {
+  const Entry* given = tree.find("schema");
+  if (!given || given->value.kind != Node::Kind::text || given->value.text == schema) return true;
+  const bool other_version = given->value.text.starts_with(family);
+  diagnostics.error(
+      ak::wrong_schema, given->value.place, fmt::format("schema {} is not {}", quote(given->value.text), quote(schema)),
+      other_version ? "this version of attnkit reads no other: update attnkit, or convert the manifest" : "");
+  return !other_version;
+}
+
+template <class Enum>
+void take(const std::optional<int>& chosen, Enum& field) {
+  if (chosen) field = static_cast<Enum>(*chosen);
+}
+
+int int_of(const TableReader& table, const char* key) { return static_cast<int>(table.integer(key).value_or(0)); }
+
+// Returns whether all of it is sound.
+bool read_features(const Entry& entry, const Reading& to, FbankSpec& spec) {
+  const TableReader table(entry.value, "model.encoder.features", to.diagnostics);
+  const auto type = table.choice("type");
+  const auto rate = table.integer("sample_rate"), bins = table.integer("bins");
+  const auto window = table.number("window_ms"), shift = table.number("shift_ms");
+  if (!type || !rate || !bins || !window || !shift) return false;
+  spec = {static_cast<int>(*rate), static_cast<int>(*bins), *window, *shift};
+  if (*shift > *window) {
+    to.error(ak::wrong_value, table.place("shift_ms"),
+             fmt::format("\"shift_ms\" is {}, more than window_ms, {}", *shift, *window),
+             "samples between two frames would be seen by none");
+    return false;
+  }
+  try {
+    const Fbank made(spec);
+    return true;
+  } catch (const Error& e) {
+    to.error(ak::wrong_value, entry.value.place, e.what());
+    return false;
+  }
+}
+
+bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
+  const TableReader table(entry.value, "model.encoder.frontend", to.diagnostics);
+  const auto type = table.choice("type");
+  const auto layers = table.integer("layers"), kernel = table.integer("kernel"), stride = table.integer("stride");
+  if (table.mentioned("channels") && !table.given("channels")) return false;
+  if (!type || !layers || !kernel || !stride) return false;
+  speech.layers = static_cast<int>(*layers);
+  speech.kernel = static_cast<int>(*kernel);
+  speech.stride = static_cast<int>(*stride);
+  speech.channels = static_cast<int>(table.integer("channels").value_or(to.manifest.d_model));
+  if (*kernel >= *stride) return true;
+  to.error(ak::wrong_value, table.place("kernel"),
+           fmt::format("\"kernel\" is {}, less than stride, {}", *kernel, *stride),
+           "rows between two outputs would be seen by none");
+  return false;
+}
+
+// features and frontend of the encoder: a source that is speech.
+void read_speech(const Node& encoder, Reading& to) {
+  for (const char* key : {"vocab", "lowercase"})
+    if (const Entry* entry = encoder.find(key))
+      to.error(ak::not_applicable, entry->place,
+               fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
+               "remove it, or \"features\" and \"frontend\"");
+  const Entry *features = encoder.find("features"), *frontend = encoder.find("frontend");
+  const auto need = [&](const Entry* entry, const char* key, const char* help) {
+    if (!entry)
+      to.error(ak::missing_key, encoder.place, fmt::format("an encoder that takes speech needs \"{}\"", key), help);
+    return entry && entry->value.kind == Node::Kind::table;
+  };
+  const bool have_features = need(features, "features", "features = { type = \"fbank\" }");
+  if (!need(frontend, "frontend", "frontend = { type = \"conv\" }") || !have_features) return;
+  SpeechTable speech;
+  const bool sound = read_features(*features, to, speech.features);
+  if (read_frontend(*frontend, to, speech) && sound) to.manifest.speech = speech;
+}
+
+void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack) {
+  const TableReader table(entry.value, path, to.diagnostics);
+  stack.place = entry.place;
+  stack.layers = int_of(table, "layers");
+  stack.lowercase = table.boolean("lowercase").value_or(false);
+  if (table.given("causal")) stack.causal = *table.boolean("causal");
+  const bool encoder = &stack == &to.manifest.encoder;
+  if (encoder && (table.meant("features") || table.meant("frontend"))) return read_speech(entry.value, to);
+  if (encoder && !table.meant("vocab"))
+    to.error(ak::missing_key, entry.value.place, "[model.encoder] needs \"vocab\", text",
+             "or, where the source is speech, \"features\" and \"frontend\"");
+  const auto vocab = table.text("vocab");
+  if (!vocab) return;
+  stack.vocab = join_path(to.dir, *vocab);
+  try {
+    Vocabulary::open(stack.vocab, stack.lowercase);
+  } catch (const Error& e) {
+    to.error(ak::bad_vocabulary, table.place("vocab"), e.what(),
+             "a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them", ATTNKIT_AREA_DATA);
+  }
+}
+
+// A stack is there if and only if the kind has it.
+void read_stacks(const Node& model, const TableReader& table, Reading& to) {
+  struct Side {
+    const char *key, *path;
+    uint32_t role;
+    Stack& stack;
+  };
+  for (const Side& side : {Side{"encoder", "model.encoder", ATTN_ENCODER_SELF, to.manifest.encoder},
+                           Side{"decoder", "model.decoder", ATTN_DECODER_SELF, to.manifest.decoder}}) {
+    const bool wanted = !to.kind_known || has_role(to.manifest.kind, side.role);
+    const Entry* entry = table.given(side.key);
+    if (entry && wanted) read_stack(*entry, side.path, to, side.stack);
+    if (entry && !wanted)
+      to.error(ak::not_applicable, entry->place,
+               fmt::format("a model of kind \"{}\" has no {}", kind_name(to.manifest.kind), side.key),
+               "remove it, or choose another kind");
+    if (to.kind_known && wanted && !table.mentioned(side.key))
+      to.error(ak::missing_key, model.place,
+               fmt::format("a model of kind \"{}\" needs \"{}\"", kind_name(to.manifest.kind), side.key),
+               fmt::format("{} = {{ layers = 6, vocab = \"vocab.txt\" }}", side.key));
+  }
+}
+
+void read_classifier(const TableReader& head, const Entry& entry, Reading& to) {
+  Manifest& m = to.manifest;
+  if (to.kind_known && m.kind != ModelKind::encoder)
+    to.error(ak::not_applicable, head.place("type"),
+             fmt::format("a classifier needs kind \"encoder\", not \"{}\"", kind_name(m.kind)), "use type = \"lm\"");
+  if (!head.mentioned("classes"))
+    to.error(ak::missing_key, entry.value.place, "a classifier needs \"classes\"",
+             "how many classes there are, at least 2");
+  m.classes = int_of(head, "classes");
+  m.head_hidden = int_of(head, "hidden");
+  take(head.choice("pool"), m.pool);
+  m.pool_of = head.text("of").value_or("");
+  m.pool_place = head.place("of");
+}
+
+void read_head(const TableReader& table, Reading& to) {
+  if (const Entry* entry = table.given("head")) {
+    const TableReader head(entry->value, "model.head", to.diagnostics);
+    const auto type = head.choice("type");
+    if (!type) return;
+    take(type, to.manifest.head);
+    if (to.manifest.head == HeadType::classifier) return read_classifier(head, *entry, to);
+    for (const char* key : {"classes", "pool", "of", "hidden"})
+      if (head.mentioned(key))
+        to.error(ak::not_applicable, entry->value.find(key)->place, fmt::format("\"{}\" is for a classifier only", key),
+                 "remove it");
+  } else if (table.mentioned("head")) {
+    return;
+  }
+  // An encoder alone scores the tokens of its source.
+  if (to.manifest.speech && to.is(ModelKind::encoder))
+    to.error(ak::not_applicable, table.place("head"),
+             "an encoder alone that takes speech has no tokens to score: it must be a classifier",
+             "head = { type = \"classifier\", classes = 10 }, or kind = \"encoder-decoder\"");
+}
+
+void read_model(const Node& model, Reading& to) {
+  const TableReader table(model, "model", to.diagnostics);
+  Manifest& m = to.manifest;
+  m.name = table.text("name").value_or("");
+  const auto kind = table.choice("kind");
+  take(kind, m.kind);
+  to.kind_known = kind.has_value();
+  m.d_model = int_of(table, "d_model");
+  m.heads = int_of(table, "heads");
+  m.ffn = int_of(table, "ffn");
+  m.max_length = int_of(table, "max_length");
+  take(table.choice("norm"), m.norm);
+  take(table.choice("activation"), m.activation);
+  take(table.choice("positions"), m.positions);
+  m.embed_scale = table.boolean("embed_scale").value_or(false);
+  m.tie_embeddings = table.boolean("tie_embeddings").value_or(false);
+  m.head_norm = table.boolean("head_norm").value_or(false);
+  m.adapters = table.boolean("adapters").value_or(false);
+  if (m.heads > 0 && m.d_model % m.heads != 0)
+    to.error(ak::widths_do_not_divide, table.place("heads"),
+             fmt::format("\"heads\" is {}, which does not divide d_model, {}", m.heads, m.d_model),
+             "every head takes d_model / heads channels");
+  if (m.tie_embeddings && to.is(ModelKind::encoder))
+    to.error(ak::not_applicable, table.place("tie_embeddings"),
+             "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none", "remove it");
+  read_stacks(model, table, to);
+  read_head(table, to);
+}
+
+// Returns the path of a table's safetensors "file", which must be that of a file; empty: not given.
+std::string weights_file(const TableReader& table, const Reading& to) {
+  const auto file = table.text("file");
+  if (!file) return "";
+  const std::string path = join_path(to.dir, *file);
+  struct stat status {};
+  const bool found = ::stat(path.c_str(), &status) == 0;
+  if (!found || !S_ISREG(status.st_mode))
+    to.error(ak::bad_weights_file, table.place("file"),
+             fmt::format("{}: {}", path, found ? "is no regular file" : "does not exist"),
+             "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
+  return path;
+}
+
+// Returns lower-case digits; empty: not given, or reported.
+std::string sha256_of(const TableReader& table, const Reading& to) {
+  auto digest = table.text("sha256");
+  if (!digest) return "";
+  std::transform(digest->begin(), digest->end(), digest->begin(),
+                 [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (digest->size() == 64 && digest->find_first_not_of("0123456789abcdef") == std::string::npos) return *digest;
+  to.error(ak::wrong_value, table.place("sha256"), "\"sha256\" must be 64 hexadecimal digits", "sha256sum prints them");
+  return "";
+}
+
+void read_weights(const Node& weights, Reading& to) {
+  const TableReader table(weights, "weights", to.diagnostics);
+  Manifest& m = to.manifest;
+  const bool file = table.mentioned("file");
+  m.weights_place = table.place(file ? "file" : "seed");
+  m.weights_file = weights_file(table, to);
+  if (const auto seed = table.integer("seed")) m.weights_seed = static_cast<uint64_t>(*seed);
+  if (!file && !table.mentioned("seed"))
+    to.error(ak::missing_key, weights.place, "[weights] needs \"file\", \"seed\" or both",
+             "file = \"weights.safetensors\", or seed = 1 for an untrained model");
+  if (!file && table.mentioned("sha256"))
+    to.error(ak::not_applicable, table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given",
+             "remove it");
+  m.weights_sha256 = sha256_of(table, to);
+}
+
+void read_lut(const TableReader& table, Reading& to) {
+  Manifest& m = to.manifest;
+  const auto file = table.text("lut");
+  if (!file) return;
+  m.length_file = join_path(to.dir, *file);
+  m.length_place = table.place("lut");
+  std::optional<Vocabulary> vocabulary;
+  try {
+    if (!m.encoder.vocab.empty()) vocabulary = Vocabulary::open(m.encoder.vocab, m.encoder.lowercase);
+  } catch (const Error&) {
+    // [model] has reported it.
+  }
+  if (!vocabulary) return;
+  try {
+    read_length_table(m.length_file, *vocabulary);
+  } catch (const Error& e) {
+    to.error(ak::bad_length_table, m.length_place, e.what(),
+             "a table of lengths is a UTF-8 file; a line is a source token, a TAB and how many target tokens it makes "
+             "on average",
+             ATTNKIT_AREA_DATA);
+  }
+}
+
+// Which keys go with which way of predicting.
+void check_length_keys(const Node& length, const TableReader& table, const std::string& chosen, const Reading& to) {
+  struct Owned {
+    const char *key, *owner;
+    bool required;
+  };
+  for (const auto& [key, owner, required] :
+       {Owned{"alpha", "ratio", true}, Owned{"length", "fixed", true}, Owned{"lut", "lut", true},
+        Owned{"dampening", "lut", false}, Owned{"file", "network", true}, Owned{"sha256", "network", false}}) {
+    if (chosen == owner && required && !table.mentioned(key))
+      to.error(ak::missing_key, length.place, fmt::format("predict = \"{}\" needs \"{}\"", owner, key));
+    if (chosen != owner && table.mentioned(key))
+      to.error(ak::not_applicable, length.find(key)->place,
+               fmt::format("\"{}\" is for predict = \"{}\" only", key, owner), "remove it");
+  }
+}
+
+void read_length(const Node& length, Reading& to) {
+  const TableReader table(length, "length", to.diagnostics);
+  Manifest& m = to.manifest;
+  if (to.is(ModelKind::encoder))
+    to.error(ak::not_applicable, length.place, "[length] is for models with a decoder", "remove it");
+  const auto chosen = table.choice("predict");
+  if (!chosen) return;
+  m.predict = static_cast<Predict>(*chosen + 1);
+  const std::string name = *table.text("predict");
+  const bool no_source = to.is(ModelKind::decoder);
+  if (predicts_from_source(m.predict) && no_source)
+    to.error(ak::not_applicable, table.place("predict"),
+             m.predict == Predict::ratio
+                 ? "predict = \"ratio\" multiplies the source's length; a decoder alone has no source"
+                 : fmt::format("predict = \"{}\" looks at the source; a decoder alone has none", name),
+             "use \"fixed\" or \"reference\"");
+  if (m.predict == Predict::lut && m.speech)
+    to.error(ak::not_applicable, table.place("predict"),
+             "predict = \"lut\" sums over the source's tokens; speech has none",
+             "use \"ratio\", \"network\", \"fixed\" or \"reference\"");
+  check_length_keys(length, table, name, to);
+  m.alpha = table.number("alpha").value_or(0);
+  m.fixed_length = table.number("length").value_or(0);
+  m.dampening = table.number("dampening").value_or(1);
+  if (m.predict == Predict::lut && !no_source) read_lut(table, to);
+  if (m.predict == Predict::network && !no_source) {
+    m.length_sha256 = sha256_of(table, to);
+    m.length_file = weights_file(table, to);
+    m.length_place = table.place("file");
+  }
+}
+
+void read_decode(const Node& decode, Reading& to) {
+  const TableReader table(decode, "decode", to.diagnostics);
+  if (to.is(ModelKind::encoder))
+    to.error(ak::not_applicable, decode.place, "[decode] is for models with a decoder", "remove it");
+  to.manifest.beams = static_cast<int>(table.integer("beams").value_or(1));
+  to.manifest.length_penalty = table.number("length_penalty").value_or(1.0);
+}
+
+void read_stream(const Node& stream, Reading& to) {
+  const TableReader table(stream, "stream", to.diagnostics);
+  if (to.kind_known && !to.is(ModelKind::encoder_decoder))
+    return to.error(ak::not_applicable, stream.place,
+                    fmt::format("[stream] is for models with an encoder and a decoder, not for kind \"{}\"",
+                                kind_name(to.manifest.kind)),
+                    "remove it");
+  StreamTable& s = to.manifest.stream.emplace();
+  take(table.choice("policy"), s.policy);
+  s.k = int_of(table, "k");
+  s.pre_decision = int_of(table, "pre_decision");
+  // A mistake in it is reported once, and not again as the refusals of mechanisms.
+  s.replay = table.boolean("replay").value_or(true);
+  if (s.policy != StreamPolicy::offline) return;
+  for (const char* key : {"k", "pre_decision"})
+    if (table.mentioned(key))
+      to.error(ak::not_applicable, stream.find(key)->place, fmt::format("\"{}\" is for policy = \"wait-k\" only", key),
+               "remove it");
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
+                       Diagnostics& diagnostics) {
+  Manifest manifest;
+  Diagnostics syntax;
+  const Node tree = parse_toml(toml, syntax);
+  for (const Diagnostic& d : syntax.sorted()) diagnostics.error(d.code, d.place, d.message, d.help, d.area);
+  if (syntax.failed() || !check_schema(tree, diagnostics)) return manifest;
+  const TableReader root(tree, "", diagnostics);
+  Reading reading{dir, registry, device_type, diagnostics, manifest};
+  reading.length_meant = root.meant("length");
+  using Section = void (*)(const Node&, Reading&);
+  const std::pair<const char*, Section> sections[] = {
+      {"model", read_model},   {"weights", read_weights},     {"length", read_length}, {"decode", read_decode},
+      {"stream", read_stream}, {"attention", read_attention}, {"search", read_search}};
+  for (const auto& [key, read] : sections)
+    if (const Entry* entry = root.given(key)) read(entry->value, reading);
+  return manifest;
+}
+
+}  // namespace attnkit

@@ -1,0 +1,179 @@
+#include "core/search/manifest_text.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "core/base/tomlpp.hpp"
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Edits = std::map<std::string, std::string>;  // by path: the text that stands for a value
+
+toml::table parse(const std::string& text) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& e) {
+    fail(Fault::manifest, "{}:{}: {}", e.source().begin.line, e.source().begin.column, e.description());
+  }
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? fmt::format("\\u{:04x}", c) : std::string(1, c);
+  }
+  return out + '"';
+}
+
+std::string key_text(std::string_view key) {
+  const bool bare = !key.empty() && key.find_first_not_of(
+                                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_-") == std::string_view::npos;
+  return bare ? std::string(key) : quoted(std::string(key));
+}
+
+std::string number_text(double x) {
+  if (!std::isfinite(x)) return std::isnan(x) ? "nan" : x < 0 ? "-inf" : "inf";
+  const std::string text = fmt::format("{}", x);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+// toml++ keeps the entries of a table sorted by name; people want them as they were written.
+std::vector<std::pair<std::string, const toml::node*>> as_written(const toml::table& table) {
+  std::vector<std::pair<std::string, const toml::node*>> entries;
+  for (const auto& [key, node] : table) entries.emplace_back(key.str(), &node);
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    const toml::source_position x = a.second->source().begin, y = b.second->source().begin;
+    return std::tie(x.line, x.column) < std::tie(y.line, y.column);
+  });
+  return entries;
+}
+
+std::string value_text(const toml::node& node, const std::string& path, const Edits& edits) {
+  if (const auto edit = edits.find(path); edit != edits.end()) return edit->second;
+  if (const auto* text = node.as_string()) return quoted(text->get());
+  if (const auto* number = node.as_floating_point()) return number_text(number->get());
+  std::string out;
+  if (const toml::array* array = node.as_array()) {
+    for (const toml::node& element : *array) out += (out.empty() ? "" : ", ") + value_text(element, path + "[]", edits);
+    return "[" + out + "]";
+  }
+  if (const toml::table* table = node.as_table()) {
+    for (const auto& [key, entry] : as_written(*table))
+      out += (out.empty() ? "" : ", ") + key_text(key) + " = " + value_text(*entry, path + "." + key, edits);
+    return out.empty() ? "{}" : "{ " + out + " }";
+  }
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  fail(Fault::manifest, "{}: dates mean nothing in a manifest", path);
+}
+
+// The manifest anew: what stands before the first table, then every table.  An edit of a whole table is its lines.
+std::string written(const toml::table& root, const Edits& edits) {
+  std::string head, tables;
+  for (const auto& [key, node] : as_written(root)) {
+    const toml::table* table = node->as_table();
+    if (!table) {
+      head += key_text(key) + " = " + value_text(*node, key, edits) + "\n";
+      continue;
+    }
+    std::string lines;
+    if (const auto edit = edits.find(key); edit != edits.end())
+      lines = edit->second;
+    else
+      for (const auto& [name, entry] : as_written(*table))
+        lines += key_text(name) + " = " + value_text(*entry, key + "." + name, edits) + "\n";
+    if (!lines.empty()) tables += "\n[" + key_text(key) + "]\n" + lines;
+  }
+  return head + tables;
+}
+
+// Layers of a role by choice, those with the first layer's choice left out: the others need overrides.
+std::map<int, std::string> exceptions(const Space& space, const Placement& placement, uint32_t role) {
+  std::map<int, std::string> layers;
+  const Unit unit = blocks_of(space, role);
+  for (size_t s = unit.first + 1; s < unit.last; ++s) {
+    if (placement[s] == placement[unit.first]) continue;
+    std::string& list = layers[placement[s]];
+    list += (list.empty() ? "" : ", ") + std::to_string(space.blocks[s].layer);
+  }
+  return layers;
+}
+
+std::string attention_text(const toml::table& root, const Space& space, const Placement& placement) {
+  const auto toml_of = [&](int c) { return space.choice(c).toml; };
+  std::string roles, overrides;
+  for (uint32_t role : roles_of(space)) {
+    roles += fmt::format("\"{}\" = {}\n", role_name(role), toml_of(placement[blocks_of(space, role).first]));
+    for (const auto& [c, layers] : exceptions(space, placement, role))
+      overrides +=
+          fmt::format("  {{ block = \"{}\", layers = [{}], use = {} }},\n", role_name(role), layers, toml_of(c));
+  }
+  if (const toml::table* params = root["attention"]["params"].as_table())
+    for (const auto& [name, options] : as_written(*params))
+      roles += fmt::format("params.{} = {}\n", key_text(name), value_text(*options, "", {}));
+  return roles + (overrides.empty() ? "" : "override = [\n" + overrides + "]\n");
+}
+
+void rebase(const toml::table& root, const std::string& path, const fs::path& from, const fs::path& to, Edits& edits) {
+  const auto text = root.at_path(path).value<std::string>();
+  if (!text || fs::path(*text).is_absolute()) return;
+  const fs::path whole = (from / *text).lexically_normal(), seen = whole.lexically_relative(to);
+  edits[path] = quoted((seen.empty() ? whole : seen).generic_string());
+}
+
+}  // namespace
+
+struct ManifestText::Document {
+  toml::table root;
+};
+
+ManifestText::ManifestText(const std::string& toml)
+    : document_(std::make_unique<const Document>(Document{parse(toml)})) {}
+
+ManifestText::~ManifestText() = default;
+
+std::string ManifestText::with(const Space& space, const Placement& placement, int64_t max_length) const {
+  const toml::table& root = document_->root;
+  Edits edits = {{"attention", attention_text(root, space, placement)}, {"search", ""}};
+  std::string text = written(root, edits);
+  constexpr int64_t usual = 512;
+  if (root.at_path("model.max_length").value_or(usual) >= max_length) return text;
+  if (root.at_path("model.max_length")) {
+    edits["model.max_length"] = std::to_string(max_length);
+    return written(root, edits);
+  }
+  const std::string header = "\n[model]\n";
+  return text.insert(text.find(header) + header.size(), fmt::format("max_length = {}\n", max_length));
+}
+
+std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab", "length.lut", "length.file"})
+    if (const auto file = document_->root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
+  return found;
+}
+
+std::string ManifestText::deployed(const Space& space, const Placement& placement, const std::string& from,
+                                   const std::string& to, const std::string& comment) const {
+  const toml::table& root = document_->root;
+  Edits edits = {{"attention", attention_text(root, space, placement)}};
+  const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
+  for (const auto& [path, file] : files()) rebase(root, path, source, target, edits);
+  for (const char* path : {"search.data", "search.test"}) rebase(root, path, source, target, edits);
+  std::istringstream lines(comment);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) out += line.empty() ? "#\n" : "# " + line + "\n";
+  return out + written(root, edits);
+}
+
+}  // namespace attnkit::search

@@ -1,0 +1,322 @@
+#include "core/search/trial/cost_trial.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "core/search/failure.hpp"
+#include "core/search/statistics.hpp"
+#include "core/search/worker/process_memory.hpp"
+
+namespace attnkit::search {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+// Tokens that are written one by one: enough for a median, few enough for long lengths.
+constexpr int64_t max_steps = 32;
+// Repetitions of whole examples: there are many tokens in each.
+constexpr int max_real = 3;
+// Prefills are repeated for about this long.
+constexpr double prefill_seconds = 0.6;
+
+// What a mechanism or a manifest does not do, as opposed to what went wrong.
+bool is_refusal(const Error& e) { return e.code() == ATTN_UNSUPPORTED || e.code() == ATTN_INVALID; }
+
+// Seconds since `last`, which becomes now.
+double lap(Clock::time_point& last) {
+  const Clock::time_point now = Clock::now();
+  return std::chrono::duration<double>(now - std::exchange(last, now)).count();
+}
+
+// Tokens of one session, or of one pass of an encoder alone.
+struct ForcedTokens {
+  Ids source;    // read, or run through an encoder alone; may be empty
+  Batch prompt;  // one row, written at once; may be empty
+  Ids steps;     // written one by one
+};
+
+// A session that has read the source and written the prompt; of an encoder alone nothing is kept.
+class ForcedSession {
+ public:
+  // Runs the prefill.  Throws Error.
+  ForcedSession(const Model& model, const TaskFacts& facts, const ForcedTokens& tokens) {
+    if (!facts.decoder()) {
+      const Batch source({&tokens.source, 1});
+      const Scores scores(facts, 1, source.length);
+      Clock::time_point last = Clock::now();
+      model.forward(source, Batch(), scores.out);
+      prefill_seconds_ = lap(last);
+      return;
+    }
+    Clock::time_point last = Clock::now();
+    session_.emplace(model, 1);
+    attnkit_session* const self = session_->get();
+    // Known before the source is read, so that no prediction decides whether the tokens to come are allowed.
+    session_->set_length(static_cast<double>(tokens.prompt.length + static_cast<int64_t>(tokens.steps.size())));
+    if (!tokens.source.empty()) session_->read(tokens.source);
+    if (tokens.prompt.length > 0) Session::write({&self, 1}, tokens.prompt);
+    prefill_seconds_ = lap(last);
+  }
+
+  double prefill_seconds() const { return prefill_seconds_; }
+
+  // Writes the steps to a copy of the session, so that it can be repeated; seconds of each.  The copy is not timed.
+  std::vector<double> steps(const ForcedTokens& tokens) const {
+    std::vector<double> seconds;
+    if (!session_) return seconds;
+    const Session copy = session_->clone();
+    attnkit_session* const self = copy.get();
+    const Ids one = {0};
+    Batch token({&one, 1});
+    Clock::time_point last = Clock::now();
+    for (int32_t id : tokens.steps) {
+      token.ids[0] = id;
+      Session::write({&self, 1}, token);
+      seconds.push_back(lap(last));
+    }
+    return seconds;
+  }
+
+ private:
+  std::optional<Session> session_;
+  double prefill_seconds_ = 0;
+};
+
+// A session at one length and what making it took, or why it cannot be.
+struct Start {
+  ForcedTokens tokens;
+  std::unique_ptr<ForcedSession> session;
+  std::optional<uint64_t> peak;
+  std::string refused;
+};
+
+// Throughputs of the model by repetition, and ratios to the baseline's.
+struct Timings {
+  std::vector<double> throughput, ratio;
+};
+
+// Seconds of model and baseline, which swap places from one repetition to the next, so that going first is nobody's
+// advantage.  alone: the model is the baseline and is timed once, with ratio 1.
+template <class F, class G>
+Timings take_turns(int repetitions, size_t tokens, bool alone, F&& time_model, G&& time_baseline) {
+  Timings timings;
+  for (int r = 0; r < repetitions; ++r) {
+    double model = r % 2 == 0 ? time_model() : 0;
+    const double baseline = alone ? 0 : time_baseline();
+    if (r % 2 != 0) model = time_model();
+    timings.throughput.push_back(static_cast<double>(tokens) / model);
+    timings.ratio.push_back(alone ? 1 : baseline / model);
+  }
+  return timings;
+}
+
+template <class F>
+auto as_baseline(F&& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    throw Error(e.code(), std::string("the baseline: ") + e.what());
+  }
+}
+
+// Ids that are no special tokens, which texts leave out.
+Ids ordinary_ids(const Model& model, Side side, const attnkit_model_info& info) {
+  Ids ids;
+  for (int32_t id = 0; id < (side == Side::source ? info.source_vocab : info.target_vocab); ++id)
+    if (!model.detokenize(side, {&id, 1}).empty()) ids.push_back(id);
+  if (ids.empty()) ids.push_back(info.end_id);
+  return ids;
+}
+
+Ids random_ids(const Ids& from, Side side, int64_t n) {
+  std::mt19937 random(static_cast<uint32_t>(side) + 1);
+  Ids ids(static_cast<size_t>(n));
+  for (int32_t& id : ids) id = from[random() % from.size()];
+  return ids;
+}
+
+}  // namespace
+
+struct CostTrial::Baseline {
+  void open(const std::vector<int64_t>& lengths) {
+    if (facts_.encoder()) source_ids = ordinary_ids(model, Side::source, facts_.info);
+    if (facts_.decoder()) target_ids = ordinary_ids(model, Side::target, facts_.info);
+    std::optional<uint64_t> before;
+    for (int64_t length : lengths) starts[length] = start(model, length, before);
+  }
+
+  bool serves(const CostRequest& request) const {
+    const auto is_known = [&](int64_t length) { return starts.contains(length); };
+    return toml == request.baseline && std::ranges::all_of(request.lengths, is_known);
+  }
+
+  ForcedTokens tokens_of(int64_t length) const {
+    ForcedTokens tokens;
+    if (facts_.encoder()) tokens.source = random_ids(source_ids, Side::source, length);
+    if (!facts_.decoder()) return tokens;
+    const Ids target = random_ids(target_ids, Side::target, length);
+    const auto steps = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(length / 2, 1, max_steps));
+    const Ids prompt(target.begin(), target.end() - steps);
+    if (!prompt.empty()) tokens.prompt = Batch({&prompt, 1});
+    tokens.steps.assign(target.end() - steps, target.end());
+    return tokens;
+  }
+
+  // before: resident memory before the first length; lengths rise, so that each needs all the memory of those before
+  // it.
+  Start start(const Model& of, int64_t length, std::optional<uint64_t>& before) const {
+    Start start;
+    start.tokens = tokens_of(length);
+    const bool known = restart_peak();
+    if (!before) before = resident_memory();
+    try {
+      start.session = std::make_unique<ForcedSession>(of, facts_, start.tokens);
+      const std::optional<uint64_t> peak = peak_resident_memory();
+      if (known && before && peak) start.peak = *peak - std::min(*before, *peak);
+      start.session->steps(start.tokens);
+    } catch (const Error& e) {
+      if (!is_refusal(e)) throw;
+      start.refused = e.what();
+    }
+    return start;
+  }
+
+  // The entry of one length.
+  Json at(const Model& of, int64_t length, const CostRequest& request, std::optional<uint64_t>& before) const {
+    const Start& other = starts.at(length);
+    const Start made = &of == &model ? Start() : start(of, length, before);
+    const Start& own = &of == &model ? other : made;
+    Json entry = {{"length", length}};
+    if (!own.refused.empty() || !other.refused.empty()) {
+      entry["refused"] = own.refused.empty() ? "the baseline: " + other.refused : own.refused;
+      return entry;
+    }
+    if (request.prefill || !facts_.decoder()) time_prefill(of, own, other, request, entry);
+    if (facts_.decoder()) time_steps(own, other, request, entry);
+    entry["peak_bytes"] = own.peak ? Json(*own.peak) : Json();
+    entry["baseline_peak_bytes"] = other.peak ? Json(*other.peak) : Json();
+    return entry;
+  }
+
+  void time_prefill(const Model& of, const Start& own, const Start& other, const CostRequest& request,
+                    Json& entry) const {
+    const bool alone = &own == &other;
+    const double once = own.session->prefill_seconds(), other_once = alone ? 0 : other.session->prefill_seconds();
+    const int repetitions = std::min(request.repetitions, static_cast<int>(prefill_seconds / (once + other_once)));
+    const auto time = [&](const Model& m, const Start& s) {
+      return ForcedSession(m, facts_, s.tokens).prefill_seconds();
+    };
+    const size_t tokens = own.tokens.source.size() + own.tokens.prompt.ids.size();
+    const Timings timings = repetitions == 0 ? take_turns(
+                                                   1, tokens, alone, [&] { return once; }, [&] { return other_once; })
+                                             : take_turns(
+                                                   repetitions, tokens, alone, [&] { return time(of, own); },
+                                                   [&] { return time(model, other); });
+    entry["prefill"] = median(timings.throughput);
+    entry["prefill_ratio"] = median(timings.ratio);
+    entry["prefill_repetitions"] = repetitions;
+  }
+
+  void time_steps(const Start& own, const Start& other, const CostRequest& request, Json& entry) const {
+    std::vector<double> latencies;
+    // A token that something else on the machine held up says nothing of the model, so the median token stands for all.
+    const auto time_model = [&] {
+      const std::vector<double> steps = own.session->steps(own.tokens);
+      latencies.insert(latencies.end(), steps.begin(), steps.end());
+      return median(steps);
+    };
+    const auto time_baseline = [&] { return as_baseline([&] { return median(other.session->steps(other.tokens)); }); };
+    const Timings timings = take_turns(request.repetitions, 1, &own == &other, time_model, time_baseline);
+    entry["decode"] = median(timings.throughput);
+    entry["decode_ratio"] = median(timings.ratio);
+    entry["decode_ratio_low"] = quantile(timings.ratio, 0.25);
+    entry["decode_ratio_high"] = quantile(timings.ratio, 0.75);
+    entry["latency"] = median(latencies);
+    entry["latency_p95"] = quantile(latencies, 0.95);
+  }
+
+  // Pairs of the data set at evenly spaced quantiles of length.
+  Json real(const Model& of, const DataSet& data, const CostRequest& request) const {
+    std::vector<size_t> order(data.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return data[i].words; });
+    const size_t pairs = std::min(request.real, order.size());
+    std::vector<ForcedTokens> inputs;
+    size_t tokens = 0;
+    for (size_t i = 0; i < pairs; ++i) {
+      const Example& example = data[order[(2 * i + 1) * order.size() / (2 * pairs)]];
+      inputs.push_back({example.source, Batch(), example.target});
+      tokens += example.target.size();
+    }
+    const auto seconds = [&](const Model& m, std::span<const ForcedTokens> all) {
+      double sum = 0;
+      for (const ForcedTokens& one : all) {
+        const ForcedSession session(m, facts_, one);
+        const std::vector<double> steps = session.steps(one);
+        sum += std::accumulate(steps.begin(), steps.end(), session.prefill_seconds());
+      }
+      return sum;
+    };
+    seconds(of, {inputs.data(), 1});
+    const Timings timings = take_turns(
+        std::min(request.repetitions, max_real), tokens, &of == &model, [&] { return seconds(of, inputs); },
+        [&] { return as_baseline([&] { return seconds(model, inputs); }); });
+    return {{"decode", median(timings.throughput)},
+            {"ratio", median(timings.ratio)},
+            {"ratio_low", quantile(timings.ratio, 0.25)},
+            {"ratio_high", quantile(timings.ratio, 0.75)}};
+  }
+
+  const TaskFacts& facts_;
+  const std::string toml;
+  const Model model;
+  Ids source_ids = {}, target_ids = {};  // that are no special tokens
+  std::map<int64_t, Start> starts = {};  // kept: the prefill of a long length takes long
+};
+
+CostTrial::CostTrial(const Runtime& runtime, std::string dir, const DataSet& data, const TaskFacts& facts)
+    : runtime_(runtime), dir_(std::move(dir)), data_(data), facts_(facts) {}
+
+CostTrial::~CostTrial() = default;
+
+Json CostTrial::run(const CostRequest& request) {
+  if (request.repetitions < 1) fail(Fault::usage, "{} repetitions: at least 1 is needed", request.repetitions);
+  for (int64_t length : request.lengths)
+    if (length < 1) fail(Fault::usage, "length {}: at least 1 is needed", length);
+  CostRequest rising = request;
+  std::ranges::sort(rising.lengths);
+  if (!baseline_ || !baseline_->serves(rising)) {
+    baseline_.reset();
+    std::unique_ptr<Baseline> baseline;
+    try {
+      baseline.reset(new Baseline{facts_, request.baseline, Model(runtime_, request.baseline, dir_)});
+    } catch (const Error& e) {
+      // Not this placement's fault, whatever the reason.
+      fail(Fault::internal, "the baseline: {}", e.what());
+    }
+    baseline->open(rising.lengths);
+    baseline_ = std::move(baseline);
+  }
+  std::optional<Model> own;
+  if (request.toml != request.baseline) own.emplace(runtime_, request.toml, dir_);
+  const Model& model = own ? *own : baseline_->model;
+  Json result = {{"at", Json::array()}};
+  std::optional<uint64_t> before;
+  for (int64_t length : rising.lengths) result["at"].push_back(baseline_->at(model, length, rising, before));
+  if (request.real == 0 || !facts_.decoder()) return result;
+  try {
+    result["real"] = baseline_->real(model, data_, rising);
+  } catch (const Error& e) {
+    if (!is_refusal(e)) throw;
+    result["real"] = {{"refused", e.what()}};
+  }
+  return result;
+}
+
+}  // namespace attnkit::search

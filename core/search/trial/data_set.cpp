@@ -1,0 +1,148 @@
+#include "core/search/trial/data_set.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string_view>
+
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+constexpr std::string_view byte_order_mark = "\ufeff";
+
+// Makes examples of lines; `place` is where the line stands.
+struct Reader {
+  const Model& model;
+  const TaskFacts& facts;
+
+  Ids tokens_of(Side side, const std::string& text, const std::string& place, const char* what) const {
+    Ids ids;
+    try {
+      ids = model.tokenize(side, text);
+    } catch (const Error& e) {
+      if (e.code() != ATTN_INVALID) throw;
+      throw Failure(Fault::data, fmt::format("{}: {}: {}", place, what, e.what()));
+    }
+    if (ids.empty()) fail(Fault::data, "{}: {} is empty: give every line its text, or delete the line", place, what);
+    if (ids.size() >= static_cast<size_t>(facts.info.max_length))
+      fail(Fault::data, "{}: {} has {} tokens and needs one more for <s> or </s>; max_length is {}: shorten it", place,
+           what, ids.size(), facts.info.max_length);
+    return ids;
+  }
+
+  int32_t class_of(const std::string& text, const std::string& place) const {
+    int32_t value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= 0 && value < facts.info.outputs)
+      return value;
+    std::string shown = text.substr(0, 32);
+    // What stands here need not be UTF-8, which the reply must be.
+    std::ranges::replace_if(
+        shown, [](char c) { return c < ' ' || c > '~'; }, '?');
+    fail(Fault::data, "{}: the class is \"{}\"; possible are the integers 0 to {}", place, shown,
+         facts.info.outputs - 1);
+  }
+
+  Example read(const std::string& line, const std::string& place) const {
+    const bool is_class = facts.task == Task::classification, is_pair = is_class || facts.task == Task::translation;
+    const auto tabs = std::ranges::count(line, '\t');
+    if (is_pair && tabs != 1)
+      fail(Fault::data, "{}: has {} tab; a line is an input, a tab and {}", place, tabs == 0 ? "no" : "more than one",
+           is_class ? "its class" : "its reference");
+    const size_t tab = is_pair ? line.find('\t') : line.size();
+    Example example;
+    const Side side = facts.encoder() ? Side::source : Side::target;
+    Ids input = tokens_of(side, line.substr(0, tab), place, is_pair ? "the input" : "the text");
+    example.words = static_cast<int64_t>(input.size());
+    if (is_class)
+      example.wanted = {class_of(line.substr(tab + 1), place)};
+    else
+      example.wanted = is_pair ? tokens_of(Side::target, line.substr(tab + 1), place, "the reference") : input;
+    if (facts.decoder()) {
+      example.target = {facts.info.begin_id};
+      example.target.insert(example.target.end(), example.wanted.begin(), example.wanted.end());
+    }
+    if (!is_class) example.wanted.push_back(facts.info.end_id);
+    if (facts.encoder()) {
+      example.source = std::move(input);
+      example.source.push_back(facts.info.end_id);
+    }
+    return example;
+  }
+};
+
+}  // namespace
+
+TaskFacts facts_of(const Model& model) {
+  TaskFacts facts{model.info(), Task::translation};
+  if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
+  if (facts.info.kind != ATTNKIT_ENCODER) return facts;
+  const auto description = nlohmann::json::parse(model.describe());
+  facts.task = description["head"]["type"] == "classifier" ? Task::classification : Task::labelling;
+  return facts;
+}
+
+bool asks_for_length(const Model& model) {
+  const auto length = nlohmann::json::parse(model.describe()).at("length");
+  return length.is_null() || length.at("predict") == "reference";
+}
+
+Scores::Scores(const TaskFacts& facts, int64_t rows, int64_t tokens)
+    : length(facts.task == Task::classification ? 1 : tokens),
+      width(facts.info.outputs),
+      values(static_cast<size_t>(rows * length * width)),
+      out(facts.task == Task::classification ? tensor(values.data(), {rows, width})
+                                             : tensor(values.data(), {rows, length, width})) {}
+
+std::vector<int64_t> length_bounds(const DataSet& data) {
+  std::vector<int64_t> words;
+  for (size_t i = 0; i < data.size(); ++i) words.push_back(data[i].words);
+  std::sort(words.begin(), words.end());
+  std::vector<int64_t> bounds;
+  for (size_t i = 1; i < 5 && !words.empty(); ++i) {
+    const int64_t bound = words[(words.size() * i - 1) / 5];
+    if (bound < words.back() && (bounds.empty() || bound > bounds.back())) bounds.push_back(bound);
+  }
+  return bounds;
+}
+
+size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words) {
+  return static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), words) - bounds.begin());
+}
+
+std::vector<size_t> spread(size_t n) {
+  // Fractions of multiples of the golden ratio fill an interval more evenly than those of any other number.
+  const auto fraction = [](size_t i) { return std::fmod(static_cast<double>(i) * 0.6180339887498949, 1.0); };
+  std::vector<size_t> by_fraction(n), order(n);
+  std::iota(by_fraction.begin(), by_fraction.end(), size_t{0});
+  std::stable_sort(by_fraction.begin(), by_fraction.end(),
+                   [&](size_t a, size_t b) { return fraction(a) < fraction(b); });
+  for (size_t rank = 0; rank < n; ++rank) order[by_fraction[rank]] = rank;
+  return order;
+}
+
+DataSet::DataSet(const std::string& path, const Model& model, const TaskFacts& facts) : path_(path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<Example> in_file;
+  const Reader reader{model, facts};
+  std::string line;
+  while (file && std::getline(file, line)) {
+    const size_t number = in_file.size() + 1;
+    if (number == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+    if (line.ends_with('\r')) line.pop_back();
+    in_file.push_back(reader.read(line, fmt::format("{}:{}", path, number)));
+    in_file.back().line = number;
+  }
+  if (!file.eof()) fail(Fault::data, "{}: cannot be read: give a text file that is there", path);
+  if (in_file.empty()) fail(Fault::data, "{}: is empty: give one example per line", path);
+  for (size_t i : spread(in_file.size())) examples_.push_back(std::move(in_file[i]));
+}
+
+std::string DataSet::place_of(size_t i) const { return fmt::format("{}:{}", path_, examples_[i].line); }
+
+}  // namespace attnkit::search

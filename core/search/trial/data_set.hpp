@@ -1,0 +1,78 @@
+// The examples that every placement of a model is tried on: read, tokenised and put into a fixed order once.
+#pragma once
+
+#include <attnkit/attnkit.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attnkit::search {
+
+// What a model does with an example, and so what a line of a data set holds.
+enum class Task {
+  translation,     // encoder and decoder: "input<TAB>reference"
+  continuation,    // a decoder alone predicts each token of a text from those before it: "text"
+  labelling,       // an encoder with one row of scores per token gives the text back: "text"
+  classification,  // an encoder with one row of scores per text: "text<TAB>class", a number from 0
+};
+
+// What of a model decides how it is run.
+struct TaskFacts {
+  attnkit_model_info info{};
+  Task task = Task::translation;
+  bool encoder() const { return task != Task::continuation; }
+  bool decoder() const { return task == Task::translation || task == Task::continuation; }
+};
+// Throws Error.
+TaskFacts facts_of(const Model& model);
+// Nothing predicts the target's length, so sessions may be given that of a reference.  Throws Error.
+bool asks_for_length(const Model& model);
+
+// What a model gives for a batch of so many rows: scores for every token, or of a classifier for every text.
+struct Scores {
+  Scores(const TaskFacts& facts, int64_t rows, int64_t tokens);
+  const float* row(size_t i) const { return values.data() + i * static_cast<size_t>(length * width); }
+
+  int64_t length, width;  // of a row: tokens, and scores of each
+  std::vector<float> values;
+  attn_tensor out;
+};
+
+// As the model takes them; which of the ids are given and which are wanted depends on the task.
+struct Example {
+  Ids source;         // tokens and </s>; continuation: nothing
+  Ids target;         // what the decoder reads: <s> and tokens; without a decoder: nothing
+  Ids wanted;         // by row of scores: tokens and </s>, or the class
+  int64_t words = 0;  // tokens of the input, without <s> and </s>
+  size_t line = 0;    // of the file, from 1
+};
+
+// Immutable: any thread.  Valid for every model with the same vocabularies, task and max_length.
+class DataSet {
+ public:
+  DataSet() = default;
+  // Throws Failure (data) naming file and line: unreadable, empty, no or too many tabs, an empty side, no UTF-8, a word
+  // that the vocabulary cannot spell, longer than max_length, no such class.  Lines may end with CR LF.
+  DataSet(const std::string& path, const Model& model, const TaskFacts& facts);
+
+  size_t size() const { return examples_.size(); }
+  // In the order of the search: every prefix of it is a spread over the whole file, and depends on its length alone.
+  const Example& operator[](size_t i) const { return examples_[i]; }
+  std::string place_of(size_t i) const;  // "dev.tsv:17", for messages
+
+ private:
+  std::string path_;
+  std::vector<Example> examples_;
+};
+
+// Bounds that part a data set into five buckets of about equal size; fewer where many inputs have one length.
+std::vector<int64_t> length_bounds(const DataSet& data);
+
+// The bucket of an input of so many tokens: bounds are the largest of each bucket, rising; one more bucket follows
+// them.
+size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words);
+
+// A permutation of 0 .. n - 1 whose prefixes are spread evenly over the range.
+std::vector<size_t> spread(size_t n);
+
+}  // namespace attnkit::search

@@ -1,0 +1,95 @@
+#include "core/search/trial/greedy_trial.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "core/base/greedy.hpp"
+#include "core/search/batched_decoder.hpp"
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+constexpr size_t max_rows = 32;
+constexpr int resamples = 1000;
+constexpr uint64_t seed = 1;
+
+class Decoder : public BatchedDecoder {
+ public:
+  Decoder(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<size_t>& order)
+      : BatchedDecoder(facts.info),
+        made(order.size()),
+        model_(model),
+        facts_(facts),
+        data_(data),
+        order_(order),
+        needs_length_(asks_for_length(model)) {}
+
+  std::vector<Ids> made;  // by place in the order, </s> included where it was reached
+
+ private:
+  std::optional<Active> open(size_t i) override {
+    const Example& example = data_[order_[i]];
+    Session session(model_, 1);
+    // Before the source: the keys made from it may depend on the length.
+    if (needs_length_) session.set_length(static_cast<double>(example.wanted.size()));
+    session.read(example.source);
+    const int64_t limit = default_limit(static_cast<int64_t>(example.source.size()), facts_.info.max_length);
+    return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};
+  }
+  void done(Active& input) override { made[input.index] = std::move(input.made); }
+  [[noreturn]] void fail_at(size_t i, const Error& e) const override {
+    throw Error(e.code(), fmt::format("{}: {}", data_.place_of(order_[i]), e.what()));
+  }
+
+  const Model& model_;
+  const TaskFacts& facts_;
+  const DataSet& data_;
+  const std::vector<size_t>& order_;
+  const bool needs_length_;
+};
+
+// Long inputs first: the last sessions to end are then short, and the batch stays full.
+std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end) {
+  std::vector<size_t> order(end - begin);
+  std::iota(order.begin(), order.end(), begin);
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return data[i].source.size(); });
+  return order;
+}
+
+}  // namespace
+
+Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
+              size_t begin, size_t end) {
+  if (facts.task != Task::translation)
+    fail(Fault::manifest, "greedy decoding needs a model with an encoder and a decoder: rank by another metric");
+  if (begin > end || end > data.size())
+    fail(Fault::usage, "lists {} to {}: the data set has {}", begin, end, data.size());
+  Greedy greedy;
+  greedy.sums.resize(bounds.size() + 1);
+  const std::vector<size_t> order = longest_first(data, begin, end);
+  const auto start = std::chrono::steady_clock::now();
+  Decoder decoder(model, facts, data, order);
+  decoder.run(order.size(), max_rows);
+  greedy.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<Ids> made(end - begin);
+  for (size_t i = 0; i < order.size(); ++i) made[order[i] - begin] = std::move(decoder.made[i]);
+  std::vector<BleuStats> pairs;
+  BleuStats corpus;
+  for (size_t i = begin; i < end; ++i) {
+    const Example& example = data[i];
+    const Ids& ids = made[i - begin];
+    QualitySums& sums = greedy.sums[bucket_of(bounds, example.words)];
+    ++sums.examples;
+    sums.exact += ids == example.wanted;
+    greedy.tokens += static_cast<int64_t>(ids.size());
+    pairs.push_back(bleu_stats(model.detokenize(Side::target, ids), model.detokenize(Side::target, example.wanted)));
+    corpus += pairs.back();
+  }
+  greedy.bleu = bleu(corpus);
+  greedy.bleu_interval = bleu_interval(pairs, resamples, seed);
+  return greedy;
+}
+
+}  // namespace attnkit::search

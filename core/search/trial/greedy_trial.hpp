@@ -1,0 +1,28 @@
+// What a model writes by itself: greedy decoding of the examples of a data set, and how it compares with the
+// references.
+#pragma once
+
+#include <vector>
+
+#include "core/search/bleu.hpp"
+#include "core/search/quality.hpp"
+#include "core/search/trial/data_set.hpp"
+
+namespace attnkit::search {
+
+struct Greedy {
+  std::vector<QualitySums> sums;  // by bucket; examples and exact alone are filled
+  double bleu = 0;                // percent, against the references as the vocabulary spells them
+  Interval bleu_interval;         // 95 %: bootstrap over examples
+  int64_t tokens = 0;             // written, </s> included
+  double seconds = 0;             // of decoding alone
+};
+
+// Examples [begin, end), as attnkit_session_generate decodes each with its default limit.  bounds: see bucket_of.
+// A model that cannot predict the target's length is given that of the reference.
+// Throws Failure (manifest: a model that has nothing to translate; usage: a range outside the data), and Error that
+// names the example: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not numbers.
+Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
+              size_t begin, size_t end);
+
+}  // namespace attnkit::search

@@ -1,0 +1,178 @@
+#include "core/search/trial/quality_trial.hpp"
+
+#include <algorithm>
+#include <attnkit/kernels/simd.hpp>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <tuple>
+
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+constexpr uint64_t max_kept = uint64_t{1} << 30;
+constexpr size_t max_scores = size_t{1} << 24;  // of a batch, unless a single example has more
+
+// The rows of one example, whole vectors at a time: a vocabulary is wide, and its exponentials would cost as much as
+// the model does.
+struct Body {
+  const float* scores;
+  int64_t width;
+  const Ids& wanted;
+  ExampleScore& result;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const float* row = scores + static_cast<int64_t>(i) * width;
+      const float top = highest(row);
+      const float own = row[wanted[i]];
+      result.nll += log_sum(row, top) + (static_cast<double>(top) - static_cast<double>(own));
+      result.right += own == top && !stands_before(row, wanted[i], top);
+    }
+  }
+
+  // The last lanes, filled up with what neither the highest nor the sum notices.
+  ATTNKIT_INLINE void load_tail(const float* row, int64_t from, simd::Vec& v) const {
+    v = -__builtin_inff() - simd::Vec{};
+    std::memcpy(&v, row + from, static_cast<size_t>(width - from) * sizeof(float));
+  }
+
+  ATTNKIT_INLINE float highest(const float* row) const {
+    simd::Vec top = -__builtin_inff() - simd::Vec{}, v;
+    int64_t j = 0;
+    for (; j + simd::kLanes <= width; j += simd::kLanes) {
+      v = simd::at(row + j).v;
+      top = v > top ? v : top;
+    }
+    load_tail(row, j, v);
+    top = v > top ? v : top;
+    float best = top[0];
+    for (int l = 1; l < simd::kLanes; ++l) best = top[l] > best ? top[l] : best;
+    return best;
+  }
+
+  // log(sum of exp(score - top)).  The highest scores are counted apart: a sure model's other ones add up to so little
+  // that 1 + sum would lose it in float.  Blocks are added up in double, so that a wide row loses nothing either.
+  ATTNKIT_INLINE double log_sum(const float* row, float top) const {
+    constexpr int64_t block = 64 * simd::kLanes;
+    double highest = 0, others = 0;
+    simd::Vec v;
+    int64_t j = 0;
+    while (j + simd::kLanes <= width) {
+      simd::Vec tops{}, rest{};
+      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) {
+        v = simd::at(row + j).v;
+        add(v, top, tops, rest);
+      }
+      highest += static_cast<double>(simd::sum(tops));
+      others += static_cast<double>(simd::sum(rest));
+    }
+    simd::Vec tops{}, rest{};
+    load_tail(row, j, v);
+    add(v, top, tops, rest);
+    highest += static_cast<double>(simd::sum(tops));
+    others += static_cast<double>(simd::sum(rest));
+    return std::log(highest) + std::log1p(others / highest);
+  }
+
+  ATTNKIT_INLINE void add(const simd::Vec& v, float top, simd::Vec& tops, simd::Vec& rest) const {
+    simd::Vec e = v - top;
+    simd::exp(e);
+    tops += v == top ? 1.0f - simd::Vec{} : simd::Vec{};
+    rest += v == top ? simd::Vec{} : e;
+  }
+
+  ATTNKIT_INLINE bool stands_before(const float* row, int32_t id, float top) const {
+    int32_t found = 0;
+    for (int32_t j = 0; j < id; ++j) found |= row[j] == top;
+    return found != 0;
+  }
+};
+
+}  // namespace
+
+ExampleScore score_example(const float* scores, int64_t width, const Ids& wanted) {
+  ExampleScore result;
+  simd::dispatch(Body{scores, width, wanted, result});
+  return result;
+}
+
+// Examples of similar length side by side, so that little of a batch is padding.
+std::vector<std::vector<size_t>> QualityTrial::batches_of(Range range) const {
+  std::vector<size_t> order(range.second - range.first);
+  std::iota(order.begin(), order.end(), range.first);
+  const auto length = [&](size_t i) { return std::max(data_[i].target.size(), size_t{1}); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::tuple(length(a), data_[a].source.size(), a) < std::tuple(length(b), data_[b].source.size(), b);
+  });
+  std::vector<std::vector<size_t>> batches;
+  size_t longest = 0;
+  for (size_t i : order) {
+    const size_t tokens = std::max(data_[i].target.size(), data_[i].source.size());
+    const size_t rows = batches.empty() ? batch_.rows : batches.back().size();
+    longest = std::max(longest, tokens);
+    const size_t area = (rows + 1) * longest;
+    if (rows >= batch_.rows || area > batch_.tokens || area * static_cast<size_t>(facts_.info.outputs) > max_scores) {
+      batches.emplace_back();
+      longest = tokens;
+    }
+    batches.back().push_back(i);
+  }
+  return batches;
+}
+
+void QualityTrial::decode(const Model& model, const Batch& source, const Batch& target, const attn_tensor& out,
+                          size_t number, Range range) {
+  if (encoder_.empty()) return model.forward(source, target, out);
+  std::vector<Encoded>& kept = kept_[range];
+  if (number < kept.size()) return model.decode(kept[number], target, out);
+  Encoded encoded = model.encode(source);
+  model.decode(encoded, target, out);
+  const uint64_t bytes = static_cast<uint64_t>(source.rows() * source.length) * token_bytes_;
+  if (number > kept.size() || bytes > max_kept - kept_bytes_) return;
+  kept_bytes_ += bytes;
+  kept.push_back(std::move(encoded));
+}
+
+std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
+  if (begin > end || end > data_.size())
+    fail(Fault::usage, "lists {} to {}: the data set has {}", begin, end, data_.size());
+  if (encoder != encoder_ || encoder.empty()) {
+    kept_.clear();
+    kept_bytes_ = 0;
+    encoder_ = encoder;
+    token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
+  }
+  std::vector<QualitySums> sums(bounds_.size() + 1);
+  size_t number = 0;
+  for (const std::vector<size_t>& rows : batches_of({begin, end})) {
+    std::vector<Ids> sources, targets;
+    for (size_t i : rows) {
+      if (facts_.encoder()) sources.push_back(data_[i].source);
+      if (facts_.decoder()) targets.push_back(data_[i].target);
+    }
+    const Batch source(sources), target(targets);
+    const Scores scores(facts_, static_cast<int64_t>(rows.size()), facts_.decoder() ? target.length : source.length);
+    if (facts_.task == Task::translation)
+      decode(model, source, target, scores.out, number++, {begin, end});
+    else
+      model.forward(source, target, scores.out);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const Example& example = data_[rows[r]];
+      const ExampleScore score = score_example(scores.row(r), scores.width, example.wanted);
+      if (!std::isfinite(score.nll))
+        throw Error(ATTN_INTERNAL,
+                    fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
+                                data_.place_of(rows[r])));
+      const auto tokens = static_cast<int64_t>(example.wanted.size());
+      sums[bucket_of(bounds_, example.words)] += sums_of_example(score.right == tokens, tokens, score.right, score.nll);
+    }
+  }
+  return sums;
+}
+
+}  // namespace attnkit::search

@@ -1,0 +1,60 @@
+// How well a model predicts the examples of a data set when it is given each reference up to the token it predicts.
+//
+// An example is exact when every wanted token has the highest score (the lowest id of equal ones).  Greedy decoding
+// feeds back what it chose, so it writes the reference exactly when the example is exact, given that its limit allows
+// the length and that no two scores are closer than whole sequences and streaming differ in rounding.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/search/quality.hpp"
+#include "core/search/trial/data_set.hpp"
+
+namespace attnkit::search {
+
+// How examples are run in batches; the sums do not depend on it beyond rounding.
+struct QualityBatch {
+  size_t rows = 32;     // at most
+  size_t tokens = 600;  // of the longer side, padding included; a single example may have more
+};
+
+// One thread at a time.  data and facts must outlive it.
+class QualityTrial {
+ public:
+  QualityTrial(const DataSet& data, const TaskFacts& facts, std::vector<int64_t> bounds, QualityBatch batch = {})
+      : data_(data), facts_(facts), bounds_(std::move(bounds)), batch_(batch) {}
+
+  // By bucket (bounds.size() + 1 of them) the sums over examples [begin, end).  nll is in nats; </s> counts as a token.
+  // encoder: models given with equal keys must have equal encoders; the encoder's outputs are then kept for the next
+  // model, as far as 1 GiB holds them.  Empty: nothing is kept.
+  // Throws Failure (usage: a range outside the data) and Error (ATTN_INTERNAL naming the example: scores that are not
+  // finite).
+  std::vector<QualitySums> run(const Model& model, const std::string& encoder, size_t begin, size_t end);
+
+ private:
+  using Range = std::pair<size_t, size_t>;
+  std::vector<std::vector<size_t>> batches_of(Range range) const;
+  void decode(const Model& model, const Batch& source, const Batch& target, const attn_tensor& out, size_t number,
+              Range range);
+
+  const DataSet& data_;
+  const TaskFacts& facts_;
+  const std::vector<int64_t> bounds_;
+  const QualityBatch batch_;
+  std::string encoder_;
+  uint64_t token_bytes_ = 0, kept_bytes_ = 0;
+  std::map<Range, std::vector<Encoded>> kept_;  // by range the first batches
+};
+
+// What an example's rows of scores say about it: scores (wanted.size(), width).  nll is not finite when a
+// score is NaN or the highest one infinite.
+struct ExampleScore {
+  double nll = 0;
+  int64_t right = 0;
+};
+ExampleScore score_example(const float* scores, int64_t width, const Ids& wanted);
+
+}  // namespace attnkit::search

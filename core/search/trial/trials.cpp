@@ -1,0 +1,134 @@
+#include "core/search/trial/trials.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "core/search/failure.hpp"
+#include "core/search/trial/greedy_trial.hpp"
+
+namespace attnkit::search {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* kind_of(const Failure& e) {
+  return e.fault() == Fault::data ? "data" : e.fault() == Fault::manifest ? "refused" : "internal";
+}
+
+const char* kind_of(const Error& e) {
+  if (e.code() == ATTN_NO_MEMORY) return "memory";
+  const bool is_refused = e.code() == ATTN_UNSUPPORTED || !e.diagnostics().empty();
+  // What goes wrong inside while a checked model runs is a mechanism's or the weights' doing.
+  return is_refused ? "refused" : e.code() == ATTN_INTERNAL ? "numerical" : "internal";
+}
+
+Json error_of(const char* kind, const char* message, const std::vector<Diagnostic>& diagnostics = {}) {
+  Json error = {{"kind", kind}, {"message", message}, {"diagnostics", Json::array()}};
+  for (const Diagnostic& d : diagnostics)
+    if (d.is_error())
+      error["diagnostics"].push_back(
+          {{"line", d.line}, {"column", d.column}, {"code", d.code}, {"message", d.message}, {"help", d.help}});
+  return error;
+}
+
+const char* kind_name(const TaskFacts& facts) {
+  return facts.task == Task::translation ? "encoder-decoder" : facts.task == Task::continuation ? "decoder" : "encoder";
+}
+
+std::vector<int64_t> bounds_of(const Json& open, const DataSet& data) {
+  if (!open.contains("buckets")) return length_bounds(data);
+  const auto bounds = open["buckets"].get<std::vector<int64_t>>();
+  if (std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()) != bounds.end())
+    fail(Fault::usage, "buckets: the bounds must rise");
+  return bounds;
+}
+
+DataSet read_data(const std::string& path, const Model& model, const TaskFacts& facts) {
+  return path.empty() ? DataSet() : DataSet(path, model, facts);
+}
+
+}  // namespace
+
+Json reply_to(const Json& request, const std::function<Json()>& work) {
+  Json reply = {{"id", Json()}, {"ok", false}};
+  if (request.is_object() && request.contains("id")) reply["id"] = request["id"];
+  try {
+    reply["result"] = work();
+    reply["ok"] = true;
+  } catch (const std::bad_alloc&) {
+    reply["error"] = error_of("memory", "out of memory");
+  } catch (const Error& e) {
+    reply["error"] = error_of(kind_of(e), e.what(), e.diagnostics());
+  } catch (const Failure& e) {
+    reply["error"] = error_of(kind_of(e), e.what());
+  } catch (const std::exception& e) {
+    reply["error"] = error_of("internal", e.what());
+  }
+  return reply;
+}
+
+Trials::Trials(const Json& open)
+    : dir_(open.at("dir")),
+      runtime_(open.value("threads", 1u), open.value("plugin_path", "")),
+      facts_(facts_of(model_of(open.at("toml")))),
+      data_(open.at("data").get<std::string>(), *model_, facts_),
+      test_(read_data(open.value("test", ""), *model_, facts_)),
+      bounds_(bounds_of(open, data_)),
+      quality_(data_, facts_, bounds_),
+      cost_(runtime_, dir_, data_, facts_) {}
+
+Json Trials::opened() const {
+  return {
+      {"lists", {{"data", data_.size()}, {"test", test_.size()}}}, {"kind", kind_name(facts_)}, {"buckets", bounds_}};
+}
+
+// Trials of one placement follow each other, so the latest model is the one asked for next.
+const Model& Trials::model_of(const std::string& toml) {
+  if (model_ && toml == toml_) return *model_;
+  model_.reset();
+  model_.emplace(runtime_, toml, dir_);
+  toml_ = toml;
+  return *model_;
+}
+
+Json Trials::describe(const Json& request) const {
+  std::vector<Diagnostic> warnings;
+  const Model model(runtime_, request.at("toml").get<std::string>(), dir_, &warnings);
+  Json result = {{"description", Json::parse(model.describe(request.at("lengths").get<std::vector<int64_t>>()))},
+                 {"warnings", Json::array()}};
+  for (const Diagnostic& w : warnings)
+    result["warnings"].push_back({{"code", w.code}, {"area", w.area}, {"message", w.message}, {"help", w.help}});
+  return result;
+}
+
+Json Trials::greedy(const Json& request) {
+  const std::string split = request.at("split");
+  if (split != "data" && split != "test") fail(Fault::usage, "split \"{}\": possible are data and test", split);
+  const Greedy g = decode(model_of(request.at("toml")), facts_, split == "data" ? data_ : test_, bounds_,
+                          request.at("begin").get<size_t>(), request.at("end").get<size_t>());
+  return {{"sums", g.sums},
+          {"bleu", g.bleu},
+          {"bleu_low", g.bleu_interval.low},
+          {"bleu_high", g.bleu_interval.high},
+          {"tokens", g.tokens},
+          {"seconds", g.seconds}};
+}
+
+Json Trials::answer(const Json& request) {
+  return reply_to(request, [&]() -> Json {
+    const std::string kind = request.at("kind");
+    if (kind == "describe") return describe(request);
+    if (kind == "decode") return greedy(request);
+    if (kind == "quality")
+      return {{"sums", quality_.run(model_of(request.at("toml")), request.value("encoder", ""),
+                                    request.at("begin").get<size_t>(), request.at("end").get<size_t>())}};
+    if (kind != "cost") fail(Fault::usage, "request \"{}\": possible are describe, quality, decode and cost", kind);
+    // One model less in memory, whose caches would be in the way of the figures.
+    model_.reset();
+    return cost_.run({request.at("toml"), request.at("baseline"), request.at("lengths").get<std::vector<int64_t>>(),
+                      request.value("repetitions", 5), request.value("real", size_t{0}),
+                      request.value("prefill", true)});
+  });
+}
+
+}  // namespace attnkit::search

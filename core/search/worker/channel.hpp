@@ -1,0 +1,78 @@
+// JSON documents, one a line, over a connected socket; both the search and its workers speak through it.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace attnkit::search {
+
+// A file descriptor that is closed with its owner; -1 is none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  int get() const { return number_; }
+  void reset();
+
+ private:
+  int number_;
+};
+
+// A document as one line without its end; text that is no UTF-8 (a plugin's message) is repaired, not refused.
+std::string one_line(const nlohmann::json& document);
+
+// Lines in both directions, as they come in pieces.  Does not own the socket.  Not for two threads at once.
+class LineChannel {
+ public:
+  static constexpr size_t max_line = size_t{64} << 20;  // bytes received
+
+  enum class Arrival {
+    some,
+    none,      // nothing there yet; only on a socket that does not block
+    ended,     // the other end is closed and had read all that was sent
+    unread,    // the other end is closed and had not
+    too_long,  // a line of more than max_line
+  };
+
+  explicit LineChannel(int socket) : socket_(socket) {}
+
+  // Queues the document; flush() sends what the socket takes (all of it where it blocks) and remembers a closed end.
+  void put(const nlohmann::json& document);
+  void flush();
+  bool has_unsent() const { return !unsent_.empty(); }
+  bool is_lost() const { return lost_; }
+
+  // Reads once; throws Failure (internal) on errors other than a closed end.
+  Arrival receive();
+  bool has_received() const { return !received_.empty(); }
+  std::optional<std::string> next_line();
+
+ private:
+  int socket_;
+  std::string unsent_, received_;
+  size_t sent_ = 0;     // of unsent_
+  size_t scanned_ = 0;  // of received_: holds no end of line
+  bool lost_ = false;
+};
+
+// The worker's end, made from the number in its last argument; owns that descriptor.
+class WorkerChannel {
+ public:
+  // Throws Failure (usage) unless the number is an open socket.
+  explicit WorkerChannel(int descriptor);
+  // The next request; no value when the search has gone.  Throws Failure (internal) when it is no JSON.
+  std::optional<nlohmann::json> receive();
+  // Throws Failure (internal) when the search has gone.
+  void send(const nlohmann::json& reply);
+
+ private:
+  Descriptor descriptor_;
+  LineChannel lines_;
+};
+
+}  // namespace attnkit::search

@@ -1,0 +1,79 @@
+// Trials in child processes: a plugin that crashes, hangs, prints or takes all memory costs one trial, not the search.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace attnkit::search {
+
+struct WorkerCommand {
+  std::vector<std::string> argv;  // argv[0] an absolute path; see WorkerProcess for what a worker finds
+  nlohmann::json open;            // the first request to every worker, also to one started in place of another
+  uint64_t memory = 0;            // bytes of its own that a worker may have resident; 0: no limit
+  std::string log_path;           // what workers write to stdout and stderr is appended here
+};
+
+struct TrialRequest {
+  nlohmann::json request;  // an object; the pool sets its "id"
+  double timeout_seconds = 0;
+  size_t tag = 0;  // comes back with the reply
+};
+
+struct TrialReply {
+  enum Status { ok, error, crashed, timed_out };
+  size_t tag = 0;
+  Status status = ok;
+  nlohmann::json body;  // ok: the reply's "result"; error: its "error", an object; else null
+  std::string reason;   // one line unless ok: the error's message, "killed by signal 11 (Segmentation fault)", ...
+  double seconds = 0;   // from sending the request to the end of the trial
+};
+
+// Workers speak through a WorkerChannel.  A request is an object; a reply is {"id":ID,"ok":true,"result":...} or
+// {"id":ID,"ok":false,"error":{"kind":...,"message":...}}, and anything else ends its worker.  Belongs to one thread,
+// the workers die with it.  Its functions are not called from within done or stop.
+class WorkerPool {
+ public:
+  // Starts nothing yet.  At most `jobs` workers, at least one; each has open_timeout seconds to reply to `open`.
+  WorkerPool(WorkerCommand command, int jobs, double open_timeout);
+  ~WorkerPool();  // kills the workers
+
+  // Starts the first worker unless it is there and returns the "result" of its reply to `open`.  Throws Failure: of the
+  // error's kind (refused: manifest, data: data, else internal), internal when it crashed or took too long, interrupted
+  // when stop, asked about every 0.1 s, returned true.
+  nlohmann::json open(const std::function<bool()>& stop = {});
+
+  // Ten times a second or more each worker's memory is looked at: one with too much is killed, and its trial ends with
+  // an error of kind "memory".  A trial with such an error beside what others left in its worker is run once more, in a
+  // new one.
+  // Runs the requests, up to `jobs` at once, and calls done on this thread as each ends, in any order.  Each worker
+  // takes its own contiguous share in order, then the rear half of the largest share left.  stop is asked about every
+  // 0.1 s: once it returns true no request is started, those that run are finished, and run returns.
+  // Throws Failure when a worker cannot be started, refuses `open`, or crashes or is late with it twice in a row; what
+  // done or stop throw goes on.  All workers are dead then; the pool can be used again.
+  void run(std::span<const TrialRequest> requests, const std::function<void(TrialReply)>& done,
+           const std::function<bool()>& stop);
+
+ private:
+  struct Worker;
+
+  void start(size_t slot);
+  void settle_open(size_t slot, TrialReply reply, int allowed_crashes);
+  void wait() const;
+  void kill_all();
+
+  WorkerCommand command_;
+  double open_timeout_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // by slot; null: started when there is work for it
+  nlohmann::json open_result_;
+  int open_crashes_ = 0;  // in a row
+  uint64_t latest_id_ = 0;
+};
+
+}  // namespace attnkit::search

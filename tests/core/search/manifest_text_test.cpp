@@ -1,0 +1,94 @@
+#include "core/search/manifest_text.hpp"
+
+#include <gmock/gmock.h>
+
+#include <attnkit/attnkit.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/search/failure.hpp"
+
+namespace attnkit::search {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* sample = ATTNKIT_SAMPLE "/model.toml";
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// The sample's blocks with choices written in both ways.
+Space sample_space() {
+  Space space;
+  for (uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS})
+    for (int layer : {1, 2, 3}) space.blocks.push_back({role, layer});
+  space.choices = {{"softmax", "\"softmax\""}, {"relu", "\"relu\""}, {"leap", "{ use = \"leap\", factor = 4 }"}};
+  space.allowed.assign(9, {0, 1, 2});
+  space.baseline.assign(9, 0);
+  return space;
+}
+
+// role.layer=mechanism of every block, as the library understands the text.
+std::vector<std::string> grid_of(const std::string& toml, const std::string& folder = ATTNKIT_SAMPLE) {
+  const Runtime runtime(1, ATTNKIT_PLUGIN_FOLDER);
+  const Model model(runtime, toml, folder);
+  std::vector<std::string> grid;
+  const std::string description = model.describe();
+  for (size_t at = 0; (at = description.find("\"block\":\"", at)) != std::string::npos; ++at) {
+    const auto value = [&](const std::string& key) {
+      const size_t begin = description.find(key, at) + key.size();
+      return description.substr(begin, description.find('"', begin) - begin);
+    };
+    grid.push_back(value("\"block\":\"") + "=" + value("\"mechanism\":\""));
+  }
+  std::sort(grid.begin(), grid.end());
+  return grid;
+}
+
+TEST(ManifestEdit, ThePlacementIsWhatTheLibraryUnderstands) {
+  const ManifestText manifest(text_of(sample));
+  const Placement placement = {0, 0, 0, 2, 1, 2, 1, 1, 0};
+  EXPECT_THAT(grid_of(manifest.with(sample_space(), placement)),
+              testing::ElementsAre("decoder.cross.1=relu", "decoder.cross.2=relu", "decoder.cross.3=softmax",
+                                   "decoder.self.1=leap", "decoder.self.2=relu", "decoder.self.3=leap",
+                                   "encoder.self.1=softmax", "encoder.self.2=softmax", "encoder.self.3=softmax"));
+}
+
+TEST(ManifestEdit, ParamsStayAndEarlierDecisionsGo) {
+  const ManifestText manifest(text_of(sample) + "[[attention.override]]\nblock = \"decoder.self\"\nuse = \"relu\"\n");
+  const std::string text = manifest.with(sample_space(), Placement(9, 0));
+  EXPECT_THAT(text, HasSubstr("guard = "));
+  EXPECT_THAT(text, Not(HasSubstr("override")));
+  EXPECT_THAT(text, Not(HasSubstr("default = \"softmax\"")));
+}
+
+TEST(ManifestEdit, MaxLengthOnlyGrows) {
+  const ManifestText manifest(text_of(sample));
+  EXPECT_THAT(manifest.with(sample_space(), Placement(9, 0), 4096), HasSubstr("max_length = 4096"));
+  EXPECT_THAT(manifest.with(sample_space(), Placement(9, 0), 64), HasSubstr("max_length = 512"));
+}
+
+TEST(ManifestEdit, TheDeployedOneOpensFromItsNewFolder) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "deployed";
+  std::filesystem::create_directories(folder);
+  const ManifestText manifest(text_of(sample));
+  const std::string text = manifest.deployed(sample_space(), Placement(9, 1), ATTNKIT_SAMPLE, folder.string(),
+                                             "made by a test\n\nof two lines");
+  EXPECT_THAT(text, testing::StartsWith("# made by a test\n#\n# of two lines\n"));
+  EXPECT_EQ(grid_of(text, folder.string()).front(), "decoder.cross.1=relu");
+}
+
+TEST(ManifestEdit, TextThatIsNoTomlIsRefused) {
+  EXPECT_THROW(ManifestText("a = [}"), Failure);
+  EXPECT_THROW(ManifestText("na\xc3\xafve \xe2\x82\xac"), Failure);
+}
+
+}  // namespace
+}  // namespace attnkit::search

@@ -1,0 +1,91 @@
+#include "core/search/trial/greedy_trial.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/search/failure.hpp"
+#include "core/search/trial/quality_trial.hpp"
+
+namespace attnkit::search {
+namespace {
+
+const std::string folder = ATTNKIT_SAMPLE;
+
+// decoder: the value of the decoder's keys.
+Model placement(const std::string& decoder, const std::string& length = "predict = \"ratio\"\nalpha = 1.1473\n") {
+  static const Runtime runtime(1, ATTNKIT_PLUGIN_FOLDER);
+  return Model(runtime,
+               "schema = \"attnkit.model/1\"\n[model]\nname = \"n\"\nkind = \"encoder-decoder\"\nd_model = 128\n"
+               "heads = 4\nffn = 256\nembed_scale = true\ntie_embeddings = true\nhead_norm = true\nadapters = true\n"
+               "encoder = { layers = 3, vocab = \"vocab.txt\", lowercase = true }\n"
+               "decoder = { layers = 3, vocab = \"vocab.txt\" }\n[weights]\nfile = \"numbers-en-de.safetensors\"\n"
+               "[length]\n" +
+                   length + "[attention]\ndefault = \"relu\"\n\"decoder.self\" = " + decoder +
+                   "\n\"decoder.cross\" = " + decoder + "\n",
+               folder);
+}
+
+void expect_equal_exact(const Model& model, size_t begin, size_t end) {
+  const TaskFacts facts = facts_of(model);
+  const DataSet data(folder + "/dev.tsv", model, facts);
+  const std::vector<int64_t> bounds = {12, 50};
+  const std::vector<QualitySums> told = QualityTrial(data, facts, bounds).run(model, "", begin, end);
+  const Greedy greedy = decode(model, facts, data, bounds, begin, end);
+  ASSERT_EQ(greedy.sums.size(), told.size());
+  int64_t tokens = 0;
+  for (size_t b = 0; b < told.size(); ++b) {
+    EXPECT_EQ(greedy.sums[b].examples, told[b].examples);
+    EXPECT_EQ(greedy.sums[b].exact, told[b].exact);
+    tokens += told[b].tokens;
+  }
+  EXPECT_NEAR(static_cast<double>(greedy.tokens) / static_cast<double>(tokens), 1, 0.1);
+  EXPECT_GT(greedy.seconds, 0);
+  EXPECT_GT(greedy.bleu, 50);
+  EXPECT_LE(greedy.bleu_interval.low, greedy.bleu);
+  EXPECT_GE(greedy.bleu_interval.high, greedy.bleu);
+}
+
+TEST(TrialDecode, ExactIsThatOfQuality) {
+  expect_equal_exact(placement("'softmax'"), 0, 100);
+  expect_equal_exact(placement("'cosformer'"), 100, 150);
+}
+
+TEST(TrialDecode, AModelThatPredictsNoLengthIsToldThatOfTheReference) {
+  expect_equal_exact(placement("'cosformer'", "predict = \"reference\"\n"), 0, 50);
+}
+
+TEST(TrialDecode, ARangeWithoutMistakesHasBleu100) {
+  const Model model = placement("'softmax'");
+  const TaskFacts facts = facts_of(model);
+  const DataSet data(folder + "/dev.tsv", model, facts);
+  const Greedy greedy = decode(model, facts, data, {}, 0, 10);
+  ASSERT_EQ(greedy.sums[0].exact, 10);
+  EXPECT_NEAR(greedy.bleu, 100, 1e-9);
+  EXPECT_NEAR(greedy.bleu_interval.low, 100, 1e-9);
+  EXPECT_EQ(decode(model, facts, data, {}, 5, 5).tokens, 0);
+}
+
+TEST(TrialDecode, RefusalsNameWhatIsWrong) {
+  const Model model = placement("'softmax'");
+  TaskFacts facts = facts_of(model);
+  const DataSet data(folder + "/dev.tsv", model, facts);
+  EXPECT_THROW(decode(model, facts, data, {}, 0, 2001), Failure);
+  EXPECT_THROW(decode(model, facts, data, {}, 3, 2), Failure);
+  facts.task = Task::labelling;
+  EXPECT_THROW(decode(model, facts, data, {}, 0, 1), Failure);
+}
+
+TEST(TrialDecode, AMechanismThatStopsAtThePredictedLengthIsBlamedByList) {
+  const Model model = placement("{ use = 'cosformer', beyond = 'error' }", "predict = \"fixed\"\nlength = 3\n");
+  const TaskFacts facts = facts_of(model);
+  const DataSet data(folder + "/dev.tsv", model, facts);
+  try {
+    decode(model, facts, data, {}, 0, 5);
+    FAIL() << "no refusal";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ATTN_UNSUPPORTED);
+    EXPECT_NE(std::string(e.what()).find("dev.tsv:"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace attnkit::search

@@ -1,0 +1,137 @@
+// A worker that does what a request's "kind" asks for, mostly misbehave.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/search/worker/channel.hpp"
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+void wait_for(const std::string& path) {
+  while (!fs::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+[[noreturn]] void hang() {
+  for (;;) pause();
+}
+
+[[noreturn]] void die_of_segv() {
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+  hang();
+}
+
+// Long enough to be seen.
+void eat(size_t bytes) {
+  std::vector<char> food(bytes);
+  for (size_t i = 0; i < bytes; i += 4096) *static_cast<volatile char*>(&food[i]) = 1;
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+}
+
+void write_raw(int channel, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = ::send(channel, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+    if (n < 0) std::exit(9);
+    done += static_cast<size_t>(n);
+  }
+}
+
+json describe_self() {
+  json signals;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    for (const char* name : {"SigBlk", "SigIgn", "SigCgt"})
+      if (line.starts_with(name)) signals[name] = std::stoull(line.substr(8), nullptr, 16);
+  std::set<int> descriptors;
+  for (int d = 0; d < 1024; ++d)
+    if (fcntl(d, F_GETFD) >= 0) descriptors.insert(d);
+  status.close();
+  rlimit files = {};
+  getrlimit(RLIMIT_FSIZE, &files);
+  return {{"signals", signals},
+          {"descriptors", descriptors},
+          {"is_leader", getpgrp() == getpid()},
+          {"largest_file", files.rlim_cur}};
+}
+
+// "crash_unless": a file that has to be there; "crash_after": a file made by the first worker, of which later ones die.
+json open(const json& request) {
+  if (request.contains("crash_unless") && !fs::exists(request["crash_unless"])) {
+    std::ofstream(request["crash_unless"].get<std::string>()) << "once";
+    die_of_segv();
+  }
+  if (request.contains("crash_after")) {
+    if (fs::exists(request["crash_after"])) die_of_segv();
+    std::ofstream(request["crash_after"].get<std::string>()) << "once";
+  }
+  if (request.contains("hang")) hang();
+  return {{"pid", getpid()}};
+}
+
+void misbehave(const std::string& kind, const json& request, int channel) {
+  if (kind == "segv") die_of_segv();
+  if (kind == "eat") eat(request["bytes"]);
+  if (kind == "exit") std::_Exit(3);
+  if (kind == "hang") hang();
+  if (kind == "close") shutdown(channel, SHUT_RDWR), ::close(channel), hang();
+  if (kind == "half") write_raw(channel, "{\"id\":"), std::_Exit(4);
+  if (kind == "no_json") write_raw(channel, "hello\n"), hang();
+  if (kind == "too_long") write_raw(channel, std::string((size_t{64} << 20) + 1, ' ')), hang();
+  if (kind == "wrong_id") write_raw(channel, "{\"id\":999999,\"ok\":true,\"result\":1}\n"), hang();
+  if (kind == "no_reply") write_raw(channel, "[1,2]\n"), hang();
+  if (kind == "twice")
+    write_raw(channel, json({{"id", request["id"]}, {"ok", true}, {"result", 1}}).dump() + "\nmore\n");
+  if (kind == "leave_child" && fork() == 0) hang();
+  if (kind == "leave_child" || kind == "die_idle")
+    write_raw(channel, json({{"id", request["id"]}, {"ok", true}, {"result", 1}}).dump() + "\n");
+  if (kind == "leave_child" || kind == "die_idle") std::_Exit(5);
+}
+
+json perform(const std::string& kind, const json& request, int channel) {
+  misbehave(kind, request, channel);
+  if (kind == "open") return open(request);
+  if (kind == "self") return describe_self();
+  if (kind == "huge") return std::string(request["bytes"].get<size_t>(), 'x');
+  if (kind == "babble") std::cout << "{\"id\":" << request["id"] << ",\"ok\":false}\nbabble\n" << std::flush;
+  if (kind == "meet") {
+    std::ofstream(request["touch"].get<std::string>()) << "here";
+    wait_for(request["wait"]);
+  }
+  if (kind == "wait") wait_for(request["wait"]);
+  return {{"pid", getpid()}, {"size", request.value("text", "").size()}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int number = std::atoi(argv[argc - 1]);
+  int trials = -1;  // before this one
+  attnkit::search::WorkerChannel channel(number);
+  while (auto request = channel.receive()) {
+    const std::string kind = request->at("kind");
+    ++trials;
+    if (kind == "needs_memory" && trials > request->at("after"))
+      channel.send({{"id", request->at("id")}, {"ok", false}, {"error", {{"kind", "memory"}, {"message", "full"}}}});
+    else if (kind == "refuse" || request->contains("refuse"))
+      channel.send({{"id", request->at("id")},
+                    {"ok", false},
+                    {"error", {{"kind", "refused"}, {"message", "no \xff thanks"}, {"diagnostics", json::array()}}}});
+    else if (json result = perform(kind, *request, number); kind != "twice")
+      channel.send({{"id", request->at("id")}, {"ok", true}, {"result", result}});
+  }
+}
