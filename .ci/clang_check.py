@@ -1,4 +1,4 @@
-"""Compiles core, hosts and plugins with clang, warnings as errors, with the flags of an existing build by g++.
+"""Compiles core, hosts, plugins and fuzzers with clang, warnings as errors, with the flags of an existing build by g++.
 
 clang_check.py BUILD_FOLDER
 
@@ -43,19 +43,20 @@ def main():
     sources = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"].startswith(FOLDERS) and entry["file"].endswith(".cpp") and "_test." not in entry["file"]:
-            sources[entry["file"]] = (entry["directory"], *arguments(entry["command"]))
-    if not sources:
-        sys.exit(f"{build}/compile_commands.json has no source of {SOURCE}")
+            sources[entry["file"]] = arguments(entry["command"])
+    flags, header = next(s for name, s in sources.items() if "/core/session/" in name)
+    paths = [f'-DATTNKIT_{name}=""' for name in ("SOURCE_DIR", "PLUGIN_FOLDER", "FAKE_PLUGINS")]
+    sources |= {str(f): ([*flags, *paths], header) for f in (SOURCE / "tests/fuzz").glob("*.cpp")}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         headers = {}
-        for directory, flags, header in sources.values():
+        for flags, header in sources.values():
             if header and header not in headers:
                 headers[header] = (f"{folder}/{len(headers)}.pch", flags)
         made = pool.map(lambda h: compile([*h[1][1], "-fpch-instantiate-templates", "-x", "c++-header", h[0], "-o", h[1][0]]), headers.items())
         failed = [done for done in made if done.returncode != 0]
 
         def check(source):
-            _, flags, header = sources[source]
+            flags, header = sources[source]
             precompiled = ["-include-pch", headers[header][0]] if header else []
             result = ["-c", "-o", "/dev/null"] if source.startswith(VECTORS) else ["-fsyntax-only"]
             return compile([*flags, *precompiled, *result, source])

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "core/api/handles.hpp"
 #include "core/base/file.hpp"
 
@@ -11,7 +11,7 @@ using namespace attnkit;
 
 namespace {
 
-void tell(const Diagnostics& diagnostics, attnkit_diagnose diagnose, uintptr_t context) {
+void report(const Diagnostics& diagnostics, attnkit_diagnose diagnose, uintptr_t context) {
   if (!diagnose) return;
   for (const Diagnostic& d : diagnostics.sorted()) {
     const attnkit_diagnostic out{sizeof(attnkit_diagnostic),
@@ -36,7 +36,7 @@ void load(attnkit_runtime* runtime, const std::string& toml, const std::string& 
           uintptr_t context, attnkit_model** model) {
   Diagnostics diagnostics;
   std::shared_ptr<const Model> loaded = Model::load(runtime->runtime, toml, dir, diagnostics);
-  tell(diagnostics, diagnose, context);
+  report(diagnostics, diagnose, context);
   if (!loaded) fail_with_first(diagnostics);
   if (model) *model = new attnkit_model{std::move(loaded)};
 }
@@ -207,5 +207,25 @@ int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, cons
     require(text, "text");
     if (n > 0) require(ids, "ids");
     *text = new attnkit_text{vocabulary(of(model), side).detokenize(ids, n)};
+  });
+}
+
+int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples, const attn_tensor* frames,
+                               uint64_t* n, attn_error* err) {
+  return guard(err, [&] {
+    const Model& m = of(model);
+    require(samples, "samples");
+    require(n, "n");
+    const Frontend* frontend = m.frontend();
+    if (!frontend) fail(ATTN_INVALID, "this model takes text, not speech: it has no features");
+    const SourceBatch source = to_source(m, samples, nullptr);
+    if (source.kind != SourceKind::samples || source.batch != 1)
+      fail(ATTN_INVALID, "samples must be one row (1, length) of float32");
+    check_speech(source);
+    const int64_t count = frontend->frames(source.kind, source.length);
+    if (frames)
+      frontend->features(source.speech, count,
+                         to_floats(frames, {1, count, frontend->table().features.bins}, "frames"));
+    *n = static_cast<uint64_t>(count);
   });
 }

@@ -1,5 +1,5 @@
 // attnkit.h: versions, texts, runtimes.
-#include "core/api/describe_runtime.hpp"
+#include "core/api/describe.hpp"
 #include "core/api/handles.hpp"
 
 using namespace attnkit;

@@ -39,64 +39,6 @@ class Fixed : public Length {
   double length_;
 };
 
-class TableFile {
- public:
-  TableFile(const std::string& path, const Vocabulary& vocabulary) : path_(path) {
-    for (int32_t id = 0; id < vocabulary.size(); ++id) ids_.emplace(vocabulary.token(id), id);
-    table_.means.assign(static_cast<size_t>(vocabulary.size()), NAN);
-    lines_.resize(table_.means.size());
-  }
-
-  LengthTable read() {
-    for (const std::string& line : read_lines(path_)) {
-      ++line_;
-      take(line);
-    }
-    if (table_.listed == 0)
-      fail(ATTN_INVALID, "{}:1: the file is empty; every line is a token, a TAB, a number", path_);
-    table_.mean = sum_ / static_cast<double>(table_.listed);
-    for (double& mean : table_.means)
-      if (std::isnan(mean)) mean = table_.mean;
-    return std::move(table_);
-  }
-
- private:
-  void take(std::string_view line) {
-    if (const size_t n = valid_utf8(line); n < line.size())
-      fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path_, line_, n + 1);
-    const size_t tab = line.rfind('\t');
-    if (tab == std::string_view::npos)
-      fail(ATTN_INVALID, "{}:{}: has no TAB; every line is a token, a TAB, a number", path_, line_);
-    const std::string token(line.substr(0, tab));
-    const auto id = ids_.find(token);
-    if (id == ids_.end())
-      fail(ATTN_INVALID, "{}:{}: token {} is not in the source vocabulary", path_, line_, quote(token));
-    int& first = lines_[static_cast<size_t>(id->second)];
-    if (first > 0) fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path_, line_, quote(token), first);
-    first = line_;
-    const double mean = number(line.substr(tab + 1), token);
-    table_.means[static_cast<size_t>(id->second)] = mean;
-    sum_ += mean;
-    ++table_.listed;
-  }
-
-  double number(std::string_view text, const std::string& token) const {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
-      fail(ATTN_INVALID, "{}:{}: the mean of {} is {}; it must be a number from 0", path_, line_, quote(token),
-           quote(text));
-    return value;
-  }
-
-  const std::string& path_;
-  std::unordered_map<std::string, int32_t> ids_;
-  LengthTable table_;
-  std::vector<int> lines_;  // where each token stood; 0: not yet
-  int line_ = 0;
-  double sum_ = 0;
-};
-
 std::string digest_of(const std::vector<double>& numbers) {
   Sha256 sum;
   sum.add_numbers(std::span(numbers));
@@ -105,15 +47,15 @@ std::string digest_of(const std::vector<double>& numbers) {
 
 class Table : public Length {
  public:
-  Table(LengthTable table, double dampening, int64_t longest)
+  Table(LengthTable table, double dampening, int64_t max_length)
       : Length(fmt::format("lut {} {}", dampening, digest_of(table.means))),
         table_(std::move(table)),
         dampening_(dampening),
-        longest_(static_cast<double>(longest)) {}
+        max_length_(static_cast<double>(max_length)) {}
   double predict(Threads&, LengthBuffers&, const SourcePart& source) const override {
     double sum = 0;
     for (int64_t i = 0; i < source.length; ++i) sum += table_.means[static_cast<size_t>(source.ids[i])];
-    return std::clamp(sum / dampening_, 1.0, longest_);
+    return std::clamp(sum / dampening_, 1.0, max_length_);
   }
   bool needs_ids() const override { return true; }
   void describe(nlohmann::ordered_json& to) const override {
@@ -124,7 +66,7 @@ class Table : public Length {
 
  private:
   LengthTable table_;
-  double dampening_, longest_;
+  double dampening_, max_length_;
 };
 
 struct Convolution {
@@ -173,8 +115,8 @@ std::string identity_of(const Layers& layers) {
 
 class Network : public Length {
  public:
-  Network(Layers layers, int64_t longest)
-      : Length(identity_of(layers)), layers_(std::move(layers)), longest_(static_cast<double>(longest)) {}
+  Network(Layers layers, int64_t max_length)
+      : Length(identity_of(layers)), layers_(std::move(layers)), max_length_(static_cast<double>(max_length)) {}
 
   double predict(Threads& threads, LengthBuffers& buffers, const SourcePart& source) const override {
     const int64_t n = source.length, width = layers_.first.dense.inputs() / kernel, c = layers_.out.inputs();
@@ -221,37 +163,56 @@ class Network : public Length {
         fail(ATTN_INTERNAL,
              "the predicted length of the target is not a number (NaN): the encoder's or the length network's weights "
              "are broken");
-      sum += std::clamp(duration, 0.0, longest_);
+      sum += std::clamp(duration, 0.0, max_length_);
     }
-    return std::clamp(sum, 1.0, longest_);
+    return std::clamp(sum, 1.0, max_length_);
   }
 
   Layers layers_;
-  double longest_;
+  double max_length_;
 };
 
 }  // namespace
 
 LengthTable read_length_table(const std::string& path, const Vocabulary& vocabulary) {
-  return TableFile(path, vocabulary).read();
+  std::unordered_map<std::string_view, size_t> ids;
+  for (int32_t id = 0; id < vocabulary.size(); ++id) ids.emplace(vocabulary.token(id), id);
+  LengthTable table{std::vector<double>(ids.size(), NAN)};
+  std::vector<int> lines(ids.size());  // where each token stood; 0: not yet
+  double sum = 0;
+  int number = 0;
+  for (const std::string& line : read_lines(path)) {
+    ++number;
+    if (const size_t n = valid_utf8(line); n < line.size())
+      fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path, number, n + 1);
+    const size_t tab = line.rfind('\t');
+    if (tab == std::string::npos)
+      fail(ATTN_INVALID, "{}:{}: has no TAB; every line is a token, a TAB, a number", path, number);
+    const std::string token = line.substr(0, tab), text = line.substr(tab + 1);
+    const auto id = ids.find(token);
+    if (id == ids.end())
+      fail(ATTN_INVALID, "{}:{}: token {} is not in the source vocabulary", path, number, quote(token));
+    int& first = lines[id->second];
+    if (first > 0) fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path, number, quote(token), first);
+    first = number;
+    double& mean = table.means[id->second];
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mean);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(mean) || mean < 0)
+      fail(ATTN_INVALID, "{}:{}: the mean of {} is {}; it must be a number from 0", path, number, quote(token),
+           quote(text));
+    sum += mean;
+    ++table.listed;
+  }
+  if (table.listed == 0) fail(ATTN_INVALID, "{}:1: the file is empty; every line is a token, a TAB, a number", path);
+  table.mean = sum / static_cast<double>(table.listed);
+  for (double& mean : table.means)
+    if (std::isnan(mean)) mean = table.mean;
+  return table;
 }
 
 const char* predict_name(Predict predict) {
-  switch (predict) {
-    case Predict::ratio:
-      return "ratio";
-    case Predict::fixed:
-      return "fixed";
-    case Predict::reference:
-      return "reference";
-    case Predict::lut:
-      return "lut";
-    case Predict::network:
-      return "network";
-    case Predict::none:
-      break;
-  }
-  return "none";
+  static constexpr const char* names[] = {"none", "ratio", "fixed", "reference", "lut", "network"};
+  return names[static_cast<size_t>(predict)];
 }
 
 std::unique_ptr<const Length> make_length(const Manifest& m, const Vocabulary* source, Diagnostics& diagnostics) {

@@ -1,4 +1,4 @@
-// How long the target of a source will be, as [length] says: for mechanisms that need the whole length.
+// Predicts the length of a source's target, as [length] says: for mechanisms that need the whole length.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace attnkit {
 
 class Vocabulary;
 
-// What one thread of control needs to predict.
+// Buffers of one thread of control.
 struct LengthBuffers {
   Buffer x, y;
 };
@@ -44,11 +44,11 @@ class Length {
 // "ratio": the key of the manifest; "none" without [length].
 const char* predict_name(Predict predict);
 
-// What the manifest says; source: the vocabulary, NULL without an encoder.  NULL where nothing is predicted, or after a
-// diagnostic.  Throws Stopped.
+// Makes the predictor that the manifest names; source: the vocabulary, NULL without an encoder.  NULL where nothing is
+// predicted, or after a diagnostic.  Throws Stopped.
 std::unique_ptr<const Length> make_length(const Manifest& manifest, const Vocabulary* source, Diagnostics& diagnostics);
 
-// How many target positions each source token makes on average, for predict = "lut".
+// Target positions that each source token makes on average, for predict = "lut".
 struct LengthTable {
   std::vector<double> means;  // by id; of tokens that the file does not list: the mean
   int64_t listed = 0;

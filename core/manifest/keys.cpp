@@ -75,7 +75,7 @@ constexpr KeyRule keys[] = {
      "classifier: what it sees of the encoder's output: the mean of the positions, or the first"},
     {"model.head", "of", T::text, "",
      "classifier: pools this sequence in place of the encoder's output, one that its mechanisms carry from block to "
-     "block, by its name"},
+     "block, by its name; rows of zeros at its end, which were left out, do not count"},
     {"model.head", "hidden", T::integer, "", 1, 1048576,
      "classifier: width of a layer with ReLU between pool and classes; absent: none"},
 

@@ -10,8 +10,6 @@
 namespace attnkit {
 namespace {
 
-std::vector<int64_t> shape_of(const attn_port& port) { return {port.shape, port.shape + port.ndim}; }
-
 // fairseq's: projections into heads are smaller than the one out of them.
 const double inward = std::sqrt(0.5);
 
@@ -83,17 +81,27 @@ std::string Block::own_name(const attn_port& port) const {
   return path_ + "." + choice_.mechanism + "." + port.name;
 }
 
+// A projection; adapt(weight, bias) folds adapters into it.
+template <class Adapt>
+Dense Block::load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs,
+                        double gain, WeightReader& reader, Adapt&& adapt) {
+  const bool shared = is_shared(port), bias = !(port.flags & ATTN_NO_BIAS);
+  const std::string name = shared ? path_ + "." + shared_name : own_name(port);
+  const Owner owner = shared ? Owner::model : Owner::mechanism;
+  std::vector<float> w = reader.f32(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
+  std::vector<float> b(static_cast<size_t>(outputs));
+  if (bias) b = reader.f32(name + ".bias", {outputs}, constant(0), owner);
+  if (adapted_) adapt(w, b);
+  parameters_ += inputs * outputs + (bias ? outputs : 0);
+  return Dense(inputs, outputs, w, b);
+}
+
 void Block::load_projection(size_t i, WeightReader& reader) {
   const attn_port& port = *mechanism_->ports()[i];
   if (port.flags & ATTN_RAW) return;
   const int64_t width = port.shape[1] * port.shape[3];
-  const bool shared = is_shared(port), bias = !(port.flags & ATTN_NO_BIAS);
-  const std::string name = shared ? path_ + "." + port.name : own_name(port);
-  const Owner owner = shared ? Owner::model : Owner::mechanism;
-  std::vector<float> w = reader.f32(name + ".weight", {width, d_model_}, xavier(d_model_, width, inward), owner);
-  std::vector<float> b(static_cast<size_t>(width));
-  if (bias) b = reader.f32(name + ".bias", {width}, constant(0), owner);
-  if (adapted_ && shared && port.name != std::string("v")) {
+  projections_[i] = load_dense(port, port.name, d_model_, width, inward, reader, [&](auto& w, auto& b) {
+    if (!is_shared(port) || port.name == std::string("v")) return;
     const std::string adapter = path_ + "." + choice_.mechanism + ".adapter." + port.name;
     const std::vector<float> scale = reader.f32(adapter + "_scale", {width}, constant(1)),
                              shift = reader.f32(adapter + "_shift", {width}, constant(0));
@@ -101,9 +109,7 @@ void Block::load_projection(size_t i, WeightReader& reader) {
       for (int64_t c = 0; c < d_model_; ++c) w[r * d_model_ + c] *= scale[r];
       b[r] = b[r] * scale[r] + shift[r];
     }
-  }
-  projections_[i] = Dense(d_model_, width, w, b);
-  parameters_ += width * d_model_ + (bias ? width : 0);
+  });
 }
 
 void Block::load_output(size_t i, WeightReader& reader) {
@@ -111,36 +117,27 @@ void Block::load_output(size_t i, WeightReader& reader) {
   output_ = i;
   out_raw_ = port.flags & ATTN_RAW;
   const int64_t width = port.shape[1] * port.shape[3];
-  if (out_raw_) {
-    if (width != d_model_)
-      fail(ATTN_UNSUPPORTED, "{}: its unprojected output is {} wide, the model {}", choice_.mechanism, width, d_model_);
-    return;
-  }
-  const bool shared = is_shared(port);
-  const std::string name = shared ? path_ + ".o" : own_name(port);
-  const Owner owner = shared ? Owner::model : Owner::mechanism;
-  const bool bias = !(port.flags & ATTN_NO_BIAS);
-  std::vector<float> w = reader.f32(name + ".weight", {d_model_, width}, xavier(width, d_model_), owner), b;
-  if (bias) b = reader.f32(name + ".bias", {d_model_}, constant(0), owner);
-  if (adapted_) {
+  if (out_raw_ && width != d_model_)
+    fail(ATTN_UNSUPPORTED, "{}: its unprojected output is {} wide, the model {}", choice_.mechanism, width, d_model_);
+  if (out_raw_) return;
+  out_ = load_dense(port, "o", width, d_model_, 1, reader, [&](auto& w, auto&) {
     const std::vector<float> gain = reader.f32(path_ + "." + choice_.mechanism + ".adapter.gain", {width}, constant(1));
     for (int64_t r = 0; r < d_model_; ++r)
       for (int64_t c = 0; c < width; ++c) w[r * width + c] *= gain[c];
-  }
-  out_ = Dense(width, d_model_, w, b);
-  parameters_ += out_.parameters();
+  });
 }
 
 void Block::load_stored(size_t i, WeightReader& reader) {
   const attn_port& port = *mechanism_->ports()[i];
   const std::string name = own_name(port);
+  const std::vector<int64_t> shape(port.shape, port.shape + port.ndim);
   if (port.dtype_code == 2 && port.dtype_bits == 32) {
     stored_[i].f32 = reader.f32(
-        name, shape_of(port),
+        name, shape,
         [&](uint64_t seed, std::vector<float>& values) { mechanism_->fill(i, seed, contiguous(port, values.data())); },
         port.flags & ATTN_PER_MODEL ? Owner::all_blocks : Owner::mechanism);
   } else if (port.dtype_code == 0 && (port.dtype_bits == 32 || port.dtype_bits == 64)) {
-    stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape_of(port),
+    stored_[i].raw = reader.integers(name, port.dtype_bits == 64 ? "I64" : "I32", shape,
                                      [&](uint64_t seed, std::vector<std::byte>& bytes) {
                                        mechanism_->fill(i, seed, contiguous(port, bytes.data()));
                                      });
@@ -264,25 +261,22 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
     case ATTN_TABLE:
       if (stored_[i].raw.empty()) return contiguous(port, stored_[i].f32.data());
       return contiguous(port, stored_[i].raw.data());
-    default:
-      return bind_aux(ws, call, i);
+    default: {
+      const int64_t rows = port.shape[2];
+      if (port.kind == ATTN_AUX_OUT)
+        return sequence(ws.ports[i].get<float>(batch * rows * width), batch, 1, rows, width);
+      const auto found = call.aux.find(std::string_view(port.name));
+      if (found == call.aux.end() || found->second.rows == 0) return sequence(nullptr, batch, 1, rows, width);
+      const AuxValue& value = found->second;
+      if (value.rows != rows || value.width != width)
+        fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
+             choice_.mechanism, port.name, rows, width, value.rows, value.width);
+      return sequence(value.data.data(), batch, 1, rows, width);
+    }
   }
 }
 
-attn_tensor Block::bind_aux(Workspace& ws, const BlockCall& call, size_t i) const {
-  const attn_port& port = *mechanism_->ports()[i];
-  const int64_t batch = call.batch(), rows = port.shape[2], width = port.shape[3];
-  if (port.kind == ATTN_AUX_OUT) return sequence(ws.ports[i].get<float>(batch * rows * width), batch, 1, rows, width);
-  const auto found = call.aux.find(std::string_view(port.name));
-  if (found == call.aux.end() || found->second.rows == 0) return sequence(nullptr, batch, 1, rows, width);
-  const AuxValue& value = found->second;
-  if (value.rows != rows || value.width != width)
-    fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
-         choice_.mechanism, port.name, rows, width, value.rows, value.width);
-  return sequence(value.data.data(), batch, 1, rows, width);
-}
-
-// What the mechanism gave out becomes what the next blocks take in.
+// Sequences that the mechanism gave out become inputs of the next blocks.
 void Block::hand_on(const Workspace& ws, const BlockCall& call) const {
   for (size_t i = 0; i < ws.tensors.size(); ++i) {
     if (mechanism_->ports()[i]->kind != ATTN_AUX_OUT) continue;

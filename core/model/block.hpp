@@ -59,6 +59,9 @@ class Block {
     std::vector<float> f32;
     std::vector<std::byte> raw;
   };
+  template <class Adapt>
+  Dense load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs, double gain,
+                   WeightReader& reader, Adapt&& adapt);
   void load_projection(size_t port, WeightReader& reader);
   void load_output(size_t port, WeightReader& reader);
   void load_stored(size_t port, WeightReader& reader);
@@ -66,7 +69,6 @@ class Block {
   std::string own_name(const attn_port& port) const;
   attn_run prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const;
   attn_tensor project(Workspace& ws, const BlockCall& call, size_t port) const;
-  attn_tensor bind_aux(Workspace& ws, const BlockCall& call, size_t port) const;
   void hand_on(const Workspace& ws, const BlockCall& call) const;
 
   BlockChoice choice_;

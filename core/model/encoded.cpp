@@ -11,63 +11,56 @@
 namespace attnkit {
 namespace {
 
-std::string file_text(const Manifest& manifest) {
-  if (!manifest.weights_sha256.empty()) return manifest.weights_sha256;
-  const std::string path = std::filesystem::absolute(manifest.weights_file).lexically_normal().string();
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) fail(ATTN_INVALID, "{}: does not exist any more", path);
-  return fmt::format("{} ({} bytes, changed at {}.{:09})", path, status.st_size, status.st_mtim.tv_sec,
-                     status.st_mtim.tv_nsec);
-}
-
-std::string weights_text(const Manifest& manifest) {
-  const std::string seed = manifest.weights_seed ? fmt::format("seed {}", *manifest.weights_seed) : "";
-  if (manifest.weights_file.empty()) return seed;
-  return seed.empty() ? file_text(manifest) : fmt::format("{} and {}", file_text(manifest), seed);
+std::string weights_text(const Manifest& m) {
+  const std::string seed = m.weights_seed ? fmt::format("seed {}", *m.weights_seed) : "";
+  if (m.weights_file.empty()) return seed;
+  std::string file = m.weights_sha256;
+  if (file.empty()) {
+    const std::string path = std::filesystem::absolute(m.weights_file).lexically_normal().string();
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) fail(ATTN_INVALID, "{}: does not exist any more", path);
+    file = fmt::format("{} ({} bytes, changed at {}.{:09})", path, status.st_size, status.st_mtim.tv_sec,
+                       status.st_mtim.tv_nsec);
+  }
+  return seed.empty() ? file : fmt::format("{} and {}", file, seed);
 }
 
 }  // namespace
 
 EncoderIdentity model_traits(const Manifest& m) {
   EncoderIdentity traits;
-  const auto add = [&](const std::string& name, const auto& value) {
-    traits.push_back({name, fmt::format("{}", value)});
-  };
-  add("d_model", m.d_model);
-  add("heads", m.heads);
-  add("ffn", m.ffn);
-  add("max_length", m.max_length);
-  add("norm", m.norm == Norm::pre ? "pre" : "post");
-  add("activation", m.activation == Activation::relu ? "relu" : "gelu");
-  add("positions", m.positions == Positions::sinusoidal ? "sinusoidal"
-                   : m.positions == Positions::learned  ? "learned"
-                                                        : "none");
-  add("embed_scale", m.embed_scale);
-  add("head_norm", m.head_norm);
-  add("adapters", m.adapters);
-  add("encoder.layers", m.encoder.layers);
-  add("encoder.causal", m.encoder.causal);
+  traits.add("d_model", m.d_model);
+  traits.add("heads", m.heads);
+  traits.add("ffn", m.ffn);
+  traits.add("max_length", m.max_length);
+  traits.add("norm", m.norm == Norm::pre ? "pre" : "post");
+  traits.add("activation", m.activation == Activation::relu ? "relu" : "gelu");
+  traits.add("positions", m.positions == Positions::sinusoidal ? "sinusoidal"
+                          : m.positions == Positions::learned  ? "learned"
+                                                               : "none");
+  traits.add("embed_scale", m.embed_scale);
+  traits.add("head_norm", m.head_norm);
+  traits.add("adapters", m.adapters);
+  traits.add("encoder.layers", m.encoder.layers);
+  traits.add("encoder.causal", m.encoder.causal);
   if (m.speech) {
     const SpeechTable& s = *m.speech;
-    add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate, s.features.bins,
-                                s.features.window_ms, s.features.shift_ms));
-    add("frontend",
-        fmt::format("conv of {} layers, kernel {}, stride {}, {} channels", s.layers, s.kernel, s.stride, s.channels));
+    traits.add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate,
+                                       s.features.bins, s.features.window_ms, s.features.shift_ms));
+    traits.add("frontend", fmt::format("conv of {} layers, kernel {}, stride {}, {} channels", s.layers, s.kernel,
+                                       s.stride, s.channels));
   }
   return traits;
 }
 
 EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, int32_t device_type) {
   EncoderIdentity traits = model_traits(m);
-  const auto add = [&](const std::string& name, const auto& value) {
-    traits.push_back({name, fmt::format("{}", value)});
-  };
-  add("weights", weights_text(m));
+  traits.add("weights", weights_text(m));
   for (const BlockChoice& block : m.blocks) {
     if (block.role != ATTN_ENCODER_SELF) continue;
     const Plugin& plugin = *registry.find(block.mechanism, device_type);
-    add(block_path(block.role, block.layer), use_text(plugin, block.options));
-    add("the plugin of " + block_path(block.role, block.layer), plugin.path);
+    traits.add(block_path(block.role, block.layer), use_text(plugin, block.options));
+    traits.add("the plugin of " + block_path(block.role, block.layer), plugin.path);
   }
   return traits;
 }

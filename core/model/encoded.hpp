@@ -1,4 +1,4 @@
-// A batch of sources after a model's encoder, and what tells whether another model's decoder may read it.
+// A batch of sources after a model's encoder, and the traits by which another model's decoder may read it.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/buffer.hpp"
+#include "core/base/error.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/model/block.hpp"
 
@@ -15,7 +16,12 @@ namespace attnkit {
 struct EncoderTrait {
   std::string name, value;
 };
-using EncoderIdentity = std::vector<EncoderTrait>;
+struct EncoderIdentity : std::vector<EncoderTrait> {
+  template <class T>
+  void add(const std::string& name, const T& value) {
+    push_back({name, fmt::format("{}", value)});
+  }
+};
 
 // The transformer around the blocks, with the encoder's size.
 EncoderIdentity model_traits(const Manifest& manifest);

@@ -4,6 +4,12 @@
 
 namespace attnkit {
 
+namespace {
+bool is_zero(const float* row, int64_t width) {
+  return std::all_of(row, row + width, [](float x) { return x == 0; });
+}
+}  // namespace
+
 void Head::load(LayerReader& from, const std::vector<float>& embedding) {
   const int64_t d = manifest_.d_model, inner = manifest_.head_hidden;
   if (classifies()) {
@@ -36,6 +42,8 @@ void Head::classify(Workspace& ws, const float* x, const Aux& aux, float* scores
   for (int64_t b = 0; b < batch; ++b) {
     int64_t n = m.pool_of.empty() ? ws.source.lengths[b] : length;
     if (carried == aux.end() && !m.pool_of.empty()) n = 0;  // of no tokens nothing is carried
+    // A carried sequence ends in rows of zeros where its mechanism left rows out.
+    while (!m.pool_of.empty() && n > 0 && is_zero(x + (b * length + n - 1) * d, d)) --n;
     if (m.pool == Pool::first) n = std::min<int64_t>(1, n);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t c = 0; c < d; ++c) pooled[b * d + c] += x[(b * length + i) * d + c] / static_cast<float>(n);

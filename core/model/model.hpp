@@ -65,7 +65,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // The sequences that the encoder gives to the decoder's blocks, by name; their bytes in one session.
   std::map<std::string, const attn_port*> carried() const;
   uint64_t carried_bytes() const;
-  // What sessions keep of a source that goes on: its ids, the encoder's rows.
+  // Sessions keep these of a source that goes on: its ids, the encoder's rows.
   bool keeps_ids() const;
   bool keeps_rows() const;
   // "decoder.cross.1": the first block whose keys depend on the target's length; empty: none.

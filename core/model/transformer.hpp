@@ -28,7 +28,7 @@ struct Layer {
   FeedForward feed_forward;
 };
 
-// Which block's attention weights a walk should write, and where.
+// A block whose attention weights a walk writes.
 struct Probe {
   uint32_t role;
   int layer;

@@ -76,33 +76,27 @@ std::vector<std::string> read_lines(const std::string& path) {
 Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {
   Vocabulary v;
   v.lowercase_ = lowercase;
-  for (const std::string& token : read_lines(path)) v.add(token, path);
-  std::set<size_t> lengths;
+  v.tokens_ = read_lines(path);
+  std::set<size_t, std::greater<>> lengths;
   std::unordered_map<std::string_view, int32_t> all;
   for (int32_t id = 0; id < v.size(); ++id) {
     const std::string& token = v.tokens_[id];
+    if (token.empty()) fail(ATTN_INVALID, "{}:{}: the line is empty; every line is one token", path, id + 1);
+    if (const size_t n = valid_utf8(token); n < token.size())
+      fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path, id + 1, n + 1);
     const auto [first, fresh] = all.emplace(token, id);
     if (!fresh)
       fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path, id + 1, quote(token), first->second + 1);
+    if (token == "<s>") v.begin_ = id;
+    if (token == "</s>") v.end_ = id;
     if (is_special(token)) continue;
     v.ids_.emplace(token, id);
     lengths.insert(token.size());
   }
-  v.lengths_.assign(lengths.rbegin(), lengths.rend());
+  v.lengths_.assign(lengths.begin(), lengths.end());
   if (v.begin_ < 0 || v.end_ < 0)
     fail(ATTN_INVALID, "{}: has no line {}, which every vocabulary needs", path, v.begin_ < 0 ? "<s>" : "</s>");
   return v;
-}
-
-void Vocabulary::add(std::string_view token, const std::string& path) {
-  const size_t line = tokens_.size() + 1;
-  if (token.empty()) fail(ATTN_INVALID, "{}:{}: the line is empty; every line is one token", path, line);
-  if (const size_t n = valid_utf8(token); n < token.size())
-    fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path, line, n + 1);
-  const auto id = static_cast<int32_t>(tokens_.size());
-  if (token == "<s>") begin_ = id;
-  if (token == "</s>") end_ = id;
-  tokens_.emplace_back(token);
 }
 
 std::vector<int32_t> Vocabulary::tokenize(std::string_view text) const {

@@ -36,7 +36,6 @@ class Vocabulary {
     using is_transparent = void;
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
   };
-  void add(std::string_view token, const std::string& path);
   [[noreturn]] void fail_to_spell(std::string_view word, size_t column) const;
 
   std::vector<std::string> tokens_;

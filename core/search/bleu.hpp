@@ -17,7 +17,7 @@ namespace attnkit::search {
 // Unicode white space, the no-break and the ideographic space among them.
 std::vector<std::string> tokenize_13a(std::string_view text);
 
-// What BLEU needs to know about one pair, or about the sum of many; index i is for n-grams of length i + 1.
+// The counts that BLEU needs of one pair, or of the sum of many; index i is for n-grams of length i + 1.
 struct BleuStats {
   std::array<int64_t, 4> matches{};  // n-grams of the hypothesis found in the reference, each at most as often as there
   std::array<int64_t, 4> totals{};   // n-grams of the hypothesis

@@ -1,4 +1,4 @@
-// Why a search cannot go on; hosts turn the kind into an exit code.
+// Reasons why a search cannot go on; hosts turn the kind into an exit code.
 #pragma once
 
 #include <fmt/format.h>

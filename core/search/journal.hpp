@@ -1,4 +1,4 @@
-// What a search has finished, in a file that survives kills, full disks and power cuts: one JSON line for each trial.
+// The finished trials of a search, in a file that survives kills, full disks and power cuts: a JSON line for each.
 #pragma once
 
 #include <sys/types.h>

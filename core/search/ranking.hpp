@@ -1,4 +1,4 @@
-// What a search knows of its placements, and which is best: limits first, then the rank asked for, then Pareto
+// The measurements of placements, and which placement is best: limits first, then the rank asked for, then Pareto
 // dominance.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Quality {
   int64_t examples = 0;
 };
 
-// What was measured of one placement.
+// The measurements of one placement.
 struct Record {
   enum class Status { usable, refused, failed };
 
@@ -73,10 +73,10 @@ struct RankingInput {
       std::numeric_limits<int64_t>::max();  // count no more than the first so many, to compare like with like
 };
 
-// What settings.rank compares, higher is better; no value: it cannot be said of this placement.
+// Returns the value that settings.rank compares, higher is better; no value: unknown for this placement.
 std::optional<double> rank_value(const Ranked& ranked, const Settings& settings);
 
-// What one placement has come to: all but pareto and rank, which depend on the others.
+// Returns the standing of one placement: all but pareto and rank, which depend on the others.
 Ranked standing(const Record& record, const RankingInput& input);
 
 // The best first; then what is limited, then the others, each in the order of `records`.  Those measured on more
@@ -96,7 +96,7 @@ class Leader {
   // leader itself or after restart().  NULL: none can be ranked; valid until the next call.
   const Ranked* update(const Record& changed, const std::deque<Record>& all);
 
-  // What all are compared with has changed.
+  // The baseline that all are compared with has changed.
   void restart() { is_stale_ = true; }
 
  private:

@@ -37,7 +37,7 @@ std::string fraction_text(double ratio) {
   return 1 / ratio < 9.95 ? fmt::format("1/{:.1f} of", 1 / ratio) : fmt::format("1/{:.0f} of", 1 / ratio);
 }
 
-// What the blocks whose choice differs from the baseline's keep, against what the baseline keeps there.
+// The state of the blocks whose choice differs from the baseline's, against the baseline's state there.
 std::string state_text(const AnswerInput& input) {
   const Placement& placement = input.winner.record->placement;
   uint64_t own = 0, theirs = 0;
@@ -97,7 +97,7 @@ std::string crossover_text(const AnswerInput& input) {
   return fmt::format("; below {} tokens {} is as fast", *tokens, name);
 }
 
-// Why there is no winner.
+// The reason for no winner.
 std::string failure_text(const std::vector<Ranked>& ranking) {
   const auto is_limited = [](const Ranked& r) { return r.record->usable() && !r.limit.empty(); };
   if (std::ranges::any_of(ranking, is_limited)) return "no placement is within the limits";

@@ -21,7 +21,7 @@ struct AnswerInput {
   bool test = false;  // quality is that of greedy decoding on the test set
 };
 
-// What to put where, what it keeps, what it gains, and from which length on.
+// Names the placement, what it keeps and gains, and the length from which it is faster.
 std::string answer_text(const AnswerInput& input);
 
 }  // namespace attnkit::search

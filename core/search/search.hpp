@@ -23,7 +23,7 @@ struct RefusedChoice {
 // One search; one thread.  After run() the accessors hold what result documents are made of.
 class Search {
  public:
-  // What is borrowed must outlive the search.
+  // The references must outlive the search.
   Search(Settings settings, Space space, const ManifestText& manifest, const WorkerCommand& command, Journal& journal,
          const Host& host);
 

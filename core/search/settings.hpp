@@ -1,4 +1,4 @@
-// What a search is asked to do.
+// The settings of a search.
 #pragma once
 
 #include <cstdint>

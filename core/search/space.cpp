@@ -52,7 +52,7 @@ class SpaceMaker {
     return add_choice({mechanism, "\"" + mechanism + "\""});
   }
 
-  // What may sit in a role: the command line's, the manifest's [search], or what the manifest has there.
+  // The choices of a role: the command line's, the manifest's [search], or what the manifest has there.
   std::vector<int> allowed(uint32_t role) {
     std::vector<int> found;
     const std::string name = role_name(role);

@@ -15,7 +15,7 @@ namespace attnkit::search {
 
 // A mechanism with its options, as the value of a role's key in a manifest.
 struct Choice {
-  std::string label;  // what tables and ids call it: a mechanism's name, or "name{option = 2}"; no space, comma or '='
+  std::string label;  // its name in tables and ids: a mechanism's name, or "name{option = 2}"; no space, comma or '='
                       // outside the braces
   std::string toml;   // "\"name\"" or "{ use = \"name\", option = 2 }"
 };
@@ -74,10 +74,10 @@ std::string id_of(const Space& space, const Placement& placement);
 // Placements that have one choice in every block, for each choice that all blocks allow, in the order of choices.
 std::vector<Placement> homogeneous(const Space& space);
 
-// How many placements there are, with one choice per role, or per block when per_layer; saturates at UINT64_MAX.
+// Returns the number of placements with one choice per role, or per block when per_layer; saturates at UINT64_MAX.
 uint64_t size_of(const Space& space, bool per_layer);
 
-// What mechanisms declare of one block, or of all blocks of a placement; session of one row.
+// Costs that mechanisms declare of one block, or of all blocks of a placement; session of one row.
 struct DeclaredCost {
   uint64_t state_bytes = 0, flops = 0,
            step_flops = 0;  // kept at a length; attention of a whole pass; of one more token

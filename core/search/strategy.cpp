@@ -1,4 +1,4 @@
-// What the strategies share, batches that can be replayed and moves within a space; then the grid, ablation and
+// The strategies share batches that can be replayed and moves within a space; then come the grid, ablation and
 // evolution.
 #include "core/search/strategy.hpp"
 

@@ -1,4 +1,4 @@
-// Which placements a search tries, and in which order.
+// The placements that a search tries, in their order.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace attnkit::search {
 
-// What came of one placement; NaN is a number that was not measured.
+// The outcome of one placement; NaN is a number that was not measured.
 struct Outcome {
   Placement placement;
   bool usable = false;                                           // false: refused, failed, or beyond a limit
   double quality = std::numeric_limits<double>::quiet_NaN();     // a score, higher is better
   double throughput = std::numeric_limits<double>::quiet_NaN();  // relative to the baseline, higher is better
   double memory = std::numeric_limits<double>::quiet_NaN();      // relative to the baseline, lower is better
-  std::optional<double> rank = std::nullopt;                     // what placements are ranked by, higher is better
+  std::optional<double> rank = std::nullopt;                     // the value that ranks placements, higher is better
 };
 
 // Proposes placements, a batch at a time.  What it proposes depends on its construction and on the outcomes alone, so
@@ -29,7 +29,7 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  // What to try now; empty: done.  finished holds all outcomes so far, one per placement, in any order; call again when
+  // The next batch; empty: done.  finished holds all outcomes so far, one per placement, in any order; call again when
   // all that was returned is among them.  No placement is returned twice or when it is in finished; one that still has
   // no outcome counts as unusable.  Outcomes of placements that the strategy did not ask for are not looked at.
   virtual std::vector<Placement> next(std::span<const Outcome> finished) = 0;
@@ -46,7 +46,7 @@ std::unique_ptr<Strategy> make_ablation(const Space& space, bool per_layer);
 // `trials` placements or every placement of the space.
 std::unique_ptr<Strategy> make_evolution(const Space& space, bool per_layer, int trials, uint64_t seed);
 
-// How strategies move: the units of a space, roles or single blocks.
+// Moves of strategies: the units of a space, roles or single blocks.
 std::vector<Unit> units_of(const Space& space, bool per_layer);
 // Has the unit one choice, and one that it may take?  The baseline's need not be.
 bool is_allowed(const Space& space, Unit unit, const Placement& placement);

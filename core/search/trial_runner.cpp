@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 constexpr double open_timeout = 60;
 
-// What the journal keeps of a trial: its result, or how it failed, with the limit that it was beyond.
+// The journal keeps of a trial its result, or how it failed, with the limit that it was beyond.
 Json entry_of(const TrialReply& reply, const Settings& settings) {
   if (reply.status == TrialReply::ok) return {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
   const std::string kind = reply.status == TrialReply::error ? reply.body.value("kind", "") : "";
@@ -171,7 +171,7 @@ void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<in
   run("cost", timing_, tasks);
 }
 
-// What refuses the length that is ranked is no candidate; at another length there is one figure less.
+// A refusal at the ranked length ends a candidate; at another length there is one figure less.
 void TrialRunner::take_costs(Record& record, const Json& result) const {
   for (const Json& at : result["at"]) {
     const int64_t length = at["length"];

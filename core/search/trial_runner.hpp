@@ -17,10 +17,10 @@ struct LoadedMechanism {
   std::string name, file;
 };
 
-// What a journal's trials were measured on; another search may use them only when all of it is the same.  Digests of
-// the manifest (but for [search] and the placement), of the files it names, of the data sets and of the plugins; what
-// timings depend on.  The strategy, the rank and the limits are not in it: a journal serves any.
-// cpu: the processor's name.  Throws Failure (data): a file that cannot be read, named.
+// Identifies what a journal's trials were measured on; another search may use them only when all of it is the same.
+// Digests of the manifest (but for [search] and the placement), of the files it names, of the data sets and of the
+// plugins; what timings depend on.  The strategy, the rank and the limits are not in it: a journal serves any. cpu: the
+// processor's name.  Throws Failure (data): a file that cannot be read, named.
 nlohmann::json identity_of(const ManifestText& manifest, const Space& space, const Settings& settings,
                            const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms,
                            const std::string& cpu);
@@ -49,7 +49,7 @@ class TrialRunner {
   TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest, const WorkerCommand& command,
               Journal& journal, const Host& host);
 
-  // The worker's answer to "open": kind, lists, source_tokens.  Starts the first worker.
+  // The worker's answer to "open": kind, lists, buckets.  Starts the first worker.
   const nlohmann::json& opened() const { return opened_; }
 
   // Numbers of examples that quality is measured on: the screening's, twice as many, and so on to all.

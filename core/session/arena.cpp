@@ -13,7 +13,7 @@ namespace attnkit {
 namespace {
 
 constexpr uint64_t reserve = uint64_t{1} << 38;  // 256 GiB of address space, not of memory
-constexpr int64_t most_slots = 65536, fewest_slots = 16;
+constexpr int64_t max_slots = 65536, min_slots = 16;
 
 // Zeroes without touching pages that were never written: whole pages go back to the system, which gives zero pages
 // later.
@@ -37,12 +37,12 @@ Arena::Arena(const std::vector<uint64_t>& row_bytes) : row_bytes_(row_bytes) {
   for (uint64_t b : row_bytes_) per_slot += b;
   if (per_slot > reserve)
     fail(ATTN_NO_MEMORY, "one session needs {} bytes of state; {} are possible: lower max_length", per_slot, reserve);
-  slots_ = std::clamp<int64_t>(static_cast<int64_t>(reserve / std::max<uint64_t>(1, per_slot)), 1, most_slots);
+  slots_ = std::clamp<int64_t>(static_cast<int64_t>(reserve / std::max<uint64_t>(1, per_slot)), 1, max_slots);
   for (;; slots_ /= 2) {
     bytes_ = std::max<uint64_t>(1, per_slot) * static_cast<uint64_t>(slots_);
     memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory_ != MAP_FAILED) break;
-    if (slots_ <= fewest_slots)
+    if (slots_ <= min_slots)
       fail(ATTN_NO_MEMORY,
            "cannot reserve {} bytes for the states of {} session rows: lower max_length or raise the address space "
            "limit",
@@ -75,10 +75,22 @@ void Arena::empty(size_t block, int32_t slot, uint64_t used_bytes) {
   clear(row(block, slot), std::min(used_bytes, row_bytes_[block]));
 }
 
-void Arena::release(int32_t slot, const std::vector<uint64_t>& used_bytes) {
-  for (size_t b = 0; b < row_bytes_.size(); ++b) empty(b, slot, used_bytes[b]);
+void Arena::empty(int32_t slot, const std::vector<uint64_t>& used) {
+  for (size_t b = 0; b < used.size(); ++b) empty(b, slot, used[b]);
+}
+
+void Arena::release(int32_t slot, const std::vector<uint64_t>& used) {
+  empty(slot, used);
   std::lock_guard lock(mutex_);
   free_.push_back(slot);
+}
+
+void Arena::copy(int32_t from, int32_t to, const std::vector<uint64_t>& bytes, const std::vector<uint64_t>& used) {
+  for (size_t b = 0; b < bytes.size(); ++b) {
+    std::memcpy(row(b, to), row(b, from), bytes[b]);
+    // What is past the copy must be as in an empty state.
+    if (used[b] > bytes[b]) std::memset(row(b, to) + bytes[b], 0, used[b] - bytes[b]);
+  }
 }
 
 }  // namespace attnkit

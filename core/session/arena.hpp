@@ -20,10 +20,12 @@ class Arena {
 
   // A slot whose state is empty (all zero) in every block.  Any thread.  Throws Error when all are taken.
   int32_t acquire();
-  // Makes a block's state of that slot empty; used_bytes: how far it may have been written.
+  // Makes states empty and gives the slot back.  Any thread.  used: by block, how far it may have been written.
+  void release(int32_t slot, const std::vector<uint64_t>& used);
+  void empty(int32_t slot, const std::vector<uint64_t>& used);
   void empty(size_t block, int32_t slot, uint64_t used_bytes);
-  // Gives a slot back; used_bytes: per block, how far it may have been written.  Any thread.
-  void release(int32_t slot, const std::vector<uint64_t>& used_bytes);
+  // Copies the first bytes of each block from one slot to another, in which `used` may have been written before.
+  void copy(int32_t from, int32_t to, const std::vector<uint64_t>& bytes, const std::vector<uint64_t>& used);
 
   void* base(size_t block) const { return static_cast<char*>(memory_) + offsets_[block]; }
   uint64_t stride(size_t block) const { return row_bytes_[block]; }

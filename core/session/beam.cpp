@@ -64,7 +64,7 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   };
   if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
   // The longest target is written in full; nothing follows it.
-  const auto most = static_cast<size_t>(std::min(limit, model.manifest().max_length - session.position(0) + 1));
+  const auto max_tokens = static_cast<size_t>(std::min(limit, model.manifest().max_length - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
   double found_score = -std::numeric_limits<double>::infinity();
@@ -75,7 +75,7 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
       Hypothesis h{alive[c.row].ids, c.log_probability};
       h.ids.push_back(c.id);
       const size_t length = h.ids.size();
-      if (c.id == vocabulary.end_id() || length == most) {
+      if (c.id == vocabulary.end_id() || length == max_tokens) {
         const double score = h.score(length, penalty);
         if (score > found_score || found.ids.empty()) {
           found_score = score;
@@ -88,9 +88,8 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     }
     alive = std::move(grown);
     if (alive.empty()) break;
-    // No hypothesis that is alive can still win when even certain continuations to the limit could not.
-    const Hypothesis& first = alive[0];
-    if (found_score >= std::max(first.score(first.ids.size(), penalty), first.score(most, penalty))) break;
+    // No hypothesis that is alive can still win when even a certain continuation of the best to the limit could not.
+    if (found_score >= alive[0].score(max_tokens, penalty)) break;
     std::vector<int32_t> next;
     for (size_t r = 0; r < rows; ++r) next.push_back(alive[r < alive.size() ? r : 0].ids.back());
     parents.resize(rows, parents[0]);

@@ -1,4 +1,4 @@
-// Sessions to blobs and back; the format is that of session_blob.hpp.
+// Sessions to bytes and back; the format is that of core/session/blob.hpp.
 #include <cmath>
 #include <cstring>
 
@@ -6,7 +6,6 @@
 #include "core/model/encoded.hpp"
 #include "core/session/blob.hpp"
 #include "core/session/session.hpp"
-#include "core/session/speech.hpp"
 
 namespace attnkit {
 namespace {
@@ -57,12 +56,8 @@ void require_same_model(const EncoderIdentity& theirs, const EncoderIdentity& ou
          ours.size());
 }
 
-[[noreturn]] void wrong(const char* what) {
-  fail(ATTN_INVALID, "the saved session contradicts itself or its model: {}", what);
-}
-
 void require_that(bool right, const char* what) {
-  if (!right) wrong(what);
+  if (!right) fail(ATTN_INVALID, "the saved session contradicts itself or its model: {}", what);
 }
 
 // A number that can be counted on from without overflow.
@@ -72,166 +67,92 @@ int64_t count(BlobReader& from) {
   return static_cast<int64_t>(n);
 }
 
+void save_speech(const Session::Source& source, BlobWriter& to) {
+  to.section("SPCH");
+  to.u32(static_cast<uint32_t>(source.kind));
+  to.u64(static_cast<uint64_t>(source.units));
+  to.numbers(source.front);
+  to.numbers(source.waiting.samples);
+  to.u32(static_cast<uint32_t>(source.waiting.rows.size()));
+  for (const std::vector<float>& rows : source.waiting.rows) to.numbers(rows);
+}
+
+// length and complete of `to` are known.
+void load_speech(const Model& model, BlobReader& from, Session::Source& to) {
+  const Frontend& frontend = *model.frontend();
+  from.section("SPCH");
+  const uint32_t kind = from.u32();
+  require_that(kind == static_cast<uint32_t>(SourceKind::none) || kind == static_cast<uint32_t>(SourceKind::samples) ||
+                   kind == static_cast<uint32_t>(SourceKind::frames),
+               "a source that is no speech");
+  to.kind = static_cast<SourceKind>(kind);
+  const uint64_t units = from.u64();
+  const bool begun = to.kind != SourceKind::none;
+  require_that(units < uint64_t{1} << 40 && (begun || units == 0), "another amount of speech");
+  to.units = static_cast<int64_t>(units);
+  require_that(!begun || frontend.rows(to.kind, to.units) == to.length, "another number of rows of the source");
+  require_that(begun || to.length == 0, "rows of a source that was not read");
+  to.front = from.numbers<float>();
+  const int64_t kept = to.complete || model.encoder().appends() ? 0 : to.length * model.manifest().d_model;
+  require_that(static_cast<int64_t>(to.front.size()) == kept, "another number of rows of the front end");
+  to.waiting.samples = from.numbers<float>();
+  for (uint32_t n = from.u32(); n > 0; --n) to.waiting.rows.push_back(from.numbers<float>());
+  require_that(begun && !to.complete ? frontend.fits(to.waiting, to.kind, to.units)
+                                     : to.waiting.samples.empty() && to.waiting.rows.empty(),
+               "another amount of speech that waits");
+}
+
 }  // namespace
 
-// Reads and writes what Session keeps to itself.
-class SessionBlob {
- public:
-  static std::vector<std::byte> save(const Session& s);
-  static std::unique_ptr<Session> load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes);
-
- private:
-  // Calls f(arena, block, slot, bytes) for every state.
-  template <class F>
-  static void each_state(const Session& s, F&& f);
-  static void save_source(const Session& s, BlobWriter& to);
-  static void load_rows(Session& s, BlobReader& from);
-  static void load_target(Session& s, BlobReader& from);
-  static void load_source(Session& s, BlobReader& from);
-  static void load_aux(Session& s, BlobReader& from);
-};
-
-template <class F>
-void SessionBlob::each_state(const Session& s, F&& f) {
-  const Model& model = *s.model_;
-  const auto each = [&](const Arena& arena, int32_t slot, const std::vector<uint64_t>& bytes) {
-    for (size_t b = 0; b < bytes.size(); ++b) f(arena.row(b, slot), bytes[b]);
-  };
-  if (s.encoder_slot_ >= 0)
-    each(model.states(ATTN_ENCODER_SELF), s.encoder_slot_, model.state_bytes(ATTN_ENCODER_SELF, s.source_.length));
-  if (s.cross_slot_ >= 0)
-    each(model.states(ATTN_DECODER_CROSS), s.cross_slot_, model.state_bytes(ATTN_DECODER_CROSS, s.source_.length));
-  for (int r = 0; r < s.rows(); ++r)
-    each(model.states(ATTN_DECODER_SELF), s.slots_[r], model.state_bytes(ATTN_DECODER_SELF, s.positions_[r]));
-}
-
-void SessionBlob::save_source(const Session& s, BlobWriter& to) {
-  const Session::Source& source = s.source_;
-  to.section("SRCE");
-  to.u32(source.complete);
-  for (const int64_t n : {source.length, source.reads, source.encoded_again, source.replays, source.keys_replayed})
-    to.u64(static_cast<uint64_t>(n));
-  to.numbers(source.ids);
-  to.numbers(source.rows);
-  to.u64(static_cast<uint64_t>(source.predicted_again));
-  if (s.model_->frontend()) save_speech(source, to);
-  to.section("AUXS");
-  const Aux none;
-  const Aux& aux = source.aux ? *source.aux : none;
-  to.u32(static_cast<uint32_t>(aux.size()));
-  for (const auto& [name, value] : aux) {
-    to.text(name);
-    to.numbers(value.data);
-  }
-}
-
-std::vector<std::byte> SessionBlob::save(const Session& s) {
-  s.check_usable();
+std::vector<std::byte> Session::save() const {
+  check_usable();
   BlobWriter to;
   to.section("MODL");
-  const EncoderIdentity traits = identity(*s.model_);
+  const EncoderIdentity traits = identity(*model_);
   to.u32(static_cast<uint32_t>(traits.size()));
   for (const EncoderTrait& t : traits) {
     to.text(t.name);
     to.text(t.value);
   }
   to.section("ROWS");
-  to.u32(static_cast<uint32_t>(s.rows()));
-  for (int r = 0; r < s.rows(); ++r) {
-    to.u32(static_cast<uint32_t>(s.positions_[r]));
-    to.u32(s.ended_[r]);
+  to.u32(static_cast<uint32_t>(rows()));
+  for (size_t r = 0; r < positions_.size(); ++r) {
+    to.u32(static_cast<uint32_t>(positions_[r]));
+    to.u32(ended_[r]);
   }
   to.section("TARG");
-  to.u32(s.told_);
-  to.u32(s.target_total_.has_value());
-  to.f64(s.target_total_.value_or(0));
-  to.u64(static_cast<uint64_t>(s.beyond_));
+  to.u32(length_set_);
+  to.u32(target_total_.has_value());
+  to.f64(target_total_.value_or(0));
+  to.u64(static_cast<uint64_t>(beyond_));
   to.section("LAST");
-  to.numbers(s.last_);
-  save_source(s, to);
+  to.numbers(last_);
+  to.section("SRCE");
+  to.u32(source_.complete);
+  for (const int64_t n : {source_.length, source_.reads, source_.encoded_again, source_.replays, source_.keys_replayed})
+    to.u64(static_cast<uint64_t>(n));
+  to.numbers(source_.ids);
+  to.numbers(source_.rows);
+  to.u64(static_cast<uint64_t>(source_.predicted_again));
+  if (model_->frontend()) save_speech(source_, to);
+  to.section("AUXS");
+  const Aux none;
+  const Aux& aux = source_.aux ? *source_.aux : none;
+  to.u32(static_cast<uint32_t>(aux.size()));
+  for (const auto& [name, value] : aux) {
+    to.text(name);
+    to.numbers(value.data);
+  }
   to.section("STAT");
-  each_state(s, [&](const char* state, uint64_t bytes) {
-    to.u64(bytes);
-    to.bytes(state, bytes);
-  });
+  for (const States& s : states(reach_))
+    for (size_t block = 0; block < s.bytes.size(); ++block) {
+      to.u64(s.bytes[block]);
+      to.bytes(s.arena.row(block, s.slot), s.bytes[block]);
+    }
   return to.finish();
 }
 
-void SessionBlob::load_rows(Session& s, BlobReader& from) {
-  const Model& model = *s.model_;
-  for (int r = 0; r < s.rows(); ++r) {
-    const uint32_t position = from.u32();
-    require_that(position <= static_cast<uint32_t>(model.manifest().max_length), "a row beyond max_length");
-    s.positions_[r] = static_cast<int32_t>(position);
-    s.ended_[r] = from.u32() != 0;
-  }
-  from.section("LAST");
-  const std::vector<float> last = from.numbers<float>();
-  require_that(last.size() == s.last_.size(), "logits of another number of rows");
-  s.last_ = last;
-}
-
-void SessionBlob::load_target(Session& s, BlobReader& from) {
-  from.section("TARG");
-  s.told_ = from.u32() != 0;
-  const bool known = from.u32() != 0;
-  const double total = from.f64();
-  require_that(!known || (std::isfinite(total) && total > 0), "a target length that is none");
-  s.target_total_ = known ? std::optional(total) : std::nullopt;
-  s.beyond_ = count(from);
-}
-
-void SessionBlob::load_source(Session& s, BlobReader& from) {
-  const Model& model = *s.model_;
-  const Manifest& m = model.manifest();
-  from.section("SRCE");
-  Session::Source source;
-  source.complete = from.u32() != 0;
-  const uint64_t length = from.u64();
-  require_that(length <= (model.has_encoder() ? static_cast<uint64_t>(m.max_length) : 0), "a source beyond max_length");
-  require_that(!source.complete || length > 0, "a complete source of no tokens");
-  source.length = static_cast<int64_t>(length);
-  for (int64_t* n : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed}) *n = count(from);
-  source.ids = from.numbers<int32_t>();
-  source.rows = from.numbers<float>();
-  // Blobs of the first version end here.
-  source.predicted_again = from.at_end() ? 0 : count(from);
-  const uint64_t open = source.complete ? 0 : length;
-  require_that(source.ids.size() == (model.keeps_ids() ? open : 0), "another number of ids of the source");
-  require_that(source.rows.size() == (model.keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),
-               "another number of rows of the encoder");
-  if (!source.ids.empty()) model.check_source(Ids{source.ids.data(), source.length, 1, source.length, nullptr});
-  if (!model.frontend()) {
-    source.kind = source.length > 0 ? SourceKind::ids : SourceKind::none;
-    source.units = source.length;
-  } else {
-    load_speech(model, from, source);
-  }
-  s.source_ = std::move(source);
-  load_aux(s, from);
-}
-
-void SessionBlob::load_aux(Session& s, BlobReader& from) {
-  from.section("AUXS");
-  auto aux = std::make_shared<Aux>();
-  const auto carried = s.model_->carried();
-  for (uint32_t n = from.u32(); n > 0; --n) {
-    const std::string name = from.text();
-    const auto port = carried.find(name);
-    require_that(port != carried.end(), "a sequence that no block of the encoder gives");
-    AuxValue& value = (*aux)[name];
-    value.rows = port->second->shape[2];
-    value.width = port->second->shape[3];
-    value.data = from.numbers<float>();
-    require_that(value.data.size() == static_cast<size_t>(value.rows * value.width), "a sequence of another size");
-  }
-  if (s.source_.length > 0) {
-    for (const auto& [name, port] : carried) require_that(aux->contains(name), "a sequence of the encoder is missing");
-    s.source_.aux = std::move(aux);
-  }
-}
-
-std::unique_ptr<Session> SessionBlob::load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes) {
+std::unique_ptr<Session> Session::load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes) {
   BlobReader from(bytes);
   from.section("MODL");
   EncoderIdentity theirs;
@@ -244,26 +165,85 @@ std::unique_ptr<Session> SessionBlob::load(std::shared_ptr<const Model> model, s
   const uint32_t rows = from.u32();
   require_that(rows >= 1 && rows <= 1024, "a number of rows that no session has");
   auto session = std::make_unique<Session>(std::move(model), static_cast<int>(rows));
-  load_rows(*session, from);
-  load_target(*session, from);
-  load_source(*session, from);
+  session->load_rows(from);
+  session->load_source(from);
   session->reach_ = session->source_.length;
   from.section("STAT");
-  each_state(*session, [&](char* state, uint64_t declared) {
-    if (const uint64_t saved = from.u64(); saved != declared)
-      fail(ATTN_INVALID,
-           "the saved session holds a state of {} bytes where the plugin declares {}: another build of it", saved,
-           declared);
-    const auto content = from.bytes(declared);
-    if (declared > 0) std::memcpy(state, content.data(), content.size());
-  });
+  for (const States& s : session->states(session->reach_))
+    for (size_t block = 0; block < s.bytes.size(); ++block) {
+      const uint64_t declared = s.bytes[block];
+      if (const uint64_t saved = from.u64(); saved != declared)
+        fail(ATTN_INVALID,
+             "the saved session holds a state of {} bytes where the plugin declares {}: another build of it", saved,
+             declared);
+      if (declared > 0) std::memcpy(s.arena.row(block, s.slot), from.bytes(declared).data(), declared);
+    }
   return session;
 }
 
-std::vector<std::byte> Session::save() const { return SessionBlob::save(*this); }
+void Session::load_rows(BlobReader& from) {
+  for (size_t r = 0; r < positions_.size(); ++r) {
+    const uint32_t position = from.u32();
+    require_that(position <= static_cast<uint32_t>(model_->manifest().max_length), "a row beyond max_length");
+    positions_[r] = static_cast<int32_t>(position);
+    ended_[r] = from.u32() != 0;
+  }
+  from.section("LAST");
+  std::vector<float> last = from.numbers<float>();
+  require_that(last.size() == last_.size(), "logits of another number of rows");
+  last_ = std::move(last);
+  from.section("TARG");
+  length_set_ = from.u32() != 0;
+  const bool known = from.u32() != 0;
+  const double total = from.f64();
+  require_that(!known || (std::isfinite(total) && total > 0), "a target length that is none");
+  target_total_ = known ? std::optional(total) : std::nullopt;
+  beyond_ = count(from);
+}
 
-std::unique_ptr<Session> Session::load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes) {
-  return SessionBlob::load(std::move(model), bytes);
+void Session::load_source(BlobReader& from) {
+  const Manifest& m = model_->manifest();
+  from.section("SRCE");
+  Source source;
+  source.complete = from.u32() != 0;
+  const uint64_t length = from.u64(), open = source.complete ? 0 : length;
+  require_that(length <= (model_->has_encoder() ? static_cast<uint64_t>(m.max_length) : 0),
+               "a source beyond max_length");
+  require_that(!source.complete || length > 0, "a complete source of no tokens");
+  source.length = static_cast<int64_t>(length);
+  for (int64_t* n : {&source.reads, &source.encoded_again, &source.replays, &source.keys_replayed}) *n = count(from);
+  source.ids = from.numbers<int32_t>();
+  source.rows = from.numbers<float>();
+  // Blobs of the first version end here.
+  source.predicted_again = from.at_end() ? 0 : count(from);
+  require_that(source.ids.size() == (model_->keeps_ids() ? open : 0), "another number of ids of the source");
+  require_that(source.rows.size() == (model_->keeps_rows() ? open * static_cast<uint64_t>(m.d_model) : 0),
+               "another number of rows of the encoder");
+  if (!source.ids.empty()) model_->check_source(Ids{source.ids.data(), source.length, 1, source.length, nullptr});
+  if (model_->frontend()) {
+    load_speech(*model_, from, source);
+  } else {
+    source.kind = source.length > 0 ? SourceKind::ids : SourceKind::none;
+    source.units = source.length;
+  }
+  from.section("AUXS");
+  auto aux = std::make_shared<Aux>();
+  const auto carried = model_->carried();
+  for (uint32_t n = from.u32(); n > 0; --n) {
+    const std::string name = from.text();
+    const auto port = carried.find(name);
+    require_that(port != carried.end(), "a sequence that no block of the encoder gives");
+    AuxValue& value = (*aux)[name];
+    value.rows = port->second->shape[2];
+    value.width = port->second->shape[3];
+    value.data = from.numbers<float>();
+    require_that(value.data.size() == static_cast<size_t>(value.rows * value.width), "a sequence of another size");
+  }
+  if (source.length > 0) {
+    for (const auto& [name, port] : carried) require_that(aux->contains(name), "a sequence of the encoder is missing");
+    source.aux = std::move(aux);
+  }
+  source_ = std::move(source);
 }
 
 }  // namespace attnkit

@@ -1,8 +1,8 @@
+// A session from beginning to end: its states, its source, its tokens, its copies.
 #include "core/session/session.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "core/base/greedy.hpp"
 
@@ -24,41 +24,43 @@ Session::Session(std::shared_ptr<const Model> model, int rows) : model_(std::mov
   if (!model_->has_decoder()) fail(ATTN_UNSUPPORTED, "this model has no decoder: use forward instead of a session");
   if (rows < 1 || rows > 1024) fail(ATTN_INVALID, "{} rows: a session has 1 to 1024", rows);
   check_carried();
-  acquire(rows);
-  positions_.assign(static_cast<size_t>(rows), 0);
-  ended_.assign(static_cast<size_t>(rows), false);
-  last_.resize(static_cast<size_t>(rows) * model_->outputs());
+  const auto n = static_cast<size_t>(rows);
+  positions_.assign(n, 0);
+  ended_.assign(n, false);
+  last_.resize(n * static_cast<size_t>(model_->outputs()));
+  slots_.assign(n, -1);
   if (model_->manifest().predict == Predict::fixed) target_total_ = model_->manifest().fixed_length;
-}
-
-void Session::acquire(int rows) {
   try {
     if (model_->has_encoder()) cross_slot_ = model_->states(ATTN_DECODER_CROSS).acquire();
     if (model_->encoder().appends()) encoder_slot_ = model_->states(ATTN_ENCODER_SELF).acquire();
-    for (int r = 0; r < rows; ++r) {
-      slots_.push_back(-1);
-      slots_.back() = model_->states(ATTN_DECODER_SELF).acquire();
-    }
+    for (int32_t& slot : slots_) slot = model_->states(ATTN_DECODER_SELF).acquire();
   } catch (...) {
-    positions_.assign(slots_.size(), 0);
     release();
     throw;
   }
 }
 
-void Session::release() {
-  for (int r = 0; r < rows(); ++r)
-    if (slots_[r] >= 0) model_->states(ATTN_DECODER_SELF).release(slots_[r], used(r));
-  if (cross_slot_ >= 0)
-    model_->states(ATTN_DECODER_CROSS).release(cross_slot_, model_->state_bytes(ATTN_DECODER_CROSS, reach_));
-  if (encoder_slot_ >= 0)
-    model_->states(ATTN_ENCODER_SELF).release(encoder_slot_, model_->state_bytes(ATTN_ENCODER_SELF, reach_));
+Session::~Session() {
+  try {
+    release();
+  } catch (...) {
+    // Out of memory while giving a slot back: the slot is lost, nothing else.
+  }
 }
 
-void Session::check_usable() const {
-  if (!usable_)
-    fail(ATTN_INVALID,
-         "an earlier read of this session failed half way and left its states undefined: destroy the session");
+void Session::release() {
+  for (const States& s : states(reach_)) s.arena.release(s.slot, s.bytes);
+}
+
+std::vector<Session::States> Session::states(int64_t source_length, bool rows) const {
+  std::vector<States> all;
+  const auto add = [&](uint32_t role, int32_t slot, int64_t length) {
+    if (slot >= 0) all.push_back({model_->states(role), slot, model_->state_bytes(role, length)});
+  };
+  add(ATTN_ENCODER_SELF, encoder_slot_, source_length);
+  add(ATTN_DECODER_CROSS, cross_slot_, source_length);
+  for (size_t r = 0; rows && r < slots_.size(); ++r) add(ATTN_DECODER_SELF, slots_[r], positions_[r]);
+  return all;
 }
 
 // Cross blocks take the source in before any target token is there, so nothing of the target can reach them.
@@ -78,15 +80,61 @@ void Session::check_carried() const {
       }
 }
 
-Session::~Session() {
-  try {
-    release();
-  } catch (...) {
-    // Out of memory while giving a slot back: the slot is lost, nothing else.
-  }
+void Session::check_usable() const {
+  if (!usable_)
+    fail(ATTN_INVALID,
+         "an earlier read of this session failed half way and left its states undefined: destroy the session");
 }
 
-std::vector<uint64_t> Session::used(int row) const { return model_->state_bytes(ATTN_DECODER_SELF, positions_[row]); }
+std::unique_ptr<Session> Session::clone() const {
+  check_usable();
+  auto copy = std::make_unique<Session>(model_, rows());
+  copy->positions_ = positions_;
+  copy->ended_ = ended_;
+  copy->source_ = source_;
+  copy->reach_ = reach_;
+  copy->length_set_ = length_set_;
+  copy->target_total_ = target_total_;
+  copy->beyond_ = beyond_;
+  copy->last_ = last_;
+  const std::vector<States> from = states(reach_), to = copy->states(reach_);
+  for (size_t i = 0; i < from.size(); ++i) from[i].arena.copy(from[i].slot, to[i].slot, from[i].bytes, from[i].bytes);
+  return copy;
+}
+
+void Session::reorder(const std::vector<uint32_t>& parents) {
+  check_usable();
+  const size_t n = slots_.size(), width = static_cast<size_t>(model_->outputs());
+  for (size_t i = 0; i < n; ++i)
+    if (parents[i] >= n)
+      fail(ATTN_INVALID, "row {} cannot continue row {}: this session has {} rows", i, parents[i], n);
+  // The first child of a row keeps its slot; further children get copies in the slots of rows without children.
+  std::vector<int32_t> slots(n, -1), positions(n);
+  std::vector<bool> kept(n, false), ended(n);
+  for (size_t i = 0; i < n; ++i)
+    if (!kept[parents[i]]) {
+      kept[parents[i]] = true;
+      slots[i] = slots_[parents[i]];
+    }
+  size_t unused = 0;
+  std::vector<float> last(last_.size());
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t parent = parents[i];
+    positions[i] = positions_[parent];
+    ended[i] = ended_[parent];
+    std::copy_n(last_.begin() + parent * width, width, last.begin() + i * width);
+    if (slots[i] >= 0) continue;
+    while (kept[unused]) ++unused;
+    model_->states(ATTN_DECODER_SELF)
+        .copy(slots_[parent], slots_[unused], model_->state_bytes(ATTN_DECODER_SELF, positions[i]),
+              model_->state_bytes(ATTN_DECODER_SELF, positions_[unused]));
+    slots[i] = slots_[unused++];
+  }
+  slots_ = std::move(slots);
+  positions_ = std::move(positions);
+  ended_ = std::move(ended);
+  last_ = std::move(last);
+}
 
 void Session::set_length(double target_length) {
   if (!std::isfinite(target_length) || target_length <= 0)
@@ -98,12 +146,138 @@ void Session::set_length(double target_length) {
          "{} has measured the source against the target length {:g} already: set the length before the source is read",
          model_->measures_by_target(), target_total_.value_or(0));
   target_total_ = target_length;
-  told_ = true;
+  length_set_ = true;
 }
 
-int64_t Session::default_limit() const {
-  const int64_t most = model_->manifest().max_length;
-  return model_->has_encoder() ? attnkit::default_limit(source_.length, most) : most;
+void Session::check_read(const SourceBatch& source, bool last) const {
+  check_usable();
+  const Manifest& m = model_->manifest();
+  if (!model_->has_encoder())
+    fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
+  if (source_.complete)
+    fail(ATTN_INVALID, "the source is complete, {} {} were read: start another session for another source",
+         source_.units, source_.kind == SourceKind::ids ? "tokens" : unit_name(source_.kind));
+  if (!last && !m.stream)
+    fail(ATTN_INVALID,
+         "a source that grows (last = 0) needs mechanisms that were asked about it: add [stream] to the manifest, or "
+         "read the whole source with last = 1");
+  if (!target_total_ && m.predict == Predict::reference && !model_->measures_by_target().empty())
+    fail(ATTN_INVALID,
+         "[length] predict = \"reference\": {} measures the source against the target's length: set the length before "
+         "reading",
+         model_->measures_by_target());
+  const Frontend* frontend = model_->frontend();
+  if (frontend && (source.batch != 1 || source.length < (last ? 0 : 1)))
+    fail(ATTN_INVALID, "the source must be one row of at least one sample or frame; only the last read may bring none");
+  if (!frontend && (source.batch != 1 || source.length < 1))
+    fail(ATTN_INVALID, "the source must be one row of at least one id: a last read may bring </s> alone");
+  model_->check_source(source);
+  if (!frontend) {
+    if (source_.length + source.length > m.max_length)
+      fail(ATTN_INVALID, "source: {} tokens after {} are more than max_length {}", source.length, source_.length,
+           m.max_length);
+    return;
+  }
+  if (source_.kind != SourceKind::none && source_.kind != source.kind)
+    fail(ATTN_INVALID, "the source came as {} so far, and now come {}: a session takes one of the two",
+         unit_name(source_.kind), unit_name(source.kind));
+  const int64_t units = source_.units + source.length, rows = frontend->rows(source.kind, units);
+  if (rows > m.max_length)
+    fail(ATTN_INVALID, "source: {} {} after {} make {} rows of the encoder, more than max_length {}", source.length,
+         unit_name(source.kind), source_.units, rows, m.max_length);
+  if (last) frontend->require_row(source.kind, units);
+}
+
+// The part of `more` that the encoder takes now: ids, or rows that speech completes.
+SourcePart Session::embed(const SourceBatch& more, Source& to, std::vector<float>& rows) const {
+  to.kind = more.kind;
+  to.units += more.length;
+  const Frontend* frontend = model_->frontend();
+  if (!frontend) return {more.ids, nullptr, more.length, source_.length};
+  if (source_.kind == SourceKind::none) to.waiting = frontend->start();
+  rows = frontend->take(model_->runtime().threads, to.waiting, more.kind, more.speech, more.length);
+  return {nullptr, rows.data(), static_cast<int64_t>(rows.size()) / model_->manifest().d_model, source_.length};
+}
+
+// The encoder's output that cross blocks need, in ws or in `to`, which is this session's source with more read.
+SourcePart Session::encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux) const {
+  const Encoder& encoder = model_->encoder();
+  const int64_t width = more.length * model_->manifest().d_model;
+  if (model_->keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
+  if (!encoder.appends()) {
+    if (more.rows) to.front.insert(to.front.end(), more.rows, more.rows + width);
+    to.encoded_again += source_.length;
+    const SourcePart all{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length};
+    return {to.ids.data(), encoder.run(ws, all, -1, aux), to.length};
+  }
+  const float* hidden = encoder.run(ws, more, encoder_slot_, aux);
+  if (!model_->keeps_rows()) return {to.ids.data(), hidden, more.length, more.first};
+  to.rows.insert(to.rows.end(), hidden, hidden + width);
+  return {to.ids.data(), to.rows.data(), to.length};
+}
+
+// Encodes a part of at least one row, predicts the target's length from the source so far, fills the cross states.
+void Session::append(const SourcePart& more, Source& to) {
+  const WorkspacePool::Lease ws = model_->lease();
+  auto aux = std::make_shared<Aux>();
+  const SourcePart hidden = encode(*ws, more, to, *aux);
+  std::optional<double> total = target_total_;
+  if (const Length* length = model_->length(); length && !length_set_) {
+    if (length->needs_rows()) to.predicted_again += source_.length;
+    total = length->predict(*ws->threads, ws->length, {to.ids.data(), hidden.rows, to.length});
+  }
+  Aux carried = *aux;  // the decoder's blocks replace what the encoder put out
+  const bool all = !model_->encoder().appends();
+  const int64_t replayed =
+      model_->decoder().append(*ws, hidden, source_.length, all, total.value_or(0), cross_slot_, carried);
+  to.keys_replayed += replayed;
+  to.replays += replayed > 0;
+  to.aux = std::move(aux);
+  target_total_ = total;
+}
+
+void Session::read(const SourceBatch& source, bool last) {
+  check_read(source, last);
+  Source to = source_;
+  std::vector<float> rows;
+  const SourcePart more = embed(source, to, rows);
+  to.complete = last;
+  ++to.reads;
+  if (more.length > 0) {
+    reach_ = to.length += more.length;
+    usable_ = false;  // until `to` is the source
+    try {
+      append(more, to);
+    } catch (...) {
+      // A first read can be undone; after a later one the states are undefined.
+      if (source_.length == 0) {
+        for (const States& s : states(reach_, false)) s.arena.empty(s.slot, s.bytes);
+        reach_ = 0;
+        usable_ = true;
+      }
+      throw;
+    }
+  }
+  if (last) {
+    to.ids = {};
+    to.rows = to.front = {};
+    to.waiting = {};
+  }
+  source_ = std::move(to);
+  usable_ = true;
+}
+
+uint64_t Session::Source::kept_bytes() const {
+  uint64_t numbers = ids.size() + rows.size() + front.size() + waiting.samples.size();
+  for (const std::vector<float>& waiting_rows : waiting.rows) numbers += waiting_rows.size();
+  return numbers * sizeof(float);
+}
+
+uint64_t Session::Source::carried_bytes() const {
+  uint64_t numbers = 0;
+  if (aux)
+    for (const auto& [name, value] : *aux) numbers += value.data.size();
+  return numbers * sizeof(float);
 }
 
 void Session::check_rows(const Ids& tokens, int64_t first_row) const {
@@ -114,21 +288,20 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   }
   if (!target_total_ && model_->manifest().predict == Predict::reference)
     fail(ATTN_INVALID, "[length] predict = \"reference\": set the target length before writing");
-  const int64_t most = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_length;
   for (int r = 0; r < rows(); ++r) {
-    const int64_t n = tokens.lens ? tokens.lens[first_row + r] : tokens.length;
+    const int64_t row = first_row + r, n = tokens.length_of(row), after = positions_[r] + n;
     if (n > 0 && model_->manifest().stream) {
-      const int32_t* ids = tokens.data + (first_row + r) * tokens.stride;
+      const int32_t* ids = tokens.data + row * tokens.stride;
       if (ended_[r] || std::find(ids, ids + n - 1, model_->vocabulary(true)->end_id()) != ids + n - 1)
-        fail(ATTN_INVALID, "row {}: a token after </s>, which ends the target under [stream]", first_row + r);
+        fail(ATTN_INVALID, "row {}: a token after </s>, which ends the target under [stream]", row);
     }
-    if (positions_[r] + n > most)
-      fail(ATTN_INVALID, "row {}: {} tokens after {} are more than max_length {}", first_row + r, n, positions_[r],
-           most);
-    if (model_->within_total() && target_total_ && static_cast<double>(positions_[r] + n) > *target_total_)
+    if (after > max_length)
+      fail(ATTN_INVALID, "row {}: {} tokens after {} are more than max_length {}", row, n, positions_[r], max_length);
+    if (model_->within_total() && target_total_ && static_cast<double>(after) > *target_total_)
       fail(ATTN_UNSUPPORTED,
            "row {}: token {} is beyond the target length {:g} that a mechanism was told, and it allows none beyond",
-           first_row + r, positions_[r] + n, *target_total_);
+           row, after, *target_total_);
   }
 }
 
@@ -148,42 +321,36 @@ void Session::check_write(std::span<Session* const> sessions, const Ids& tokens)
   }
 }
 
-// What the encoders gave out, for the rows of all sessions; nothing in models that carry nothing.
-void Session::gather_aux(std::span<Session* const> sessions, Aux& to) {
-  for (auto& [name, value] : to) {
-    value.data.clear();
-    value.rows = value.width = 0;
-  }
-  for (const Session* s : sessions) {
-    if (!s->source_.aux) continue;
-    for (const auto& [name, value] : *s->source_.aux) {
-      AuxValue& all = to[name];
-      all.rows = value.rows;
-      all.width = value.width;
-      for (int r = 0; r < s->rows(); ++r) all.data.insert(all.data.end(), value.data.begin(), value.data.end());
-    }
-  }
-}
-
+// The tokens, and for each row where its states are and which sequences its encoder gave.
 void Session::gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws) {
   Side &target = ws.target, &source = ws.source;
   target.reset(tokens.length);
   source.reset(0);
   ws.ids.clear();
-  for (int64_t r = 0; r < tokens.batch; ++r) {
-    target.lengths.push_back(static_cast<int32_t>(tokens.length_of(r)));
-    ws.ids.insert(ws.ids.end(), tokens.data + r * tokens.stride, tokens.data + r * tokens.stride + tokens.length);
+  for (auto& [name, value] : ws.aux) {
+    value.data.clear();
+    value.rows = value.width = 0;
   }
+  int64_t row = 0;
   for (const Session* s : sessions)
-    for (int r = 0; r < s->rows(); ++r) {
+    for (int r = 0; r < s->rows(); ++r, ++row) {
+      const int32_t* const ids = tokens.data + row * tokens.stride;
+      ws.ids.insert(ws.ids.end(), ids, ids + tokens.length);
+      target.lengths.push_back(static_cast<int32_t>(tokens.length_of(row)));
       target.positions.push_back(s->positions_[r]);
       target.slots.push_back(s->slots_[r]);
       target.totals.push_back(s->target_total_.value_or(0));
       source.positions.push_back(static_cast<int32_t>(s->source_.length));
       source.slots.push_back(s->cross_slot_);
       source.totals.push_back(static_cast<double>(s->source_.length));
+      if (!s->source_.aux) continue;
+      for (const auto& [name, value] : *s->source_.aux) {
+        AuxValue& all = ws.aux[name];
+        all.rows = value.rows;
+        all.width = value.width;
+        all.data.insert(all.data.end(), value.data.begin(), value.data.end());
+      }
     }
-  gather_aux(sessions, ws.aux);
 }
 
 void Session::advance(int row, int32_t tokens) {
@@ -222,10 +389,9 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
     }
 }
 
-std::vector<int32_t> Session::generate(int64_t limit) {
-  check_usable();
-  if (limit <= 0) limit = default_limit();
-  return rows() > 1 ? beam_search(*this, limit) : greedy(limit);
+int64_t Session::default_limit() const {
+  const int64_t max_length = model_->manifest().max_length;
+  return model_->has_encoder() ? attnkit::default_limit(source_.length, max_length) : max_length;
 }
 
 int32_t Session::best(int row) const {
@@ -234,20 +400,25 @@ int32_t Session::best(int row) const {
   return *id;
 }
 
+std::vector<int32_t> Session::generate(int64_t limit) {
+  check_usable();
+  if (limit <= 0) limit = default_limit();
+  return rows() > 1 ? beam_search(*this, limit) : greedy(limit);
+}
+
 std::vector<int32_t> Session::greedy(int64_t limit) {
   const Vocabulary& vocabulary = *model_->vocabulary(true);
   Session* const self = this;
-  const auto push = [&](int32_t id) { write({&self, 1}, {&id, 1, 1, 1, nullptr}, nullptr); };
-  if (positions_[0] == 0) push(vocabulary.begin_id());
+  const auto append_token = [&](int32_t id) { write({&self, 1}, {&id, 1, 1, 1, nullptr}, nullptr); };
+  if (positions_[0] == 0) append_token(vocabulary.begin_id());
   std::vector<int32_t> ids;
-  ids.reserve(static_cast<size_t>(std::min<int64_t>(limit, model_->manifest().max_length)));
+  const int64_t max_length = model_->manifest().max_length;
+  ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
   while (static_cast<int64_t>(ids.size()) < limit) {
-    const int32_t id = best(0);
-    ids.push_back(id);
-    if (id == vocabulary.end_id()) break;
+    ids.push_back(best(0));
     // The longest target is written in full; nothing follows it.
-    if (positions_[0] >= model_->manifest().max_length) break;
-    push(id);
+    if (ids.back() == vocabulary.end_id() || positions_[0] >= max_length) break;
+    append_token(ids.back());
   }
   return ids;
 }

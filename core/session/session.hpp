@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "core/model/model.hpp"
+#include "core/session/arena.hpp"
 
 namespace attnkit {
+
+class BlobReader;
+class BlobWriter;
 
 class Session {
  public:
@@ -49,7 +53,10 @@ class Session {
     std::vector<float> front;                // of speech, kept for the encoder: (length, D) rows of the front end
     Frontend::Waiting waiting;               // speech that makes no row yet
     std::vector<float> rows;         // (length, D) of the encoder's output, kept while something needs them anew
-    std::shared_ptr<const Aux> aux;  // what the encoder gave out, of one row; clones share it
+    std::shared_ptr<const Aux> aux;  // the sequences that the encoder gave, of one row; clones share it
+
+    uint64_t kept_bytes() const;     // for the encoder or a block that may have to run anew
+    uint64_t carried_bytes() const;  // of aux
   };
   const Source& source() const { return source_; }
   int64_t position(int row) const { return positions_[row]; }
@@ -81,36 +88,37 @@ class Session {
   };
 
  private:
-  static void check_write(std::span<Session* const> sessions, const Ids& tokens);
-  void check_rows(const Ids& tokens, int64_t first_row) const;
-  static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
-  static void gather_aux(std::span<Session* const> sessions, Aux& to);
+  // States of all blocks of one role; bytes: by block, as far as they may have been written.
+  struct States {
+    Arena& arena;
+    int32_t slot;
+    std::vector<uint64_t> bytes;
+  };
+  // Those of a source of that length, and with `rows` those of the rows.
+  std::vector<States> states(int64_t source_length, bool rows = true) const;
+  void release();
   void check_carried() const;
   void check_usable() const;
   void check_read(const SourceBatch& source, bool last) const;
-  void check_speech_read(const Frontend& frontend, const SourceBatch& source, bool last) const;
   SourcePart embed(const SourceBatch& more, Source& to, std::vector<float>& rows) const;
-  SourcePart encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux);
-  std::optional<double> predict(Workspace& ws, const SourcePart& hidden, Source& to) const;
-  std::optional<double> take(const SourcePart& more, Source& to);
-  void grow(const SourcePart& more, Source& to);
-  void forget_source();
-  void acquire(int rows);
-  void release();
+  SourcePart encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux) const;
+  void append(const SourcePart& more, Source& to);
+  static void check_write(std::span<Session* const> sessions, const Ids& tokens);
+  void check_rows(const Ids& tokens, int64_t first_row) const;
+  static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
   void advance(int row, int32_t tokens);
-  std::vector<uint64_t> used(int row) const;
   std::vector<int32_t> greedy(int64_t limit);
-  void copy_row(int32_t from, int32_t to, int64_t position) const;
+  void load_rows(BlobReader& from);
+  void load_source(BlobReader& from);
 
   std::shared_ptr<const Model> model_;
-  friend class SessionBlob;
   std::vector<int32_t> slots_, positions_;
   std::vector<bool> ended_;  // by row: </s> was written
   int32_t cross_slot_ = -1, encoder_slot_ = -1;
   Source source_;
-  int64_t reach_ = 0;   // how far the source's states may have been written
-  bool usable_ = true;  // false: a read failed half way
-  bool told_ = false;   // the target's length was set, not predicted
+  int64_t reach_ = 0;        // how far the source's states may have been written
+  bool usable_ = true;       // false: a read failed half way
+  bool length_set_ = false;  // the target's length was set, not predicted
   std::optional<double> target_total_;
   int64_t beyond_ = 0;
   std::vector<float> last_;

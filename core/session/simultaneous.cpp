@@ -9,84 +9,22 @@
 namespace attnkit {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-class Loop {
- public:
-  Loop(Incremental& session, const Units& source, const Ending& ending, const attnkit_stream_options& options)
-      : session_(session), source_(source), ending_(ending), options_(options) {}
-
-  std::vector<int32_t> run() {
-    bool on = true;
-    while (on && static_cast<int64_t>(made_.size()) < ending_.limit) {
-      const uint32_t action = decide();
-      if (action == ATTNKIT_STOP) break;
-      if (action == ATTNKIT_READ && !ended())
-        read();
-      else
-        on = write();
-    }
-    return std::move(made_);
-  }
-
- private:
-  bool ended() const { return read_ == source_.count(); }
-  uint32_t decide() const;
-  void read();
-  bool write();
-  void report(uint32_t action, int32_t id) const;
-
-  Incremental& session_;
-  const Units& source_;
-  const Ending& ending_;
-  const attnkit_stream_options& options_;
-  const Clock::time_point start_ = Clock::now();
-  int64_t read_ = 0;    // units
-  int64_t handed_ = 0;  // of the source, that the session has
-  std::vector<int32_t> made_;
-};
-
-uint32_t Loop::decide() const {
-  const attnkit_stream_view view{sizeof view, ended(), read_, static_cast<int64_t>(made_.size())};
-  const uint32_t action = options_.decide(options_.decide_context, &view);
+uint32_t decide(const attnkit_stream_options& options, const attnkit_stream_view& view) {
+  const uint32_t action = options.decide(options.decide_context, &view);
   if (action != ATTNKIT_READ && action != ATTNKIT_WRITE && action != ATTNKIT_STOP)
     fail(ATTN_INVALID,
          "the policy answered {} after {} units read and {} tokens written: ATTNKIT_READ, ATTNKIT_WRITE or "
          "ATTNKIT_STOP is needed",
-         action, read_, made_.size());
-  if (action == ATTNKIT_WRITE && read_ == 0)
+         action, view.read, view.written);
+  if (action == ATTNKIT_WRITE && view.read == 0)
     fail(ATTN_INVALID, "the policy wants to write before anything of the source was read: it must read first");
   return action;
-}
-
-void Loop::read() {
-  ++read_;
-  report(ATTNKIT_READ, -1);
-}
-
-bool Loop::write() {
-  const int64_t end = source_.end(read_ - 1);
-  if (end > handed_) session_.read(source_.source.part(handed_, end), ended());
-  handed_ = end;
-  made_.push_back(session_.write(made_.empty() ? ending_.begin_id : made_.back()));
-  report(ATTNKIT_WRITE, made_.back());
-  return made_.back() != ending_.end_id;
-}
-
-void Loop::report(uint32_t action, int32_t id) const {
-  if (!options_.observe) return;
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  const attnkit_stream_event event{sizeof event, action,  read_,  static_cast<int64_t>(made_.size()),
-                                   id,           ended(), seconds};
-  options_.observe(options_.observe_context, &event);
 }
 
 class IncrementalSession : public Incremental {
  public:
   explicit IncrementalSession(Session& session) : session_(session) {}
-
   void read(const SourceBatch& more, bool last) override { session_.read(more, last); }
-
   int32_t write(int32_t token) override {
     Session* const self = &session_;
     Session::write({&self, 1}, {&token, 1, 1, 1, nullptr}, nullptr);
@@ -122,7 +60,32 @@ void check_units(const Units& units) {
 
 std::vector<int32_t> simulate(Incremental& session, const Units& source, const Ending& ending,
                               const attnkit_stream_options& options) {
-  return Loop(session, source, ending, options).run();
+  const auto start = std::chrono::steady_clock::now();
+  int64_t read = 0, given = 0;  // units; of the source, that the session has
+  std::vector<int32_t> made;
+  const auto written = [&] { return static_cast<int64_t>(made.size()); };
+  const auto ended = [&] { return read == source.count(); };
+  const auto report = [&](uint32_t action, int32_t id) {
+    if (!options.observe) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const attnkit_stream_event event{sizeof event, action, read, written(), id, ended(), seconds};
+    options.observe(options.observe_context, &event);
+  };
+  while (written() < ending.limit && (made.empty() || made.back() != ending.end_id)) {
+    const uint32_t action = decide(options, {sizeof(attnkit_stream_view), ended(), read, written()});
+    if (action == ATTNKIT_STOP) break;
+    if (action == ATTNKIT_READ && !ended()) {
+      ++read;
+      report(ATTNKIT_READ, -1);
+      continue;
+    }
+    const int64_t end = source.end(read - 1);
+    if (end > given) session.read(source.source.part(given, end), ended());
+    given = end;
+    made.push_back(session.write(made.empty() ? ending.begin_id : made.back()));
+    report(ATTNKIT_WRITE, made.back());
+  }
+  return made;
 }
 
 std::vector<int32_t> simulate(Session& session, const Units& source, const attnkit_stream_options& options) {
@@ -142,11 +105,12 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
     frontend->require_row(units.source.kind, units.source.length);
     if (units.ends.empty()) units.ends = ends = ends_of_rows(*frontend, units.source);
   }
-  const int64_t most = model.manifest().max_length;
-  const int64_t limit = options.limit > 0 ? options.limit : default_limit(model.source_rows(units.source), most);
+  const int64_t max_length = model.manifest().max_length;
+  const int64_t limit = options.limit > 0 ? std::min<int64_t>(options.limit, max_length)
+                                          : default_limit(model.source_rows(units.source), max_length);
   const Vocabulary& vocabulary = *model.vocabulary(true);
   IncrementalSession incremental(session);
-  return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), std::min(limit, most)}, options);
+  return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), limit}, options);
 }
 
 }  // namespace attnkit

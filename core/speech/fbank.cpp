@@ -22,24 +22,11 @@ constexpr double lowest_hz = 20, preemphasis = 0.97, povey = 0.85, full_scale = 
 
 double mel_of(double hz) { return 1127.0 * std::log(1.0 + hz / 700.0); }
 
-// What a bin of the mel scale weighs: frequencies from `first` on.
+// The weights of a bin of the mel scale, for frequencies from `first` on.
 struct Triangle {
   size_t first = 0;
   std::vector<double> weights;
 };
-
-// What a frame passes through, of the calling thread: grows with the largest transform and then stays.
-struct Workspace {
-  std::vector<double> time;
-  std::vector<std::complex<double>> frequency;
-};
-
-Workspace& workspace(size_t points) {
-  thread_local Workspace work;
-  if (work.time.size() < points) work.time.resize(points);
-  if (work.frequency.size() < points / 2) work.frequency.resize(points / 2);
-  return work;
-}
 
 int64_t samples_in(const FbankSpec& spec, double ms) {
   // In this order, as torchaudio multiplies: 0.001 is inexact and the result is cut off.
@@ -71,28 +58,25 @@ std::vector<double> window_of(size_t length) {
   return window;
 }
 
-// mels: of the frequencies below Nyquist, ascending.
-Triangle triangle(const FbankSpec& spec, const std::vector<double>& mels, int bin) {
-  const double low = mel_of(lowest_hz), step = (mel_of(spec.sample_rate / 2.0) - low) / (spec.bins + 1);
-  const double left = low + bin * step, center = left + step, right = center + step;
-  const auto first = std::upper_bound(mels.begin(), mels.end(), left);
-  Triangle made{static_cast<size_t>(first - mels.begin()), {}};
-  for (auto mel = first; mel != mels.end() && *mel < right; ++mel)
-    made.weights.push_back(std::min((*mel - left) / (center - left), (right - *mel) / (right - center)));
-  if (made.weights.empty())
-    fail(ATTN_INVALID,
-         "bins {} are too many for {} frequencies (window_ms {} at a sample_rate of {}): bin {} would be empty; take "
-         "fewer bins or a longer window",
-         spec.bins, mels.size(), spec.window_ms, spec.sample_rate, bin + 1);
-  return made;
-}
-
+// The bins, equally wide on the mel scale, over the frequencies of a transform of so many points below Nyquist.
 std::vector<Triangle> triangles(const FbankSpec& spec, size_t points) {
   std::vector<double> mels(points / 2);
   for (size_t k = 0; k < mels.size(); ++k)
     mels[k] = mel_of(static_cast<double>(k) * spec.sample_rate / static_cast<double>(points));
-  std::vector<Triangle> made;
-  for (int bin = 0; bin < spec.bins; ++bin) made.push_back(triangle(spec, mels, bin));
+  const double low = mel_of(lowest_hz), step = (mel_of(spec.sample_rate / 2.0) - low) / (spec.bins + 1);
+  std::vector<Triangle> made(static_cast<size_t>(spec.bins));
+  for (int bin = 0; bin < spec.bins; ++bin) {
+    const double left = low + bin * step, center = left + step, right = center + step;
+    const auto first = std::upper_bound(mels.begin(), mels.end(), left);
+    made[bin].first = static_cast<size_t>(first - mels.begin());
+    for (auto mel = first; mel != mels.end() && *mel < right; ++mel)
+      made[bin].weights.push_back(std::min((*mel - left) / (center - left), (right - *mel) / (right - center)));
+    if (made[bin].weights.empty())
+      fail(ATTN_INVALID,
+           "bins {} are too many for {} frequencies (window_ms {} at a sample_rate of {}): bin {} would be empty; take "
+           "fewer bins or a longer window",
+           spec.bins, mels.size(), spec.window_ms, spec.sample_rate, bin + 1);
+  }
   return made;
 }
 
@@ -109,7 +93,7 @@ struct Fbank::Plan {
         transform(points / 2, false),
         window(window_of(length)),
         bins(triangles(spec, points)) {}
-  void frame(const float* samples, Workspace& work, float* out) const;
+  void frame(const float* samples, float* out) const;
 
   size_t length, shift, points;
   kissfft<double> transform;  // its scratch, which threads may not share, is for lengths that are no powers of two
@@ -117,21 +101,27 @@ struct Fbank::Plan {
   std::vector<Triangle> bins;
 };
 
-void Fbank::Plan::frame(const float* samples, Workspace& work, float* out) const {
+void Fbank::Plan::frame(const float* samples, float* out) const {
+  // Of the calling thread; they grow with the largest transform and then stay.
+  thread_local std::vector<double> time;
+  thread_local std::vector<std::complex<double>> frequency;
+  if (time.size() < points) {
+    time.resize(points);
+    frequency.resize(points / 2);
+  }
   const double mean = std::accumulate(samples, samples + length, 0.0) / static_cast<double>(length);
   double before = samples[0] - mean;
   for (size_t i = 0; i < length; ++i) {
     const double x = samples[i] - mean;
-    work.time[i] = (x - preemphasis * before) * window[i];
+    time[i] = (x - preemphasis * before) * window[i];
     before = x;
   }
-  std::fill(work.time.begin() + static_cast<std::ptrdiff_t>(length),
-            work.time.begin() + static_cast<std::ptrdiff_t>(points), 0.0);
-  transform.transform_real(work.time.data(), work.frequency.data());
+  std::fill(time.data() + length, time.data() + points, 0.0);
+  transform.transform_real(time.data(), frequency.data());
   for (size_t bin = 0; bin < bins.size(); ++bin) {
     const Triangle& t = bins[bin];
     double energy = 0;  // frequency[0] holds Nyquist as well as 0 Hz, but no triangle reaches below 20 Hz
-    for (size_t k = 0; k < t.weights.size(); ++k) energy += t.weights[k] * std::norm(work.frequency[t.first + k]);
+    for (size_t k = 0; k < t.weights.size(); ++k) energy += t.weights[k] * std::norm(frequency[t.first + k]);
     out[bin] = static_cast<float>(std::log(std::max<double>(energy, std::numeric_limits<float>::epsilon())));
   }
 }
@@ -148,10 +138,8 @@ int64_t Fbank::frames(int64_t samples) const {
 }
 
 void Fbank::apply(const float* samples, int64_t frames, float* out) const {
-  if (frames <= 0) return;
-  Workspace& work = workspace(plan_->points);
-  for (size_t j = 0; j < static_cast<size_t>(frames); ++j)
-    plan_->frame(samples + j * plan_->shift, work, out + j * plan_->bins.size());
+  for (int64_t j = 0; j < frames; ++j)
+    plan_->frame(samples + j * static_cast<int64_t>(plan_->shift), out + j * static_cast<int64_t>(plan_->bins.size()));
 }
 
 }  // namespace attnkit

@@ -27,8 +27,7 @@ class Fbank {
   // Of so many samples: 0 below one window, then one and one more for each shift.
   int64_t frames(int64_t samples) const;
   // samples: f32 in [-1, 1], at least frame_length + (frames - 1) frame_shift; out: (frames, bins), natural logarithms
-  // of energies of 16-bit samples.  Any thread, several at once; allocates only the first time in a
-  // thread.
+  // of energies of 16-bit samples.  Any thread; allocates only the first time in a thread.
   void apply(const float* samples, int64_t frames, float* out) const;
 
  private:

@@ -19,12 +19,6 @@ Frontend::Frontend(const SpeechTable& table, Activation activation, const std::v
   for (const Dense& conv : conv_) parameters_ += conv.parameters();
 }
 
-int64_t Frontend::frames(SourceKind kind, int64_t units) const {
-  return kind == SourceKind::samples ? fbank_.frames(units) : units;
-}
-
-int64_t Frontend::rows(SourceKind kind, int64_t units) const { return frames(kind, units) / table_.subsampling(); }
-
 int64_t Frontend::end_of_row(SourceKind kind, int64_t row) const {
   const int64_t frames = (row + 1) * table_.subsampling();
   if (kind == SourceKind::frames) return frames;
@@ -43,10 +37,6 @@ void Frontend::require_row(SourceKind kind, int64_t units) const {
          unit_name(kind), end_of_row(kind, 0));
 }
 
-void Frontend::features(const float* samples, int64_t frames, float* out) const {
-  if (frames > 0) fbank_.apply(samples, frames, out);
-}
-
 Frontend::Waiting Frontend::start() const {
   Waiting waiting;
   for (const Dense& conv : conv_)
@@ -54,42 +44,35 @@ Frontend::Waiting Frontend::start() const {
   return waiting;
 }
 
-std::vector<float> Frontend::frames_of(std::vector<float>& samples, const float* more, int64_t length) const {
-  samples.insert(samples.end(), more, more + length);
-  const int64_t n = fbank_.frames(static_cast<int64_t>(samples.size()));
-  std::vector<float> frames(static_cast<size_t>(n * table_.features.bins));
-  features(samples.data(), n, frames.data());
-  samples.erase(samples.begin(), samples.begin() + n * table_.features.frame_shift());
-  return frames;
-}
-
-void Frontend::normalise(std::vector<float>& frames) const {
-  for (size_t i = 0; i < frames.size(); ++i) {
-    const size_t bin = i % mean_.size();
-    frames[i] = (frames[i] - mean_[bin]) * scale_[bin];
-  }
-}
-
-std::vector<float> Frontend::convolve(Threads& threads, size_t layer, std::vector<float>& rows,
-                                      const std::vector<float>& more) const {
-  const Dense& conv = conv_[layer];
-  const int64_t width = conv.inputs() / table_.kernel, stride = table_.stride * width;
-  rows.insert(rows.end(), more.begin(), more.end());
-  const int64_t n = (static_cast<int64_t>(rows.size()) / width - carried()) / table_.stride;
-  std::vector<float> made(static_cast<size_t>(n * conv.outputs()));
-  // What an output sees lies side by side, so neighbours are rows that overlap.
-  conv.apply(threads, rows.data(), stride, made.data(), conv.outputs(), n);
-  activate(activation_, made.data(), static_cast<int64_t>(made.size()));
-  rows.erase(rows.begin(), rows.begin() + n * stride);
-  return made;
-}
-
 std::vector<float> Frontend::take(Threads& threads, Waiting& waiting, SourceKind kind, const float* units,
                                   int64_t length) const {
-  std::vector<float> x = kind == SourceKind::samples ? frames_of(waiting.samples, units, length)
-                                                     : std::vector<float>(units, units + length * table_.features.bins);
-  normalise(x);
-  for (size_t l = 0; l < conv_.size(); ++l) x = convolve(threads, l, waiting.rows[l], x);
+  const int64_t bins = table_.features.bins;
+  std::vector<float> x;
+  if (kind == SourceKind::samples) {
+    std::vector<float>& samples = waiting.samples;
+    samples.insert(samples.end(), units, units + length);
+    const int64_t n = fbank_.frames(static_cast<int64_t>(samples.size()));
+    x.resize(static_cast<size_t>(n * bins));
+    fbank_.apply(samples.data(), n, x.data());
+    samples.erase(samples.begin(), samples.begin() + n * table_.features.frame_shift());
+  } else {
+    x.assign(units, units + length * bins);
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t bin = i % mean_.size();
+    x[i] = (x[i] - mean_[bin]) * scale_[bin];
+  }
+  for (size_t l = 0; l < conv_.size(); ++l) {
+    std::vector<float>& rows = waiting.rows[l];
+    const int64_t width = conv_[l].inputs() / table_.kernel, stride = table_.stride * width;
+    rows.insert(rows.end(), x.begin(), x.end());
+    const int64_t n = (static_cast<int64_t>(rows.size()) / width - carried()) / table_.stride;
+    x.resize(static_cast<size_t>(n * conv_[l].outputs()));
+    // The inputs of an output stand side by side, so neighbours are rows that overlap.
+    conv_[l].apply(threads, rows.data(), stride, x.data(), conv_[l].outputs(), n);
+    activate(activation_, x.data(), static_cast<int64_t>(x.size()));
+    rows.erase(rows.begin(), rows.begin() + n * stride);
+  }
   const int64_t n = static_cast<int64_t>(x.size()) / out_.inputs();
   std::vector<float> made(static_cast<size_t>(n * out_.outputs()));
   out_.apply(threads, x.data(), out_.inputs(), made.data(), out_.outputs(), n);

@@ -1,4 +1,4 @@
-// What a model that takes speech has before its encoder: frames of samples, normalised; convolutions that never look
+// The front end of a model that takes speech: frames of samples, normalised; convolutions that never look
 // back at a row they made; a projection to the model's width.
 #pragma once
 
@@ -15,7 +15,7 @@ class Sha256;
 
 class Frontend {
  public:
-  // What of one source makes no row of the encoder yet.
+  // Speech of one source that makes no row of the encoder yet.
   struct Waiting {
     std::vector<float> samples;            // from the first that the next frame sees
     std::vector<std::vector<float>> rows;  // by layer: of its input, from the first that its next output sees
@@ -29,8 +29,10 @@ class Frontend {
   const SpeechTable& table() const { return table_; }
   int64_t parameters() const { return parameters_; }
   // Frames, and rows of the encoder, of so many units; a unit is a sample or a frame.
-  int64_t frames(SourceKind kind, int64_t units) const;
-  int64_t rows(SourceKind kind, int64_t units) const;
+  int64_t frames(SourceKind kind, int64_t units) const {
+    return kind == SourceKind::samples ? fbank_.frames(units) : units;
+  }
+  int64_t rows(SourceKind kind, int64_t units) const { return frames(kind, units) / table_.subsampling(); }
   // The units that are there when row `row`, from 0, is whole.
   int64_t end_of_row(SourceKind kind, int64_t row) const;
   // Seconds that so many units last.
@@ -38,7 +40,7 @@ class Frontend {
   // Throws Error (ATTN_INVALID) when so many units make no row at all.
   void require_row(SourceKind kind, int64_t units) const;
   // out (frames, bins) of samples, before normalisation.
-  void features(const float* samples, int64_t frames, float* out) const;
+  void features(const float* samples, int64_t frames, float* out) const { fbank_.apply(samples, frames, out); }
 
   Waiting start() const;
   // The rows (n, d_model) that `length` more units complete, without positions.  Whatever the pieces, the same rows,
@@ -50,10 +52,6 @@ class Frontend {
   void digest(Sha256& to) const;  // adds all numbers
 
  private:
-  std::vector<float> frames_of(std::vector<float>& samples, const float* more, int64_t length) const;
-  void normalise(std::vector<float>& frames) const;
-  std::vector<float> convolve(Threads& threads, size_t layer, std::vector<float>& rows,
-                              const std::vector<float>& more) const;
   int64_t carried() const { return table_.kernel - table_.stride; }  // rows that two outputs see
 
   SpeechTable table_;

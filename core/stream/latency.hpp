@@ -1,4 +1,4 @@
-// How far a simultaneous translation lags behind its source, equal to SimulEval 1.1.4 on the same log.
+// The lag of a simultaneous translation behind its source, equal to SimulEval 1.1.4 on the same log.
 #pragma once
 
 #include <optional>

@@ -48,7 +48,7 @@ struct Write {
 LatencyLog text_log(const TextSource& source, std::span<const Write> writes, std::span<const WordSpan> words,
                     double word_seconds, std::optional<double> reference_length);
 
-// How samples become rows of the encoder.
+// The way from samples to rows of the encoder.
 struct SpeechShape {
   int64_t sample_rate = 0, frame_length = 0, frame_shift = 0, subsampling = 0;
 
@@ -67,7 +67,7 @@ struct SpeechShape {
 // Of a model that takes speech.
 SpeechShape speech_shape(const attnkit_model_info& info);
 
-// Where units end, as attnkit_session_simulate takes them: every `chunk` samples, or with 0 as rows of the encoder are
+// Ends of units, as attnkit_session_simulate takes them: every `chunk` samples, or with 0 as rows of the encoder are
 // completed; the rest comes with the last.  samples: at least 1.
 std::vector<int64_t> speech_ends(const SpeechShape& shape, int64_t samples, int64_t chunk);
 

@@ -1,4 +1,4 @@
-// When to read on and when to write: what a simultaneous translator decides by.
+// Policies of a simultaneous translator: to read on or to write.
 #pragma once
 
 #include <attnkit/attnkit.h>

@@ -25,7 +25,7 @@ Initial xavier(int64_t in, int64_t out, double gain = 1);
 // Thrown after the last diagnostic when it makes no sense to go on.
 struct Stopped {};
 
-// Whose a tensor is: a mechanism's own may be made from a seed where a file lacks it, the model's may not.
+// The owner of a tensor: a mechanism's own may be made from a seed where a file lacks it, the model's may not.
 // One of all blocks that use a mechanism is made once.
 enum class Owner { model, mechanism, all_blocks };
 

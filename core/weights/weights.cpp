@@ -128,37 +128,17 @@ class HeaderReader {
   const std::string& path_;
 };
 
-struct Dtype {
-  std::string_view name;
-  uint64_t bytes;
-};
-constexpr std::array<Dtype, 15> dtypes{{{"BOOL", 1},
-                                        {"U8", 1},
-                                        {"I8", 1},
-                                        {"F8_E5M2", 1},
-                                        {"F8_E4M3", 1},
-                                        {"I16", 2},
-                                        {"U16", 2},
-                                        {"F16", 2},
-                                        {"BF16", 2},
-                                        {"I32", 4},
-                                        {"U32", 4},
-                                        {"F32", 4},
-                                        {"I64", 8},
-                                        {"U64", 8},
-                                        {"F64", 8}}};
-
-uint64_t dtype_bytes(const HeaderTensor& t, const std::string& path) {
-  for (const Dtype& d : dtypes)
-    if (d.name == t.dtype) return d.bytes;
-  fail(ATTN_INVALID, "{}: tensor {} has the unknown type {}", path, quote(t.name), quote(t.dtype));
-}
-
 void check_size(const HeaderTensor& t, const std::string& path) {
+  static const std::map<std::string_view, uint64_t> sizes = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
+  const auto type = sizes.find(t.dtype);
   const auto [begin, end] = t.offsets;
   if (begin > end)
     fail(ATTN_INVALID, "{}: tensor {} ends at byte {}, before its begin at {}", path, quote(t.name), end, begin);
-  uint64_t size = dtype_bytes(t, path);
+  if (type == sizes.end())
+    fail(ATTN_INVALID, "{}: tensor {} has the unknown type {}", path, quote(t.name), quote(t.dtype));
+  uint64_t size = type->second;
   for (const int64_t n : t.shape)
     if (__builtin_mul_overflow(size, static_cast<uint64_t>(n), &size))
       fail(ATTN_INVALID, "{}: tensor {} has a shape whose size overflows 64 bits: {}", path, quote(t.name),
@@ -207,22 +187,6 @@ Parts split(std::span<const std::byte> bytes, const std::string& path) {
   return {text, bytes.subspan(prefix.size() + length)};
 }
 
-void check_digest(std::span<const std::byte> bytes, const std::string& expected, const std::string& path) {
-  const std::string actual = sha256_hex(bytes);
-  if (actual == expected) return;
-  fail(ATTN_INVALID,
-       "{}: SHA-256 is {}..., the manifest says {}...: the file is damaged or another one; replace it or correct "
-       "its sha256",
-       path, actual.substr(0, digest_shown), expected.substr(0, digest_shown));
-}
-
-template <class T>
-T load(const std::byte* p) {
-  T value;
-  std::memcpy(&value, p, sizeof value);  // the data of a file has no alignment
-  return value;
-}
-
 float from_half(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = h >> 10 & 31u, fraction = h & 1023u;
@@ -234,12 +198,15 @@ float from_half(uint16_t h) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-float from_bfloat(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
-
 template <class T, class Convert>
-void convert(std::span<const std::byte> data, std::vector<float>& out, Convert&& to_float) {
-  out.resize(data.size() / sizeof(T));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = to_float(load<T>(data.data() + i * sizeof(T)));
+std::vector<float> convert(std::span<const std::byte> data, Convert&& to_float) {
+  std::vector<float> out(data.size() / sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, data.data() + i * sizeof(T), sizeof value);  // the data of a file has no alignment
+    out[i] = to_float(value);
+  }
+  return out;
 }
 
 }  // namespace
@@ -253,7 +220,11 @@ Weights Weights::open(const std::string& path, const std::string& sha256) {
   w.path_ = path;
   w.bytes_ = std::make_shared<const std::vector<std::byte>>(read_file(path, std::numeric_limits<ptrdiff_t>::max()));
   const std::span<const std::byte> bytes(*w.bytes_);
-  if (!sha256.empty()) check_digest(bytes, sha256, path);
+  if (const std::string actual = sha256.empty() ? "" : sha256_hex(bytes); actual != sha256)
+    fail(ATTN_INVALID,
+         "{}: SHA-256 is {}..., the manifest says {}...: the file is damaged or another one; replace it or correct "
+         "its sha256",
+         path, actual.substr(0, digest_shown), sha256.substr(0, digest_shown));
   const auto [header, data] = split(bytes, path);
   std::vector<HeaderTensor> tensors = HeaderReader(path).read(header);
   check_coverage(tensors, data.size(), path);
@@ -278,18 +249,12 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
   if (t->shape != shape)
     fail(ATTN_INVALID, "{}: tensor {} is {}, the model needs {}", path_, quote(name), shape_text(t->shape),
          shape_text(shape));
-  std::vector<float> out;
-  if (t->dtype == "F32")
-    convert<float>(t->data, out, [](float x) { return x; });
-  else if (t->dtype == "F16")
-    convert<uint16_t>(t->data, out, from_half);
-  else if (t->dtype == "BF16")
-    convert<uint16_t>(t->data, out, from_bfloat);
-  else if (t->dtype == "F64")
-    convert<double>(t->data, out, [](double x) { return static_cast<float>(x); });
-  else
-    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t->dtype);
-  return out;
+  if (t->dtype == "F32") return convert<float>(t->data, [](float x) { return x; });
+  if (t->dtype == "F64") return convert<double>(t->data, [](double x) { return static_cast<float>(x); });
+  if (t->dtype == "F16") return convert<uint16_t>(t->data, from_half);
+  if (t->dtype == "BF16")
+    return convert<uint16_t>(t->data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
+  fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t->dtype);
 }
 
 }  // namespace attnkit

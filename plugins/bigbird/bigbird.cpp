@@ -1,4 +1,5 @@
 // bigbird: block-sparse softmax attention over a window, global and random blocks.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Zaheer et al.: Big Bird: Transformers for Longer Sequences, NeurIPS 2020, arXiv:2007.14062; blocks as in the authors'
 // code.
@@ -8,15 +9,135 @@
 // Of n = length / block blocks, the first and the last see all and are seen by all; block i also sees i - 1, i, i + 1
 // and `random` blocks of a stored table.  Cost per head: at most (2 (D+E) + 5) (5 + random) block flops for a query of
 // the other blocks, and that of softmax for those of the two.  A shorter row is padded to `length`, its padding unseen.
+#include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/random.hpp>
-
-#include "walk.hpp"
+#include <attnkit/kernels/stages.hpp>
+#include <cmath>
 
 namespace {
 
+using attnkit::Layout;
+using attnkit::unsupported;
 using attnkit::View;
-namespace bigbird = attnkit::bigbird;
 namespace simd = attnkit::simd;
+
+struct Shape : attnkit::Widths {
+  int64_t block, length, random;
+  bool repeats;
+  int64_t blocks() const { return length / block; }
+  // Blocks with a token, in a row of n tokens.
+  int64_t live(int64_t n) const { return (n + block - 1) / block; }
+  bool global(int64_t i) const { return i == 0 || i == blocks() - 1; }
+  int64_t slots() const { return simd::whole_lanes(block); }
+  int64_t width() const { return simd::whole_lanes(e); }
+
+  // The blocks that block i sees whatever the table says, at most five, each once.  Returns their number.
+  int64_t fixed_blocks(int64_t i, int32_t* list) const {
+    const int64_t wanted[] = {0, i - 1, i, i + 1, blocks() - 1};
+    int64_t n = 0;
+    for (const int64_t t : wanted)
+      if (n == 0 || t > list[n - 1]) list[n++] = static_cast<int32_t>(t);
+    return n;
+  }
+};
+
+// Of a head: its blocks, keys by feature and values by row.
+struct Packed {
+  float *keys, *values;
+  Packed(Layout& layout, const Shape& s, int64_t blocks)
+      : keys(layout.take(blocks * s.slots() * s.d)), values(layout.take(blocks * s.block * s.width())) {}
+};
+
+// Of a worker: results, and the list of blocks that a block sees.
+struct Own {
+  float* out;
+  int32_t* list;
+  Own(Layout& layout, const Shape& s, int64_t blocks)
+      : out(layout.take(simd::kQueries * s.width())), list(layout.take<int32_t>(std::max(blocks, 5 + s.random))) {}
+};
+
+struct Job {
+  const Shape& shape;
+  const attn_run& run;
+  int64_t blocks;  // that there is scratch for
+  float scale;
+  attnkit::Qkv x;
+  View<const int32_t> table;
+};
+
+// Packs the blocks of a head, then attends to them from each block of queries.
+struct Head {
+  const Job& job;
+  int64_t b, h, queries, keys;
+  void* memory;
+
+  Head(const Job& j, int64_t row, int64_t head, void* shared) : job(j), b(row), h(head), memory(shared) {
+    const attnkit::Sight sight(j.run, b, false);
+    queries = sight.queries;
+    keys = sight.fresh;
+  }
+  int stages() const { return queries > 0 && keys > 0 ? 2 : 0; }
+  int64_t pieces(int stage) const { return job.shape.live(stage == 0 ? keys : queries); }
+  // Keys of block t.
+  int64_t held(int64_t t) const { return std::min(job.shape.block, keys - t * job.shape.block); }
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()(Isa, int stage, int64_t begin, int64_t end, void* own_memory) const {
+    const Shape& s = job.shape;
+    Layout layout(memory), own_layout(own_memory);
+    const Packed packed(layout, s, job.blocks);
+    const Own own(own_layout, s, job.blocks);
+    for (int64_t t = begin; stage == 0 && t < end; ++t) {
+      const int64_t from = t * s.block;
+      simd::pack_keys(
+          held(t), s.d, [&](int64_t j) { return job.x.k.row(b, h, from + j); }, packed.keys + t * s.slots() * s.d,
+          s.slots());
+      simd::pack_values(
+          held(t), s.e, [&](int64_t j) { return job.x.v.row(b, h, from + j); }, packed.values + from * s.width());
+    }
+    for (int64_t i = begin; stage == 1 && i < end; ++i) {
+      const int64_t n = look(i, own.list), stop = std::min(queries, (i + 1) * s.block);
+      for (int64_t from = i * s.block; from < stop; from += simd::kQueries)
+        attend<Isa>(packed, own, n, from, std::min(simd::kQueries, stop - from));
+    }
+  }
+
+  // Lists the blocks with keys that block i sees; returns their number.
+  ATTNKIT_INLINE int64_t look(int64_t i, int32_t* list) const {
+    const int64_t live = job.shape.live(keys);
+    if (job.shape.global(i)) {
+      for (int64_t t = 0; t < live; ++t) list[t] = static_cast<int32_t>(t);
+      return live;
+    }
+    int64_t n = job.shape.fixed_blocks(i, list);
+    const int32_t* drawn = job.table.row(0, h, i - 1);
+    for (int64_t r = 0; r < job.shape.random; ++r)
+      if (job.shape.repeats || std::find(list, list + n, drawn[r]) == list + n) list[n++] = drawn[r];
+    return std::remove_if(list, list + n, [live](int32_t t) { return t >= live; }) - list;
+  }
+
+  // Queries from `from` on, all of one block, which sees the n blocks listed.
+  template <class Isa>
+  ATTNKIT_INLINE void attend(const Packed& packed, const Own& own, int64_t n, int64_t from, int64_t count) const {
+    const Shape& s = job.shape;
+    const int64_t slots = s.slots(), width = s.width();
+    int64_t seen[simd::kQueries];
+    std::fill(seen, seen + count, s.block);
+    simd::Online online;
+    online.out = own.out;
+    online.out_row = width;
+    online.begin(count, width);
+    for (const int32_t* t = own.list; t != own.list + n; ++t)
+      for (int64_t j = 0; j < held(*t); j += simd::kKeys)
+        simd::attend_block<Isa>(job.x.q.row(b, h, from), job.x.q.next, count,
+                                {packed.keys + *t * slots * s.d + j, slots, packed.values + (*t * s.block + j) * width,
+                                 width, std::min(simd::kKeys, held(*t) - j), s.d, width},
+                                j, seen, job.scale, online);
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t c = 0; c < s.e; c += simd::kLanes)
+        simd::store(simd::at(online.out + i * width + c).v / online.sum[i], s.e - c, job.x.o.row(b, h, from + i) + c);
+  }
+};
 
 struct BigBird {
   static constexpr attnkit::About about{
@@ -24,7 +145,10 @@ struct BigBird {
       .summary = "softmax attention over a window, global and random blocks: linear cost, encoders only",
       .citation = "Zaheer et al., Big Bird, NeurIPS 2020, arXiv:2007.14062",
       .state_revision = "1"};
-  using Plan = bigbird::Plan;
+  struct Plan {
+    int64_t blocks;
+    simd::Staged bytes;
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("block", 64, 1, 4096, "tokens in a block; must divide length"),
@@ -38,36 +162,26 @@ struct BigBird {
 
   BigBird(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
-        shape{b.heads,
-              values.integer("block"),
-              b.d_model / static_cast<int64_t>(b.heads),
-              b.head_width,
-              values.integer("length"),
-              values.integer("random"),
-              values.boolean("repeats")} {
-    check(values);
-    io = {ports.query("q", shape.d, "queries"), ports.key("k", shape.d, "keys"), ports.key("v", shape.e, "values"),
-          ports.output("o", shape.e, "weighted mean of the values"), 0};
-    if (shape.random > 0)
-      io.table = ports.table("blocks", {shape.heads, shape.blocks() - 2, shape.random},
-                             "random blocks of every block but the first and the last", 0, 0);
-  }
-
-  void check(const attnkit::Values& values) const {
-    const auto refuse = [&values](const char* option, std::string sentence) {
-      throw attnkit::Refusal(ATTN_UNSUPPORTED, std::move(sentence), values.index(option));
-    };
+        shape{attnkit::Widths(b), values.integer("block"), values.integer("length"), values.integer("random"),
+              values.boolean("repeats")},
+        io(ports.qkv(shape, "weighted mean of the values")) {
     if (shape.length % shape.block != 0)
-      refuse("length", attnkit::say("length = ", shape.length, " is not a whole number of blocks of ", shape.block,
-                                    " tokens: make it a multiple of block"));
+      throw unsupported("length = ", shape.length, " is not a whole number of blocks of ", shape.block,
+                        " tokens: make it a multiple of block")
+          .at(values.index("length"));
     if (shape.blocks() < 5)
-      refuse("length", attnkit::say("length = ", shape.length, " has ", shape.blocks(), " blocks of ", shape.block,
-                                    " tokens and needs 5, for a window of 3 between the first and the last: use a "
-                                    "smaller block, or softmax"));
+      throw unsupported("length = ", shape.length, " has ", shape.blocks(), " blocks of ", shape.block,
+                        " tokens and needs 5, for a window of 3 between the first and the last: use a "
+                        "smaller block, or softmax")
+          .at(values.index("length"));
     if (shape.random > shape.blocks() - 5)
-      refuse("random", attnkit::say("random = ", shape.random, " blocks cannot be drawn from the ", shape.blocks() - 5,
-                                    " that are left besides the window, the first and the last: draw fewer, or use a "
-                                    "smaller block"));
+      throw unsupported("random = ", shape.random, " blocks cannot be drawn from the ", shape.blocks() - 5,
+                        " that are left besides the window, the first and the last: draw fewer, or use a "
+                        "smaller block")
+          .at(values.index("random"));
+    if (shape.random > 0)
+      table = ports.table("blocks", {shape.heads, shape.blocks() - 2, shape.random},
+                          "random blocks of every block but the first and the last", 0, 0);
   }
 
   // A table row is drawn without replacement from the blocks that block i does not see anyway.
@@ -76,7 +190,7 @@ struct BigBird {
     std::vector<int32_t> taken(static_cast<size_t>(5 + shape.random));  // ascending
     for (int64_t row = 0; row < count / shape.random; ++row) {
       const int64_t i = row % (shape.blocks() - 2) + 1;
-      int32_t* end = taken.data() + bigbird::fixed_blocks(shape, i, taken.data());
+      int32_t* end = taken.data() + shape.fixed_blocks(i, taken.data());
       for (int64_t r = 0; r < shape.random; ++r) {
         // The t-th of the blocks that are not taken: each taken one at or below it moves it on.
         auto t = static_cast<int32_t>(random.below(static_cast<uint64_t>(shape.blocks() - (end - taken.data()))));
@@ -90,45 +204,33 @@ struct BigBird {
     }
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check_place(r);
-    const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
-    Plan plan;
-    plan.blocks = shape.live(r.keys);
-    const int64_t listed = std::max(plan.blocks, 5 + shape.random);
-    plan.worker_bytes =
-        attnkit::aligned(size(plan.blocks * (shape.slots() * shape.d + shape.block * shape.width() + 1) +
-                              simd::kQueries * shape.width() + listed));
-    const int64_t items = r.batch * shape.heads;
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.flops = static_cast<uint64_t>(items * pairs(r) * (2 * (shape.d + shape.e) + 5));
-    if (works(r.batch, r.queries, r.keys))
-      info.bytes_read = size(items * (r.queries * shape.d + r.keys * (shape.d + shape.e)) +
-                             shape.heads * (shape.blocks() - 2) * shape.random);
-    info.bytes_written = size(items * r.queries * shape.e);
+    const int64_t blocks = shape.live(r.keys);
+    const Plan plan{blocks, simd::Staged::measure<Packed, Own>(shape, blocks)};
+    info.scratch(r, plan.bytes.worker_bytes());
+    info.flops = static_cast<uint64_t>(r.batch * shape.heads * pairs(r) * (2 * (shape.d + shape.e) + 5));
+    if (!works(r)) info.bytes_read = 0;
     return plan;
   }
 
   // Otherwise a run only writes zeros.
-  static bool works(int64_t batch, int64_t queries, int64_t keys) { return batch > 0 && queries > 0 && keys > 0; }
+  static bool works(const auto& r) { return r.batch > 0 && r.queries > 0 && r.keys > 0; }
 
-  void check_place(const attn_request& r) const {
+  void check_place(const attnkit::Request& r) const {
     attnkit::check::only_f32(r);
     if (block.causal || block.role != ATTN_ENCODER_SELF)
-      throw attnkit::unsupported(
+      throw unsupported(
           "BigBird's first and last block see the whole sequence and all see them, so it fits the self attention of an "
           "encoder only: use a mechanism such as softmax, relu or leap here");
-    if (r.flags & ATTN_STREAM)
-      throw attnkit::unsupported(
-          "BigBird cannot stream, its blocks see blocks that have not arrived: run whole sequences");
-    if (r.flags & ATTN_PREFIX)
-      throw attnkit::unsupported(
-          "BigBird has no prefix form, its blocks see the whole sequence: run it without "
-          "ATTN_PREFIX");
-    const int64_t most = std::max(r.queries, r.keys);
-    if (most > shape.length)
-      throw attnkit::unsupported("the table of blocks is for ", shape.length, " tokens and up to ", most,
-                                 " were asked for: raise the option \"length\", or shorten the sequence");
+    if (r.streams())
+      throw unsupported("BigBird cannot stream, its blocks see blocks that have not arrived: run whole sequences");
+    if (r.shows_prefixes())
+      throw unsupported("BigBird has no prefix form, its blocks see the whole sequence: run it without ATTN_PREFIX");
+    const int64_t wanted = std::max(r.queries, r.keys);
+    if (wanted > shape.length)
+      throw unsupported("the table of blocks is for ", shape.length, " tokens and up to ", wanted,
+                        " were asked for: raise the option \"length\", or shorten the sequence");
   }
 
   // The most pairs of query and key that a table can make of one head: all its blocks hold tokens, as far as there are
@@ -140,7 +242,7 @@ struct BigBird {
       if (!shape.global(i)) {
         int32_t list[5];
         int64_t seen = 0;
-        const int64_t n = bigbird::fixed_blocks(shape, i, list);
+        const int64_t n = shape.fixed_blocks(i, list);
         for (const int32_t* t = list; t != list + n; ++t)
           seen += std::clamp<int64_t>(r.keys - *t * shape.block, 0, shape.block);
         seen += shape.random * shape.block;
@@ -152,38 +254,30 @@ struct BigBird {
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    View<const int32_t> table;
-    if (shape.random > 0) table = View<const int32_t>(run.ports[io.table]);
-    if (works(run.batch, run.queries, run.keys)) check_table(table);
-    const bigbird::Job job{shape,
-                           plan,
-                           run,
-                           static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d))),
-                           View<const float>(run.ports[io.q]),
-                           View<const float>(run.ports[io.k]),
-                           View<const float>(run.ports[io.v]),
-                           View<float>(run.ports[io.o]),
-                           table};
+    const View<const int32_t> blocks(run, table);
+    if (works(run)) check_table(blocks);
+    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
     const int64_t seen = std::min(run.keys, (5 + shape.random) * shape.block);
-    attnkit::simd::share_heads<bigbird::Body>(job, 2.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e)));
+    const double flops = 2.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e));
+    simd::for_stages<Head>(run, shape.heads, flops, plan.bytes, Job{shape, run, plan.blocks, scale, {run, io}, blocks});
   }
 
   // A table comes from a file, so nothing it says is taken on trust.
-  void check_table(const View<const int32_t>& table) const {
+  void check_table(const View<const int32_t>& blocks) const {
     for (int64_t h = 0; h < shape.heads && shape.random > 0; ++h)
       for (int64_t i = 0; i < shape.blocks() - 2; ++i)
         for (int64_t r = 0; r < shape.random; ++r)
-          if (const int32_t t = table.row(0, h, i)[r]; t < 0 || t >= shape.blocks())
-            throw attnkit::Refusal(ATTN_INVALID,
-                                   attnkit::say("the table of blocks names block ", t, " for block ", i + 1,
-                                                " of head ", h, " and there are blocks 0 to ", shape.blocks() - 1,
-                                                ": store the table that was made for this model"),
-                                   static_cast<int32_t>(io.table));
+          if (const int32_t t = blocks.row(0, h, i)[r]; t < 0 || t >= shape.blocks())
+            throw attnkit::invalid("the table of blocks names block ", t, " for block ", i + 1, " of head ", h,
+                                   " and there are blocks 0 to ", shape.blocks() - 1,
+                                   ": store the table that was made for this model")
+                .at(table.where());
   }
 
   attn_block block;
-  bigbird::Shape shape;
-  bigbird::Ports io;
+  Shape shape;
+  attnkit::QkvPorts io;
+  attnkit::Port table;
 };
 
 }  // namespace

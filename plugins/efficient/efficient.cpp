@@ -9,7 +9,6 @@
 //
 // m_f and n_i are the largest of K_.f and of Q_i, so nothing overflows and z_f >= 1.  When m grows, S and z shrink by
 // e^(old - new): the state may be appended to.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+2) floats.
-#include <attnkit/kernels/exponential.hpp>
 #include <attnkit/kernels/linear.hpp>
 #include <limits>
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "support/matrix.hpp"
-#include "support/softmax.hpp"
 
 namespace attnkit::test {
 

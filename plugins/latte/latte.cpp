@@ -1,5 +1,6 @@
 // latte: attention through latents, softmax over the latents of a query times softmax over the positions of each
 // latent.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Dolga, Cobzarenco, Barber: Latent Attention for Linear Time Transformers, 2024, arXiv:2402.17512.
 //
@@ -10,72 +11,185 @@
 //   m_l' = max(m_l, b_jl),  f_l = e^(m_l - m_l'),  z_l' = z_l f_l + e^(b_jl - m_l'),  S_l' = S_l f_l + e^(b_jl - m_l')
 //   v_j o_i  = (sum_l e^(a_il - max a_i) S_l / z_l) / sum_l e^(a_il - max a_i)
 //
-// z >= 1 after the first key, so nothing stands under the fraction but z.  Cost per head: 2 l (E+1)(N+M) flops; state
-// l (E+2) floats, whatever the length.
-#include <attnkit/kernels/work.hpp>
-
-#include "latents.hpp"
+// z >= 1 after the first key, so nothing stands under the fraction but z.  As in kernels/linear.hpp the work of a head
+// is a list of events in time order; here an event may also shrink S, so a token that raises a maximum does not end the
+// list.  What an event does depends on the tokens before it alone: equal bits however a sequence is split, and in whole
+// runs too.  Cost per head: 2 l (E+1)(N+M) flops; state l (E+2) floats, whatever the length.
+#include <attnkit/kernels/linear.hpp>
+#include <attnkit/kernels/pack.hpp>
+#include <limits>
 
 namespace {
 
+using namespace attnkit::simd;
+using attnkit::Layout;
 using attnkit::Sight;
-using attnkit::View;
-using latte::Shape;
 
-struct Ports {
-  uint32_t q, k, v, o;
+constexpr int64_t kEvents = 16;
+constexpr float kLeast = std::numeric_limits<float>::lowest();
+
+// A head's state is S[l][E], z[l], m[l]; a z of 0 means that no logit above -infinity came yet.
+struct Shape {
+  int64_t heads, latents, values;  // H, l = L / H, E
+  float scale;
+  int64_t head_floats() const { return latents * (values + 2); }
+  int64_t flops(int64_t rows) const { return 2 * latents * (values + 1) * rows; }  // of a head
 };
 
-struct Plan {
-  uint64_t worker_bytes;  // rows of the events, then S, z, m if stateless
+// What a worker has: a key's weights, its shrinking factors and a query's weights by event, then S, z, m if there is no
+// state.
+struct Scratch {
+  float *rows, *sums;
+  Scratch(Layout& layout, const Shape& s, bool has_state)
+      : rows(layout.take(3 * kEvents * whole_lanes(s.latents))),
+        sums(has_state ? nullptr : layout.take(s.head_floats())) {}
 };
 
-struct Job {
-  const Shape& shape;
-  const Plan& plan;
-  const attn_run& run;
-  bool causal;
-  View<const float> q, k, v;
-  View<float> o;
+// If v: S = S shrink (if any grew) + k v^T.  Then if o: o = factor q^T S.
+struct Event {
+  const float *k, *shrink, *v, *q;
+  float *o, factor;
 };
 
-struct Body : attnkit::simd::HeadWork<Body, Job> {
-  using HeadWork::HeadWork;
+// Puts `other` into the lanes from n on.
+ATTNKIT_INLINE void mask(int64_t n, float other, Vec& x) {
+  const Vec lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  x = lane < static_cast<float>(n) ? x : other - Vec{};
+}
 
-  template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
-    const attn_run& run = job.run;
-    char* const rows = scratch();
-    latte::Walker<Isa> walker(job.shape, head(b, h, rows), reinterpret_cast<float*>(rows));
-    const Sight sight(run, b, job.causal);
-    int64_t appended = 0;
-    const auto append_to = [&](int64_t limit) __attribute__((always_inline)) {
-      for (; appended < limit; ++appended) walker.append(job.k.row(b, h, appended), job.v.row(b, h, appended));
-    };
-    for (int64_t i = 0; i < run.queries; ++i) {
-      const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
-      if (seen <= 0) {
-        std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(job.shape.values) * sizeof(float));
-        continue;
+// One head of one batch row while it runs, or some columns of S.
+template <class Isa>
+class Walker {
+ public:
+  ATTNKIT_INLINE Walker(const Shape& shape, float* head, float* rows)
+      : shape_(shape), s_(head), z_(head + shape.latents * shape.values), m_(z_ + shape.latents), rows_(rows) {}
+
+  ATTNKIT_INLINE void append(const float* logits, const float* v) {
+    if (n_ == kEvents) flush();
+    float *k = row(0), *shrink = row(1);
+    const bool grew = raise(logits, k, shrink);
+    if (grew) {
+      for (int64_t l = 0; l < shape_.latents; l += kLanes) {
+        Vec x = at(shrink + l).v;
+        attnkit::simd::exp(x);
+        at(shrink + l).v = x;
       }
-      append_to(seen - sight.past);
-      walker.read(job.q.row(b, h, i), job.o.row(b, h, i));
+      for (int64_t l = 0; l < shape_.latents; ++l) z_[l] *= shrink[l];
     }
-    if (run.state) append_to(sight.fresh);
-    walker.flush();
+    for (int64_t l = 0; l < shape_.latents; ++l) z_[l] += k[l];
+    events_[n_++] = {k, grew ? shrink : nullptr, v, nullptr, nullptr, 0};
   }
 
-  ATTNKIT_INLINE float* head(int64_t b, int64_t h, char* rows) const {
-    const attn_run& run = job.run;
-    const uint64_t bytes = job.shape.head_bytes();
-    if (run.state) {
-      auto* row =
-          static_cast<char*>(run.state) + static_cast<uint64_t>(run.slots ? run.slots[b] : b) * run.state_stride;
-      return reinterpret_cast<float*>(row + static_cast<uint64_t>(h) * bytes);
+  // A query rides in the event of the key before it, if that has none yet.
+  ATTNKIT_INLINE void read(const float* logits, float* o) {
+    if (n_ == 0 || events_[n_ - 1].o) {
+      if (n_ == kEvents) flush();
+      events_[n_++] = {nullptr, nullptr, nullptr, nullptr, nullptr, 0};
     }
-    auto* fresh = rows + attnkit::aligned(job.shape.rows_bytes());
-    std::memset(fresh, 0, bytes);
-    return reinterpret_cast<float*>(fresh);
+    --n_;
+    float* q = row(2);
+    Event& event = events_[n_++];
+    event.factor = softmax(logits, q);
+    event.q = q;
+    event.o = o;
+    std::memset(o, 0, static_cast<size_t>(shape_.values) * sizeof(float));
+  }
+
+  ATTNKIT_INLINE void flush() {
+    attnkit::linear::sweep<Isa>(s_, shape_.latents, shape_.values, events_, n_);
+    for (const Event* x = events_; x != events_ + n_; ++x)
+      if (x->o)
+        for (int64_t c = 0; c < shape_.values; ++c) x->o[c] *= x->factor;
+    n_ = 0;
+  }
+
+ private:
+  // Row `which` of event n_: weights of its key, shrinking factors, weights of its query.
+  ATTNKIT_INLINE float* row(int64_t which) const { return rows_ + (3 * n_ + which) * whole_lanes(shape_.latents); }
+
+  // m becomes the largest of itself and the logits, k = e^(logits - m), shrink = old m - m.  Did any latent's m grow?
+  // A NaN is never the largest; its own latent carries it.
+  ATTNKIT_INLINE bool raise(const float* logits, float* k, float* shrink) {
+    Vec grown{};
+    for (int64_t l = 0; l < shape_.latents; l += kLanes) {
+      const int64_t left = shape_.latents - l;
+      Vec x, sums, old;
+      load(logits + l, left, x);
+      load(z_ + l, left, sums);
+      load(m_ + l, left, old);
+      x *= shape_.scale;
+      old = sums == 0 ? kLeast - Vec{} : old;
+      if (left < kLanes) mask(left, kLeast, x);
+      const Vec top = x > old ? x : old;
+      grown = x > old ? 1.0f - Vec{} : grown;
+      store(top, left, m_ + l);
+      x -= top;
+      attnkit::simd::exp(x);
+      at(k + l).v = x;
+      at(shrink + l).v = old - top;
+    }
+    return largest(grown) != 0;
+  }
+
+  // q_l = e^(a_l - max a) / z_l; returns 1 / the sum over l of e^(a_l - max a).
+  ATTNKIT_INLINE float softmax(const float* logits, float* q) const {
+    Vec most = -__builtin_inff() - Vec{}, total{};
+    for (int64_t l = 0; l < shape_.latents; l += kLanes) {
+      const int64_t left = shape_.latents - l;
+      Vec x;
+      load(logits + l, left, x);
+      x *= shape_.scale;
+      if (left < kLanes) mask(left, -__builtin_inff(), x);
+      most = x > most ? x : most;
+      at(q + l).v = x;
+    }
+    const float top = largest(most);
+    for (int64_t l = 0; l < shape_.latents; l += kLanes) {
+      Vec x = at(q + l).v - top, sums;
+      load(z_ + l, shape_.latents - l, sums);
+      attnkit::simd::exp(x);
+      total += x;
+      at(q + l).v = x / sums;
+    }
+    return 1 / sum(total);
+  }
+
+  const Shape& shape_;
+  float *s_, *z_, *m_, *rows_;
+  int64_t n_ = 0;
+  Event events_[kEvents];
+};
+
+// One run; called for parts of heads of all batch rows.  A part is some columns of S and of the values: they meet in no
+// sum, but each part weighs the logits for itself.
+struct Run {
+  const Shape& shape;
+  const attn_run& run;
+  bool causal;
+  int64_t parts, columns;
+  attnkit::Qkv x;
+  attnkit::State state;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* memory) const {
+    Layout layout(memory);
+    const Scratch scratch(layout, shape, bool{state});
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t b = item / parts / shape.heads, h = item / parts % shape.heads, from = item % parts * columns;
+      Shape part = shape;
+      part.values = std::min(columns, shape.values - from);
+      float* head = state.head(b, h, part.head_floats(), scratch.sums);
+      Walker<Isa> walker(part, head, scratch.rows);
+      Sight(run, b, causal)
+          .walk(
+              bool{state},
+              [&](int64_t first, int64_t last) __attribute__((always_inline)) {
+                for (int64_t j = first; j < last; ++j) walker.append(x.k.row(b, h, j), x.v.row(b, h, j) + from);
+              },
+              [&](int64_t i)
+                  __attribute__((always_inline)) { walker.read(x.q.row(b, h, i), x.o.row(b, h, i) + from); });
+      walker.flush();
+    }
   }
 };
 
@@ -85,7 +199,7 @@ struct Latte {
       .summary = "attention through latents: linear cost, a state of constant size",
       .citation = "Dolga, Cobzarenco and Barber, Latent Attention for Linear Time Transformers, arXiv:2402.17512",
       .state_revision = "1"};
-  using Plan = ::Plan;
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("latents", 0, 0, 1 << 16,
@@ -101,10 +215,9 @@ struct Latte {
       : block(b), cross(values.boolean("cross")) {
     const int64_t given = values.integer("latents"), all = given != 0 ? given : b.d_model;
     if (all % b.heads != 0)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("latents ", all, " cannot be shared out among ", b.heads,
-                                          " heads: choose a multiple of ", b.heads),
-                             values.index("latents"));
+      throw attnkit::unsupported("latents ", all, " cannot be shared out among ", b.heads,
+                                 " heads: choose a multiple of ", b.heads)
+          .at(values.index("latents"));
     const double d = static_cast<double>(b.d_model) / b.heads;
     const double scale = values.text("scale") == "none" ? 1 : 1 / std::sqrt(d);
     shape = {b.heads, all / b.heads, b.head_width, static_cast<float>(scale)};
@@ -113,44 +226,31 @@ struct Latte {
           ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
     if (block.role == ATTN_DECODER_CROSS && !cross)
       throw attnkit::unsupported(
           "Latte's paper defines self attention alone: set cross = true for the form with queries' latents from the "
           "target and keys' latents and values from the source, or use another mechanism here");
-    const bool stream = (r.flags & ATTN_STREAM) != 0;
-    const auto items = static_cast<uint64_t>(r.batch * shape.heads);
-    const uint64_t head = shape.head_bytes(), state = stream ? items * head : 0;
-    const Plan plan{attnkit::aligned(shape.rows_bytes()) + (stream ? 0 : attnkit::aligned(head))};
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.state_bytes = stream ? attnkit::aligned(static_cast<uint64_t>(shape.heads) * head) : 0;
-    info.flops = items * static_cast<uint64_t>(flops(r.queries + r.keys));
-    info.bytes_read =
-        items * static_cast<uint64_t>(r.queries * shape.latents + r.keys * (shape.latents + shape.values)) * 4 + state;
-    info.bytes_written = items * static_cast<uint64_t>(r.queries * shape.values) * 4 + (r.keys > 0 ? state : 0);
-    return plan;
+    info.state(r, shape.heads * shape.head_floats());
+    info.flops = static_cast<uint64_t>(r.batch * shape.heads * shape.flops(r.queries + r.keys));
+    return info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const Job job{shape,
-                  plan,
-                  run,
-                  block.causal != 0,
-                  View<const float>(run.ports[io.q]),
-                  View<const float>(run.ports[io.k]),
-                  View<const float>(run.ports[io.v]),
-                  View<float>(run.ports[io.o])};
-    attnkit::simd::share_heads<Body>(job, static_cast<double>(flops(run.queries + run.keys)));
+    const int64_t heads = run.batch * shape.heads, workers = run.exec->workers, values = shape.values;
+    // A state is one for all columns.
+    const int64_t wanted = run.state || heads == 0 ? 1 : (workers + heads - 1) / heads;
+    const int64_t columns = whole_lanes((values + wanted - 1) / wanted), parts = (values + columns - 1) / columns;
+    const Run body{shape, run, block.causal != 0, parts, columns, {run, io}, attnkit::State(run)};
+    const auto flops = static_cast<double>(shape.flops(run.queries + run.keys) / parts);
+    for_items(run, heads * parts, {flops, plan}, body);
   }
-
-  // Of one head with this many queries and keys together.
-  int64_t flops(int64_t rows) const { return 2 * shape.latents * (shape.values + 1) * rows; }
 
   attn_block block;
   bool cross;
   Shape shape{};
-  Ports io{};
+  attnkit::QkvPorts io;
 };
 
 }  // namespace

@@ -82,7 +82,10 @@ struct Leap {
       return shared ? s.ports.learned(names[i], {n}, docs[i]) : s.ports.learned(names[i], {s.shape.heads, n}, docs[i]);
     };
     Module m{{matrix(0, r, d), vector(1, r)}, d, r};
-    if (r > 1) m.ports[2] = matrix(2, 1, r), m.ports[3] = vector(3, 1);
+    if (r > 1) {
+      m.ports[2] = matrix(2, 1, r);
+      m.ports[3] = vector(3, 1);
+    }
     return m;
   }
 

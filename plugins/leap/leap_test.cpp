@@ -5,7 +5,6 @@
 
 #include "reference.hpp"
 #include "support/golden.hpp"
-#include "support/moments.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
 

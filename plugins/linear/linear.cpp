@@ -7,7 +7,7 @@
 //   o_i = sum_j (A_i . B_j) v_j / g(sum_j A_i . B_j),   A = elu(Q) + 1, B = elu(K) + 1,   g = none | add | clamp
 //
 // Every weight is positive.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+1) floats, whatever the length.
-#include <attnkit/kernels/exponential.hpp>
+#include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 
 namespace {

@@ -1,4 +1,5 @@
 // linformer: softmax attention over k learned mixtures of the keys and values.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Wang et al.: Linformer: Self-Attention with Linear Complexity, 2020, arXiv:2006.04768, Eq. 7.
 //
@@ -8,101 +9,88 @@
 // Both sums are additive in the keys, so they are the state of cross attention.  Cost per head: 2 k (D+E)(N+M) + 5 k N
 // flops; state k (D+E) floats, whatever the length.
 #include <attnkit/kernels/attend.hpp>
-#include <attnkit/kernels/guard.hpp>
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/work.hpp>
+#include <cmath>
 
 namespace {
 
+using attnkit::Layout;
 using attnkit::Sight;
 using attnkit::View;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kKeys = 32;  // projected at a time
 
-struct Shape {
-  int64_t heads, d, e, rank, n_max;
+struct Shape : attnkit::Widths {
+  int64_t rank, n_max;
   int64_t lanes() const { return simd::whole_lanes(rank); }
   // Kbar transposed, [D][lanes], then Vbar [rank][E].
-  int64_t head() const { return d * lanes() + rank * e; }
+  int64_t head_floats() const { return d * lanes() + rank * e; }
+  uint64_t flops(int64_t queries, int64_t keys) const {  // of a head
+    return static_cast<uint64_t>(rank * (2 * (d + e) * (queries + keys) + 5 * queries));
+  }
 };
 
-struct Ports {
-  uint32_t q, k, v, o, e, f;  // e and f are one port when one matrix serves both
+// What a worker has: columns of a block of keys, and one head if there is no state.
+struct Scratch {
+  float *columns, *sums;
+  Scratch(Layout& layout, const Shape& s, bool has_state)
+      : columns(layout.take(kKeys * s.lanes())), sums(has_state ? nullptr : layout.take(s.head_floats())) {}
 };
 
-struct Plan {
-  uint64_t worker_bytes;  // columns of a block of keys, and one head if stateless
-};
-
-struct Job {
+// One run; called for each head of each batch row.
+struct Run {
   const Shape& shape;
-  const Plan& plan;
   const attn_run& run;
   float scale;
-  bool one_matrix;
-  View<const float> q, k, v, e, f;
-  View<float> o;
-};
-
-struct Body : simd::HeadWork<Body, Job> {
-  using HeadWork::HeadWork;
+  attnkit::Qkv x;
+  View<const float> e, f;  // without f, e serves both
+  attnkit::State state;
 
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
-    const attn_run& run = job.run;
-    const Shape& s = job.shape;
-    float* const columns = floats();
-    float* head = head_of(b, h, columns + kKeys * s.lanes());
-    const simd::Memory memory{head, s.lanes(), head + s.d * s.lanes(), s.e, s.rank, s.d, s.e};
+  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
+    const Shape& s = shape;
+    Layout layout(memory);
+    const Scratch scratch(layout, s, bool{state});
+    float* head = state.head(b, h, s.head_floats(), scratch.sums);
+    const simd::Memory projected{head, s.lanes(), head + s.d * s.lanes(), s.e, s.rank, s.d, s.e};
     const Sight sight(run, b, false);
-    int64_t appended = 0, block = 1;
-    for (int64_t i = 0; i < run.queries; i += block) {
-      const int64_t seen = i < sight.queries ? sight.seen(i) : 0;
-      block = 1;
-      if (seen <= 0) {
-        std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(s.e) * sizeof(float));
-        continue;
-      }
-      append_to<Isa>(seen - sight.past, appended, sight.past, b, h, columns, head);
-      while (block < simd::kQueries && i + block < sight.queries && sight.seen(i + block) == seen) ++block;
-      simd::attend<Isa>(job.q.row(b, h, i), job.q.next, block, memory, job.scale, job.o.row(b, h, i), job.o.next);
-    }
-    if (run.state) append_to<Isa>(sight.fresh, appended, sight.past, b, h, columns, head);
+    int64_t block = 0;  // queries that see the same keys wait
+    sight.walk(
+        bool{state},
+        [&](int64_t from, int64_t to) __attribute__((always_inline)) {
+          for (; from < to; from += kKeys)
+            append<Isa>(b, h, sight.past, from, std::min(kKeys, to - from), scratch.columns, head);
+        },
+        [&](int64_t i) __attribute__((always_inline)) {
+          ++block;
+          if (block < simd::kQueries && i + 1 < sight.queries && sight.seen(i + 1) == sight.seen(i)) return;
+          const int64_t first = i + 1 - block;
+          simd::attend<Isa>(x.q.row(b, h, first), x.q.next, block, projected, scale, x.o.row(b, h, first), x.o.next);
+          block = 0;
+        });
   }
 
-  ATTNKIT_INLINE float* head_of(int64_t b, int64_t h, float* scratch) const {
-    const attn_run& run = job.run;
-    if (run.state) {
-      auto* row =
-          static_cast<char*>(run.state) + static_cast<uint64_t>(run.slots ? run.slots[b] : b) * run.state_stride;
-      return reinterpret_cast<float*>(row) + h * job.shape.head();
-    }
-    std::memset(scratch, 0, static_cast<size_t>(job.shape.head()) * sizeof(float));
-    return scratch;
-  }
-
+  // Adds the mixtures of n keys.
   template <class Isa>
-  ATTNKIT_INLINE void append_to(int64_t limit, int64_t& appended, int64_t past, int64_t b, int64_t h, float* columns,
-                                float* head) const {
-    const Shape& s = job.shape;
+  ATTNKIT_INLINE void append(int64_t b, int64_t h, int64_t past, int64_t from, int64_t n, float* columns,
+                             float* head) const {
+    const Shape& s = shape;
     const int64_t lanes = s.lanes();
-    while (appended < limit) {
-      const int64_t n = std::min(kKeys, limit - appended);
-      take(job.e, h, past + appended, n, columns);
-      simd::add_product<Isa, float>({job.k.row(b, h, appended), 1, job.k.next}, {columns, n, lanes, lanes},
-                                    {head, s.d, lanes, lanes});
-      if (!job.one_matrix) take(job.f, h, past + appended, n, columns);
-      simd::add_product<Isa, float>({columns, 1, lanes}, {job.v.row(b, h, appended), n, s.e, job.v.next},
-                                    {head + s.d * lanes, s.rank, s.e, s.e});
-      appended += n;
-    }
+    const simd::Matrix<const float> projection{columns, n, lanes, lanes};
+    const simd::Matrix<const float> keys{x.k.row(b, h, from), n, s.d, x.k.next};
+    const simd::Matrix<const float> values{x.v.row(b, h, from), n, s.e, x.v.next};
+    take(e, h, past + from, n, columns);
+    simd::add_transposed_product<Isa, float>(keys, projection, {head, s.d, lanes, lanes});
+    if (f.data) take(f, h, past + from, n, columns);
+    simd::add_transposed_product<Isa, float>(projection, values, {head + s.d * lanes, s.rank, s.e, s.e});
   }
 
   // Columns [from, from + n) of a projection as rows; the lanes past the rank are zero.
   ATTNKIT_INLINE void take(const View<const float>& matrix, int64_t h, int64_t from, int64_t n, float* columns) const {
     simd::pack_keys(
-        job.shape.rank, n, [&](int64_t r) { return matrix.row(0, h, r) + from; }, columns, job.shape.lanes());
+        shape.rank, n, [&](int64_t r) { return matrix.row(0, h, r) + from; }, columns, shape.lanes());
   }
 };
 
@@ -112,7 +100,7 @@ struct Linformer {
       .summary = "softmax over learned mixtures of the keys: linear cost, whole sequences and cross attention",
       .citation = "Wang et al., Linformer: Self-Attention with Linear Complexity, 2020, arXiv:2006.04768",
       .state_revision = "1"};
-  using Plan = ::Plan;
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {
@@ -125,87 +113,56 @@ struct Linformer {
 
   Linformer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
-        shape{b.heads, b.d_model / static_cast<int64_t>(b.heads), b.head_width, values.integer("rank"),
-              values.integer("n_max")},
-        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)))) {
+        shape{attnkit::Widths(b), values.integer("rank"), values.integer("n_max")},
+        io(ports.qkv(shape, "weighted mean of the projected values")) {
+    const int64_t k = shape.rank, n = shape.n_max;
     const auto sharing = values.text("sharing");
-    io = {ports.query("q", shape.d, "queries"),
-          ports.key("k", shape.d, "keys"),
-          ports.key("v", shape.e, "values"),
-          ports.output("o", shape.e, "weighted mean of the projected values"),
-          0,
-          0};
     if (sharing == "per_head_kv") {
-      io.e = io.f =
-          ports.learned("e", {shape.heads, shape.rank, shape.n_max}, "projection of keys and values, by head");
+      e = ports.learned("e", {shape.heads, k, n}, "projection of keys and values, by head");
       matrices = shape.heads;
     } else if (sharing == "all") {
-      io.e = io.f = ports.learned("e", {shape.rank, shape.n_max}, "projection of keys and values");
-      matrices = 1;
+      e = ports.learned("e", {k, n}, "projection of keys and values");
     } else {
-      io.e = ports.learned("e", {shape.rank, shape.n_max}, "projection of keys");
-      io.f = ports.learned("f", {shape.rank, shape.n_max}, "projection of values");
+      e = ports.learned("e", {k, n}, "projection of keys");
+      f = ports.learned("f", {k, n}, "projection of values");
       matrices = 2;
     }
   }
 
   // torch.nn.Linear's default, a layer with n_max inputs: uniform in +-1/sqrt(n_max).
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
-    attnkit::Random random(seed, port);
-    const double bound = 1 / std::sqrt(static_cast<double>(shape.n_max));
-    for (int64_t i = 0; i < count; ++i) data[i] = static_cast<float>(bound * (2 * random.uniform() - 1));
+    attnkit::Random(seed, port).fill_uniform(1 / std::sqrt(static_cast<double>(shape.n_max)), data, count);
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
     if (block.causal)
       throw attnkit::unsupported(
           "each projected key mixes the keys of all positions, later ones included, so there is no causal form: make "
-          "the "
-          "block bidirectional, or use a mechanism such as softmax or linear");
-    const bool stream = (r.flags & ATTN_STREAM) != 0;
-    const int64_t most = stream ? r.past + r.keys : r.keys;
-    if (most > shape.n_max)
-      throw attnkit::unsupported("n_max = ", shape.n_max, " columns, one for each key, cannot project ", most,
+          "the block bidirectional, or use a mechanism such as softmax or linear");
+    const int64_t keys = r.streams() ? r.capacity() : r.keys;
+    if (keys > shape.n_max)
+      throw attnkit::unsupported("n_max = ", shape.n_max, " columns, one for each key, cannot project ", keys,
                                  " keys: shorten the sequence, or train with a larger n_max");
-    const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
-    const int64_t items = r.batch * shape.heads, state = stream ? items * shape.head() : 0;
-    const int64_t held = stream ? 0 : shape.head();
-    const Plan plan{attnkit::aligned(size(kKeys * shape.lanes() + held))};
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.state_bytes = stream ? attnkit::aligned(size(shape.heads * shape.head())) : 0;
-    info.flops = static_cast<uint64_t>(items) * item_flops(r.queries, r.keys);
-    info.bytes_read = size(items * (r.queries * shape.d + r.keys * (shape.d + shape.e)) + state +
-                           (items > 0 ? matrices * shape.rank * r.keys : 0));
-    info.bytes_written = size(items * r.queries * shape.e + (r.keys > 0 ? state : 0));
-    return plan;
-  }
-
-  uint64_t item_flops(int64_t queries, int64_t keys) const {
-    return static_cast<uint64_t>(shape.rank * (2 * (shape.d + shape.e) * (queries + keys) + 5 * queries));
+    info.state(r, shape.heads * shape.head_floats());
+    info.flops = static_cast<uint64_t>(r.batch * shape.heads) * shape.flops(r.queries, r.keys);
+    if (r.batch > 0 && r.queries + r.keys > 0)  // only the columns of these keys are read
+      info.bytes_read -= attnkit::float_bytes(matrices * shape.rank * (shape.n_max - r.keys));
+    return info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const auto view = [&run](uint32_t port) { return View<const float>(run.ports[port]); };
-    const Job job{shape,
-                  plan,
-                  run,
-                  scale,
-                  io.e == io.f,
-                  view(io.q),
-                  view(io.k),
-                  view(io.v),
-                  view(io.e),
-                  view(io.f),
-                  View<float>(run.ports[io.o])};
-    simd::share_heads<Body>(job, static_cast<double>(item_flops(run.queries, run.keys)));
+    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
+    const Run body{shape, run, scale, {run, io}, {run, e}, {run, f}, attnkit::State(run)};
+    const auto flops = static_cast<double>(shape.flops(run.queries, run.keys));
+    simd::for_heads(run, shape.heads, {flops, plan}, body);
   }
 
   attn_block block;
   Shape shape;
-  float scale;
-  int64_t matrices = 0;
-  Ports io;
+  attnkit::QkvPorts io;
+  attnkit::Port e, f;
+  int64_t matrices = 1;
 };
 
 }  // namespace

@@ -1,12 +1,10 @@
 // local against its own float64 form, called through the ABI.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
 
+#include "reference.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -14,66 +12,31 @@ namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-// |i - j| < w / 2, in causal blocks i - w < j <= i, as the papers write it.
-bool near(bool causal, int64_t w, int64_t i, int64_t j) {
-  if (causal) return i - w < j && j <= i;
-  return 2 * std::abs(i - j) < w;
-}
-
-// exp(s - max of the window), 0 outside; scale 0 means D^-1/2.
-Weight weights(Inputs& in, const Scene& scene, int64_t w, double given) {
-  const Array &q = in["q"], &k = in["k"];
-  const double scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(q.width));
-  const auto score = [&q, &k, scale](int64_t b, int64_t h, int64_t i, int64_t j) {
-    double dot = 0;
-    for (int64_t f = 0; f < q.width; ++f) dot += double{q.at(b, h, i, f)} * k.at(b, h, j, f);
-    return dot * scale;
-  };
-  auto row = std::make_shared<std::pair<std::array<int64_t, 3>, double>>(std::array<int64_t, 3>{-1, -1, -1}, 0.0);
-  return [score, scene, w, row](int64_t b, int64_t h, int64_t i, int64_t j) {
-    const auto in_window = [&](int64_t t) { return scene.sees(b, i, t) && near(scene.causal, w, i, t); };
-    if (!in_window(j)) return 0.0;
-    if (row->first != std::array<int64_t, 3>{b, h, i}) {
-      *row = {{b, h, i}, -INFINITY};
-      for (int64_t t = 0; t < scene.keys; ++t)
-        if (in_window(t)) row->second = std::max(row->second, score(b, h, i, t));
-    }
-    return std::exp(score(b, h, i, j) - row->second);
-  };
-}
-
-const Denominator zero_if_empty = [](double x) { return x == 0 ? 1 : x; };
-
 double error_against_form(Inputs& in, const Scene& scene, const Array& got, int64_t w, double scale) {
-  const Array& v = in["v"];
-  const auto value = [&v](int64_t b, int64_t h, int64_t j, int64_t c) { return double{v.at(b, h, j, c)}; };
-  return error_of(got, oracle(scene, weights(in, scene, w, scale), value, zero_if_empty));
+  const WeightOf weights = by_head([&](Inputs& all, int64_t b, int64_t h, const std::vector<int64_t>& seen) {
+    return local(rows_of(all["q"], b, h, scene.queries), rows_of(all["k"], b, h, scene.keys), seen, scene.causal, w,
+                 scale);
+  });
+  return error_of(got, oracle(scene, weights(*in.mech, in, scene, {}), elements(in["v"]), undivided));
 }
 
 // Every situation of self attention; returns the largest error.
 double check(int64_t w, double scale = 0, float factor = 1) {
-  double worst = 0;
-  for (const Situation& s : situations()) {
-    if (s.block.role == ATTN_DECODER_CROSS) continue;
-    const Mechanism mech(plugin(), s.block, {{"window", w}, {"scale", scale}});
-    Inputs in(mech, s.batch, s.queries, s.keys, 3);
-    for (float& x : in["q"].data()) x *= factor;
-    Call call;
-    call.q_len = s.q_len;
-    call.k_len = s.k_len;
-    const Scene scene{s.batch, s.block.heads, s.queries, s.keys, s.block.head_width, s.block.causal != 0,
-                      s.q_len, s.k_len,       {}};
-    const double error = error_against_form(in, scene, run_whole(in, 0, call), w, scale);
-    EXPECT_LE(error, kGate) << s.name << " window " << w;
-    worst = std::max(worst, error);
-  }
-  return worst;
+  return worst_situation([](const Situation& s) { return s.block.role != ATTN_DECODER_CROSS; },
+                         [&](const Situation& s) {
+                           const Mechanism mech(plugin(), s.block, {{"window", w}, {"scale", scale}});
+                           Inputs in(mech, s.batch, s.queries, s.keys, 3);
+                           for (float& x : in["q"].data()) x *= factor;
+                           const double error = error_against_form(in, s.scene(), run_whole(in, 0, s.call()), w, scale);
+                           EXPECT_LE(error, kGate) << "window " << w;
+                           return error;
+                         });
 }
 
 TEST(Local, EqualsItsFloat64Form) {
   double worst = 0;
-  for (const int64_t w : {1, 2, 3, 4, 5, 16, 33, 64, 128, 1000}) worst = std::max(worst, check(w));
-  RecordProperty("error", std::to_string(1e9 * worst) + "e-9");
+  for (const int64_t w : {1, 2, 3, 4, 5, 16, 33, 64, 128, 1000}) worst = worse(worst, check(w));
+  record_error(worst);
 }
 
 TEST(Local, TakesAScale) { check(16, 0.3); }

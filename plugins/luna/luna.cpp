@@ -1,4 +1,5 @@
 // luna: attention through a short sequence P that travels from block to block; linear in the length.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Ma, Kong, Wang, Zhou, May, Ma and Zettlemoyer: Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv:2106.01540.
 //
@@ -9,33 +10,420 @@
 //
 // by heads; C is the block's context, P has l rows, s = D^-1/2, and w is positive.  Tied: W_pk = W_pv and W_k = W_v.
 // Cost per head: 4 l D (N + M) flops, and those of projecting P and Y; the state has l rows of a few numbers.
+#include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/random.hpp>
-
-#include "causal.hpp"
-#include "pack.hpp"
+#include <attnkit/kernels/segments.hpp>
+#include <attnkit/kernels/work.hpp>
+#include <cmath>
+#include <limits>
 
 namespace {
 
+using attnkit::float_bytes;
+using attnkit::Layout;
+using attnkit::Port;
+using attnkit::Sight;
+using attnkit::unsupported;
 using attnkit::View;
-using luna::Dense;
-using luna::kTile;
-using luna::Map;
-using luna::Shape;
+namespace simd = attnkit::simd;
+using simd::kLanes;
+using simd::Vec;
 
-constexpr uint32_t kNone = ~0u;
+constexpr int64_t kTile = 64;  // keys that are packed at once
 // What p_start is drawn from in every block, so that a model has one whatever the port's index: no other tensor's index
 // is as low.
 constexpr uint64_t kStartStream = 2;
 
-struct Ports {
-  uint32_t q = kNone, k = kNone, v = kNone, pk = kNone, pv = kNone, p_in = kNone, p_out = kNone, start = kNone;
-  uint32_t pq_weight = kNone, pq_bias = kNone, k_weight = kNone, k_bias = kNone, v_weight = kNone, v_bias = kNone;
-  uint32_t norm_weight = kNone, norm_bias = kNone, o = kNone;
+enum class Map { kLog2, kSoftplus, kElu1 };
+
+struct Shape : attnkit::Widths {
+  int64_t pack_heads = 0, l = 0;  // heads of the pack attention, rows of P
+  bool causal = false, tied = false, contextual = false, dynamic = false;
+  Map map = Map::kLog2;
+  int64_t width() const { return heads * d; }
+  int64_t values() const { return tied ? d : e; }  // of a head's output
+  int64_t pack_d() const { return width() / pack_heads; }
+  int64_t lanes() const { return simd::whole_lanes(l); }
+  bool gives() const { return contextual && !causal; }  // a P for the blocks that follow
 };
 
-struct Plan {
-  uint64_t worker_bytes;           // of scratch; then, by batch row, what has no state, and pq and the packed sequence
-  uint64_t row_bytes, rows_bytes;  // of one of each
+// What a row knows, bidirectional: of the pack softmax the sums of e^(s - m) v, m and the sums of e^(s - m) by head and
+// row of P; then keys and, untied, values of the packed sequence; then P for the blocks that follow.
+struct Packed {
+  float *sums, *largest, *totals, *keys, *values, *p;
+  Packed(float* base, const Shape& s) {
+    sums = base;
+    largest = sums + s.l * s.width();
+    totals = largest + s.l * s.pack_heads;
+    keys = totals + s.l * s.pack_heads;
+    values = s.tied ? keys : keys + s.l * s.width();
+    p = values + s.l * s.heads * s.values();
+  }
+  static int64_t floats(const Shape& s) {
+    const int64_t values = s.tied ? 0 : s.l * s.heads * s.e;
+    return s.l * (2 * s.width() + 2 * s.pack_heads) + values + (s.contextual ? s.l * s.width() : 0);
+  }
+};
+
+// The same, causal: pq, then per head the sums of A k^T and, untied, of A v^T, then how many rows of P count.
+struct Causal {
+  float *pq, *keys, *values, *live;
+  Causal(float* base, const Shape& s) {
+    pq = base;
+    keys = pq + s.l * s.width();
+    values = s.tied ? keys : keys + s.l * s.width();
+    live = values + s.l * s.heads * s.values();
+  }
+  static int64_t floats(const Shape& s) { return s.l * (2 * s.width() + (s.tied ? 0 : s.heads * s.e)) + 1; }
+};
+
+int64_t memory_floats(const Shape& s) { return s.causal ? Causal::floats(s) : Packed::floats(s); }
+
+// Scratch of a worker: weights of l rows for a tile of keys, and keys and values of a head of the pack attention.
+struct Own {
+  float *weights, *key, *values;
+  Own(Layout& layout, const Shape& s)
+      // score writes whole vectors wherever it ends
+      : weights(layout.take((s.causal ? 1 : kTile) * s.lanes() + kLanes)),
+        key(layout.take(s.causal ? 0 : s.pack_d())),
+        values(layout.take(s.causal ? 0 : kTile * s.pack_d())) {}
+};
+
+// Scratch of all workers, behind theirs: by batch row pq, the packed sequence, and what is known if there is no state.
+struct Shared {
+  float *pq, *packed, *memory;
+  int64_t memory_next;
+  Shared(Layout& layout, const Shape& s, int64_t batch, bool packs, bool has_state)
+      : pq(layout.take(packs ? batch * s.l * s.width() : 0)),
+        packed(layout.take(packs ? batch * s.l * s.width() : 0)),
+        memory_next(has_state ? 0 : simd::whole_lanes(memory_floats(s))) {
+    memory = layout.take(batch * memory_next);
+  }
+};
+
+// y = log(1 + y) for y in [0, 1], as 2 atanh(y / (2 + y)).
+ATTNKIT_INLINE void log1p(Vec& y) {
+  const Vec s = y / (y + 2.0f), square = s * s;
+  Vec sum = 1.0f / 17 - Vec{};
+#pragma GCC unroll 8
+  for (int k = 15; k >= 1; k -= 2) sum = sum * square + 1.0f / static_cast<float>(k);
+  y = 2.0f * s * sum;
+}
+
+// The positive map of the causal pack.  NaN stays NaN.
+ATTNKIT_INLINE void activate(Map map, Vec& x) {
+  if (map == Map::kElu1) {
+    Vec power = x;
+    simd::exp(power);
+    x = x > 0 ? x + 1.0f : power;
+    return;
+  }
+  const float base = map == Map::kLog2 ? 0.69314718f : 1.0f;  // log2(1 + 2^x) is softplus(x log 2) / log 2
+  Vec power = (x > 0 ? -x : x) * base;
+  simd::exp(power);
+  log1p(power);
+  x = (x < 0 ? Vec{} : x) + power / base;
+}
+
+// A learned projection, [out][in] and [out].
+struct Dense {
+  View<const float> weight, bias;
+
+  // Outputs [from, from + 16) of rows [0, n) of x, times scale.  Rows of x are as far apart as they are wide.
+  ATTNKIT_INLINE void operator()(const float* x, int64_t n, int64_t width, float scale, int64_t from, float* out,
+                                 int64_t outputs) const {
+    const int64_t here = std::min(kLanes, outputs - from);
+    Vec b;
+    simd::load(bias.data + from, here, b);
+    for (int64_t i = 0; i < n; ++i) {
+      float sums[kLanes];
+      simd::dots(x + i * width, weight.row(from), weight.next, here, width, sums);
+      simd::store((simd::at(sums).v + b) * scale, here, out + i * outputs + from);
+    }
+  }
+};
+
+// One run.
+struct Run {
+  const Shape& shape;
+  const attn_run& run;
+  Shared shared;
+  uint64_t worker_bytes;
+  bool aux;  // P is a sequence of the run, else the learned one
+  View<const float> p, q, k, v, pk, pv;
+  View<float> next, o;
+  Dense to_pq, to_k, to_v;
+  View<const float> norm_weight, norm_bias;
+  attnkit::State state;
+
+  float* memory(int64_t b) const { return state ? state.row(b) : shared.memory + b * shared.memory_next; }
+  Sight sight(int64_t b) const { return Sight(run, b, shape.causal); }
+  // Rows of P that count for a bidirectional row.
+  int64_t live(const Sight& sight) const {
+    const int64_t known = sight.past + sight.fresh;
+    return shape.dynamic ? std::min(shape.l, known) : known > 0 ? shape.l : 0;
+  }
+  float scale(int64_t width) const { return static_cast<float>(1 / std::sqrt(static_cast<double>(width))); }
+
+  // Calls body(isa, item, own) for n items of about this many flops each.
+  template <class Body>
+  void each(int64_t n, double flops, const Body& body) const {
+    const auto items = [&](auto isa, int64_t begin, int64_t end, void* scratch) __attribute__((always_inline)) {
+      Layout layout(scratch);
+      const Own own(layout, shape);
+      for (int64_t item = begin; item < end; ++item) body(isa, item, own);
+    };
+    simd::for_items(run, n, {flops, worker_bytes}, items);
+  }
+
+  void operator()() const {
+    const Shape& s = shape;
+    const int64_t blocks = (s.width() + kLanes - 1) / kLanes;
+    const auto rows = static_cast<double>(s.l * s.width());
+    bool begins = false;
+    for (int64_t b = 0; b < run.batch && run.keys > 0; ++b) begins |= !s.causal || sight(b).past == 0;
+    if (begins)
+      each(
+          run.batch * blocks, 2 * kLanes * rows, [&](auto, int64_t item, const Own&) __attribute__((always_inline)) {
+            project_p(item / blocks, item % blocks);
+          });
+    if (s.causal) {
+      const auto steps = static_cast<double>(2 * (run.keys + run.queries) * s.l * (s.d + s.values()));
+      each(
+          run.batch * s.heads, steps, [&](auto isa, int64_t item, const Own& own) __attribute__((always_inline)) {
+            recur<decltype(isa)>(item / s.heads, item % s.heads, own);
+          });
+      return;
+    }
+    if (run.keys > 0) {
+      const int64_t value_blocks = s.tied ? 0 : (s.heads * s.e + kLanes - 1) / kLanes, all = blocks + value_blocks;
+      each(
+          run.batch * s.pack_heads, 4 * static_cast<double>(run.keys) * rows / static_cast<double>(s.pack_heads),
+          [&](auto isa, int64_t item, const Own& own)
+              __attribute__((always_inline)) { pack<decltype(isa)>(item / s.pack_heads, item % s.pack_heads, own); });
+      each(
+          run.batch, 10 * rows, [&](auto, int64_t b, const Own&) __attribute__((always_inline)) { finish(b); });
+      each(
+          run.batch * all, 2 * kLanes * rows, [&](auto, int64_t item, const Own&) __attribute__((always_inline)) {
+            project_packed(item / all, item % all, blocks);
+          });
+    }
+    each(
+        run.batch * s.heads, static_cast<double>(2 * run.queries * s.l * (s.d + s.values())),
+        [&](auto isa, int64_t item, const Own& own)
+            __attribute__((always_inline)) { unpack<decltype(isa)>(item / s.heads, item % s.heads, own); });
+  }
+
+  // Outputs [16 block, 16 block + 16) of pq, of a row that begins.
+  ATTNKIT_INLINE void project_p(int64_t b, int64_t block) const {
+    const int64_t width = shape.width();
+    const Sight s = sight(b);
+    if (s.fresh == 0 || (shape.causal && s.past > 0)) return;
+    const Causal known(memory(b), shape);
+    float* pq = shape.causal ? known.pq : shared.pq + b * shape.l * width;
+    const float by = scale(shape.causal ? shape.d : shape.pack_d());
+    for (int64_t i = 0; i < shape.l; ++i) to_pq(p.row(b, 0, i), 1, width, by, block * kLanes, pq + i * width, width);
+    if (shape.causal && block == 0)
+      *known.live = static_cast<float>(aux && shape.dynamic ? rows_that_count(b) : shape.l);
+  }
+
+  // Of a P that came from an earlier block: rows of zeros at the end are those that it left out.
+  ATTNKIT_INLINE int64_t rows_that_count(int64_t b) const {
+    int64_t rows = shape.l;
+    const auto empty = [&](const float* row) {
+      return std::all_of(row, row + shape.width(), [](float x) { return x == 0; });
+    };
+    while (rows > 0 && empty(p.row(b, 0, rows - 1))) --rows;
+    return rows;
+  }
+
+  // o = softmax(scale q . keys) values / divisor over n rows, keys d wide.
+  template <class Isa>
+  ATTNKIT_INLINE void attend(const float* x, const simd::Segment& rows, float by, float divisor, float* weights,
+                             float* to) const {
+    const int64_t e = shape.values();
+    simd::Segments all;
+    all.add(rows);
+    const float max = simd::score(x, shape.d, by, all, weights);
+    const float sum = simd::weigh(weights, 1, max, rows.count) * divisor;
+    std::memset(to, 0, float_bytes(e));
+    simd::add_product<Isa, float>({weights, 0, 1}, {rows.v, rows.count, e, rows.v_next}, {to, 1, e, e});
+    for (int64_t c = 0; c < e; ++c) to[c] /= sum;
+  }
+
+  // A head of a causal row.
+  template <class Isa>
+  ATTNKIT_INLINE void recur(int64_t b, int64_t h, const Own& own) const {
+    const Shape& s = shape;
+    const Causal known(memory(b), s);
+    const Sight seen = sight(b);
+    const float *pq = known.pq + h * s.d, by = scale(s.d);
+    float *keys = known.keys + h * s.l * s.d, *values = known.values + h * s.l * s.values();
+    if (!state) {
+      std::memset(keys, 0, float_bytes(s.l * s.d));
+      std::memset(values, 0, float_bytes(s.l * s.values()));
+    }
+    seen.walk(
+        bool{state},
+        [&](int64_t from, int64_t to) __attribute__((always_inline)) {
+          for (int64_t j = from; j < to; ++j) {
+            // A_r = w(pq_r . pk), then A k^T and A v^T are added to the sums.
+            weigh(pk.row(b, h, j), pq, s.width(), s.d, own.weights);
+            for (int64_t r = 0; r < s.l; r += kLanes) {
+              Vec a = simd::at(own.weights + r).v;
+              activate(s.map, a);
+              simd::at(own.weights + r).v = a;
+            }
+            simd::add_product<Isa, float>({own.weights, 1, 0}, {k.row(b, h, j), 1, s.d, 0}, {keys, s.l, s.d, s.d});
+            if (!s.tied)
+              simd::add_product<Isa, float>({own.weights, 1, 0}, {v.row(b, h, j), 1, s.e, 0}, {values, s.l, s.e, s.e});
+          }
+        },
+        // o = (1 / t) softmax((1 / t) scale q . sums of A k^T) sums of A v^T.
+        [&](int64_t i) __attribute__((always_inline)) {
+          const auto t = static_cast<float>(seen.seen(i));
+          const auto rows = static_cast<int64_t>(*known.live);
+          if (rows > 0)
+            attend<Isa>(q.row(b, h, i), {keys, values, s.d, s.values(), rows}, by / t, t, own.weights, o.row(b, h, i));
+          else
+            std::memset(o.row(b, h, i), 0, float_bytes(s.values()));
+        });
+  }
+
+  // Scores of x and the l rows; writes whole vectors.
+  ATTNKIT_INLINE void weigh(const float* x, const float* rows, int64_t row_next, int64_t width, float* weights) const {
+    for (int64_t r = 0; r < shape.l; r += kLanes)
+      simd::dots(x, rows + r * row_next, row_next, shape.l - r, width, weights + r);
+  }
+
+  // One head of the pack attention over the fresh keys of one batch row.
+  template <class Isa>
+  ATTNKIT_INLINE void pack(int64_t b, int64_t head, const Own& own) const {
+    const Shape& s = shape;
+    const int64_t width = s.width(), dp = s.pack_d();
+    const Sight seen = sight(b);
+    if (seen.fresh == 0) return;
+    const Packed known(memory(b), s);
+    float *sums = known.sums + head * dp, *largest = known.largest + head * s.l, *totals = known.totals + head * s.l;
+    if (seen.past == 0)
+      for (int64_t i = 0; i < s.l; ++i) {
+        std::fill(sums + i * width, sums + i * width + dp, 0.0f);
+        largest[i] = std::numeric_limits<float>::lowest();
+        totals[i] = 0;
+      }
+    const float* pq = shared.pq + b * s.l * width + head * dp;
+    for (int64_t t = 0; t < seen.fresh; t += kTile) {
+      const int64_t n = std::min(kTile, seen.fresh - t);
+      for (int64_t j = 0; j < n; ++j) {
+        gather(pk, b, t + j, head * dp, dp, own.key);
+        gather(pv, b, t + j, head * dp, dp, own.values + j * dp);
+        weigh(own.key, pq, width, dp, own.weights + j * s.lanes());
+      }
+      for (int64_t r = 0; r < s.l; r += kLanes)
+        rescale(own.weights + r, n, s.l - r, largest + r, totals + r, sums + r * width);
+      simd::add_product<Isa, float>({own.weights, 1, s.lanes()}, {own.values, n, dp, dp}, {sums, s.l, dp, width});
+    }
+  }
+
+  // Numbers [from, from + count) of a row whose heads need not lie beside each other.
+  ATTNKIT_INLINE void gather(const View<const float>& view, int64_t b, int64_t j, int64_t from, int64_t count,
+                             float* to) const {
+    const int64_t d = shape.d;
+    while (count > 0) {
+      const int64_t n = std::min(count, d - from % d);
+      std::memcpy(to, view.row(b, from / d, j) + from % d, static_cast<size_t>(n) * sizeof(float));
+      from += n;
+      to += n;
+      count -= n;
+    }
+  }
+
+  // Scores of n keys and 16 rows of P become e^(s - m), m the largest so far; what was summed shrinks to the new m.
+  ATTNKIT_INLINE void rescale(float* scores, int64_t n, int64_t rows, float* largest, float* totals,
+                              float* sums) const {
+    const int64_t key_next = shape.lanes(), dp = shape.pack_d();
+    Vec old, total;
+    simd::load(largest, rows, old);
+    simd::load(totals, rows, total);
+    Vec top = old;
+    for (int64_t j = 0; j < n; ++j) {
+      const Vec x = simd::at(scores + j * key_next).v;
+      top = x > top ? x : top;
+    }
+    Vec factor = old - top;
+    simd::exp(factor);
+    total *= factor;
+    for (int64_t j = 0; j < n; ++j) {
+      Vec x = simd::at(scores + j * key_next).v - top;
+      simd::exp(x);
+      simd::at(scores + j * key_next).v = x;
+      total += x;
+    }
+    simd::store(top, rows, largest);
+    simd::store(total, rows, totals);
+    for (int64_t r = 0; r < kLanes && r < rows; ++r)
+      if (factor[r] != 1)
+        for (int64_t c = 0; c < dp; ++c) sums[r * shape.width() + c] *= factor[r];
+  }
+
+  // The packed sequence of one batch row, and P' = LN(packed + P): rows that do not count are zeros.
+  ATTNKIT_INLINE void finish(int64_t b) const {
+    const Shape& s = shape;
+    const Sight seen = sight(b);
+    if (seen.fresh == 0) return;
+    const Packed known(memory(b), s);
+    const int64_t width = s.width(), dp = s.pack_d(), rows = live(seen);
+    for (int64_t i = 0; i < s.l; ++i) {
+      float* y = shared.packed + (b * s.l + i) * width;
+      for (int64_t c = 0; c < width; ++c) y[c] = known.sums[i * width + c] / known.totals[c / dp * s.l + i];
+      if (s.contextual && i < rows) normalise(y, p.row(b, 0, i), known.p + i * width);
+    }
+    if (s.contextual) std::fill(known.p + rows * width, known.p + s.l * width, 0.0f);
+  }
+
+  ATTNKIT_INLINE void normalise(const float* y, const float* from, float* out) const {
+    const int64_t width = shape.width();
+    double mean = 0, square = 0;
+    for (int64_t c = 0; c < width; ++c) mean += double{y[c]} + from[c];
+    mean /= static_cast<double>(width);
+    for (int64_t c = 0; c < width; ++c) {
+      const double x = (double{y[c]} + from[c]) - mean;
+      square += x * x;
+    }
+    const double factor = 1 / std::sqrt(square / static_cast<double>(width) + 1e-5);
+    for (int64_t c = 0; c < width; ++c)
+      out[c] = static_cast<float>(((double{y[c]} + from[c]) - mean) * factor) * norm_weight.data[c] + norm_bias.data[c];
+  }
+
+  // Sixteen outputs of the keys or values of the packed sequence.
+  ATTNKIT_INLINE void project_packed(int64_t b, int64_t block, int64_t key_blocks) const {
+    const Shape& s = shape;
+    if (sight(b).fresh == 0) return;
+    const Packed known(memory(b), s);
+    const float* packed = shared.packed + b * s.l * s.width();
+    if (block < key_blocks)
+      to_k(packed, s.l, s.width(), 1, block * kLanes, known.keys, s.width());
+    else
+      to_v(packed, s.l, s.width(), 1, (block - key_blocks) * kLanes, known.values, s.heads * s.e);
+  }
+
+  // One head of the queries of one batch row; head 0 also hands on P.
+  template <class Isa>
+  ATTNKIT_INLINE void unpack(int64_t b, int64_t h, const Own& own) const {
+    const Shape& s = shape;
+    const int64_t e = s.values(), width = s.width();
+    const Sight seen = sight(b);
+    const Packed known(memory(b), s);
+    const int64_t rows = live(seen);
+    const simd::Segment packed{known.keys + h * s.d, known.values + h * e, width, s.heads * e, rows};
+    for (int64_t i = 0; rows > 0 && i < seen.queries; ++i)
+      attend<Isa>(q.row(b, h, i), packed, scale(s.d), 1, own.weights, o.row(b, h, i));
+    for (int64_t i = 0; s.contextual && h == 0 && i < s.l; ++i)
+      if (seen.past + seen.fresh > 0)
+        std::memcpy(next.row(b, 0, i), known.p + i * width, float_bytes(width));
+      else
+        std::memset(next.row(b, 0, i), 0, float_bytes(width));
+  }
 };
 
 struct Luna {
@@ -44,7 +432,7 @@ struct Luna {
       .summary = "packs the context into a short sequence that travels between blocks, then attends to that",
       .citation = "Ma et al., Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv:2106.01540",
       .state_revision = "1"};
-  using Plan = ::Plan;
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -59,32 +447,31 @@ struct Luna {
                      "w of the causal form: log2(1 + 2^x), log(1 + e^x) or elu(x) + 1; part of the model")};
   }
 
-  Luna(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports) : block(b) {
+  Luna(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
+      : block(b), shape{attnkit::Widths(b)} {
     const auto map = values.text("activation");
     const int64_t given = values.integer("pheads"), heads = b.heads;
-    shape = {heads, given != 0 ? given : heads, b.d_model / heads, b.head_width, values.integer("projection"),
-             b.causal != 0, values.boolean("tied"),
-             // P that other blocks of the same encoder made has seen all of it: no business of a causal one.
-             values.boolean("contextual") && !(b.causal && b.role == ATTN_ENCODER_SELF), values.boolean("dynamic"),
-             map == "log2"       ? Map::kLog2
-             : map == "softplus" ? Map::kSoftplus
-                                 : Map::kElu1};
+    shape.pack_heads = given != 0 ? given : heads;
+    shape.l = values.integer("projection");
+    shape.causal = b.causal != 0;
+    shape.tied = values.boolean("tied");
+    // P that other blocks of the same encoder made has seen all of it: no business of a causal one.
+    shape.contextual = values.boolean("contextual") && !(b.causal && b.role == ATTN_ENCODER_SELF);
+    shape.dynamic = values.boolean("dynamic");
+    shape.map = map == "log2" ? Map::kLog2 : map == "softplus" ? Map::kSoftplus : Map::kElu1;
     if (b.d_model % shape.pack_heads != 0)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("pheads is ", given, " and d_model ", b.d_model,
-                                          ", which it does not divide: set pheads to a divisor of d_model, or to 0"),
-                             values.index("pheads"));
+      throw unsupported("pheads is ", given, " and d_model ", b.d_model,
+                        ", which it does not divide: set pheads to a divisor of d_model, or to 0")
+          .at(values.index("pheads"));
     if (shape.causal && given != 0 && given != heads)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("pheads is ", given, " in a causal block of ", heads,
-                                          " heads, where packing and unpacking share their heads: set pheads to 0"),
-                             values.index("pheads"));
+      throw unsupported("pheads is ", given, " in a causal block of ", heads,
+                        " heads, where packing and unpacking share their heads: set pheads to 0")
+          .at(values.index("pheads"));
     list(ports);
   }
 
   void list(attnkit::Ports& ports) {
     const int64_t width = shape.width(), l = shape.l;
-    const bool gives = shape.contextual && !shape.causal;
     io.q = ports.query("q", shape.d, "queries of the unpack attention");
     if (shape.causal) {
       io.k = ports.key("k", shape.d, "keys, and values when tied");
@@ -103,52 +490,43 @@ struct Luna {
       io.v_weight = ports.learned("v_weight", {shape.heads * shape.e, width}, "values of the packed sequence");
       io.v_bias = ports.learned("v_bias", {shape.heads * shape.e}, "their bias");
     }
-    if (gives) {
+    if (shape.gives()) {
       io.norm_weight = ports.learned("norm_weight", {width}, "scale of the norm of P");
       io.norm_bias = ports.learned("norm_bias", {width}, "shift of the norm of P");
     }
     if (shape.contextual) io.p_in = ports.aux_in("p", l, width, "P as the block before left it");
-    if (gives) io.p_out = ports.aux_out("p", l, width, "P for the blocks that follow");
+    if (shape.gives()) io.p_out = ports.aux_out("p", l, width, "P for the blocks that follow");
     io.o = ports.output("o", shape.values(), "what the queries find in the packed sequence");
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check(r);
-    const auto size = [](int64_t n) { return attnkit::aligned(static_cast<uint64_t>(n) * sizeof(float)); };
-    const bool stream = (r.flags & ATTN_STREAM) != 0;
-    const uint64_t memory = size(shape.causal ? luna::CausalMemory::floats(shape) : luna::Memory::floats(shape));
-    const int64_t dp = shape.width() / shape.pack_heads;
-    Plan plan{};
-    plan.worker_bytes = size(shape.causal ? shape.lanes() : kTile * (shape.lanes() + dp) + dp);
-    plan.row_bytes = stream ? 0 : memory;
-    plan.rows_bytes = shape.causal || r.keys == 0 ? 0 : 2 * size(shape.l * shape.width());
-    info.scratch_bytes =
-        plan.worker_bytes * r.workers + (plan.row_bytes + plan.rows_bytes) * static_cast<uint64_t>(r.batch);
-    info.state_bytes = stream ? memory : 0;
+    info.state(r, memory_floats(shape));
     info.flops = static_cast<uint64_t>(r.batch) * flops(r);
-    count_bytes(r, info);
+    if (r.batch > 0 && r.queries + r.keys > 0) info.bytes_read -= float_bytes(unread(r));
+    const Plan plan = Layout::measure<Own>(shape);
+    info.scratch_bytes =
+        plan * r.workers + Layout::measure<Shared>(shape, r.batch, !shape.causal && r.keys > 0, r.streams());
     return plan;
   }
 
-  void check(const attn_request& r) const {
+  void check(const attnkit::Request& r) const {
     attnkit::check_sight(block, r);
-    if (r.flags & ATTN_PREFIX)
-      throw attnkit::unsupported(
+    if (r.shows_prefixes())
+      throw unsupported(
           "luna packs the whole context into P before any query reads it, and would have to pack anew for every length "
           "of the visible prefix: run it without ATTN_PREFIX, or use a mechanism such as linear or softmax");
-    if (!shape.causal && shape.contextual && (r.flags & ATTN_STREAM) && !(r.flags & ATTN_KNOWS_K_TOTAL))
-      throw attnkit::unsupported(
+    if (!shape.causal && shape.contextual && r.streams() && !r.knows_k_total())
+      throw unsupported(
           "the P that this block takes from the block before is made of the whole source, so a source that grows would "
           "change it: read the whole source first, or set contextual = false");
   }
 
   // Does a run at these bounds begin sequences, so that P is projected?
-  bool begins(const attn_request& r) const {
-    return r.keys > 0 && (!shape.causal || r.past == 0 || !(r.flags & ATTN_STREAM));
-  }
+  bool begins(const attnkit::Request& r) const { return r.keys > 0 && (!shape.causal || r.past == 0 || !r.streams()); }
 
   // Of one batch row.
-  uint64_t flops(const attn_request& r) const {
+  uint64_t flops(const attnkit::Request& r) const {
     const int64_t width = shape.width(), values = shape.heads * shape.values(), l = shape.l;
     const int64_t exponentials =
         5 * l * (shape.causal ? shape.heads * r.queries : shape.heads * r.queries + shape.pack_heads * r.keys);
@@ -159,89 +537,41 @@ struct Luna {
     return static_cast<uint64_t>(append + read + exponentials + 2 * l * width * columns);
   }
 
-  void count_bytes(const attn_request& r, attn_info& info) const {
-    const int64_t width = shape.width(), values = shape.heads * shape.values(), l = shape.l;
-    const bool stream = (r.flags & ATTN_STREAM) != 0, gives = shape.contextual && !shape.causal;
-    const int64_t state =
-        stream ? r.batch * (shape.causal ? luna::CausalMemory::floats(shape) : luna::Memory::floats(shape)) : 0;
-    int64_t keys = width + (shape.tied ? 0 : shape.causal ? values : width), learned = 0;
-    if (shape.causal) keys += width;
-    if (begins(r)) learned += width * (width + 1);
-    if (!shape.causal && r.keys > 0)
-      learned += (width + 1) * (width + (shape.tied ? 0 : values)) + (gives ? 2 * width : 0);
-    const int64_t p = begins(r) ? l * width * (shape.contextual ? r.batch : 1) : 0;
-    const int64_t read = r.batch > 0 ? r.batch * (r.queries * width + r.keys * keys) + learned + p + state : 0;
-    const int64_t written = r.batch * (r.queries * values + (gives ? l * width : 0)) + (r.keys > 0 ? state : 0);
-    info.bytes_read = static_cast<uint64_t>(read) * sizeof(float);
-    info.bytes_written = static_cast<uint64_t>(written) * sizeof(float);
+  // Numbers of the ports that such runs do not read: the learned P where another comes, what is projected only at the
+  // beginning, what only keys need.
+  int64_t unread(const attnkit::Request& r) const {
+    const int64_t width = shape.width(), values = shape.heads * shape.values(), p = shape.l * width;
+    int64_t unread = shape.contextual ? p : 0;
+    if (!begins(r)) unread += width * (width + 1) + (shape.contextual ? r.batch * p : p);
+    if (!shape.causal && r.keys == 0)
+      unread += (width + 1) * (width + (shape.tied ? 0 : values)) + (shape.gives() ? 2 * width : 0);
+    return unread;
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    char* rest = static_cast<char*>(run.exec->scratch) + plan.worker_bytes * run.exec->workers;
-    char* memory = run.state ? static_cast<char*>(run.state) : rest;
-    const uint64_t stride = run.state ? run.state_stride : plan.row_bytes;
-    const auto pq = reinterpret_cast<float*>(rest + plan.row_bytes * static_cast<uint64_t>(run.batch));
-    if (shape.causal)
-      luna::run_causal(causal_job(plan, run, memory, stride));
-    else
-      luna::run_pack(pack_job(plan, run, memory, stride, pq));
-  }
-
-  luna::CausalJob causal_job(const Plan& plan, const attn_run& run, char* memory, uint64_t stride) const {
-    const auto view = [&run](uint32_t port) { return View<const float>(run.ports[port]); };
-    return {shape,
-            run,
-            static_cast<float*>(run.exec->scratch),
-            static_cast<int64_t>(plan.worker_bytes / sizeof(float)),
-            memory,
-            stride,
-            given(run),
-            p(run),
-            view(io.q),
-            view(io.k),
-            view(shape.tied ? io.k : io.v),
-            view(io.pk),
-            View<float>(run.ports[io.o]),
-            dense(run, io.pq_weight, io.pq_bias),
-            static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)))};
-  }
-
-  luna::PackJob pack_job(const Plan& plan, const attn_run& run, char* memory, uint64_t stride, float* pq) const {
-    const auto view = [&run](uint32_t port) { return View<const float>(run.ports[port]); };
-    const auto row = [&run](uint32_t port) { return static_cast<const float*>(run.ports[port].data); };
-    const bool gives = shape.contextual;
-    const int64_t dp = shape.width() / shape.pack_heads;
-    return {shape,
-            run,
-            static_cast<float*>(run.exec->scratch),
-            pq,
-            pq + run.batch * shape.l * shape.width(),
-            static_cast<int64_t>(plan.worker_bytes / sizeof(float)),
-            memory,
-            stride,
-            p(run),
-            view(io.q),
-            view(io.pk),
-            view(shape.tied ? io.pk : io.pv),
-            gives ? View<float>(run.ports[io.p_out]) : View<float>(),
-            View<float>(run.ports[io.o]),
-            dense(run, io.pq_weight, io.pq_bias),
-            dense(run, io.k_weight, io.k_bias),
-            shape.tied ? Dense{} : dense(run, io.v_weight, io.v_bias),
-            gives ? row(io.norm_weight) : nullptr,
-            gives ? row(io.norm_bias) : nullptr,
-            static_cast<float>(1 / std::sqrt(static_cast<double>(dp))),
-            static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)))};
-  }
-
-  bool given(const attn_run& run) const { return shape.contextual && run.ports[io.p_in].data != nullptr; }
-
-  View<const float> p(const attn_run& run) const {
-    return View<const float>(run.ports[given(run) ? io.p_in : io.start]);  // the learned one is the same for all rows
-  }
-
-  static Dense dense(const attn_run& run, uint32_t weight, uint32_t bias) {
-    return {View<const float>(run.ports[weight]), static_cast<const float*>(run.ports[bias].data)};
+    Layout layout(static_cast<char*>(run.exec->scratch) + plan * run.exec->workers);
+    const bool given = shape.contextual && io.p_in.of(run.ports).data != nullptr;
+    const auto view = [&run](Port port) { return View<const float>(run, port); };
+    const auto dense = [&view](Port weight, Port bias) { return Dense{view(weight), view(bias)}; };
+    Run{.shape = shape,
+        .run = run,
+        .shared = Shared(layout, shape, run.batch, !shape.causal && run.keys > 0, run.state != nullptr),
+        .worker_bytes = plan,
+        .aux = given,
+        .p = view(given ? io.p_in : io.start),  // the learned one is the same for all rows
+        .q = view(io.q),
+        .k = view(io.k),
+        .v = view(shape.tied ? io.k : io.v),
+        .pk = view(io.pk),
+        .pv = view(shape.tied ? io.pk : io.pv),
+        .next = View<float>(run, io.p_out),
+        .o = View<float>(run, io.o),
+        .to_pq = dense(io.pq_weight, io.pq_bias),
+        .to_k = dense(io.k_weight, io.k_bias),
+        .to_v = dense(io.v_weight, io.v_bias),
+        .norm_weight = view(io.norm_weight),
+        .norm_bias = view(io.norm_bias),
+        .state = attnkit::State(run)}();
   }
 
   // P standard normal; weights Xavier-uniform with gain 1/sqrt 2, biases uniform in 1/sqrt fan-in; norms the identity.
@@ -262,7 +592,10 @@ struct Luna {
 
   attn_block block;
   Shape shape;
-  Ports io;
+  struct {
+    Port q, k, v, pk, pv, p_in, p_out, start, pq_weight, pq_bias, k_weight, k_bias, v_weight, v_bias, norm_weight,
+        norm_bias, o;
+  } io;
 };
 
 }  // namespace

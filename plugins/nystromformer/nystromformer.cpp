@@ -1,4 +1,5 @@
 // nystromformer: softmax attention through landmarks, the means of segments of the sequence.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Xiong et al.: Nystromformer: A Nystrom-Based Algorithm for Approximating Self-Attention, AAAI 2021, arXiv:2102.03902,
 // Eq. 13 and 14.
@@ -9,139 +10,198 @@
 //
 // A row that is not a multiple of l long is padded to one with zeros, which enter the means; s = 1 is exact softmax.
 // Cost per head: l (2 (D+E) + 5)(N + M + l) + 8 * 6 l^3 flops.
-#include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/work.hpp>
-
-#include "inverse.hpp"
+#include <cmath>
 
 namespace {
 
-using attnkit::Sight;
+using attnkit::Layout;
 using attnkit::View;
-using attnkit::nystrom::Square;
-using attnkit::nystrom::whole_doubles;
 namespace simd = attnkit::simd;
 
-struct Shape {
-  int64_t heads, d, e, landmarks, length, iterations, kernel;  // kernel 0: no convolution
+constexpr int64_t whole_doubles(int64_t n) { return (n + 7) / 8 * 8; }
+
+// Square matrices of n rows, `row` doubles apart; what stands past column n is zero.
+struct Square {
+  int64_t n, row;
+  explicit Square(int64_t side) : n(side), row(whole_doubles(side)) {}
+  int64_t size() const { return n * row; }
+
+  ATTNKIT_INLINE void diagonal(double x, double* to) const {
+    std::memset(to, 0, static_cast<size_t>(size()) * sizeof(double));
+    for (int64_t i = 0; i < n; ++i) to[i * row + i] = x;
+  }
+  // to += a b.
+  template <class Isa>
+  ATTNKIT_INLINE void multiply(const double* a, const double* b, double* to) const {
+    simd::add_product<Isa, double>({a, row, 1}, {b, n, row, row}, {to, n, row, row});
+  }
+};
+
+// Rows of scores become softmax rows.
+ATTNKIT_INLINE void soften_rows(const Square& s, double scale, double* a) {
+  for (int64_t i = 0; i < s.n; ++i) {
+    double *x = a + i * s.row, max = -__builtin_inf(), sum = 0;
+    for (int64_t j = 0; j < s.n; ++j) {
+      x[j] *= scale;
+      max = x[j] > max ? x[j] : max;
+    }
+    for (int64_t j = 0; j < s.n; ++j) sum += x[j] = std::exp(x[j] - max);
+    for (int64_t j = 0; j < s.n; ++j) x[j] /= sum;
+  }
+}
+
+// The pseudo-inverse z of softmax rows a by a fixed number of steps, in f64: they leave small singular values
+// unconverged, and each multiplies what rounding puts into directions that a lacks (equal landmarks make some) by up to
+// 13 / 4: f32 would show.  From the transpose of a over its largest column sum, z <- 1/4 z (13 I - y (15 I - y (7 I -
+// y))), y = a z, so many times.  work: three squares.
+template <class Isa>
+ATTNKIT_INLINE void inverse(const Square& s, int64_t iterations, const double* a, double* z, double* work) {
+  double *y = work, *t = y + s.size(), *u = t + s.size();
+  double largest = 0;
+  for (int64_t j = 0; j < s.n; ++j) {
+    double sum = 0;
+    for (int64_t i = 0; i < s.n; ++i) sum += a[i * s.row + j];
+    largest = sum > largest ? sum : largest;
+  }
+  s.diagonal(0, z);
+  for (int64_t i = 0; i < s.n; ++i)
+    for (int64_t j = 0; j < s.n; ++j) z[j * s.row + i] = a[i * s.row + j] / largest;
+  for (int64_t step = 0; step < iterations; ++step) {
+    s.diagonal(0, y);
+    s.multiply<Isa>(a, z, y);
+    s.diagonal(7, t);
+    for (int64_t i = 0; i < s.size(); ++i) t[i] -= y[i];
+    s.diagonal(-15, u);
+    s.multiply<Isa>(y, t, u);
+    s.diagonal(13, t);
+    s.multiply<Isa>(y, u, t);
+    s.diagonal(0, u);
+    s.multiply<Isa>(z, t, u);
+    for (int64_t i = 0; i < s.size(); ++i) z[i] = 0.25 * u[i];
+  }
+}
+
+struct Shape : attnkit::Widths {
+  int64_t landmarks, length, iterations, kernel;  // kernel 0: no convolution
   // Positions that share a landmark in a row of n; 1 or less: the row needs no landmarks.
   int64_t segment(int64_t n) const { return length > 0 ? length / landmarks : (n + landmarks - 1) / landmarks; }
-};
-
-struct Ports {
-  uint32_t q, k, v, o, conv;
-};
-
-// Where the parts of one worker's scratch begin, in floats; doubles come first.
-struct Plan {
-  int64_t a, z, work, queries, keys, values;   // l x l, and landmarks of queries and keys, and l x E, in f64
-  int64_t all, landmark_q, landmark_k, mixed;  // in f32
-  uint64_t worker_bytes;
-};
-
-struct Job {
-  const Shape& shape;
-  const Plan& plan;
-  const attn_run& run;
-  float scale;
-  View<const float> q, k, v, conv;
-  View<float> o;
-};
-
-struct Body : simd::HeadWork<Body, Job> {
-  using HeadWork::HeadWork;
-
-  ATTNKIT_INLINE float* part(int64_t at) const { return floats() + at; }
-  ATTNKIT_INLINE double* wide(int64_t at) const { return reinterpret_cast<double*>(part(at)); }
-
-  template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h) const {
-    const Shape& s = job.shape;
-    const Sight sight(job.run, b, false);
-    const int64_t queries = sight.fresh > 0 ? sight.queries : 0;
-    for (int64_t i = queries; i < job.run.queries; ++i)
-      std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(s.e) * sizeof(float));
-    if (queries == 0) return;
-    const int64_t lanes = simd::whole_lanes(sight.fresh), segment = s.segment(std::max(queries, sight.fresh));
-    simd::pack_keys(
-        sight.fresh, s.d, [&](int64_t j) { return job.k.row(b, h, j); }, part(job.plan.all), lanes);
-    const simd::Memory all{part(job.plan.all), lanes, job.v.row(b, h, 0), job.v.next, sight.fresh, s.d, s.e};
-    if (segment > 1) {
-      read<Isa>(b, h, queries, through_landmarks<Isa>(b, h, segment, queries, all));
-    } else {
-      read<Isa>(b, h, queries, all);
-    }
-    if (s.kernel > 0) convolve(b, h, queries, sight.fresh);
+  uint64_t flops(int64_t n, int64_t m) const {  // of a head
+    const int64_t pair = 2 * (d + e) + 5, l = landmarks, convolution = 2 * kernel * n * e;
+    if (n == 0 || m == 0) return 0;
+    if (segment(std::max(n, m)) <= 1) return static_cast<uint64_t>(pair * n * m + convolution);
+    return static_cast<uint64_t>(pair * l * (n + m + l) + 8 * iterations * l * l * l + convolution);
   }
+};
+
+// What a worker has for rows of up to n queries and m keys.
+struct Scratch {
+  float* all;  // keys, transposed
+  // l x l; landmarks of queries and keys; l x E.  Not there when no row needs landmarks.
+  double *a = nullptr, *z = nullptr, *work = nullptr, *queries = nullptr, *keys = nullptr, *in = nullptr,
+         *out = nullptr;
+  float *landmark_q = nullptr, *landmark_k = nullptr, *mixed = nullptr;
+  Scratch(Layout& layout, const Shape& s, int64_t n, int64_t m) : all(layout.take(s.d * simd::whole_lanes(m))) {
+    if (s.segment(std::max(n, m)) <= 1) return;
+    const int64_t l = s.landmarks, square = Square(l).size(), wide = l * whole_doubles(s.e);
+    a = layout.take<double>(square);
+    z = layout.take<double>(square);
+    work = layout.take<double>(3 * square);
+    queries = layout.take<double>(l * s.d);
+    keys = layout.take<double>(s.d * whole_doubles(l));
+    in = layout.take<double>(wide);
+    out = layout.take<double>(wide);
+    landmark_q = layout.take(l * s.d);
+    landmark_k = layout.take(s.d * simd::whole_lanes(l));
+    mixed = layout.take(l * s.e);
+  }
+};
+
+// One run; called for each head of each batch row.
+struct Run {
+  const Shape& shape;
+  const attn_run& run;
+  const attnkit::Request& bounds;
+  float scale;
+  attnkit::Qkv x;
+  View<const float> conv;
 
   template <class Isa>
-  ATTNKIT_INLINE void read(int64_t b, int64_t h, int64_t queries, const simd::Memory& memory) const {
+  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
+    const Shape& s = shape;
+    const attnkit::Sight sight(run, b, false);
+    const int64_t queries = sight.queries, n = sight.fresh, lanes = simd::whole_lanes(n);
+    if (queries == 0 || n == 0) return;
+    Layout layout(memory);
+    const Scratch scratch(layout, s, bounds.queries, bounds.keys);
+    const int64_t segment = s.segment(std::max(queries, n));
+    simd::pack_keys(
+        n, s.d, [&](int64_t j) { return x.k.row(b, h, j); }, scratch.all, lanes);
+    simd::Memory keys{scratch.all, lanes, x.v.row(b, h, 0), x.v.next, n, s.d, s.e};
+    if (segment > 1) keys = through_landmarks<Isa>(b, h, segment, queries, keys, scratch);
     for (int64_t i = 0; i < queries; i += simd::kQueries)
-      simd::attend<Isa>(job.q.row(b, h, i), job.q.next, std::min(simd::kQueries, queries - i), memory, job.scale,
-                        job.o.row(b, h, i), job.o.next);
+      simd::attend<Isa>(x.q.row(b, h, i), x.q.next, std::min(simd::kQueries, queries - i), keys, scale,
+                        x.o.row(b, h, i), x.o.next);
+    if (conv.data) convolve(b, h, queries, n);
   }
 
   // What a query attends to instead of all keys: the landmarks of the keys, each with its row of Z B V as a value.
   template <class Isa>
   ATTNKIT_INLINE simd::Memory through_landmarks(int64_t b, int64_t h, int64_t segment, int64_t queries,
-                                                const simd::Memory& all) const {
-    const Shape& s = job.shape;
-    const Plan& p = job.plan;
+                                                const simd::Memory& all, const Scratch& p) const {
+    const Shape& s = shape;
     const int64_t l = s.landmarks, lanes = simd::whole_lanes(l);
     const Square square(l);
-    means(job.q, b, h, segment, queries, wide(p.queries), s.d, 1);
-    means(job.k, b, h, segment, all.n, wide(p.keys), 1, square.row);
-    for (int64_t i = 0; i < l * s.d; ++i) part(p.landmark_q)[i] = static_cast<float>(wide(p.queries)[i]);
+    means(x.q, b, h, segment, queries, p.queries, s.d, 1);
+    means(x.k, b, h, segment, all.n, p.keys, 1, square.row);
+    for (int64_t i = 0; i < l * s.d; ++i) p.landmark_q[i] = static_cast<float>(p.queries[i]);
     for (int64_t f = 0; f < s.d; ++f)
-      for (int64_t t = 0; t < l; ++t)
-        part(p.landmark_k)[f * lanes + t] = static_cast<float>(wide(p.keys)[f * square.row + t]);
-    square.diagonal(0, wide(p.a));
-    simd::add_product<Isa, double>({wide(p.queries), s.d}, {wide(p.keys), s.d, l, square.row},
-                                   {wide(p.a), l, l, square.row});
-    attnkit::nystrom::soften_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), wide(p.a));
-    attnkit::nystrom::inverse<Isa>(square, s.iterations, wide(p.a), wide(p.z), wide(p.work));
+      for (int64_t t = 0; t < l; ++t) p.landmark_k[f * lanes + t] = static_cast<float>(p.keys[f * square.row + t]);
+    square.diagonal(0, p.a);
+    simd::add_product<Isa, double>({p.queries, s.d, 1}, {p.keys, s.d, l, square.row}, {p.a, l, l, square.row});
+    soften_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), p.a);
+    inverse<Isa>(square, s.iterations, p.a, p.z, p.work);
     for (int64_t t = 0; t < l; t += simd::kQueries)
-      simd::attend<Isa>(part(p.landmark_q) + t * s.d, s.d, std::min(simd::kQueries, l - t), all, job.scale,
-                        part(p.mixed) + t * s.e, s.e);
-    mix<Isa>(square);
-    return {part(p.landmark_k), lanes, part(p.mixed), s.e, l, s.d, s.e};
+      simd::attend<Isa>(p.landmark_q + t * s.d, s.d, std::min(simd::kQueries, l - t), all, scale, p.mixed + t * s.e,
+                        s.e);
+    mix<Isa>(square, p);
+    return {p.landmark_k, lanes, p.mixed, s.e, l, s.d, s.e};
   }
 
   // Element f of landmark t to to[t * next + f * step].
-  ATTNKIT_INLINE void means(const View<const float>& x, int64_t b, int64_t h, int64_t segment, int64_t n, double* to,
+  ATTNKIT_INLINE void means(const View<const float>& rows, int64_t b, int64_t h, int64_t segment, int64_t n, double* to,
                             int64_t next, int64_t step) const {
-    for (int64_t t = 0; t < job.shape.landmarks; ++t) {
-      for (int64_t f = 0; f < job.shape.d; ++f) to[t * next + f * step] = 0;
+    for (int64_t t = 0; t < shape.landmarks; ++t) {
+      for (int64_t f = 0; f < shape.d; ++f) to[t * next + f * step] = 0;
       for (int64_t i = t * segment; i < std::min(n, (t + 1) * segment); ++i)
-        for (int64_t f = 0; f < job.shape.d; ++f) to[t * next + f * step] += double{x.row(b, h, i)[f]};
-      for (int64_t f = 0; f < job.shape.d; ++f) to[t * next + f * step] /= static_cast<double>(segment);
+        for (int64_t f = 0; f < shape.d; ++f) to[t * next + f * step] += double{rows.row(b, h, i)[f]};
+      for (int64_t f = 0; f < shape.d; ++f) to[t * next + f * step] /= static_cast<double>(segment);
     }
   }
 
   // The l rows of B V become those of Z B V.
   template <class Isa>
-  ATTNKIT_INLINE void mix(const Square& square) const {
-    const int64_t l = square.n, e = job.shape.e, row = whole_doubles(e);
-    double *in = wide(job.plan.values), *out = in + l * row;
-    float* mixed = part(job.plan.mixed);
-    std::memset(in, 0, static_cast<size_t>(2 * l * row) * sizeof(double));
+  ATTNKIT_INLINE void mix(const Square& square, const Scratch& p) const {
+    const int64_t l = square.n, e = shape.e, row = whole_doubles(e);
+    for (double* matrix : {p.in, p.out}) std::memset(matrix, 0, static_cast<size_t>(l * row) * sizeof(double));
     for (int64_t t = 0; t < l; ++t)
-      for (int64_t c = 0; c < e; ++c) in[t * row + c] = double{mixed[t * e + c]};
-    simd::add_product<Isa, double>({wide(job.plan.z), square.row}, {in, l, row, row}, {out, l, row, row});
+      for (int64_t c = 0; c < e; ++c) p.in[t * row + c] = double{p.mixed[t * e + c]};
+    simd::add_product<Isa, double>({p.z, square.row, 1}, {p.in, l, row, row}, {p.out, l, row, row});
     for (int64_t t = 0; t < l; ++t)
-      for (int64_t c = 0; c < e; ++c) mixed[t * e + c] = static_cast<float>(out[t * row + c]);
+      for (int64_t c = 0; c < e; ++c) p.mixed[t * e + c] = static_cast<float>(p.out[t * row + c]);
   }
 
   // o_i += sum_u w_u v_(i + u - kernel / 2), values past the ends being zero.
   ATTNKIT_INLINE void convolve(int64_t b, int64_t h, int64_t queries, int64_t n) const {
-    const Shape& s = job.shape;
-    const float* w = job.conv.row(h);
+    const Shape& s = shape;
+    const float* w = conv.row(h);
     for (int64_t i = 0; i < queries; ++i) {
-      float* o = job.o.row(b, h, i);
+      float* o = x.o.row(b, h, i);
       const int64_t first = i - s.kernel / 2;
       for (int64_t j = std::max<int64_t>(0, first); j < std::min(n, first + s.kernel); ++j) {
-        const float *v = job.v.row(b, h, j), weight = w[j - first];
+        const float *v = x.v.row(b, h, j), weight = w[j - first];
         for (int64_t c = 0; c < s.e; ++c) o[c] += weight * v[c];
       }
     }
@@ -154,7 +214,10 @@ struct Nystromformer {
       .summary = "softmax attention through landmarks and a pseudo-inverse: linear cost, whole sequences only",
       .citation = "Xiong et al., Nystromformer, AAAI 2021, arXiv:2102.03902",
       .state_revision = "1"};
-  using Plan = ::Plan;
+  struct Plan {
+    uint64_t worker_bytes;
+    attnkit::Request bounds;
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("landmarks", 64, 1, 4096, "l, the number of segment means of queries and of keys"),
@@ -168,50 +231,32 @@ struct Nystromformer {
 
   Nystromformer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
-        shape{b.heads,
-              b.d_model / static_cast<int64_t>(b.heads),
-              b.head_width,
-              values.integer("landmarks"),
-              values.integer("length"),
-              values.integer("iterations"),
-              values.boolean("conv") ? values.integer("kernel") : 0} {
+        shape{attnkit::Widths(b), values.integer("landmarks"), values.integer("length"), values.integer("iterations"),
+              values.boolean("conv") ? values.integer("kernel") : 0},
+        io(ports.qkv(shape, "approximate weighted mean of the values")) {
     if (shape.length % shape.landmarks != 0)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("length ", shape.length, " is not a multiple of landmarks ", shape.landmarks,
-                                          ": segments are equally long, choose a multiple, or 0"),
-                             values.index("length"));
+      throw attnkit::unsupported("length ", shape.length, " is not a multiple of landmarks ", shape.landmarks,
+                                 ": segments are equally long, choose a multiple, or 0")
+          .at(values.index("length"));
     if (values.integer("kernel") % 2 == 0)
-      throw attnkit::Refusal(
-          ATTN_UNSUPPORTED,
-          attnkit::say("kernel ", values.integer("kernel"),
-                       " is even and would shift the sequence by half a position: choose an odd one"),
-          values.index("kernel"));
-    io = {ports.query("q", shape.d, "queries"), ports.key("k", shape.d, "keys"), ports.key("v", shape.e, "values"),
-          ports.output("o", shape.e, "approximate weighted mean of the values"), 0};
-    if (shape.kernel > 0) io.conv = ports.learned("conv", {shape.heads, shape.kernel}, "filter of the values, by head");
+      throw attnkit::unsupported("kernel ", values.integer("kernel"),
+                                 " is even and would shift the sequence by half a position: choose an odd one")
+          .at(values.index("kernel"));
+    if (shape.kernel > 0) conv = ports.learned("conv", {shape.heads, shape.kernel}, "filter of the values, by head");
   }
 
   // torch.nn.Conv2d's default with one input channel: uniform in +-1/sqrt(kernel).
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
-    attnkit::Random random(seed, port);
-    const double bound = 1 / std::sqrt(static_cast<double>(shape.kernel));
-    for (int64_t i = 0; i < count; ++i) data[i] = static_cast<float>(bound * (2 * random.uniform() - 1));
+    attnkit::Random(seed, port).fill_uniform(1 / std::sqrt(static_cast<double>(shape.kernel)), data, count);
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     refuse(r);
-    const Plan plan = layout(r);
-    const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
-    const int64_t items = r.batch * shape.heads;
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.flops = static_cast<uint64_t>(items) * item_flops(r.queries, r.keys);
-    info.bytes_read = size(items * (r.queries * shape.d + r.keys * (shape.d + shape.e)) +
-                           (items > 0 ? shape.heads * shape.kernel : 0));
-    info.bytes_written = size(items * r.queries * shape.e);
-    return plan;
+    info.flops = static_cast<uint64_t>(r.batch * shape.heads) * shape.flops(r.queries, r.keys);
+    return {info.scratch(r, Layout::measure<Scratch>(shape, r.queries, r.keys)), r};
   }
 
-  void refuse(const attn_request& r) const {
+  void refuse(const attnkit::Request& r) const {
     if (block.role == ATTN_DECODER_CROSS)
       throw attnkit::unsupported(
           "landmarks of queries and keys are segments of one sequence, so there is no cross attention: use a mechanism "
@@ -221,7 +266,7 @@ struct Nystromformer {
           "a landmark is the mean of positions that a causal query may not see, so there is no causal form: make the "
           "block bidirectional, or use a mechanism such as softmax or linear");
     attnkit::check_sight(block, r);
-    if (r.flags & ATTN_PREFIX)
+    if (r.shows_prefixes())
       throw attnkit::unsupported(
           "landmarks are means over the whole sequence, so a query cannot see a part of it: run it without "
           "ATTN_PREFIX");
@@ -231,51 +276,17 @@ struct Nystromformer {
                                  ": shorten it, or set a larger length, or 0");
   }
 
-  Plan layout(const attn_request& r) const {
-    const int64_t l = shape.landmarks, d = shape.d, e = shape.e, square = Square(l).size();
-    const bool landmarks = shape.segment(std::max(r.queries, r.keys)) > 1;
-    Plan p{};
-    int64_t at = 0;
-    const auto take = [&at](int64_t floats) {
-      const int64_t begin = at;
-      at += simd::whole_lanes(floats);
-      return begin;
-    };
-    if (landmarks) {
-      p.a = take(2 * square);
-      p.z = take(2 * square);
-      p.work = take(6 * square);
-      p.queries = take(2 * l * d);
-      p.keys = take(2 * d * whole_doubles(l));
-      p.values = take(4 * l * whole_doubles(e));
-      p.landmark_q = take(l * d);
-      p.landmark_k = take(d * simd::whole_lanes(l));
-      p.mixed = take(l * e);
-    }
-    p.all = take(d * simd::whole_lanes(r.keys));
-    p.worker_bytes = static_cast<uint64_t>(at) * sizeof(float);
-    return p;
-  }
-
-  uint64_t item_flops(int64_t n, int64_t m) const {
-    const int64_t pair = 2 * (shape.d + shape.e) + 5, l = shape.landmarks;
-    const int64_t convolution = 2 * shape.kernel * n * shape.e;
-    if (n == 0 || m == 0) return 0;
-    if (shape.segment(std::max(n, m)) <= 1) return static_cast<uint64_t>(pair * n * m + convolution);
-    return static_cast<uint64_t>(pair * l * (n + m + l) + 8 * shape.iterations * l * l * l + convolution);
-  }
-
   void run(const Plan& plan, const attn_run& run) const {
-    const auto view = [&run](uint32_t port) { return View<const float>(run.ports[port]); };
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
-    const Job job{
-        shape, plan, run, scale, view(io.q), view(io.k), view(io.v), view(io.conv), View<float>(run.ports[io.o])};
-    simd::share_heads<Body>(job, static_cast<double>(item_flops(run.queries, run.keys)));
+    const auto flops = static_cast<double>(shape.flops(run.queries, run.keys));
+    simd::for_heads(run, shape.heads, {flops, plan.worker_bytes},
+                    Run{shape, run, plan.bounds, scale, {run, io}, {run, conv}});
   }
 
   attn_block block;
   Shape shape;
-  Ports io;
+  attnkit::QkvPorts io;
+  attnkit::Port conv;
 };
 
 }  // namespace

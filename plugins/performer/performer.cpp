@@ -285,9 +285,7 @@ struct Performer {
       .summary = "softmax attention estimated with positive random features (FAVOR+): constant state, streams",
       .citation = "Choromanski et al., Rethinking Attention with Performers, ICLR 2021, arXiv:2009.14794",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // scratch bytes of a worker
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -350,13 +348,13 @@ struct Performer {
           "because a maximum over all keys does not cancel then: set feature_eps to 0 and guard to none, or stabiliser "
           "to fixed, for causal blocks, streams and prefixes");
     linear::cost(shape, r, 2.0 * static_cast<double>(map.m * map.d), info);
-    return {info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams()))};
+    return info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
     const Run body{shape, guard, map, block.causal != 0, run, {run, io}, {run, omega}, attnkit::State(run)};
     const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * map.m * (map.d + shape.e + 1));
-    simd::for_items(run, run.batch * shape.heads, {flops, plan.worker_bytes}, body);
+    simd::for_items(run, run.batch * shape.heads, {flops, plan}, body);
   }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t) const {

@@ -1,4 +1,5 @@
 // reformer: softmax attention among tokens that a locality-sensitive hash puts near each other; queries are the keys.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Kitaev, Kaiser and Levskaya: Reformer: The Efficient Transformer, ICLR 2020, arXiv:2001.04451; chunks, masks and the
 // scaling of keys as in its Hugging Face form.
@@ -9,14 +10,288 @@
 // In each round tokens are sorted by argmax [x R; -x R] and cut into chunks; j runs over i's chunk and the one before
 // it, the first chunk of a round seeing the last of the round before.  Cost per head and round: 2 D buckets/2 N +
 // (2 (D+E) + 5) 2 chunk N flops.
+//
+// A bucket decides who sees whom, so the last bit of a product may not: every x . R_k is summed in f64 feature by
+// feature, and a product of two f32 is exact in f64, so fused or not, in vectors of any width, each sum has the same
+// bits on every machine.  Of equal maxima the first wins.  Padding is last in the order of every round, in a bucket of
+// its own, and nobody sees it; so the tokens of a round are the first n of its order, and the chunks behind them are
+// left out.
+#include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/random.hpp>
-
-#include "walk.hpp"
+#include <attnkit/kernels/stages.hpp>
+#include <cmath>
 
 namespace {
 
+using attnkit::Layout;
+using attnkit::unsupported;
 using attnkit::View;
-namespace reformer = attnkit::reformer;
+namespace simd = attnkit::simd;
+
+constexpr float kSelf = -1e5f;  // the score of a token with itself
+constexpr int64_t kTile = 64;   // tokens that are hashed at a time
+
+struct Shape : attnkit::Widths {
+  int64_t chunk, rounds, buckets, length;
+  double eps;
+  int64_t columns = 0;  // of the rotations
+
+  // Floats of a chunk's packed keys and values.
+  int64_t slots() const { return simd::whole_lanes(chunk); }
+  int64_t width() const { return simd::whole_lanes(e); }
+  int64_t key_floats() const { return slots() * d; }
+  int64_t value_floats() const { return chunk * width(); }
+
+  static int64_t whole(int64_t n, int64_t chunk) { return (n + chunk - 1) / chunk * chunk; }
+  // The paper's number of buckets for this many chunks: the power of two at or below twice as many.
+  static int64_t buckets_for(int64_t chunks) {
+    int64_t count = 2;
+    while (count * 2 <= 2 * chunks) count *= 2;
+    return count;
+  }
+  // What follows for a row of n tokens.
+  int64_t padded(int64_t n) const { return length > 0 ? length : whole(n, chunk); }
+  bool plain(int64_t n) const { return padded(n) <= chunk; }
+  int64_t buckets_of(int64_t n) const { return buckets > 0 ? buckets : buckets_for(padded(n) / chunk); }
+  int64_t chunks(int64_t n) const { return whole(n, chunk) / chunk; }
+  // Tokens in the last chunk of a round, which the first chunk of the next one sees.
+  int64_t across(int64_t n) const { return plain(n) ? 0 : std::max<int64_t>(0, n - (padded(n) - chunk)); }
+};
+
+constexpr int64_t kDoubles = 8, kMaxRows = 8;  // lanes, and tokens of the largest tile
+using Doubles = double __attribute__((vector_size(64)));
+
+ATTNKIT_INLINE Doubles& wide(double* p) { return *reinterpret_cast<Doubles*>(p); }
+
+constexpr int64_t whole_doubles(int64_t n) { return (n + kDoubles - 1) / kDoubles * kDoubles; }
+
+// Of a head with up to n tokens.
+struct Shared {
+  float *keys, *values;             // packed chunks of a round; the last one is the last chunk of the round before
+  float *factor, *max, *sum;        // by token: what makes a key of it; its rounds so far
+  int32_t *buckets, *order, *ends;  // by round
+  Shared(Layout& layout, const Shape& s, int64_t n)
+      : keys(layout.take((s.chunks(n) + 1) * s.key_floats())),
+        values(layout.take((s.chunks(n) + 1) * s.value_floats())),
+        factor(layout.take(n)),
+        max(layout.take(n)),
+        sum(layout.take(n)),
+        buckets(layout.take<int32_t>(s.rounds * n)),
+        order(layout.take<int32_t>(s.rounds * n)),
+        ends(layout.take<int32_t>(s.rounds * 2 * s.columns)) {}
+};
+
+// Of a worker.
+struct Own {
+  double *rotations, *x, *products;  // [d][columns], [rows][d], [rows][columns], columns in whole vectors
+  float *queries, *out;
+  Own(Layout& layout, const Shape& s, int64_t)
+      : rotations(layout.take<double>(s.d * whole_doubles(s.columns))),
+        x(layout.take<double>(kMaxRows * s.d)),
+        products(layout.take<double>(kMaxRows * whole_doubles(s.columns))),
+        queries(layout.take(simd::kQueries * s.d)),
+        out(layout.take(simd::kQueries * s.width())) {}
+};
+
+// The bucket of one token: the first of the largest among `half` products and their opposites.  Zeros behind the
+// products change nothing: they are the largest only where all are zero, and the first of those is taken.
+ATTNKIT_INLINE int32_t bucket(double* products, int64_t half, int64_t columns) {
+  Doubles most = Doubles{} - __builtin_inf(), least = Doubles{} + __builtin_inf();
+  for (int64_t k = 0; k < columns; k += kDoubles) {
+    const Doubles x = wide(products + k);
+    most = x > most ? x : most;
+    least = x < least ? x : least;
+  }
+  double high = most[0], low = least[0];
+  for (int64_t k = 1; k < kDoubles; ++k) {
+    high = most[k] > high ? most[k] : high;
+    low = least[k] < low ? least[k] : low;
+  }
+  const bool opposite = -low > high;
+  const double wanted = opposite ? low : high;
+  for (int64_t k = 0; k < half; ++k)
+    if (products[k] == wanted) return static_cast<int32_t>(opposite ? half + k : k);
+  return 0;  // not-a-numbers only
+}
+
+struct Job {
+  const Shape& shape;
+  const attn_run& run;
+  int64_t tokens;  // that there is scratch for
+  attnkit::Qkv x;
+  View<const float> rotations;
+};
+
+// One head: hash all rounds, sort them, then round by round pack and attend, at last divide.
+struct Head {
+  const Job& job;
+  const Shape& shape;
+  int64_t b, h, n, rounds;
+  void* memory;
+
+  Head(const Job& j, int64_t row, int64_t head, void* shared)
+      : job(j), shape(j.shape), b(row), h(head), n(attnkit::Sight(j.run, row, false).queries), memory(shared) {
+    rounds = shape.plain(n) ? 1 : shape.rounds;  // in a row of one chunk everyone sees everyone
+  }
+  int stages() const { return n > 0 ? static_cast<int>(3 + 2 * rounds) : 0; }
+  int64_t pieces(int stage) const {
+    if (stage == 0 || stage == 2 + 2 * rounds) return (n + kTile - 1) / kTile;
+    if (stage == 1) return rounds;
+    return shape.chunks(n) + (stage % 2 == 0 ? 1 : 0);
+  }
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()(Isa, int stage, int64_t begin, int64_t end, void* own_memory) const {
+    Layout layout(memory), own_layout(own_memory);
+    const Shared shared(layout, shape, job.tokens);
+    const Own own(own_layout, shape, job.tokens);
+    if (stage == 0)
+      hash<Isa>(begin * kTile, std::min(n, end * kTile), shared, own);
+    else if (stage == 1)
+      for (int64_t round = begin; round < end; ++round) sort(round, shared);
+    else if (stage == 2 + 2 * rounds)
+      for (int64_t i = begin * kTile; i < std::min(n, end * kTile); ++i)
+        for (int64_t c = 0; c < shape.e; ++c) job.x.o.row(b, h, i)[c] /= shared.sum[i];
+    else if (const int64_t round = stage / 2 - 1; stage % 2 == 0)
+      for (int64_t t = begin; t < end; ++t) pack(round, t, shared);
+    else
+      for (int64_t t = begin; t < end; ++t) attend<Isa>(round, t, shared, own);
+  }
+
+  // Of tokens [begin, end): what makes keys of them, and their buckets in all rounds.
+  template <class Isa>
+  ATTNKIT_INLINE void hash(int64_t begin, int64_t end, const Shared& shared, const Own& own) const {
+    constexpr int64_t R = Isa::rows;
+    const int64_t d = shape.d;
+    const auto offset = static_cast<float>(static_cast<double>(d) * shape.eps);
+    for (int64_t i = begin; i < end; ++i) {
+      const float* x = job.x.q.row(b, h, i);
+      shared.factor[i] = 1 / std::sqrt(simd::dot(x, x, d) + offset);
+    }
+    const int64_t half = shape.buckets_of(n) / 2, columns = whole_doubles(half);
+    for (int64_t round = 0; round < rounds && !shape.plain(n); ++round) {
+      for (int64_t f = 0; f < d; ++f)
+        for (int64_t k = 0; k < columns; ++k)
+          own.rotations[f * columns + k] = k < half ? double{job.rotations.row(h, f, round)[k]} : 0.0;
+      for (int64_t i = begin; i < end; i += R) {
+        for (int64_t r = 0; r < R; ++r) {
+          const float* row = job.x.q.row(b, h, std::min(i + r, end - 1));
+          for (int64_t f = 0; f < d; ++f) own.x[r * d + f] = row[f];
+        }
+        std::memset(own.products, 0, static_cast<size_t>(R * columns) * sizeof(double));
+        simd::add_product<Isa, double>({own.x, d, 1}, {own.rotations, d, columns, columns},
+                                       {own.products, R, columns, columns});
+        for (int64_t r = 0; r < R && i + r < end; ++r)
+          shared.buckets[round * n + i + r] = bucket(own.products + r * columns, half, columns);
+      }
+    }
+  }
+
+  // The order of a round: tokens by bucket, those of one bucket by position.
+  ATTNKIT_INLINE void sort(int64_t round, const Shared& shared) const {
+    const int32_t* buckets = shared.buckets + round * n;
+    int32_t *order = shared.order + round * n, *ends = shared.ends + round * 2 * shape.columns;
+    for (int64_t i = 0; i < n; ++i) order[i] = static_cast<int32_t>(i);
+    if (shape.plain(n)) return;
+    std::fill(ends, ends + shape.buckets_of(n), 0);
+    for (int64_t i = 0; i < n; ++i) ++ends[buckets[i]];
+    for (int64_t k = 1; k < shape.buckets_of(n); ++k) ends[k] += ends[k - 1];
+    for (int64_t i = n - 1; i >= 0; --i) order[--ends[buckets[i]]] = static_cast<int32_t>(i);
+  }
+
+  // The tokens that the first chunk of a round sees of the round before.
+  ATTNKIT_INLINE const int32_t* before(int64_t round, const Shared& shared) const {
+    return shared.order + (round + rounds - 1) % rounds * n + n - shape.across(n);
+  }
+  // Tokens in packed chunk t; the one behind the others is the last of the round before.
+  ATTNKIT_INLINE int64_t held(int64_t t) const {
+    return t == shape.chunks(n) ? shape.across(n) : std::min(shape.chunk, n - t * shape.chunk);
+  }
+
+  ATTNKIT_INLINE void pack(int64_t round, int64_t t, const Shared& shared) const {
+    const int32_t* tokens = t == shape.chunks(n) ? before(round, shared) : shared.order + round * n + t * shape.chunk;
+    simd::pack_keys(
+        held(t), shape.d, [&](int64_t j) { return job.x.q.row(b, h, tokens[j]); },
+        [&](int64_t j) { return shared.factor[tokens[j]]; }, shared.keys + t * shape.key_floats(), shape.slots());
+    simd::pack_values(
+        held(t), shape.e, [&](int64_t j) { return job.x.v.row(b, h, tokens[j]); },
+        shared.values + t * shape.value_floats());
+  }
+
+  // Chunk t of a round sees itself and the chunk before it.
+  template <class Isa>
+  ATTNKIT_INLINE void attend(int64_t round, int64_t t, const Shared& shared, const Own& own) const {
+    const int32_t *order = shared.order + round * n, *last = before(round, shared);
+    simd::Online online;
+    online.out = own.out;
+    online.out_row = shape.width();
+    const int64_t stop = std::min(n, (t + 1) * shape.chunk);
+    for (int64_t from = t * shape.chunk; from < stop; from += simd::kQueries) {
+      const int64_t count = std::min(simd::kQueries, stop - from);
+      for (int64_t i = 0; i < count; ++i)
+        std::memcpy(own.queries + i * shape.d, job.x.q.row(b, h, order[from + i]),
+                    static_cast<size_t>(shape.d) * sizeof(float));
+      online.begin(count, shape.width());
+      see<Isa>(t, count, shared, own, online, [&](int64_t i, int64_t first_key, int64_t keys, float* scores) {
+        const int64_t self = from + i - t * shape.chunk - first_key;
+        if (self >= 0 && self < keys) scores[self] = kSelf;
+      });
+      if (t > 0)
+        see<Isa>(t - 1, count, shared, own, online, [](int64_t, int64_t, int64_t, float*) {});
+      else
+        see<Isa>(shape.chunks(n), count, shared, own, online,
+                 [&](int64_t i, int64_t first_key, int64_t keys, float* scores) {
+                   for (int64_t j = 0; j < keys; ++j)
+                     scores[j] = last[first_key + j] == order[from + i] ? kSelf : scores[j];
+                 });
+      merge(online, order + from, count, shared, round == 0);
+    }
+  }
+
+  // The queries see packed chunk t.  hide(i, j, n, scores): sets the score of query i with itself, if it is among the n
+  // keys from j on.
+  template <class Isa, class Hide>
+  ATTNKIT_INLINE void see(int64_t t, int64_t queries, const Shared& shared, const Own& own, simd::Online& online,
+                          Hide hide) const {
+    int64_t seen[simd::kQueries];
+    std::fill(seen, seen + queries, shape.chunk);
+    for (int64_t j = 0; j < held(t); j += simd::kKeys) {
+      const int64_t count = std::min(simd::kKeys, held(t) - j);
+      const simd::Memory chunk{shared.keys + t * shape.key_floats() + j,
+                               shape.slots(),
+                               shared.values + t * shape.value_floats() + j * shape.width(),
+                               shape.width(),
+                               count,
+                               shape.d,
+                               shape.width()};
+      simd::attend_block<Isa>(own.queries, shape.d, queries, chunk, j, seen, 1.0f, online,
+                              [&](int64_t i, float* scores) { hide(i, j, count, scores); });
+    }
+  }
+
+  // Adds a round to what its tokens have from earlier rounds: a softmax of the rounds by their logsumexp is one sum
+  // over them all.
+  ATTNKIT_INLINE void merge(const simd::Online& online, const int32_t* tokens, int64_t count, const Shared& shared,
+                            bool first) const {
+    const int64_t e = shape.e;
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t i = tokens[r];
+      const float* added = online.out + r * online.out_row;
+      float* o = job.x.o.row(b, h, i);
+      if (first) {
+        shared.max[i] = online.max[r];
+        shared.sum[i] = online.sum[r];
+        std::memcpy(o, added, static_cast<size_t>(e) * sizeof(float));
+        continue;
+      }
+      const float max = online.max[r] > shared.max[i] ? online.max[r] : shared.max[i];
+      const float old = std::exp(shared.max[i] - max), fresh = std::exp(online.max[r] - max);
+      shared.max[i] = max;
+      shared.sum[i] = shared.sum[i] * old + online.sum[r] * fresh;
+      for (int64_t c = 0; c < e; ++c) o[c] = o[c] * old + added[c] * fresh;
+    }
+  }
+};
 
 struct Reformer {
   static constexpr attnkit::About about{
@@ -24,7 +299,10 @@ struct Reformer {
       .summary = "softmax attention within chunks of tokens sorted by hash: queries are the keys, encoders only",
       .citation = "Kitaev, Kaiser and Levskaya, Reformer, ICLR 2020, arXiv:2001.04451",
       .state_revision = "1"};
-  using Plan = reformer::Plan;
+  struct Plan {
+    int64_t tokens;
+    simd::Staged bytes;
+  };
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -42,39 +320,26 @@ struct Reformer {
 
   Reformer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
-        shape{b.heads,
-              values.integer("chunk"),
-              b.d_model / static_cast<int64_t>(b.heads),
-              b.head_width,
-              values.integer("rounds"),
-              values.integer("buckets"),
-              values.integer("length"),
-              0,
-              values.real("eps")},
+        shape{attnkit::Widths(b),        values.integer("chunk"),  values.integer("rounds"),
+              values.integer("buckets"), values.integer("length"), values.real("eps")},
         most(values.integer("max_length")) {
-    check(values);
+    if (shape.length % shape.chunk != 0)
+      throw unsupported("length = ", shape.length, " is not a whole number of chunks of ", shape.chunk,
+                        " tokens: make it a multiple of chunk")
+          .at(values.index("length"));
+    if (shape.buckets % 2 != 0)
+      throw unsupported("buckets = ", shape.buckets,
+                        " is odd, and half of the buckets are the opposites of the others: make it even, or 0 to let "
+                        "the length decide")
+          .at(values.index("buckets"));
     if (shape.length > 0) most = shape.length;
     const int64_t chunks = shape.whole(most, shape.chunk) / shape.chunk;
     shape.columns = (shape.buckets > 0 ? shape.buckets : shape.buckets_for(chunks)) / 2;
     io.q = ports.query("q", shape.d, "queries, which are also the keys", ATTN_NO_BIAS);
     io.v = ports.key("v", shape.e, "values");
     io.o = ports.output("o", shape.e, "weighted mean of the values");
-    io.rotations = ports.table("rotations", {shape.heads, shape.d, shape.rounds, shape.columns},
-                               "random directions; with fewer buckets the first ones count");
-  }
-
-  void check(const attnkit::Values& values) const {
-    if (shape.length % shape.chunk != 0)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("length = ", shape.length, " is not a whole number of chunks of ",
-                                          shape.chunk, " tokens: make it a multiple of chunk"),
-                             values.index("length"));
-    if (shape.buckets % 2 != 0)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("buckets = ", shape.buckets,
-                                          " is odd, and half of the buckets are the opposites of the others: make it "
-                                          "even, or 0 to let the length decide"),
-                             values.index("buckets"));
+    rotations = ports.table("rotations", {shape.heads, shape.d, shape.rounds, shape.columns},
+                            "random directions; with fewer buckets the first ones count");
   }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
@@ -82,42 +347,36 @@ struct Reformer {
     for (int64_t i = 0; i < count; ++i) data[i] = static_cast<float>(random.normal());
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check_place(r);
-    const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
-    const Plan plan{r.queries, reformer::Space::bytes(shape, r.queries)};
-    const int64_t n = r.queries, items = r.batch * shape.heads, d = shape.d, e = shape.e;
-    const int64_t rotations = shape.plain(n) ? 0 : d * shape.rounds * (shape.buckets_of(n) / 2);
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.flops = static_cast<uint64_t>(items * (2 * n * rotations + pairs(n) * (2 * (d + e) + 5)));
-    info.bytes_read = size(items * (r.queries * d + r.keys * e) + shape.heads * rotations);
-    info.bytes_written = size(items * r.queries * e);
+    const int64_t n = r.queries, d = shape.d, used = shape.plain(n) ? 0 : d * shape.rounds * (shape.buckets_of(n) / 2);
+    const Plan plan{n, simd::Staged::measure<Shared, Own>(shape, n)};
+    info.scratch(r, plan.bytes.worker_bytes());
+    info.flops = static_cast<uint64_t>(r.batch * shape.heads * (2 * n * used + pairs(n) * (2 * (d + shape.e) + 5)));
+    info.bytes_read = attnkit::float_bytes(shape.heads * (r.batch * n * (d + shape.e) + used));  // used: of rotations
     return plan;
   }
 
-  void check_place(const attn_request& r) const {
+  void check_place(const attnkit::Request& r) const {
     attnkit::check::only_f32(r);
     if (block.causal || block.role != ATTN_ENCODER_SELF)
-      throw attnkit::unsupported(
+      throw unsupported(
           "Reformer sorts the whole sequence, and its queries are its keys, so here it fits the self attention of an "
           "encoder only: use a mechanism such as softmax, relu or leap");
-    if (r.flags & ATTN_STREAM)
-      throw attnkit::unsupported("Reformer cannot stream, it sorts the whole sequence: run whole sequences");
-    if (r.flags & ATTN_PREFIX)
-      throw attnkit::unsupported(
-          "Reformer has no prefix form, it sorts the whole sequence: run it without "
-          "ATTN_PREFIX");
+    if (r.streams()) throw unsupported("Reformer cannot stream, it sorts the whole sequence: run whole sequences");
+    if (r.shows_prefixes())
+      throw unsupported("Reformer has no prefix form, it sorts the whole sequence: run it without ATTN_PREFIX");
     if (r.queries != r.keys)
-      throw attnkit::unsupported("a plan for up to ", r.queries, " queries and ", r.keys,
-                                 " keys is for two sequences, and Reformer's queries are its keys: ask for as many of "
-                                 "each");
+      throw unsupported("a plan for up to ", r.queries, " queries and ", r.keys,
+                        " keys is for two sequences, and Reformer's queries are its keys: ask for as many of "
+                        "each");
     const int64_t wanted = r.queries;
     if (shape.length > 0 && wanted > shape.length)
-      throw attnkit::unsupported("every row is padded to ", shape.length, " tokens and up to ", wanted,
-                                 " were asked for: raise the option \"length\", or shorten the sequence");
+      throw unsupported("every row is padded to ", shape.length, " tokens and up to ", wanted,
+                        " were asked for: raise the option \"length\", or shorten the sequence");
     if (shape.length == 0 && shape.buckets == 0 && wanted > most)
-      throw attnkit::unsupported("there are rotations for rows of ", most, " tokens and up to ", wanted,
-                                 " were asked for: raise the option \"max_length\", or shorten the sequence");
+      throw unsupported("there are rotations for rows of ", most, " tokens and up to ", wanted,
+                        " were asked for: raise the option \"max_length\", or shorten the sequence");
   }
 
   // Pairs of query and key of one head: whatever the buckets, a round has the same chunks.
@@ -140,21 +399,16 @@ struct Reformer {
       if (const attnkit::Sight sight(run, b, false); sight.queries != sight.fresh)
         throw attnkit::invalid("row ", b, " has ", sight.queries, " queries and ", sight.fresh,
                                " keys, and Reformer's queries are its keys: give q_len and k_len the same lengths");
-    const reformer::Job job{shape,
-                            plan,
-                            run,
-                            View<const float>(run.ports[io.q]),
-                            View<const float>(run.ports[io.v]),
-                            View<const float>(run.ports[io.rotations]),
-                            View<float>(run.ports[io.o])};
     const double pairs = static_cast<double>(run.queries) * 2.0 * static_cast<double>(shape.rounds * shape.chunk);
-    attnkit::simd::share_heads<reformer::Body>(job, pairs * 2.0 * static_cast<double>(shape.d + shape.e));
+    simd::for_stages<Head>(run, shape.heads, pairs * 2.0 * static_cast<double>(shape.d + shape.e), plan.bytes,
+                           Job{shape, run, plan.tokens, {run, io}, {run, rotations}});
   }
 
   attn_block block;
-  reformer::Shape shape;
+  Shape shape;
   int64_t most;  // tokens of a row, where rotations or padding set a limit
-  reformer::Ports io;
+  attnkit::QkvPorts io;
+  attnkit::Port rotations;
 };
 
 }  // namespace

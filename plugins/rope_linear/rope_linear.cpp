@@ -8,7 +8,6 @@
 //
 // R_p turns features 2m and 2m + 1 by p base^(-2m / r) for 2m < r, positions from 0, r = D/2; the denominator is not
 // turned, so it stays positive.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+1) floats, whatever the length.
-#include <attnkit/kernels/exponential.hpp>
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 
@@ -23,6 +22,8 @@ struct RopeLinear {
       .summary = "linear attention with elu(x) + 1 features and rotary positions: constant state, relative positions",
       .citation = "Su et al., RoFormer, arXiv:2104.09864, Eq. 19; Agostinelli, Hong and Chen, LeaPformer, ICML 2024",
       .state_revision = "1"};
+  static constexpr const char* output_doc = "weighted sum of the values";
+
   static attnkit::Options options() {
     using attnkit::Option;
     return {Guard::option("none"),

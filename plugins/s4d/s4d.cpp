@@ -1,4 +1,5 @@
 // s4d: a diagonal state space in place of attention; each channel is filtered by a sum of damped oscillations.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Gu, Gupta, Goel and Re: On the Parameterization and Initialization of Diagonal State Space Models, NeurIPS 2022,
 // arXiv:2206.11893, S4D-Lin with zero-order hold.
@@ -12,38 +13,193 @@
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/work.hpp>
 
-#include "filter.hpp"
+#include "discretise.hpp"
 
 namespace {
 
+using attnkit::Layout;
+using attnkit::Port;
+using attnkit::Sight;
+using attnkit::unsupported;
 using attnkit::View;
-using s4d::Filter;
-using s4d::Job;
-using s4d::kTile;
-using s4d::Shape;
+using s4d::Coefficients;
 namespace simd = attnkit::simd;
 using simd::kLanes;
+using simd::Vec;
 
-struct Ports {
-  uint32_t x, log_step, log_decay, frequency, skip, readout, backward, o;
+constexpr int64_t kTile = 64;  // rows that pass one group of states before the next group's turn
+
+struct Shape {
+  int64_t heads, channels, half, directions;  // half: states of a channel, one of each conjugate pair
+  int64_t state_floats() const { return channels * (2 * half + 1); }
 };
 
-// Items [begin, end): 16 channels of some batch rows each.
-struct Body : simd::Work<Job> {
-  using Work::Work;
+// What a worker has for 16 channels: coefficients, states, a tile of rows and one of results.
+struct Scratch {
+  Coefficients coefficients;
+  float *states, *rows, *results;
+  Scratch(Layout& layout, const Shape& s)
+      : coefficients{layout.take(kLanes * s.half * (2 + 2 * s.directions)), s.half},
+        states(layout.take(kLanes * s.half * 2)),
+        rows(layout.take(kLanes * kTile)),
+        results(layout.take(kLanes * kTile)) {}
+};
 
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    const Shape& shape = job.shape;
-    const int64_t blocks = (shape.channels + kLanes - 1) / kLanes;
-    float* const scratch = floats();
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item % blocks * kLanes, row = item / blocks * job.rows_of_item;
-      s4d::discretise(job.learned, shape.channels, first, shape.directions, {scratch, shape.half});
-      for (int64_t b = row; b < std::min(row + job.rows_of_item, job.run.batch); ++b)
-        Filter<Isa>(job, b, first, scratch)();
+struct Job {
+  const Shape& shape;
+  const attn_run& run;
+  bool causal;
+  s4d::Learned learned;
+  View<const float> x;
+  View<float> o;
+  attnkit::State state;
+};
+
+// R states of 16 channels over `rows` rows.  Forward: a row enters, then its result is read; backward: read, then
+// enter.
+template <int R, bool kBackward>
+ATTNKIT_INLINE void scan(const Coefficients& k, int64_t n, float* states, const float* u, float* y, int64_t rows) {
+  Vec re[R], im[R], step_re[R], step_im[R], out_re[R], out_im[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    re[r] = simd::at(states + 2 * (n + r) * kLanes).v;
+    im[r] = simd::at(states + (2 * (n + r) + 1) * kLanes).v;
+    step_re[r] = simd::at(k.step(0, n + r)).v;
+    step_im[r] = simd::at(k.step(1, n + r)).v;
+    out_re[r] = simd::at(k.readout(kBackward, n + r)).v;
+    out_im[r] = simd::at(k.readout(kBackward, n + r) + kLanes).v;
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t t = kBackward ? rows - 1 - i : i;
+    const Vec row = simd::at(u + t * kLanes).v;
+    Vec sum = simd::at(y + t * kLanes).v;
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      if (kBackward) sum = (sum + out_re[r] * re[r]) - out_im[r] * im[r];
+      const Vec next = (row + step_re[r] * re[r]) + (re[r] - step_im[r] * im[r]);
+      im[r] = (im[r] + step_re[r] * im[r]) + step_im[r] * re[r];
+      re[r] = next;
+      if (!kBackward) sum = (sum + out_re[r] * re[r]) - out_im[r] * im[r];
+    }
+    simd::at(y + t * kLanes).v = sum;
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    simd::at(states + 2 * (n + r) * kLanes).v = re[r];
+    simd::at(states + (2 * (n + r) + 1) * kLanes).v = im[r];
+  }
+}
+
+// Sixteen channels, or the last ones, of one batch row while they run.
+template <class Isa>
+class Filter {
+ public:
+  ATTNKIT_INLINE Filter(const Job& job, int64_t b, int64_t first, const Scratch& scratch)
+      : job_(job),
+        sight_(job.run, b, job.causal),
+        k_(scratch.coefficients),
+        b_(b),
+        first_(first),
+        here_(std::min(kLanes, job.shape.channels - first)),
+        states_(scratch.states),
+        u_(scratch.rows),
+        y_(scratch.results),
+        past_(job.state ? job.state.row(b) : nullptr) {}
+
+  ATTNKIT_INLINE void operator()() {
+    begin();
+    while (next_ < sight_.queries && row_of(next_) < 0) ++next_;
+    if (next_ > 0) read_past();
+    for (int64_t t = 0; t < sight_.fresh; t += kTile) tile<false>(t);
+    if (past_ && sight_.fresh > 0) keep();
+    if (!job_.causal) {
+      std::memset(states_, 0, static_cast<size_t>(2 * job_.shape.half * kLanes) * sizeof(float));
+      for (int64_t t = (sight_.fresh - 1) / kTile * kTile; t >= 0 && sight_.fresh > 0; t -= kTile) tile<true>(t);
     }
   }
+
+ private:
+  // The fresh row whose result query i reads: its own, or the newest before it.  Below 0: it is in the past, or
+  // nowhere.
+  ATTNKIT_INLINE int64_t row_of(int64_t i) const {
+    return job_.causal ? sight_.seen(i) - 1 - sight_.past : std::min(i, sight_.fresh - 1);
+  }
+
+  // Part of the state's [half][2][channels], then the newest row's [channels].
+  ATTNKIT_INLINE float* past(int64_t i) const { return past_ + i * job_.shape.channels + first_; }
+
+  ATTNKIT_INLINE void begin() {
+    for (int64_t i = 0; i < 2 * job_.shape.half; ++i) {
+      Vec x{};
+      if (past_) simd::load(past(i), here_, x);
+      simd::at(states_ + i * kLanes).v = x;
+    }
+  }
+
+  ATTNKIT_INLINE void keep() {
+    for (int64_t i = 0; i < 2 * job_.shape.half; ++i) simd::store(simd::at(states_ + i * kLanes).v, here_, past(i));
+    Vec x;
+    simd::load(job_.x.row(b_, 0, sight_.fresh - 1) + first_, here_, x);
+    simd::store(x, here_, past(2 * job_.shape.half));
+  }
+
+  // Queries [0, next_) see nothing of this run: they read the past as it stands.
+  ATTNKIT_INLINE void read_past() {
+    Vec y{}, skip;
+    if (past_) {
+      simd::load(past(2 * job_.shape.half), here_, y);
+      simd::load(job_.learned.skip + first_, here_, skip);
+      y = y * skip;
+      for (int64_t n = 0; n < job_.shape.half; ++n) {
+        y += simd::at(k_.readout(0, n)).v * simd::at(states_ + 2 * n * kLanes).v;
+        y -= simd::at(k_.readout(0, n) + kLanes).v * simd::at(states_ + (2 * n + 1) * kLanes).v;
+      }
+    }
+    for (int64_t i = 0; i < next_; ++i) put(i, y);
+  }
+
+  // Rows [t, t + kTile), or up to the last one, and the queries that read them.
+  template <bool kBackward>
+  ATTNKIT_INLINE void tile(int64_t t) {
+    constexpr int R = Isa::rows / 2;
+    const int64_t rows = std::min(kTile, sight_.fresh - t);
+    Vec skip, x;
+    simd::load(job_.learned.skip + first_, here_, skip);
+    for (int64_t i = 0; i < rows; ++i) {
+      simd::load(job_.x.row(b_, 0, t + i) + first_, here_, x);
+      simd::at(u_ + i * kLanes).v = x;
+      simd::at(y_ + i * kLanes).v = kBackward ? Vec{} : x * skip;
+    }
+    int64_t n = 0;
+    for (; n + R <= job_.shape.half; n += R) scan<R, kBackward>(k_, n, states_, u_, y_, rows);
+    for (; n < job_.shape.half; ++n) scan<1, kBackward>(k_, n, states_, u_, y_, rows);
+    int64_t i = kBackward ? t : next_;
+    for (; i < sight_.queries && row_of(i) < t + rows; ++i)
+      put(i, simd::at(y_ + (row_of(i) - t) * kLanes).v, kBackward);
+    if (!kBackward) next_ = i;
+  }
+
+  // The result of query i, or what is added to it.  The heads of an output row need not lie beside each other.
+  ATTNKIT_INLINE void put(int64_t i, const Vec& y, bool adds = false) const {
+    const int64_t width = job_.shape.channels / job_.shape.heads;
+    if (job_.o.head == width) {
+      float* o = job_.o.row(b_, 0, i) + first_;
+      Vec old{};
+      if (adds) simd::load(o, here_, old);
+      simd::store(adds ? old + y : y, here_, o);
+      return;
+    }
+    for (int64_t c = first_; c < first_ + here_; ++c) {
+      float& o = job_.o.row(b_, c / width, i)[c % width];
+      o = adds ? o + y[c - first_] : y[c - first_];
+    }
+  }
+
+  const Job& job_;
+  Sight sight_;
+  Coefficients k_;
+  int64_t b_, first_, here_, next_ = 0;
+  float *states_, *u_, *y_, *past_;
 };
 
 struct S4d {
@@ -54,7 +210,7 @@ struct S4d {
           "Gu et al., On the Parameterization and Initialization of Diagonal State Space Models, NeurIPS 2022, "
           "arXiv:2206.11893",
       .state_revision = "1"};
-  using Plan = s4d::Plan;
+  using Plan = uint64_t;  // bytes of scratch of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("order", 64, 2, 1024, "size N of a channel's state, in conjugate pairs: even"),
@@ -69,90 +225,86 @@ struct S4d {
         log_min(attnkit::exact_log(values.real("step_min"))),
         log_max(attnkit::exact_log(values.real("step_max"))) {
     if (values.integer("order") % 2 != 0)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("order is ", values.integer("order"),
-                                          ", and states come in conjugate pairs: set order to an even number"),
-                             values.index("order"));
+      throw unsupported("order is ", values.integer("order"),
+                        ", and states come in conjugate pairs: set order to an even number")
+          .at(values.index("order"));
     if (log_min > log_max)
-      throw attnkit::Refusal(ATTN_UNSUPPORTED,
-                             attnkit::say("step_min is ", values.real("step_min"), " and step_max ",
-                                          values.real("step_max"), ": set step_min to step_max or less"),
-                             values.index("step_min"));
+      throw unsupported("step_min is ", values.real("step_min"), " and step_max ", values.real("step_max"),
+                        ": set step_min to step_max or less")
+          .at(values.index("step_min"));
     const int64_t d = shape.channels, half = shape.half;
-    io.x = ports.key("x", d, "the block's input itself", ATTN_RAW);
-    io.log_step = ports.learned("log_step", {d}, "natural logarithm of a channel's step");
-    io.log_decay = ports.learned("log_decay", {d, half}, "natural logarithm of -Re A");
-    io.frequency = ports.learned("frequency", {d, half}, "Im A");
-    io.skip = ports.learned("skip", {d}, "D, what a row adds of itself to its result");
-    io.readout = ports.learned("readout", {d, half, 2}, "C, real and imaginary part");
-    io.backward = io.readout;
-    if (!b.causal) io.backward = ports.learned("readout_back", {d, half, 2}, "C of the scan from the end");
-    io.o = ports.output("o", d / shape.heads, "the filtered sequence", values.boolean("projected") ? 0 : ATTN_RAW);
+    x = ports.key("x", d, "the block's input itself", ATTN_RAW);
+    log_step = ports.learned("log_step", {d}, "natural logarithm of a channel's step");
+    log_decay = ports.learned("log_decay", {d, half}, "natural logarithm of -Re A");
+    frequency = ports.learned("frequency", {d, half}, "Im A");
+    skip = ports.learned("skip", {d}, "D, what a row adds of itself to its result");
+    readout = ports.learned("readout", {d, half, 2}, "C, real and imaginary part");
+    if (!b.causal) backward = ports.learned("readout_back", {d, half, 2}, "C of the scan from the end");
+    o = ports.output("o", d / shape.heads, "the filtered sequence", values.boolean("projected") ? 0 : ATTN_RAW);
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     if (block.role == ATTN_DECODER_CROSS)
-      throw attnkit::unsupported(
+      throw unsupported(
           "a state space filters one sequence and has no queries to read another with: use s4d for self attention and "
           "a mechanism such as softmax or linear for cross attention");
     attnkit::check_sight(block, r);
-    if (r.flags & ATTN_PREFIX)
-      throw attnkit::unsupported(
+    if (r.shows_prefixes())
+      throw unsupported(
           "a bidirectional state space would have to run anew for every length of the visible prefix: run it without "
           "ATTN_PREFIX, or make the block causal");
-    const auto size = [](int64_t n) { return static_cast<uint64_t>(n) * sizeof(float); };
-    const Plan plan{attnkit::aligned(size(shape.worker_floats()))};
-    const bool stream = (r.flags & ATTN_STREAM) != 0;
     const int64_t d = shape.channels, order = 2 * shape.half, sides = shape.directions;
-    const uint64_t state = stream ? size(r.batch * shape.state_floats()) : 0;
-    const int64_t learned = r.batch > 0 && r.queries + r.keys > 0 ? d * (2 + order * (1 + sides)) : 0;
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    info.state_bytes = stream ? attnkit::aligned(size(shape.state_floats())) : 0;
+    info.state(r, shape.state_floats());
     info.flops = static_cast<uint64_t>(r.batch * d) *
                  static_cast<uint64_t>(4 * sides * order * r.keys + (2 * sides * order + 2) * r.queries);
-    info.bytes_read = size(r.batch * r.keys * d + learned) + state;
-    info.bytes_written = size(r.batch * r.queries * d) + (r.keys > 0 ? state : 0);
-    return plan;
+    return info.scratch(r, Layout::measure<Scratch>(shape));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const auto row = [&run](uint32_t port) { return static_cast<const float*>(run.ports[port].data); };
-    const auto view = [&run](uint32_t port) { return View<const float>(run.ports[port]); };
-    const bool many = run.keys < kTile;  // then making the discrete form costs as much as running it
-    const Job job{
-        shape,
-        plan,
-        run,
-        block.causal != 0,
-        many ? std::max<int64_t>(run.batch, 1) : 1,
-        {row(io.log_step), row(io.skip), view(io.log_decay), view(io.frequency), {view(io.readout), view(io.backward)}},
-        view(io.x),
-        View<float>(run.ports[io.o]),
-        shape.channels / shape.heads};
-    const int64_t blocks = (shape.channels + kLanes - 1) / kLanes;
-    const int64_t groups = (run.batch + job.rows_of_item - 1) / job.rows_of_item;
-    const auto rows = static_cast<double>(std::max(run.keys, run.queries) * job.rows_of_item);
-    simd::share<Body>(job, blocks * groups,
-                      static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200));
+    const auto row = [&run](Port port) { return View<const float>(run, port).data; };
+    const Job job{shape,
+                  run,
+                  block.causal != 0,
+                  {row(log_step), row(skip), {run, log_decay}, {run, frequency}, {{run, readout}, {run, backward}}},
+                  {run, x},
+                  {run, o},
+                  attnkit::State(run)};
+    // Batch rows that an item of 16 channels runs.  The discrete form is made once for all of them, which costs as much
+    // as running some rows.
+    const int64_t batch = run.batch, together = run.keys < kTile ? std::max<int64_t>(batch, 1) : 1;
+    const int64_t blocks = (shape.channels + kLanes - 1) / kLanes, groups = (batch + together - 1) / together;
+    const auto body = [&](auto isa, int64_t begin, int64_t end, void* memory) __attribute__((always_inline)) {
+      using Isa = decltype(isa);
+      Layout layout(memory);
+      const Scratch scratch(layout, shape);
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t first = item % blocks * kLanes, from = item / blocks * together;
+        s4d::discretise<Isa>(job.learned, shape.channels, first, shape.directions, scratch.coefficients);
+        for (int64_t b = from; b < std::min(from + together, batch); ++b) Filter<Isa>(job, b, first, scratch)();
+      }
+    };
+    const auto rows = static_cast<double>(std::max(run.keys, run.queries) * together);
+    const double flops = static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200);
+    simd::for_items(run, blocks * groups, {flops, plan}, body);
   }
 
   ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
     ATTNKIT_NO_CONTRACTION
     attnkit::Random random(seed, port);
     for (int64_t i = 0; i < count; ++i) {
-      double x = random.normal();
-      if (port == io.log_step) x = log_min + random.uniform() * (log_max - log_min);
-      if (port == io.log_decay) x = -0.69314718055994531;
-      if (port == io.frequency) x = 3.1415926535897932 * static_cast<double>(i % shape.half);
-      if (port == io.readout || port == io.backward) x *= 0.70710678118654752;  // a complex number of variance 1
-      data[i] = static_cast<float>(x);
+      double number = random.normal();
+      if (port == log_step) number = log_min + random.uniform() * (log_max - log_min);
+      if (port == log_decay) number = -0.69314718055994531;
+      if (port == frequency) number = 3.1415926535897932 * static_cast<double>(i % shape.half);
+      if (port == readout || port == backward) number *= 0.70710678118654752;  // a complex number of variance 1
+      data[i] = static_cast<float>(number);
     }
   }
 
   attn_block block;
   Shape shape;
   double log_min, log_max;
-  Ports io;
+  Port x, log_step, log_decay, frequency, skip, readout, backward, o;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // skyformer: the Gaussian kernel of queries and keys, approximated from a few sampled rows of both.
+// The slow form to compare with the paper: reference.hpp.
 //
 // Chen, Zeng, Ji, Yang: Skyformer: Remodel Self-Attention with Gaussian Kernel and Nystrom Method, NeurIPS 2021,
 // arXiv:2111.00035.
@@ -7,89 +8,296 @@
 //   A = k([Q; K], X),  X = m sampled rows of [Q; K],  M = A_X + gamma I,  delta = diag(M 1)^-1/2
 //   o = A_Q delta Z delta A_K^T v,   Z ~ (delta M delta)^-1 by some steps of a fixed iteration
 //
-// Keys are summed to S = A_K^T v as in kernels/linear.hpp, queries read delta Z delta S.  Cost per head:
+// Keys are summed to S = A_K^T v as in kernels/linear.hpp, queries read delta Z delta S.  All matrices of the iteration
+// are polynomials of the first one, so all are symmetric and each product is computed above its diagonal and mirrored.
+// A step multiplies small errors by 13/4 at most, whatever the condition of the matrix: in double the 16 steps that the
+// option allows leave 1e-8 of them, in single precision ten would show.  Cost per head:
 // m (3 D + 2 E)(N+M) + 3 D m^2 + 8 m^3 steps + 2 m^2 E flops; no state, since every query needs every key and sample.
+#include <attnkit/kernels/linear.hpp>
+#include <attnkit/kernels/pack.hpp>
+#include <attnkit/kernels/product.hpp>
 #include <attnkit/kernels/random.hpp>
-#include <attnkit/kernels/work.hpp>
-
-#include "gaussian.hpp"
+#include <attnkit/kernels/stages.hpp>
+#include <cmath>
 
 namespace {
 
-using attnkit::Sight;
+using attnkit::Layout;
+using attnkit::unsupported;
 using attnkit::View;
-using skyformer::kRows;
-using skyformer::Model;
-using skyformer::Scratch;
 namespace simd = attnkit::simd;
+using simd::kLanes;
+using simd::Vec;
 
-struct Ports {
-  uint32_t q, k, v, samples, o;
+constexpr int64_t kRows = 16;  // rows of A at a time
+
+struct Model : attnkit::Widths {
+  int64_t m, steps;
+  double scale, gamma;
+
+  int64_t padded() const { return simd::whole_lanes(m); }
+  double flops(int64_t rows) const {
+    const auto x = static_cast<double>(m);
+    return x * static_cast<double>((3 * d + 2 * e) * rows) + x * x * static_cast<double>(3 * d + 2 * e) +
+           8 * x * x * x * static_cast<double>(steps);
+  }
 };
 
-struct Plan {
-  uint64_t worker_bytes;
+// An m x m matrix inside a square whose side is a multiple of 16, zeros around it.  Rows are 8 doubles further apart
+// than they are wide: a power of two would put a column into few sets of the cache.
+struct Square {
+  int64_t m, side, next;
+  explicit Square(int64_t size) : m(size), side(simd::whole_lanes(size)), next(side + 8) {}
+  int64_t count() const { return side * next; }
 };
+
+// Of a head: squares, the sums of rows of M and delta, samples [D][padded], S and delta Z delta S [m][E].
+struct Shared {
+  double *squares[5], *sums, *delta;
+  float *x, *s, *u;
+  Shared(Layout& layout, const Model& model) {
+    for (double*& square : squares) square = layout.take<double>(Square(model.m).count());
+    sums = layout.take<double>(model.m);
+    delta = layout.take<double>(model.m);
+    x = layout.take(model.d * model.padded());
+    s = layout.take(model.m * model.e);
+    u = layout.take(model.m * model.e);
+  }
+};
+
+// Of a worker: rows of A, and a row of E doubles.
+struct Own {
+  float* weights;
+  double* row;
+  Own(Layout& layout, const Model& model)
+      : weights(layout.take(kRows * model.padded())), row(layout.take<double>(model.e)) {}
+};
+
+// By differences: |x|^2 + |y|^2 - 2 x y would lose what is left of two near rows far from the origin.
+template <int R, int C>
+ATTNKIT_INLINE void gauss(const Model& model, const float* samples, const float* rows, int64_t row_next, int64_t r,
+                          int64_t i, float* weights) {
+  const int64_t next = model.padded(), d = model.d;
+  Vec sums[R][C] = {};
+  for (int64_t f = 0; f < d; ++f) {
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) {
+      const Vec sample = simd::at(samples + f * next + i + c * kLanes).v;
+#pragma GCC unroll 4
+      for (int t = 0; t < R; ++t) {
+        const Vec apart = sample - rows[(r + t) * row_next + f];
+        sums[t][c] += apart * apart;
+      }
+    }
+  }
+  const auto factor = static_cast<float>(-0.5 * model.scale * model.scale);
+  for (int t = 0; t < R; ++t)
+    for (int c = 0; c < C; ++c) {
+      Vec weight = sums[t][c] * factor;
+      simd::exp(weight);
+      simd::at(weights + (r + t) * next + i + c * kLanes).v = weight;
+    }
+}
+
+// Columns [j, j + 16) of out = factor a b + diagonal I above the diagonal, and their mirror: all three matrices are
+// symmetric and of one square.
+template <class Isa>
+ATTNKIT_INLINE void multiply(const Square& q, const double* a, const double* b, double factor, double diagonal,
+                             int64_t j, double* out) {
+  const int64_t end = j + kLanes;
+  for (int64_t i = 0; i < end; ++i) std::memset(out + i * q.next + j, 0, kLanes * sizeof(double));
+  simd::add_product<Isa, double>({a, 1, q.next}, {b + j, q.m, kLanes, q.next}, {out + j, end, kLanes, q.next});
+  for (int64_t i = 0; i < end; ++i)
+    for (int64_t k = j; k < end; ++k) out[i * q.next + k] *= factor;
+  for (int64_t i = j; i < std::min(end, q.m); ++i) out[i * q.next + i] += diagonal;
+  for (int64_t i = j; i < end; ++i)
+    for (int64_t k = 0; k < i; ++k) out[i * q.next + k] = out[k * q.next + i];
+}
 
 struct Job {
   const Model& model;
-  const Plan& plan;
   const attn_run& run;
   const float* samples;
-  View<const float> q, k, v;
-  View<float> o;
+  attnkit::Qkv x;
 };
 
-// Heads [begin, end) of all batch rows.
-struct Body : simd::Work<Job> {
-  using Work::Work;
+// One head, in stages: S; delta M delta; z, an approximate inverse of that after `steps` of z <- z f(p) from its
+// transpose over its largest sum of a column, p = y z, f(p) = (13 I - p (15 I - p (7 I - p))) / 4; delta z delta S; and
+// what the queries read.  p is taken on by p <- p f(p): computed anew from a mirrored z it would not commute with y,
+// and the error would grow by the condition of y in each step.
+struct Head {
+  enum Stage { kSums, kKernel, kDelta, kMatrix, kBegin, kFirst, kSteps };  // then 4 of each step, kSolve, kRead
+  enum Step { kFrom7, kFrom15, kFrom13, kNext };
 
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    Scratch scratch;
-    scratch.lay(job.model, this->scratch());
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / job.model.heads, item % job.model.heads, scratch);
+  const Job& job;
+  const Model& model;
+  int64_t b, h, queries, keys;
+  void* memory;
+  Square square;
+
+  Head(const Job& j, int64_t row, int64_t head, void* shared)
+      : job(j), model(j.model), b(row), h(head), memory(shared), square(j.model.m) {
+    const attnkit::Sight sight(j.run, b, false);
+    queries = sight.queries;
+    keys = sight.fresh;
+  }
+  int solve() const { return kSteps + 4 * static_cast<int>(model.steps); }
+  int stages() const { return queries > 0 && keys > 0 ? solve() + 2 : 0; }
+  int64_t pieces(int stage) const {
+    const int64_t panels = square.side / kLanes;  // of 16 samples, or as many columns
+    if (stage == kSums || stage == kFirst) return panels;
+    if (stage == solve() + 1) return (queries + kRows - 1) / kRows;
+    if (stage < kSteps || stage == solve()) return model.m;
+    const int step = (stage - kSteps) % 4;
+    return step == kFrom7 ? square.side : step == kNext && stage + 1 < solve() ? 2 * panels : panels;
   }
 
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h, const Scratch& scratch) const {
-    const Model& model = job.model;
-    const Sight sight(job.run, b, false);
-    const int64_t queries = sight.fresh > 0 ? sight.queries : 0;
-    for (int64_t i = 0; i < job.run.queries; ++i)
-      std::memset(job.o.row(b, h, i), 0, static_cast<size_t>(model.e) * sizeof(float));
-    if (queries == 0) return;
-    gather(b, h, sight, scratch.x);
-    std::memset(scratch.s, 0, static_cast<size_t>(model.m * model.e) * sizeof(float));
-    for (int64_t j = 0; j < sight.fresh; j += kRows) {
-      const int64_t n = std::min(kRows, sight.fresh - j);
-      skyformer::weigh<Isa>(model, job.k.row(b, h, j), job.k.next, n, scratch);
-      attnkit::linear::Event events[kRows];
-      for (int64_t r = 0; r < n; ++r)
-        events[r] = {scratch.weights + r * model.padded(), job.v.row(b, h, j + r), nullptr, nullptr, 0};
-      attnkit::linear::sweep<Isa>(scratch.s, model.m, model.e, events, n);
+  ATTNKIT_INLINE void operator()(Isa, int stage, int64_t begin, int64_t end, void* own_memory) const {
+    Layout layout(memory), own_layout(own_memory);
+    Shared shared(layout, model);
+    const Own own(own_layout, model);
+    auto [y, z, p, t, u] = shared.squares;
+    if (stage >= kSteps && stage <= solve() && (stage - kSteps) / 4 % 2 != 0) {
+      std::swap(z, u);
+      std::swap(p, y);
     }
-    skyformer::solve<Isa>(model, scratch);
-    for (int64_t i = 0; i < queries; i += kRows) {
-      const int64_t n = std::min(kRows, queries - i);
-      skyformer::weigh<Isa>(model, job.q.row(b, h, i), job.q.next, n, scratch);
-      attnkit::linear::Event events[kRows];
-      for (int64_t r = 0; r < n; ++r)
-        events[r] = {nullptr, nullptr, scratch.weights + r * model.padded(), job.o.row(b, h, i + r), 0};
-      attnkit::linear::sweep<Isa>(scratch.u, model.m, model.e, events, n);
+    if (stage == kSums)
+      sum<Isa>(begin * kLanes, std::min(model.m, end * kLanes), end * kLanes, shared, own);
+    else if (stage <= kMatrix)
+      for (int64_t i = begin; i < end; ++i)
+        stage == kKernel ? kernel(i, shared) : stage == kDelta ? mirror(i, shared) : scale(i, shared);
+    else if (stage == kBegin)
+      divide(begin, end, shared);
+    else if (stage == kFirst)
+      product<Isa>(y, z, 1, 0, begin, end, p);
+    else if (stage == solve())
+      for (int64_t i = begin; i < end; ++i) finish(i, z, shared, own);
+    else if (stage == solve() + 1)
+      for (int64_t i = begin; i < end; ++i) read<Isa>(i * kRows, shared, own);
+    else if (const int step = (stage - kSteps) % 4; step == kFrom7)
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t j = 0; j < square.next; ++j) t[i * square.next + j] = -p[i * square.next + j];
+        if (i < square.m) t[i * square.next + i] += 7;
+      }
+    else if (step == kFrom15)
+      product<Isa>(p, t, -1, 15, begin, end, u);
+    else if (step == kFrom13)
+      product<Isa>(p, u, -0.25, 3.25, begin, end, t);
+    else {
+      const int64_t panels = square.side / kLanes;
+      product<Isa>(z, t, 1, 0, begin, std::min(panels, end), u);
+      product<Isa>(p, t, 1, 0, std::max<int64_t>(0, begin - panels), end - panels, y);
     }
   }
 
-  // Samples are places in [Q; K], from 0 to 1 in Q and from 1 to 2 in K, whatever the length of the row.
-  ATTNKIT_INLINE void gather(int64_t b, int64_t h, const Sight& sight, float* x) const {
-    const int64_t m = job.model.m, next = job.model.padded();
-    for (int64_t i = 0; i < next; ++i) {
-      const double place = i < m ? job.samples[i] : 0.0;
-      const float* row = place < 1
-                             ? job.q.row(b, h, static_cast<int64_t>(place * static_cast<double>(sight.queries)))
-                             : job.k.row(b, h, static_cast<int64_t>((place - 1) * static_cast<double>(sight.fresh)));
-      for (int64_t f = 0; f < job.model.d; ++f) x[f * next + i] = row[f];
+ private:
+  template <class Isa>
+  ATTNKIT_INLINE void product(const double* a, const double* other, double factor, double diagonal, int64_t begin,
+                              int64_t end, double* out) const {
+    for (int64_t j = begin; j < end; ++j) multiply<Isa>(square, a, other, factor, diagonal, j * kLanes, out);
+  }
+
+  // weights[r] = k(row r, each sample from `from` to `to`, whole vectors of them), for n rows.
+  template <class Isa>
+  ATTNKIT_INLINE void weigh(const float* rows, int64_t row_next, int64_t n, int64_t from, int64_t to,
+                            const Shared& shared, float* weights) const {
+    constexpr int64_t columns = Isa::columns * kLanes;
+    for (int64_t r = 0; r < n; r += r + 4 <= n ? 4 : 1) {
+      int64_t i = from;
+      if (r + 4 <= n) {
+        for (; i + columns <= to; i += columns) gauss<4, Isa::columns>(model, shared.x, rows, row_next, r, i, weights);
+        for (; i < to; i += kLanes) gauss<4, 1>(model, shared.x, rows, row_next, r, i, weights);
+      }
+      for (; i < to; i += kLanes) gauss<1, 1>(model, shared.x, rows, row_next, r, i, weights);
     }
+  }
+
+  // Samples [from, to): their rows, and those of S.  padded: to whole vectors.
+  template <class Isa>
+  ATTNKIT_INLINE void sum(int64_t from, int64_t to, int64_t padded, const Shared& shared, const Own& own) const {
+    const int64_t next = model.padded(), e = model.e;
+    // Samples are places in [Q; K], from 0 to 1 in Q and from 1 to 2 in K, whatever the length of the row.
+    for (int64_t i = from; i < padded; ++i) {
+      const double place = i < model.m ? job.samples[i] : 0.0;
+      const float* row = place < 1 ? job.x.q.row(b, h, static_cast<int64_t>(place * static_cast<double>(queries)))
+                                   : job.x.k.row(b, h, static_cast<int64_t>((place - 1) * static_cast<double>(keys)));
+      for (int64_t f = 0; f < model.d; ++f) shared.x[f * next + i] = row[f];
+    }
+    std::memset(shared.s + from * e, 0, attnkit::float_bytes((to - from) * e));
+    for (int64_t j = 0; j < keys; j += kRows) {
+      const int64_t n = std::min(kRows, keys - j);
+      weigh<Isa>(job.x.k.row(b, h, j), job.x.k.next, n, from, padded, shared, own.weights);
+      attnkit::linear::Event events[kRows];
+      for (int64_t r = 0; r < n; ++r)
+        events[r] = {own.weights + r * next + from, job.x.v.row(b, h, j + r), nullptr, nullptr, 0};
+      attnkit::linear::sweep<Isa>(shared.s + from * e, to - from, e, events, n);
+    }
+  }
+
+  // Row i of M from its diagonal on, zeros around it.
+  ATTNKIT_INLINE void kernel(int64_t i, const Shared& shared) const {
+    const double factor = -0.5 * model.scale * model.scale;
+    double* row = shared.squares[0] + i * square.next;
+    const int64_t rows = i + 1 < model.m ? 1 : square.side - i;
+    std::memset(row, 0, static_cast<size_t>(rows * square.next) * sizeof(double));
+    for (int64_t f = 0; f < model.d; ++f) {
+      const float* x = shared.x + f * model.padded();
+      for (int64_t j = i; j < model.m; ++j) {
+        const double apart = double{x[i]} - double{x[j]};
+        row[j] += apart * apart;
+      }
+    }
+    for (int64_t j = i; j < model.m; ++j) row[j] = std::exp(row[j] * factor);
+    row[i] += model.gamma;
+  }
+
+  ATTNKIT_INLINE void mirror(int64_t i, const Shared& shared) const {
+    double *row = shared.squares[0] + i * square.next, sum = 0;
+    for (int64_t j = 0; j < i; ++j) row[j] = shared.squares[0][j * square.next + i];
+    for (int64_t j = 0; j < model.m; ++j) sum += row[j];
+    shared.delta[i] = 1 / std::sqrt(sum);
+  }
+
+  ATTNKIT_INLINE void scale(int64_t i, const Shared& shared) const {
+    double *row = shared.squares[0] + i * square.next, sum = 0;
+    for (int64_t j = 0; j < model.m; ++j) row[j] *= shared.delta[i] * shared.delta[j];
+    for (int64_t j = 0; j < model.m; ++j) sum += row[j];
+    shared.sums[i] = sum;
+  }
+
+  // Rows of z = y / its largest sum.
+  ATTNKIT_INLINE void divide(int64_t begin, int64_t end, const Shared& shared) const {
+    double largest = 0;
+    for (int64_t i = 0; i < model.m; ++i) largest = shared.sums[i] > largest ? shared.sums[i] : largest;
+    if (end == model.m) end = square.side;
+    for (int64_t i = begin * square.next; i < end * square.next; ++i)
+      shared.squares[1][i] = shared.squares[0][i] / largest;
+  }
+
+  // Row i of u = delta z delta S.
+  ATTNKIT_INLINE void finish(int64_t i, const double* z, const Shared& shared, const Own& own) const {
+    const int64_t e = model.e;
+    std::memset(own.row, 0, static_cast<size_t>(e) * sizeof(double));
+    for (int64_t j = 0; j < model.m; ++j) {
+      const double weight = z[i * square.next + j] * shared.delta[j];
+      for (int64_t c = 0; c < e; ++c) own.row[c] += weight * double{shared.s[j * e + c]};
+    }
+    for (int64_t c = 0; c < e; ++c) shared.u[i * e + c] = static_cast<float>(shared.delta[i] * own.row[c]);
+  }
+
+  // Queries from i on.
+  template <class Isa>
+  ATTNKIT_INLINE void read(int64_t i, const Shared& shared, const Own& own) const {
+    const int64_t n = std::min(kRows, queries - i), next = model.padded();
+    weigh<Isa>(job.x.q.row(b, h, i), job.x.q.next, n, 0, next, shared, own.weights);
+    attnkit::linear::Event events[kRows];
+    for (int64_t r = 0; r < n; ++r) {
+      float* o = job.x.o.row(b, h, i + r);
+      std::memset(o, 0, attnkit::float_bytes(model.e));
+      events[r] = {nullptr, nullptr, own.weights + r * next, o, 0};
+    }
+    attnkit::linear::sweep<Isa>(shared.u, model.m, model.e, events, n);
   }
 };
 
@@ -99,7 +307,7 @@ struct Skyformer {
       .summary = "a Gaussian kernel by the Nystrom method over sampled queries and keys: linear cost, encoders only",
       .citation = "Chen et al., Skyformer, NeurIPS 2021, arXiv:2111.00035",
       .state_revision = "1"};
-  using Plan = ::Plan;
+  using Plan = simd::Staged;
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("samples", 128, 1, 1024, "m, rows sampled from queries and keys, half from each"),
@@ -108,20 +316,15 @@ struct Skyformer {
             attnkit::Option::real("scale", 0, 0, 1e6, "multiplies queries and keys; 0 means D^-1/4")};
   }
 
-  Skyformer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports) : block(b) {
-    const int64_t d = b.d_model / static_cast<int64_t>(b.heads);
-    const double given = values.real("scale");
-    model = {b.heads,
-             d,
-             b.head_width,
-             values.integer("samples"),
-             values.integer("iterations"),
-             given != 0 ? given : std::pow(static_cast<double>(d), -0.25),
-             values.real("gamma")};
-    io.q = ports.query("q", d, "queries");
-    io.k = ports.key("k", d, "keys");
+  Skyformer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
+      : block(b),
+        model{attnkit::Widths(b), values.integer("samples"), values.integer("iterations"), values.real("scale"),
+              values.real("gamma")} {
+    if (model.scale == 0) model.scale = std::pow(static_cast<double>(model.d), -0.25);
+    io.q = ports.query("q", model.d, "queries");
+    io.k = ports.key("k", model.d, "keys");
     io.v = ports.key("v", model.e, "values");
-    io.samples = ports.table("samples", {model.m}, "places of the sampled rows: 0 to 1 in queries, 1 to 2 in keys");
+    samples = ports.table("samples", {model.m}, "places of the sampled rows: 0 to 1 in queries, 1 to 2 in keys");
     io.o = ports.output("o", model.e, "values weighted by the kernel");
   }
 
@@ -135,66 +338,56 @@ struct Skyformer {
     }
   }
 
-  Plan plan(const attn_request& r, attn_info& info) const {
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check(r);
-    Scratch scratch;
-    const Plan plan{scratch.lay(model, nullptr)};
-    const auto items = static_cast<uint64_t>(r.batch * model.heads);
-    info.scratch_bytes = plan.worker_bytes * r.workers;
-    if (works(r.batch, r.queries, r.keys)) {
-      info.flops = items * static_cast<uint64_t>(model.flops(r.queries + r.keys));
-      info.bytes_read = items * static_cast<uint64_t>(r.queries * model.d + r.keys * (model.d + model.e)) * 4 +
-                        static_cast<uint64_t>(model.m) * 4;
-    }
-    info.bytes_written = items * static_cast<uint64_t>(r.queries * model.e) * 4;
+    if (works(r))
+      info.flops =
+          static_cast<uint64_t>(r.batch * model.heads) * static_cast<uint64_t>(model.flops(r.queries + r.keys));
+    else
+      info.bytes_read = 0;
+    const auto plan = Plan::measure<Shared, Own>(model);
+    info.scratch(r, plan.worker_bytes());
     return plan;
   }
 
   // Otherwise a run only writes zeros.
-  static bool works(int64_t batch, int64_t queries, int64_t keys) { return batch > 0 && queries > 0 && keys > 0; }
+  static bool works(const auto& r) { return r.batch > 0 && r.queries > 0 && r.keys > 0; }
 
-  void check(const attn_request& r) const {
+  void check(const attnkit::Request& r) const {
     attnkit::check::only_f32(r);
     if (block.role == ATTN_DECODER_CROSS)
-      throw attnkit::unsupported(
+      throw unsupported(
           "Skyformer samples its landmarks from the queries and keys of one sequence and is not defined across two: "
           "use it in encoder.self, and a mechanism such as softmax, linear or relu here");
     if (block.causal)
-      throw attnkit::unsupported(
+      throw unsupported(
           "Skyformer passes every value through rows sampled from the whole sequence, later ones included, so it "
           "cannot be causal: make the block bidirectional, or use a mechanism such as softmax, linear or relu");
-    if (r.flags & ATTN_STREAM)
-      throw attnkit::unsupported(
+    if (r.streams())
+      throw unsupported(
           "Skyformer cannot stream: its sampled rows are places in the whole sequence, and each new token would move "
           "them: run whole sequences");
-    if (r.flags & ATTN_PREFIX)
-      throw attnkit::unsupported(
+    if (r.shows_prefixes())
+      throw unsupported(
           "Skyformer has no prefix form: its sampled rows may lie beyond what a query is to see: run it without "
           "ATTN_PREFIX");
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const auto* samples = static_cast<const float*>(run.ports[io.samples].data);
-    for (int64_t i = 0; i < model.m && works(run.batch, run.queries, run.keys); ++i)
-      if (!(samples[i] >= 0 && samples[i] < 2))
-        throw attnkit::Refusal(ATTN_INVALID,
-                               attnkit::say("samples[", i, "] is ", double{samples[i]},
-                                            ": a place among the queries is 0 to 1, one among the keys 1 to 2"),
-                               static_cast<int32_t>(io.samples));
-    const Job job{model,
-                  plan,
-                  run,
-                  samples,
-                  View<const float>(run.ports[io.q]),
-                  View<const float>(run.ports[io.k]),
-                  View<const float>(run.ports[io.v]),
-                  View<float>(run.ports[io.o])};
-    simd::share<Body>(job, run.batch * model.heads, model.flops(run.queries + run.keys));
+    const float* places = View<const float>(run, samples).data;
+    for (int64_t i = 0; i < model.m && works(run); ++i)
+      if (!(places[i] >= 0 && places[i] < 2))
+        throw attnkit::invalid("samples[", i, "] is ", double{places[i]},
+                               ": a place among the queries is 0 to 1, one among the keys 1 to 2")
+            .at(samples.where());
+    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan,
+                           Job{model, run, places, {run, io}});
   }
 
   attn_block block;
-  Model model{};
-  Ports io{};
+  Model model;
+  attnkit::QkvPorts io;
+  attnkit::Port samples;
 };
 
 }  // namespace

@@ -144,9 +144,7 @@ struct Softmax {
       .summary = "scaled dot-product attention: exact, quadratic, the state grows with the length",
       .citation = "Vaswani et al., Attention Is All You Need, NeurIPS 2017, arXiv:1706.03762",
       .state_revision = "1"};
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // scratch bytes of a worker
 
   static attnkit::Options options() {
     return {attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
@@ -169,7 +167,7 @@ struct Softmax {
                  static_cast<uint64_t>(2 * (shape.d + shape.e) + 5);
     // A row of a few queries holds all scores of one.
     const uint64_t scores = attnkit::aligned(attnkit::float_bytes(r.capacity()));
-    return {info.scratch(r, std::max(scores, r.queries < kFew ? 0 : Layout::measure<Block>(shape)))};
+    return info.scratch(r, std::max(scores, r.queries < kFew ? 0 : Layout::measure<Block>(shape)));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -182,7 +180,7 @@ struct Softmax {
     }
     const int64_t queries = std::min(run.queries, simd::kQueries);
     simd::for_items(run, run.batch * shape.heads * blocks,
-                    {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan.worker_bytes}, body);
+                    {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan}, body);
   }
 
   attn_block block;

@@ -28,10 +28,13 @@ TEST_P(Whole, RepeatsBitForBit) {
 }
 
 TEST_P(Whole, DoesNotDependOnWorkers) {
-  Inputs in = inputs(5, 100);
-  Array one;
-  ATTNKIT_OR_SKIP(one = whole(in));
-  for (const uint32_t workers : {2u, 5u}) EXPECT_TRUE(same_bits(one, whole(in, {}, workers))) << workers;
+  // More heads than workers, and fewer.
+  for (const auto& [batch, n] : std::vector<std::pair<int64_t, int64_t>>{{5, 100}, {1, 300}}) {
+    Inputs in = inputs(batch, n);
+    Array one;
+    ATTNKIT_OR_SKIP(one = whole(in));
+    for (const uint32_t workers : {2u, 5u, 8u}) EXPECT_TRUE(same_bits(one, whole(in, {}, workers))) << workers;
+  }
 }
 
 TEST_P(Whole, DoesNotDependOnLayout) {

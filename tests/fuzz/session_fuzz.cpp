@@ -41,10 +41,10 @@ Kind kind_of(const std::string& folder, const char* attention, const char* strea
     const auto save = [&] { kind.saved.push_back(session.save()); };
     const int32_t ids[] = {3, 4, 5, 6, 2}, tokens[] = {1, 1};
     save();
-    session.read({ids, 3, 1, 3, nullptr}, *stream == '\0');
+    session.read(Ids{ids, 3, 1, 3, nullptr}, *stream == '\0');
     Session::write({&self, 1}, {tokens, 1, rows, 1, nullptr}, nullptr);
     save();
-    if (*stream != '\0') session.read({ids + 3, 2, 1, 2, nullptr}, true);
+    if (*stream != '\0') session.read(Ids{ids + 3, 2, 1, 2, nullptr}, true);
     save();
   }
   return kind;
@@ -102,7 +102,7 @@ void use(Session& session) {
   session.save();
   attempt(write);
   attempt([&] { session.clone(); });
-  attempt([&] { session.read({ids, 2, 1, 2, nullptr}, session.position(0) % 2 == 0); });
+  attempt([&] { session.read(Ids{ids, 2, 1, 2, nullptr}, session.position(0) % 2 == 0); });
   attempt(write);
   attempt([&] { session.generate(3); });
 }

@@ -51,8 +51,8 @@ struct Trained : Scaled {
   }
   void backward(const Plan&, const attn_grad& grad) const {
     const attn_run& run = *grad.run;
-    const View<const float> values(run, v), factor(run, w), given(grad.grads[o]);
-    const View<float> values_grad(grad.grads[v]), factor_grad(grad.grads[w]);
+    const View<const float> values(run, v), factor(run, w), given(o.of(grad.grads));
+    const View<float> values_grad(v.of(grad.grads)), factor_grad(w.of(grad.grads));
     for (int64_t b = 0; b < run.batch; ++b)
       for (int64_t h = 0; h < width.heads; ++h)
         for (int64_t i = 0; i < run.keys; ++i)

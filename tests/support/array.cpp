@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "support/matrix.hpp"
+
 namespace attnkit::test {
 
 namespace {
@@ -91,16 +93,25 @@ bool all_finite(const Array& a) {
 }
 
 double rms_ratio(const Array& a, const Array& b) {
-  double error = 0, size = 0;
+  Ratio ratio;
   for (int64_t i = 0; i < a.batch; ++i)
     for (int64_t h = 0; h < a.heads; ++h)
       for (int64_t n = 0; n < a.rows; ++n)
-        for (int64_t c = 0; c < a.width; ++c) {
-          const double x = a.at(i, h, n, c), y = b.at(i, h, n, c);
-          error += (x - y) * (x - y);
-          size += y * y;
-        }
-  return error == 0 ? 0 : std::sqrt(error / size);
+        for (int64_t c = 0; c < a.width; ++c) ratio.add(a.at(i, h, n, c), b.at(i, h, n, c));
+  return ratio();
+}
+
+Moments moments(const Array& stored) {
+  Moments m;
+  const auto count = static_cast<double>(stored.rows);
+  for (int64_t i = 0; i < stored.rows; ++i) {
+    const double x = stored.at(0, 0, i, 0);
+    m.mean += x / count;
+    m.square += x * x / count;
+    m.fourth += x * x * x * x / count;
+    m.largest = worse(m.largest, std::abs(x));
+  }
+  return m;
 }
 
 uint64_t Random::bits() {

@@ -55,6 +55,12 @@ bool all_finite(const Array& a);
 // RMS of a - b over RMS of b.
 double rms_ratio(const Array& a, const Array& b);
 
+// What a stored tensor was filled with: means of its numbers' powers, and the largest.
+struct Moments {
+  double mean = 0, square = 0, fourth = 0, largest = 0;
+};
+Moments moments(const Array& stored);
+
 // Deterministic standard normal numbers, the same on every machine.
 class Random {
  public:

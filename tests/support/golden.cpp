@@ -29,6 +29,15 @@ Scene Golden::scene() const {
   return s;
 }
 
+std::vector<int64_t> Golden::seen() const {
+  std::vector<int64_t> seen(q.size(), static_cast<int64_t>(k.size()));
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (causal) seen[i] = static_cast<int64_t>(i) + 1;
+    if (!visible.empty()) seen[i] = visible[i];
+  }
+  return seen;
+}
+
 attn_block Golden::block() const {
   return make_block(role, causal, 1, static_cast<int32_t>(q[0].size()), static_cast<int32_t>(o[0].size()));
 }

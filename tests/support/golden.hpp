@@ -19,6 +19,7 @@ struct Golden {
   std::string q_port = "q", k_port = "k";
 
   Scene scene() const;
+  std::vector<int64_t> seen() const;  // keys that each query sees
   attn_block block() const;
 };
 
@@ -28,6 +29,13 @@ std::vector<Golden> golden(const std::string& kind);
 // A weight of one head from rows of q and k.
 using RowWeight =
     std::function<double(const std::vector<double>& q, const std::vector<double>& k, int64_t i, int64_t j)>;
+
+// Of a head's weights, a row for each query.
+inline RowWeight weight_in(Matrix weights) {
+  return [weights = std::move(weights)](const Row&, const Row&, int64_t i, int64_t j) {
+    return weights[static_cast<size_t>(i)][static_cast<size_t>(j)];
+  };
+}
 
 // The quadratic form of a case on its own numbers, or on those rounded to f32.
 Truth truth_of(const Golden& g, bool rounds, const RowWeight& weight, const Denominator& denominator);

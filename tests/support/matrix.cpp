@@ -68,15 +68,61 @@ Matrix transposed(const Matrix& a) {
   return t;
 }
 
+double log_sum(const Row& x) {
+  const double largest = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (const double y : x) sum += std::exp(y - largest);
+  return largest + std::log(sum);
+}
+
+Row softmax(Row x) {
+  const double largest = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (double& y : x) sum += y = std::exp(y - largest);
+  for (double& y : x) y /= sum;
+  return x;
+}
+
+namespace {
+
+// x I - a.
+Matrix from_identity(double x, Matrix a) {
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < a.size(); ++j) a[i][j] = (i == j ? x : 0) - a[i][j];
+  return a;
+}
+
+Matrix over(Matrix a, double x) {
+  for (Row& row : a)
+    for (double& y : row) y /= x;
+  return a;
+}
+
+}  // namespace
+
+Matrix pseudo_inverse(const Matrix& a, int64_t iterations) {
+  Matrix z = transposed(a);
+  double largest = 0;
+  for (const Row& column : z) {
+    double sum = 0;
+    for (const double x : column) sum += x;
+    largest = std::max(largest, sum);
+  }
+  z = over(z, largest);
+  for (int64_t step = 0; step < iterations; ++step) {
+    const Matrix y = times(a, z);
+    z = over(times(z, from_identity(13, times(y, from_identity(15, times(y, from_identity(7, y)))))), 4);
+  }
+  return z;
+}
+
 double largest_difference(const Matrix& a, const Matrix& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].size() != b[i].size()) return std::numeric_limits<double>::infinity();
     for (size_t c = 0; c < a[i].size(); ++c) {
-      const double difference = std::abs(a[i][c] - b[i][c]);
-      if (std::isnan(difference)) return difference;
-      worst = std::max(worst, difference);
+      worst = worse(worst, std::abs(a[i][c] - b[i][c]));
     }
   }
   return worst;

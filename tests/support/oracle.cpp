@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "support/matrix.hpp"
+
 namespace attnkit::test {
 
 bool Scene::sees(int64_t b, int64_t i, int64_t j) const {
@@ -54,17 +56,14 @@ Truth oracle(const Scene& scene, const Weight& weight, const Element& value, con
 }
 
 double error_of(const Array& got, const Truth& truth, bool may_cancel) {
-  double error = 0, size = 0;
+  Ratio ratio;
   size_t at = 0;
   for (int64_t b = 0; b < got.batch; ++b)
     for (int64_t h = 0; h < got.heads; ++h)
       for (int64_t i = 0; i < got.rows; ++i)
-        for (int64_t c = 0; c < got.width; ++c, ++at) {
-          const double d = got.at(b, h, i, c) - truth.o[at], s = may_cancel ? truth.size[at] : truth.o[at];
-          error += d * d;
-          size += s * s;
-        }
-  return error == 0 ? 0 : std::sqrt(error / size);  // NaN stays NaN, which no gate lets pass
+        for (int64_t c = 0; c < got.width; ++c, ++at)
+          ratio.add(got.at(b, h, i, c), truth.o[at], may_cancel ? truth.size[at] : truth.o[at]);
+  return ratio();
 }
 
 void record_error(double error) { testing::Test::RecordProperty("error", std::to_string(1e9 * error) + "e-9"); }

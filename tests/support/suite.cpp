@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <memory>
 
 namespace attnkit::test {
 
@@ -48,9 +50,25 @@ double worst_situation(const std::function<bool(const Situation&)>& allowed,
   for (const Situation& s : situations()) {
     if (allowed && !allowed(s)) continue;
     SCOPED_TRACE(s.name);
-    worst = std::max(worst, error(s));
+    worst = worse(worst, error(s));
   }
   return worst;
+}
+
+WeightOf by_head(const HeadWeights& form) {
+  return [form](const Mechanism&, Inputs& in, const Scene& scene, const Call&) -> Weight {
+    const auto known = std::make_shared<std::map<std::pair<int64_t, int64_t>, Matrix>>();
+    return [form, &in, scene, known](int64_t b, int64_t h, int64_t i, int64_t j) {
+      Matrix& weights = (*known)[{b, h}];
+      if (weights.empty()) {
+        std::vector<int64_t> seen(static_cast<size_t>(scene.queries));
+        for (size_t t = 0; t < seen.size(); ++t)
+          while (seen[t] < scene.keys && scene.sees(b, static_cast<int64_t>(t), seen[t])) ++seen[t];
+        weights = form(in, b, h, seen);
+      }
+      return weights[static_cast<size_t>(i)][static_cast<size_t>(j)];
+    };
+  };
 }
 
 double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,

@@ -1,11 +1,16 @@
 // A plugin against its own float64 form in every situation: whole, causal, cross, prefix, padded, streamed.
 #pragma once
+#include "support/matrix.hpp"
 #include "support/oracle.hpp"
 
 namespace attnkit::test {
 
 // The float64 weight of query i and key j, read from the inputs that the plugin gets.
 using WeightOf = std::function<Weight(const Mechanism&, Inputs&, const Scene&, const Call&)>;
+
+// The weights of one head, a row for each query, of which query i sees the first seen[i] keys.
+using HeadWeights = std::function<Matrix(Inputs&, int64_t b, int64_t h, const std::vector<int64_t>& seen)>;
+WeightOf by_head(const HeadWeights& form);
 
 struct Situation {
   const char* name;

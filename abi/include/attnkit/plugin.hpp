@@ -82,7 +82,10 @@ class Port {
   Port() = default;
   explicit Port(uint32_t index) : index_(index) {}
   explicit operator bool() const { return index_ != kAbsent; }
-  operator uint32_t() const { return index_; }  // NOLINT(google-explicit-constructor)
+  bool operator==(uint32_t index) const { return index_ == index; }
+  int32_t where() const { return static_cast<int32_t>(index_); }  // for Refusal
+  // Its tensor, or one without data.
+  attn_tensor of(const attn_tensor* tensors) const { return *this ? tensors[index_] : attn_tensor{}; }
 
  private:
   static constexpr uint32_t kAbsent = ~uint32_t{0};
@@ -102,7 +105,7 @@ struct View {
     if (t.ndim >= 4) batch = t.stride[t.ndim - 4];
   }
   // data is NULL when the port is absent.
-  View(const attn_run& run, Port port) : View(port ? View(run.ports[port]) : View()) {}
+  View(const attn_run& run, Port port) : View(port.of(run.ports)) {}
   T* row(int64_t b, int64_t h, int64_t i) const { return data + (b * batch + h * head + i * next); }
   T* row(int64_t i = 0) const { return data + i * next; }
 };

@@ -25,7 +25,7 @@ constexpr int max_real = 3;
 // Prefills are repeated for about this long.
 constexpr double prefill_seconds = 0.6;
 
-// What a mechanism or a manifest does not do, as opposed to what went wrong.
+// A mechanism or a manifest refuses, as opposed to something that went wrong.
 bool is_refusal(const Error& e) { return e.code() == ATTN_UNSUPPORTED || e.code() == ATTN_INVALID; }
 
 // Seconds since `last`, which becomes now.
@@ -102,16 +102,16 @@ struct Timings {
 };
 
 // Seconds of model and baseline, which swap places from one repetition to the next, so that going first is nobody's
-// advantage.  alone: the model is the baseline and is timed once, with ratio 1.
+// advantage.  single: the model is the baseline and is timed once, with ratio 1.
 template <class F, class G>
-Timings take_turns(int repetitions, size_t tokens, bool alone, F&& time_model, G&& time_baseline) {
+Timings take_turns(int repetitions, size_t tokens, bool single, F&& time_model, G&& time_baseline) {
   Timings timings;
   for (int r = 0; r < repetitions; ++r) {
     double model = r % 2 == 0 ? time_model() : 0;
-    const double baseline = alone ? 0 : time_baseline();
+    const double baseline = single ? 0 : time_baseline();
     if (r % 2 != 0) model = time_model();
     timings.throughput.push_back(static_cast<double>(tokens) / model);
-    timings.ratio.push_back(alone ? 1 : baseline / model);
+    timings.ratio.push_back(single ? 1 : baseline / model);
   }
   return timings;
 }
@@ -206,18 +206,16 @@ struct CostTrial::Baseline {
 
   void time_prefill(const Model& of, const Start& own, const Start& other, const CostRequest& request,
                     Json& entry) const {
-    const bool alone = &own == &other;
-    const double once = own.session->prefill_seconds(), other_once = alone ? 0 : other.session->prefill_seconds();
-    const int repetitions = std::min(request.repetitions, static_cast<int>(prefill_seconds / (once + other_once)));
+    const bool single = &own == &other;
+    const double once = own.session->prefill_seconds() + (single ? 0 : other.session->prefill_seconds());
+    const int repetitions = std::min(request.repetitions, static_cast<int>(prefill_seconds / once));
+    // Without a repetition the run that the memory was measured in counts.
     const auto time = [&](const Model& m, const Start& s) {
-      return ForcedSession(m, facts_, s.tokens).prefill_seconds();
+      return repetitions == 0 ? s.session->prefill_seconds() : ForcedSession(m, facts_, s.tokens).prefill_seconds();
     };
     const size_t tokens = own.tokens.source.size() + own.tokens.prompt.ids.size();
-    const Timings timings = repetitions == 0 ? take_turns(
-                                                   1, tokens, alone, [&] { return once; }, [&] { return other_once; })
-                                             : take_turns(
-                                                   repetitions, tokens, alone, [&] { return time(of, own); },
-                                                   [&] { return time(model, other); });
+    const Timings timings = take_turns(
+        std::max(repetitions, 1), tokens, single, [&] { return time(of, own); }, [&] { return time(model, other); });
     entry["prefill"] = median(timings.throughput);
     entry["prefill_ratio"] = median(timings.ratio);
     entry["prefill_repetitions"] = repetitions;

@@ -1,4 +1,4 @@
-// What a model costs beside a baseline: speed, latency and memory of one session at several lengths.
+// Costs of a model beside a baseline: speed, latency and memory of one session at several lengths.
 #pragma once
 
 #include <memory>

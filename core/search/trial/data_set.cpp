@@ -41,7 +41,7 @@ struct Reader {
     if (error == std::errc() && end == text.data() + text.size() && value >= 0 && value < facts.info.outputs)
       return value;
     std::string shown = text.substr(0, 32);
-    // What stands here need not be UTF-8, which the reply must be.
+    // The text need not be UTF-8, which the reply must be.
     std::ranges::replace_if(
         shown, [](char c) { return c < ' ' || c > '~'; }, '?');
     fail(Fault::data, "{}: the class is \"{}\"; possible are the integers 0 to {}", place, shown,

@@ -8,7 +8,7 @@
 
 namespace attnkit::search {
 
-// What a model does with an example, and so what a line of a data set holds.
+// The task of a model with an example, which decides what a line of a data set holds.
 enum class Task {
   translation,     // encoder and decoder: "input<TAB>reference"
   continuation,    // a decoder alone predicts each token of a text from those before it: "text"
@@ -16,7 +16,7 @@ enum class Task {
   classification,  // an encoder with one row of scores per text: "text<TAB>class", a number from 0
 };
 
-// What of a model decides how it is run.
+// The facts of a model that decide how it is run.
 struct TaskFacts {
   attnkit_model_info info{};
   Task task = Task::translation;
@@ -28,7 +28,7 @@ TaskFacts facts_of(const Model& model);
 // Nothing predicts the target's length, so sessions may be given that of a reference.  Throws Error.
 bool asks_for_length(const Model& model);
 
-// What a model gives for a batch of so many rows: scores for every token, or of a classifier for every text.
+// The output of a model for a batch of so many rows: scores for every token, or of a classifier for every text.
 struct Scores {
   Scores(const TaskFacts& facts, int64_t rows, int64_t tokens);
   const float* row(size_t i) const { return values.data() + i * static_cast<size_t>(length * width); }
@@ -41,7 +41,7 @@ struct Scores {
 // As the model takes them; which of the ids are given and which are wanted depends on the task.
 struct Example {
   Ids source;         // tokens and </s>; continuation: nothing
-  Ids target;         // what the decoder reads: <s> and tokens; without a decoder: nothing
+  Ids target;         // read by the decoder: <s> and tokens; without a decoder: nothing
   Ids wanted;         // by row of scores: tokens and </s>, or the class
   int64_t words = 0;  // tokens of the input, without <s> and </s>
   size_t line = 0;    // of the file, from 1

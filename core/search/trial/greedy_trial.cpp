@@ -65,7 +65,7 @@ Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, c
   if (facts.task != Task::translation)
     fail(Fault::manifest, "greedy decoding needs a model with an encoder and a decoder: rank by another metric");
   if (begin > end || end > data.size())
-    fail(Fault::usage, "lists {} to {}: the data set has {}", begin, end, data.size());
+    fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data.size());
   Greedy greedy;
   greedy.sums.resize(bounds.size() + 1);
   const std::vector<size_t> order = longest_first(data, begin, end);

@@ -1,4 +1,4 @@
-// What a model writes by itself: greedy decoding of the examples of a data set, and how it compares with the
+// The outputs of a model by itself: greedy decoding of the examples of a data set, and how it compares with the
 // references.
 #pragma once
 

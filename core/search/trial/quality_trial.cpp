@@ -140,7 +140,7 @@ void QualityTrial::decode(const Model& model, const Batch& source, const Batch& 
 
 std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
   if (begin > end || end > data_.size())
-    fail(Fault::usage, "lists {} to {}: the data set has {}", begin, end, data_.size());
+    fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
   if (encoder != encoder_ || encoder.empty()) {
     kept_.clear();
     kept_bytes_ = 0;

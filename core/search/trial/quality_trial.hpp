@@ -1,4 +1,4 @@
-// How well a model predicts the examples of a data set when it is given each reference up to the token it predicts.
+// Measures how well a model predicts the examples of a data set, given each reference up to the token it predicts.
 //
 // An example is exact when every wanted token has the highest score (the lowest id of equal ones).  Greedy decoding
 // feeds back what it chose, so it writes the reference exactly when the example is exact, given that its limit allows
@@ -15,7 +15,7 @@
 
 namespace attnkit::search {
 
-// How examples are run in batches; the sums do not depend on it beyond rounding.
+// Size of batches of examples; the sums do not depend on it beyond rounding.
 struct QualityBatch {
   size_t rows = 32;     // at most
   size_t tokens = 600;  // of the longer side, padding included; a single example may have more
@@ -49,7 +49,7 @@ class QualityTrial {
   std::map<Range, std::vector<Encoded>> kept_;  // by range the first batches
 };
 
-// What an example's rows of scores say about it: scores (wanted.size(), width).  nll is not finite when a
+// The score of one example, from its rows of scores (wanted.size(), width).  nll is not finite when a
 // score is NaN or the highest one infinite.
 struct ExampleScore {
   double nll = 0;

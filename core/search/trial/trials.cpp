@@ -18,7 +18,7 @@ const char* kind_of(const Failure& e) {
 const char* kind_of(const Error& e) {
   if (e.code() == ATTN_NO_MEMORY) return "memory";
   const bool is_refused = e.code() == ATTN_UNSUPPORTED || !e.diagnostics().empty();
-  // What goes wrong inside while a checked model runs is a mechanism's or the weights' doing.
+  // An internal error while a checked model runs comes from a mechanism or the weights.
   return is_refused ? "refused" : e.code() == ATTN_INTERNAL ? "numerical" : "internal";
 }
 

@@ -1,4 +1,4 @@
-// What a worker process does: it opens a data set, then gives one JSON reply to each JSON request.
+// The work of a worker process: it opens a data set, then gives one JSON reply to each JSON request.
 #pragma once
 
 #include <attnkit/attnkit.hpp>

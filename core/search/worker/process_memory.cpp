@@ -42,7 +42,7 @@ std::optional<uint64_t> machine_memory() {
 }
 
 bool restart_peak() {
-  // What the allocator keeps for later would be used without the resident memory growing.
+  // Memory that the allocator keeps for later would be used without the resident memory growing.
   malloc_trim(0);
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;

@@ -1,4 +1,4 @@
-// How much memory of this process is resident, now and at most.
+// Resident memory of this process, now and at most.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@ std::optional<uint64_t> peak_resident_memory();  // since restart_peak()
 // Resident memory that a process shares with no file and no other process, so that files which are mapped do not count.
 std::optional<uint64_t> own_memory_of(pid_t process);
 
-// What there is: of the machine, or of the control group that this process sees.
+// All memory: of the machine, or of the control group that this process sees.
 std::optional<uint64_t> machine_memory();
 
 // Gives free memory back to the system, then restarts its account of the most memory resident at once; false where

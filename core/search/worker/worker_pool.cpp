@@ -20,7 +20,7 @@ constexpr int longest_wait = 100;  // milliseconds between two questions to stop
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// How the requests of a run are shared out: a contiguous range for each worker.
+// Shares the requests of a run out: a contiguous range for each worker.
 class Shares {
  public:
   Shares(size_t requests, size_t workers) : left_(requests) {
@@ -37,7 +37,7 @@ class Shares {
     return own.begin++;
   }
 
-  // What this worker took last.
+  // Returns the request that this worker took last.
   void give_back(size_t worker) {
     ++left_;
     --ranges_[worker].begin;

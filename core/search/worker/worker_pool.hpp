@@ -17,7 +17,7 @@ struct WorkerCommand {
   std::vector<std::string> argv;  // argv[0] an absolute path; see WorkerProcess for what a worker finds
   nlohmann::json open;            // the first request to every worker, also to one started in place of another
   uint64_t memory = 0;            // bytes of its own that a worker may have resident; 0: no limit
-  std::string log_path;           // what workers write to stdout and stderr is appended here
+  std::string log_path;           // stdout and stderr of workers are appended here
 };
 
 struct TrialRequest {

@@ -52,14 +52,14 @@ void limit_harm() {
   if (limit.rlim_cur > static_cast<rlim_t>(WorkerProcess::log_limit)) limit.rlim_cur = WorkerProcess::log_limit;
   ::setrlimit(RLIMIT_FSIZE, &limit);
   const int score = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  // Where the kernel has no such file the search goes on without its protection.
+  // A kernel without this file leaves the search without its protection.
   [[maybe_unused]] const ssize_t written = ::write(score, "1000", 4);
 }
 
 [[noreturn]] void become_worker(const Launch& launch) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have ended before the kernel was told to watch it.
+  // The parent may have ended before the kernel watched it.
   if (::getppid() != launch.parent) ::_exit(1);
   limit_harm();
   ::dup2(launch.input, STDIN_FILENO);

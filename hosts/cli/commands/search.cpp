@@ -49,7 +49,7 @@ std::string fitted(const std::string& before, std::string latest, const std::str
   return columns > 0 ? line.substr(0, columns - 1) : line;
 }
 
-// How far a search is, on standard error: one line that is drawn anew on a terminal, else a line per stage or 30 s.
+// Progress of a search on standard error: one line that is drawn anew on a terminal, else a line per stage or 30 s.
 class SearchProgress {
  public:
   explicit SearchProgress(Progress mode) : mode_(mode) {
@@ -145,7 +145,7 @@ search::WorkerCommand worker_command(const Arguments& arguments, const search::S
   return {worker_argv(), open, settings.trial_memory, paths.in("workers.log")};
 }
 
-// What makes this search again, as a shell reads it.
+// The command that makes this search again, as a shell reads it.
 std::string command_of(const Arguments& arguments, bool resume) {
   std::string command = "attnkit search";
   for (const std::string& token : arguments.tokens())

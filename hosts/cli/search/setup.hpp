@@ -1,4 +1,4 @@
-// What a search is to do: the manifest's [search], changed by the command line.
+// The settings of a search: the manifest's [search], changed by the command line.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -75,7 +75,7 @@ int64_t integer_in(const Json& object, const char* key);
 
 // "leap", or "leap / softmax / leap" where layers differ.
 std::string layers_text(const std::vector<std::string>& layers);
-// What figures call a placement: "softmax" when it is the same everywhere, else one name for every role.
+// The name of a placement in figures: "softmax" when it is the same everywhere, else one name for every role.
 std::string short_name(const Trial& trial);
 
 // Numbers as tables show them, "n/a" when absent.

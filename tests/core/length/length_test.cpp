@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "tests/core/length/length_model.hpp"
 
 namespace attnkit::test {

@@ -1,5 +1,5 @@
 // [stream] in a manifest, and what it refuses.
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "tests/core/session/stream_model.hpp"
 
 namespace attnkit::test {

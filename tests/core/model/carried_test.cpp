@@ -1,6 +1,8 @@
 // Sequences that travel from block to block (ATTN_AUX_IN, ATTN_AUX_OUT) through sessions.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "core/api/describe.hpp"
 #include "core/session/session.hpp"
 #include "tests/core/model/tiny_model.hpp"
 
@@ -50,6 +52,20 @@ TEST(Carried, RowsOfManySessionsEachHaveTheirOwn) {
   EXPECT_TRUE(std::equal(single.begin(), single.end(), together.end() - static_cast<int64_t>(single.size())));
   const auto copy = alone.clone();
   EXPECT_EQ(write({&alone}, {3}, 1), write({copy.get()}, {3}, 1));
+}
+
+TEST(Carried, SequencesOfTheEncoderCountAsState) {
+  const auto model = load_with(carried);
+  Session session(model, 1);
+  EXPECT_EQ(nlohmann::json::parse(describe_session(session))["carried_bytes"], 0) << "nothing was read";
+  session.read(ids_of(source));
+  const auto described = nlohmann::json::parse(describe_session(session));
+  EXPECT_GT(model->carried_bytes(), 0u);
+  EXPECT_EQ(described["carried_bytes"], model->carried_bytes());
+  uint64_t blocks = 0;
+  for (const auto& block : described["blocks"]) blocks += block["state_bytes"].get<uint64_t>();
+  EXPECT_EQ(described["state_bytes"], blocks + model->carried_bytes());
+  EXPECT_EQ(load_with("default = \"softmax\"\n")->carried_bytes(), 0u);
 }
 
 TEST(Carried, NothingOfTheTargetReachesCrossBlocks) {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "tests/core/model/tiny_model.hpp"
 
 namespace attnkit::test {

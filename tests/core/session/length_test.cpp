@@ -1,7 +1,7 @@
 // Target lengths that hosts set, and tokens beyond them.
 #include <nlohmann/json.hpp>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "tests/core/session/stream_model.hpp"
 
 namespace attnkit::test {

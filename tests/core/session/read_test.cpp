@@ -3,7 +3,7 @@
 #include <set>
 #include <thread>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "tests/core/session/stream_model.hpp"
 
 namespace attnkit::test {

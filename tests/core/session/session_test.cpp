@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "core/session/simultaneous.hpp"
 #include "tests/core/session/stream_model.hpp"
 

@@ -1,5 +1,5 @@
 // Sessions of speech copied, saved and described, and what is refused.
-#include "core/api/describe_model.hpp"
+#include "core/api/describe.hpp"
 #include "core/base/sha256.hpp"
 #include "core/session/blob.hpp"
 #include "tests/core/speech/speech_model.hpp"

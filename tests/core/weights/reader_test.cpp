@@ -144,5 +144,27 @@ TEST(Seed, ClassifiersThatPoolASequenceTakeNoTokensAsWell) {
   for (const float x : out) EXPECT_TRUE(std::isfinite(x));
 }
 
+// Of a P longer than the source the mean is that of the rows that count.
+TEST(Seed, ClassifiersDoNotPoolRowsThatWereLeftOut) {
+  const auto scores_with = [](const char* projection) {
+    TinyModel tiny;
+    tiny.kind = "encoder";
+    tiny.decoder_layers = 0;
+    tiny.tie = false;
+    tiny.attention = std::string("default = { use = \"luna\", projection = ") + projection + " }\n";
+    tiny.extra_model = "head = { type = \"classifier\", classes = 3, of = \"p\" }\n";
+    const auto model = load_text(tiny, with_weights(tiny, "seed = 1\n"));
+    const std::vector<int32_t> source = {3, 4, 5, 3, 6};
+    std::vector<float> out(6);
+    for (const int64_t n : {1, 5})
+      model->forward(Ids{source.data(), n, 1, n, nullptr}, {}, out.data() + (n == 1 ? 3 : 0));
+    return out;
+  };
+  const std::vector<float> longer = scores_with("16"), exact = scores_with("5");
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(exact[i], longer[i], 1e-6);
+  const std::vector<float> one = scores_with("1");
+  for (size_t i = 3; i < 6; ++i) EXPECT_NEAR(one[i], longer[i], 1e-6) << "one token";
+}
+
 }  // namespace
 }  // namespace attnkit::test

@@ -1,4 +1,4 @@
-// Pieces of feature maps: ReLU, and the rotation behind cosine re-weighting.
+// Pieces of feature maps: ReLU, elu + 1, and the rotation behind cosine re-weighting.
 //
 // A row A at proportion p becomes [A cos(pi p/2), A sin(pi p/2)], D' = 2 D; by the addition theorem the weight of two
 // such rows is (A . B) cos(pi/2 (p - r)).
@@ -41,6 +41,18 @@ ATTNKIT_INLINE void relu(const float* x, float scale, int64_t d, float* row) {
   for (int64_t f = 0; f < d; ++f) {
     const float y = x[f] * scale;
     row[f] = y < 0 ? 0 : y;
+  }
+}
+
+// row = elu(scale * x) + 1: y + 1 for positive y, otherwise e^y, which is 0 below -87; NaN stays NaN.
+ATTNKIT_INLINE void elu1(const float* x, float scale, int64_t d, float* row) {
+  for (int64_t f = 0; f < d; f += simd::kLanes) {
+    simd::Vec y;
+    simd::load(x + f, d - f, y);
+    y *= scale;
+    simd::Vec power = y;
+    simd::exp(power);
+    simd::store(y > 0 ? y + 1.0f : power, d - f, row + f);
   }
 }
 

@@ -13,6 +13,7 @@
 // and, where it needs them,
 //   void check(const attnkit::Request&, attnkit::Info&) const;       refuses what it cannot do
 //   double flops() const;                                            of the map, per row and head
+//   static constexpr const char* output_doc;                         if the output is no weighted mean
 //   auto bind(const attn_run&) const;                                the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
@@ -257,9 +258,7 @@ struct Run {
 template <class Map>
 class Mechanism {
  public:
-  struct Plan {
-    uint64_t worker_bytes;
-  };
+  using Plan = uint64_t;  // scratch bytes of a worker
   static constexpr About about = Map::about;
   static Options options() { return Map::options(); }
 
@@ -267,7 +266,7 @@ class Mechanism {
       : block_(b),
         shape_(b),
         guard_(Guard::from(values)),
-        ports_(ports.qkv(shape_, "weighted mean of the values")),
+        ports_(ports.qkv(shape_, output_doc())),
         map_(Setup{b, values, ports, shape_}) {}
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const requires requires(const Map& map) {
@@ -281,7 +280,7 @@ class Mechanism {
     double map_flops = 0;
     if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
     cost(shape_, r, map_flops, info);
-    return {info.scratch(r, Layout::measure<Scratch>(shape_, r.streams()))};
+    return info.scratch(r, Layout::measure<Scratch>(shape_, r.streams()));
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -289,7 +288,7 @@ class Mechanism {
       using Bound = std::decay_t<decltype(map)>;
       const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * shape_.features * (shape_.e + 1));
       const Run<Bound> body{shape_, guard_, map, block_.causal != 0, run, Qkv(run, ports_), State(run)};
-      simd::for_heads(run, shape_.heads, {flops, plan.worker_bytes}, body);
+      simd::for_heads(run, shape_.heads, {flops, plan}, body);
     };
     if constexpr (requires { map_.bind(run); })
       with(map_.bind(run));
@@ -298,6 +297,10 @@ class Mechanism {
   }
 
  private:
+  static constexpr const char* output_doc() {
+    if constexpr (requires { Map::output_doc; }) return Map::output_doc;
+    return "weighted mean of the values";
+  }
   attn_block block_;
   Shape shape_;
   Guard guard_;

@@ -1,7 +1,7 @@
 // Keys and values of one head laid out for products: keys feature by feature, values in rows of whole vectors.
 #ifndef ATTNKIT_KERNELS_PACK_HPP
 #define ATTNKIT_KERNELS_PACK_HPP
-#include <attnkit/kernels/exponential.hpp>
+#include <attnkit/kernels/simd.hpp>
 
 namespace attnkit::simd {
 

@@ -5,7 +5,6 @@
 #ifndef ATTNKIT_KERNELS_PRODUCT_HPP
 #define ATTNKIT_KERNELS_PRODUCT_HPP
 #include <attnkit/kernels/simd.hpp>
-#include <type_traits>
 
 namespace attnkit::simd {
 
@@ -39,8 +38,6 @@ template <class T>
 struct Matrix {
   T* data;
   int64_t rows, columns, row;
-  Factor<std::remove_const_t<T>> plain() const { return {data, row, 1}; }
-  Factor<std::remove_const_t<T>> transposed() const { return {data, 1, row}; }
 };
 
 template <int R, int C, class T>
@@ -88,6 +85,12 @@ ATTNKIT_INLINE void add_product(Factor<T> a, const Matrix<const T>& b, const Mat
     product_rows<Isa::rows, Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
   for (; i < c.rows; ++i, a.data += a.row)
     product_rows<1, 4 * Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
+}
+
+// C += A^T B; A has the rows of B and the columns that C has rows.
+template <class Isa, class T>
+ATTNKIT_INLINE void add_transposed_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+  add_product<Isa, T>({a.data, 1, a.row}, b, c);
 }
 
 }  // namespace attnkit::simd

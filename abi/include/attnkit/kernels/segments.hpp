@@ -2,7 +2,7 @@
 #ifndef ATTNKIT_KERNELS_SEGMENTS_HPP
 #define ATTNKIT_KERNELS_SEGMENTS_HPP
 #include <attnkit/kernels/dots.hpp>
-#include <attnkit/kernels/exponential.hpp>
+#include <attnkit/kernels/simd.hpp>
 
 namespace attnkit::simd {
 

@@ -22,6 +22,24 @@ using Bits = uint32_t __attribute__((vector_size(64)));
 ATTNKIT_INLINE const Loose& at(const float* p) { return *reinterpret_cast<const Loose*>(p); }
 ATTNKIT_INLINE Loose& at(float* p) { return *reinterpret_cast<Loose*>(p); }
 
+// The first n floats at p, at most 16; zeros in the other lanes.
+ATTNKIT_INLINE void load(const float* p, int64_t n, Vec& x) {
+  if (n >= kLanes) {
+    x = at(p).v;
+  } else {
+    x = Vec{};
+    std::memcpy(&x, p, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+// The first n lanes, at most 16, to p.
+ATTNKIT_INLINE void store(const Vec& x, int64_t n, float* p) {
+  if (n >= kLanes)
+    at(p).v = x;
+  else
+    std::memcpy(p, &x, static_cast<size_t>(n) * sizeof(float));
+}
+
 // The register tile of a kernel that keeps rows x columns Vecs in registers.
 struct Avx512 {
   static constexpr int rows = 8, columns = 2;

@@ -1,4 +1,4 @@
-// What the figures of a search's report share: gnuplot scripts in the page's colours, which follow light and dark, and
+// Shared by the figures of a search's report: gnuplot scripts in the page's colours, which follow light and dark, and
 // places for labels.
 #pragma once
 

@@ -112,7 +112,7 @@ std::string front_data(const Points& front) {
   return out + "EOD\n";
 }
 
-// What labels should not cover: discs, bars, and the front's line as a row of small boxes.
+// Boxes that labels should not cover: discs, bars, and the front's line as a row of small boxes.
 std::vector<Box> obstacles_of(const std::vector<Disc>& discs, const Points& front, const Axes& axes) {
   std::vector<Box> boxes;
   for (const Disc& d : discs) {
@@ -179,7 +179,7 @@ std::string plot_of(const SearchView& view, const std::vector<Disc>& discs, std:
   return out + "\n";
 }
 
-// What each mechanism does to quality in a block when nothing else changes.
+// The effect of each mechanism on quality in a block when nothing else changes.
 constexpr size_t max_choice = 24;
 constexpr int row_height = 40;  // pixels
 
@@ -225,7 +225,7 @@ Cell* cell_at(const SearchView& view, std::vector<Row>& rows, const std::string&
   return nullptr;
 }
 
-// Where one block alone differs from the baseline, that block's cell; the baseline itself fills one cell of each row.
+// Fills the cell of a block that alone differs from the baseline; the baseline itself fills one cell of each row.
 void fill(const SearchView& view, const Trial& trial, const Trial& baseline, std::vector<Row>& rows) {
   const BlockChoices own = choices_of(view, trial), base = choices_of(view, baseline);
   if (own.size() != base.size()) return;

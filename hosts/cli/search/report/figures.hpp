@@ -16,12 +16,12 @@ std::string ablation_figure(const SearchView& view);
 // Speed against length for the baseline, the winner and the homogeneous placements.
 std::string length_figure(const SearchView& view);
 
-// What the disc's area is: "peak memory", "state", or "" when no memory was measured.
+// The meaning of a disc's area: "peak memory", "state", or "" when no memory was measured.
 const char* area_name(const SearchView& view);
 // Is it in the first figure?  Measured, and within the limits unless it has a name of its own.
 bool is_drawn(const Trial& trial);
 
-// How figures and tables call and colour the placements with names.
+// Label and colour of the placements with names, in figures and tables.
 std::string named_label(const Trial& trial);
 std::string named_colour(const SearchView& view, const Trial& trial);
 

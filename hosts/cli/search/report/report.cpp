@@ -193,7 +193,7 @@ std::string key(const std::string& hue, const std::string& text) {
   return fmt::format("<span class=\"key\" style=\"background:var(--{})\"></span>{}", hue, text);
 }
 
-// What the discs' sizes stand for, from the smallest to the largest.
+// The meaning of the discs' sizes, from the smallest to the largest.
 std::string area_text(const SearchView& view) {
   const std::string name = area_name(view);
   if (name.empty()) return "";

@@ -153,10 +153,11 @@ std::string comparison_table(const SearchView& view) {
                    q && base ? signed_text(*q - *base, view.lower_is_better ? 4 : 2) : "");
   const auto add = [&](const char* title, std::optional<double> Cost::*member, auto text, bool paired = false) {
     const std::optional<double> own = w.*member, other = b.*member;
-    const std::optional<double> ratio = own && other && *other > 0 ? std::optional(*own / *other) : std::nullopt;
     // Of speeds the ratio is the median of pairs, which the quotient of two medians need not equal.
-    const std::optional<double> shown = paired ? w.ratio : ratio;
-    if (own || other) body += row_of(title, text(own), text(other), shown ? fmt::format("{:.2f}\u00d7", *shown) : "");
+    std::string change;
+    if (paired && w.ratio) change = fmt::format("{:.2f}\u00d7", *w.ratio);
+    if (!paired && own && other && *other > 0) change = fmt::format("{:.2f}\u00d7", *own / *other);
+    if (own || other) body += row_of(title, text(own), text(other), change);
   };
   add(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", &Cost::speed, rate_text, true);
   add("latency of a token", &Cost::latency, latency_text);

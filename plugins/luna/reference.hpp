@@ -4,7 +4,7 @@
 #include <string>
 
 #include "support/golden.hpp"
-#include "support/softmax.hpp"
+#include "support/matrix.hpp"
 
 namespace attnkit::test {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "support/golden.hpp"
-#include "support/pseudo_inverse.hpp"
+#include "support/matrix.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {

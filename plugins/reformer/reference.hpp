@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "support/softmax.hpp"
+#include "support/matrix.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {

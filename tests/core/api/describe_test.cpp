@@ -1,5 +1,5 @@
 // The runtime's document is complete, valid, and survives every plugin that misbehaves.
-#include "core/api/describe_runtime.hpp"
+#include "core/api/describe.hpp"
 
 #include <gtest/gtest.h>
 

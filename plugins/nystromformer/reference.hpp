@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "support/golden.hpp"
-#include "support/pseudo_inverse.hpp"
-#include "support/softmax.hpp"
+#include "support/matrix.hpp"
 
 namespace attnkit::test {
 

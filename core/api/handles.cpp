@@ -1,0 +1,63 @@
+#include "core/api/handles.hpp"
+
+namespace attnkit {
+namespace {
+
+SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
+  const bool frames = t.ndim == 3;
+  int64_t stride = 1;
+  bool whole = t.ndim == 2 || frames;
+  for (uint32_t d = t.ndim; whole && d-- > 0; stride *= t.shape[d]) {
+    // The product of these bounds is below 2^63.
+    constexpr int64_t max_shape[] = {int64_t{1} << 20, int64_t{1} << 31, int64_t{1} << 11};
+    whole = t.shape[d] >= 0 && t.shape[d] <= max_shape[d];
+    whole = whole && (t.stride[d] == stride || t.shape[d] <= 1);
+  }
+  whole = whole && t.device_type == 1 && (t.data || stride == 0);
+  if (!whole)
+    fail(ATTN_INVALID,
+         "source must be a contiguous float32 tensor on the CPU: samples (rows, length) or frames (rows, length, "
+         "features)");
+  const auto* data = static_cast<const float*>(t.data);
+  return frames ? SourceBatch::frames(data, t.shape[1], t.shape[2], t.shape[0], lens)
+                : SourceBatch::samples(data, t.shape[1], t.shape[0], lens);
+}
+
+}  // namespace
+
+Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name) {
+  if (!t || !t->data) return {};
+  if (t->ndim != 2 || t->dtype_code != 0 || t->dtype_bits != 32 || t->device_type != 1 || t->stride[1] != 1)
+    fail(ATTN_INVALID, "{} must be a two-dimensional int32 tensor on the CPU with unit inner stride", name);
+  if (t->shape[0] < 0 || t->shape[1] < 0 || (t->shape[0] > 1 && t->stride[0] < t->shape[1]))
+    fail(ATTN_INVALID, "{}: shape {}x{} with row stride {} is impossible", name, t->shape[0], t->shape[1],
+         t->stride[0]);
+  if (t->shape[0] > (int64_t{1} << 24) || t->shape[1] > (int64_t{1} << 31))
+    fail(ATTN_INVALID, "{}: shape {}x{} is too large", name, t->shape[0], t->shape[1]);
+  return {static_cast<const int32_t*>(t->data), t->stride[0], t->shape[0], t->shape[1], lens};
+}
+
+SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens) {
+  if (!t) return {};
+  const bool floats = t->dtype_code == 2 && t->dtype_bits == 32, ids = t->dtype_code == 0 && t->dtype_bits == 32;
+  // A type that neither kind of model takes is refused in the words of this one.
+  if (floats || (model.frontend() && !ids)) {
+    if (!floats)
+      fail(ATTN_INVALID, "source: this model takes speech, f32 samples or frames, not numbers of type {}:{}",
+           t->dtype_code, t->dtype_bits);
+    return speech_of(*t, lens);
+  }
+  return to_ids(t, lens, "source");
+}
+
+float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {
+  require(t, name);
+  bool ok = t->data && t->ndim == shape.size() && t->dtype_code == 2 && t->dtype_bits == 32 && t->device_type == 1;
+  int64_t stride = 1;
+  for (size_t d = shape.size(); ok && d-- > 0; stride *= shape[d])
+    ok = t->shape[d] == shape[d] && (t->stride[d] == stride || shape[d] <= 1);
+  if (!ok) fail(ATTN_INVALID, "{} must be a contiguous float32 CPU tensor of shape {}", name, shape_text(shape));
+  return static_cast<float*>(t->data);
+}
+
+}  // namespace attnkit
