@@ -270,7 +270,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
   for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(*block, lengths, workers));
-  return j.dump();
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 
 std::string describe_session(const Session& session) {
@@ -302,7 +302,7 @@ std::string describe_session(const Session& session) {
     j["blocks"].push_back({{"block", block->path()}, {"mechanism", block->choice().mechanism}, {"state_bytes", bytes}});
   }
   j["state_bytes"] = total;
-  return j.dump();
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 
 }  // namespace attnkit

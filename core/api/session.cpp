@@ -15,6 +15,16 @@ Session& of(const attnkit_session* session) {
   return *session->session;
 }
 
+// Runs body with a session that no other call uses meanwhile.
+template <class Body>
+int32_t with(const attnkit_session* session, attn_error* err, Body&& body) {
+  return guard(err, [&] {
+    Session& s = of(session);
+    const Session::Use use(s);
+    body(s);
+  });
+}
+
 Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stream_options& options) {
   const SourceBatch source = to_source(model, tensor, nullptr);
   if (source.batch != 1 || source.length < 1)
@@ -41,34 +51,28 @@ int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnki
 void attnkit_session_destroy(attnkit_session* session) { delete session; }
 
 int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err) {
-  return guard(err, [&] {
+  return with(session, err, [&](Session& s) {
     require(copy, "copy");
-    const Session::Use use(of(session));
-    *copy = new attnkit_session{of(session).clone()};
+    *copy = new attnkit_session{s.clone()};
   });
 }
 
 int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parents, attn_error* err) {
-  return guard(err, [&] {
+  return with(session, err, [&](Session& s) {
     require(parents, "parents");
-    const Session::Use use(of(session));
-    of(session).reorder(std::vector<uint32_t>(parents, parents + of(session).rows()));
+    s.reorder(std::vector<uint32_t>(parents, parents + s.rows()));
   });
 }
 
 int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last, attn_error* err) {
-  return guard(err, [&] {
-    const Session::Use use(of(session));
+  return with(session, err, [&](Session& s) {
     if (last > 1) fail(ATTN_INVALID, "last is {}: 0, the source goes on, or 1, it is complete", last);
-    of(session).read(to_source(of(session).model(), source, nullptr), last == 1);
+    s.read(to_source(s.model(), source, nullptr), last == 1);
   });
 }
 
 int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err) {
-  return guard(err, [&] {
-    const Session::Use use(of(session));
-    of(session).set_length(target_length);
-  });
+  return with(session, err, [&](Session& s) { s.set_length(target_length); });
 }
 
 int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
@@ -87,11 +91,10 @@ int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, cons
 }
 
 int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n, attn_error* err) {
-  return guard(err, [&] {
+  return with(session, err, [&](Session& s) {
     require(ids, "ids");
     require(n, "n");
-    const Session::Use use(of(session));
-    const std::vector<int32_t> made = of(session).generate(limit);
+    const std::vector<int32_t> made = s.generate(limit);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();
   });
@@ -99,33 +102,30 @@ int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32
 
 int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
                                  const attnkit_stream_options* options, int32_t* ids, uint64_t* n, attn_error* err) {
-  return guard(err, [&] {
+  return with(session, err, [&](Session& s) {
     require(options, "options");
     require(ids, "ids");
     require(n, "n");
     if (options->struct_size < sizeof(attnkit_stream_options))
       fail(ATTN_INVALID, "options.struct_size {} is below {}", options->struct_size, sizeof(attnkit_stream_options));
     require(reinterpret_cast<const void*>(options->decide), "options.decide");
-    const Session::Use use(of(session));
-    const std::vector<int32_t> made = simulate(of(session), units_of(of(session).model(), source, *options), *options);
+    const std::vector<int32_t> made = simulate(s, units_of(s.model(), source, *options), *options);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();
   });
 }
 
 int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err) {
-  return guard(err, [&] {
+  return with(session, err, [&](Session& s) {
     require(json, "json");
-    const Session::Use use(of(session));
-    *json = new attnkit_text{describe_session(of(session))};
+    *json = new attnkit_text{describe_session(s)};
   });
 }
 
 int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err) {
-  return guard(err, [&] {
+  return with(session, err, [&](Session& s) {
     require(blob, "blob");
-    const Session::Use use(of(session));
-    *blob = new attnkit_blob{of(session).save()};
+    *blob = new attnkit_blob{s.save()};
   });
 }
 

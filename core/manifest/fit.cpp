@@ -74,11 +74,11 @@ std::optional<Verdict> judge_in_model(const Plugin& plugin, BlockChoice& choice,
       return {};
     }
   }
-  Manifest whole = to.manifest;  // sources
-  whole.stream.reset();
-  Reading as{to.dir, to.registry, to.device_type, to.diagnostics, whole};
-  as.length_meant = to.length_meant;
-  verdict->growing = !judge(plugin, choice, as);
+  Manifest whole_sources = to.manifest;
+  whole_sources.stream.reset();
+  Reading without{to.dir, to.registry, to.device_type, to.diagnostics, whole_sources};
+  without.length_meant = to.length_meant;
+  verdict->growing = !judge(plugin, choice, without);
   return verdict;
 }
 
@@ -95,17 +95,14 @@ class GrowingSequences {
     const bool cross = cell.choice.role == ATTN_DECODER_CROSS;
     for (const attn_port* port : mechanism->ports()) {
       if (port->kind != ATTN_AUX_IN || !names_.contains(port->name)) continue;
+      const std::string made = fmt::format(
+          "what it made of the sequence \"{}\", which another block makes anew whenever the source grows", port->name);
       if (mechanism->block().causal)
-        verdict =
-            refusal(fmt::format("it keeps what it made of the sequence \"{}\", which another block makes anew "
-                                "whenever the source grows",
-                                port->name));
+        verdict = Verdict{"it keeps " + made, -1, false, true};
       else if (cross && !to.manifest.stream->replay)
-        verdict =
-            refusal(fmt::format("its state holds what it made of the sequence \"{}\", which another block makes "
-                                "anew whenever the source grows, so it would have to be filled anew, and "
-                                "[stream] does not say replay = true",
-                                port->name));
+        verdict = Verdict{
+            "its state holds " + made + ", so it would have to be filled anew, and [stream] does not say replay = true",
+            -1, false, true};
       else if (cross)
         cell.choice.replays = true;
     }
@@ -120,7 +117,6 @@ class GrowingSequences {
   }
 
  private:
-  static Verdict refusal(std::string message) { return {std::move(message), -1, false, true}; }
   std::set<std::string> names_;
 };
 

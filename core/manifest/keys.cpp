@@ -151,7 +151,7 @@ constexpr KeyRule keys[] = {
 
     {"search.limits", "min_quality_ratio", T::number, "", 0, 10, "quality over the baseline's"},
     {"search.limits", "max_state", T::bytes, "", "state of one row in all blocks of the decoder"},
-    {"search.limits", "max_latency", T::duration, "", "of one decoded token"},
+    {"search.limits", "max_latency", T::time, "", "of one decoded token"},
 
     {"search.exponents", "throughput", T::number, "1", 0, 10, "of the throughput's ratio"},
     {"search.exponents", "quality", T::number, "1", 0, 10, "of the quality's ratio"},

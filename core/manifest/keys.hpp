@@ -8,21 +8,7 @@
 
 namespace attnkit {
 
-enum class KeyType {
-  text,
-  integer,
-  number,
-  boolean,
-  choice,
-  table,
-  tables,
-  use,
-  uses,
-  layers,
-  integers,
-  bytes,
-  duration
-};
+enum class KeyType { text, integer, number, boolean, choice, table, tables, use, uses, layers, integers, bytes, time };
 
 struct KeyRule {
   const char* table;  // path of the table the key stands in; "" is the root

@@ -30,8 +30,9 @@ bool check_schema(const Node& tree, Diagnostics& diagnostics) {
 }
 
 template <class Enum>
-void take(const std::optional<int>& chosen, Enum& field) {
+bool take(const std::optional<int>& chosen, Enum& field) {
   if (chosen) field = static_cast<Enum>(*chosen);
+  return chosen.has_value();
 }
 
 int int_of(const TableReader& table, const char* key) { return static_cast<int>(table.integer(key).value_or(0)); }
@@ -159,9 +160,7 @@ void read_classifier(const TableReader& head, const Entry& entry, Reading& to) {
 void read_head(const TableReader& table, Reading& to) {
   if (const Entry* entry = table.given("head")) {
     const TableReader head(entry->value, "model.head", to.diagnostics);
-    const auto type = head.choice("type");
-    if (!type) return;
-    take(type, to.manifest.head);
+    if (!take(head.choice("type"), to.manifest.head)) return;
     if (to.manifest.head == HeadType::classifier) return read_classifier(head, *entry, to);
     for (const char* key : {"classes", "pool", "of", "hidden"})
       if (head.mentioned(key))
@@ -181,9 +180,7 @@ void read_model(const Node& model, Reading& to) {
   const TableReader table(model, "model", to.diagnostics);
   Manifest& m = to.manifest;
   m.name = table.text("name").value_or("");
-  const auto kind = table.choice("kind");
-  take(kind, m.kind);
-  to.kind_known = kind.has_value();
+  to.kind_known = take(table.choice("kind"), m.kind);
   m.d_model = int_of(table, "d_model");
   m.heads = int_of(table, "heads");
   m.ffn = int_of(table, "ffn");

@@ -14,7 +14,7 @@ bool type_fits(KeyType type, const Node& value) {
   using T = KeyType;
   using K = Node::Kind;
   static const std::set<std::pair<T, K>> fitting = {
-      {T::text, K::text},      {T::choice, K::text},    {T::duration, K::text},   {T::integer, K::integer},
+      {T::text, K::text},      {T::choice, K::text},    {T::time, K::text},       {T::integer, K::integer},
       {T::number, K::number},  {T::number, K::integer}, {T::boolean, K::boolean}, {T::table, K::table},
       {T::tables, K::array},   {T::use, K::text},       {T::use, K::table},       {T::uses, K::array},
       {T::integers, K::array}, {T::bytes, K::integer},  {T::bytes, K::text},      {T::layers, K::integer},

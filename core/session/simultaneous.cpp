@@ -21,20 +21,6 @@ uint32_t decide(const attnkit_stream_options& options, const attnkit_stream_view
   return action;
 }
 
-class IncrementalSession : public Incremental {
- public:
-  explicit IncrementalSession(Session& session) : session_(session) {}
-  void read(const SourceBatch& more, bool last) override { session_.read(more, last); }
-  int32_t write(int32_t token) override {
-    Session* const self = &session_;
-    Session::write({&self, 1}, {&token, 1, 1, 1, nullptr}, nullptr);
-    return session_.best(0);
-  }
-
- private:
-  Session& session_;
-};
-
 // A unit for each row of the encoder; the last one has what is left as well.
 std::vector<int64_t> ends_of_rows(const Frontend& frontend, const SourceBatch& source) {
   std::vector<int64_t> ends(static_cast<size_t>(frontend.rows(source.kind, source.length)));
@@ -58,7 +44,7 @@ void check_units(const Units& units) {
          unit_name(units.source.kind));
 }
 
-std::vector<int32_t> simulate(Incremental& session, const Units& source, const Ending& ending,
+std::vector<int32_t> simulate(const Incremental& session, const Units& source, const Ending& ending,
                               const attnkit_stream_options& options) {
   const auto start = std::chrono::steady_clock::now();
   int64_t read = 0, given = 0;  // units; of the source, that the session has
@@ -109,7 +95,12 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
   const int64_t limit = options.limit > 0 ? std::min<int64_t>(options.limit, max_length)
                                           : default_limit(model.source_rows(units.source), max_length);
   const Vocabulary& vocabulary = *model.vocabulary(true);
-  IncrementalSession incremental(session);
+  Session* const self = &session;
+  const Incremental incremental{[&](const SourceBatch& more, bool last) { session.read(more, last); },
+                                [&](int32_t token) {
+                                  Session::write({&self, 1}, {&token, 1, 1, 1, nullptr}, nullptr);
+                                  return session.best(0);
+                                }};
   return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), limit}, options);
 }
 

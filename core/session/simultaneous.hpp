@@ -4,6 +4,7 @@
 #include <attnkit/attnkit.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,13 +15,9 @@ namespace attnkit {
 class Session;
 
 // What the loop drives.
-class Incremental {
- public:
-  virtual ~Incremental() = default;
-  // Appends to the source; last: nothing follows.
-  virtual void read(const SourceBatch& more, bool last) = 0;
-  // Appends a token to the target and gives the most probable next one.
-  virtual int32_t write(int32_t token) = 0;
+struct Incremental {
+  std::function<void(const SourceBatch& more, bool last)> read;  // appends to the source; last: nothing follows
+  std::function<int32_t(int32_t token)> write;  // appends to the target; returns the most probable next token
 };
 
 // A source of one row in units: unit u ends before ends[u].
@@ -43,7 +40,7 @@ struct Ending {
 // Reads and writes as options.decide says until </s>, the limit or a stop; the tokens written.  Decides before anything
 // is computed, so nothing is ever taken back.  Units are handed on together when the next token needs them.
 // Throws Error (ATTN_INVALID): an answer that is none, or writing before anything was read.
-std::vector<int32_t> simulate(Incremental& session, const Units& source, const Ending& ending,
+std::vector<int32_t> simulate(const Incremental& session, const Units& source, const Ending& ending,
                               const attnkit_stream_options& options);
 
 // The same with an empty session of one row and the limit that options asks for.  Without ends a unit of speech is what

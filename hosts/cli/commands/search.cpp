@@ -166,7 +166,7 @@ Json write_files(const search::Search& search, const search::ManifestText& manif
   if (winner) result["files"]["winner"] = paths.in("winner.toml");
   std::error_code absent;
   fs::remove(paths.in("winner.toml"), absent);  // of a search before this one
-  write_file(paths.in("result.json"), result.dump(1) + "\n");
+  write_file(paths.in("result.json"), result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   write_file(paths.in("report.html"), search_html(result));
   if (!winner) return result;
   const fs::path from = fs::absolute(arguments.text("MANIFEST")).parent_path();

@@ -13,23 +13,22 @@ namespace {
 constexpr int32_t begin = 1, end = 2;
 
 // Writes down what it is asked for; gives one token after the other.
-class Fake : public Incremental {
- public:
-  explicit Fake(std::vector<int32_t> target) : target_(std::move(target)) {}
-  void read(const SourceBatch& more, bool last) override {
-    calls += "r";
-    for (int64_t i = 0; i < more.length; ++i) calls += std::to_string(more.ids[i]);
-    if (last) calls += ".";
-  }
-  int32_t write(int32_t token) override {
-    calls += "w" + std::to_string(token);
-    return target_[written_++];
+struct Fake {
+  explicit Fake(std::vector<int32_t> given) : target(std::move(given)) {}
+  Incremental incremental() {
+    return {[this](const SourceBatch& more, bool last) {
+              calls += "r";
+              for (int64_t i = 0; i < more.length; ++i) calls += std::to_string(more.ids[i]);
+              if (last) calls += ".";
+            },
+            [this](int32_t token) {
+              calls += "w" + std::to_string(token);
+              return target[written++];
+            }};
   }
   std::string calls;
-
- private:
-  std::vector<int32_t> target_;
-  size_t written_ = 0;
+  std::vector<int32_t> target;
+  size_t written = 0;
 };
 
 struct Host {
@@ -65,7 +64,7 @@ uint32_t wait_2(const attnkit_stream_view& v) { return v.read >= v.written + 2 ?
 TEST(Simultaneous, ReadsAndWritesInTurn) {
   Fake fake({8, 9, 8, end});
   Host host{wait_2};
-  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options()),
+  EXPECT_EQ(simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options()),
             (std::vector<int32_t>{8, 9, 8, end}));
   EXPECT_EQ(fake.calls, "r34w1r5w8r6w9r7w8");
   EXPECT_EQ(host.actions(), "RRWRWRWRW");
@@ -75,7 +74,7 @@ TEST(Simultaneous, ReadsAndWritesInTurn) {
 TEST(Simultaneous, TheEndComesWithTheLastUnit) {
   Fake fake({8, 9, 8, 9, 8, end});
   Host host{wait_2};
-  simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
+  simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options());
   EXPECT_EQ(fake.calls, "r34w1r5w8r6w9r7w8r2.w9w8");
   EXPECT_EQ(host.actions(), "RRWRWRWRWRWW");
   for (const attnkit_stream_event& e : host.events) EXPECT_EQ(e.ended, e.read == 6);
@@ -85,7 +84,7 @@ TEST(Simultaneous, UnitsOfSeveralTokensArriveTogether) {
   const std::vector<int64_t> ends = {2, 3, 6};
   Fake fake({8, 9, end});
   Host host{[](const attnkit_stream_view& v) { return v.read > v.written ? ATTNKIT_WRITE : ATTNKIT_READ; }};
-  simulate(fake, {ids_of(source), ends}, {begin, end, 20}, host.options());
+  simulate(fake.incremental(), {ids_of(source), ends}, {begin, end, 20}, host.options());
   EXPECT_EQ(fake.calls, "r34w1r5w8r672.w9");
   EXPECT_EQ(host.actions(), "RWRWRW");
 }
@@ -94,7 +93,7 @@ TEST(Simultaneous, UnitsOfSeveralTokensArriveTogether) {
 TEST(Simultaneous, ViewsAndEventsSayWhereThingsStand) {
   Fake fake({8, end});
   Host host{wait_2};
-  simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
+  simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options());
   double before = 0;
   for (size_t i = 0; i < host.events.size(); ++i) {
     const attnkit_stream_view& view = host.asked[i];
@@ -115,7 +114,7 @@ TEST(Simultaneous, ViewsAndEventsSayWhereThingsStand) {
 TEST(Simultaneous, APolicyThatNeverWritesBecomesOffline) {
   Fake fake({8, 9, end});
   Host host{[](const attnkit_stream_view&) { return ATTNKIT_READ; }};
-  simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
+  simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options());
   EXPECT_EQ(fake.calls, "r345672.w1w8w9");
   EXPECT_EQ(host.actions(), "RRRRRRWWW");
 }
@@ -124,7 +123,7 @@ TEST(Simultaneous, APolicyThatNeverReadsIsRefused) {
   Fake fake({8, 9, end});
   Host host{[](const attnkit_stream_view&) { return ATTNKIT_WRITE; }};
   try {
-    simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options());
+    simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options());
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ATTN_INVALID);
@@ -136,21 +135,22 @@ TEST(Simultaneous, APolicyThatNeverReadsIsRefused) {
 TEST(Simultaneous, APolicyThatStopsReadingEndsAtTheLimit) {
   Fake fake({8, 9, 8, 9, 8, 9, 8, 9});
   Host host{[](const attnkit_stream_view& v) { return v.read < 1 ? ATTNKIT_READ : ATTNKIT_WRITE; }};
-  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 5}, host.options()).size(), 5u);
+  EXPECT_EQ(simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 5}, host.options()).size(), 5u);
   EXPECT_EQ(host.actions(), "RWWWWW");
 }
 
 TEST(Simultaneous, StopsWhenAsked) {
   Fake fake({8, 9, 8, end});
   Host host{[](const attnkit_stream_view& v) { return v.written == 2 ? ATTNKIT_STOP : wait_2(v); }};
-  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options()), (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options()),
+            (std::vector<int32_t>{8, 9}));
 }
 
 TEST(Simultaneous, RefusesAnswersThatAreNone) {
   for (const uint32_t answer : {0u, 4u, 4000000000u}) {
     Fake fake({8, end});
     Host host{[&](const attnkit_stream_view&) { return answer; }};
-    EXPECT_THROW(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, host.options()), Error);
+    EXPECT_THROW(simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, host.options()), Error);
   }
 }
 
@@ -159,7 +159,7 @@ TEST(Simultaneous, NobodyNeedsToWatch) {
   Host host{wait_2};
   attnkit_stream_options options = host.options();
   options.observe = nullptr;
-  EXPECT_EQ(simulate(fake, {ids_of(source), {}}, {begin, end, 20}, options).size(), 2u);
+  EXPECT_EQ(simulate(fake.incremental(), {ids_of(source), {}}, {begin, end, 20}, options).size(), 2u);
 }
 
 TEST(Simultaneous, UnitsMustAscendToTheEnd) {
