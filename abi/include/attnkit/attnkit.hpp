@@ -22,8 +22,9 @@
 #include <type_traits>
 #include <vector>
 
-// cpp1 keeps these classes apart from those inside the library, whatever a program links.
-namespace attnkit::inline cpp1 {
+namespace attnkit {
+// Keeps these classes apart from those inside the library, whatever a program links.
+inline namespace cpp1 {
 
 using Ids = std::vector<int32_t>;
 enum class Side : uint32_t { source = 0, target = 1 };
@@ -418,5 +419,6 @@ class Block : public detail::Handle<attnkit_block, attnkit_block_destroy> {
   }
 };
 
-}  // namespace attnkit::inline cpp1
+}  // namespace cpp1
+}  // namespace attnkit
 #endif

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/roles.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
@@ -13,7 +14,7 @@ namespace {
 // The place that stands for a mechanism's costs: decoder.self where it fits, else one that streams, else any.
 const Json* typical(const Json& plugin) {
   const auto rank = [](const Json& place) {
-    return place["role"] == "decoder.self" ? 2 : place["stream"]["fits"].get<bool>() ? 1 : 0;
+    return place["role"] == role_name(ATTN_DECODER_SELF) ? 2 : place["stream"]["fits"].get<bool>() ? 1 : 0;
   };
   const Json* best = nullptr;
   for (const Json& place : plugin["places"])
