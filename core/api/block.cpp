@@ -18,8 +18,7 @@ const Mechanism& of(const attnkit_block* block) {
 
 const attn_request& checked(const attn_request* request) {
   require(request, "request");
-  if (request->struct_size < sizeof(attn_request))
-    fail(ATTN_INVALID, "request.struct_size {} is below {}", request->struct_size, sizeof(attn_request));
+  require_size(*request, "request");
   for (const int64_t bound : {request->batch, request->queries, request->keys, request->past})
     if (bound < 0 || bound > (int64_t{1} << 40)) fail(ATTN_INVALID, "request: bound {} is outside 0 to 2^40", bound);
   if (request->workers < 1 || request->workers > 4096)
@@ -41,8 +40,7 @@ Plan plan_of(const attnkit_block* block, const attn_request& request) {
 
 attn_block checked(const attn_block* where) {
   require(where, "where");
-  if (where->struct_size < sizeof(attn_block))
-    fail(ATTN_INVALID, "block.struct_size {} is below {}", where->struct_size, sizeof(attn_block));
+  require_size(*where, "block");
   if (where->role < ATTN_ENCODER_SELF || where->role > ATTN_DECODER_CROSS)
     fail(ATTN_INVALID, "block.role {}: 1 to 3 are possible", where->role);
   if (where->heads < 1 || where->d_model < 1 || where->head_width < 1 ||
@@ -148,8 +146,7 @@ void check_order(const Mechanism& mechanism, const attn_run& run) {
 // argument.
 void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run) {
   const attn_request& request = plan.request();
-  if (run.struct_size < sizeof(attn_run))
-    fail(ATTN_INVALID, "run.struct_size {} is below {}", run.struct_size, sizeof(attn_run));
+  require_size(run, "run");
   const auto bound = [](const char* name, int64_t value, int64_t most) {
     if (value < 0 || value > most) fail(ATTN_INVALID, "{} {} is outside the request's bound {}", name, value, most);
   };

@@ -50,6 +50,13 @@ inline void require(const void* argument, const char* name) {
   if (!argument) fail(ATTN_INVALID, "{} must not be NULL", name);
 }
 
+// Throws when a struct of the caller is older than the first version that has T.
+template <class T>
+void require_size(const T& argument, const char* name) {
+  if (argument.struct_size < sizeof(T))
+    fail(ATTN_INVALID, "{}.struct_size {} is below {}", name, argument.struct_size, sizeof(T));
+}
+
 // Token ids (rows, length): a contiguous int32 CPU tensor.  An absent tensor gives no rows.
 Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name);
 

@@ -19,9 +19,9 @@ Session& of(const attnkit_session* session) {
 template <class Body>
 int32_t with(const attnkit_session* session, attn_error* err, Body&& body) {
   return guard(err, [&] {
-    Session& s = of(session);
-    const Session::Use use(s);
-    body(s);
+    Session* const self = &of(session);
+    const Session::Use use({&self, 1});
+    body(*self);
   });
 }
 
@@ -106,8 +106,7 @@ int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* so
     require(options, "options");
     require(ids, "ids");
     require(n, "n");
-    if (options->struct_size < sizeof(attnkit_stream_options))
-      fail(ATTN_INVALID, "options.struct_size {} is below {}", options->struct_size, sizeof(attnkit_stream_options));
+    require_size(*options, "options");
     require(reinterpret_cast<const void*>(options->decide), "options.decide");
     const std::vector<int32_t> made = simulate(s, units_of(s.model(), source, *options), *options);
     std::copy(made.begin(), made.end(), ids);

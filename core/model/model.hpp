@@ -20,7 +20,7 @@
 
 namespace attnkit {
 
-class Model : public std::enable_shared_from_this<Model> {
+class Model {
  public:
   // Reads manifest and weights; NULL after diagnostics.failed().
   static std::shared_ptr<const Model> load(std::shared_ptr<Runtime> runtime, const std::string& toml,

@@ -22,24 +22,21 @@ std::string prediction(const Model& model) {
 EncoderIdentity identity(const Model& model) {
   const Manifest& m = model.manifest();
   EncoderIdentity traits = model_traits(m);
-  const auto add = [&](const std::string& name, const auto& value) {
-    traits.push_back({name, fmt::format("{}", value)});
-  };
-  add("decoder.layers", m.decoder.layers);
-  add("a source that grows", m.stream ? "possible" : "not possible");
-  add("the prediction of lengths", prediction(model));
+  traits.add("decoder.layers", m.decoder.layers);
+  traits.add("a source that grows", m.stream ? "possible" : "not possible");
+  traits.add("the prediction of lengths", prediction(model));
   for (const Block* block : model.blocks()) {
     const BlockChoice& c = block->choice();
     const Plugin& plugin = block->mechanism().plugin();
     const attn_block& b = block->mechanism().block();
     const std::string& path = block->path();
-    add(path, use_text(plugin, c.options));
-    add("the state revision of " + path, plugin.table.state_revision);
-    add("the width of " + path,
-        fmt::format("{} heads of {} and {}, f32", b.heads, b.d_model / static_cast<int32_t>(b.heads), b.head_width));
-    add("filling anew of " + path, c.replays);
+    traits.add(path, use_text(plugin, c.options));
+    traits.add("the state revision of " + path, plugin.table.state_revision);
+    traits.add("the width of " + path, fmt::format("{} heads of {} and {}, f32", b.heads,
+                                                   b.d_model / static_cast<int32_t>(b.heads), b.head_width));
+    traits.add("filling anew of " + path, c.replays);
   }
-  add("sha256 of the weights", model.digest());
+  traits.add("sha256 of the weights", model.digest());
   return traits;
 }
 

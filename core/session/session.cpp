@@ -8,7 +8,7 @@
 
 namespace attnkit {
 
-void Session::Use::mark() {
+Session::Use::Use(std::span<Session* const> sessions) : sessions_(sessions) {
   for (size_t i = 0; i < sessions_.size(); ++i) {
     if (!sessions_[i]->busy_.test_and_set(std::memory_order_acquire)) continue;
     release(i);

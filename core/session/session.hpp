@@ -72,19 +72,13 @@ class Session {
   // Marks sessions busy for a call; throws when one of them is in use already, or stands there twice.
   class Use {
    public:
-    explicit Use(const Session& session) : one_(&session), sessions_(&one_, 1) { mark(); }
-    explicit Use(std::span<Session* const> sessions)
-        : sessions_(const_cast<const Session* const*>(sessions.data()), sessions.size()) {
-      mark();
-    }
+    explicit Use(std::span<Session* const> sessions);
     ~Use() { release(sessions_.size()); }
     Use(const Use&) = delete;
 
    private:
-    void mark();
     void release(size_t n);
-    const Session* one_ = nullptr;
-    std::span<const Session* const> sessions_;
+    std::span<Session* const> sessions_;
   };
 
  private:
@@ -122,7 +116,7 @@ class Session {
   std::optional<double> target_total_;
   int64_t beyond_ = 0;
   std::vector<float> last_;
-  mutable std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
 // Beam search over a session whose rows are the beams (core/session/beam.cpp says how it scores); the best hypothesis,

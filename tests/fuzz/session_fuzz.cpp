@@ -9,8 +9,8 @@
 #include <fstream>
 
 #include "core/base/error.hpp"
-#include "core/session/session.hpp"
 #include "core/base/sha256.hpp"
+#include "core/session/session.hpp"
 
 namespace {
 

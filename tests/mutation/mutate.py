@@ -86,6 +86,9 @@ class Copy:
                 if path.is_file() and (not to.exists() or to.read_bytes() != path.read_bytes()):
                     to.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(path, to)
+        for path in self.sources.rglob("*"):
+            if path.is_file() and not (SOURCE / path.relative_to(self.sources)).exists():
+                path.unlink()
         self.run("cmake", "-S", self.sources, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                  "-DATTNKIT_CUDA=OFF", check=True)
         self.make([*UNIT, "search_tests", "softmax_test", "relu_test", "attnkit_conformance"], check=True)

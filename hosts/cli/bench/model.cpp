@@ -1,8 +1,8 @@
 // A whole model on whole sequences: speed and memory against the length.
 #include <random>
 
-#include "core/search/worker/process_memory.hpp"
 #include "core/search/statistics.hpp"
+#include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"

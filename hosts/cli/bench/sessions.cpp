@@ -8,8 +8,8 @@
 #include <memory>
 #include <thread>
 
-#include "core/search/worker/process_memory.hpp"
 #include "core/search/statistics.hpp"
+#include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"

@@ -59,14 +59,6 @@ void run_encoder(const Model& model, const Facts& facts, size_t batch, RunResult
   });
 }
 
-void run_decoder(const Model& model, const Facts& facts, const DecodeOptions& options, RunResults& results,
-                 const Give& give) {
-  results.beams = options.beams;
-  results.largest = decode(model, facts, results.inputs, options, [&](size_t i, const Decoded& decoded) {
-    give(i, {model.detokenize(Side::target, decoded.ids), decoded.made, decoded.whole, decoded.length});
-  });
-}
-
 // "attnkit.run/1".
 Json json_of(const RunResults& r) {
   Json json = {{"schema", "attnkit.run/1"}, {"model", r.description["name"]}, {"kind", r.description["kind"]}};
@@ -126,11 +118,14 @@ Exit run(const Arguments& arguments) {
   options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
   RunResults results;
   results.decoder = facts.decoder;
+  results.beams = options.beams;
   results.inputs = inputs_of(model, facts, arguments, LiveAudio::read);
   Outputs outputs(arguments, results.inputs.size());
   run_inputs(model, results, outputs, [&](const Give& give) {
-    facts.decoder ? run_decoder(model, facts, options, results, give)
-                  : run_encoder(model, facts, options.batch, results, give);
+    if (facts.decoder)
+      results.largest = decode(model, facts, results.inputs, options, give);
+    else
+      run_encoder(model, facts, options.batch, results, give);
   });
   if (results.have_references()) results.scores = score_references(model, facts, results.inputs, options.batch);
   if (facts.speech) {

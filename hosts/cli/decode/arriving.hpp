@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "core/stream/policy.hpp"
 #include "core/stream/log.hpp"
+#include "core/stream/policy.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 

@@ -13,8 +13,8 @@ namespace {
 class Decoder : public search::BatchedDecoder {
  public:
   Decoder(const Model& model, const Facts& facts, std::span<const Input> inputs, const DecodeOptions& options,
-          const Done& done)
-      : BatchedDecoder(facts.info), model_(model), facts_(facts), inputs_(inputs), options_(options), done_(done) {}
+          const Give& give)
+      : BatchedDecoder(facts.info), model_(model), facts_(facts), inputs_(inputs), options_(options), give_(give) {}
 
   LargestSession decode() {
     if (options_.beams > 1)
@@ -25,80 +25,74 @@ class Decoder : public search::BatchedDecoder {
   }
 
  private:
+  std::optional<Active> open(size_t index) override {
+    const Input& input = inputs_[index];
+    check_interrupt();
+    if (is_empty(input)) return give_(index, {}), std::nullopt;
+    const size_t prompt = facts_.encoder ? 0 : input.ids.size() - 1;
+    Session session(model_, 1);
+    prepare(session, input, 1, prompt);
+    const int32_t first = facts_.encoder ? facts_.info.begin_id : input.ids.back();
+    return Active{index, std::move(session), first, prompt, limit_of(input)};
+  }
+
+  void search_beams(size_t index) {
+    const Input& input = inputs_[index];
+    check_interrupt();
+    if (is_empty(input)) return give_(index, {});
+    try {
+      Session session(model_, options_.beams);
+      prepare(session, input, options_.beams, input.ids.size());
+      const Ids made = session.generate(static_cast<uint32_t>(limit_of(input)));
+      finish(index, session, made, made.size());
+    } catch (const Error& e) {
+      fail_at(index, e);
+    }
+  }
+
   bool is_empty(const Input& input) const { return facts_.encoder && !facts_.speech && input.ids.size() == 1; }
-  size_t limit_of(const Input& input) const;
-  void prepare(Session& session, const Input& input, size_t rows, size_t prompt);
-  std::optional<Active> open(size_t index) override;
+
+  size_t limit_of(const Input& input) const {
+    if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
+    if (!facts_.encoder) return facts_.max_length();
+    const auto source = static_cast<int64_t>(source_length(facts_, input));
+    return static_cast<size_t>(default_limit(source, facts_.info.max_length));
+  }
+
+  // Sets the target's length where the model asks for it, reads the source, or writes the first `prompt` ids of a
+  // decoder's prompt to all rows.
+  void prepare(Session& session, const Input& input, size_t rows, size_t prompt) {
+    // Before the source: the keys made from it may depend on the length.
+    if (input.reference && facts_.asks_for_length)
+      session.set_length(static_cast<double>(input.target.size() + (facts_.encoder ? 1 : input.ids.size())));
+    if (facts_.encoder) read_source(session, facts_, input);
+    if (facts_.encoder || prompt == 0) return;
+    attnkit_session* const self = session.get();
+    const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
+    Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+  }
+
   void done(Active& input) override { finish(input.index, input.session, input.made, input.position); }
   [[noreturn]] void fail_at(size_t index, const Error& e) const override { fail_decoding(inputs_[index], e); }
   void check_interrupt() const override { cli::check_interrupt(); }
-  void search_beams(size_t index);
-  void finish(size_t index, Session& session, Ids& made, size_t position);
+
+  void finish(size_t index, Session& session, const Ids& made, size_t position) {
+    const size_t tokens = source_length(facts_, inputs_[index]) + position;
+    Json state;
+    if (tokens > largest_.tokens || facts_.needs_length) state = Json::parse(session.describe());
+    if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
+    const bool finished = !made.empty() && made.back() == facts_.info.end_id;
+    const auto ids = std::span<const int32_t>(made).first(made.size() - finished);
+    give_(index, {model_.detokenize(Side::target, ids), made.size(), finished, length_use(facts_, state)});
+  }
 
   const Model& model_;
   const Facts& facts_;
   std::span<const Input> inputs_;
   const DecodeOptions& options_;
-  const Done& done_;
+  const Give& give_;
   LargestSession largest_;
 };
-
-size_t Decoder::limit_of(const Input& input) const {
-  if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
-  if (!facts_.encoder) return facts_.max_length();
-  const auto source = static_cast<int64_t>(source_length(facts_, input));
-  return static_cast<size_t>(default_limit(source, facts_.info.max_length));
-}
-
-// Sets the target's length where the model asks for it, reads the source, or writes the first `prompt` ids of a
-// decoder's prompt to all rows.
-void Decoder::prepare(Session& session, const Input& input, size_t rows, size_t prompt) {
-  // Before the source: the keys made from it may depend on the length.
-  if (input.reference && facts_.asks_for_length)
-    session.set_length(static_cast<double>(input.target.size() + (facts_.encoder ? 1 : input.ids.size())));
-  if (facts_.encoder) read_source(session, facts_, input);
-  if (facts_.encoder || prompt == 0) return;
-  attnkit_session* const self = session.get();
-  const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
-  Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
-}
-
-std::optional<Decoder::Active> Decoder::open(size_t index) {
-  const Input& input = inputs_[index];
-  check_interrupt();
-  if (is_empty(input)) return done_(index, {}), std::nullopt;
-  const size_t prompt = facts_.encoder ? 0 : input.ids.size() - 1;
-  Session session(model_, 1);
-  prepare(session, input, 1, prompt);
-  const int32_t first = facts_.encoder ? facts_.info.begin_id : input.ids.back();
-  return Active{index, std::move(session), first, prompt, limit_of(input)};
-}
-
-void Decoder::search_beams(size_t index) {
-  const Input& input = inputs_[index];
-  check_interrupt();
-  if (is_empty(input)) return done_(index, {});
-  try {
-    Session session(model_, options_.beams);
-    prepare(session, input, options_.beams, input.ids.size());
-    Ids made = session.generate(static_cast<uint32_t>(limit_of(input)));
-    finish(index, session, made, made.size());
-  } catch (const Error& e) {
-    fail_at(index, e);
-  }
-}
-
-void Decoder::finish(size_t index, Session& session, Ids& made, size_t position) {
-  const size_t tokens = source_length(facts_, inputs_[index]) + position;
-  Json state;
-  if (tokens > largest_.tokens || facts_.needs_length) state = Json::parse(session.describe());
-  if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
-  Decoded decoded{{}, made.size(), false, length_use(facts_, state)};
-  decoded.ids.swap(made);
-  decoded.whole = !decoded.ids.empty() && decoded.ids.back() == facts_.info.end_id;
-  if (decoded.whole) decoded.ids.pop_back();
-  done_(index, decoded);
-}
 
 }  // namespace
 
@@ -115,8 +109,8 @@ void fail_decoding(const Input& input, const Error& e) {
 }
 
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
-                      const DecodeOptions& options, const Done& done) {
-  return Decoder(model, facts, inputs, options, done).decode();
+                      const DecodeOptions& options, const Give& give) {
+  return Decoder(model, facts, inputs, options, give).decode();
 }
 
 }  // namespace attnkit::cli

@@ -14,37 +14,35 @@ struct DecodeOptions {
   uint32_t limit = 0;  // 0: the default of attnkit_session_generate
 };
 
-// The state of the session that had read and written most.
+// The state of the session that had read and written the largest number of tokens.
 struct LargestSession {
   uint64_t state_bytes = 0;
   size_t tokens = 0;
 };
 
-// What mechanisms were told of a target's length; nothing where none needs it.
+// The target's length that mechanisms were given; nothing where none needs it.
 struct LengthUse {
-  std::optional<double> told;
+  std::optional<double> length = {};
   uint64_t beyond = 0;  // tokens written beyond it, by all rows of the session
 };
-
 // state: "attnkit.session/1".
 LengthUse length_use(const Facts& facts, const Json& state);
 
-struct Decoded {
-  Ids ids;            // without </s>
-  size_t made = 0;    // counting </s>
-  bool whole = true;  // </s> was reached before the limit
-  LengthUse length;
+struct Result {
+  std::string text = {};
+  size_t made = 0;       // tokens, </s> included
+  bool finished = true;  // not cut off at the limit
+  LengthUse length = {};
+  bool exact = false;  // equal to the reference
 };
+using Give = std::function<void(size_t index, Result result)>;
 
-// Throws Failure for what went wrong while an input was decoded: data where the input is at fault, numerical where the
-// model is.
+// Throws Failure for an error of decoding an input: data where the input is at fault, numerical where the model is.
 [[noreturn]] void fail_decoding(const Input& input, const Error& e);
 
-// Calls done(index, decoded) once for every input, in any order.  An input without tokens gives none, whole.  The
-// result is what each input alone gives.  Throws Failure: data (a length that is missing or exceeded), numerical
-// (scores that are not numbers), interrupted.
-using Done = std::function<void(size_t index, const Decoded& decoded)>;
+// Gives the result of every input once, in any order: the one that it has alone, empty for an input without tokens.
+// Throws Failure: data (a length that is missing or exceeded), numerical (scores that are not numbers), interrupted.
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
-                      const DecodeOptions& options, const Done& done);
+                      const DecodeOptions& options, const Give& give);
 
 }  // namespace attnkit::cli

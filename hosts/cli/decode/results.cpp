@@ -5,7 +5,6 @@
 
 #include "core/base/roles.hpp"
 #include "hosts/cli/io/clock.hpp"
-#include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
@@ -51,8 +50,8 @@ void add_results(const Results& results, Json& to, const std::function<void(size
 }
 
 void add_length(const Result& result, Json& to) {
-  if (!result.length.told) return;
-  to["target_length"] = *result.length.told;
+  if (!result.length.length) return;
+  to["target_length"] = *result.length.length;
   to["beyond_target_length"] = result.length.beyond;
 }
 

@@ -11,14 +11,6 @@
 
 namespace attnkit::cli {
 
-struct Result {
-  std::string text;
-  size_t made = 0;       // tokens, </s> included
-  bool finished = true;  // not cut off at the limit
-  LengthUse length = {};
-  bool exact = false;  // equal to the reference
-};
-
 struct Results {
   std::vector<Input> inputs;
   std::vector<Result> all;  // by input
@@ -33,7 +25,6 @@ struct Results {
 
 // Calls work, which gives the result of every input once, in any order; shows the outputs and measures the time; then
 // compares with references, both as the vocabulary spells them, so that white space and case do not count.
-using Give = std::function<void(size_t index, Result result)>;
 void run_inputs(const Model& model, Results& results, Outputs& outputs, const std::function<void(const Give&)>& work);
 
 // Members of documents: "blocks"; "results", each with its input, its output and what `more` adds.

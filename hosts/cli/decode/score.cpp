@@ -9,12 +9,12 @@
 namespace attnkit::cli {
 namespace {
 
-constexpr size_t most_logits = size_t{1} << 26;
+constexpr size_t max_logits = size_t{1} << 26;
 
 // Rows that run together, fewer when their logits would be too many.
 size_t rows_of(size_t batch, size_t left, const Facts& facts) {
   const size_t row = facts.max_length() * static_cast<size_t>(facts.info.outputs);
-  return std::min({batch, left, std::max<size_t>(1, most_logits / std::max<size_t>(1, row))});
+  return std::min({batch, left, std::max<size_t>(1, max_logits / std::max<size_t>(1, row))});
 }
 
 double log_sum(std::span<const float> scores) {
@@ -27,14 +27,6 @@ double log_sum(std::span<const float> scores) {
 [[noreturn]] void fail_with_nan(const Input& input) {
   fail(Exit::numerical, "{}: the model's scores are not numbers (NaN): its weights or a mechanism are broken",
        input.origin);
-}
-
-// The ids that the decoder reads; first: the position at which the first token of the reference is predicted.
-Ids decoder_input(const Facts& facts, const Input& input, size_t& first) {
-  Ids ids = facts.encoder ? Ids{facts.info.begin_id} : input.ids;
-  first = ids.size() - 1;
-  ids.insert(ids.end(), input.target.begin(), input.target.end());
-  return ids;
 }
 
 Score score_of(const Facts& facts, const Input& input, std::span<const float> logits) {
@@ -64,18 +56,6 @@ void forward(const Model& model, const Facts& facts, std::span<const Input> inpu
   model.forward(Batch(ids), target, out);
 }
 
-void score_batch(const Model& model, const Facts& facts, std::span<const Input> inputs, std::vector<Score>& scores) {
-  std::vector<Ids> targets;
-  std::vector<size_t> firsts(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) targets.push_back(decoder_input(facts, inputs[i], firsts[i]));
-  const Batch target(targets);
-  const auto width = static_cast<size_t>(facts.info.outputs), length = static_cast<size_t>(target.length);
-  std::vector<float> logits(inputs.size() * length * width);
-  forward(model, facts, inputs, target, tensor(logits.data(), {target.rows(), target.length, facts.info.outputs}));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    scores.push_back(score_of(facts, inputs[i], std::span(logits).subspan((i * length + firsts[i]) * width)));
-}
-
 Label label_of(const Facts& facts, const Input& input, std::span<const float> scores) {
   const auto width = static_cast<size_t>(facts.info.outputs);
   Label label{};
@@ -101,8 +81,20 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
   std::vector<Score> scores;
   while (scores.size() < inputs.size()) {
     check_interrupt();
-    const size_t rows = rows_of(batch, inputs.size() - scores.size(), facts);
-    score_batch(model, facts, inputs.subspan(scores.size(), rows), scores);
+    const auto some = inputs.subspan(scores.size(), rows_of(batch, inputs.size() - scores.size(), facts));
+    std::vector<Ids> targets;
+    for (const Input& input : some) {
+      targets.push_back(facts.encoder ? Ids{facts.info.begin_id} : input.ids);
+      targets.back().insert(targets.back().end(), input.target.begin(), input.target.end());
+    }
+    const Batch target(targets);
+    const auto width = static_cast<size_t>(facts.info.outputs), length = static_cast<size_t>(target.length);
+    std::vector<float> logits(some.size() * length * width);
+    forward(model, facts, some, target, tensor(logits.data(), {target.rows(), target.length, facts.info.outputs}));
+    for (size_t i = 0; i < some.size(); ++i) {
+      const size_t first = facts.encoder ? 0 : some[i].ids.size() - 1;  // predicts the first token of the reference
+      scores.push_back(score_of(facts, some[i], std::span(logits).subspan((i * length + first) * width)));
+    }
   }
   return scores;
 }

@@ -53,14 +53,6 @@ struct Sides {
   Ids predicted;       // the same shifted by one, </s> last
 };
 
-Ids own_target(const Model& model, const Ids& source, const attnkit_model_info& info) {
-  Session session(model, 1);
-  session.read(source);
-  Ids ids = session.generate();
-  if (!ids.empty() && ids.back() == info.end_id) ids.pop_back();
-  return ids;
-}
-
 Sides sides_of(const Model& model, const Facts& facts, const Arguments& arguments) {
   if (!arguments.has("text")) fail(Exit::usage, "--attention needs --text, the input whose weights are shown");
   Sides sides;
@@ -77,37 +69,16 @@ Sides sides_of(const Model& model, const Facts& facts, const Arguments& argument
     const Ids more = tokens_of(model, Side::target, arguments.text("target"), "--target");
     ids.insert(ids.end(), more.begin(), more.end());
   } else if (facts.encoder) {
-    ids = own_target(model, sides.source, facts.info);
+    Session session(model, 1);
+    session.read(sides.source);
+    ids = session.generate();
+    if (!ids.empty() && ids.back() == facts.info.end_id) ids.pop_back();
   }
   sides.predicted = ids;
   sides.predicted.push_back(facts.info.end_id);
   sides.target = std::move(ids);
   sides.target.insert(sides.target.begin(), facts.info.begin_id);
   return sides;
-}
-
-void fill_labels(const Model& model, const Facts& facts, uint32_t role, const Sides& sides, AttentionMap& map) {
-  const auto source = [&] { return labels_of(model, facts.info, Side::source, sides.source); };
-  if (role == ATTN_ENCODER_SELF) {
-    map.queries = map.keys = source();
-    map.query_title = "query (source)";
-    map.key_title = "key (source)";
-  } else if (role == ATTN_DECODER_SELF) {
-    map.queries = map.keys = labels_of(model, facts.info, Side::target, sides.target);
-    map.query_title = "query (target)";
-    map.key_title = "key (target)";
-  } else {
-    map.queries = labels_of(model, facts.info, Side::target, sides.predicted);
-    map.keys = source();
-    map.query_title = "token being predicted";
-    map.key_title = "key (source)";
-  }
-}
-
-void keep_head(AttentionMap& map, int head) {
-  const auto one = static_cast<std::ptrdiff_t>(map.queries.size() * map.keys.size());
-  map.weights = {map.weights.begin() + (head - 1) * one, map.weights.begin() + head * one};
-  map.heads = {head};
 }
 
 // From --attention, --text, --target and --head.
@@ -122,7 +93,18 @@ AttentionMap attention_map(const Model& model, const Arguments& arguments) {
          arguments.text("attention"));
   const Sides sides = sides_of(model, facts, arguments);
   AttentionMap map{arguments.text("attention"), place.mechanism, {}, {}, {}, {}, {}, {}};
-  fill_labels(model, facts, place.role, sides, map);
+  const auto labels = [&](Side side, const Ids& ids) { return labels_of(model, facts.info, side, ids); };
+  if (place.role == ATTN_DECODER_CROSS) {
+    map.query_title = "token being predicted";
+    map.queries = labels(Side::target, sides.predicted);
+    map.key_title = "key (source)";
+    map.keys = labels(Side::source, sides.source);
+  } else {
+    const bool source = place.role == ATTN_ENCODER_SELF;
+    map.query_title = source ? "query (source)" : "query (target)";
+    map.key_title = source ? "key (source)" : "key (target)";
+    map.queries = map.keys = source ? labels(Side::source, sides.source) : labels(Side::target, sides.target);
+  }
   for (int h = 1; h <= heads; ++h) map.heads.push_back(h);
   map.weights.resize(static_cast<size_t>(heads) * map.queries.size() * map.keys.size());
   const auto length = [](const Ids& ids) { return static_cast<int64_t>(ids.size()); };
@@ -135,7 +117,11 @@ AttentionMap attention_map(const Model& model, const Arguments& arguments) {
   for (const float w : map.weights)
     if (!std::isfinite(w))
       fail(Exit::numerical, "{}: the weights are not finite: the model or the mechanism is broken", map.block);
-  if (head > 0) keep_head(map, head);
+  if (head > 0) {
+    const auto one = static_cast<std::ptrdiff_t>(map.queries.size() * map.keys.size());
+    map.weights = {map.weights.begin() + (head - 1) * one, map.weights.begin() + head * one};
+    map.heads = {head};
+  }
   return map;
 }
 

@@ -1,4 +1,4 @@
-// Text for people: quotes, units, counts and tables.
+// Text for people: quotes, units and tables.
 #pragma once
 
 #include <cstdint>

@@ -96,8 +96,8 @@ TEST(Rcp, ReproducesLeaPformersTable3) {
     const double plain = rcp(throughput, row["accuracy"], softmax["accuracy"], spread).value();
     EXPECT_NEAR(plain, row["rcp"].get<double>(), 0.005) << row["name"];
     if (row["name"] != "cosFormer") continue;
-    // Memory is in no table.  What Table 3 implies for cosFormer gives the value of appendix A.4 for a larger cosFormer,
-    // as fast and with as much memory.
+    // Memory is in no table.  What Table 3 implies for cosFormer gives the value of appendix A.4 for a larger
+    // cosFormer, as fast and with as much memory.
     const double memory = 1 / (throughput * (2 * row["rcp_mem"].get<double>() / plain - 1));
     EXPECT_NEAR(*rcp_mem(throughput, row["accuracy"], softmax["accuracy"], spread, memory),
                 row["rcp_mem"].get<double>(), 1e-9);

@@ -244,8 +244,9 @@ TEST(Session, RefusalsChangeNothing) {
 TEST(Session, IsBusyForASecondCall) {
   const auto model = load(TinyModel());
   Session session(model, 1);
-  const Session::Use use(session);
-  EXPECT_THROW(Session::Use again(session), Error);
+  Session* const self = &session;
+  const Session::Use use({&self, 1});
+  EXPECT_THROW(Session::Use({&self, 1}), Error);
 }
 
 TEST(Session, CountsTokensBeyondTheLengthAndCanForbidThem) {
