@@ -41,7 +41,7 @@ struct Square {
 };
 
 // Rows of scores become softmax rows.
-ATTNKIT_INLINE void soften_rows(const Square& s, double scale, double* a) {
+ATTNKIT_INLINE void softmax_rows(const Square& s, double scale, double* a) {
   for (int64_t i = 0; i < s.n; ++i) {
     double *x = a + i * s.row, max = -__builtin_inf(), sum = 0;
     for (int64_t j = 0; j < s.n; ++j) {
@@ -161,7 +161,7 @@ struct Run {
       for (int64_t t = 0; t < l; ++t) p.landmark_k[f * lanes + t] = static_cast<float>(p.keys[f * square.row + t]);
     square.diagonal(0, p.a);
     simd::add_product<Isa, double>({p.queries, s.d, 1}, {p.keys, s.d, l, square.row}, {p.a, l, l, square.row});
-    soften_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), p.a);
+    softmax_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), p.a);
     inverse<Isa>(square, s.iterations, p.a, p.z, p.work);
     for (int64_t t = 0; t < l; t += simd::kQueries)
       simd::attend<Isa>(p.landmark_q + t * s.d, s.d, std::min(simd::kQueries, l - t), all, scale, p.mixed + t * s.e,
