@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "conformance/fixture.hpp"
+#include "support/refusal.hpp"
 
 namespace attnkit::test {
 
@@ -122,8 +123,7 @@ TEST_P(Gradient, IsZeroForPaddingWhichDoesNotMatter) {
   const Gradients<float> given = training.gradients();
   Gradients<float> grads = given;
   training.backward(grads);
-  for (size_t p = 0; p < grads.size(); ++p)
-    if (!is_given(port(p))) EXPECT_TRUE(all_finite(grads[p])) << port(p).name;
+  for (size_t p = 0; p < grads.size(); ++p) EXPECT_TRUE(is_given(port(p)) || all_finite(grads[p])) << port(p).name;
   for (size_t b = 0; b < 4; ++b) {
     // Past its length a row has no gradient, and before it that of a run which never saw the padding.
     const auto row = static_cast<int64_t>(b);
@@ -152,7 +152,7 @@ TEST_P(Gradient, IsZeroForPaddingWhichDoesNotMatter) {
 }
 
 TEST_P(GradientCross, IsZeroForWhatIsNotSeen) {
-  const int64_t n = 20, m = keys_for(n);
+  const int64_t n = 20;
   Inputs in = inputs(2, n);
   Call call = with_totals({}, 2, n);
   int32_t last[2];
@@ -268,7 +268,7 @@ TEST_P(Gradient, HeadsAndRowsKeepTheirNanToThemselves) {
     for (int64_t b = 0; b < 3 && is_taken(port(p)); ++b)
       for (int64_t h = 0; h < grads[p].heads; ++h) {
         const bool same = same_bits(grads[p], b, h, changed[p], b, h, grads[p].rows);
-        if (b != 1 || (h != 0 && !mixes)) EXPECT_TRUE(same) << port(p).name << " row " << b << " head " << h;
+        EXPECT_TRUE(same || (b == 1 && (h == 0 || mixes))) << port(p).name << " row " << b << " head " << h;
         reached = reached || !same;
       }
   EXPECT_TRUE(reached) << "NaN is not swallowed";
@@ -356,8 +356,9 @@ TEST_P(Gradient, TrainingRunsGiveTheSameBits) {
   std::map<std::string, Array> aux;
   const Array out = run_whole(in, 0, causal() ? with_totals({}, 2, 64) : Call{}, 1, &aux);
   for (size_t p = 0; p < training.outputs().size(); ++p)
-    if (is_given(port(p)))
+    if (is_given(port(p))) {
       EXPECT_TRUE(same_bits(training.outputs()[p], port(p).kind == ATTN_OUTPUT ? out : aux.at(port(p).name)));
+    }
 }
 
 TEST_P(Gradient, PowersOfTwoScaleExactly) {
@@ -375,7 +376,7 @@ TEST_P(Gradient, PowersOfTwoScaleExactly) {
   for (Array& grad : grads)
     for (float& x : grad.data()) x *= 256;
   for (size_t p = 0; p < grads.size(); ++p)
-    if (!is_given(port(p))) EXPECT_TRUE(same_bits(grads[p], scaled[p])) << port(p).name;
+    EXPECT_TRUE(is_given(port(p)) || same_bits(grads[p], scaled[p])) << port(p).name;
 }
 
 TEST_P(Gradient, TakesEmptyAndSingleRows) {

@@ -15,6 +15,7 @@ Fault fault = Fault::kNone;
 // o_i = sum_j max(q_i . k_j, 0) v_j over the keys that query i sees, with a kink where a product is 0.
 struct Weighed {
   static constexpr About about{.name = "weighed", .summary = "s", .citation = "c", .state_revision = "1"};
+  static constexpr bool clears_gradients = true;
   struct Plan {
     bool wide;
   };
@@ -24,7 +25,7 @@ struct Weighed {
 
   Plan plan(const Request& r, Info& info) const {
     info.saved_bytes = info.backward_scratch_bytes = r.trains() ? ATTN_ALIGN : 0;
-    return {r.dtype_bits == 64};
+    return {r.is_f64()};
   }
 
   void run(const Plan& plan, const attn_run& run) const { plan.wide ? forward<double>(run) : forward<float>(run); }
@@ -68,8 +69,8 @@ struct Weighed {
   template <class Real>
   void gradients(const attn_grad& grad) const {
     const attn_run& run = *grad.run;
-    const View<const Real> q(run, ports.q), k(run, ports.k), v(run, ports.v), g(ports.o.of(grad.grads));
-    const View<Real> dq(ports.q.of(grad.grads)), dk(ports.k.of(grad.grads)), dv(ports.v.of(grad.grads));
+    const View<const Real> q(run, ports.q), k(run, ports.k), v(run, ports.v), g(grad, ports.o);
+    const View<Real> dq(grad, ports.q), dk(grad, ports.k), dv(grad, ports.v);
     const auto clear = [&](const View<Real>& to, int64_t rows, int64_t n) {
       for (int64_t b = 0; b < run.batch; ++b)
         for (int64_t h = 0; h < width.heads; ++h)
