@@ -13,8 +13,7 @@
 //
 // A block of queries meets what lies before its keys through the sums and its own keys by masked products.
 #pragma once
-#include <attnkit/kernels/gradient.hpp>
-#include <attnkit/kernels/product.hpp>
+#include <attnkit/kernels/scores.hpp>
 #include <limits>
 
 #include "parts.hpp"
@@ -62,39 +61,6 @@ ATTNKIT_INLINE void exps(Real* x, int64_t n) {
   }
 }
 
-// n rows of `lanes` scores become softmax weights of the first `live`, zeros behind them; row i is scaled by by(i).
-template <class Real, class By>
-void weigh(Real* scores, int64_t n, int64_t lanes, int64_t live, const By& by) {
-  attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-    for (int64_t i = 0; i < n; ++i) {
-      Real *x = scores + i * lanes, factor = static_cast<Real>(by(i)), max = std::numeric_limits<Real>::lowest();
-      for (int64_t r = 0; r < live; ++r) {
-        x[r] *= factor;
-        max = x[r] > max ? x[r] : max;
-      }
-      for (int64_t r = 0; r < live; ++r) x[r] -= max;
-      exps(x, lanes);
-      std::fill(x + live, x + lanes, Real{0});
-      Real sum = 0;
-      for (int64_t r = 0; r < live; ++r) sum += x[r];
-      for (int64_t r = 0; r < live; ++r) x[r] /= sum;
-    }
-  });
-}
-
-// From the gradient of weights that of the scores, times by(i), in its place.
-template <class Real, class By>
-void weigh_gradient(const Real* weights, Real* given, int64_t n, int64_t lanes, const By& by) {
-  attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-    for (int64_t i = 0; i < n; ++i) {
-      const Real* w = weights + i * lanes;
-      Real* x = given + i * lanes;
-      const Real mean = simd::dot(w, x, lanes), factor = static_cast<Real>(by(i));
-      for (int64_t r = 0; r < lanes; ++r) x[r] = w[r] * (x[r] - mean) * factor;
-    }
-  });
-}
-
 // From the gradient of pq, which run scales, that of the projection.
 template <class Real>
 void unscale(const simd::Matrix<Real>& dpq) {
@@ -136,54 +102,50 @@ template <class Real>
 struct Unpack {
   // Scratch of a worker.
   struct Scratch {
-    Real *kt, *vt, *w, *dw;  // K and V transposed: [d][lanes], [e][lanes]; weights and their gradients: [kBlock][lanes]
+    Real *kt, *vt, *w, *dl;  // as in Scores; weights and gradients of scores: [kBlock][lanes]
     Scratch(Layout& layout, const Shape& s)
         : kt(layout.take<Real>(s.d * s.lanes())),
           vt(layout.take<Real>(s.values() * s.lanes())),
           w(layout.take<Real>(kBlock * s.lanes())),
-          dw(layout.take<Real>(kBlock * s.lanes())) {}
+          dl(layout.take<Real>(kBlock * s.lanes())) {}
   };
   const Pass<Real>& pass;
   int64_t b, h;
   Scratch p;
   const Shape& s = pass.shape;
-  Sight sight = pass.sight(b);
-  int64_t live = pass.live(b), lanes = s.lanes(), e = s.values(), value_row = s.heads * e;
-  const Real *keys = Packed<Real>(pass.memory(b), s).keys + h * s.d,
-             *values = Packed<Real>(pass.memory(b), s).values + h * e;
+  int64_t live = pass.live(b), queries = live > 0 ? pass.sight(b).queries : 0;
+  attnkit::Scores<Real> scores = attend(Packed<Real>(pass.memory(b), s));
 
-  // Calls body(from, n) with the weights of each block of queries in p.w.
-  template <class Body>
-  void each(const Body& body) const {
-    turn(keys, s.width(), live, s.d, p.kt, lanes);
-    const View<const Real>& q = pass.x.q;
-    for (int64_t from = 0; live > 0 && from < sight.queries; from += kBlock) {
-      const int64_t n = std::min(kBlock, sight.queries - from);
-      multiply<Real>({q.row(b, h, from), q.next}, {p.kt, s.d, lanes, lanes}, {p.w, n, lanes, lanes});
-      weigh(p.w, n, lanes, live, [&](int64_t) { return scale(s.d); });
-      body(from, n);
-    }
+  attnkit::Scores<Real> attend(const Packed<Real>& known) const {
+    return {{known.keys + h * s.d, live, s.d, s.width()},
+            {known.values + h * s.values(), live, s.values(), s.heads * s.values()},
+            static_cast<Real>(scale(s.d)),
+            p.kt,
+            p.vt};
   }
 
   void forward(const View<Real>& o) const {
-    each([&](int64_t from, int64_t n) {
-      multiply<Real>({p.w, lanes}, {values, live, e, value_row}, {o.row(b, h, from), n, e, o.next});
-    });
+    scores.transpose();
+    for (int64_t from = 0; from < queries; from += kBlock) {
+      const int64_t n = std::min(kBlock, queries - from);
+      scores.weigh({pass.x.q.row(b, h, from), pass.x.q.next}, n, p.w);
+      scores.mix(p.w, {o.row(b, h, from), n, s.values(), o.next});
+    }
   }
 
-  // dk, dv: gradients of K and V of this row.
+  // dk, dv: gradients of the packed sequence's keys and values.
   void backward(const QueryGrad<Real>& g, Real* dk, Real* dv) const {
-    turn(values, value_row, live, e, p.vt, lanes);
-    each([&](int64_t from, int64_t n) {
-      const simd::Matrix<const Real> given{g.o.row(b, h, from), n, e, g.o.next};
-      const simd::Matrix<const Real> q{pass.x.q.row(b, h, from), n, s.d, pass.x.q.next};
-      simd::product<Real>({p.w, 1, lanes}, given, {dv + h * e, live, e, value_row});
-      multiply<Real>({given.data, given.row}, {p.vt, e, lanes, lanes}, {p.dw, n, lanes, lanes});
-      weigh_gradient(p.w, p.dw, n, lanes, [&](int64_t) { return scale(s.d); });
-      simd::product<Real>({p.dw, 1, lanes}, q, {dk + h * s.d, live, s.d, s.width()});
-      if (g.q)
-        simd::product<Real>({p.dw, lanes}, {keys, live, s.d, s.width()}, {g.q.row(b, h, from), n, s.d, g.q.next});
-    });
+    scores.transpose();
+    for (int64_t from = 0; from < queries; from += kBlock) {
+      const int64_t n = std::min(kBlock, queries - from);
+      const simd::Matrix<const Real> q{pass.x.q.row(b, h, from), n, s.d, pass.x.q.next},
+          given{g.o.row(b, h, from), n, s.values(), g.o.next};
+      scores.weigh({q.data, q.row}, n, p.w);
+      scores.differentiate({given.data, given.row}, n, p.w, p.dl);
+      if (g.q) scores.give_queries(p.dl, {g.q.row(b, h, from), n, s.d, g.q.next});
+      scores.give_keys(p.dl, q, {dk + h * s.d, live, s.d, s.width()});
+      scores.give_values(p.w, given, {dv + h * s.values(), live, s.values(), s.heads * s.values()});
+    }
   }
 };
 
@@ -205,7 +167,8 @@ struct Pack {
   int64_t b, head;
   Scratch p;
   const Shape& s = pass.shape;
-  int64_t keys = pass.sight(b).fresh, live = pass.live(b), lanes = s.lanes(), width = s.width(), dp = s.pack_d();
+  int64_t keys = pass.sight(b).fresh, live = pass.live(b), lanes = simd::whole_lanes(live), width = s.width(),
+          dp = s.pack_d();
   const Real* pq = pass.pq(b) + head * dp;
 
   // Calls body(from, n) for each block of keys, which stand with their values in p.key and p.value.
@@ -320,8 +283,8 @@ struct Recurrence {
   const Shape& s = pass.shape;
   const Tensors<Real>& x = pass.x;
   Sight sight = pass.sight(b);
-  int64_t live = pass.live(b), lanes = s.lanes(), width = s.width(), d = s.d, e = s.values();
-  const Real* pq = pass.pq(b) + h * d;
+  int64_t live = pass.live(b), lanes = simd::whole_lanes(live), width = s.width(), d = s.d, e = s.values();
+  const Real *pq = pass.pq(b) + h * d, by = static_cast<Real>(scale(d));
 
   // Queries [from, to), all of which see keys [0, begin), and some of [begin, end), at most kBlock of them.
   struct Block {
@@ -351,6 +314,7 @@ struct Recurrence {
         store(a, p.a + i);
         store(slope, p.slope + i);
       }
+      for (int64_t i = 0; i < n; ++i) std::fill(p.a + i * lanes + live, p.a + (i + 1) * lanes, Real{0});
     });
   }
 
@@ -397,8 +361,10 @@ struct Recurrence {
       multiply<Real>(queries, {p.keys, d, lanes, lanes}, {w, q.queries(), lanes, lanes});
       pair(q, queries, p.kt, d, p.qk);
       simd::product<Real>({p.qk, kBlock}, {p.a, q.keys(), lanes, lanes}, {w, q.queries(), lanes, lanes});
-      weigh(w, q.queries(), lanes, live,
-            [&](int64_t i) { return scale(d) / static_cast<double>(sight.seen(from + i)); });
+      attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < q.queries(); ++i)
+          attnkit::softmax(w + i * lanes, live, by / static_cast<Real>(sight.seen(from + i)));
+      });
       body(q);
       append(q.begin, q.end);
       appended = q.end;
@@ -415,18 +381,14 @@ struct Recurrence {
     simd::product<Real>({p.pairs, kBlock}, rows(of, q.begin, q.end, columns), rows_to);
   }
 
-  // w / t
-  void divide(const Block& q) const {
-    for (int64_t i = q.from; i < q.to; ++i)
-      for (int64_t r = 0; r < lanes; ++r) p.w[i * lanes + r] /= static_cast<Real>(sight.seen(i));
-  }
-
   void forward(const View<Real>& o) const {
     for (int64_t i = 0; i < sight.queries; ++i) std::fill(o.row(b, h, i), o.row(b, h, i) + e, Real{0});
     if (live == 0) return;
     scan([&](const Block& q) {
-      divide(q);
-      read(q, p.w + q.from * lanes, p.values, x.v, e, o);
+      Real* w = p.w + q.from * lanes;
+      for (int64_t i = 0; i < q.queries(); ++i)
+        for (int64_t r = 0; r < live; ++r) w[i * lanes + r] /= static_cast<Real>(sight.seen(q.from + i));
+      read(q, w, p.values, x.v, e, o);
     });
   }
 
@@ -440,11 +402,16 @@ struct Recurrence {
       multiply<Real>(given, {p.values, e, lanes, lanes}, {dl, q.queries(), lanes, lanes});
       pair(q, given, p.vt, e, p.gv);
       simd::product<Real>({p.gv, kBlock}, {p.a, q.keys(), lanes, lanes}, {dl, q.queries(), lanes, lanes});
-      weigh_gradient(w, dl, q.queries(), lanes, [&](int64_t i) {
-        const auto t = static_cast<double>(sight.seen(q.from + i));
-        return scale(d) / (t * t);
+      attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < q.queries(); ++i) {
+          const auto t = static_cast<Real>(sight.seen(q.from + i));
+          const Real mean = simd::dot(w + i * lanes, dl + i * lanes, lanes);
+          for (int64_t r = i * lanes; r < (i + 1) * lanes; ++r) {
+            dl[r] = w[r] * (dl[r] - mean) * (by / (t * t));
+            w[r] /= t;
+          }
+        }
       });
-      divide(q);
       if (g.q) read(q, dl, p.keys, x.k, d, g.q);
     });
     for (Real* part : {p.rk, p.rv, p.rkt, p.rvt}) std::fill(part, part + p.row * lanes, Real{0});
