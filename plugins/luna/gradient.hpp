@@ -262,17 +262,20 @@ struct RecurrentGrad {
 // A head of a causal row.
 template <class Real>
 struct Recurrence {
-  // Scratch of a worker.  Of a block of keys: A and the slope of its map, [kBlock][lanes], A^T, K^T and V^T; pairs of a
-  // query and a key, [kBlock][kBlock].  K_t, V_t, R' and R, with the l rows as columns and as rows.  Of all queries the
+  // Queries, and keys, of a block: the pairs of a block cost as much as the sums do where there are about as many rows
+  // of P as of a block.
+  static constexpr int64_t kRows = 32;
+  // Scratch of a worker.  Of a block of keys: A and the slope of its map, [kRows][lanes], A^T, K^T and V^T; pairs of a
+  // query and a key, [kRows][kRows].  K_t, V_t, R' and R, with the l rows as columns and as rows.  Of all queries the
   // weights and their gradients.
   struct Scratch {
     int64_t row;  // of d or e numbers
     Real *a, *slope, *da, *at, *kt, *vt, *qk, *gv, *pairs, *pqt, *keys, *values, *flat, *rk, *rv, *rkt, *rvt, *w, *dl;
     Scratch(Layout& layout, const Shape& s, int64_t queries) : row(simd::whole_lanes(std::max(s.d, s.values()))) {
       const int64_t lanes = s.lanes();
-      for (Real** part : {&a, &slope, &da, &at}) *part = layout.take<Real>(kBlock * lanes);
-      for (Real** part : {&kt, &vt}) *part = layout.take<Real>(row * kBlock);
-      for (Real** part : {&qk, &gv, &pairs}) *part = layout.take<Real>(kBlock * kBlock);
+      for (Real** part : {&a, &slope, &da, &at}) *part = layout.take<Real>(kRows * lanes);
+      for (Real** part : {&kt, &vt}) *part = layout.take<Real>(row * kRows);
+      for (Real** part : {&qk, &gv, &pairs}) *part = layout.take<Real>(kRows * kRows);
       for (Real** part : {&pqt, &keys, &values, &flat, &rk, &rv, &rkt, &rvt}) *part = layout.take<Real>(row * lanes);
       for (Real** part : {&w, &dl}) *part = layout.take<Real>(queries * lanes);
     }
@@ -286,15 +289,15 @@ struct Recurrence {
   int64_t live = pass.live(b), lanes = simd::whole_lanes(live), width = s.width(), d = s.d, e = s.values();
   const Real *pq = pass.pq(b) + h * d, by = static_cast<Real>(scale(d));
 
-  // Queries [from, to), all of which see keys [0, begin), and some of [begin, end), at most kBlock of them.
+  // Queries [from, to), all of which see keys [0, begin), and some of [begin, end), at most kRows of them.
   struct Block {
     int64_t from, to, begin, end;
     int64_t queries() const { return to - from; }
     int64_t keys() const { return end - begin; }
   };
   Block block(int64_t from) const {
-    const int64_t to = std::min(from + kBlock, sight.queries), end = sight.seen(to - 1);
-    return {from, to, from > 0 ? sight.seen(from - 1) : std::max<int64_t>(0, end - kBlock), end};
+    const int64_t to = std::min(from + kRows, sight.queries), end = sight.seen(to - 1);
+    return {from, to, from > 0 ? sight.seen(from - 1) : std::max<int64_t>(0, end - kRows), end};
   }
   simd::Matrix<const Real> rows(const View<const Real>& view, int64_t from, int64_t to, int64_t columns) const {
     return {view.row(b, h, from), to - from, columns, view.next};
@@ -321,17 +324,17 @@ struct Recurrence {
   // Besides A^T, K^T and V^T.
   void load(const Block& q) const {
     load(q.begin, q.end);
-    turn(p.a, lanes, q.keys(), live, p.at, kBlock);
-    turn(x.k.row(b, h, q.begin), x.k.next, q.keys(), d, p.kt, kBlock);
-    turn(x.v.row(b, h, q.begin), x.v.next, q.keys(), e, p.vt, kBlock);
+    turn(p.a, lanes, q.keys(), live, p.at, kRows);
+    turn(x.k.row(b, h, q.begin), x.k.next, q.keys(), d, p.kt, kRows);
+    turn(x.v.row(b, h, q.begin), x.v.next, q.keys(), e, p.vt, kRows);
   }
 
-  // to = a b^T for the queries and keys of a block, 0 where a query does not see a key; bt: [inner][kBlock].
+  // to = a b^T for the queries and keys of a block, 0 where a query does not see a key; bt: [inner][kRows].
   void pair(const Block& q, const simd::Factor<Real>& a, const Real* bt, int64_t inner, Real* to) const {
     const int64_t columns = simd::whole_lanes(q.keys());
-    multiply<Real>(a, {bt, inner, columns, kBlock}, {to, q.queries(), columns, kBlock});
+    multiply<Real>(a, {bt, inner, columns, kRows}, {to, q.queries(), columns, kRows});
     for (int64_t i = 0; i < q.queries(); ++i)
-      std::fill(to + i * kBlock + std::min(sight.seen(q.from + i) - q.begin, columns), to + i * kBlock + columns,
+      std::fill(to + i * kRows + std::min(sight.seen(q.from + i) - q.begin, columns), to + i * kRows + columns,
                 Real{0});
   }
 
@@ -348,10 +351,10 @@ struct Recurrence {
     for (Real* part : {p.keys, p.values}) std::fill(part, part + p.row * lanes, Real{0});
     turn(pq, width, live, d, p.pqt, lanes);
     int64_t appended = 0;
-    for (int64_t from = 0; from < sight.queries; from += kBlock) {
+    for (int64_t from = 0; from < sight.queries; from += kRows) {
       const Block q = block(from);
       for (int64_t to; appended < q.begin; appended = to) {
-        to = std::min(appended + kBlock, q.begin);
+        to = std::min(appended + kRows, q.begin);
         load(appended, to);
         append(appended, to);
       }
@@ -360,7 +363,7 @@ struct Recurrence {
       const auto queries = left(rows(x.q, q.from, q.to, d));
       multiply<Real>(queries, {p.keys, d, lanes, lanes}, {w, q.queries(), lanes, lanes});
       pair(q, queries, p.kt, d, p.qk);
-      simd::product<Real>({p.qk, kBlock}, {p.a, q.keys(), lanes, lanes}, {w, q.queries(), lanes, lanes});
+      simd::product<Real>({p.qk, kRows}, {p.a, q.keys(), lanes, lanes}, {w, q.queries(), lanes, lanes});
       attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.queries(); ++i)
           attnkit::softmax(w + i * lanes, live, by / static_cast<Real>(sight.seen(from + i)));
@@ -378,7 +381,7 @@ struct Recurrence {
     turn(sums, lanes, columns, live, p.flat, p.row);
     simd::product<Real>({by, lanes}, {p.flat, live, columns, p.row}, rows_to);
     pair(q, {by, lanes}, p.at, live, p.pairs);
-    simd::product<Real>({p.pairs, kBlock}, rows(of, q.begin, q.end, columns), rows_to);
+    simd::product<Real>({p.pairs, kRows}, rows(of, q.begin, q.end, columns), rows_to);
   }
 
   void forward(const View<Real>& o) const {
@@ -401,7 +404,7 @@ struct Recurrence {
       const auto given = left(rows(g.o, q.from, q.to, e));
       multiply<Real>(given, {p.values, e, lanes, lanes}, {dl, q.queries(), lanes, lanes});
       pair(q, given, p.vt, e, p.gv);
-      simd::product<Real>({p.gv, kBlock}, {p.a, q.keys(), lanes, lanes}, {dl, q.queries(), lanes, lanes});
+      simd::product<Real>({p.gv, kRows}, {p.a, q.keys(), lanes, lanes}, {dl, q.queries(), lanes, lanes});
       attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.queries(); ++i) {
           const auto t = static_cast<Real>(sight.seen(q.from + i));
@@ -416,7 +419,7 @@ struct Recurrence {
     });
     for (Real* part : {p.rk, p.rv, p.rkt, p.rvt}) std::fill(part, part + p.row * lanes, Real{0});
     int64_t end = 0;
-    for (int64_t from = (sight.queries - 1) / kBlock * kBlock; from >= 0; from -= kBlock) {
+    for (int64_t from = (sight.queries - 1) / kRows * kRows; from >= 0; from -= kRows) {
       const Block q = block(from);
       const simd::Matrix<const Real> queries = rows(x.q, q.from, q.to, d), given = rows(g.o, q.from, q.to, e);
       give(g, q.begin, q.end, &q, dpq);
@@ -426,7 +429,7 @@ struct Recurrence {
       turn(p.rk, p.row, live, d, p.rkt, lanes);
       turn(p.rv, p.row, live, e, p.rvt, lanes);
     }
-    for (int64_t from = 0; from < end; from += kBlock) give(g, from, std::min(from + kBlock, end), nullptr, dpq);
+    for (int64_t from = 0; from < end; from += kRows) give(g, from, std::min(from + kRows, end), nullptr, dpq);
     unscale<Real>({dpq, live, d, width});
   }
 
@@ -452,12 +455,12 @@ struct Recurrence {
       const Real *w = p.w + q->from * lanes, *dl = p.dl + q->from * lanes;
       pair(*q, left(queries), p.kt, d, p.qk);
       pair(*q, left(given), p.vt, e, p.gv);
-      simd::product<Real>({p.qk, 1, kBlock}, {dl, q->queries(), lanes, lanes}, da);
-      simd::product<Real>({p.gv, 1, kBlock}, {w, q->queries(), lanes, lanes}, da);
+      simd::product<Real>({p.qk, 1, kRows}, {dl, q->queries(), lanes, lanes}, da);
+      simd::product<Real>({p.gv, 1, kRows}, {w, q->queries(), lanes, lanes}, da);
       pair(*q, {dl, lanes}, p.at, live, p.pairs);
-      add(g.k, {p.pairs, 1, kBlock}, queries);
+      add(g.k, {p.pairs, 1, kRows}, queries);
       pair(*q, {w, lanes}, p.at, live, p.pairs);
-      add(g.v, {p.pairs, 1, kBlock}, given);
+      add(g.v, {p.pairs, 1, kRows}, given);
     }
     for (int64_t i = 0; i < n * lanes; ++i) p.da[i] *= p.slope[i];
     add(g.pk, {p.da, lanes}, {pq, live, d, width});
@@ -671,8 +674,8 @@ struct Backward {
   template <class In>
   void dense(Port weight, Port bias, const Real* given, int64_t outputs, const In& in) const {
     const View<Real> dw = view(weight), db = view(bias);
-    const auto item = [&](int64_t from) {
-      const int64_t columns = std::min(kBlock, outputs - from);
+    const auto block = [&](int64_t item, void*) {
+      const int64_t from = item * kBlock, columns = std::min(kBlock, outputs - from);
       for (int64_t b = 0; b < pass.run.batch; ++b) {
         const Real* of = given + b * l * outputs + from;
         const int64_t live = pass.live(b);
@@ -684,11 +687,8 @@ struct Backward {
           for (int64_t c = 0; c < columns; ++c) db.data[from + c] += of[r * outputs + c];
       }
     };
-    const auto items = [&](auto, int64_t begin, int64_t end, void*) __attribute__((always_inline)) {
-      for (int64_t i = begin; i < end; ++i) item(i * kBlock);
-    };
     const double flops = 2.0 * static_cast<double>(pass.run.batch * l * width * kBlock);
-    simd::for_items<Real>(pass.run, (outputs + kBlock - 1) / kBlock, {flops, 0}, items);
+    attnkit::for_each_item(pass.run, (outputs + kBlock - 1) / kBlock, {flops, 0}, block);
   }
 };
 
