@@ -24,6 +24,28 @@ struct Span {
   int64_t size() const { return end - begin; }
 };
 
+// x = 2^x in each lane for what is about 1 at most, 0 below 2^-100; NaN stays NaN.
+ATTNKIT_INLINE void exp2(simd::Vec& x) {
+  const simd::Vec shift = 12582912.0f - simd::Vec{};  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
+  const simd::Vec shifted = x + shift, r = x - (shifted - shift);
+  simd::Vec p = 1.535336188e-4f - simd::Vec{};
+  p = p * r + 1.339887440e-3f;
+  p = p * r + 9.618437357e-3f;
+  p = p * r + 5.550332471e-2f;
+  p = p * r + 2.402264791e-1f;
+  p = p * r + 6.931472028e-1f;
+  p = p * r + 1.0f;
+  simd::Bits bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits + 127) << 23;
+  simd::Vec power;
+  std::memcpy(&power, &bits, sizeof power);
+  x = x < -100.0f ? simd::Vec{} : p * power;
+}
+ATTNKIT_INLINE void exp2(simd::Doubles& x) {
+  for (int64_t i = 0; i < simd::Lanes<double>::count; ++i) x[i] = std::exp2(x[i]);
+}
+
 // Scratch of a worker.
 template <class Real>
 struct Scratch {
@@ -157,14 +179,15 @@ struct Gradient {
       for (Real* matrix : {p.weights, p.slopes}) std::fill(matrix, matrix + n * kTile, Real{0});
       simd::product<Real>({q_rows, q.next}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
       simd::product<Real>({g_rows, given.next}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
+      const Real log2e = static_cast<Real>(1.4426950408889634), scale = all.scale, scale2 = scale * log2e;
       in_vectors<Real>([&](auto) __attribute__((always_inline)) {
         for (int64_t i = 0; i < n; ++i) {
-          const Real less = lse[queries.begin + i], mean = means[queries.begin + i];
+          const Real less = lse[queries.begin + i] * log2e, mean = means[queries.begin + i] * scale;
           for (int64_t j = i * kTile; j < i * kTile + lanes; j += simd::Lanes<Real>::count) {
-            auto weight = simd::at(p.weights + j).v * all.scale - less;
-            simd::exp(weight);
+            auto weight = simd::at(p.weights + j).v * scale2 - less;
+            exp2(weight);
             simd::at(p.weights + j).v = weight;
-            simd::at(p.slopes + j).v = weight * (simd::at(p.slopes + j).v - mean) * all.scale;
+            simd::at(p.slopes + j).v = weight * (simd::at(p.slopes + j).v * scale - mean);
           }
         }
       });
@@ -251,12 +274,11 @@ struct Gradient {
 
     void tile(const Span& queries, const Span& keys, bool to_queries, bool to_keys) const {
       Span seen[kTile];
-      bool all = true;
-      for (int64_t i = 0; i < queries.size(); ++i) {
+      const bool all = sees(sight, queries.begin).end >= keys.end && sees(sight, queries.end - 1).begin <= keys.begin;
+      for (int64_t i = 0; !all && i < queries.size(); ++i) {
         const Span span = sees(sight, queries.begin + i);
         seen[i] = {std::clamp<int64_t>(span.begin - keys.begin, 0, keys.size()),
                    std::clamp<int64_t>(span.end - keys.begin, 0, keys.size())};
-        all = all && seen[i].size() == keys.size();
       }
       head.add(queries, keys, all ? nullptr : seen, to_queries, to_keys);
     }
