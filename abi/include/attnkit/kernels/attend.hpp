@@ -88,15 +88,10 @@ struct Online {
 template <class Isa, class Edit>
 ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
                                  const int64_t* seen, float scale, Online& online, Edit edit) {
-  constexpr int64_t kTogether = 32, kPanel = Isa::columns * kLanes;
-  alignas(64) float scores[kTogether * kKeys];
-  for (int64_t i = 0, rows; i < queries; i += rows) {
-    // Many queries read keys and values from the nearest cache; those that see parts of the block go few at a time, so
-    // that they have much in common.
-    rows = std::min(kTogether, queries - i);
-    for (int64_t r = 0; r < rows; ++r)
-      if (seen[i + r] - from < m.n) rows = std::min<int64_t>(Isa::rows, rows);
-    int64_t live[kTogether], all = m.n, any = 0;
+  alignas(64) float scores[Isa::rows * kKeys];
+  for (int64_t i = 0; i < queries; i += Isa::rows) {
+    const int64_t rows = std::min<int64_t>(Isa::rows, queries - i);
+    int64_t live[Isa::rows], all = m.n, any = 0;
     for (int64_t r = 0; r < rows; ++r) {
       live[r] = std::clamp<int64_t>(seen[i + r] - from, 0, m.n);
       all = std::min(all, live[r]);
@@ -105,16 +100,11 @@ ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries,
     if (any == 0) continue;
     const int64_t lanes = whole_lanes(any);
     for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
-    for (int64_t j = 0; j < lanes; j += kPanel)
-      add_product<Isa, float>({q + i * q_row, q_row}, {m.keys + j, m.d, std::min(kPanel, lanes - j), m.keys_row},
-                              {scores + j, rows, std::min(kPanel, lanes - j), kKeys});
+    add_product<Isa, float>({q + i * q_row, q_row}, {m.keys, m.d, lanes, m.keys_row}, {scores, rows, lanes, kKeys});
     for (int64_t r = 0; r < rows; ++r) edit(i + r, scores + r * kKeys);
-    for (int64_t r = 0; r < rows; r += kLanes)
-      online.weigh_scores(i + r, std::min(kLanes, rows - r), scores + r * kKeys, live + r, scale, m.e);
+    online.weigh_scores(i, rows, scores, live, scale, m.e);
     float* out = online.out + i * online.out_row;
-    for (int64_t c = 0; c < m.e; c += kPanel)
-      add_product<Isa, float>({scores, kKeys}, {m.values + c, all, std::min(kPanel, m.e - c), m.values_row},
-                              {out + c, rows, std::min(kPanel, m.e - c), online.out_row});
+    add_product<Isa, float>({scores, kKeys}, {m.values, all, m.e, m.values_row}, {out, rows, m.e, online.out_row});
     for (int64_t r = 0; r < rows; ++r)
       if (live[r] > all)
         add_product<Isa, float>({scores + r * kKeys + all, kKeys},
