@@ -61,7 +61,7 @@ struct Job {
   const attn_run& run;
   int64_t blocks;  // that there is scratch for
   float scale;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   View<const int32_t> table;
 };
 
@@ -218,7 +218,6 @@ struct BigBird {
   static bool works(const auto& r) { return r.batch > 0 && r.queries > 0 && r.keys > 0; }
 
   void check_place(const attnkit::Request& r) const {
-    attnkit::check::only_f32(r);
     if (block.causal || block.role != ATTN_ENCODER_SELF)
       throw unsupported(
           "BigBird's first and last block see the whole sequence and all see them, so it fits the self attention of an "

@@ -11,11 +11,11 @@
 //   m_l' = max(m_l, b_jl),  f_l = e^(m_l - m_l'),  z_l' = z_l f_l + e^(b_jl - m_l'),  S_l' = S_l f_l + e^(b_jl - m_l')
 //   v_j o_i  = (sum_l e^(a_il - max a_i) S_l / z_l) / sum_l e^(a_il - max a_i)
 //
-// z >= 1 after the first key, so nothing stands under the fraction but z.  As in kernels/linear.hpp the work of a head
-// is a list of events in time order; here an event may also shrink S, so a token that raises a maximum does not end the
-// list.  What an event does depends on the tokens before it alone: equal bits however a sequence is split, and in whole
-// runs too.  Cost per head: 2 l (E+1)(N+M) flops; state l (E+2) floats, whatever the length.
-#include <attnkit/kernels/linear.hpp>
+// z >= 1 after the first key, so nothing stands under the fraction but z.  As in kernels/linear/core.hpp the work of a
+// head is a list of events in time order; here an event may also shrink S, so a token that raises a maximum does not
+// end the list.  What an event does depends on the tokens before it alone: equal bits however a sequence is split, and
+// in whole runs too.  Cost per head: 2 l (E+1)(N+M) flops; state l (E+2) floats, whatever the length.
+#include <attnkit/kernels/linear/core.hpp>
 #include <attnkit/kernels/pack.hpp>
 #include <limits>
 
@@ -167,7 +167,7 @@ struct Run {
   const attn_run& run;
   bool causal;
   int64_t parts, columns;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   attnkit::State state;
 
   template <class Isa>

@@ -44,7 +44,7 @@ struct Run {
   const Shape& shape;
   const attn_run& run;
   float scale;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   View<const float> e, f;  // without f, e serves both
   attnkit::State state;
 

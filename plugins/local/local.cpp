@@ -60,7 +60,7 @@ struct Run {
   const attn_run& run;
   float scale;
   int64_t blocks;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   attnkit::State state;
 
   template <class Isa>

@@ -125,7 +125,7 @@ struct Run {
   const attn_run& run;
   const attnkit::Request& bounds;
   float scale;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   View<const float> conv;
 
   template <class Isa>

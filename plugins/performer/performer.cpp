@@ -9,7 +9,7 @@
 // c, the stabiliser, keeps e^ within range.  While feature_eps is 0 and there is no guard it cancels, so each feature
 // may have its own, here one that follows the keys: S_f = sum_j e^(a_jf - c_f) v_j, and queries carry e^(c_f).  Cost
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
-#include <attnkit/kernels/linear.hpp>
+#include <attnkit/kernels/linear/core.hpp>
 #include <attnkit/kernels/pack.hpp>
 #include <attnkit/kernels/product.hpp>
 #include <attnkit/kernels/random.hpp>
@@ -210,7 +210,7 @@ struct Head {
 
 // What a worker has: omega, laid out once for all heads, and rows on it.
 struct Scratch {
-  linear::Scratch core;
+  linear::Scratch<> core;
   float *omega, *keys, *queries;
   Scratch(Layout& layout, const linear::Shape& shape, const Map& map, bool has_state)
       : core(layout, shape, has_state),
@@ -226,7 +226,7 @@ struct Run {
   const Map& map;
   bool causal;
   const attn_run& run;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   View<const float> omega;
   attnkit::State state;
 

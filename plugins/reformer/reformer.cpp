@@ -118,7 +118,7 @@ struct Job {
   const Shape& shape;
   const attn_run& run;
   int64_t tokens;  // that there is scratch for
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   View<const float> rotations;
 };
 
@@ -358,7 +358,6 @@ struct Reformer {
   }
 
   void check_place(const attnkit::Request& r) const {
-    attnkit::check::only_f32(r);
     if (block.causal || block.role != ATTN_ENCODER_SELF)
       throw unsupported(
           "Reformer sorts the whole sequence, and its queries are its keys, so here it fits the self attention of an "

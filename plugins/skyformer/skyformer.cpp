@@ -8,12 +8,12 @@
 //   A = k([Q; K], X),  X = m sampled rows of [Q; K],  M = A_X + gamma I,  delta = diag(M 1)^-1/2
 //   o = A_Q delta Z delta A_K^T v,   Z ~ (delta M delta)^-1 by some steps of a fixed iteration
 //
-// Keys are summed to S = A_K^T v as in kernels/linear.hpp, queries read delta Z delta S.  All matrices of the iteration
-// are polynomials of the first one, so all are symmetric and each product is computed above its diagonal and mirrored.
-// A step multiplies small errors by 13/4 at most, whatever the condition of the matrix: in double the 16 steps that the
-// option allows leave 1e-8 of them, in single precision ten would show.  Cost per head:
-// m (3 D + 2 E)(N+M) + 3 D m^2 + 8 m^3 steps + 2 m^2 E flops; no state, since every query needs every key and sample.
-#include <attnkit/kernels/linear.hpp>
+// Keys are summed to S = A_K^T v as in kernels/linear/core.hpp, queries read delta Z delta S.  All matrices of the
+// iteration are polynomials of the first one, so all are symmetric and each product is computed above its diagonal and
+// mirrored. A step multiplies small errors by 13/4 at most, whatever the condition of the matrix: in double the 16
+// steps that the option allows leave 1e-8 of them, in single precision ten would show.  Cost per head: m (3 D + 2
+// E)(N+M) + 3 D m^2 + 8 m^3 steps + 2 m^2 E flops; no state, since every query needs every key and sample.
+#include <attnkit/kernels/linear/core.hpp>
 #include <attnkit/kernels/pack.hpp>
 #include <attnkit/kernels/product.hpp>
 #include <attnkit/kernels/random.hpp>
@@ -118,7 +118,7 @@ struct Job {
   const Model& model;
   const attn_run& run;
   const float* samples;
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
 };
 
 // One head, in stages: S; delta M delta; z, an approximate inverse of that after `steps` of z <- z f(p) from its
@@ -228,9 +228,9 @@ struct Head {
     for (int64_t j = 0; j < keys; j += kRows) {
       const int64_t n = std::min(kRows, keys - j);
       weigh<Isa>(job.x.k.row(b, h, j), job.x.k.next, n, from, padded, shared, own.weights);
-      attnkit::linear::Event events[kRows];
+      attnkit::linear::Event<> events[kRows];
       for (int64_t r = 0; r < n; ++r)
-        events[r] = {own.weights + r * next + from, job.x.v.row(b, h, j + r), nullptr, nullptr, 0};
+        events[r] = {own.weights + r * next + from, job.x.v.row(b, h, j + r), nullptr, nullptr, nullptr, 0};
       attnkit::linear::sweep<Isa>(shared.s + from * e, to - from, e, events, n);
     }
   }
@@ -291,11 +291,11 @@ struct Head {
   ATTNKIT_INLINE void read(int64_t i, const Shared& shared, const Own& own) const {
     const int64_t n = std::min(kRows, queries - i), next = model.padded();
     weigh<Isa>(job.x.q.row(b, h, i), job.x.q.next, n, 0, next, shared, own.weights);
-    attnkit::linear::Event events[kRows];
+    attnkit::linear::Event<> events[kRows];
     for (int64_t r = 0; r < n; ++r) {
       float* o = job.x.o.row(b, h, i + r);
       std::memset(o, 0, attnkit::float_bytes(model.e));
-      events[r] = {nullptr, nullptr, own.weights + r * next, o, 0};
+      events[r] = {nullptr, nullptr, own.weights + r * next, o, nullptr, 0};
     }
     attnkit::linear::sweep<Isa>(shared.u, model.m, model.e, events, n);
   }
@@ -354,7 +354,6 @@ struct Skyformer {
   static bool works(const auto& r) { return r.batch > 0 && r.queries > 0 && r.keys > 0; }
 
   void check(const attnkit::Request& r) const {
-    attnkit::check::only_f32(r);
     if (block.role == ATTN_DECODER_CROSS)
       throw unsupported(
           "Skyformer samples its landmarks from the queries and keys of one sequence and is not defined across two: "

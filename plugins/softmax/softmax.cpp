@@ -43,7 +43,7 @@ struct Run {
   float scale;
   bool causal;
   int64_t blocks;  // of queries, at least one
-  attnkit::Qkv x;
+  attnkit::Qkv<> x;
   attnkit::State state;
 
   template <class Isa>

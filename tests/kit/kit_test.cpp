@@ -21,7 +21,6 @@ struct Scaled {
         o(ports.output("o", width.e, "w v")) {}
 
   Plan plan(const Request& r, Info& info) const {
-    check::only_f32(r);
     info.state(r, 24);
     return {};
   }
