@@ -11,10 +11,10 @@
 //
 // where n_il is H_il / z_il if each latent has a denominator of its own, and n_i if all have one.
 //
-// As in kernels/linear/gradient.hpp a block of queries meets the keys that all of them see through S or R and the others
-// by masked products.  m_l is the largest logit of the keys that a block's queries see; a block ends where m_l would
-// outgrow what its first query sees by kGrowth, so that no exponential overflows and no query's keys all vanish.  What
-// the first scan knows of a query, 3 l numbers, waits in scratch for the second.
+// As in kernels/linear/gradient.hpp a block of queries meets the keys that all of them see through S or R and the
+// others by masked products.  m_l is the largest logit of the keys that a block's queries see; a block ends where m_l
+// would outgrow what its first query sees by kGrowth, so that no exponential overflows and no query's keys all vanish.
+// What the first scan knows of a query, 3 l numbers, waits in scratch for the second.
 #ifndef ATTNKIT_KERNELS_LATENTS_HPP
 #define ATTNKIT_KERNELS_LATENTS_HPP
 #include <attnkit/kernels/gradient.hpp>
@@ -29,7 +29,9 @@ constexpr double kGrowth = 50;
 
 struct Shape {
   int64_t heads, latents, values;  // H, l, E
-  double flops(int64_t rows) const { return 2.0 * static_cast<double>(latents * (values + 1) * rows); }  // of a head
+
+  // Of sums and reads of a head.
+  double flops(int64_t rows) const { return 2.0 * static_cast<double>(latents * (values + 1) * rows); }
 };
 
 // What a map says of a query beside its A_i: n_i = slope G_i . o_i.
@@ -80,7 +82,8 @@ struct Scratch {
 
 // One head of one batch row.  A Map has
 //   static constexpr bool each;      has each latent a denominator of its own?
-//   static constexpr bool follows;   does m follow the keys?  Otherwise it is what the map's constant(b, h, keys) says
+//   bool follows() const;            does m follow the keys?  Otherwise it is
+//   Real constant(int64_t b, int64_t h, int64_t keys, Real* rows, int64_t row) const;    rows: room for kBlock rows
 //   Real floor() const;
 //   void query_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const;
 //   void query_gradient(...the same...) const;        hands out the n rows da
@@ -111,10 +114,8 @@ struct Head {
     int64_t first = 0;
     while (first < sight.queries && sight.seen(first) <= 0) ++first;
     if (first == sight.queries) return;
-    if constexpr (Map::follows)
-      std::fill(p.m, p.m + shape.latents, std::numeric_limits<Real>::lowest());
-    else
-      std::fill(p.m, p.m + shape.latents, map.constant(b, h, sight.fresh));
+    const Real least = std::numeric_limits<Real>::lowest();
+    std::fill(p.m, p.m + shape.latents, map.follows() ? least : map.constant(b, h, sight.fresh, p.b, p.row));
     const int64_t blocks = forward(first);
     if (g && (g->k || g->v)) reverse(blocks);
   }
@@ -149,7 +150,7 @@ struct Head {
   Block block(int64_t from, int64_t appended) {
     Block q{from, from + 1, sight.seen(from), sight.seen(from)};
     const int64_t end = std::min(from + kBlock, sight.queries);
-    if constexpr (!Map::follows) return {from, end, q.lo, sight.seen(end - 1)};
+    if (!map.follows()) return {from, end, q.lo, sight.seen(end - 1)};
     Real* old = p.factor;
     std::copy(p.m, p.m + p.row, old);
     raise(p.m, appended, q.lo);
@@ -373,7 +374,7 @@ struct Head {
   }
 };
 
-// A f64 run, or with g the gradient of a run; bytes: of scratch of a worker.
+// The f64 run of all heads, or with g the gradient of a run; bytes: of scratch of a worker.
 template <class Real, class Map>
 void for_heads(const Shape& shape, const Map& map, bool causal, const attn_run& run, const QkvPorts& io,
                const QkvGrad<Real>* g, uint64_t bytes) {
@@ -384,24 +385,28 @@ void for_heads(const Shape& shape, const Map& map, bool causal, const attn_run& 
   });
 }
 
-// Adds scratch of f64 runs and of gradients to info; returns that of a worker.
-inline uint64_t plan(const Shape& shape, const Request& r, Info& info) {
+// Adds scratch of f64 runs and of gradients to info; returns that of a worker.  shared: bytes behind that of all
+// workers.
+inline uint64_t plan(const Shape& shape, const Request& r, Info& info, uint64_t shared = 0) {
   uint64_t bytes = 0;
   with_real(r.is_f64(), [&](auto real) { bytes = Layout::measure<Scratch<decltype(real)>>(shape, r.queries); });
-  info.train(r, 0, bytes);
-  return r.is_f64() ? info.scratch(r, bytes) : bytes;
+  info.train(r, 0, bytes, shared);
+  if (r.is_f64()) info.scratch_bytes = info.scratch(r, bytes) * r.workers + shared;
+  return bytes;
 }
 
 // Softmax over the latents of a query times softmax over the keys of each latent, logits times scale: A_il =
 // softmax_l(a_i)_l / z_il.
 template <class Real>
 struct Softmax {
-  static constexpr bool each = true, follows = true;
+  static constexpr bool each = true;
   int64_t latents;
   Real scale;
   Qkv<Real> x;
   const QkvGrad<Real>* g;
 
+  bool follows() const { return true; }
+  Real constant(int64_t, int64_t, int64_t, Real*, int64_t) const { return 0; }
   Real floor() const { return 0; }
   void query_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const {
     scaled(x.q.row(b, h, from), x.q.next, n, rows, row);
