@@ -76,9 +76,9 @@ class Loss {
 using Move = std::function<void(Array64& x, double step)>;
 
 // The largest distance in any batch row, or in their sum, between a central difference along a move and what it should
-// be.  A difference that straddles a kink is wrong and one with a smaller step is not; a wrong gradient is wrong with
-// all of them.
-double difference(Loss& loss, Array64& x, const Move& move, Row want, bool sum, double enough) {
+// be, over the gradient's size.  A difference that straddles a kink is wrong and one with a smaller step is not; a
+// wrong gradient is wrong with all of them.
+double difference(Loss& loss, Array64& x, const Move& move, const Row& want, bool sum, double size) {
   const Array64 old = x;
   double best = std::numeric_limits<double>::infinity();
   for (const double step : {1e-5, 1e-6, 1e-7}) {
@@ -96,9 +96,9 @@ double difference(Loss& loss, Array64& x, const Move& move, Row want, bool sum, 
     }
     if (sum) off = std::abs(total - want[0]);
     if (off < best) best = off;
-    if (best <= enough) break;
+    if (best <= size * kDifferenceGate / 100) break;
   }
-  return best;
+  return best / size;
 }
 
 // Of each element, in all batch rows at once: these know nothing of each other.  Of a stored tensor, of some 256.
@@ -113,7 +113,7 @@ double element_error(Loss& loss, Array64& x, const Array64& gradient, bool store
         const Move move = [&](Array64& a, double step) {
           for (int64_t b = 0; b < a.batch; ++b) a.at(b, h, i, c) += step;
         };
-        worst = worse(worst, difference(loss, x, move, want, stored, size * kDifferenceGate) / size);
+        worst = worse(worst, difference(loss, x, move, want, stored, size));
       }
   return worst;
 }
@@ -130,7 +130,7 @@ double direction_error(Loss& loss, Array64& x, const Array64& gradient, bool sto
     const Move move = [&](Array64& a, double step) {
       each(a, [&](auto... at) { a.at(at...) += step * direction.at(at...); });
     };
-    worst = worse(worst, difference(loss, x, move, want, stored, size * kDifferenceGate) / size);
+    worst = worse(worst, difference(loss, x, move, want, stored, size));
   }
   return worst;
 }
