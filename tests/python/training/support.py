@@ -15,6 +15,7 @@ from attnkit.torch._bound import CPU, bound, key_of
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/cli"))
+import tiny_model  # noqa: E402, F401
 from command import attnkit as command  # noqa: E402, F401
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
