@@ -443,13 +443,13 @@ TEST_P(Gradient, TakesEmptyAndSingleRows) {
 
 TEST_P(Gradient, ManyAtOnceAreAsOneByOne) {
   std::vector<Inputs> in;
-  std::vector<Gradients<float>> alone, together(4);
-  for (uint64_t seed = 1; seed <= 4; ++seed) in.push_back(inputs(2, 33, seed));
+  std::vector<Gradients<float>> alone, together(3);
+  for (uint64_t seed = 1; seed <= 3; ++seed) in.push_back(inputs(2, 33, seed));
   for (Inputs& one : in) alone.push_back(gradients(one));
   std::vector<std::thread> threads;
   for (size_t t = 0; t < in.size(); ++t)
     threads.emplace_back([&, t] {
-      for (int repeat = 0; repeat < 3; ++repeat) together[t] = gradients(in[t]);
+      for (int repeat = 0; repeat < 2; ++repeat) together[t] = gradients(in[t]);
     });
   for (auto& thread : threads) thread.join();
   for (size_t t = 0; t < in.size(); ++t) expect_same(*mech, alone[t], together[t]);
