@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/split.hpp>
 #include <numeric>
 
 namespace attnkit {
@@ -50,6 +51,22 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  boost::split(parts, text, [=](char c) { return c == separator; });
+  return parts;
+}
+
+std::vector<std::string> split_lines(std::string_view text) {
+  constexpr std::string_view byte_order_mark = "\ufeff";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines)
+    if (line.ends_with('\r')) line.pop_back();
+  return lines;
+}
 
 size_t valid_utf8(std::string_view text) {
   size_t i = 0;

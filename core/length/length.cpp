@@ -1,7 +1,6 @@
 #include "core/length/length.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -195,9 +194,8 @@ LengthTable read_length_table(const std::string& path, const Vocabulary& vocabul
     int& first = lines[id->second];
     if (first > 0) fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path, number, quote(token), first);
     first = number;
-    double& mean = table.means[id->second];
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mean);
-    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(mean) || mean < 0)
+    const double mean = table.means[id->second] = parse_number<double>(text).value_or(NAN);
+    if (!std::isfinite(mean) || mean < 0)
       fail(ATTN_INVALID, "{}:{}: the mean of {} is {}; it must be a number from 0", path, number, quote(token),
            quote(text));
     sum += mean;

@@ -1,7 +1,6 @@
 // [attention]: its entries, and which of them decides which block: override before block before default, the last
 // override first.
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
@@ -95,14 +94,9 @@ Assignment read_assignment(const Entry& entry, const Reading& to) {
 
 // "2" or "2..3".
 std::optional<std::vector<int64_t>> parse_range(std::string_view text) {
-  const auto number = [](std::string_view s) -> std::optional<int64_t> {
-    int64_t n = 0;
-    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n);
-    return error == std::errc() && end == s.data() + s.size() ? std::optional(n) : std::nullopt;
-  };
   const size_t dots = text.find("..");
-  const auto first = number(text.substr(0, dots));
-  const auto last = dots == std::string_view::npos ? first : number(text.substr(dots + 2));
+  const auto first = parse_number<int64_t>(text.substr(0, dots));
+  const auto last = dots == std::string_view::npos ? first : parse_number<int64_t>(text.substr(dots + 2));
   if (!first || !last || *last < *first || *last - *first > 4096) return {};
   std::vector<int64_t> layers;
   for (int64_t l = *first; l <= *last; ++l) layers.push_back(l);

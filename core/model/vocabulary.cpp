@@ -14,7 +14,6 @@ namespace {
 constexpr uint64_t max_file = uint64_t{64} << 20;
 constexpr size_t max_suggestible = 64;
 constexpr std::string_view mark = "\u2581";
-constexpr std::string_view byte_order_mark = "\ufeff";
 
 bool is_special(std::string_view token) { return token.size() > 2 && token.front() == '<' && token.back() == '>'; }
 
@@ -61,16 +60,7 @@ std::string mark_words(std::string_view text, bool lowercase, std::vector<Word>&
 
 std::vector<std::string> read_lines(const std::string& path) {
   const std::vector<std::byte> bytes = read_file(path, max_file);
-  std::string_view rest(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
-  std::vector<std::string> lines;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    lines.emplace_back(rest.substr(0, end));
-    if (lines.back().ends_with('\r')) lines.back().pop_back();
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return lines;
+  return split_lines({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {

@@ -2,6 +2,7 @@
 #include "core/search/bleu.hpp"
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <cmath>
 #include <random>
 #include <unordered_map>
@@ -58,11 +59,6 @@ std::string_view without_trailing_space(std::string_view text) {
   return text.substr(0, end);
 }
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
-
 std::string separate_marks(std::string_view text) {
   std::string out;
   for (char c : text) is_mark(c) ? out.append({' ', c, ' '}) : out.append(1, c);
@@ -99,13 +95,13 @@ Counts count_ngrams(std::span<const std::string> tokens, size_t order) {
 
 std::vector<std::string> tokenize_13a(std::string_view text) {
   std::string line(text);
-  replace_all(line, "<skipped>", "");
-  replace_all(line, "-\n", "");
-  replace_all(line, "\n", " ");
-  replace_all(line, "&quot;", "\"");
-  replace_all(line, "&amp;", "&");
-  replace_all(line, "&lt;", "<");
-  replace_all(line, "&gt;", ">");
+  boost::replace_all(line, "<skipped>", "");
+  boost::replace_all(line, "-\n", "");
+  boost::replace_all(line, "\n", " ");
+  boost::replace_all(line, "&quot;", "\"");
+  boost::replace_all(line, "&amp;", "&");
+  boost::replace_all(line, "&lt;", "<");
+  boost::replace_all(line, "&gt;", ">");
   line = separate_marks(" " + line + " ");
   line = separate_pairs(line, "", " ", [](char a, char b) { return !is_digit(a) && is_stop(b); });
   line = separate_pairs(line, " ", "", [](char a, char b) { return is_stop(a) && !is_digit(b); });

@@ -69,16 +69,6 @@ void sync_folder(const std::string& path) {
     fail(Fault::data, "{}: cannot sync the journal's folder: {}", path, std::strerror(errno));
 }
 
-// 0 or the system's error; less than the whole may be in the file then.
-int write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(file, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) return errno;
-    if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return ::fdatasync(file) == 0 ? 0 : errno;
-}
-
 std::string shortened(const json* value) {
   if (!value) return "absent";
   const std::string text = one_line(*value);
@@ -212,6 +202,7 @@ void Journal::append(const std::string& line) {
   const auto restore = [&] { return ::ftruncate(file_.get(), end_) == 0; };
   int error = is_torn_ && !restore() ? errno : 0;
   if (error == 0) error = write_all(file_.get(), line);
+  if (error == 0 && ::fdatasync(file_.get()) != 0) error = errno;
   if (error == 0) {
     is_torn_ = false;
     end_ += static_cast<off_t>(line.size());

@@ -4,7 +4,6 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
 #include <boost/program_options/value_semantic.hpp>
-#include <charconv>
 
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -15,12 +14,10 @@ namespace {
 namespace po = boost::program_options;
 
 int64_t to_integer(const std::string& option, std::string_view text, int64_t min, int64_t max) {
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || n < min || n > max)
+  const auto n = parse_number<int64_t>(text);
+  if (!n || *n < min || *n > max)
     fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quote(text), min, max);
-  return n;
+  return *n;
 }
 
 [[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand,
@@ -83,13 +80,8 @@ int64_t Arguments::integer(const std::string& name, int64_t fallback, int64_t mi
 std::vector<int64_t> Arguments::integers(const std::string& name, std::vector<int64_t> fallback, int64_t min,
                                          int64_t max) const {
   if (!has(name)) return fallback;
-  const std::string list = text(name);
   std::vector<int64_t> numbers;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    numbers.push_back(to_integer(name, std::string_view(list).substr(at, end - at), min, max));
-    at = end + 1;
-  }
+  for (const std::string& part : split(text(name), ',')) numbers.push_back(to_integer(name, part, min, max));
   return numbers;
 }
 

@@ -10,9 +10,36 @@
 namespace attnkit::cli {
 namespace {
 
-constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
-                                       &inspect_command, &run_command,     &stream_command,
-                                       &bench_command,   &search_command,  &report_command};
+constexpr Command commands[] = {
+    {"doctor", "", false, nullptr, doctor_command, "doctor [OPTION ...]",
+     "version, processor, plugin folders, plugins, and every skipped file with the reason"},
+    {"plugins", "NAME", false, nullptr, plugins_command, "plugins [NAME] [OPTION ...]",
+     "the mechanisms; with NAME the options, weights, roles and refusals of one"},
+    {"validate", "MANIFEST", true, nullptr, validate_command, "validate MANIFEST [OPTION ...]",
+     "every problem of a manifest and of what it names, with line and column"},
+    {"inspect", "MANIFEST", true, inspect_options, inspect_command, "inspect MANIFEST [OPTION ...]",
+     "the grid of mechanisms, which line decided each, costs, attention weights"},
+    {"run", "MANIFEST", true, run_options, run_command,
+     "run MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) [OPTION ...]",
+     "translates, continues or classifies texts, transcribes or translates speech"},
+    {"stream", "MANIFEST", true, stream_options, stream_command,
+     "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
+     "[--policy wait-k:3] [OPTION ...]",
+     "translates while the source still arrives, and measures the lag"},
+    {"bench", "MANIFEST", false, bench_options, bench_command, "bench MANIFEST | --block MECHANISM [OPTION ...]",
+     "a model's speed and memory against the length, or one more token of one mechanism"},
+    {"search", "MANIFEST", true, search_options, search_command, "search MANIFEST [OPTION ...]",
+     "finds the mechanism for every block by quality, throughput and memory"},
+    {"report", "RESULT", true, report_options, report_command, "report RESULT.json [OPTION ...]",
+     "the page of a search's result: figures, ranking, how to read them"}};
+// Not for people, and so in no list.
+constexpr Command worker_command = {"search-worker",
+                                    "DESCRIPTOR",
+                                    true,
+                                    nullptr,
+                                    search_worker_command,
+                                    "search-worker DESCRIPTOR",
+                                    "answers the trials of attnkit search"};
 
 // A title and two columns: options and their meanings.
 std::string options_text(const char* title, const Arguments::Options& options) {
@@ -33,7 +60,7 @@ Arguments::Options options_of(const Command& c) { return c.options ? c.options()
 std::string main_help() {
   std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
-  for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
+  for (const Command& c : commands) out += fmt::format("  {:<10} {}\n", c.name, c.summary);
   out += options_text("Options of every subcommand:", global_options());
   out +=
       "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
@@ -60,11 +87,11 @@ Exit print_version(bool json) {
 }
 
 const Command& find_command(const std::string& name) {
-  if (name == search_worker_command.name) return search_worker_command;
+  if (name == worker_command.name) return worker_command;
   std::vector<std::string> names;
-  for (const Command* c : commands) {
-    if (name == c->name) return *c;
-    names.emplace_back(c->name);
+  for (const Command& c : commands) {
+    if (name == c.name) return c;
+    names.emplace_back(c.name);
   }
   throw Failure(Exit::usage, fmt::format("unknown subcommand {}{}", quote(name), did_you_mean(name, names)),
                 "subcommands are: " + joined(names, ", "));

@@ -9,9 +9,8 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-Arguments::Options options() {
+Arguments::Options bench_options() {
   Arguments::Options o;
   o.add_options()("block", value("MECHANISM"), "the mechanism, timed on one thread unless --threads says more");
   o.add_options()("role", value("ROLE"), "decoder.self (default), decoder.cross or encoder.self, which then is causal");
@@ -28,14 +27,12 @@ Arguments::Options options() {
   return o;
 }
 
-Exit run(const Arguments& arguments) {
+Exit bench_command(const Arguments& arguments) {
   if (!arguments.has("MANIFEST")) return bench_block(arguments);
   for (const char* option : {"block", "role", "options", "heads", "width", "context"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for one block; a manifest says what its blocks are", option);
   return arguments.has("sessions") ? bench_sessions(arguments) : bench_model(arguments);
 }
-
-}  // namespace
 
 Timing timing_of(const std::vector<double>& seconds) {
   return {search::median(seconds), search::quantile(seconds, 0.25), search::quantile(seconds, 0.75), seconds.size()};
@@ -61,13 +58,5 @@ Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, ui
   }
   return ids;
 }
-
-const Command bench_command = {"bench",
-                               "bench MANIFEST | --block MECHANISM [OPTION ...]",
-                               "a model's speed and memory against the length, or one more token of one mechanism",
-                               "MANIFEST",
-                               false,
-                               options,
-                               run};
 
 }  // namespace attnkit::cli

@@ -10,11 +10,8 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-constexpr int64_t max_length = int64_t{1} << 24;
-
-Arguments::Options options() {
+Arguments::Options inspect_options() {
   Arguments::Options o;
   o.add_options()("lengths", value("N,N,..."), "lengths of the cost tables (default 64,512,4096)");
   o.add_options()("attention", value("BLOCK"), "the weights of one block, such as decoder.cross.2, for an input");
@@ -26,6 +23,10 @@ Arguments::Options options() {
   o.add_options()("csv", "with --attention: head,query,key,weight lines in place of the heat map");
   return o;
 }
+
+namespace {
+
+constexpr int64_t max_length = int64_t{1} << 24;
 
 std::string grid_text(const Json& model) {
   std::map<int, std::map<std::string, std::string>> layers;
@@ -176,7 +177,9 @@ std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
   return out + refusals_text(groups);
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit inspect_command(const Arguments& arguments) {
   const std::vector<int64_t> lengths = arguments.integers("lengths", {64, 512, 4096}, 1, max_length);
   if (lengths.size() > 16)
     fail(Exit::usage, "--lengths: {} lengths are too many, up to 16 fit a table", lengths.size());
@@ -189,15 +192,5 @@ Exit run(const Arguments& arguments) {
   print_result(arguments.json(), description, model_text(description, lengths));
   return Exit::success;
 }
-
-}  // namespace
-
-const Command inspect_command = {"inspect",
-                                 "inspect MANIFEST [OPTION ...]",
-                                 "the grid of mechanisms, which line decided each, costs, attention weights",
-                                 "MANIFEST",
-                                 true,
-                                 options,
-                                 run};
 
 }  // namespace attnkit::cli

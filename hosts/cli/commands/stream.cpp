@@ -13,9 +13,8 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-Arguments::Options options() {
+Arguments::Options stream_options() {
   Arguments::Options o;
   add_input_options(o, "a reference for each --text or --audio: quality, and AL against its length");
   o.add_options()("policy", value("POLICY"),
@@ -32,6 +31,8 @@ Arguments::Options options() {
                   "lets mechanisms of decoder.cross start anew at each read, where the manifest has no [stream]");
   return o;
 }
+
+namespace {
 
 // Throws Failure (usage) for wrong values, before a model is loaded.
 StreamSetup read_setup(const Arguments& arguments) {
@@ -331,7 +332,9 @@ std::string text_of(const StreamResults& r) {
   return latencies.source ? out + latency_table(latencies, r) : out;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit stream_command(const Arguments& arguments) {
   StreamResults results;
   results.setup = read_setup(arguments);
   const Runtime runtime = open_runtime(arguments);
@@ -348,23 +351,7 @@ Exit run(const Arguments& arguments) {
   });
   if (results.have_references()) results.bleu = bleu_of(model, results);
   events.finish();
-  outputs.finish();
-  results.description = Json::parse(model.describe());
-  if (arguments.json()) print_json(json_of(results));
-  note(text_of(results));
-  return Exit::success;
+  return outputs.finish(json_of(results), text_of(results));
 }
-
-}  // namespace
-
-const Command stream_command = {
-    "stream",
-    "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
-    "[--policy wait-k:3] [OPTION ...]",
-    "translates while the source still arrives, and measures the lag",
-    "MANIFEST",
-    true,
-    options,
-    run};
 
 }  // namespace attnkit::cli

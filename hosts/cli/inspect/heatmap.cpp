@@ -21,15 +21,6 @@ struct Layout {
   size_t every_query, every_key;  // which labels are shown
 };
 
-std::string gnuplot_text(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) continue;
-    out += c == '\'' ? "''" : std::string(1, c);
-  }
-  return out + "'";
-}
-
 int label_width(const std::vector<std::string>& labels) {
   size_t widest = 4;
   for (const std::string& label : labels) widest = std::max(widest, width_of(label));

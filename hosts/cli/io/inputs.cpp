@@ -118,26 +118,25 @@ void check_length(const Input& input, size_t tokens, size_t max, const char* wha
 }
 
 void tokenize_text(const Model& model, const Facts& facts, Input& input) {
-  input.ids = tokens_of(model, facts.encoder ? Side::source : Side::target, input.text, input.origin);
-  input.ids.insert(facts.encoder ? input.ids.end() : input.ids.begin(),
-                   facts.encoder ? facts.info.end_id : facts.info.begin_id);
+  input.ids = tokens_of(model, facts.encoder() ? Side::source : Side::target, input.text, input.origin);
+  input.ids.insert(facts.encoder() ? input.ids.end() : input.ids.begin(),
+                   facts.encoder() ? facts.info.end_id : facts.info.begin_id);
   check_length(input, input.ids.size(), facts.max_length(), "input");
 }
 
 void tokenize_reference(const Model& model, const Facts& facts, Input& input) {
   if (!input.reference) return;
-  if (!facts.decoder) fail(Exit::usage, "references score models with a decoder; this one has none");
+  if (!facts.decoder()) fail(Exit::usage, "references score models with a decoder; this one has none");
   input.target = tokens_of(model, Side::target, *input.reference, input.origin + ", reference");
-  check_length(input, input.target.size() + (facts.encoder ? 1 : input.ids.size()), facts.max_length(), "reference");
+  check_length(input, input.target.size() + (facts.encoder() ? 1 : input.ids.size()), facts.max_length(), "reference");
 }
 
 }  // namespace
 
 Facts facts_of(const Model& model) {
-  const search::TaskFacts facts = search::facts_of(model);
-  Facts all{facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
+  Facts all{search::facts_of(model)};
   if (all.info.sample_rate > 0) all.speech = speech_format(all.info);
-  if (!all.decoder) return all;
+  if (!all.decoder()) return all;
   all.asks_for_length = search::asks_for_length(model);
   const Json length = Json::parse(model.describe())["length"];
   all.needs_length = !length.is_null() && !length["needed_by"].empty();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/search/trial/data_set.hpp"
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/audio.hpp"
@@ -26,13 +27,11 @@ struct Input {
 };
 
 // The properties of a model that decide how it is run.
-struct Facts {
-  attnkit_model_info info;
-  bool encoder = false, decoder = false;
-  bool classifier = false;
+struct Facts : search::TaskFacts {
   bool asks_for_length = false;             // the target's length may be set, since nothing predicts it
   bool needs_length = false;                // some block of the decoder depends on that length
   std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
+  bool classifier() const { return task == search::Task::classification; }
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
 };
 Facts facts_of(const Model& model);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "core/base/descriptor.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
@@ -55,14 +56,7 @@ void print_result(bool json, const Json& document, std::string_view text) {
   print(json ? text_of(document) : std::string(text));
 }
 
-void note(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-}
+void note(std::string_view text) { write_all(STDERR_FILENO, text); }
 
 std::string diagnostic_text(const std::string& file, const Diagnostic& d) {
   std::string out = d.line > 0 ? fmt::format("{}:{}:{}: ", file, d.line, d.column) : file + ": ";

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/search/worker/process_memory.hpp"
+#include "hosts/cli/command.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
 
@@ -21,11 +22,10 @@ json setting(const json& description, const char* key) {
 }
 
 double to_number(const std::string& option, const std::string& text, double min, double max) {
-  double x = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc() || end != text.data() + text.size() || !(x >= min && x <= max))
+  const auto x = parse_number<double>(text);
+  if (!x || !(*x >= min && *x <= max))
     fail(Exit::usage, "--{} {} must be a number from {} to {}", option, quote(text), min, max);
-  return x;
+  return *x;
 }
 
 // A number with one of the units, as its multiple.
@@ -191,15 +191,7 @@ search::SpaceRequest search_space(const Arguments& arguments, const json& descri
     const std::string role = text.substr(0, equals), list = text.substr(equals + 1);
     std::vector<std::string>& names = request.roles[role];
     if (!names.empty()) fail(Exit::usage, "--space: {} is given twice", role);
-    if (list == "all") {
-      names = mechanisms;
-      continue;
-    }
-    for (size_t at = 0; at <= list.size();) {
-      const size_t end = std::min(list.find(',', at), list.size());
-      names.push_back(list.substr(at, end - at));
-      at = end + 1;
-    }
+    names = list == "all" ? mechanisms : split(list, ',');
   }
   return request;
 }

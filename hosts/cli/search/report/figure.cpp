@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/algorithm/string/replace.hpp>
 #include <cmath>
 #include <numbers>
 
@@ -29,11 +30,6 @@ constexpr std::array hues = {
     Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#985b24"},
     Hue{"good1", "#e4f0f9", "#1d2f3d"},  Hue{"good2", "#c4def1", "#20465f"},    Hue{"good3", "#98c6e5", "#245d82"},
     Hue{"good4", "#68aad7", "#2a75a5"},  Hue{"even", "#f2f4f6", "#23282e"},     Hue{"hatch", "#c3cad1", "#4a535c"}};
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
 
 std::string cut(const std::string& text, size_t longest) {
   if (width_of(text) <= longest) return text;
@@ -62,8 +58,8 @@ void drop_empty_groups(std::string& svg) {
 void use_page_colours(std::string& svg) {
   for (size_t i = 0; i < hues.size(); ++i) {
     const std::string value = fmt::format("var(--{})", hues[i].name);
-    replace_all(svg, fmt::format("rgb(  1,   1, {:3})", i + 1), value);
-    replace_all(svg, fmt::format("rgb(1,1,{})", i + 1), value);
+    boost::replace_all(svg, fmt::format("rgb(  1,   1, {:3})", i + 1), value);
+    boost::replace_all(svg, fmt::format("rgb(1,1,{})", i + 1), value);
   }
 }
 
@@ -162,18 +158,11 @@ std::string colour_style() {
       dark);
 }
 
-std::string script_text(const std::string& text, size_t longest) {
-  std::string out = "'";
-  for (const char c : cut(text, longest)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) continue;
-    out += c == '\'' ? "''" : std::string(1, c);
-  }
-  return out + "'";
-}
+std::string script_text(const std::string& text, size_t longest) { return gnuplot_text(cut(text, longest)); }
 
 std::string tic_text(const std::string& text, size_t longest) {
   std::string out = script_text(text, longest);
-  replace_all(out, "%", "%%");
+  boost::replace_all(out, "%", "%%");
   return out;
 }
 
@@ -209,12 +198,12 @@ std::string figure_svg(const Canvas& canvas, const std::string& script, const st
   drop_empty_groups(svg);
   put_hints(svg, hints);
   for (const std::string kind : {"gpDot", "gpPt", "gpPat", "gnuplot_canvas", "gnuplot_plot", "textbox", "greybox"}) {
-    replace_all(svg, "id='" + kind, "id='" + id + kind);
-    replace_all(svg, "id=\"" + kind, "id=\"" + id + kind);
-    replace_all(svg, "'#" + kind, "'#" + id + kind);
-    replace_all(svg, "(#" + kind, "(#" + id + kind);
+    boost::replace_all(svg, "id='" + kind, "id='" + id + kind);
+    boost::replace_all(svg, "id=\"" + kind, "id=\"" + id + kind);
+    boost::replace_all(svg, "'#" + kind, "'#" + id + kind);
+    boost::replace_all(svg, "(#" + kind, "(#" + id + kind);
   }
-  replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
+  boost::replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
   svg.replace(
       0, 4,
       fmt::format("<svg role=\"img\" style=\"min-width:{}px;max-width:{}px\"", canvas.width * 3 / 4, canvas.width));
