@@ -7,6 +7,8 @@
 #include <random>
 #include <unordered_map>
 
+#include "core/base/text.hpp"
+
 namespace attnkit::search {
 namespace {
 
@@ -19,22 +21,12 @@ bool is_mark(char c) {
          (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-// Bytes of the white space that text begins with, 0 if it begins otherwise; white space is what Python's str.split()
-// takes for it.
+// As white_space, of what Python's str.split() takes for it.
 size_t space_at(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned first = byte(0), second = byte(1), third = byte(2);
-  if ((first >= 0x09 && first <= 0x0d) || (first >= 0x1c && first <= 0x20)) return 1;
-  if (first == 0xc2 && (second == 0x85 || second == 0xa0)) return 2;
-  const unsigned rest = second << 8 | third;
-  if (first == 0xe1 && rest == 0x9a80) return 3;
-  if (first == 0xe2 &&
-      ((rest >= 0x8080 && rest <= 0x808a) || rest == 0x80a8 || rest == 0x80a9 || rest == 0x80af || rest == 0x819f))
-    return 3;
-  return first == 0xe3 && rest == 0x8080 ? 3 : 0;
+  return text.front() >= '\x1c' && text.front() <= '\x1f' ? 1 : white_space(text);
 }
 
-std::vector<std::string> split(std::string_view text) {
+std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> tokens;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
@@ -106,7 +98,7 @@ std::vector<std::string> tokenize_13a(std::string_view text) {
   line = separate_pairs(line, "", " ", [](char a, char b) { return !is_digit(a) && is_stop(b); });
   line = separate_pairs(line, " ", "", [](char a, char b) { return is_stop(a) && !is_digit(b); });
   line = separate_pairs(line, "", " ", [](char a, char b) { return is_digit(a) && b == '-'; });
-  return split(line);
+  return words_of(line);
 }
 
 BleuStats& BleuStats::operator+=(const BleuStats& other) {
