@@ -68,6 +68,17 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
+size_t white_space(std::string_view text) {
+  const char c = text.front();
+  if (c == ' ' || (c >= '\t' && c <= '\r')) return 1;
+  if (static_cast<unsigned char>(c) < 0x80) return 0;
+  for (const std::string_view wide :
+       {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
+        "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"})
+    if (text.starts_with(wide)) return wide.size();
+  return 0;
+}
+
 size_t valid_utf8(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {

@@ -25,6 +25,9 @@ std::optional<T> parse_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
+// Returns the bytes of the white space of Unicode that UTF-8 text begins with; 0 when it begins with something else.
+size_t white_space(std::string_view text);
+
 // Returns the bytes of the longest prefix that is valid UTF-8 (no overlong forms, no surrogates).
 size_t valid_utf8(std::string_view text);
 

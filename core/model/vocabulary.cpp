@@ -6,7 +6,6 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
-#include "core/manifest/diagnostics.hpp"
 
 namespace attnkit {
 namespace {
@@ -16,17 +15,6 @@ constexpr size_t max_suggestible = 64;
 constexpr std::string_view mark = "\u2581";
 
 bool is_special(std::string_view token) { return token.size() > 2 && token.front() == '<' && token.back() == '>'; }
-
-// Bytes of the white space at the front of valid UTF-8; 0 when it begins with something else.
-size_t space(std::string_view text) {
-  const char c = text.front();
-  if (c == ' ' || (c >= '\t' && c <= '\r')) return 1;
-  for (const std::string_view wide :
-       {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
-        "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"})
-    if (text.starts_with(wide)) return wide.size();
-  return 0;
-}
 
 struct Word {
   size_t from;       // in the text
@@ -39,7 +27,7 @@ std::string mark_words(std::string_view text, bool lowercase, std::vector<Word>&
   std::string marked;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
-    if (const size_t n = space(text.substr(i))) {
+    if (const size_t n = white_space(text.substr(i))) {
       inside = false;
       i += n;
       continue;

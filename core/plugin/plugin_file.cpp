@@ -46,20 +46,14 @@ constexpr unsigned this_machine = EM_RISCV;
 #endif
 
 std::string machine_name(unsigned machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86-64";
-    case EM_AARCH64:
-      return "AArch64";
-    case EM_RISCV:
-      return "RISC-V";
-    case EM_386:
-      return "x86 (32 bit)";
-    case EM_ARM:
-      return "ARM (32 bit)";
-    default:
-      return fmt::format("ELF machine {}", machine);
-  }
+  constexpr std::pair<unsigned, const char*> names[] = {{EM_X86_64, "x86-64"},
+                                                        {EM_AARCH64, "AArch64"},
+                                                        {EM_RISCV, "RISC-V"},
+                                                        {EM_386, "x86 (32 bit)"},
+                                                        {EM_ARM, "ARM (32 bit)"}};
+  for (const auto& [known, name] : names)
+    if (known == machine) return name;
+  return fmt::format("ELF machine {}", machine);
 }
 
 std::string system_reason() { return std::strerror(errno); }

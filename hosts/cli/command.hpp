@@ -6,21 +6,20 @@
 
 namespace attnkit::cli {
 
-using MakeOptions = Arguments::Options();
 using RunCommand = Exit(const Arguments& arguments);
 
 struct Command {
   const char* name;
   const char* positional;  // the argument without dashes, "" for none
   bool needs_positional;
-  MakeOptions* options;  // nullptr: none of its own
+  const Options* options;  // nullptr: none of its own
   RunCommand* run;
   const char* synopsis;  // after "attnkit "
   const char* summary;   // one line
 };
 
 // Each in the file of commands/ that has its name.
-MakeOptions bench_options, inspect_options, report_options, run_options, search_options, stream_options;
+extern const Options bench_options, inspect_options, report_options, run_options, search_options, stream_options;
 RunCommand bench_command, doctor_command, inspect_command, plugins_command, report_command, run_command, search_command,
     search_worker_command, stream_command, validate_command;
 

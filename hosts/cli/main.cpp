@@ -1,6 +1,5 @@
 // The attnkit command: finds the subcommand, parses its options, runs it and reports failures.
 #include <algorithm>
-#include <boost/program_options/value_semantic.hpp>
 
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/interrupt.hpp"
@@ -17,20 +16,20 @@ constexpr Command commands[] = {
      "the mechanisms; with NAME the options, weights, roles and refusals of one"},
     {"validate", "MANIFEST", true, nullptr, validate_command, "validate MANIFEST [OPTION ...]",
      "every problem of a manifest and of what it names, with line and column"},
-    {"inspect", "MANIFEST", true, inspect_options, inspect_command, "inspect MANIFEST [OPTION ...]",
+    {"inspect", "MANIFEST", true, &inspect_options, inspect_command, "inspect MANIFEST [OPTION ...]",
      "the grid of mechanisms, which line decided each, costs, attention weights"},
-    {"run", "MANIFEST", true, run_options, run_command,
+    {"run", "MANIFEST", true, &run_options, run_command,
      "run MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) [OPTION ...]",
      "translates, continues or classifies texts, transcribes or translates speech"},
-    {"stream", "MANIFEST", true, stream_options, stream_command,
+    {"stream", "MANIFEST", true, &stream_options, stream_command,
      "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
      "[--policy wait-k:3] [OPTION ...]",
      "translates while the source still arrives, and measures the lag"},
-    {"bench", "MANIFEST", false, bench_options, bench_command, "bench MANIFEST | --block MECHANISM [OPTION ...]",
+    {"bench", "MANIFEST", false, &bench_options, bench_command, "bench MANIFEST | --block MECHANISM [OPTION ...]",
      "a model's speed and memory against the length, or one more token of one mechanism"},
-    {"search", "MANIFEST", true, search_options, search_command, "search MANIFEST [OPTION ...]",
+    {"search", "MANIFEST", true, &search_options, search_command, "search MANIFEST [OPTION ...]",
      "finds the mechanism for every block by quality, throughput and memory"},
-    {"report", "RESULT", true, report_options, report_command, "report RESULT.json [OPTION ...]",
+    {"report", "RESULT", true, &report_options, report_command, "report RESULT.json [OPTION ...]",
      "the page of a search's result: figures, ranking, how to read them"}};
 // Not for people, and so in no list.
 constexpr Command worker_command = {"search-worker",
@@ -42,26 +41,24 @@ constexpr Command worker_command = {"search-worker",
                                     "answers the trials of attnkit search"};
 
 // A title and two columns: options and their meanings.
-std::string options_text(const char* title, const Arguments::Options& options) {
-  if (options.options().empty()) return "";
+std::string options_text(const char* title, const Options& options) {
+  if (options.empty()) return "";
   Table table({title, ""});
-  for (const auto& option : options.options()) {
-    const std::string both = option->format_name();  // "-o [ --output ]" when there is a short name
-    const std::string dash = both.find(' ') == std::string::npos ? "" : both.substr(0, both.find(' ')) + ", ";
-    const bool has_value = option->semantic()->max_tokens() > 0;
-    table.add({fmt::format("  {}--{}{}", dash, option->long_name(), has_value ? " " + option->format_parameter() : ""),
-               option->description()});
+  for (const Option& o : options) {
+    const std::vector<std::string> names = split(o.name, ',');
+    const std::string dash = names.size() > 1 ? "-" + names[1] + ", " : "";
+    table.add({fmt::format("  {}--{}{}{}", dash, names[0], o.value ? " " : "", o.value ? o.value : ""), o.meaning});
   }
   return "\n" + table.text();
 }
 
-Arguments::Options options_of(const Command& c) { return c.options ? c.options() : Arguments::Options(); }
+Options options_of(const Command& c) { return c.options ? *c.options : Options(); }
 
 std::string main_help() {
   std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
   for (const Command& c : commands) out += fmt::format("  {:<10} {}\n", c.name, c.summary);
-  out += options_text("Options of every subcommand:", global_options());
+  out += options_text("Options of every subcommand:", global_options);
   out +=
       "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
       "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
@@ -70,7 +67,7 @@ std::string main_help() {
 
 std::string help_of(const Command& c) {
   return fmt::format("usage: attnkit {}\n\n{}\n{}{}", c.synopsis, c.summary, options_text("Options:", options_of(c)),
-                     options_text("Options of every subcommand:", global_options()));
+                     options_text("Options of every subcommand:", global_options));
 }
 
 Exit print_help(bool json, const std::string& text) {
@@ -117,7 +114,7 @@ Exit dispatch(std::vector<std::string> tokens) {
   help = help || name == "help";
   if (help) name = take_subcommand(tokens);
   if (name.empty()) {
-    const Arguments globals("", Arguments::Options(), "", tokens);
+    const Arguments globals("", Options(), "", tokens);
     if (globals.has("version")) return print_version(globals.json());
     if (!help && !globals.has("help")) throw Failure(Exit::usage, "no subcommand given", "attnkit --help lists them");
     return print_help(globals.json(), main_help());

@@ -10,22 +10,19 @@
 
 namespace attnkit::cli {
 
-Arguments::Options bench_options() {
-  Arguments::Options o;
-  o.add_options()("block", value("MECHANISM"), "the mechanism, timed on one thread unless --threads says more");
-  o.add_options()("role", value("ROLE"), "decoder.self (default), decoder.cross or encoder.self, which then is causal");
-  o.add_options()("options", value("TOML"), "its options, such as \"guard = 'add', eps = 1e-6\"");
-  o.add_options()("heads", value("N"), "heads (default 8)");
-  o.add_options()("width", value("N"), "width of a head (default 64)");
-  o.add_options()("context", value("N,N,..."), "tokens seen before the one that is timed (default 64,512,4096)");
-  o.add_options()("length", value("N,N,..."), "of a model: tokens of source and target (default 64,512)");
-  o.add_options()("batch", value("N"), "of a model: sequences at a time (default 1)");
-  o.add_options()("against", value("MANIFEST|MECHANISM"),
-                  "another one, timed in turns with it; of a block: softmax unless said otherwise, or none");
-  o.add_options()("sessions", value("N"),
-                  "of a model: decode this many sessions at once, by one thread and by --threads");
-  return o;
-}
+const Options bench_options = {
+    {"block", "MECHANISM", "the mechanism, timed on one thread unless --threads says more"},
+    {"role", "ROLE", "decoder.self (default), decoder.cross or encoder.self, which then is causal"},
+    {"options", "TOML", "its options, such as \"guard = 'add', eps = 1e-6\""},
+    {"heads", "N", "heads (default 8)"},
+    {"width", "N", "width of a head (default 64)"},
+    {"context", "N,N,...", "tokens seen before the one that is timed (default 64,512,4096)"},
+    {"length", "N,N,...", "of a model: tokens of source and target (default 64,512)"},
+    {"batch", "N", "of a model: sequences at a time (default 1)"},
+    {"against", "MANIFEST|MECHANISM",
+     "another one, timed in turns with it; of a block: softmax unless said otherwise, or none"},
+    {"sessions", "N", "of a model: decode this many sessions at once, by one thread and by --threads"},
+};
 
 Exit bench_command(const Arguments& arguments) {
   if (!arguments.has("MANIFEST")) return bench_block(arguments);

@@ -11,18 +11,15 @@
 
 namespace attnkit::cli {
 
-Arguments::Options inspect_options() {
-  Arguments::Options o;
-  o.add_options()("lengths", value("N,N,..."), "lengths of the cost tables (default 64,512,4096)");
-  o.add_options()("attention", value("BLOCK"), "the weights of one block, such as decoder.cross.2, for an input");
-  o.add_options()("text", value("TEXT"), "with --attention: the input");
-  o.add_options()("target", value("TEXT"), "with --attention: the output; by default the model's own");
-  o.add_options()("head", value("H"), "with --attention: one head, from 1, in place of all");
-  o.add_options()("output,o", value("FILE"),
-                  "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output");
-  o.add_options()("csv", "with --attention: head,query,key,weight lines in place of the heat map");
-  return o;
-}
+const Options inspect_options = {
+    {"lengths", "N,N,...", "lengths of the cost tables (default 64,512,4096)"},
+    {"attention", "BLOCK", "the weights of one block, such as decoder.cross.2, for an input"},
+    {"text", "TEXT", "with --attention: the input"},
+    {"target", "TEXT", "with --attention: the output; by default the model's own"},
+    {"head", "H", "with --attention: one head, from 1, in place of all"},
+    {"output,o", "FILE", "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output"},
+    {"csv", nullptr, "with --attention: head,query,key,weight lines in place of the heat map"},
+};
 
 namespace {
 

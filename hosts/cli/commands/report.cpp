@@ -12,12 +12,9 @@
 
 namespace attnkit::cli {
 
-Arguments::Options report_options() {
-  Arguments::Options o;
-  o.add_options()("output,o", value("FILE"),
-                  "the page; by default report.html beside the result; - is standard output");
-  return o;
-}
+const Options report_options = {
+    {"output,o", "FILE", "the page; by default report.html beside the result; - is standard output"},
+};
 
 namespace {
 
@@ -49,11 +46,6 @@ std::string output_of(const Arguments& arguments, const std::string& input) {
   if (arguments.has("output")) return arguments.text("output");
   if (input == "-") fail(Exit::usage, "RESULT is standard input: say with --output where the page goes");
   return (fs::path(input).parent_path() / "report.html").string();
-}
-
-bool same_file(const fs::path& a, const fs::path& b) {
-  std::error_code bad;
-  return fs::equivalent(a, b, bad) && !bad;
 }
 
 // The page never replaces the result, nor what the search wrote beside it.

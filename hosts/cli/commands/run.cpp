@@ -10,16 +10,14 @@
 
 namespace attnkit::cli {
 
-Arguments::Options run_options() {
-  Arguments::Options o;
-  add_input_options(o, "a reference for each --text or --audio: perplexity and exact match on standard error");
-  o.add_options()("output,o", value("FILE"),
-                  "outputs, one per line, written when all are there; default standard output");
-  o.add_options()("beams", value("N"), "beam search with N beams, 1 is greedy; default what the manifest says");
-  o.add_options()("limit", value("N"), "most tokens of an output; default 1.5 times the input and 20");
-  o.add_options()("batch", value("N"), "inputs decoded together (default 16); the outputs do not depend on it");
-  return o;
-}
+const Options run_options = with_input_options(
+    "a reference for each --text or --audio: perplexity and exact match on standard error",
+    {
+        {"output,o", "FILE", "outputs, one per line, written when all are there; default standard output"},
+        {"beams", "N", "beam search with N beams, 1 is greedy; default what the manifest says"},
+        {"limit", "N", "most tokens of an output; default 1.5 times the input and 20"},
+        {"batch", "N", "inputs decoded together (default 16); the outputs do not depend on it"},
+    });
 
 namespace {
 

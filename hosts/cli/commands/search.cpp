@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/result.hpp"
 #include "hosts/cli/command.hpp"
@@ -88,7 +89,6 @@ class SearchProgress {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   Progress mode_;
   std::string stage_;
   size_t done_before_ = 0;
@@ -220,7 +220,7 @@ std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
 }
 
 Exit search_model(const Arguments& arguments, const Paths& paths) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
   try_manifest(arguments);
   const Model model = open_model(runtime, arguments);
@@ -244,7 +244,7 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   search::Search search(settings, space, manifest, command, journal, host);
   search.run();
   progress.clear();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   const Json result =
       write_files(search, manifest, arguments, paths,
                   with_circumstances(search::result_document(search), arguments, description, settings, seconds));

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/clock.hpp"
 #include "core/base/roles.hpp"
-#include "hosts/cli/io/clock.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/greedy.hpp"
+#include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
@@ -15,13 +16,6 @@ constexpr size_t max_logits = size_t{1} << 26;
 size_t rows_of(size_t batch, size_t left, const Facts& facts) {
   const size_t row = facts.max_length() * static_cast<size_t>(facts.info.outputs);
   return std::min({batch, left, std::max<size_t>(1, max_logits / std::max<size_t>(1, row))});
-}
-
-double log_sum(std::span<const float> scores) {
-  const double top = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  for (const float s : scores) sum += std::exp(s - top);
-  return top + std::log(sum);
 }
 
 [[noreturn]] void fail_with_nan(const Input& input) {

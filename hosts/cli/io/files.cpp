@@ -42,11 +42,6 @@ bool is_regular(const fs::path& path) {
   return fs::is_regular_file(path, bad);
 }
 
-bool same_file(const fs::path& a, const fs::path& b) {
-  std::error_code bad;
-  return fs::equivalent(a, b, bad) && !bad;
-}
-
 std::string manifest_text(const fs::path& manifest) {
   std::error_code bad;
   // A pipe could be read only once, and that is for the library to do.
@@ -88,6 +83,11 @@ void check_not_input(const Arguments& arguments, const char* written, const std:
 }
 
 }  // namespace
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code bad;
+  return fs::equivalent(a, b, bad) && !bad;
+}
 
 std::string read_file(const std::string& path) {
   const bool standard = path == "-";

@@ -143,16 +143,20 @@ Facts facts_of(const Model& model) {
   return all;
 }
 
-void add_input_options(Arguments::Options& o, const char* target) {
-  o.add_options()("text", values("TEXT"), "an input; may be repeated");
-  o.add_options()("file", value("FILE"), "inputs, one per line; - is standard input");
-  o.add_options()("audio", values("FILE"),
-                  "a recording, for models that take speech: WAV, FLAC or OGG; may be repeated; - is standard input, "
-                  "signed 16-bit little-endian samples");
-  o.add_options()("audio-list", value("FILE"),
-                  "recordings, a path per line, relative to the list; after a tab its reference");
-  o.add_options()("target", values("TEXT"), target);
-  o.add_options()("target-file", value("FILE"), "references, one per line");
+Options with_input_options(const char* target, const Options& others) {
+  Options all = {
+      {"text", "TEXT", "an input; may be repeated", true},
+      {"file", "FILE", "inputs, one per line; - is standard input"},
+      {"audio", "FILE",
+       "a recording, for models that take speech: WAV, FLAC or OGG; may be repeated; - is standard input, "
+       "signed 16-bit little-endian samples",
+       true},
+      {"audio-list", "FILE", "recordings, a path per line, relative to the list; after a tab its reference"},
+      {"target", "TEXT", target, true},
+      {"target-file", "FILE", "references, one per line"},
+  };
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
 }
 
 std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live) {

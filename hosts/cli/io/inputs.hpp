@@ -7,7 +7,6 @@
 
 #include "core/search/trial/data_set.hpp"
 #include "hosts/cli/arguments.hpp"
-#include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/audio.hpp"
 
 namespace attnkit::cli {
@@ -36,8 +35,8 @@ struct Facts : search::TaskFacts {
 };
 Facts facts_of(const Model& model);
 
-// --text, --file, --audio, --audio-list, --target, --target-file; target: what references are for.
-void add_input_options(Arguments::Options& options, const char* target);
+// --text, --file, --audio, --audio-list, --target, --target-file, then others; target: what references are for.
+Options with_input_options(const char* target, const Options& others);
 
 // Standard input: left to the caller as it arrives, or read whole.
 enum class LiveAudio { left, read };

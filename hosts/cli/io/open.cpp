@@ -74,13 +74,9 @@ std::string plugin_path(const Arguments& arguments) {
 }
 
 Exit exit_of(const std::vector<Diagnostic>& diagnostics) {
-  for (const Diagnostic& d : diagnostics) {
-    if (!d.is_error()) continue;
-    return d.area == ATTNKIT_AREA_MANIFEST  ? Exit::manifest
-           : d.area == ATTNKIT_AREA_PLUGIN  ? Exit::plugin
-           : d.area == ATTNKIT_AREA_WEIGHTS ? Exit::weights
-                                            : Exit::data;
-  }
+  constexpr Exit exits[] = {Exit::data, Exit::manifest, Exit::plugin, Exit::weights, Exit::data};  // by ATTNKIT_AREA_*
+  for (const Diagnostic& d : diagnostics)
+    if (d.is_error()) return exits[d.area];
   return Exit::success;
 }
 

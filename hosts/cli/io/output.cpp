@@ -12,13 +12,6 @@
 namespace attnkit::cli {
 namespace {
 
-const char* area_name(uint32_t area) {
-  return area == ATTNKIT_AREA_MANIFEST  ? "manifest"
-         : area == ATTNKIT_AREA_PLUGIN  ? "plugin"
-         : area == ATTNKIT_AREA_WEIGHTS ? "weights"
-                                        : "data";
-}
-
 void send(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
@@ -66,12 +59,13 @@ std::string diagnostic_text(const std::string& file, const Diagnostic& d) {
 }
 
 Json diagnostic_json(const std::string& file, const Diagnostic& d) {
+  constexpr const char* areas[] = {"", "manifest", "plugin", "weights", "data"};  // by ATTNKIT_AREA_*
   Json json = {{"file", file},
                {"line", d.line},
                {"column", d.column},
                {"severity", d.is_error() ? "error" : "warning"},
                {"code", fmt::format("AK{}", d.code)},
-               {"area", area_name(d.area)},
+               {"area", areas[d.area]},
                {"message", d.message}};
   if (!d.help.empty()) json["help"] = d.help;
   return json;

@@ -2,11 +2,11 @@
 // there; and progress on standard error meanwhile.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/io/output.hpp"
 
@@ -15,7 +15,6 @@ namespace attnkit::cli {
 // A bar on a terminal, otherwise a line per 10 % or 30 s.
 class ProgressBar {
  public:
-  using Clock = std::chrono::steady_clock;
   ProgressBar(Progress mode, size_t total);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;

@@ -93,12 +93,6 @@ double overlap(const Box& a, const Box& b) {
   return w > 0 && h > 0 ? w * h : 0;
 }
 
-Box grown(const Box& b, double by) { return {b.left - by, b.top - by, b.right + by, b.bottom + by}; }
-
-bool inside(const Box& a, const Box& area) {
-  return a.left >= area.left && a.right <= area.right && a.top >= area.top && a.bottom <= area.bottom;
-}
-
 // The label at `distance` from the point's edge in a direction, touching the ray with its nearest side.
 LabelPlace placed(const LabelWish& wish, double angle, double distance) {
   const double c = std::cos(angle), s = std::sin(angle), reach = wish.radius + label_gap + distance;
@@ -119,9 +113,11 @@ LabelPlace placed(const LabelWish& wish, double angle, double distance) {
 double cost_of(const LabelPlace& place, const std::vector<LabelPlace>& taken, const std::vector<Box>& obstacles,
                const Box& area, double distance) {
   double cost = distance * 3;
-  if (!inside(place.box, area)) cost += 1e6;
-  for (const LabelPlace& other : taken) cost += 1e3 * overlap(grown(place.box, 2), other.box);
-  for (const Box& obstacle : obstacles) cost += overlap(place.box, obstacle);
+  const Box& b = place.box;
+  if (b.left < area.left || b.right > area.right || b.top < area.top || b.bottom > area.bottom) cost += 1e6;
+  for (const LabelPlace& other : taken)
+    cost += 1e3 * overlap({b.left - 2, b.top - 2, b.right + 2, b.bottom + 2}, other.box);
+  for (const Box& obstacle : obstacles) cost += overlap(b, obstacle);
   return cost;
 }
 
