@@ -32,7 +32,8 @@ std::string read_file(const std::string& path) {
 std::string toml() { return read_file(sample + "/model.toml"); }
 
 Json open_request(const TempFolder& folder) {
-  folder.write("data.tsv", "the third\tder dritte\nthe seventeenth\tder siebzehnte\nthe third\tder dritte\n");
+  folder.write("data.tsv",
+               "the third\tder dritte\nthe seventeenth\tder siebzehnte\nfive hundred and seven\tfünfhundertsieben\n");
   folder.write("test.tsv", "the seventeenth\tder siebzehnte\n");
   return {{"id", 1},
           {"kind", "open"},
@@ -67,7 +68,7 @@ TEST_F(TrialsTest, OpenedTellsTheLists) {
   const Json opened = trials_.opened();
   EXPECT_EQ(opened["lists"], (Json{{"data", 3}, {"test", 1}}));
   EXPECT_EQ(opened["kind"], "encoder-decoder");
-  EXPECT_EQ(opened["buckets"].size(), 1u) << "two inputs are alike";
+  EXPECT_EQ(opened["buckets"].size(), 1u) << "two inputs are equally long";
 }
 
 TEST_F(TrialsTest, DescribeGivesTheDescriptionAndWarnings) {
