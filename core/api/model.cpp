@@ -34,6 +34,9 @@ void report(const Diagnostics& diagnostics, attnkit_diagnose diagnose, uintptr_t
 
 void load(attnkit_runtime* runtime, const std::string& toml, const std::string& dir, attnkit_diagnose diagnose,
           uintptr_t context, attnkit_model** model) {
+  if (runtime->runtime->device_type != 1)
+    fail(ATTN_UNSUPPORTED, "device type {}: models run on the CPU (1) in this version; single blocks run on CUDA",
+         runtime->runtime->device_type);
   Diagnostics diagnostics;
   std::shared_ptr<const Model> loaded = Model::load(runtime->runtime, toml, dir, diagnostics);
   report(diagnostics, diagnose, context);
@@ -53,12 +56,6 @@ const Vocabulary& vocabulary(const Model& model, uint32_t side) {
     fail(ATTN_INVALID, "the source of this model is speech, not text: it has no tokens");
   if (!v) fail(ATTN_INVALID, "this model has no {} side", side ? "target" : "source");
   return *v;
-}
-
-std::vector<int64_t> output_shape(const Model& model, const SourceBatch& source, const Ids& target) {
-  if (model.manifest().head == HeadType::classifier) return {source.batch, model.outputs()};
-  if (model.has_decoder()) return {target.batch, target.length, model.outputs()};
-  return {source.batch, source.length, model.outputs()};
 }
 
 }  // namespace
@@ -118,6 +115,13 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
   });
 }
 
+int32_t attnkit_model_weights(const attnkit_model* model, attnkit_blob** safetensors, attn_error* err) {
+  return guard(err, [&] {
+    require({{safetensors, "safetensors"}});
+    *safetensors = new attnkit_blob{of(model).weights()};
+  });
+}
+
 int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n, attnkit_text** json,
                                attn_error* err) {
   return guard(err, [&] {
@@ -134,7 +138,7 @@ int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* sou
     const Model& m = of(model);
     const SourceBatch s = to_source(m, source, source_len);
     const Ids t = to_ids(target, target_len, "target");
-    m.forward(s, t, to_floats(out, output_shape(m, s, t), "out"));
+    m.forward(s, t, to_floats(out, m.output_shape(s, t), "out"));
   });
 }
 

@@ -110,6 +110,7 @@ std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& optio
 
 void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
+const char* positions_name(Positions positions);
 bool has_role(ModelKind kind, uint32_t role);
 int layers_of(const Manifest& manifest, uint32_t role);
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"

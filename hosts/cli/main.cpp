@@ -25,6 +25,8 @@ constexpr Command commands[] = {
      "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
      "[--policy wait-k:3] [OPTION ...]",
      "translates while the source still arrives, and measures the lag"},
+    {"verify", "MANIFEST", true, &verify_options, verify_command, "verify MANIFEST [OPTION ...]",
+     "the model against golden activations, layer by layer"},
     {"bench", "MANIFEST", false, &bench_options, bench_command, "bench MANIFEST | --block MECHANISM [OPTION ...]",
      "a model's speed and memory against the length, or one more token of one mechanism"},
     {"search", "MANIFEST", true, &search_options, search_command, "search MANIFEST [OPTION ...]",

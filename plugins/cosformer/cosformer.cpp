@@ -60,6 +60,7 @@ struct Cosformer {
     if (stop_beyond && request.knows_q_total()) info.flags |= ATTN_WITHIN_TOTAL;
   }
 
+  template <class Real>
   Cosformer bind(const attn_run& of) const {
     Cosformer map = *this;
     map.run = &of;
@@ -81,13 +82,35 @@ struct Cosformer {
     if (saturate && i > own) i = own;
     return i / (joint && other > own ? other : own);
   }
-  ATTNKIT_INLINE void query(const float* x, const Place& at, float* row) const {
-    attnkit::relu(x, 1, d, row);
-    attnkit::rotate(row, d, proportion(at.position, n(at.b), joint ? m(at.b) : 0));
+  ATTNKIT_INLINE double of_query(const Place& at) const {
+    return proportion(at.position, n(at.b), joint ? m(at.b) : 0);
   }
-  ATTNKIT_INLINE void key(const float* x, const Place& at, float* row) const {
+  ATTNKIT_INLINE double of_key(const Place& at) const { return proportion(at.position, m(at.b), joint ? n(at.b) : 0); }
+  template <class Real>
+  ATTNKIT_INLINE void features(const Real* x, double proportion, Real* row) const {
     attnkit::relu(x, 1, d, row);
-    attnkit::rotate(row, d, proportion(at.position, m(at.b), joint ? n(at.b) : 0));
+    attnkit::rotate(row, d, proportion);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void gradient(const Real* x, double proportion, const Real* row, const Real* given, Real* to) const {
+    attnkit::rotate_gradient(row, d, proportion, given, to);
+    attnkit::relu_gradient(x, 1, d, to, to);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void query(const Real* x, const Place& at, Real* row) const {
+    features(x, of_query(at), row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const {
+    features(x, of_key(at), row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
+    gradient(x, of_query(at), row, given, to);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
+    gradient(x, of_key(at), row, given, to);
   }
 
   int64_t d;

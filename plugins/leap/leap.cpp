@@ -20,30 +20,77 @@ namespace {
 
 using attnkit::Guard;
 using attnkit::linear::Place;
+using attnkit::simd::kLanes;
 
-// One LeaP module: its ports, and in a run its tensors, whose steps from head to head are 0 where heads share them.
+// One LeaP module in a run: its tensors, whose steps from head to head are 0 where heads share them.
+template <class Real>
 struct Module {
-  std::array<attnkit::Port, 4> ports;
   int64_t d, r;
-  attnkit::View<const float> w1{}, b1{}, w2{}, b2{};
+  attnkit::View<const Real> w1, b1, w2, b2;
 
-  bool is_inner(uint32_t port) const { return port == ports[0] || port == ports[1]; }
-  Module bind(const attn_run& run) const {
-    return {ports, d, r, {run, ports[0]}, {run, ports[1]}, {run, ports[2]}, {run, ports[3]}};
-  }
-  ATTNKIT_INLINE double operator()(const float* x, int64_t h) const {
-    const float *b = b1.row(h), *w = r == 1 ? nullptr : w2.row(0, h, 0);
-    double t = 0;
-    for (int64_t i = 0; i < r; i += attnkit::simd::kLanes) {
-      float y[attnkit::simd::kLanes];
+  // y = W1 x + b1 of up to 16 inner units from i on; returns how many.
+  ATTNKIT_INLINE int64_t inner(const Real* x, int64_t h, int64_t i, Real* y) const {
+    const int64_t n = std::min(r - i, kLanes);
+    if constexpr (std::is_same_v<Real, float>)
       attnkit::simd::dots(x, w1.row(0, h, i), w1.next, r - i, d, y);
-      for (int64_t j = 0; j < attnkit::simd::kLanes && i + j < r; ++j) {
-        y[j] += b[i + j];
-        t += r == 1 ? y[j] : (y[j] < 0 ? 0 : y[j]) * w[i + j];
-      }
+    else
+      for (int64_t j = 0; j < n; ++j) y[j] = attnkit::simd::dot(x, w1.row(0, h, i + j), d);
+    for (int64_t j = 0; j < n; ++j) y[j] += b1.row(h)[i + j];
+    return n;
+  }
+  ATTNKIT_INLINE double operator()(const Real* x, int64_t h) const {
+    const Real* w = r == 1 ? nullptr : w2.row(0, h, 0);
+    double t = 0;
+    for (int64_t i = 0; i < r; i += kLanes) {
+      Real y[kLanes];
+      const int64_t n = inner(x, h, i, y);
+      for (int64_t j = 0; j < n; ++j) t += r == 1 ? y[j] : (y[j] < 0 ? 0 : y[j]) * w[i + j];
     }
     if (r != 1) t += b2.row(h)[0];
     return 1 / (1 + std::exp(-t));
+  }
+  // From the gradient of the argument of the sigmoid, given: adds that of x to `to`, those of W1, b1, W2, b2 to
+  // learned.
+  ATTNKIT_INLINE void gradient(const Real* x, int64_t h, Real given, Real* to, Real* learned) const {
+    Real *to_b1 = learned + r * d, *to_w2 = to_b1 + r;
+    for (int64_t i = 0; i < r; i += kLanes) {
+      Real y[kLanes];
+      const int64_t n = inner(x, h, i, y);
+      for (int64_t j = 0; j < n; ++j) {
+        Real inner_given = given;
+        if (r != 1) {
+          if (!(y[j] > 0)) continue;
+          to_w2[i + j] += given * y[j];
+          inner_given *= w2.row(0, h, 0)[i + j];
+        }
+        const Real* w = w1.row(0, h, i + j);
+        Real* to_w = learned + (i + j) * d;
+        to_b1[i + j] += inner_given;
+        for (int64_t f = 0; f < d; ++f) {
+          to_w[f] += inner_given * x[f];
+          to[f] += inner_given * w[f];
+        }
+      }
+    }
+    if (r != 1) to_w2[r] += given;
+  }
+};
+
+// The ports of a module.
+struct ModulePorts {
+  std::array<attnkit::Port, 4> ports{};
+  int64_t d = 0, r = 0;
+  bool by_head = false;
+
+  bool is_inner(uint32_t port) const { return port == ports[0] || port == ports[1]; }
+  int64_t floats() const { return r == 1 ? d + 1 : r * (d + 2) + 1; }
+  template <class Real>
+  Module<Real> bind(const attn_run& run) const {
+    return {d, r, {run, ports[0]}, {run, ports[1]}, {run, ports[2]}, {run, ports[3]}};
+  }
+  void list(attnkit::Learned& learned) const {
+    const int64_t floats[] = {r * d, r, r, 1};
+    for (size_t i = 0; i < (r == 1 ? 2 : 4); ++i) learned.add(ports[i], floats[i], by_head);
   }
 };
 
@@ -71,8 +118,8 @@ struct Leap {
                {"LeaP of keys: W1", "LeaP of keys: b1", "LeaP of keys: W2", "LeaP of keys: b2"});
   }
 
-  Module module(const attnkit::linear::Setup& s, int64_t r, std::array<const char*, 4> names,
-                std::array<const char*, 4> docs) const {
+  ModulePorts module(const attnkit::linear::Setup& s, int64_t r, std::array<const char*, 4> names,
+                     std::array<const char*, 4> docs) const {
     const bool shared = s.values.boolean("shared");
     const auto matrix = [&](size_t i, int64_t rows, int64_t columns) {
       return shared ? s.ports.learned(names[i], {rows, columns}, docs[i])
@@ -81,7 +128,7 @@ struct Leap {
     const auto vector = [&](size_t i, int64_t n) {
       return shared ? s.ports.learned(names[i], {n}, docs[i]) : s.ports.learned(names[i], {s.shape.heads, n}, docs[i]);
     };
-    Module m{{matrix(0, r, d), vector(1, r)}, d, r};
+    ModulePorts m{{matrix(0, r, d), vector(1, r)}, d, r, !shared};
     if (r > 1) {
       m.ports[2] = matrix(2, 1, r);
       m.ports[3] = vector(3, 1);
@@ -100,25 +147,54 @@ struct Leap {
 
   double flops() const { return 2.0 * static_cast<double>(d * q.r + q.r); }
 
-  Leap bind(const attn_run& run) const {
-    Leap map = *this;
-    map.q = q.bind(run);
-    map.k = k.bind(run);
-    return map;
+  attnkit::Learned learned() const {
+    attnkit::Learned ports;
+    q.list(ports);
+    k.list(ports);
+    return ports;
   }
 
-  ATTNKIT_INLINE void query(const float* x, const Place& at, float* row) const {
-    attnkit::relu(x, scale, d, row);
-    attnkit::rotate(row, d, q(row, at.h));
-  }
-  ATTNKIT_INLINE void key(const float* x, const Place& at, float* row) const {
-    attnkit::relu(x, 1, d, row);
-    attnkit::rotate(row, d, k(row, at.h));
+  // The map of one run.
+  template <class Real>
+  struct Bound {
+    const Leap& leap;
+    Module<Real> q, k;
+
+    attnkit::Learned learned() const { return leap.learned(); }
+    ATTNKIT_INLINE void features(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row) const {
+      attnkit::relu(x, scale, leap.d, row);
+      attnkit::rotate(row, leap.d, module(row, h));
+    }
+    ATTNKIT_INLINE void gradient(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row,
+                                 const Real* given, Real* to, Real* learned) const {
+      attnkit::relu(x, scale, leap.d, to);
+      const double p = module(to, h);
+      const Real turned = attnkit::rotate_gradient(row, leap.d, p, given, to);
+      attnkit::relu(x, scale, leap.d, row);
+      module.gradient(row, h, static_cast<Real>(static_cast<double>(turned) * p * (1 - p)), to, learned);
+      attnkit::relu_gradient(x, scale, leap.d, to, to);
+    }
+    ATTNKIT_INLINE void query(const Real* x, const Place& at, Real* row) const {
+      features(x, leap.scale, q, at.h, row);
+    }
+    ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const { features(x, 1, k, at.h, row); }
+    ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to,
+                                       Real* learned) const {
+      gradient(x, leap.scale, q, at.h, row, given, to, learned);
+    }
+    ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to,
+                                     Real* learned) const {
+      gradient(x, 1, k, at.h, row, given, to, learned + leap.q.floats());
+    }
+  };
+  template <class Real>
+  Bound<Real> bind(const attn_run& run) const {
+    return {*this, q.bind<Real>(run), k.bind<Real>(run)};
   }
 
   int64_t d;
-  float scale;
-  Module q{}, k{};
+  double scale;
+  ModulePorts q{}, k{};
 };
 
 }  // namespace

@@ -25,8 +25,22 @@ struct Linear {
 
   explicit Linear(const attnkit::linear::Setup& s) : d(s.shape.d) {}
 
-  ATTNKIT_INLINE void query(const float* x, const Place&, float* row) const { attnkit::elu1(x, 1, d, row); }
-  ATTNKIT_INLINE void key(const float* x, const Place&, float* row) const { attnkit::elu1(x, 1, d, row); }
+  template <class Real>
+  ATTNKIT_INLINE void query(const Real* x, const Place&, Real* row) const {
+    attnkit::elu1(x, 1, d, row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const {
+    query(x, at, row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const Place&, Real* row, const Real* given, Real* to) const {
+    attnkit::elu1_gradient(x, row, 1, d, given, to);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
+    query_gradient(x, at, row, given, to);
+  }
 
   int64_t d;
 };

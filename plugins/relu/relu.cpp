@@ -25,11 +25,25 @@ struct Relu {
 
   explicit Relu(const attnkit::linear::Setup& s) : d(s.shape.d), scale(attnkit::scale_from(s.values, d)) {}
 
-  ATTNKIT_INLINE void query(const float* x, const Place&, float* row) const { attnkit::relu(x, scale, d, row); }
-  ATTNKIT_INLINE void key(const float* x, const Place&, float* row) const { attnkit::relu(x, 1, d, row); }
+  template <class Real>
+  ATTNKIT_INLINE void query(const Real* x, const Place&, Real* row) const {
+    attnkit::relu(x, scale, d, row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key(const Real* x, const Place&, Real* row) const {
+    attnkit::relu(x, 1, d, row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const Place&, Real*, const Real* given, Real* to) const {
+    attnkit::relu_gradient(x, scale, d, given, to);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const Place&, Real*, const Real* given, Real* to) const {
+    attnkit::relu_gradient(x, 1, d, given, to);
+  }
 
   int64_t d;
-  float scale;
+  double scale;
 };
 
 }  // namespace

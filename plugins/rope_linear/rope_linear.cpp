@@ -62,22 +62,51 @@ struct RopeLinear {
   }
 
   // A row is the D turned features for S, then the D plain ones for z.
-  ATTNKIT_INLINE void spread(const float* x, float by, int64_t position, float* row) const {
+  template <class Real>
+  ATTNKIT_INLINE void spread(const Real* x, double by, int64_t position, Real* row) const {
     attnkit::elu1(x, by, d, row + d);
-    std::memcpy(row, row + d, static_cast<size_t>(d) * sizeof(float));
+    std::memcpy(row, row + d, static_cast<size_t>(d) * sizeof(Real));
+    turn(position, row);
+  }
+  // Turns pairs of features by their angles at a position; back, if the position is negative.
+  template <class Real>
+  ATTNKIT_INLINE void turn(int64_t position, Real* row) const {
     for (size_t m = 0; m < turns.size(); ++m) {
-      float c, s;
+      Real c, s;
       attnkit::quarter_turns(static_cast<double>(position) * turns[m], c, s);
-      const float even = row[2 * m], odd = row[2 * m + 1];
+      const Real even = row[2 * m], odd = row[2 * m + 1];
       row[2 * m] = even * c - odd * s;
       row[2 * m + 1] = even * s + odd * c;
     }
   }
-  ATTNKIT_INLINE void query(const float* x, const Place& at, float* row) const { spread(x, scale, at.position, row); }
-  ATTNKIT_INLINE void key(const float* x, const Place& at, float* row) const { spread(x, 1, at.position, row); }
+  // The turned features' gradient, turned back, and that of the plain ones.
+  template <class Real>
+  ATTNKIT_INLINE void gradient(const Real* x, double by, int64_t position, const Real* row, const Real* given,
+                               Real* to) const {
+    std::memcpy(to, given, static_cast<size_t>(d) * sizeof(Real));
+    turn(-position, to);
+    for (int64_t f = 0; f < d; ++f) to[f] += given[d + f];
+    attnkit::elu1_gradient(x, row + d, by, d, to, to);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void query(const Real* x, const Place& at, Real* row) const {
+    spread(x, scale, at.position, row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const {
+    spread(x, 1, at.position, row);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
+    gradient(x, scale, at.position, row, given, to);
+  }
+  template <class Real>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
+    gradient(x, 1, at.position, row, given, to);
+  }
 
   int64_t d;
-  float scale;
+  double scale;
   bool cross, crosses;
   std::vector<double> turns;  // quarter turns of each pair per position
 };

@@ -59,11 +59,12 @@ extern "C" {
 #define ATTN_TABLE 5u   /* stored with the model, never trained: random features, fixed projections, index tables */
 #define ATTN_AUX_IN 6u  /* (B, 1, rows, width): the latest value of this name in execution order */
 #define ATTN_AUX_OUT 7u /* same shape; replaces the value of this name for the blocks that follow */
-/* AUX ports are declared as shape {0, 1, rows, width}.  Execution order of AUX is encoder, then decoder.  AUX_IN with
- * data NULL: no value yet, the mechanism starts from its own learned one.  Residual and norm of an AUX sequence are the
- * mechanism's.  While a stream lasts, every run of a row gets the same AUX_IN, so that state may hold what was made of
- * it, and gives the same AUX_OUT once its keys are appended, whatever the queries.  What blocks of decoder.self give
- * never reaches blocks of decoder.cross in a stream: these take in the source before there is a target. */
+/* AUX ports are declared as shape {0, 1, rows, width}; f64 when the plan is f64.  Execution order of AUX is encoder,
+ * then decoder.  AUX_IN with data NULL: no value yet, the mechanism starts from its own learned one.  Residual and norm
+ * of an AUX sequence are the mechanism's.  While a stream lasts, every run of a row gets the same AUX_IN, so that state
+ * may hold what was made of it, and gives the same AUX_OUT once its keys are appended, whatever the queries.  What
+ * blocks of decoder.self give never reaches blocks of decoder.cross in a stream: these take in the source before there
+ * is a target. */
 /* port flags */
 #define ATTN_RAW 1u       /* QUERY, KEY: the sequence itself, unprojected (heads 1); OUTPUT: no output projection */
 #define ATTN_NO_BIAS 2u   /* the projection has no bias even where the model's have */
@@ -192,7 +193,7 @@ typedef struct attn_run {
 /* One backward call, for the run that it names. */
 typedef struct attn_grad {
   uint32_t struct_size, reserved;
-  const attn_run* run; /* as it was, with its saved; exec may differ (backward_scratch_bytes) */
+  const attn_run* run; /* as it was, with its outputs and saved; exec may differ (backward_scratch_bytes) */
   const attn_tensor*
       grads; /* by port.  OUTPUT, AUX_OUT: given.  Others: overwritten; LEARNED: added to; data NULL: skipped */
 } attn_grad;

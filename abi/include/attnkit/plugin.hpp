@@ -8,10 +8,11 @@
 //   Plan plan(const attnkit::Request&, attnkit::Info&) const; adds to info; may throw Refusal
 //   void run(const Plan&, const attn_run&) const;             throws before its first write or not at all
 //   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const;    only with LEARNED or TABLE ports
-//   void backward(const Plan&, const attn_grad&) const;       only if it has one, which requests of ATTN_TRAIN need
+//   void backward(const Plan&, const attn_grad&) const;       only if it has one: then it serves f64 and ATTN_TRAIN
 // and one line ATTNKIT_PLUGIN(T).  Every exception becomes a code; std::bad_alloc becomes ATTN_NO_MEMORY.  Before T
 // sees a request, a run or a gradient it was checked against the contract: bounds, flags, shapes, strides, scratch,
-// state.  After a run on the CPU, rows of OUTPUT past q_len or of queries that see no key are set to 0.
+// state.  After a run on the CPU, rows of OUTPUT past q_len or of queries that see no key are set to 0; before
+// backward, all gradients that it overwrites are, but for a T with a constant clears_gradients, which does it itself.
 #ifndef ATTNKIT_PLUGIN_HPP
 #define ATTNKIT_PLUGIN_HPP
 #include <attnkit/plugin.h>
@@ -104,8 +105,10 @@ struct View {
     if (t.ndim >= 3) head = t.stride[t.ndim - 3];
     if (t.ndim >= 4) batch = t.stride[t.ndim - 4];
   }
-  // data is NULL when the port is absent.
+  // data is NULL when the port is absent, and of a gradient when it is skipped.
   View(const attn_run& run, Port port) : View(port.of(run.ports)) {}
+  View(const attn_grad& grad, Port port) : View(port.of(grad.grads)) {}
+  explicit operator bool() const { return data != nullptr; }
   T* row(int64_t b, int64_t h, int64_t i) const { return data + (b * batch + h * head + i * next); }
   T* row(int64_t i = 0) const { return data + i * next; }
 };
@@ -182,11 +185,20 @@ struct Widths {
 struct QkvPorts {
   Port q, k, v, o;
 };
+template <class Real = float>
 struct Qkv {
-  View<const float> q, k, v;
-  View<float> o;
+  View<const Real> q, k, v;
+  View<Real> o;
   Qkv(const attn_run& run, const QkvPorts& ports)
       : q(run, ports.q), k(run, ports.k), v(run, ports.v), o(run, ports.o) {}
+};
+// Their gradients: that of o is given, the others are absent where they are skipped.
+template <class Real>
+struct QkvGrad {
+  View<Real> q, k, v;
+  View<const Real> o;
+  QkvGrad(const attn_grad& grad, const QkvPorts& ports)
+      : q(grad, ports.q), k(grad, ports.k), v(grad, ports.v), o(grad, ports.o) {}
 };
 
 using PortList = std::vector<const attn_port*>;
@@ -253,6 +265,8 @@ struct Request : attn_request {
   bool shows_prefixes() const { return (flags & ATTN_PREFIX) != 0; }
   bool knows_q_total() const { return (flags & ATTN_KNOWS_Q_TOTAL) != 0; }
   bool knows_k_total() const { return (flags & ATTN_KNOWS_K_TOTAL) != 0; }
+  bool is_f64() const { return dtype_bits == 64; }
+  uint64_t real_bytes(int64_t n) const { return static_cast<uint64_t>(n) * (dtype_bits / 8); }
   int64_t capacity() const { return past + keys; }
 };
 
@@ -262,6 +276,13 @@ struct Info : attn_info {
   uint64_t scratch(const Request& r, uint64_t worker_bytes) {
     scratch_bytes = worker_bytes * r.workers;
     return worker_bytes;
+  }
+  // What a run under ATTN_TRAIN keeps for backward, in numbers of the plan's type, and backward's scratch of each
+  // worker and of all together.
+  void train(const Request& r, int64_t saved, uint64_t worker_bytes, uint64_t shared_bytes = 0) {
+    if (!r.trains()) return;
+    saved_bytes = aligned(r.real_bytes(saved));
+    backward_scratch_bytes = worker_bytes * r.workers + shared_bytes;
   }
   // The floats that one row of a streaming run keeps, and those of them that it reads and writes.
   struct Kept {
@@ -310,13 +331,15 @@ struct State {
       : data(static_cast<char*>(run.state)), stride(run.state_stride), slots(run.slots) {}
   explicit operator bool() const { return data != nullptr; }
   // What batch row b keeps.
-  float* row(int64_t b) const {
-    return reinterpret_cast<float*>(data + static_cast<uint64_t>(slots ? slots[b] : b) * stride);
+  template <class Real = float>
+  Real* row(int64_t b) const {
+    return reinterpret_cast<Real*>(data + static_cast<uint64_t>(slots ? slots[b] : b) * stride);
   }
-  // The h-th part of it, of n floats each; `fresh`, zeroed, when the run has no state.
-  float* head(int64_t b, int64_t h, int64_t n, float* fresh) const {
-    if (data != nullptr) return row(b) + h * n;
-    std::memset(fresh, 0, float_bytes(n));
+  // The h-th part of it, of n numbers each; `fresh`, zeroed, when the run has no state.
+  template <class Real>
+  Real* head(int64_t b, int64_t h, int64_t n, Real* fresh) const {
+    if (data != nullptr) return row<Real>(b) + h * n;
+    std::memset(fresh, 0, static_cast<size_t>(n) * sizeof(Real));
     return fresh;
   }
 };
@@ -400,16 +423,21 @@ inline void request(const attn_request& r, int32_t device_type, bool has_backwar
     throw invalid("ATTN_PREFIX excludes ATTN_STREAM: a stream shows keys by appending them");
   if (has_bits(r.flags, ATTN_TRAIN) && !has_backward)
     throw unsupported("it has no backward pass yet: run it without ATTN_TRAIN");
+  if (has_bits(r.flags, ATTN_TRAIN) && has_bits(r.flags, ATTN_STREAM))
+    throw unsupported("gradients are of whole sequences: plan without ATTN_STREAM to train");
   if (r.device_type != device_type)
     throw unsupported("this library runs on device type ", device_type, " and was asked for ", r.device_type,
                       ": load the variant of the mechanism for that device");
 }
 
-// Refuses whatever is not f32, for mechanisms that compute nothing else.
-inline void only_f32(const attn_request& r) {
-  if (r.dtype_code != 2 || r.dtype_bits != 32 || r.dtype_lanes != 1)
+// Refuses elements that it does not compute in: f32 always, f64 without state where it has gradients.
+inline void type(const attn_request& r, bool has_backward) {
+  if (r.dtype_code == 2 && r.dtype_bits == 32 && r.dtype_lanes == 1) return;
+  if (r.dtype_code != 2 || r.dtype_bits != 64 || r.dtype_lanes != 1 || !has_backward)
     throw unsupported("it computes in f32 only and was asked for ", int{r.dtype_bits}, "-bit elements of DLPack code ",
                       int{r.dtype_code}, ": run this block in f32");
+  if (has_bits(r.flags, ATTN_STREAM))
+    throw unsupported("its f64 form is of whole sequences, to check gradients with: stream in f32");
 }
 
 inline bool is_sequence(const attn_port& p) { return p.kind <= ATTN_OUTPUT; }
@@ -418,11 +446,17 @@ inline bool is_aux(const attn_port& p) { return p.kind == ATTN_AUX_IN || p.kind 
 
 inline int64_t rows_of(const attn_port& p, const attn_run& run) { return p.kind == ATTN_KEY ? run.keys : run.queries; }
 
+// What an element of a port is under a plan: f64 plans have f64 everywhere but in tables.
+inline bool is_typed(const attn_port& p, const attn_request& r) {
+  return p.dtype_bits != 0 && (p.kind == ATTN_TABLE || r.dtype_bits != 64);
+}
+inline uint8_t bits_of(const attn_port& p, const attn_request& r) {
+  return is_typed(p, r) ? p.dtype_bits : r.dtype_bits;
+}
+
 inline bool fits(const attn_port& p, const attn_tensor& t, const attn_request& r, const attn_run& run) {
   if (t.ndim != p.ndim || t.dtype_lanes != 1 || t.device_type != r.device_type) return false;
-  const bool typed = p.dtype_bits != 0;
-  if (t.dtype_code != (typed ? p.dtype_code : r.dtype_code) || t.dtype_bits != (typed ? p.dtype_bits : r.dtype_bits))
-    return false;
+  if (t.dtype_code != (is_typed(p, r) ? p.dtype_code : r.dtype_code) || t.dtype_bits != bits_of(p, r)) return false;
   if (t.stride[t.ndim - 1] != 1 && t.shape[t.ndim - 1] > 1) return false;
   for (uint32_t i = 0; i < t.ndim; ++i) {
     int64_t want = p.shape[i];
@@ -521,9 +555,8 @@ inline int64_t stored(const attn_port& p, const attn_tensor& t) {
 
 }  // namespace check
 
-// Refuses requests that no position-wise f32 mechanism can serve in this block.
+// Refuses requests that no position-wise mechanism can serve in this block.
 inline void check_sight(const attn_block& block, const attn_request& request) {
-  check::only_f32(request);
   if (!block.causal && block.role != ATTN_DECODER_CROSS && (request.flags & ATTN_STREAM))
     throw unsupported(
         "bidirectional self attention cannot stream, its queries need keys that have not arrived: make the block "
@@ -576,7 +609,7 @@ inline void count_ports(const PortList& ports, const attn_request& r, attn_info&
       for (uint32_t i = 0; i < port->ndim; ++i) elements *= port->shape[i];
     const bool written = port->kind == ATTN_OUTPUT || port->kind == ATTN_AUX_OUT;
     (written ? info.bytes_written : info.bytes_read) +=
-        static_cast<uint64_t>(elements) * ((sequence ? r.dtype_bits : port->dtype_bits) / 8);
+        static_cast<uint64_t>(elements) * (check::bits_of(*port, r) / 8);
   }
 }
 
@@ -607,6 +640,26 @@ inline void clear_unseen(const PortList& ports, const attn_run& run) {
   const auto output = std::find_if(ports.begin(), ports.end(), [](auto* port) { return port->kind == ATTN_OUTPUT; });
   const Job job{run, run.ports[output - ports.begin()]};
   for_each(*run.exec, run.batch * job.t.shape[1], static_cast<double>(run.queries * job.t.shape[3]), clear, &job);
+}
+
+// Zeroes the gradients of sequences, so that backward may add and what it never touches is zero.
+inline void clear_gradients(const PortList& ports, const attn_grad& grad) {
+  const auto clear = [](uintptr_t arg, int64_t begin, int64_t end, uint32_t) {
+    const auto& t = *reinterpret_cast<const attn_tensor*>(arg);
+    const int64_t element = t.dtype_bits / 8;
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t b = item / t.shape[1], h = item % t.shape[1];
+      char* row = static_cast<char*>(t.data) + (b * t.stride[0] + h * t.stride[1]) * element;
+      for (int64_t i = 0; i < t.shape[2]; ++i, row += t.stride[2] * element)
+        std::memset(row, 0, static_cast<size_t>(t.shape[3] * element));
+    }
+  };
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const attn_tensor& t = grad.grads[i];
+    const bool sequence = ports[i]->kind == ATTN_QUERY || ports[i]->kind == ATTN_KEY || ports[i]->kind == ATTN_AUX_IN;
+    if (sequence && t.data != nullptr)
+      for_each(*grad.run->exec, t.shape[0] * t.shape[1], static_cast<double>(t.shape[2] * t.shape[3]), clear, &t);
+  }
 }
 
 // The C table of mechanism T and the noexcept functions in it.
@@ -673,6 +726,7 @@ struct Table {
                       attn_error* error) noexcept {
     return guarded(error, [&] {
       check::request(*request, T::about.device_type, has_backward);
+      check::type(*request, has_backward);
       Request known{};  // of a newer host's request, the part known here
       std::memcpy(&known, request, std::min<size_t>(request->struct_size, sizeof known));
       known.struct_size = sizeof(attn_request);
@@ -707,6 +761,8 @@ struct Table {
     return guarded(error, [&] {
       const auto& planned = *reinterpret_cast<const Planned*>(plan);
       check::grad(planned.made->ports.list(), planned.request, planned.info, *grad);
+      if constexpr (T::about.device_type == 1 && !requires { T::clears_gradients; })
+        clear_gradients(planned.made->ports.list(), *grad);
       planned.made->mech.backward(planned.plan, *grad);
     });
   }

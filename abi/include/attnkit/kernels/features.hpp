@@ -5,10 +5,17 @@
 #ifndef ATTNKIT_KERNELS_FEATURES_HPP
 #define ATTNKIT_KERNELS_FEATURES_HPP
 #include <attnkit/kernels/simd.hpp>
+#include <cmath>
+#include <type_traits>
 
 namespace attnkit {
 
-// Cosine and sine of `turns` quarter turns, to 1e-11; NaN and infinity give NaN.  |turns| up to 2^50.
+// Cosine and sine of `turns` quarter turns, in f32 to 1e-11 before rounding; NaN and infinity give NaN.  |turns| up to
+// 2^50.
+ATTNKIT_INLINE void quarter_turns(double turns, double& cosine, double& sine) {
+  cosine = std::cos(turns * 1.5707963267948966);
+  sine = std::sin(turns * 1.5707963267948966);
+}
 ATTNKIT_INLINE void quarter_turns(double turns, float& cosine, float& sine) {
   const double shift = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer, held in the low bits
   const double shifted = turns + shift;
@@ -27,8 +34,9 @@ ATTNKIT_INLINE void quarter_turns(double turns, float& cosine, float& sine) {
 }
 
 // Spreads A, which stands in row[0, d), over row[0, 2 d).
-ATTNKIT_INLINE void rotate(float* row, int64_t d, double proportion) {
-  float c, s;
+template <class Real>
+ATTNKIT_INLINE void rotate(Real* row, int64_t d, double proportion) {
+  Real c, s;
   quarter_turns(proportion, c, s);
   for (int64_t f = 0; f < d; ++f) {
     row[d + f] = row[f] * s;
@@ -36,24 +44,58 @@ ATTNKIT_INLINE void rotate(float* row, int64_t d, double proportion) {
   }
 }
 
-// row = max(0, scale * x), NaN stays NaN.
-ATTNKIT_INLINE void relu(const float* x, float scale, int64_t d, float* row) {
+// From the gradient of row = [A cos, A sin], given, that of A; returns that of the proportion.
+template <class Real>
+ATTNKIT_INLINE Real rotate_gradient(const Real* row, int64_t d, double proportion, const Real* given, Real* to) {
+  Real c, s, turned = 0;
+  quarter_turns(proportion, c, s);
   for (int64_t f = 0; f < d; ++f) {
-    const float y = x[f] * scale;
+    turned += row[f] * given[d + f] - row[d + f] * given[f];
+    to[f] = c * given[f] + s * given[d + f];
+  }
+  return turned * static_cast<Real>(1.5707963267948966);
+}
+
+// row = max(0, scale * x), NaN stays NaN.
+template <class Real>
+ATTNKIT_INLINE void relu(const Real* x, double scale, int64_t d, Real* row) {
+  const auto by = static_cast<Real>(scale);
+  for (int64_t f = 0; f < d; ++f) {
+    const Real y = x[f] * by;
     row[f] = y < 0 ? 0 : y;
   }
 }
 
+// From the gradient of relu(x), given, that of x; 0 where x is 0.  They may stand in one place.
+template <class Real>
+ATTNKIT_INLINE void relu_gradient(const Real* x, double scale, int64_t d, const Real* given, Real* to) {
+  const auto by = static_cast<Real>(scale);
+  for (int64_t f = 0; f < d; ++f) to[f] = x[f] > 0 ? by * given[f] : 0;
+}
+
 // row = elu(scale * x) + 1: y + 1 for positive y, otherwise e^y, which is 0 below -87; NaN stays NaN.
-ATTNKIT_INLINE void elu1(const float* x, float scale, int64_t d, float* row) {
-  for (int64_t f = 0; f < d; f += simd::kLanes) {
-    simd::Vec y;
-    simd::load(x + f, d - f, y);
-    y *= scale;
-    simd::Vec power = y;
-    simd::exp(power);
-    simd::store(y > 0 ? y + 1.0f : power, d - f, row + f);
+template <class Real>
+ATTNKIT_INLINE void elu1(const Real* x, double scale, int64_t d, Real* row) {
+  if constexpr (std::is_same_v<Real, double>) {
+    for (int64_t f = 0; f < d; ++f) row[f] = x[f] * scale > 0 ? x[f] * scale + 1 : std::exp(x[f] * scale);
+  } else {
+    for (int64_t f = 0; f < d; f += simd::kLanes) {
+      simd::Vec y;
+      simd::load(x + f, d - f, y);
+      y *= static_cast<float>(scale);
+      simd::Vec power = y;
+      simd::exp(power);
+      simd::store(y > 0 ? y + 1.0f : power, d - f, row + f);
+    }
   }
+}
+
+// From the gradient of row = elu1(x), that of x: 1 or e^y times it.
+template <class Real>
+ATTNKIT_INLINE void elu1_gradient(const Real* x, const Real* row, double scale, int64_t d, const Real* given,
+                                  Real* to) {
+  const auto by = static_cast<Real>(scale);
+  for (int64_t f = 0; f < d; ++f) to[f] = by * given[f] * (x[f] > 0 ? 1 : row[f]);
 }
 
 }  // namespace attnkit

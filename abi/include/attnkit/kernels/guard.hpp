@@ -9,7 +9,7 @@ namespace attnkit {
 // What stands under the fraction instead of the plain sum x of weights: x, x + eps, or max(x, eps).
 struct Guard {
   enum Kind { kNone, kAdd, kClamp } kind = kClamp;
-  float eps = 0;
+  double eps = 0;
 
   static Option option(const char* fallback) {
     return Option::text("guard", fallback, {"none", "add", "clamp"},
@@ -22,13 +22,20 @@ struct Guard {
   static Guard from(const Values& values) {
     if (!values.has("guard")) return {kNone, 0};
     const auto name = values.text("guard");
-    return {name == "none" ? kNone : name == "add" ? kAdd : kClamp, static_cast<float>(values.real("eps"))};
+    return {name == "none" ? kNone : name == "add" ? kAdd : kClamp, values.real("eps")};
   }
   // NaN stays NaN.
-  inline __attribute__((always_inline)) float operator()(float x) const {
+  template <class Real>
+  inline __attribute__((always_inline)) Real operator()(Real x) const {
+    const auto e = static_cast<Real>(eps);
     if (kind == kNone) return x;
-    if (kind == kAdd) return x + eps;
-    return x < eps ? eps : x;
+    if (kind == kAdd) return x + e;
+    return x < e ? e : x;
+  }
+  // Its derivative; 1 where x is eps, as torch has it.
+  template <class Real>
+  inline __attribute__((always_inline)) Real slope(Real x) const {
+    return kind == kClamp && x < static_cast<Real>(eps) ? 0 : 1;
   }
 };
 
@@ -38,8 +45,8 @@ inline Option scale_option() {
       "scale", "none", {"none", "inverse_sqrt"},
       "multiplies queries by 1 (none) or D^-1/2 (inverse_sqrt) first; matters only where the guard bites");
 }
-inline float scale_from(const Values& values, int64_t d) {
-  return values.text("scale") == "inverse_sqrt" ? static_cast<float>(1 / std::sqrt(static_cast<double>(d))) : 1.0f;
+inline double scale_from(const Values& values, int64_t d) {
+  return values.text("scale") == "inverse_sqrt" ? 1 / std::sqrt(static_cast<double>(d)) : 1.0;
 }
 
 }  // namespace attnkit

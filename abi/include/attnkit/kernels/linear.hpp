@@ -1,37 +1,28 @@
-// The linear core: o_i = (a_i^T S_i) / g(a_i^T z_i) with S_i = sum b_j v_j^T, z_i = sum b_j over the keys i sees.
+// A linear attention is a feature map: ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Map>) of a struct Map.
 //
-// One kernel serves whole, causal, prefix, streaming and cross attention.  Per head the work is a list of events in
-// time order, append a key or read a query; a register tile of S walks the list, so S is loaded once per kEvents.  Each
-// element of S, z and o is one chain of additions in an order that no chunking changes: equal bits however a stream is
-// split.  State per head: S[D'][E], then z[D'], f32.  Cost per head: 2 D'(E+1) flops per key and per query.
-//
-// A mechanism of this form is a feature map, ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Map>) of a struct Map with
+// linear/core.hpp computes it, linear/gradient.hpp its gradient.  A Map has
 //   about, options, fill as in plugin.hpp
 //   explicit Map(const attnkit::linear::Setup&);     may change the shape, whose features are D when it arrives
-//   ATTNKIT_INLINE void query(const float* x, const attnkit::linear::Place&, float* row) const;
+//   ATTNKIT_INLINE void query(const Real* x, const attnkit::linear::Place&, Real* row) const;
 //   ATTNKIT_INLINE void key(...the same...) const;   writes the D' features of row x, which is D wide
-// and, where it needs them,
+// templates by Real, float or double.  It trains if it has a derivative:
+//   ATTNKIT_INLINE void query_gradient(const Real* x, const Place&, Real* row, const Real* given, Real* to) const;
+//   ATTNKIT_INLINE void key_gradient(...the same...) const;    from the gradient of row, given, writes that of x to
+//   `to`,
+//                                                              and may write over row; with LEARNED ports it has a
+//   attnkit::Learned learned() const;                          last argument Real* learned, those ports' gradients, to
+//                                                              which it adds
+// And, where it needs them,
 //   void check(const attnkit::Request&, attnkit::Info&) const;       refuses what it cannot do
 //   double flops() const;                                            of the map, per row and head
 //   static constexpr const char* output_doc;                         if the output is no weighted mean
-//   auto bind(const attn_run&) const;                                the map of one run, with query and key
+//   template <class Real> auto bind(const attn_run&) const;          the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
-#include <attnkit/kernels/guard.hpp>
-#include <attnkit/kernels/work.hpp>
+#include <attnkit/kernels/linear/core.hpp>
+#include <attnkit/kernels/linear/gradient.hpp>
 
 namespace attnkit::linear {
-
-constexpr int64_t kEvents = 16;
-
-struct Shape : Widths {
-  explicit Shape(const attn_block& b) : Widths(b), features(d) {}
-  int64_t features;   // D'
-  int64_t split = 0;  // where in a row the D' features for z begin, if they are not those for S
-  int64_t extra = 0;  // floats of the map's own in a head's state, behind z
-  int64_t row() const { return features + split; }
-  int64_t head_floats() const { return features * (e + 1) + extra; }
-};
 
 // What a map is made from.
 struct Setup {
@@ -41,225 +32,15 @@ struct Setup {
   Shape& shape;
 };
 
-// Of a row: the head and its position in its sequence, from 0.
-struct Place {
-  int64_t b, h, position;
-};
-
-// A map whose features depend on what was summed.  Before keys [from, to) of k are appended, rescale may multiply row f
-// of S and entry f of z in `head` (S, z, then extra) by a factor; key and query get `head` as a last argument.
-template <class Map>
-concept Rescales = requires(const Map& map, const View<const float>& k, float* head) {
-  map.rescale(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
-};
-
-// What a worker has: features of kEvents keys and queries, then S and z if there is no state.
-struct Scratch {
-  float *rows, *sums;
-  Scratch(Layout& layout, const Shape& s, bool has_state)
-      : rows(layout.take(2 * kEvents * s.row())), sums(has_state ? nullptr : layout.take(s.head_floats())) {}
-};
-
-// Adds state and flops.  map_flops: of the feature map, per row and head.
-inline void cost(const Shape& s, const Request& r, double map_flops, Info& info) {
-  info.state(r, s.heads * s.head_floats());
-  const double row = 2.0 * static_cast<double>(s.features * (s.e + 1)) + map_flops;
-  info.flops =
-      static_cast<uint64_t>(r.batch * s.heads) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
-}
-
-// Append k, v if v; then read q into o if o.
-struct Event {
-  const float *k, *v, *q;
-  float *o, den;
-};
-
-// Events whose key multiplies row f of S by shrink[f] first, if shrink.
-template <class Event>
-concept Shrinks = requires(const Event& event) {
-  event.shrink;
-};
-
-// Walks the events with a tile of R rows and C Vecs of S in registers.
-template <int R, int C, class Event>
-ATTNKIT_INLINE void walk(float* s, int64_t stride, int64_t f, int64_t e, const Event* events, int64_t n) {
-  using namespace simd;
-  Vec tile[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-    for (int c = 0; c < C; ++c) tile[r][c] = at(s + r * stride + c * kLanes).v;
-  bool changed = false;
-  for (const Event* x = events; x != events + n; ++x) {
-    if constexpr (Shrinks<Event>)
-      if (x->shrink) {
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-          for (int c = 0; c < C; ++c) tile[r][c] *= x->shrink[f + r];
-      }
-    if (x->v) {
-      changed = true;
-      Vec v[C];
-      for (int c = 0; c < C; ++c) v[c] = at(x->v + e + c * kLanes).v;
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-        for (int c = 0; c < C; ++c) tile[r][c] += x->k[f + r] * v[c];
-    }
-    if (x->o) {
-      Vec o[C];
-      for (int c = 0; c < C; ++c) o[c] = at(x->o + e + c * kLanes).v;
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-        for (int c = 0; c < C; ++c) o[c] += x->q[f + r] * tile[r][c];
-      for (int c = 0; c < C; ++c) at(x->o + e + c * kLanes).v = o[c];
-    }
-  }
-  if (!changed) return;  // others may be reading the same state
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-    for (int c = 0; c < C; ++c) at(s + r * stride + c * kLanes).v = tile[r][c];
-}
-
-// The last columns of S, fewer than 16.
-template <class Event>
-ATTNKIT_INLINE void tail(float* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
-  for (int64_t f = 0; f < features; ++f) {
-    float* row = s + f * values;
-    for (const Event* x = events; x != events + n; ++x) {
-      if constexpr (Shrinks<Event>)
-        if (x->shrink)
-          for (int64_t c = e; c < values; ++c) row[c] *= x->shrink[f];
-      if (x->v)
-        for (int64_t c = e; c < values; ++c) row[c] += x->k[f] * x->v[c];
-      if (x->o)
-        for (int64_t c = e; c < values; ++c) x->o[c] += x->q[f] * row[c];
-    }
-  }
-}
-
-// Columns [e, e + C * 16) of S against all events.
-template <class Isa, int C, class Event>
-ATTNKIT_INLINE void panel(float* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
-  int64_t f = 0;
-  for (; f + Isa::rows <= features; f += Isa::rows) walk<Isa::rows, C>(s + f * values + e, values, f, e, events, n);
-  for (; f < features; ++f) walk<1, C>(s + f * values + e, values, f, e, events, n);
-}
-
-// All of S, [features][values], against all events.
-template <class Isa, class Event>
-ATTNKIT_INLINE void sweep(float* s, int64_t features, int64_t values, const Event* events, int64_t n) {
-  constexpr int64_t wide = Isa::columns * simd::kLanes;
-  int64_t e = 0;
-  for (; e + wide <= values; e += wide) panel<Isa, Isa::columns>(s, features, values, e, events, n);
-  for (; e + simd::kLanes <= values; e += simd::kLanes) panel<Isa, 1>(s, features, values, e, events, n);
-  if (e < values) tail(s, features, values, e, events, n);
-}
-
-// One head of one batch row while it runs.
-template <class Isa>
-class Walker {
- public:
-  ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, float* s, float* features)
-      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features) {}
-
-  // Where the features of the next key or query go; the event is full until flush when this returns room to no more.
-  ATTNKIT_INLINE float* key_row() {
-    if (n_ == kEvents) flush();
-    return features_ + n_ * shape_.row();
-  }
-  ATTNKIT_INLINE void append(const float* k, const float* v) { events_[n_++] = {k, v, nullptr, nullptr, 0}; }
-  // A query rides in the event of the key before it, if that has none yet.
-  ATTNKIT_INLINE float* query_row() {
-    const bool ride = n_ > 0 && !events_[n_ - 1].o;
-    if (!ride && n_ == kEvents) flush();
-    if (!ride || n_ == 0) events_[n_++] = {nullptr, nullptr, nullptr, nullptr, 0};
-    return features_ + (kEvents + n_ - 1) * shape_.row();
-  }
-  ATTNKIT_INLINE void read(const float* q, float* o) {
-    std::memset(o, 0, static_cast<size_t>(shape_.e) * sizeof(float));
-    events_[n_ - 1].q = q;
-    events_[n_ - 1].o = o;
-  }
-  ATTNKIT_INLINE void flush() {
-    if (n_ == 0) return;
-    sums();
-    sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
-    for (const Event* x = events_; x != events_ + n_; ++x)
-      if (x->o)
-        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] /= x->den;
-    n_ = 0;
-  }
-
- private:
-  ATTNKIT_INLINE void sums() {
-    for (Event* x = events_; x != events_ + n_; ++x) {
-      if (x->v)
-        for (int64_t f = 0; f < shape_.features; ++f) z_[f] += x->k[shape_.split + f];
-      if (x->o) x->den = guard_(simd::dot(x->q + shape_.split, z_, shape_.features));
-    }
-  }
-  const Shape& shape_;
-  const Guard& guard_;
-  float *s_, *z_, *features_;
-  int64_t n_ = 0;
-  Event events_[kEvents];
-};
-
-// One run; called for each head of each batch row.
-template <class Map>
-struct Run {
-  const Shape& shape;
-  const Guard& guard;
-  const Map& map;
-  bool causal;
-  const attn_run& run;
-  Qkv x;
-  State state;
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
-    Layout layout(memory);
-    const Scratch scratch(layout, shape, bool{state});
-    float* s = state.head(b, h, shape.head_floats(), scratch.sums);
-    Walker<Isa> walker(shape, guard, s, scratch.rows);
-    const Sight sight(run, b, causal);
-    const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
-      if constexpr (Rescales<Map>) {
-        walker.flush();  // what waits was made for the old scale
-        map.rescale(x.k, b, h, from, to, s);
-      }
-      for (int64_t j = from; j < to; ++j) {
-        float* row = walker.key_row();
-        if constexpr (Rescales<Map>)
-          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row, s);
-        else
-          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row);
-        walker.append(row, x.v.row(b, h, j));
-      }
-      if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
-    };
-    const auto read = [&](int64_t i) __attribute__((always_inline)) {
-      float* row = walker.query_row();
-      if constexpr (Rescales<Map>)
-        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row, s);
-      else
-        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row);
-      walker.read(row, x.o.row(b, h, i));
-    };
-    sight.walk(bool{state}, append, read);
-    walker.flush();
-  }
-};
-
 template <class Map>
 class Mechanism {
  public:
-  using Plan = uint64_t;  // scratch bytes of a worker
+  struct Plan {
+    uint64_t run_bytes, backward_bytes;  // scratch of a worker
+    uint32_t workers;
+  };
   static constexpr About about = Map::about;
+  static constexpr bool clears_gradients = true;
   static Options options() { return Map::options(); }
 
   Mechanism(const attn_block& b, const Values& values, Ports& ports)
@@ -280,26 +61,71 @@ class Mechanism {
     double map_flops = 0;
     if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
     cost(shape_, r, map_flops, info);
-    return info.scratch(r, Layout::measure<Scratch>(shape_, r.streams()));
+    Plan plan{0, 0, r.workers};
+    with_real(r.is_f64(), [&](auto real) {
+      using Real = decltype(real);
+      plan.run_bytes = info.scratch(r, Layout::measure<Scratch<Real>>(shape_, r.streams()));
+      plan.backward_bytes = Layout::measure<GradientScratch<Real>>(shape_);
+    });
+    const int64_t items = r.batch * shape_.heads;
+    info.train(r, items * r.queries, plan.backward_bytes, r.real_bytes(items * learned().floats()));
+    return plan;
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const auto with = [&](const auto& map) {
+    const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * shape_.features * (shape_.e + 1));
+    with_map(run, [&](const auto& map, auto real) {
+      using Real = decltype(real);
       using Bound = std::decay_t<decltype(map)>;
-      const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * shape_.features * (shape_.e + 1));
-      const Run<Bound> body{shape_, guard_, map, block_.causal != 0, run, Qkv(run, ports_), State(run)};
-      simd::for_heads(run, shape_.heads, {flops, plan}, body);
-    };
-    if constexpr (requires { map_.bind(run); })
-      with(map_.bind(run));
-    else
-      with(map_);
+      const Run<Bound, Real> body{shape_, guard_, map, block_.causal != 0, run, {run, ports_}, State(run)};
+      simd::for_heads<Real>(run, shape_.heads, {flops, plan.run_bytes}, body);
+    });
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const requires Differentiable<Map> {
+    const attn_run& run = *grad.run;
+    const double flops = 8.0 * static_cast<double>((run.queries + run.keys) * shape_.features * (shape_.e + 1));
+    with_map(run, [&](const auto& map, auto real) {
+      using Real = decltype(real);
+      using Bound = std::decay_t<decltype(map)>;
+      const Learned sums = learned();
+      char* shared = static_cast<char*>(run.exec->scratch) + plan.backward_bytes * plan.workers;
+      const Gradient<Bound, Real> body{shape_,
+                                       guard_,
+                                       map,
+                                       block_.causal != 0,
+                                       run,
+                                       {run, ports_},
+                                       {grad, ports_},
+                                       sums.floats(),
+                                       reinterpret_cast<Real*>(shared)};
+      for_each_head(run, shape_.heads, {flops, plan.backward_bytes}, body);
+      sums.collect(grad, shape_.heads, body.learned);
+    });
   }
 
  private:
   static constexpr const char* output_doc() {
     if constexpr (requires { Map::output_doc; }) return Map::output_doc;
     return "weighted mean of the values";
+  }
+  Learned learned() const {
+    if constexpr (requires { map_.learned(); }) return map_.learned();
+    return {};
+  }
+  // Calls body with the map of a run and a zero of its type.
+  template <class Body>
+  void with_map(const attn_run& run, const Body& body) const {
+    const auto with = [&](auto real) {
+      if constexpr (requires { map_.template bind<decltype(real)>(run); })
+        body(map_.template bind<decltype(real)>(run), real);
+      else
+        body(map_, real);
+    };
+    if constexpr (Differentiable<Map>)
+      with_real(is_f64(run, ports_.o), with);
+    else
+      with(float{});
   }
   attn_block block_;
   Shape shape_;

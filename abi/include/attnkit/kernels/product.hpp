@@ -8,24 +8,6 @@
 
 namespace attnkit::simd {
 
-// Vectors of 64 bytes of T, at any address of T.
-template <class T>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  static constexpr int64_t count = 16;
-  using Type = Vec;
-  using Any = Loose;
-};
-template <>
-struct Lanes<double> {
-  static constexpr int64_t count = 8;
-  using Type = double __attribute__((vector_size(64)));
-  struct __attribute__((packed, may_alias)) Any {
-    Type v;
-  };
-};
-
 // The left one of two factors: element (i, j) stands at data[i * row + j * step].
 template <class T>
 struct Factor {
@@ -47,11 +29,11 @@ ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, 
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) sums[r][x] = reinterpret_cast<const typename L::Any*>(c + r * c_row + x * L::count)->v;
+    for (int x = 0; x < C; ++x) sums[r][x] = at(c + r * c_row + x * L::count).v;
   for (int64_t j = 0; j < inner; ++j) {
     typename L::Type row[C];
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) row[x] = reinterpret_cast<const typename L::Any*>(b + j * b_row + x * L::count)->v;
+    for (int x = 0; x < C; ++x) row[x] = at(b + j * b_row + x * L::count).v;
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
@@ -60,7 +42,7 @@ ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, 
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) reinterpret_cast<typename L::Any*>(c + r * c_row + x * L::count)->v = sums[r][x];
+    for (int x = 0; x < C; ++x) at(c + r * c_row + x * L::count).v = sums[r][x];
 }
 
 // Columns [0, columns) of R rows.
@@ -93,6 +75,23 @@ ATTNKIT_INLINE void add_product(Factor<T> a, const Matrix<const T>& b, const Mat
 template <class Isa, class T>
 ATTNKIT_INLINE void add_transposed_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   add_product<Isa, T>({a.data, 1, a.row}, b, c);
+}
+
+// C += A B for code that is compiled once: chooses its instructions at run time, where the callers of add_product have
+// done so already.
+template <class Real>
+struct Product {
+  const Factor<Real>& a;
+  const Matrix<const Real>& b;
+  const Matrix<Real>& c;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    add_product<Isa, Real>(a, b, c);
+  }
+};
+template <class Real>
+__attribute__((noinline)) void product(const Factor<Real>& a, const Matrix<const Real>& b, const Matrix<Real>& c) {
+  dispatch_real<Real>(Product<Real>{a, b, c});
 }
 
 }  // namespace attnkit::simd

@@ -4,6 +4,7 @@
 // Sixteen lanes everywhere, so a sum is grouped the same way on every machine and whatever the blocking around it.
 #ifndef ATTNKIT_KERNELS_SIMD_HPP
 #define ATTNKIT_KERNELS_SIMD_HPP
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -18,9 +19,30 @@ struct __attribute__((packed, may_alias)) Loose {
   Vec v;
 };
 using Bits = uint32_t __attribute__((vector_size(64)));
+// The same of doubles, 8 of them.
+using Doubles = double __attribute__((vector_size(64)));
+struct __attribute__((packed, may_alias)) LooseDoubles {
+  Doubles v;
+};
 
 ATTNKIT_INLINE const Loose& at(const float* p) { return *reinterpret_cast<const Loose*>(p); }
 ATTNKIT_INLINE Loose& at(float* p) { return *reinterpret_cast<Loose*>(p); }
+ATTNKIT_INLINE const LooseDoubles& at(const double* p) { return *reinterpret_cast<const LooseDoubles*>(p); }
+ATTNKIT_INLINE LooseDoubles& at(double* p) { return *reinterpret_cast<LooseDoubles*>(p); }
+
+// The vector of a real type.
+template <class Real>
+struct Lanes;
+template <>
+struct Lanes<float> {
+  static constexpr int64_t count = kLanes;
+  using Type = Vec;
+};
+template <>
+struct Lanes<double> {
+  static constexpr int64_t count = kLanes / 2;
+  using Type = Doubles;
+};
 
 // The first n floats at p, at most 16; zeros in the other lanes.
 ATTNKIT_INLINE void load(const float* p, int64_t n, Vec& x) {
@@ -93,12 +115,26 @@ void dispatch(const Body& body) {
   run_baseline(body);
 }
 #endif
+// Of doubles, which check gradients, the baseline is enough.
+template <class Real, class Body>
+void dispatch_real(const Body& body) {
+  if constexpr (sizeof(Real) == sizeof(float))
+    dispatch(body);
+  else
+    run_baseline(body);
+}
 
 // Sum of the lanes, always in the same order.
 ATTNKIT_INLINE float sum(const Vec& v) {
   Vec s = v + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
   s += __builtin_shufflevector(s, s, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
   s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  return s[0] + s[1];
+}
+
+ATTNKIT_INLINE double sum(const Doubles& v) {
+  Doubles s = v + __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+  s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5);
   return s[0] + s[1];
 }
 
@@ -113,18 +149,20 @@ ATTNKIT_INLINE float largest(const Vec& v) {
   return most[0] > most[1] ? most[0] : most[1];
 }
 
-ATTNKIT_INLINE float dot(const float* a, const float* b, int64_t n) {
-  Vec even{}, odd{};
+template <class Real>
+ATTNKIT_INLINE Real dot(const Real* a, const Real* b, int64_t n) {
+  constexpr int64_t lanes = Lanes<Real>::count;
+  typename Lanes<Real>::Type even{}, odd{};
   int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
     even += at(a + i).v * at(b + i).v;
-    odd += at(a + i + kLanes).v * at(b + i + kLanes).v;
+    odd += at(a + i + lanes).v * at(b + i + lanes).v;
   }
-  if (i + kLanes <= n) {
+  if (i + lanes <= n) {
     even += at(a + i).v * at(b + i).v;
-    i += kLanes;
+    i += lanes;
   }
-  float tail = 0;
+  Real tail = 0;
   for (; i < n; ++i) tail += a[i] * b[i];
   even += odd;
   return sum(even) + tail;
@@ -156,6 +194,9 @@ ATTNKIT_INLINE void exp(Vec& x) {
   const Vec low = raw < 0.0f ? Vec{} : raw;
   x = raw >= -87.0f ? x : low;
   x = raw > 88.72f ? __builtin_inff() - Vec{} : x;
+}
+ATTNKIT_INLINE void exp(Doubles& x) {
+  for (int64_t i = 0; i < Lanes<double>::count; ++i) x[i] = std::exp(x[i]);
 }
 
 }  // namespace attnkit::simd

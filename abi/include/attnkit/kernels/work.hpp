@@ -28,8 +28,8 @@ struct Each {
   uint64_t scratch_bytes;  // of each worker
 };
 
-// Runs body over n items.
-template <class Body>
+// Runs body over n items.  Real: what it computes in; doubles by the baseline alone.
+template <class Real = float, class Body>
 void for_items(const attn_run& run, int64_t n, const Each& each, const Body& body) {
   struct Job {
     const attn_run& run;
@@ -38,7 +38,7 @@ void for_items(const attn_run& run, int64_t n, const Each& each, const Body& bod
   };
   const auto task = [](uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
     const auto& job = *reinterpret_cast<const Job*>(arg);
-    dispatch(
+    dispatch_real<Real>(
         Piece<Body>{job.body, begin, end, static_cast<char*>(job.run.exec->scratch) + worker * job.each.scratch_bytes});
   };
   const Job job{run, each, body};
@@ -46,12 +46,12 @@ void for_items(const attn_run& run, int64_t n, const Each& each, const Body& bod
 }
 
 // Runs body over the heads of all batch rows.
-template <class Body>
+template <class Real = float, class Body>
 void for_heads(const attn_run& run, int64_t heads, const Each& each, const Body& body) {
   const auto items = [&](auto isa, int64_t begin, int64_t end, void* scratch) __attribute__((always_inline)) {
     for (int64_t item = begin; item < end; ++item) body(isa, item / heads, item % heads, scratch);
   };
-  for_items(run, run.batch * heads, each, items);
+  for_items<Real>(run, run.batch * heads, each, items);
 }
 
 }  // namespace attnkit::simd

@@ -1,0 +1,251 @@
+// The linear core: o_i = (a_i^T S_i) / g(a_i^T z_i) with S_i = sum b_j v_j^T, z_i = sum b_j over the keys i sees.
+//
+// One kernel serves whole, causal, prefix, streaming and cross attention.  Per head the work is a list of events in
+// time order, append a key or read a query; a register tile of S walks the list, so S is loaded once per kEvents.  Each
+// element of S, z and o is one chain of additions in an order that no chunking changes: equal bits however a stream is
+// split.  State per head: S[D'][E], then z[D'], f32.  Cost per head: 2 D'(E+1) flops per key and per query.
+#ifndef ATTNKIT_KERNELS_LINEAR_CORE_HPP
+#define ATTNKIT_KERNELS_LINEAR_CORE_HPP
+#include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/work.hpp>
+
+namespace attnkit::linear {
+
+constexpr int64_t kEvents = 16;
+
+struct Shape : Widths {
+  explicit Shape(const attn_block& b) : Widths(b), features(d) {}
+  int64_t features;   // D'
+  int64_t split = 0;  // where in a row the D' features for z begin, if they are not those for S
+  int64_t extra = 0;  // floats of the map's own in a head's state, behind z
+  int64_t row() const { return features + split; }
+  int64_t head_floats() const { return features * (e + 1) + extra; }
+};
+
+// Of a row: the head and its position in its sequence, from 0.
+struct Place {
+  int64_t b, h, position;
+};
+
+// A map whose features depend on what was summed.  Before keys [from, to) of k are appended, rescale may multiply row f
+// of S and entry f of z in `head` (S, z, then extra) by a factor; key and query get `head` as a last argument.
+template <class Map>
+concept Rescales = requires(const Map& map, const View<const float>& k, float* head) {
+  map.rescale(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
+};
+
+// What a worker has: features of kEvents keys and queries, then S and z if there is no state.
+template <class Real = float>
+struct Scratch {
+  Real *rows, *sums;
+  Scratch(Layout& layout, const Shape& s, bool has_state)
+      : rows(layout.take<Real>(2 * kEvents * s.row())),
+        sums(has_state ? nullptr : layout.take<Real>(s.head_floats())) {}
+};
+
+// Adds state and flops.  map_flops: of the feature map, per row and head.
+inline void cost(const Shape& s, const Request& r, double map_flops, Info& info) {
+  info.state(r, s.heads * s.head_floats());
+  const double row = 2.0 * static_cast<double>(s.features * (s.e + 1)) + map_flops;
+  info.flops =
+      static_cast<uint64_t>(r.batch * s.heads) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
+}
+
+// Append k, v if v; then read q into o if o, and into sum, if it is there, the sum of the weights.
+template <class Real = float>
+struct Event {
+  const Real *k, *v, *q;
+  Real *o, *sum, den;
+};
+
+// Events whose key multiplies row f of S by shrink[f] first, if shrink.
+template <class Event>
+concept Shrinks = requires(const Event& event) {
+  event.shrink;
+};
+
+// Walks the events with a tile of R rows and C Vecs of S in registers.
+template <int R, int C, class Real, class Event>
+ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Event* events, int64_t n) {
+  using simd::at;
+  using Vec = typename simd::Lanes<Real>::Type;
+  constexpr int64_t kLanes = simd::Lanes<Real>::count;
+  Vec tile[R][C];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) tile[r][c] = at(s + r * stride + c * kLanes).v;
+  bool changed = false;
+  for (const Event* x = events; x != events + n; ++x) {
+    if constexpr (Shrinks<Event>)
+      if (x->shrink) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+          for (int c = 0; c < C; ++c) tile[r][c] *= x->shrink[f + r];
+      }
+    if (x->v) {
+      changed = true;
+      Vec v[C];
+      for (int c = 0; c < C; ++c) v[c] = at(x->v + e + c * kLanes).v;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+        for (int c = 0; c < C; ++c) tile[r][c] += x->k[f + r] * v[c];
+    }
+    if (x->o) {
+      Vec o[C];
+      for (int c = 0; c < C; ++c) o[c] = at(x->o + e + c * kLanes).v;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+        for (int c = 0; c < C; ++c) o[c] += x->q[f + r] * tile[r][c];
+      for (int c = 0; c < C; ++c) at(x->o + e + c * kLanes).v = o[c];
+    }
+  }
+  if (!changed) return;  // others may be reading the same state
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) at(s + r * stride + c * kLanes).v = tile[r][c];
+}
+
+// The last columns of S, fewer than a vector.
+template <class Real, class Event>
+ATTNKIT_INLINE void tail(Real* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
+  for (int64_t f = 0; f < features; ++f) {
+    Real* row = s + f * values;
+    for (const Event* x = events; x != events + n; ++x) {
+      if constexpr (Shrinks<Event>)
+        if (x->shrink)
+          for (int64_t c = e; c < values; ++c) row[c] *= x->shrink[f];
+      if (x->v)
+        for (int64_t c = e; c < values; ++c) row[c] += x->k[f] * x->v[c];
+      if (x->o)
+        for (int64_t c = e; c < values; ++c) x->o[c] += x->q[f] * row[c];
+    }
+  }
+}
+
+// C vectors of columns of S from e on against all events.
+template <class Isa, int C, class Real, class Event>
+ATTNKIT_INLINE void panel(Real* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
+  int64_t f = 0;
+  for (; f + Isa::rows <= features; f += Isa::rows) walk<Isa::rows, C>(s + f * values + e, values, f, e, events, n);
+  for (; f < features; ++f) walk<1, C>(s + f * values + e, values, f, e, events, n);
+}
+
+// All of S, [features][values], against all events.
+template <class Isa, class Real, class Event>
+ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event* events, int64_t n) {
+  constexpr int64_t lanes = simd::Lanes<Real>::count, wide = Isa::columns * lanes;
+  int64_t e = 0;
+  for (; e + wide <= values; e += wide) panel<Isa, Isa::columns>(s, features, values, e, events, n);
+  for (; e + lanes <= values; e += lanes) panel<Isa, 1>(s, features, values, e, events, n);
+  if (e < values) tail(s, features, values, e, events, n);
+}
+
+// One head of one batch row while it runs.
+template <class Isa, class Real = float>
+class Walker {
+ public:
+  ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, Real* s, Real* features)
+      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features) {}
+
+  // Where the features of the next key or query go; the event is full until flush when this returns room to no more.
+  ATTNKIT_INLINE Real* key_row() {
+    if (n_ == kEvents) flush();
+    return features_ + n_ * shape_.row();
+  }
+  ATTNKIT_INLINE void append(const Real* k, const Real* v) { events_[n_++] = {k, v, nullptr, nullptr, nullptr, 0}; }
+  // A query rides in the event of the key before it, if that has none yet.
+  ATTNKIT_INLINE Real* query_row() {
+    const bool ride = n_ > 0 && !events_[n_ - 1].o;
+    if (!ride && n_ == kEvents) flush();
+    if (!ride || n_ == 0) events_[n_++] = {nullptr, nullptr, nullptr, nullptr, nullptr, 0};
+    return features_ + (kEvents + n_ - 1) * shape_.row();
+  }
+  ATTNKIT_INLINE void read(const Real* q, Real* o, Real* sum = nullptr) {
+    std::memset(o, 0, static_cast<size_t>(shape_.e) * sizeof(Real));
+    events_[n_ - 1].q = q;
+    events_[n_ - 1].o = o;
+    events_[n_ - 1].sum = sum;
+  }
+  ATTNKIT_INLINE void flush() {
+    if (n_ == 0) return;
+    sums();
+    sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
+    for (const Event<Real>* x = events_; x != events_ + n_; ++x)
+      if (x->o)
+        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] /= x->den;
+    n_ = 0;
+  }
+
+ private:
+  ATTNKIT_INLINE void sums() {
+    for (Event<Real>* x = events_; x != events_ + n_; ++x) {
+      if (x->v)
+        for (int64_t f = 0; f < shape_.features; ++f) z_[f] += x->k[shape_.split + f];
+      if (!x->o) continue;
+      const Real sum = simd::dot(x->q + shape_.split, z_, shape_.features);
+      if (x->sum) *x->sum = sum;
+      x->den = guard_(sum);
+    }
+  }
+  const Shape& shape_;
+  const Guard& guard_;
+  Real *s_, *z_, *features_;
+  int64_t n_ = 0;
+  Event<Real> events_[kEvents];
+};
+
+// One run; called for each head of each batch row.
+template <class Map, class Real>
+struct Run {
+  const Shape& shape;
+  const Guard& guard;
+  const Map& map;
+  bool causal;
+  const attn_run& run;
+  Qkv<Real> x;
+  State state;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
+    Layout layout(memory);
+    const Scratch<Real> scratch(layout, shape, bool{state});
+    Real* s = state.head(b, h, shape.head_floats(), scratch.sums);
+    Real* sums = static_cast<Real*>(run.saved);
+    if (sums) sums += (b * shape.heads + h) * run.queries;
+    Walker<Isa, Real> walker(shape, guard, s, scratch.rows);
+    const Sight sight(run, b, causal);
+    const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
+      if constexpr (Rescales<Map>) {
+        walker.flush();  // what waits was made for the old scale
+        map.rescale(x.k, b, h, from, to, s);
+      }
+      for (int64_t j = from; j < to; ++j) {
+        Real* row = walker.key_row();
+        if constexpr (Rescales<Map>)
+          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row, s);
+        else
+          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row);
+        walker.append(row, x.v.row(b, h, j));
+      }
+      if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
+    };
+    const auto read = [&](int64_t i) __attribute__((always_inline)) {
+      Real* row = walker.query_row();
+      if constexpr (Rescales<Map>)
+        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row, s);
+      else
+        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row);
+      walker.read(row, x.o.row(b, h, i), sums ? sums + i : nullptr);
+    };
+    sight.walk(bool{state}, append, read);
+    walker.flush();
+  }
+};
+
+}  // namespace attnkit::linear
+#endif
