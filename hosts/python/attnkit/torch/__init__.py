@@ -7,3 +7,4 @@
 from ._bound import runtime, use_runtime
 from .attention import Attention
 from .model import Model
+from .supernet import Supernet
