@@ -44,9 +44,9 @@ class Trainer:
         manifest = pathlib.Path(options.manifest)
         self.toml = _text(manifest)
         self.model = (Supernet if options.supernet else Model)(self.toml, manifest.parent)
-        with attnkit.Model.from_text(runtime(), self.toml, manifest.parent) as core:
-            self.data = Examples(core, options.data)
-            self.dev = Examples(core, options.dev).all(2 * options.tokens, options.dev_examples) if options.dev else []
+        core = attnkit.Model.from_text(runtime(), self.toml, manifest.parent)
+        self.data = Examples(core, options.data)
+        self.dev = Examples(core, options.dev).all(2 * options.tokens, options.dev_examples) if options.dev else []
         self.classifies = self.data.classifies
         self.named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.average = [p.detach().clone() for p in self.named.values()]
@@ -297,7 +297,10 @@ class Trainer:
             raise Error(INVALID, f"{self.file} has --seed {saved['seed']}: give it, or another --out")
         self.model.load_state_dict(saved["model"])
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
+            asked = [{key: group[key] for key in ("peak", "weight_decay")} for group in optimizer.param_groups]
             optimizer.load_state_dict(state)
+            for group, values in zip(optimizer.param_groups, asked):
+                group.update(values)
         for name in ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse"):
             setattr(self, name, saved[name])
 
