@@ -5,6 +5,7 @@
 
 #include "reference.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
 
@@ -167,6 +168,85 @@ TEST(Leap, SharesWhatIsEqual) {
 TEST(Leap, EqualsTheGoldenCases) { record_error(check_golden_kind("leap")); }
 
 TEST(Leap, EqualsTheGoldenWaitKCases) { check_golden_kind("leap_waitk"); }
+
+TEST(Leap, HasGradients) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"scale", "inverse_sqrt"}, {"guard", "add"}});
+}
+
+TEST(Leap, HasGradientsOfEachHeadsOwnModules) {
+  for (const int64_t factor : {2, 8}) check_gradients(plugin(), {{"shared", false}, {"factor", factor}});
+}
+
+// A module's tensors under their ports' names.
+void add(ByPort& to, const std::string& side, const nlohmann::json& module) {
+  to[side + "_w1"] = module["W1"];
+  to[side + "_b1"] = {module["b1"].get<Row>()};
+  to[side + "_w2"] = module["W2"];
+  to[side + "_b2"] = {module["b2"].get<Row>()};
+}
+
+struct GoldenGradients {
+  explicit GoldenGradients(const Golden& g)
+      : mech(plugin(), g.block(),
+             {{"guard", g.params["den"].get<std::string>()},
+              {"eps", g.params["eps"].get<double>()},
+              {"factor", static_cast<int64_t>(g.q[0].size() / g.in["pq"]["W1"].size())}}),
+        inputs{{"q", g.q}, {"k", g.k}, {"v", g.v}} {
+    for (const std::string side : {"q", "k"}) add(inputs, side, g.in["p" + side]);
+    call.visible = g.visible;
+  }
+  double error(const Golden& g, const ByPort& gradients) const {
+    return check_golden_gradients(mech, call, inputs, g.in["G"], gradients);
+  }
+  Mechanism mech;
+  ByPort inputs;
+  Call call;
+};
+
+TEST(Leap, HasTheGoldenGradients) {
+  int count = 0;
+  double worst = 0;
+  for (const Golden& g : golden("leap")) {
+    if (!g.out.contains("dQ")) continue;
+    SCOPED_TRACE(g.name);
+    ByPort gradients{{"q", g.out["dQ"]}, {"k", g.out["dK"]}, {"v", g.out["dV"]}};
+    for (const std::string side : {"q", "k"}) add(gradients, side, g.out["g" + side]);
+    worst = worse(worst, GoldenGradients(g).error(g, gradients));
+    ++count;
+  }
+  EXPECT_EQ(21, count);
+  record_error(worst);
+}
+
+// The gradients of rows x from those of their features (a cos, a sin), a = ReLU(x), angle = p pi / 2.
+Matrix from_features(const Matrix& rows, const Module& m, const Matrix& features) {
+  Matrix gradients;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row a = relu(rows[i]);
+    const size_t d = a.size();
+    const double p = m(a), angle = p * M_PI / 2, c = std::cos(angle), s = std::sin(angle);
+    double turn = 0;
+    for (size_t f = 0; f < d; ++f) turn += a[f] * (c * features[i][d + f] - s * features[i][f]);
+    Row row(d);
+    for (size_t f = 0; f < d; ++f) row[f] = c * features[i][f] + s * features[i][d + f];
+    for (size_t r = 0; r < m.w1.size(); ++r)
+      if (dot(m.w1[r], a) + m.b1[r] > 0)
+        for (size_t f = 0; f < d; ++f) row[f] += turn * M_PI / 2 * p * (1 - p) * m.w2[r] * m.w1[r][f];
+    for (size_t f = 0; f < d; ++f) row[f] *= rows[i][f] > 0;
+    gradients.push_back(row);
+  }
+  return gradients;
+}
+
+TEST(Leap, HasTheGoldenWaitKGradients) {
+  for (const Golden& g : golden("leap_waitk")) {
+    const auto of = [&](const Matrix& rows, const char* module, const char* features) {
+      return from_features(rows, golden_module(g.in[module], false), g.out[features]);
+    };
+    GoldenGradients(g).error(g, {{"q", of(g.q, "pq", "dFq")}, {"k", of(g.k, "pk", "dFk")}, {"v", g.out["dV"]}});
+  }
+}
 
 TEST(Leap, HasOneLayerWhenTheInnerWidthIsOne) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 8, 8), {{"factor", int64_t{8}}});

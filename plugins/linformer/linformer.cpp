@@ -13,24 +13,17 @@
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
 
+#include "gradient.hpp"
+
 namespace {
 
 using attnkit::Layout;
 using attnkit::Sight;
 using attnkit::View;
+using linformer::Shape;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kKeys = 32;  // projected at a time
-
-struct Shape : attnkit::Widths {
-  int64_t rank, n_max;
-  int64_t lanes() const { return simd::whole_lanes(rank); }
-  // Kbar transposed, [D][lanes], then Vbar [rank][E].
-  int64_t head_floats() const { return d * lanes() + rank * e; }
-  uint64_t flops(int64_t queries, int64_t keys) const {  // of a head
-    return static_cast<uint64_t>(rank * (2 * (d + e) * (queries + keys) + 5 * queries));
-  }
-};
 
 // What a worker has: columns of a block of keys, and one head if there is no state.
 struct Scratch {
@@ -100,7 +93,11 @@ struct Linformer {
       .summary = "softmax over learned mixtures of the keys: linear cost, whole sequences and cross attention",
       .citation = "Wang et al., Linformer: Self-Attention with Linear Complexity, 2020, arXiv:2006.04768",
       .state_revision = "1"};
-  using Plan = uint64_t;  // bytes of scratch of a worker
+  struct Plan {
+    uint64_t run_bytes, backward_bytes;  // of a worker in scratch
+    uint32_t workers;
+    int64_t rows, keys;  // of queries whose scores are kept, and the most keys
+  };
 
   static attnkit::Options options() {
     return {
@@ -147,16 +144,47 @@ struct Linformer {
     info.state(r, shape.heads * shape.head_floats());
     info.flops = static_cast<uint64_t>(r.batch * shape.heads) * shape.flops(r.queries, r.keys);
     if (r.batch > 0 && r.queries + r.keys > 0)  // only the columns of these keys are read
-      info.bytes_read -= attnkit::float_bytes(matrices * shape.rank * (shape.n_max - r.keys));
-    return info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
+      info.bytes_read -= r.real_bytes(matrices * shape.rank * (shape.n_max - r.keys));
+    Plan plan{0, 0, r.workers, r.shows_prefixes() ? r.queries : linformer::kRows, r.keys};
+    attnkit::with_real(r.is_f64(), [&](auto real) {
+      using Real = decltype(real);
+      plan.backward_bytes = Layout::measure<linformer::GradientScratch<Real>>(shape, plan.rows, learned(r.keys));
+      plan.run_bytes = info.scratch(r, r.is_f64() ? plan.backward_bytes : Layout::measure<Scratch>(shape, r.streams()));
+    });
+    info.train(r, 0, plan.backward_bytes, attnkit::aligned(r.real_bytes(matrices * shape.rank * r.keys)));
+    return plan;
   }
 
   void run(const Plan& plan, const attn_run& run) const {
+    const auto flops = static_cast<double>(shape.flops(run.queries, run.keys));
+    if (attnkit::is_f64(run, io.o)) {
+      const attnkit::Qkv<double> x(run, io);
+      attnkit::for_each_head(run, shape.heads, {flops, plan.run_bytes}, [&](int64_t b, int64_t h, void* memory) {
+        Layout layout(memory);
+        const linformer::GradientScratch<double> scratch(layout, shape, plan.rows, 0);
+        const linformer::GradientHead<double> head{shape, run, b, h, x, {run, e}, {run, f}, scratch};
+        head.write(x.o);
+      });
+      return;
+    }
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
     const Run body{shape, run, scale, {run, io}, {run, e}, {run, f}, attnkit::State(run)};
-    const auto flops = static_cast<double>(shape.flops(run.queries, run.keys));
-    simd::for_heads(run, shape.heads, {flops, plan}, body);
+    simd::for_heads(run, shape.heads, {flops, plan.run_bytes}, body);
   }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    attnkit::with_real(attnkit::is_f64(run, io.o), [&](auto real) {
+      using Real = decltype(real);
+      char* sums = static_cast<char*>(run.exec->scratch) + plan.backward_bytes * plan.workers;
+      linformer::Gradient<Real>{
+          shape,      grad,     plan.rows, learned(plan.keys), plan.backward_bytes, {run, io},
+          {grad, io}, {run, e}, {run, f},  {grad, e},          {grad, f},           reinterpret_cast<Real*>(sums)}();
+    });
+  }
+
+  // Numbers that one head gives E and F.
+  int64_t learned(int64_t keys) const { return (f ? 2 : 1) * shape.rank * keys; }
 
   attn_block block;
   Shape shape;

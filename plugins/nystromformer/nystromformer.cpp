@@ -15,86 +15,16 @@
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
 
+#include "gradient.hpp"
+
 namespace {
 
 using attnkit::Layout;
+using attnkit::Square;
 using attnkit::View;
+using attnkit::whole_doubles;
+using nystromformer::Shape;
 namespace simd = attnkit::simd;
-
-constexpr int64_t whole_doubles(int64_t n) { return (n + 7) / 8 * 8; }
-
-// Square matrices of n rows, `row` doubles apart; what stands past column n is zero.
-struct Square {
-  int64_t n, row;
-  explicit Square(int64_t side) : n(side), row(whole_doubles(side)) {}
-  int64_t size() const { return n * row; }
-
-  ATTNKIT_INLINE void diagonal(double x, double* to) const {
-    std::memset(to, 0, static_cast<size_t>(size()) * sizeof(double));
-    for (int64_t i = 0; i < n; ++i) to[i * row + i] = x;
-  }
-  // to += a b.
-  template <class Isa>
-  ATTNKIT_INLINE void multiply(const double* a, const double* b, double* to) const {
-    simd::add_product<Isa, double>({a, row, 1}, {b, n, row, row}, {to, n, row, row});
-  }
-};
-
-// Rows of scores become softmax rows.
-ATTNKIT_INLINE void softmax_rows(const Square& s, double scale, double* a) {
-  for (int64_t i = 0; i < s.n; ++i) {
-    double *x = a + i * s.row, max = -__builtin_inf(), sum = 0;
-    for (int64_t j = 0; j < s.n; ++j) {
-      x[j] *= scale;
-      max = x[j] > max ? x[j] : max;
-    }
-    for (int64_t j = 0; j < s.n; ++j) sum += x[j] = std::exp(x[j] - max);
-    for (int64_t j = 0; j < s.n; ++j) x[j] /= sum;
-  }
-}
-
-// The pseudo-inverse z of softmax rows a by a fixed number of steps, in f64: they leave small singular values
-// unconverged, and each multiplies what rounding puts into directions that a lacks (equal landmarks make some) by up to
-// 13 / 4: f32 would show.  From the transpose of a over its largest column sum, z <- 1/4 z (13 I - y (15 I - y (7 I -
-// y))), y = a z, so many times.  work: three squares.
-template <class Isa>
-ATTNKIT_INLINE void inverse(const Square& s, int64_t iterations, const double* a, double* z, double* work) {
-  double *y = work, *t = y + s.size(), *u = t + s.size();
-  double largest = 0;
-  for (int64_t j = 0; j < s.n; ++j) {
-    double sum = 0;
-    for (int64_t i = 0; i < s.n; ++i) sum += a[i * s.row + j];
-    largest = sum > largest ? sum : largest;
-  }
-  s.diagonal(0, z);
-  for (int64_t i = 0; i < s.n; ++i)
-    for (int64_t j = 0; j < s.n; ++j) z[j * s.row + i] = a[i * s.row + j] / largest;
-  for (int64_t step = 0; step < iterations; ++step) {
-    s.diagonal(0, y);
-    s.multiply<Isa>(a, z, y);
-    s.diagonal(7, t);
-    for (int64_t i = 0; i < s.size(); ++i) t[i] -= y[i];
-    s.diagonal(-15, u);
-    s.multiply<Isa>(y, t, u);
-    s.diagonal(13, t);
-    s.multiply<Isa>(y, u, t);
-    s.diagonal(0, u);
-    s.multiply<Isa>(z, t, u);
-    for (int64_t i = 0; i < s.size(); ++i) z[i] = 0.25 * u[i];
-  }
-}
-
-struct Shape : attnkit::Widths {
-  int64_t landmarks, length, iterations, kernel;  // kernel 0: no convolution
-  // Positions that share a landmark in a row of n; 1 or less: the row needs no landmarks.
-  int64_t segment(int64_t n) const { return length > 0 ? length / landmarks : (n + landmarks - 1) / landmarks; }
-  uint64_t flops(int64_t n, int64_t m) const {  // of a head
-    const int64_t pair = 2 * (d + e) + 5, l = landmarks, convolution = 2 * kernel * n * e;
-    if (n == 0 || m == 0) return 0;
-    if (segment(std::max(n, m)) <= 1) return static_cast<uint64_t>(pair * n * m + convolution);
-    return static_cast<uint64_t>(pair * l * (n + m + l) + 8 * iterations * l * l * l + convolution);
-  }
-};
 
 // What a worker has for rows of up to n queries and m keys.
 struct Scratch {
@@ -154,31 +84,20 @@ struct Run {
     const Shape& s = shape;
     const int64_t l = s.landmarks, lanes = simd::whole_lanes(l);
     const Square square(l);
-    means(x.q, b, h, segment, queries, p.queries, s.d, 1);
-    means(x.k, b, h, segment, all.n, p.keys, 1, square.row);
+    nystromformer::means(s, x.q, b, h, segment, queries, p.queries, s.d, 1);
+    nystromformer::means(s, x.k, b, h, segment, all.n, p.keys, 1, square.row);
     for (int64_t i = 0; i < l * s.d; ++i) p.landmark_q[i] = static_cast<float>(p.queries[i]);
     for (int64_t f = 0; f < s.d; ++f)
       for (int64_t t = 0; t < l; ++t) p.landmark_k[f * lanes + t] = static_cast<float>(p.keys[f * square.row + t]);
     square.diagonal(0, p.a);
     simd::add_product<Isa, double>({p.queries, s.d, 1}, {p.keys, s.d, l, square.row}, {p.a, l, l, square.row});
-    softmax_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), p.a);
-    inverse<Isa>(square, s.iterations, p.a, p.z, p.work);
+    nystromformer::softmax_rows(square, 1 / std::sqrt(static_cast<double>(s.d)), p.a);
+    attnkit::inverse(square, s.iterations, p.a, p.z, 0, p.work);
     for (int64_t t = 0; t < l; t += simd::kQueries)
       simd::attend<Isa>(p.landmark_q + t * s.d, s.d, std::min(simd::kQueries, l - t), all, scale, p.mixed + t * s.e,
                         s.e);
     mix<Isa>(square, p);
     return {p.landmark_k, lanes, p.mixed, s.e, l, s.d, s.e};
-  }
-
-  // Element f of landmark t to to[t * next + f * step].
-  ATTNKIT_INLINE void means(const View<const float>& rows, int64_t b, int64_t h, int64_t segment, int64_t n, double* to,
-                            int64_t next, int64_t step) const {
-    for (int64_t t = 0; t < shape.landmarks; ++t) {
-      for (int64_t f = 0; f < shape.d; ++f) to[t * next + f * step] = 0;
-      for (int64_t i = t * segment; i < std::min(n, (t + 1) * segment); ++i)
-        for (int64_t f = 0; f < shape.d; ++f) to[t * next + f * step] += double{rows.row(b, h, i)[f]};
-      for (int64_t f = 0; f < shape.d; ++f) to[t * next + f * step] /= static_cast<double>(segment);
-    }
   }
 
   // The l rows of B V become those of Z B V.
@@ -215,7 +134,7 @@ struct Nystromformer {
       .citation = "Xiong et al., Nystromformer, AAAI 2021, arXiv:2102.03902",
       .state_revision = "1"};
   struct Plan {
-    uint64_t worker_bytes;
+    uint64_t run_bytes, backward_bytes;  // of a worker in scratch
     attnkit::Request bounds;
   };
 
@@ -242,7 +161,9 @@ struct Nystromformer {
       throw attnkit::unsupported("kernel ", values.integer("kernel"),
                                  " is even and would shift the sequence by half a position: choose an odd one")
           .at(values.index("kernel"));
-    if (shape.kernel > 0) conv = ports.learned("conv", {shape.heads, shape.kernel}, "filter of the values, by head");
+    if (shape.kernel == 0) return;
+    conv = ports.learned("conv", {shape.heads, shape.kernel}, "filter of the values, by head");
+    learned.add(conv, shape.kernel, true);
   }
 
   // torch.nn.Conv2d's default with one input channel: uniform in +-1/sqrt(kernel).
@@ -253,7 +174,14 @@ struct Nystromformer {
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     refuse(r);
     info.flops = static_cast<uint64_t>(r.batch * shape.heads) * shape.flops(r.queries, r.keys);
-    return {info.scratch(r, Layout::measure<Scratch>(shape, r.queries, r.keys)), r};
+    Plan plan{0, 0, r};
+    attnkit::with_real(r.is_f64(), [&](auto real) {
+      plan.backward_bytes = Layout::measure<nystromformer::GradientScratch<decltype(real)>>(shape, r.queries, r.keys);
+    });
+    plan.run_bytes =
+        info.scratch(r, r.is_f64() ? plan.backward_bytes : Layout::measure<Scratch>(shape, r.queries, r.keys));
+    info.train(r, 0, plan.backward_bytes, r.real_bytes(r.batch * shape.heads * shape.kernel));
+    return plan;
   }
 
   void refuse(const attnkit::Request& r) const {
@@ -277,16 +205,51 @@ struct Nystromformer {
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
     const auto flops = static_cast<double>(shape.flops(run.queries, run.keys));
-    simd::for_heads(run, shape.heads, {flops, plan.worker_bytes},
+    if (attnkit::is_f64(run, io.o)) {
+      const attnkit::Qkv<double> x(run, io);
+      heads<double>(plan, run, x, [&](const auto& head, int64_t) { head.write(x.o); });
+      return;
+    }
+    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
+    simd::for_heads(run, shape.heads, {flops, plan.run_bytes},
                     Run{shape, run, plan.bounds, scale, {run, io}, {run, conv}});
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    attnkit::with_real(attnkit::is_f64(run, io.o), [&](auto real) {
+      using Real = decltype(real);
+      auto* sums =
+          reinterpret_cast<Real*>(static_cast<char*>(run.exec->scratch) + plan.backward_bytes * plan.bounds.workers);
+      std::fill(sums, sums + run.batch * shape.heads * shape.kernel, Real{0});
+      const attnkit::Qkv<Real> x(run, io);
+      const attnkit::QkvGrad<Real> g(grad, io);
+      heads<Real>(plan, run, x, [&](const auto& head, int64_t item) { head(g, sums + item * shape.kernel); });
+      learned.collect(grad, shape.heads, sums);
+    });
+  }
+
+  // Calls body(head, item) for all that have rows.
+  template <class Real, class Body>
+  void heads(const Plan& plan, const attn_run& run, const attnkit::Qkv<Real>& x, const Body& body) const {
+    const auto flops = 3 * static_cast<double>(shape.flops(run.queries, run.keys));
+    attnkit::for_each_head(run, shape.heads, {flops, plan.backward_bytes}, [&](int64_t b, int64_t h, void* memory) {
+      const attnkit::Sight sight(run, b, false);
+      if (sight.queries == 0 || sight.fresh == 0) return;
+      Layout layout(memory);
+      const nystromformer::GradientScratch<Real> scratch(layout, shape, plan.bounds.queries, plan.bounds.keys);
+      const View<const Real> filter(run, conv);
+      body(nystromformer::GradientHead<Real>{shape, b, h, sight.queries, sight.fresh, x, filter, scratch},
+           b * shape.heads + h);
+    });
   }
 
   attn_block block;
   Shape shape;
   attnkit::QkvPorts io;
   attnkit::Port conv;
+  attnkit::Learned learned;
 };
 
 }  // namespace

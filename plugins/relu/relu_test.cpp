@@ -5,6 +5,7 @@
 
 #include "reference.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -31,6 +32,13 @@ TEST(Relu, HasThreeGuards) {
   check_situations(plugin(), {{"guard", "add"}, {"eps", 0.5}}, weights, guard("add", 0.5));
   check_situations(plugin(), {{"guard", "clamp"}, {"eps", 3.0}}, weights, guard("clamp", 3.0));
   check_situations(plugin(), {{"guard", "none"}}, weights, guard("none", 0), positive);
+}
+
+TEST(Relu, HasGradients) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"guard", "add"}, {"eps", 0.5}, {"scale", "inverse_sqrt"}});
+  check_gradients(plugin(), {{"guard", "clamp"}, {"eps", 3.0}});
+  check_gradients(plugin(), {{"guard", "none"}}, {.prepare = positive});
 }
 
 TEST(Relu, ScalesQueriesIfAsked) {

@@ -77,6 +77,19 @@ TEST_P(Refusing, TrainingWithoutBackward) {
   expect_refused(r, ATTN_UNSUPPORTED);
 }
 
+TEST_P(Refusing, F64WithoutGradientsOrWithState) {
+  attn_request r = request();
+  r.dtype_bits = 64;
+  if (mech->plugin().backward) r.flags |= ATTN_STREAM;
+  expect_refused(r, ATTN_UNSUPPORTED);
+}
+
+TEST_P(Refusing, TrainingWithState) {
+  attn_request r = request();
+  r.flags |= ATTN_TRAIN | ATTN_STREAM;
+  expect_refused(r, ATTN_UNSUPPORTED);
+}
+
 TEST_P(Refusing, OtherDevicesAndTypes) {
   attn_request r = request();
   r.device_type = 2;

@@ -1,9 +1,11 @@
 // attnkit/plugin.hpp with two mechanisms of a few lines, called through their C tables.
 #include <gtest/gtest.h>
 
+#include <attnkit/kernels/gradient.hpp>
 #include <attnkit/plugin.hpp>
 
-#include "support/runner.hpp"
+#include "support/refusal.hpp"
+#include "support/training.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -26,9 +28,13 @@ struct Scaled {
   }
 
   void run(const Plan&, const attn_run& run) const {
-    const View<const float> values(run, v), factor(run, w), absent(run, none);
-    EXPECT_EQ(nullptr, absent.data);
-    const View<float> out(run, o);
+    with_real(is_f64(run, o), [&](auto real) { scale<decltype(real)>(run); });
+  }
+  template <class Real>
+  void scale(const attn_run& run) const {
+    const View<const Real> values(run, v), factor(run, w), absent(run, none);
+    EXPECT_FALSE(absent);
+    const View<Real> out(run, o);
     for (int64_t b = 0; b < run.batch; ++b)
       for (int64_t h = 0; h < width.heads; ++h)
         for (int64_t i = 0; i < std::min(run.queries, run.keys); ++i)
@@ -40,25 +46,28 @@ struct Scaled {
   Port v, w, o, none;
 };
 
-// The same with gradients; saves nothing but a mark.
+// The same with gradients, in f64 too; saves nothing but a mark.
 struct Trained : Scaled {
   using Scaled::Scaled;
   Plan plan(const Request& r, Info& info) const {
-    info.saved_bytes = r.trains() ? ATTN_ALIGN : 0;
-    info.backward_scratch_bytes = r.trains() ? 2 * ATTN_ALIGN : 0;
+    info.train(r, 1, ATTN_ALIGN, ATTN_ALIGN);
     return Scaled::plan(r, info);
   }
   void backward(const Plan&, const attn_grad& grad) const {
+    with_real(is_f64(*grad.run, o), [&](auto real) { add<decltype(real)>(grad); });
+  }
+  template <class Real>
+  void add(const attn_grad& grad) const {
     const attn_run& run = *grad.run;
-    const View<const float> values(run, v), factor(run, w), given(o.of(grad.grads));
-    const View<float> values_grad(v.of(grad.grads)), factor_grad(w.of(grad.grads));
+    const View<const Real> values(run, v), factor(run, w), given(grad, o);
+    const View<Real> values_grad(grad, v), factor_grad(grad, w);
     for (int64_t b = 0; b < run.batch; ++b)
       for (int64_t h = 0; h < width.heads; ++h)
         for (int64_t i = 0; i < run.keys; ++i)
           for (int64_t c = 0; c < width.e; ++c) {
-            const float g = given.row(b, h, i)[c];
-            if (factor_grad.data) factor_grad.row()[0] += g * values.row(b, h, i)[c];
-            if (values_grad.data) values_grad.row(b, h, i)[c] = g * factor.row()[0];
+            const Real g = given.row(b, h, i)[c];
+            if (factor_grad) factor_grad.row()[0] += g * values.row(b, h, i)[c];
+            if (values_grad) values_grad.row(b, h, i)[c] += g * factor.row()[0];
           }
   }
 };
@@ -68,8 +77,8 @@ const attn_plugin& trained() { return Table<Trained>::table(); }
 attn_block block() { return make_block(ATTN_ENCODER_SELF, false, 2, 8, 4); }
 
 // One training run of 3 rows and a gradient of ones, any part of which a test may break.
-struct Training {
-  explicit Training(uint32_t flags = ATTN_TRAIN) : request(make_request(1, 3, 3, flags)) {
+struct Trial {
+  explicit Trial(uint32_t flags = ATTN_TRAIN) : request(make_request(1, 3, 3, flags)) {
     info.struct_size = sizeof info;
     exec.struct_size = sizeof exec;
     run.struct_size = sizeof run;
@@ -98,7 +107,7 @@ struct Training {
     grad.run = &run;
     grad.grads = tensors;
   }
-  ~Training() { trained().plan_free(plan); }
+  ~Trial() { trained().plan_free(plan); }
   // The message of a refusal, or "".
   std::string backward() {
     attn_error error = empty_error();
@@ -127,12 +136,12 @@ bool says(const std::string& message, const char* part) { return message.find(pa
 TEST(Backward, IsOfferedByThoseWhoDefineIt) {
   EXPECT_EQ(nullptr, scaled().backward);
   EXPECT_NE(nullptr, trained().backward);
-  const Mechanism mech(scaled(), block());
-  EXPECT_THROW(Planned(mech, make_request(1, 3, 3, ATTN_TRAIN)), Refused);
+  expect_refused(Mechanism(scaled(), block()), make_request(1, 3, 3, ATTN_TRAIN), "no backward pass");
+  expect_refused(Mechanism(trained(), block()), make_request(1, 3, 3, ATTN_TRAIN | ATTN_STREAM), "whole sequences");
 }
 
 TEST(Backward, GivesGradients) {
-  Training t;
+  Trial t;
   ASSERT_EQ("", t.backward());
   float sum = 1;  // LEARNED is added to
   for (int64_t h = 0; h < 2; ++h)
@@ -144,32 +153,73 @@ TEST(Backward, GivesGradients) {
   EXPECT_NEAR(sum, t.grads[1].at(0, 0, 0, 0), 1e-5);
 }
 
+TEST(Backward, GoesWithF64) {
+  attn_request request = make_request(1, 3, 3);
+  request.dtype_bits = 64;
+  expect_refused(Mechanism(scaled(), block()), request, "f32 only");
+  const Mechanism mech(trained(), block());
+  Inputs64 in(mech, 1, 3, 3, 1);
+  Training<double> training(in, 0, {}, 2);
+  EXPECT_EQ(64u, training.info().saved_bytes) << "one number, aligned";
+  EXPECT_EQ(3u * 64, training.info().backward_scratch_bytes) << "two workers' and what they share";
+  EXPECT_EQ(3 * in["v"].at(0, 1, 2, 3), training.outputs()[2].at(0, 1, 2, 3));
+  Gradients<double> grads = training.gradients();
+  training.backward(grads);
+  EXPECT_EQ(3 * grads[2].at(0, 1, 2, 3), grads[0].at(0, 1, 2, 3));
+  request.flags = ATTN_STREAM;
+  expect_refused(mech, request, "whole sequences");
+}
+
 TEST(Backward, SkipsGradientsThatNobodyAskedFor) {
-  Training t;
+  Trial t;
   t.tensors[0].data = t.tensors[1].data = nullptr;
   EXPECT_EQ("", t.backward());
 }
 
 TEST(Backward, IsCheckedAsARunIs) {
-  Training plain(0);
+  Trial plain(0);
   EXPECT_TRUE(says(plain.backward(), "made with ATTN_TRAIN"));
-  const auto expect = [](const char* part, int32_t where, void (*change)(Training&)) {
-    Training t;
+  const auto expect = [](const char* part, int32_t where, void (*change)(Trial&)) {
+    Trial t;
     change(t);
     EXPECT_TRUE(says(t.backward(), part)) << part;
     EXPECT_EQ(ATTN_INVALID, t.code) << part;
     EXPECT_EQ(where, t.where) << part;
   };
-  expect("shorter than its first version", -1, [](Training& t) { t.grad.struct_size = 8; });
-  expect("names no run", -1, [](Training& t) { t.grad.run = nullptr; });
-  expect("names no run", -1, [](Training& t) { t.grad.grads = nullptr; });
-  expect("128", -1, [](Training& t) { t.exec.scratch_bytes = ATTN_ALIGN; });
-  expect("saves 64 bytes", -1, [](Training& t) { t.run.saved = nullptr; });
-  expect("4 keys", -1, [](Training& t) { t.run.keys = 4; });
-  expect("port \"v\"", 0, [](Training& t) { t.ports[0].shape[3] = 5; });
-  expect("gradient of port \"v\"", 0, [](Training& t) { t.tensors[0].shape[2] = 2; });
-  expect("gradient of port \"w\"", 1, [](Training& t) { t.tensors[1].dtype_bits = 64; });
-  expect("gradient of port \"o\"", 2, [](Training& t) { t.tensors[2].data = nullptr; });
+  expect("shorter than its first version", -1, [](Trial& t) { t.grad.struct_size = 8; });
+  expect("names no run", -1, [](Trial& t) { t.grad.run = nullptr; });
+  expect("names no run", -1, [](Trial& t) { t.grad.grads = nullptr; });
+  expect("128", -1, [](Trial& t) { t.exec.scratch_bytes = ATTN_ALIGN; });
+  expect("saves 64 bytes", -1, [](Trial& t) { t.run.saved = nullptr; });
+  expect("4 keys", -1, [](Trial& t) { t.run.keys = 4; });
+  expect("port \"v\"", 0, [](Trial& t) { t.ports[0].shape[3] = 5; });
+  expect("gradient of port \"v\"", 0, [](Trial& t) { t.tensors[0].shape[2] = 2; });
+  expect("gradient of port \"w\"", 1, [](Trial& t) { t.tensors[1].dtype_bits = 64; });
+  expect("gradient of port \"o\"", 2, [](Trial& t) { t.tensors[2].data = nullptr; });
+}
+
+// Of two rows and two heads: a, of two numbers, is every head's, b has one number for each head.
+TEST(Kit, AddsUpTheGradientsOfWhatIsLearned) {
+  Ports ports(2);
+  const Port a = ports.learned("a", {2}, "shared"), b = ports.learned("b", {2, 1}, "by head");
+  Learned learned;
+  learned.add(a, 2, false);
+  learned.add(b, 1, true);
+  ASSERT_EQ(3, learned.floats());
+  const float sums[] = {1, 2, 3, 10, 20, 30, 100, 200, 300, 1000, 2000, 3000};
+  Array to_a = Array::stored(*ports.list()[0]), to_b = Array::stored(*ports.list()[1]);
+  for (Array* to : {&to_a, &to_b}) to->set([](auto...) { return 0.5f; });
+  attn_tensor grads[] = {to_a.tensor(), to_b.tensor()};
+  attn_run run{};
+  run.batch = 2;
+  const attn_grad grad{sizeof grad, 0, &run, grads};
+  learned.collect(grad, 2, sums);
+  EXPECT_EQ((std::vector{1111.5f, 2222.5f}), std::vector(to_a.data().begin(), to_a.data().begin() + 2));
+  EXPECT_EQ((std::vector{303.5f, 3030.5f}), std::vector(to_b.data().begin(), to_b.data().begin() + 2));
+  grads[0].data = nullptr;
+  learned.collect(grad, 2, sums);
+  EXPECT_EQ(1111.5f, to_a.at(0, 0, 0, 0)) << "skipped";
+  EXPECT_EQ(606.5f, to_b.at(0, 0, 0, 0)) << "added to";
 }
 
 TEST(Kit, ClearsRowsThatNobodyAskedFor) {

@@ -9,10 +9,13 @@
 namespace attnkit::test {
 
 namespace {
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+template <class Real>
+constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
 }
 
-Array::Array(int64_t b, int64_t h, int64_t n, int64_t w, Layout layout) : batch(b), heads(h), rows(n), width(w) {
+template <class Real>
+BasicArray<Real>::BasicArray(int64_t b, int64_t h, int64_t n, int64_t w, Layout layout)
+    : batch(b), heads(h), rows(n), width(w) {
   const int64_t gap = layout == Layout::kModel ? 3 : 0;
   const int64_t row = layout == Layout::kModel ? h * w + gap : w;
   const int64_t shape[4] = {b, h, n, w};
@@ -20,14 +23,33 @@ Array::Array(int64_t b, int64_t h, int64_t n, int64_t w, Layout layout) : batch(
                              1};
   std::memcpy(shape_, shape, sizeof shape);
   std::memcpy(stride_, stride, sizeof stride);
-  data_.assign(static_cast<size_t>(b * n * h * w + b * n * gap + 1), kNan);
+  data_.assign(static_cast<size_t>(b * n * h * w + b * n * gap + 1), kNan<Real>);
 }
 
-Array Array::stored(const attn_port& port) {
+template <class Real>
+template <class Other>
+BasicArray<Real>::BasicArray(const BasicArray<Other>& other)
+    : batch(other.batch),
+      heads(other.heads),
+      rows(other.rows),
+      width(other.width),
+      stored_(other.stored_),
+      table_(other.table_),
+      ndim_(other.ndim_),
+      dtype_code_(other.dtype_code_) {
+  std::memcpy(shape_, other.shape_, sizeof shape_);
+  std::memcpy(stride_, other.stride_, sizeof stride_);
+  data_.assign(other.data_.begin(), other.data_.end());
+  if (table_) std::memcpy(data_.data(), other.data_.data(), other.data_.size() * sizeof(Other));
+}
+
+template <class Real>
+BasicArray<Real> BasicArray<Real>::stored(const attn_port& port) {
   int64_t n = 1;
   for (uint32_t i = 0; i < port.ndim; ++i) n *= port.shape[i];
-  Array a(1, 1, n, 1, Layout::kPlain);
+  BasicArray a(1, 1, n, 1, Layout::kPlain);
   a.stored_ = true;
+  a.table_ = port.kind == ATTN_TABLE;
   a.ndim_ = port.ndim;
   a.dtype_code_ = port.dtype_code;
   int64_t stride = 1;
@@ -39,43 +61,56 @@ Array Array::stored(const attn_port& port) {
   return a;
 }
 
-void Array::randomize(uint64_t seed) {
+template <class Real>
+void BasicArray<Real>::randomize(uint64_t seed) {
   Random random(seed);
   set([&](int64_t, int64_t, int64_t, int64_t) { return random.normal(); });
 }
 
-void Array::set(const std::function<float(int64_t, int64_t, int64_t, int64_t)>& f) {
+template <class Real>
+void BasicArray<Real>::set(const std::function<Real(int64_t, int64_t, int64_t, int64_t)>& f) {
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t c = 0; c < width; ++c) at(b, h, i, c) = f(b, h, i, c);
 }
 
-attn_tensor Array::tensor(int64_t from, int64_t count) {
+template <class Real>
+attn_tensor BasicArray<Real>::tensor(int64_t from, int64_t count) {
   attn_tensor t{};
   t.data = data_.data() + (stored_ ? 0 : from * stride_[2]);
   std::memcpy(t.shape, shape_, sizeof shape_);
   std::memcpy(t.stride, stride_, sizeof stride_);
   if (!stored_) t.shape[2] = count;
   t.dtype_code = dtype_code_;
-  t.dtype_bits = 32;
+  t.dtype_bits = table_ ? 32 : 8 * sizeof(Real);
   t.dtype_lanes = 1;
   t.ndim = ndim_;
   t.device_type = 1;
   return t;
 }
 
-bool same_bits(const Array& a, int64_t b, int64_t h, const Array& other, int64_t other_b, int64_t other_h,
-               int64_t count) {
+template <class Real>
+bool BasicArray<Real>::gaps_intact() const {
+  BasicArray gaps = *this;
+  gaps.set([](int64_t, int64_t, int64_t, int64_t) { return kNan<Real>; });
+  const std::vector<Real> poison(data_.size(), kNan<Real>);
+  return std::memcmp(gaps.data_.data(), poison.data(), poison.size() * sizeof(Real)) == 0;
+}
+
+template <class Real>
+bool same_bits(const BasicArray<Real>& a, int64_t b, int64_t h, const BasicArray<Real>& other, int64_t other_b,
+               int64_t other_h, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     for (int64_t c = 0; c < a.width; ++c) {
-      const float x = a.at(b, h, i, c), y = other.at(other_b, other_h, i, c);
+      const Real x = a.at(b, h, i, c), y = other.at(other_b, other_h, i, c);
       if (std::memcmp(&x, &y, sizeof x) != 0) return false;
     }
   return true;
 }
 
-bool same_bits(const Array& a, const Array& b) {
+template <class Real>
+bool same_bits(const BasicArray<Real>& a, const BasicArray<Real>& b) {
   if (a.batch != b.batch || a.heads != b.heads || a.rows != b.rows || a.width != b.width) return false;
   for (int64_t i = 0; i < a.batch; ++i)
     for (int64_t h = 0; h < a.heads; ++h)
@@ -83,7 +118,8 @@ bool same_bits(const Array& a, const Array& b) {
   return true;
 }
 
-bool all_finite(const Array& a) {
+template <class Real>
+bool all_finite(const BasicArray<Real>& a) {
   for (int64_t b = 0; b < a.batch; ++b)
     for (int64_t h = 0; h < a.heads; ++h)
       for (int64_t i = 0; i < a.rows; ++i)
@@ -91,6 +127,17 @@ bool all_finite(const Array& a) {
           if (!std::isfinite(a.at(b, h, i, c))) return false;
   return true;
 }
+
+template class BasicArray<float>;
+template class BasicArray<double>;
+template BasicArray<float>::BasicArray(const BasicArray<double>&);
+template BasicArray<double>::BasicArray(const BasicArray<float>&);
+template bool same_bits(const Array&, const Array&);
+template bool same_bits(const Array64&, const Array64&);
+template bool same_bits(const Array&, int64_t, int64_t, const Array&, int64_t, int64_t, int64_t);
+template bool same_bits(const Array64&, int64_t, int64_t, const Array64&, int64_t, int64_t, int64_t);
+template bool all_finite(const Array&);
+template bool all_finite(const Array64&);
 
 double rms_ratio(const Array& a, const Array& b) {
   Ratio ratio;

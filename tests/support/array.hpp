@@ -1,4 +1,4 @@
-// A (B, H, rows, width) array of floats whose gaps are poisoned, as tests hand it to plugins.
+// A (B, H, rows, width) array of numbers whose gaps are poisoned, as tests hand it to plugins.
 #pragma once
 #include <attnkit/plugin.h>
 
@@ -12,45 +12,59 @@ namespace attnkit::test {
 // plainly (b, head, row, width).
 enum class Layout { kModel, kPlain };
 
-class Array {
+template <class Real>
+class BasicArray {
  public:
-  Array() = default;
+  BasicArray() = default;
   // All elements and gaps are NaN.
-  Array(int64_t batch, int64_t heads, int64_t rows, int64_t width, Layout layout = Layout::kModel);
+  BasicArray(int64_t batch, int64_t heads, int64_t rows, int64_t width, Layout layout = Layout::kModel);
+  // The same numbers in the same layout; of a table, the same bytes.
+  template <class Other>
+  explicit BasicArray(const BasicArray<Other>& other);
   // A stored tensor of up to 4 dimensions, contiguous; at() sees a column of numbers, and of int32 the bits.
-  static Array stored(const attn_port& port);
+  static BasicArray stored(const attn_port& port);
 
-  float& at(int64_t b, int64_t h, int64_t i, int64_t c) { return data_[index(b, h, i, c)]; }
-  float at(int64_t b, int64_t h, int64_t i, int64_t c) const { return data_[index(b, h, i, c)]; }
-  // Sets every element: deterministic normal numbers, or what f says.
+  Real& at(int64_t b, int64_t h, int64_t i, int64_t c) { return data_[index(b, h, i, c)]; }
+  Real at(int64_t b, int64_t h, int64_t i, int64_t c) const { return data_[index(b, h, i, c)]; }
+  // Sets every element: deterministic normal numbers that f32 holds, or what f says.
   void randomize(uint64_t seed);
-  void set(const std::function<float(int64_t b, int64_t h, int64_t i, int64_t c)>& f);
+  void set(const std::function<Real(int64_t b, int64_t h, int64_t i, int64_t c)>& f);
 
   // Rows [from, from + count) of all heads.
   attn_tensor tensor(int64_t from, int64_t count);
   attn_tensor tensor() { return tensor(0, rows); }
-  std::vector<float>& data() { return data_; }
-  const std::vector<float>& data() const { return data_; }
+  std::vector<Real>& data() { return data_; }
+  const std::vector<Real>& data() const { return data_; }
+  // Are the gaps what they were at first?
+  bool gaps_intact() const;
 
   int64_t batch = 0, heads = 0, rows = 0, width = 0;
 
  private:
+  template <class Other>
+  friend class BasicArray;
   int64_t index(int64_t b, int64_t h, int64_t i, int64_t c) const {
     return stored_ ? i : b * stride_[0] + h * stride_[1] + i * stride_[2] + c;
   }
-  bool stored_ = false;
+  bool stored_ = false, table_ = false;
   uint32_t ndim_ = 4;
   uint8_t dtype_code_ = 2;
   int64_t shape_[4] = {}, stride_[4] = {};
-  std::vector<float> data_;
+  std::vector<Real> data_;
 };
 
+using Array = BasicArray<float>;
+using Array64 = BasicArray<double>;
+
 // Bit for bit, NaN included; gaps do not count.
-bool same_bits(const Array& a, const Array& b);
+template <class Real>
+bool same_bits(const BasicArray<Real>& a, const BasicArray<Real>& b);
 // The same for one batch row and head, rows [0, count).
-bool same_bits(const Array& a, int64_t b, int64_t h, const Array& other, int64_t other_b, int64_t other_h,
-               int64_t count);
-bool all_finite(const Array& a);
+template <class Real>
+bool same_bits(const BasicArray<Real>& a, int64_t b, int64_t h, const BasicArray<Real>& other, int64_t other_b,
+               int64_t other_h, int64_t count);
+template <class Real>
+bool all_finite(const BasicArray<Real>& a);
 
 // RMS of a - b over RMS of b.
 double rms_ratio(const Array& a, const Array& b);

@@ -6,13 +6,15 @@
 
 namespace attnkit::test {
 
-Row row_of(const Array& a, int64_t b, int64_t h, int64_t i) {
+template <class Real>
+Row row_of(const BasicArray<Real>& a, int64_t b, int64_t h, int64_t i) {
   Row row;
   for (int64_t c = 0; c < a.width; ++c) row.push_back(a.at(b, h, i, c));
   return row;
 }
 
-Matrix rows_of(const Array& a, int64_t b, int64_t h, int64_t count) {
+template <class Real>
+Matrix rows_of(const BasicArray<Real>& a, int64_t b, int64_t h, int64_t count) {
   Matrix rows;
   for (int64_t i = 0; i < count; ++i) rows.push_back(row_of(a, b, h, i));
   return rows;
@@ -30,16 +32,27 @@ Matrix rounded(Matrix rows) {
   return rows;
 }
 
-void put(const Matrix& rows, Array& sequence) {
+template <class Real>
+void put(const Matrix& rows, BasicArray<Real>& sequence) {
   sequence.set([&](int64_t, int64_t h, int64_t i, int64_t c) {
-    return static_cast<float>(rows.at(static_cast<size_t>(i)).at(static_cast<size_t>(h * sequence.width + c)));
+    return static_cast<Real>(rows.at(static_cast<size_t>(i)).at(static_cast<size_t>(h * sequence.width + c)));
   });
 }
 
-void put(const Row& numbers, Array& stored) {
+template <class Real>
+void put(const Row& numbers, BasicArray<Real>& stored) {
   stored.set(
-      [&](int64_t, int64_t, int64_t i, int64_t) { return static_cast<float>(numbers.at(static_cast<size_t>(i))); });
+      [&](int64_t, int64_t, int64_t i, int64_t) { return static_cast<Real>(numbers.at(static_cast<size_t>(i))); });
 }
+
+template Row row_of(const Array&, int64_t, int64_t, int64_t);
+template Row row_of(const Array64&, int64_t, int64_t, int64_t);
+template Matrix rows_of(const Array&, int64_t, int64_t, int64_t);
+template Matrix rows_of(const Array64&, int64_t, int64_t, int64_t);
+template void put(const Matrix&, Array&);
+template void put(const Matrix&, Array64&);
+template void put(const Row&, Array&);
+template void put(const Row&, Array64&);
 
 Row flat(const Matrix& rows) {
   Row all;

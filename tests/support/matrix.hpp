@@ -9,9 +9,11 @@ namespace attnkit::test {
 using Row = std::vector<double>;
 using Matrix = std::vector<Row>;
 
-Row row_of(const Array& a, int64_t b, int64_t h, int64_t i);
+template <class Real>
+Row row_of(const BasicArray<Real>& a, int64_t b, int64_t h, int64_t i);
 // Rows [0, count) of one head.
-Matrix rows_of(const Array& a, int64_t b, int64_t h, int64_t count);
+template <class Real>
+Matrix rows_of(const BasicArray<Real>& a, int64_t b, int64_t h, int64_t count);
 
 // Each number as the nearest f32.
 double rounded(double x);
@@ -19,9 +21,11 @@ Row rounded(Row row);
 Matrix rounded(Matrix rows);
 
 // Into every batch row of a sequence, the heads beside each other in a row.
-void put(const Matrix& rows, Array& sequence);
+template <class Real>
+void put(const Matrix& rows, BasicArray<Real>& sequence);
 // Into a stored tensor, number by number.
-void put(const Row& numbers, Array& stored);
+template <class Real>
+void put(const Row& numbers, BasicArray<Real>& stored);
 Row flat(const Matrix& rows);
 
 double dot(const Row& a, const Row& b);

@@ -29,15 +29,18 @@ bool is_taken(const attn_port& port) {
 
 bool is_given(const attn_port& port) { return port.kind == ATTN_OUTPUT || port.kind == ATTN_AUX_OUT; }
 
-Inputs::Inputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys, uint64_t seed, Layout layout)
+template <class Real>
+BasicInputs<Real>::BasicInputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys, uint64_t seed,
+                               Layout layout)
     : mech(&m), keys(keys) {
   for (size_t i = 0; i < m.ports().size(); ++i) {
     const attn_port& port = *m.ports()[i];
     if (port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE) {
-      arrays.push_back(Array::stored(port));
-      const attn_tensor t = arrays.back().tensor();
+      Array stored = Array::stored(port);
+      const attn_tensor t = stored.tensor();
       attn_error error = empty_error();
       expect_ok(m.plugin().fill(m.get(), static_cast<uint32_t>(i), seed, &t, &error), error);
+      arrays.emplace_back(stored);
     } else {
       const bool aux = port.kind == ATTN_AUX_IN || port.kind == ATTN_AUX_OUT;
       const int64_t rows = aux ? port.shape[2] : port.kind == ATTN_KEY ? keys : queries;
@@ -94,71 +97,113 @@ const T* pointer(const std::vector<T>& v) {
 
 }  // namespace
 
-attn_tensor Planned::tensor(Inputs& inputs, size_t port, const Call& call, std::map<std::string, Array>& given) const {
-  const attn_port& p = *mech_.ports()[port];
-  Array& a = inputs.arrays[port];
-  if (is_given(p)) {
-    const std::string name = p.kind == ATTN_OUTPUT ? "" : p.name;
-    return (given[name] = Array(a.batch, a.heads, p.kind == ATTN_OUTPUT ? call.queries : a.rows, a.width)).tensor();
-  }
-  if (p.kind == ATTN_KEY) return a.tensor(call.k_from, call.keys);
-  if (p.kind == ATTN_QUERY) return a.tensor(call.q_from, call.queries);
-  attn_tensor t = a.tensor();
-  if (p.kind == ATTN_AUX_IN && call.without_aux) t.data = nullptr;
-  return t;
+Exec::Exec(uint64_t scratch_bytes, uint32_t workers)
+    : scratch_(scratch_bytes, 0xFF), exec_{sizeof exec_,  workers, scratch_.data(),
+                                           scratch_bytes, 0,       reinterpret_cast<uintptr_t>(&exec_.workers),
+                                           parallel_for} {}
+
+template <class Real>
+bool same_memory(const std::vector<BasicArray<Real>>& a, const std::vector<BasicArray<Real>>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.data().size() == y.data().size() &&
+           std::memcmp(x.data().data(), y.data().data(), x.data().size() * sizeof(Real)) == 0;
+  });
 }
 
-Array Planned::run(Inputs& inputs, const Call& call, std::map<std::string, Array>* aux) const {
-  const Array& like = inputs.arrays[mech_.output()];
-  std::map<std::string, Array> given;
-  std::vector<attn_tensor> tensors;
-  for (size_t i = 0; i < inputs.arrays.size(); ++i) tensors.push_back(tensor(inputs, i, call, given));
-  const Bytes scratch(info_.scratch_bytes, 0xFF);
-  const attn_exec exec{
-      sizeof exec, call.workers, scratch.data(), info_.scratch_bytes, 0, reinterpret_cast<uintptr_t>(&call.workers),
-      parallel_for};
-  const std::vector<Array> before = inputs.arrays;
-  attn_run r{};
-  r.struct_size = sizeof r;
-  r.exec = &exec;
-  r.batch = like.batch;
-  r.queries = call.queries;
-  r.keys = call.keys;
-  r.ports = tensors.data();
-  r.q_len = pointer(call.q_len);
-  r.k_len = pointer(call.k_len);
-  r.q_pos = pointer(call.q_pos);
-  r.k_pos = pointer(call.k_pos);
-  r.q_total = pointer(call.q_total);
-  r.k_total = pointer(call.k_total);
-  r.visible = pointer(call.visible);
-  r.slots = pointer(call.slots);
-  if (call.arena) {
-    r.state = call.arena->bytes.data();
-    r.state_stride = call.arena->stride;
+template <class Real>
+Bound<Real>::Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& call)
+    : outputs(inputs.arrays.size()),
+      saved(plan.info().saved_bytes, 0xFF),
+      plan_(plan),
+      inputs_(inputs),
+      call_(call),
+      exec_(plan.info().scratch_bytes, call.workers) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const attn_port& port = *plan.mech().ports()[i];
+    BasicArray<Real>& a = inputs.arrays[i];
+    if (is_given(port)) {
+      outputs[i] = BasicArray<Real>(a.batch, a.heads, port.kind == ATTN_OUTPUT ? call.queries : a.rows, a.width);
+      tensors_.push_back(outputs[i].tensor());
+    } else if (port.kind == ATTN_QUERY || port.kind == ATTN_KEY) {
+      const bool key = port.kind == ATTN_KEY;
+      tensors_.push_back(a.tensor(key ? call.k_from : call.q_from, key ? call.keys : call.queries));
+    } else {
+      tensors_.push_back(a.tensor());
+      if (port.kind == ATTN_AUX_IN && call.without_aux) tensors_.back().data = nullptr;
+    }
   }
+  run_.struct_size = sizeof run_;
+  run_.exec = exec_.get();
+  run_.batch = inputs.arrays[plan.mech().output()].batch;
+  run_.queries = call_.queries;
+  run_.keys = call_.keys;
+  run_.ports = tensors_.data();
+  run_.q_len = pointer(call_.q_len);
+  run_.k_len = pointer(call_.k_len);
+  run_.q_pos = pointer(call_.q_pos);
+  run_.k_pos = pointer(call_.k_pos);
+  run_.q_total = pointer(call_.q_total);
+  run_.k_total = pointer(call_.k_total);
+  run_.visible = pointer(call_.visible);
+  run_.slots = pointer(call_.slots);
+  if (call_.arena) {
+    run_.state = call_.arena->bytes.data();
+    run_.state_stride = call_.arena->stride;
+  }
+  if (plan.request().flags & ATTN_TRAIN) run_.saved = saved.data();
+}
+
+template <class Real>
+void Bound<Real>::run() {
+  const std::vector<BasicArray<Real>> before = inputs_.arrays;
   attn_error error = empty_error();
-  expect_ok(mech_.plugin().run(plan_.get(), &r, &error), error);
-  if (!scratch.intact()) throw std::logic_error("the run wrote beyond its scratch");
-  if (call.arena && !call.arena->bytes.intact()) throw std::logic_error("the run wrote beyond the state rows");
-  for (size_t i = 0; i < before.size(); ++i)
-    if (std::memcmp(before[i].data().data(), inputs.arrays[i].data().data(), before[i].data().size() * 4) != 0)
-      throw std::logic_error("the run changed an input");
-  Array output = std::move(given.at(""));
-  given.erase("");
-  if (aux) *aux = std::move(given);
-  return output;
+  expect_ok(plan_.mech().plugin().run(plan_.get(), &run_, &error), error);
+  if (!exec_.intact()) throw std::logic_error("the run wrote beyond its scratch");
+  if (!saved.intact()) throw std::logic_error("the run saved beyond its room");
+  if (call_.arena && !call_.arena->bytes.intact()) throw std::logic_error("the run wrote beyond the state rows");
+  if (!same_memory(before, inputs_.arrays)) throw std::logic_error("the run changed an input");
 }
 
-Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers, std::map<std::string, Array>* aux) {
-  const Mechanism& mech = *inputs.mech;
-  const Array& out = inputs.arrays[mech.output()];
+template <class Real>
+BasicArray<Real> Planned::run(BasicInputs<Real>& inputs, const Call& call,
+                              std::map<std::string, BasicArray<Real>>* aux) const {
+  Bound<Real> bound(*this, inputs, call);
+  bound.run();
+  for (size_t i = 0; i < bound.outputs.size() && aux; ++i)
+    if (mech_.ports()[i]->kind == ATTN_AUX_OUT) (*aux)[mech_.ports()[i]->name] = bound.outputs[i];
+  return bound.outputs[mech_.output()];
+}
+
+template <class Real>
+attn_request whole_request(const BasicInputs<Real>& inputs, uint32_t flags, Call& call, uint32_t workers) {
+  const BasicArray<Real>& out = inputs.arrays[inputs.mech->output()];
   if (!call.q_total.empty()) flags |= ATTN_KNOWS_Q_TOTAL;
   if (!call.k_total.empty()) flags |= ATTN_KNOWS_K_TOTAL;
   call.queries = out.rows;
   call.keys = inputs.keys;
   call.workers = workers;
-  return Planned(mech, make_request(out.batch, out.rows, inputs.keys, flags, 0, workers)).run(inputs, call, aux);
+  attn_request request = make_request(out.batch, out.rows, inputs.keys, flags, 0, workers);
+  request.dtype_bits = 8 * sizeof(Real);
+  return request;
 }
+
+template <class Real>
+BasicArray<Real> run_whole(BasicInputs<Real>& inputs, uint32_t flags, Call call, uint32_t workers,
+                           std::map<std::string, BasicArray<Real>>* aux) {
+  const attn_request request = whole_request(inputs, flags, call, workers);
+  return Planned(*inputs.mech, request).run(inputs, call, aux);
+}
+
+#define ATTNKIT_INSTANTIATE(Real)                                                                                   \
+  template struct BasicInputs<Real>;                                                                                \
+  template class Bound<Real>;                                                                                       \
+  template bool same_memory(const std::vector<BasicArray<Real>>&, const std::vector<BasicArray<Real>>&);            \
+  template BasicArray<Real> Planned::run(BasicInputs<Real>&, const Call&, std::map<std::string, BasicArray<Real>>*) \
+      const;                                                                                                        \
+  template attn_request whole_request(const BasicInputs<Real>&, uint32_t, Call&, uint32_t);                         \
+  template BasicArray<Real> run_whole(BasicInputs<Real>&, uint32_t, Call, uint32_t,                                 \
+                                      std::map<std::string, BasicArray<Real>>*);
+ATTNKIT_INSTANTIATE(float)
+ATTNKIT_INSTANTIATE(double)
 
 }  // namespace attnkit::test

@@ -34,15 +34,21 @@ bool is_taken(const attn_port& port);
 bool is_given(const attn_port& port);
 
 // All tensors of one mechanism, by port: sequences of N or M rows and auxiliary ones with random content, stored ones
-// filled from the seed.
-struct Inputs {
-  Inputs(const Mechanism& mech, int64_t batch, int64_t queries, int64_t keys, uint64_t seed,
-         Layout layout = Layout::kModel);
-  Array& operator[](const std::string& name) { return arrays.at(static_cast<size_t>(mech->find(name))); }
+// filled from the seed.  Both types get the same numbers.
+template <class Real>
+struct BasicInputs {
+  BasicInputs(const Mechanism& mech, int64_t batch, int64_t queries, int64_t keys, uint64_t seed,
+              Layout layout = Layout::kModel);
+  template <class Other>
+  explicit BasicInputs(const BasicInputs<Other>& other)
+      : mech(other.mech), keys(other.keys), arrays(other.arrays.begin(), other.arrays.end()) {}
+  BasicArray<Real>& operator[](const std::string& name) { return arrays.at(static_cast<size_t>(mech->find(name))); }
   const Mechanism* mech;
   int64_t keys;
-  std::vector<Array> arrays;
+  std::vector<BasicArray<Real>> arrays;
 };
+using Inputs = BasicInputs<float>;
+using Inputs64 = BasicInputs<double>;
 
 // The bounds of a plan, most of them for the reader's convenience.
 attn_request make_request(int64_t batch, int64_t queries, int64_t keys, uint32_t flags = 0, int64_t past = 0,
@@ -62,23 +68,67 @@ struct Call {
 class Planned {
  public:
   Planned(const Mechanism& mech, const attn_request& request);
+  const Mechanism& mech() const { return mech_; }
   const attn_info& info() const { return info_; }
   attn_plan* get() const { return plan_.get(); }
   const attn_request& request() const { return request_; }
   // Returns the output's rows, and in aux those of AUX_OUT by name; NaN where the run wrote nothing.
-  Array run(Inputs& inputs, const Call& call, std::map<std::string, Array>* aux = nullptr) const;
+  template <class Real>
+  BasicArray<Real> run(BasicInputs<Real>& inputs, const Call& call,
+                       std::map<std::string, BasicArray<Real>>* aux = nullptr) const;
 
  private:
-  attn_tensor tensor(Inputs& inputs, size_t port, const Call& call, std::map<std::string, Array>& given) const;
-
   const Mechanism& mech_;
   attn_request request_;
   attn_info info_{};
   std::unique_ptr<attn_plan, void (*)(attn_plan*)> plan_;
 };
 
+// Scratch between canaries, and the workers that share it.
+class Exec {
+ public:
+  Exec(uint64_t scratch_bytes, uint32_t workers);
+  Exec(const Exec&) = delete;
+  const attn_exec* get() const { return &exec_; }
+  bool intact() const { return scratch_.intact(); }
+
+ private:
+  Bytes scratch_;
+  attn_exec exec_;
+};
+
+// One run with all that it names, which may be run again and stays as it was for a backward pass.
+template <class Real>
+class Bound {
+ public:
+  Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& call);
+  Bound(const Bound&) = delete;
+  void run();
+  const attn_run& get() const { return run_; }
+  BasicInputs<Real>& inputs() const { return inputs_; }
+  // Of the ports that are given; the others have none.
+  std::vector<BasicArray<Real>> outputs;
+  const Bytes saved;
+
+ private:
+  const Planned& plan_;
+  BasicInputs<Real>& inputs_;
+  const Call call_;
+  const Exec exec_;
+  std::vector<attn_tensor> tensors_;
+  attn_run run_{};
+};
+
+// Are all tensors the same, gaps included?
+template <class Real>
+bool same_memory(const std::vector<BasicArray<Real>>& a, const std::vector<BasicArray<Real>>& b);
+
 // Plans and runs one whole sequence.
-Array run_whole(Inputs& inputs, uint32_t flags, Call call, uint32_t workers = 1,
-                std::map<std::string, Array>* aux = nullptr);
+template <class Real>
+BasicArray<Real> run_whole(BasicInputs<Real>& inputs, uint32_t flags, Call call, uint32_t workers = 1,
+                           std::map<std::string, BasicArray<Real>>* aux = nullptr);
+// The bounds of such a run, with the flags of what the call carries.
+template <class Real>
+attn_request whole_request(const BasicInputs<Real>& inputs, uint32_t flags, Call& call, uint32_t workers);
 
 }  // namespace attnkit::test

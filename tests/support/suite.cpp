@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -26,6 +27,22 @@ std::vector<Situation> situations() {
   };
 }
 
+std::vector<Situation> small_situations() {
+  const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
+  const auto decoder = make_block(ATTN_DECODER_SELF, true, 2, 8, 6);
+  const auto cross = make_block(ATTN_DECODER_CROSS, false, 2, 8, 4);
+  return {
+      {"small encoder", encoder, 2, 7, 7, {}, {}, false, false},
+      {"small encoder padded", encoder, 3, 6, 6, {6, 1, 4}, {6, 1, 4}, false, false},
+      {"small causal", decoder, 2, 9, 9, {}, {}, false, true},
+      {"small causal padded", decoder, 3, 6, 6, {2, 6, 5}, {2, 6, 5}, false, true},
+      {"small cross", cross, 2, 5, 9, {}, {}, false, false},
+      {"small cross with totals", cross, 2, 6, 4, {}, {}, false, true},
+      {"small cross padded", cross, 3, 5, 7, {5, 3, 0}, {2, 7, 6}, false, false},
+      {"small prefix", cross, 3, 6, 9, {}, {}, true, true},
+  };
+}
+
 Call Situation::call() const {
   Call call;
   call.q_len = q_len;
@@ -35,8 +52,11 @@ Call Situation::call() const {
     call.q_total.push_back(static_cast<double>(q_len.empty() ? queries : q_len[row]));
     call.k_total.push_back(static_cast<double>(k_len.empty() ? keys : k_len[row]));
   }
-  for (int64_t i = 0; i < batch * queries && prefix; ++i)
-    call.visible.push_back(static_cast<int32_t>((i % queries) / 4 * 9));
+  // A step of keys every few queries, and each batch row two more keys than the one before.
+  for (int64_t i = 0; i < batch * queries && prefix; ++i) {
+    const int64_t seen = i % queries / ((queries + 7) / 8) * ((keys + 7) / 8) + i / queries * 2;
+    call.visible.push_back(static_cast<int32_t>(std::min(seen, keys)));
+  }
   return call;
 }
 

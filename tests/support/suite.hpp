@@ -24,6 +24,8 @@ struct Situation {
 
 // Heads 2 to 3, odd and even widths, E unlike D, M unlike N, ragged lengths.
 std::vector<Situation> situations();
+// The same in a few rows and columns, for what is done element by element.
+std::vector<Situation> small_situations();
 
 // Runs every situation; returns the largest error, each of which is held to kGate (relative to what o would be if
 // nothing cancelled when may_cancel).  prepare may change the inputs; situations that the mechanism refuses are not
