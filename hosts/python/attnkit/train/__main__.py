@@ -7,7 +7,6 @@ The same command goes on where it was stopped, even by kill -9, from the checkpo
 """
 
 import argparse
-import os
 import sys
 
 
@@ -81,10 +80,6 @@ def parser():
 
 def main():
     options = parser().parse_args()
-    try:
-        import torch  # noqa: F401
-    except ImportError as e:
-        sys.exit(f"attnkit.train needs PyTorch: pip install attnkit[torch] ({e})")
     from ..error import Error
     from .trainer import Trainer
     try:
