@@ -80,6 +80,10 @@ def parser():
 
 def main():
     options = parser().parse_args()
+    try:
+        from ..torch import runtime  # noqa: F401, before torch itself: it sets how torch's threads wait
+    except ImportError as e:
+        sys.exit(f"error: attnkit.train needs PyTorch: python3 -m pip install torch ({e})")
     from ..error import Error
     from .trainer import Trainer
     try:
