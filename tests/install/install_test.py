@@ -109,7 +109,8 @@ class Prefix(unittest.TestCase):
         translate = [sys.executable, "-B", SOURCE / "samples/python/translate.py", MODEL / "model.toml", PHRASE]
         self.assertEqual(run(*translate, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="").strip(), TRANSLATION)
         installed, ours = LIB / "attnkit/python/attnkit", SOURCE / "hosts/python/attnkit"
-        self.assertEqual({m.name: m.read_bytes() for m in installed.iterdir()}, {m.name: m.read_bytes() for m in ours.glob("*.py")})
+        self.assertEqual(*({m.relative_to(root): m.read_bytes() for m in root.rglob(kind) if m.is_file()}
+                           for root, kind in ((installed, "*"), (ours, "*.py"))))
 
 
 def fragments(page, language):
@@ -209,7 +210,8 @@ class Tutorial(unittest.TestCase):
         fading.parent.mkdir()
         (fading.parent / "mean.cpp").write_text(code)
         run(setting("CXX"), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{PREFIX}/include", "fading/mean.cpp", "-o", fading)
-        run(laws, ATTNKIT_CONFORMANCE_PLUGINS=f"{self.folder / 'mean.so'}:{fading}")
+        for plugin in (self.folder / "mean.so", fading):
+            run(laws, ATTNKIT_CONFORMANCE_PLUGINS=plugin)
 
 
 if __name__ == "__main__":

@@ -14,3 +14,4 @@ if "torch" not in sys.modules:
 from ._bound import runtime, use_runtime
 from .attention import Attention
 from .model import Model
+from .supernet import Supernet
