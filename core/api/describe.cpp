@@ -35,16 +35,10 @@ Json cpu_features() {
 // Of an option in a plugin's table, or as a manifest has it.
 template <class Value>
 Json value_of(const Value& value) {
-  switch (value.type) {
-    case ATTN_INT:
-      return value.i;
-    case ATTN_FLOAT:
-      return value.f;
-    case ATTN_BOOL:
-      return value.i != 0;
-    default:
-      return value.s;
-  }
+  return value.type == ATTN_INT     ? Json(value.i)
+         : value.type == ATTN_FLOAT ? Json(value.f)
+         : value.type == ATTN_BOOL  ? Json(value.i != 0)
+                                    : Json(value.s);
 }
 
 Json option_of(const attn_option& option) {
@@ -70,9 +64,8 @@ Json plugin_of(const Plugin& plugin) {
               {"citation", table.citation},
               {"state_revision", table.state_revision},
               {"options", Json::array()},
-              {"places", Json::array()}};
+              {"places", probe(plugin)}};
   for (uint32_t i = 0; i < table.n_options; ++i) out["options"].push_back(option_of(*table.options[i]));
-  for (const auto& place : probe_places()) out["places"].push_back(probe(plugin, place));
   return out;
 }
 
@@ -137,20 +130,20 @@ Json costs_of(const Block& block, int64_t length, uint32_t workers) {
   return cost;
 }
 
-Json choice_json(const SearchChoice& choice) {
-  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
-}
-
-Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
+Json block_json(const Manifest& manifest, const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
   const BlockChoice& c = block.choice();
+  const uint32_t totals = total_flags(manifest, c);
   Json j = {{"block", block_path(c.role, c.layer)},
             {"role", role_name(c.role)},
             {"layer", c.layer},
             {"mechanism", c.mechanism},
             {"options", options_of(block)},
             {"toml", use_text(block.mechanism().plugin(), c.options)},
-            {"given", choice_json(c.given)},
+            {"given", c.given},
             {"replays", c.replays},
+            {"causal", block.mechanism().block().causal == 1},
+            {"knows_q_total", (totals & ATTN_KNOWS_Q_TOTAL) != 0},
+            {"knows_k_total", (totals & ATTN_KNOWS_K_TOTAL) != 0},
             {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
             {"parameters", block.parameters()},
             {"costs", Json::array()}};
@@ -158,41 +151,15 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
   return j;
 }
 
-Json head_json(const Manifest& m) {
-  if (m.head == HeadType::lm) return {{"type", "lm"}};
-  return {{"type", "classifier"}, {"classes", m.classes}};
-}
-
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
-template <class T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
-Json search_json(const SearchTable& search) {
-  Json j = {{"space", Json::object()},
-            {"strategy", search.strategy},
-            {"per_layer", search.per_layer},
-            {"metric", text_or_null(search.metric)},
-            {"data", text_or_null(search.data)},
-            {"test", text_or_null(search.test)},
-            {"rank", search.rank},
-            {"length", search.length},
-            {"lengths", search.lengths},
-            {"baseline", search.baseline ? choice_json(*search.baseline) : Json()},
-            {"trials", search.trials},
-            {"seed", search.seed}};
-  for (const SearchRole& role : search.space) {
-    Json& choices = j["space"][role_name(role.role)] = Json::array();
-    for (const SearchChoice& choice : role.choices) choices.push_back(choice_json(choice));
-  }
-  j["limits"] = {{"min_quality_ratio", value_or_null(search.min_quality_ratio)},
-                 {"max_state", value_or_null(search.max_state)},
-                 {"max_latency", value_or_null(search.max_latency)}};
-  j["exponents"] = {{"throughput", search.throughput}, {"quality", search.quality}, {"memory", search.memory}};
-  j["quality_weight"] = search.quality_weight;
-  return j;
+Json head_json(const Manifest& m) {
+  if (m.head == HeadType::lm) return {{"type", "lm"}};
+  return {{"type", "classifier"},
+          {"classes", m.classes},
+          {"pool", m.pool == Pool::mean ? "mean" : "first"},
+          {"of", text_or_null(m.pool_of)},
+          {"hidden", m.head_hidden}};
 }
 
 Json stream_json(const StreamTable& stream) {
@@ -260,16 +227,26 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"heads", m.heads},
             {"ffn", m.ffn},
             {"max_length", m.max_length},
+            {"norm", m.norm == Norm::pre ? "pre" : "post"},
+            {"activation", m.activation == Activation::relu ? "relu" : "gelu"},
+            {"positions", positions_name(m.positions)},
+            {"embed_scale", m.embed_scale},
+            {"tie_embeddings", m.tie_embeddings},
+            {"head_norm", m.head_norm},
+            {"adapters", m.adapters},
+            {"causal", m.encoder.causal},
             {"parameters", model.parameters()},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
+            {"source_vocabulary", text_or_null(m.encoder.vocab)},
+            {"target_vocabulary", text_or_null(m.decoder.vocab)},
             {"head", head_json(m)},
             {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
             {"length", length_json(model)},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
-            {"search", m.search ? search_json(*m.search) : Json()},
+            {"search", m.search ? *m.search : Json()},
             {"blocks", Json::array()}};
-  for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(*block, lengths, workers));
+  for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(m, *block, lengths, workers));
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 

@@ -17,7 +17,7 @@ void attnkit_text_destroy(attnkit_text* text) { delete text; }
 
 int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
+    require({{runtime, "runtime"}});
     uint32_t threads = 0;
     const char* path = nullptr;
     int32_t device = 0;
@@ -27,11 +27,8 @@ int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_r
       if (ATTN_HAS(attnkit_runtime_options, options, device_type)) device = options->device_type;
     }
     if (threads > 1024) fail(ATTN_INVALID, "threads {}: 0 (one per processor) to 1024 are possible", threads);
-    if (device != 0 && device != 1)
-      fail(ATTN_UNSUPPORTED,
-           "device type {}: models run on the CPU (1) in this version; CUDA variants of mechanisms are listed only",
-           device);
-    auto made = std::make_shared<Runtime>(default_search_path(path), threads, 1);
+    if (device < 0 || device > 2) fail(ATTN_UNSUPPORTED, "device type {}: CPU (1) and CUDA (2) are possible", device);
+    auto made = std::make_shared<Runtime>(default_search_path(path), threads, device == 0 ? 1 : device);
     *runtime = new attnkit_runtime{std::move(made)};
   });
 }
@@ -40,16 +37,14 @@ void attnkit_runtime_destroy(attnkit_runtime* runtime) { delete runtime; }
 
 int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(json, "json");
+    require({{runtime, "runtime"}, {json, "json"}});
     *json = new attnkit_text{list_plugins(runtime->runtime->registry)};
   });
 }
 
 int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(json, "json");
+    require({{runtime, "runtime"}, {json, "json"}});
     const Runtime& r = *runtime->runtime;
     *json = new attnkit_text{describe_runtime(r.registry, r.threads, r.device_type)};
   });

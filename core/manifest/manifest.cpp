@@ -2,10 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 namespace attnkit {
+
+void to_json(nlohmann::ordered_json& json, const SearchChoice& choice) {
+  json = {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
+}
 
 const char* kind_name(ModelKind kind) {
   return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
+}
+
+const char* positions_name(Positions positions) {
+  return positions == Positions::sinusoidal ? "sinusoidal" : positions == Positions::learned ? "learned" : "none";
 }
 
 bool has_role(ModelKind kind, uint32_t role) {

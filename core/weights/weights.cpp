@@ -29,13 +29,12 @@ struct HeaderTensor {
 using nlohmann::json;
 
 // The JSON header as a list of tensors, before anything is known about the data behind it.
-class HeaderReader {
- public:
-  explicit HeaderReader(const std::string& path) : path_(path) {}
+struct HeaderReader {
+  const std::string& path;
 
   std::vector<HeaderTensor> read(std::string_view text) {
     // nlohmann takes a NUL for the end of its input and would not look behind it.
-    if (text.find('\0') != std::string_view::npos) fail(ATTN_INVALID, "{}: the header holds a NUL byte", path_);
+    if (text.find('\0') != std::string_view::npos) fail(ATTN_INVALID, "{}: the header holds a NUL byte", path);
     std::vector<HeaderTensor> tensors;
     const json header = parse(text);
     for (const auto& [name, value] : header.items()) {
@@ -48,7 +47,6 @@ class HeaderReader {
     return tensors;
   }
 
- private:
   // nlohmann merges duplicate keys when it builds a document, so they are looked for on the way.
   json parse(std::string_view text) const {
     std::vector<std::set<std::string>> open;  // keys of the objects that are open
@@ -122,10 +120,8 @@ class HeaderReader {
 
   template <class... Args>
   [[noreturn]] void broken(fmt::format_string<Args...> text, Args&&... args) const {
-    fail(ATTN_INVALID, "{}: the header {}", path_, fmt::format(text, std::forward<Args>(args)...));
+    fail(ATTN_INVALID, "{}: the header {}", path, fmt::format(text, std::forward<Args>(args)...));
   }
-
-  const std::string& path_;
 };
 
 void check_size(const HeaderTensor& t, const std::string& path) {
@@ -211,6 +207,24 @@ std::vector<float> convert(std::span<const std::byte> data, Convert&& to_float) 
 
 }  // namespace
 
+std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors) {
+  json header = json::object();
+  uint64_t end = 0;
+  for (const StoredTensor& t : tensors) {
+    const uint64_t begin = std::exchange(end, end + t.data.size());
+    header[t.name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {begin, end}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::vector<std::byte> bytes;
+  bytes.reserve(8 + text.size() + end);
+  for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<std::byte>(text.size() >> shift));
+  const std::span front = std::as_bytes(std::span(text));
+  bytes.insert(bytes.end(), front.begin(), front.end());
+  for (const StoredTensor& t : tensors) bytes.insert(bytes.end(), t.data.begin(), t.data.end());
+  return bytes;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
@@ -226,7 +240,7 @@ Weights Weights::open(const std::string& path, const std::string& sha256) {
          "its sha256",
          path, actual.substr(0, digest_shown), sha256.substr(0, digest_shown));
   const auto [header, data] = split(bytes, path);
-  std::vector<HeaderTensor> tensors = HeaderReader(path).read(header);
+  std::vector<HeaderTensor> tensors = HeaderReader{path}.read(header);
   check_coverage(tensors, data.size(), path);
   for (HeaderTensor& t : tensors) {
     const std::span<const std::byte> own = data.subspan(t.offsets[0], t.offsets[1] - t.offsets[0]);

@@ -10,6 +10,7 @@
 // and `random` blocks of a stored table.  Cost per head: at most (2 (D+E) + 5) (5 + random) block flops for a query of
 // the other blocks, and that of softmax for those of the two.  A shorter row is padded to `length`, its padding unseen.
 #include <attnkit/kernels/attend.hpp>
+#include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/stages.hpp>
 #include <cmath>
@@ -17,9 +18,21 @@
 namespace {
 
 using attnkit::Layout;
+using attnkit::Sight;
 using attnkit::unsupported;
 using attnkit::View;
+namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
+
+constexpr int64_t kMostRandom = 64;
+
+// The blocks with keys that a block sees: the first n of all, or of a list.
+struct Seen {
+  bool all;
+  int64_t n;
+  int32_t list[5 + kMostRandom];
+  int64_t operator[](int64_t x) const { return all ? x : list[x]; }
+};
 
 struct Shape : attnkit::Widths {
   int64_t block, length, random;
@@ -39,6 +52,23 @@ struct Shape : attnkit::Widths {
       if (n == 0 || t > list[n - 1]) list[n++] = static_cast<int32_t>(t);
     return n;
   }
+
+  // What block i of head h sees in a row of that many keys.
+  Seen seen(const View<const int32_t>& table, int64_t h, int64_t i, int64_t keys) const {
+    const int64_t live = this->live(keys);
+    Seen seen;
+    seen.all = global(i);
+    seen.n = live;
+    if (seen.all) return seen;
+    int32_t *list = seen.list, *end = list + fixed_blocks(i, list);
+    const int32_t* drawn = table.row(0, h, i - 1);
+    for (int64_t r = 0; r < random; ++r)
+      if (repeats || std::find(list, end, drawn[r]) == end) *end++ = drawn[r];
+    seen.n = std::remove_if(list, end, [live](int32_t t) { return t >= live; }) - list;
+    return seen;
+  }
+  // Keys of block t in a row of so many.
+  attend::Span rows(int64_t t, int64_t keys) const { return {t * block, std::min((t + 1) * block, keys)}; }
 };
 
 // Of a head: its blocks, keys by feature and values by row.
@@ -48,12 +78,10 @@ struct Packed {
       : keys(layout.take(blocks * s.slots() * s.d)), values(layout.take(blocks * s.block * s.width())) {}
 };
 
-// Of a worker: results, and the list of blocks that a block sees.
+// Of a worker: results.
 struct Own {
   float* out;
-  int32_t* list;
-  Own(Layout& layout, const Shape& s, int64_t blocks)
-      : out(layout.take(simd::kQueries * s.width())), list(layout.take<int32_t>(std::max(blocks, 5 + s.random))) {}
+  Own(Layout& layout, const Shape& s, int64_t) : out(layout.take(simd::kQueries * s.width())) {}
 };
 
 struct Job {
@@ -72,7 +100,7 @@ struct Head {
   void* memory;
 
   Head(const Job& j, int64_t row, int64_t head, void* shared) : job(j), b(row), h(head), memory(shared) {
-    const attnkit::Sight sight(j.run, b, false);
+    const Sight sight(j.run, b, false);
     queries = sight.queries;
     keys = sight.fresh;
   }
@@ -96,29 +124,17 @@ struct Head {
           held(t), s.e, [&](int64_t j) { return job.x.v.row(b, h, from + j); }, packed.values + from * s.width());
     }
     for (int64_t i = begin; stage == 1 && i < end; ++i) {
-      const int64_t n = look(i, own.list), stop = std::min(queries, (i + 1) * s.block);
+      const Seen blocks = s.seen(job.table, h, i, keys);
+      const int64_t stop = std::min(queries, (i + 1) * s.block);
       for (int64_t from = i * s.block; from < stop; from += simd::kQueries)
-        attend<Isa>(packed, own, n, from, std::min(simd::kQueries, stop - from));
+        attend<Isa>(packed, own, blocks, from, std::min(simd::kQueries, stop - from));
     }
   }
 
-  // Lists the blocks with keys that block i sees; returns their number.
-  ATTNKIT_INLINE int64_t look(int64_t i, int32_t* list) const {
-    const int64_t live = job.shape.live(keys);
-    if (job.shape.global(i)) {
-      for (int64_t t = 0; t < live; ++t) list[t] = static_cast<int32_t>(t);
-      return live;
-    }
-    int64_t n = job.shape.fixed_blocks(i, list);
-    const int32_t* drawn = job.table.row(0, h, i - 1);
-    for (int64_t r = 0; r < job.shape.random; ++r)
-      if (job.shape.repeats || std::find(list, list + n, drawn[r]) == list + n) list[n++] = drawn[r];
-    return std::remove_if(list, list + n, [live](int32_t t) { return t >= live; }) - list;
-  }
-
-  // Queries from `from` on, all of one block, which sees the n blocks listed.
+  // Queries from `from` on, all of one block, which sees these blocks.
   template <class Isa>
-  ATTNKIT_INLINE void attend(const Packed& packed, const Own& own, int64_t n, int64_t from, int64_t count) const {
+  ATTNKIT_INLINE void attend(const Packed& packed, const Own& own, const Seen& blocks, int64_t from,
+                             int64_t count) const {
     const Shape& s = job.shape;
     const int64_t slots = s.slots(), width = s.width();
     int64_t seen[simd::kQueries];
@@ -127,15 +143,20 @@ struct Head {
     online.out = own.out;
     online.out_row = width;
     online.begin(count, width);
-    for (const int32_t* t = own.list; t != own.list + n; ++t)
-      for (int64_t j = 0; j < held(*t); j += simd::kKeys)
+    for (int64_t x = 0; x < blocks.n; ++x) {
+      const int64_t t = blocks[x];
+      for (int64_t j = 0; j < held(t); j += simd::kKeys)
         simd::attend_block<Isa>(job.x.q.row(b, h, from), job.x.q.next, count,
-                                {packed.keys + *t * slots * s.d + j, slots, packed.values + (*t * s.block + j) * width,
-                                 width, std::min(simd::kKeys, held(*t) - j), s.d, width},
+                                {packed.keys + t * slots * s.d + j, slots, packed.values + (t * s.block + j) * width,
+                                 width, std::min(simd::kKeys, held(t) - j), s.d, width},
                                 j, seen, job.scale, online);
-    for (int64_t i = 0; i < count; ++i)
+    }
+    float* lse = attend::saved<float>(job.run, s, b, h);
+    for (int64_t i = 0; i < count; ++i) {
+      if (lse) lse[from + i] = online.max[i] + std::log(online.sum[i]);
       for (int64_t c = 0; c < s.e; c += simd::kLanes)
         simd::store(simd::at(online.out + i * width + c).v / online.sum[i], s.e - c, job.x.o.row(b, h, from + i) + c);
+    }
   }
 };
 
@@ -148,16 +169,18 @@ struct BigBird {
   struct Plan {
     int64_t blocks;
     simd::Staged bytes;
+    attend::Plan backward;
   };
 
   static attnkit::Options options() {
-    return {attnkit::Option::integer("block", 64, 1, 4096, "tokens in a block; must divide length"),
-            attnkit::Option::integer("random", 3, 0, 64, "random blocks that each block sees; part of the model"),
-            attnkit::Option::integer("length", 1024, 1, 1 << 20,
-                                     "tokens that the table of blocks is for; shorter rows are padded to it"),
-            attnkit::Option::boolean("repeats", false,
-                                     "a block that the table names once more counts once more, as in the authors' "
-                                     "code; otherwise it counts once")};
+    return {
+        attnkit::Option::integer("block", 64, 1, 4096, "tokens in a block; must divide length"),
+        attnkit::Option::integer("random", 3, 0, kMostRandom, "random blocks that each block sees; part of the model"),
+        attnkit::Option::integer("length", 1024, 1, 1 << 20,
+                                 "tokens that the table of blocks is for; shorter rows are padded to it"),
+        attnkit::Option::boolean("repeats", false,
+                                 "a block that the table names once more counts once more, as in the authors' "
+                                 "code; otherwise it counts once")};
   }
 
   BigBird(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
@@ -207,7 +230,7 @@ struct BigBird {
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check_place(r);
     const int64_t blocks = shape.live(r.keys);
-    const Plan plan{blocks, simd::Staged::measure<Packed, Own>(shape, blocks)};
+    const Plan plan{blocks, simd::Staged::measure<Packed, Own>(shape, blocks), attend::Plan(shape, r, info)};
     info.scratch(r, plan.bytes.worker_bytes());
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * pairs(r) * (2 * (shape.d + shape.e) + 5));
     if (!works(r)) info.bytes_read = 0;
@@ -255,10 +278,55 @@ struct BigBird {
   void run(const Plan& plan, const attn_run& run) const {
     const View<const int32_t> blocks(run, table);
     if (works(run)) check_table(blocks);
-    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.d)));
+    if (is_f64(run, io.o)) {
+      attend::run_f64(run, io, shape, scale(), false, [&](const Sight& sight, int64_t h, int64_t i, const auto& see) {
+        const Seen seen = shape.seen(blocks, h, i / shape.block, sight.fresh);
+        for (int64_t x = 0; x < seen.n; ++x) {
+          const attend::Span keys = shape.rows(seen[x], sight.fresh);
+          for (int64_t j = keys.begin; j < keys.end; ++j) see(j);
+        }
+      });
+      return;
+    }
     const int64_t seen = std::min(run.keys, (5 + shape.random) * shape.block);
     const double flops = 2.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e));
-    simd::for_stages<Head>(run, shape.heads, flops, plan.bytes, Job{shape, run, plan.blocks, scale, {run, io}, blocks});
+    simd::for_stages<Head>(run, shape.heads, flops, plan.bytes,
+                           Job{shape, run, plan.blocks, static_cast<float>(scale()), {run, io}, blocks});
+  }
+
+  double scale() const { return 1 / std::sqrt(static_cast<double>(shape.d)); }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    const View<const int32_t> blocks(run, table);
+    const int64_t seen = std::min(run.keys, (5 + shape.random) * shape.block);
+    const double flops = 5.0 * static_cast<double>(run.queries * seen * (shape.d + shape.e));
+    attnkit::with_real(is_f64(run, io.o), [&](auto real) {
+      using Gradient = attend::Gradient<decltype(real)>;
+      const Gradient gradient(shape, scale(), plan.backward, grad, io);
+      attnkit::for_each_head(
+          run, shape.heads, {flops, plan.backward.worker_bytes}, [&](int64_t b, int64_t h, void* memory) {
+            const typename Gradient::Head head(gradient, b, h, Layout(memory));
+            const Sight sight(run, b, false);
+            for (int64_t i = 0; i < shape.live(sight.queries); ++i)
+              give(head, shape.rows(i, sight.queries), shape.seen(blocks, h, i, sight.fresh), sight.fresh);
+          });
+    });
+  }
+
+  // Calls f with tiles of a block.
+  static void tiles(const attend::Span& block, const auto& f) {
+    for (int64_t from = block.begin; from < block.end; from += attend::kTile)
+      f(attend::Span{from, std::min(from + attend::kTile, block.end)});
+  }
+
+  // The gradients of a block of queries and the keys of the blocks that it sees.
+  void give(const auto& head, const attend::Span& queries, const Seen& seen, int64_t fresh) const {
+    for (int64_t x = 0; x < seen.n; ++x)
+      tiles(shape.rows(seen[x], fresh), [&](const attend::Span& keys) {
+        const auto loaded = head.load(keys);
+        tiles(queries, [&](const attend::Span& some) { head.add(some, loaded, nullptr, true, true); });
+      });
   }
 
   // A table comes from a file, so nothing it says is taken on trust.

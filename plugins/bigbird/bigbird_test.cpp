@@ -6,6 +6,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 
 namespace attnkit::test {
@@ -88,6 +89,25 @@ TEST(BigBird, EqualsTheGoldenCases) {
     record_error(check_golden(plugin(), g, s.settings(), weight_in(bigbird(s, g.q, g.k, drawn)),
                               weight_in(bigbird(s, rounded(g.q), rounded(g.k), drawn)), guard("none", 0), {}, prepare));
   }
+}
+
+// Blocks of less than a tile, of a tile and of several; rows that end within one; tables that repeat.
+TEST(BigBird, ItsGradientEqualsCentralDifferences) {
+  double worst = check_gradients(plugin(), Sizes{8, 3, 1024}.settings());
+  const auto check = [&worst](const Sizes& s, const std::vector<int32_t>& lengths) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 20, 24), s.settings());
+    Inputs in(mech, static_cast<int64_t>(lengths.size()), s.length, s.length, 5);
+    if (s.repeats) set_row(in["blocks"], s, 1, 3, {4, 7, 7});
+    Call call;
+    call.q_len = call.k_len = lengths;
+    worst = worse(worst, check_gradients(in, 0, call, false));
+  };
+  check({7, 4, 77}, {77, 70, 71, 6, 0});
+  check({8, 3, 80, true}, {80, 60, 20});
+  check({8, 0, 80}, {80, 60, 20});
+  check({64, 1, 384}, {384, 300});
+  check({100, 0, 500}, {500, 450});
+  record_error(worst);
 }
 
 TEST(BigBird, AShortRowIsTheSameInEveryPlan) {

@@ -10,6 +10,7 @@
 // Each query walks its window by itself, so nothing depends on the chunking.  Cost per head: about N w (2 (D+E) + 5)
 // flops; the state is a ring of the last w keys and values, [position mod w][head][D + E] floats.
 #include <attnkit/kernels/attend.hpp>
+#include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
@@ -18,6 +19,7 @@
 namespace {
 
 using attnkit::Sight;
+namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kBlock = 64;  // queries of one task when there is no state to append to
@@ -31,6 +33,11 @@ struct Window {
   int64_t before() const { return causal ? size - 1 : (size - 1) / 2; }
   int64_t behind() const { return causal ? 0 : (size - 1) / 2; }
   int64_t width() const { return before() + behind() + 1; }
+  // Positions of the keys that query i sees.
+  attend::Span of(const Sight& sight, int64_t i) const {
+    const int64_t position = sight.q_pos + i, begin = std::max<int64_t>(0, position - before());
+    return {begin, std::max(begin, std::min(sight.seen(i), position + behind() + 1))};
+  }
 
   // 1 + 2 + ... + x, each at most limit.
   static int64_t capped_sum(int64_t x, int64_t limit) {
@@ -75,9 +82,8 @@ struct Run {
   ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t from, int64_t to, float* weights) const {
     const Sight sight(run, b, window.causal);
     for (int64_t i = from; i < std::min(sight.queries, to); ++i) {
-      const int64_t position = sight.q_pos + i;
-      const simd::Segments keys = gather(b, h, sight.past, std::max<int64_t>(0, position - window.before()),
-                                         std::min(sight.seen(i), position + window.behind() + 1));
+      const attend::Span span = window.of(sight, i);
+      const simd::Segments keys = gather(b, h, sight.past, span.begin, span.end);
       float* o = x.o.row(b, h, i);
       if (keys.count == 0) {
         std::memset(o, 0, static_cast<size_t>(shape.e) * sizeof(float));
@@ -85,6 +91,7 @@ struct Run {
       }
       const float max = simd::score(x.q.row(b, h, i), shape.d, scale, keys, weights);
       const float sum = simd::weigh(weights, 1, max, keys.count);
+      if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
       const int64_t c = simd::mean(weights, sum, keys, shape.e, o);
       if (c < shape.e) simd::mean_panel<1>(weights, sum, keys, c, shape.e - c, o);
     }
@@ -127,7 +134,10 @@ struct Local {
       .summary = "softmax attention in a sliding window: linear cost, constant state, blind beyond the window",
       .citation = "Beltagy et al., Longformer, arXiv:2004.05150; Tay et al., Long Range Arena, ICLR 2021",
       .state_revision = "1"};
-  using Plan = uint64_t;  // bytes of scratch of a worker
+  struct Plan {
+    uint64_t bytes;  // scratch of a worker
+    attend::Plan backward;
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("window", 128, 1, 1 << 24,
@@ -141,9 +151,7 @@ struct Local {
         window{values.integer("window"), b.causal != 0},
         io(ports.qkv(shape, "weighted mean of the values in the window")) {
     const double given = values.real("scale");
-    // Never 0, which would make the -infinity of lanes past the window NaN.
-    scale = std::max(static_cast<float>(given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d))),
-                     std::numeric_limits<float>::min());
+    scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
   }
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
@@ -157,21 +165,39 @@ struct Local {
     info.state(r, {std::min(all, window.size) * token, window.old(r) * token, std::min(r.keys, window.size) * token});
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * window.pairs(r) * (2 * (shape.d + shape.e) + 5));
     const int64_t weights = std::min(window.width(), all) + 2 * simd::kLanes;
-    return info.scratch(r, attnkit::aligned(attnkit::float_bytes(weights)));
+    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(weights))), attend::Plan(shape, r, info)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
+    if (is_f64(run, io.o)) {
+      attend::run_f64(run, io, shape, scale, window.causal,
+                      [this](const Sight& sight, int64_t, int64_t i, const auto& see) {
+                        const attend::Span span = window.of(sight, i);
+                        for (int64_t j = span.begin; j < span.end; ++j) see(j);
+                      });
+      return;
+    }
     const int64_t blocks = run.state ? 1 : std::max<int64_t>(1, (run.queries + kBlock - 1) / kBlock);
     const auto queries = static_cast<double>(run.state ? run.queries : std::min(run.queries, kBlock));
     const double flops = 2.0 * queries * static_cast<double>(window.width() * (shape.d + shape.e));
-    simd::for_items(run, run.batch * shape.heads * blocks, {flops, plan},
-                    Run{shape, window, run, scale, blocks, {run, io}, attnkit::State(run)});
+    // Never 0, which would make the -infinity of lanes past the window NaN.
+    const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
+    simd::for_items(run, run.batch * shape.heads * blocks, {flops, plan.bytes},
+                    Run{shape, window, run, factor, blocks, {run, io}, attnkit::State(run)});
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const auto keys = static_cast<double>(std::min(window.width(), grad.run->keys));
+    attnkit::with_real(is_f64(*grad.run, io.o), [&](auto real) {
+      const attend::Gradient<decltype(real)> gradient(shape, scale, plan.backward, grad, io);
+      gradient.over_spans(keys, window.causal, [this](const Sight& sight, int64_t i) { return window.of(sight, i); });
+    });
   }
 
   attn_block block;
   attnkit::Widths shape;
   Window window;
-  float scale;
+  double scale;
   attnkit::QkvPorts io;
 };
 

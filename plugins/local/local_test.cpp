@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "reference.hpp"
+#include "support/gradient.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -44,6 +45,26 @@ TEST(Local, TakesAScale) { check(16, 0.3); }
 TEST(Local, TakesAScaleThatIsNoFloat) { check(16, 1e-50); }
 
 TEST(Local, SurvivesScoresOf900) { check(24, 0, 100); }
+
+TEST(Local, ItsGradientEqualsCentralDifferences) {
+  double worst = 0;
+  for (const int64_t w : {1, 2, 5, 16, 1000}) worst = worse(worst, check_gradients(plugin(), {{"window", w}}));
+  record_error(worst);
+  check_gradients(plugin(), {{"window", int64_t{16}}, {"scale", 0.3}});
+}
+
+// Several tiles; a window narrower than one, one as wide, and one of several.
+TEST(Local, GradientsOfManyTilesEqualCentralDifferences) {
+  for (const int64_t w : {9, 128, 300})
+    for (const bool causal : {false, true}) {
+      const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 2, 20, 24), {{"window", w}});
+      Inputs in(mech, 1, 333, 333, 5);
+      check_gradients(in, 0, {}, false);
+      Call waiting;
+      for (int i = 0; i < 333; ++i) waiting.visible.push_back(std::max(0, i - 10) / 7 * 6);
+      if (!causal) check_gradients(in, ATTN_PREFIX, waiting, false);
+    }
+}
 
 // An even and the odd window below it are one when both sides count, as |i - j| < w / 2 says.
 TEST(Local, EvenWindowsHaveOneKeyLess) {

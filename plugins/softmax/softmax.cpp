@@ -9,6 +9,7 @@
 // block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is the cache of keys
 // and values, [position][head][D + E] floats.
 #include <attnkit/kernels/attend.hpp>
+#include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
@@ -18,6 +19,7 @@ namespace {
 
 using attnkit::Layout;
 using attnkit::Sight;
+namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kFew = 4;  // queries of a row from which blocks are faster
@@ -111,11 +113,14 @@ struct Run {
                               {block.keys, simd::kKeys, block.values, width, n, shape.d, width}, from, seen, scale,
                               online);
     }
-    for (int64_t i = 0; i < queries; ++i)
+    float* lse = attend::saved<float>(run, shape, b, h);
+    for (int64_t i = 0; i < queries; ++i) {
       for (int64_t c = 0; c < shape.e; c += simd::kLanes) {
         const simd::Vec sum = simd::Vec{} + online.sum[i], o = simd::at(online.out + i * width + c).v;
         simd::store(o / sum, shape.e - c, x.o.row(b, h, first + i) + c);
       }
+      if (lse) lse[first + i] = online.max[i] + std::log(online.sum[i]);
+    }
   }
 
   // Query i; the keys of this run are in the state already, if there is one.
@@ -129,6 +134,7 @@ struct Run {
       keys.add({x.k.row(b, h, 0), x.v.row(b, h, 0), x.k.next, x.v.next, seen});
     const float max = simd::score(x.q.row(b, h, i), shape.d, scale, keys, weights);
     const float sum = simd::weigh(weights, 1, max, seen);
+    if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
     float* o = x.o.row(b, h, i);
     for (int64_t c = simd::mean(weights, sum, keys, shape.e, o); c < shape.e; ++c) {
       float total = 0;
@@ -144,7 +150,10 @@ struct Softmax {
       .summary = "scaled dot-product attention: exact, quadratic, the state grows with the length",
       .citation = "Vaswani et al., Attention Is All You Need, NeurIPS 2017, arXiv:1706.03762",
       .state_revision = "1"};
-  using Plan = uint64_t;  // scratch bytes of a worker
+  struct Plan {
+    uint64_t bytes;  // scratch of a worker
+    attend::Plan backward;
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
@@ -153,9 +162,7 @@ struct Softmax {
   Softmax(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b), shape(b), io(ports.qkv(shape, "weighted mean of the values")) {
     const double given = values.real("scale");
-    // Never 0, which would make the -infinity of keys that are not seen NaN.
-    scale = std::max(static_cast<float>(given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d))),
-                     std::numeric_limits<float>::min());
+    scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
   }
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
@@ -167,12 +174,22 @@ struct Softmax {
                  static_cast<uint64_t>(2 * (shape.d + shape.e) + 5);
     // A row of a few queries holds all scores of one.
     const uint64_t scores = attnkit::aligned(attnkit::float_bytes(r.capacity()));
-    return info.scratch(r, std::max(scores, r.queries < kFew ? 0 : Layout::measure<Block>(shape)));
+    const uint64_t bytes = std::max(scores, r.queries < kFew ? 0 : Layout::measure<Block>(shape));
+    return {info.scratch(r, bytes), attend::Plan(shape, r, info)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
+    if (is_f64(run, io.o)) {
+      attend::run_f64(run, io, shape, scale, block.causal != 0,
+                      [](const Sight& sight, int64_t, int64_t i, const auto& see) {
+                        for (int64_t j = 0; j < sight.seen(i); ++j) see(j);
+                      });
+      return;
+    }
     const int64_t blocks = std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries);
-    const Run body{shape, run, scale, block.causal != 0, blocks, {run, io}, attnkit::State(run)};
+    // Never 0, which would make the -infinity of keys that are not seen NaN.
+    const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
+    const Run body{shape, run, factor, block.causal != 0, blocks, {run, io}, attnkit::State(run)};
     int64_t keys = 0;
     for (int64_t b = 0; b < run.batch; ++b) {
       const Sight sight(run, b, false);
@@ -180,13 +197,24 @@ struct Softmax {
     }
     const int64_t queries = std::min(run.queries, simd::kQueries);
     simd::for_items(run, run.batch * shape.heads * blocks,
-                    {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan}, body);
+                    {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan.bytes}, body);
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const bool causal = block.causal != 0;
+    const auto keys = static_cast<double>(grad.run->keys) / (causal ? 2 : 1);
+    attnkit::with_real(is_f64(*grad.run, io.o), [&](auto real) {
+      const attend::Gradient<decltype(real)> gradient(shape, scale, plan.backward, grad, io);
+      gradient.over_spans(keys, causal, [](const Sight& sight, int64_t i) {
+        return attend::Span{0, std::max<int64_t>(0, sight.seen(i))};
+      });
+    });
   }
 
   attn_block block;
   Shape shape;
   attnkit::QkvPorts io;
-  float scale;
+  double scale;
 };
 
 }  // namespace

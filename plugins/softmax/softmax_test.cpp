@@ -7,6 +7,7 @@
 
 #include "reference.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -105,6 +106,25 @@ TEST(Softmax, LongChunksEqualTheWhole) {
         for (int64_t c = 0; c < 24; ++c)
           ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << "query " << from + i;
   }
+}
+
+TEST(Softmax, ItsGradientEqualsCentralDifferences) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"scale", 0.3}});
+}
+
+// Several tiles, the last of them partly filled, of what is seen whole, in part and not at all.
+TEST(Softmax, GradientsOfManyTilesEqualCentralDifferences) {
+  const auto check = [](uint32_t role, bool causal, int64_t n, int64_t m, const Call& call) {
+    const Mechanism mech(plugin(), make_block(role, causal, 2, 20, 24));
+    Inputs in(mech, 1, n, m, 5);
+    check_gradients(in, call.visible.empty() ? 0 : ATTN_PREFIX, call, false);
+  };
+  Call waiting;  // the first 10 queries see nothing, the next ones what is not whole tiles
+  for (int i = 0; i < 150; ++i) waiting.visible.push_back(std::max(0, i - 10) / 7 * 9);
+  check(ATTN_DECODER_SELF, true, 150, 150, {});
+  check(ATTN_DECODER_CROSS, false, 150, 170, {});
+  check(ATTN_DECODER_CROSS, false, 150, 170, waiting);
 }
 
 TEST(Softmax, CountsItsStateAndWork) {

@@ -109,7 +109,8 @@ class Prefix(unittest.TestCase):
         translate = [sys.executable, "-B", SOURCE / "samples/python/translate.py", MODEL / "model.toml", PHRASE]
         self.assertEqual(run(*translate, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="").strip(), TRANSLATION)
         installed, ours = LIB / "attnkit/python/attnkit", SOURCE / "hosts/python/attnkit"
-        self.assertEqual({m.name: m.read_bytes() for m in installed.iterdir()}, {m.name: m.read_bytes() for m in ours.glob("*.py")})
+        self.assertEqual(*({m.relative_to(root): m.read_bytes() for m in root.rglob(kind) if m.is_file()}
+                           for root, kind in ((installed, "*"), (ours, "*.py"))))
 
 
 def fragments(page, language):
@@ -203,7 +204,14 @@ class Tutorial(unittest.TestCase):
         laws = BUILD / "bin/attnkit_conformance"
         if not laws.exists():
             self.skipTest("the conformance tests were not built")
-        run(laws, ATTNKIT_CONFORMANCE_PLUGINS=self.folder / "mean.so")
+        # As it is, and with values that fade.
+        code = (ROOT / "mean/mean.cpp").read_text().replace('"decay", 1,', '"decay", 0.9,')
+        fading = ROOT / "fading/mean.so"
+        fading.parent.mkdir()
+        (fading.parent / "mean.cpp").write_text(code)
+        run(setting("CXX"), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{PREFIX}/include", "fading/mean.cpp", "-o", fading)
+        for plugin in (self.folder / "mean.so", fading):
+            run(laws, ATTNKIT_CONFORMANCE_PLUGINS=plugin)
 
 
 if __name__ == "__main__":

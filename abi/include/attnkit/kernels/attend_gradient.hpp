@@ -1,0 +1,302 @@
+// The gradient of softmax attention, in tiles of 64 queries by 64 keys whose scores are made again, and its f64 run.
+//
+// With G the gradient of o, and lse_i = log sum_j exp(s_ij) as the run saved it:
+//
+//   p_ij = exp(s_ij - lse_i),   t_ij = scale p_ij (G_i . v_j - G_i . o_i)
+//   dv_j = sum_i p_ij G_i,   dk_j = sum_i t_ij q_i,   dq_i = sum_j t_ij k_j
+//
+// Each sum is one chain of additions in the order of its index, however the tiles are shared out: same bits for any
+// number of workers.  A pair of a query and a key that it does not see is in none of them, were they NaN.
+#ifndef ATTNKIT_KERNELS_ATTEND_GRADIENT_HPP
+#define ATTNKIT_KERNELS_ATTEND_GRADIENT_HPP
+#include <attnkit/kernels/gradient.hpp>
+#include <attnkit/kernels/product.hpp>
+#include <cmath>
+#include <limits>
+
+namespace attnkit::attend {
+
+constexpr int64_t kTile = 64;
+
+// Rows [begin, end) of queries or of keys.
+struct Span {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// x = 2^x in each lane for what is about 1 at most, 0 below 2^-100; NaN stays NaN.
+ATTNKIT_INLINE void exp2(simd::Vec& x) {
+  const simd::Vec shift = 12582912.0f - simd::Vec{};  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
+  const simd::Vec shifted = x + shift, r = x - (shifted - shift);
+  simd::Vec p = 1.535336188e-4f - simd::Vec{};
+  p = p * r + 1.339887440e-3f;
+  p = p * r + 9.618437357e-3f;
+  p = p * r + 5.550332471e-2f;
+  p = p * r + 2.402264791e-1f;
+  p = p * r + 6.931472028e-1f;
+  p = p * r + 1.0f;
+  simd::Bits bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits + 127) << 23;
+  simd::Vec power;
+  std::memcpy(&power, &bits, sizeof power);
+  x = x < -100.0f ? simd::Vec{} : p * power;
+}
+ATTNKIT_INLINE void exp2(simd::Doubles& x) {
+  for (int64_t i = 0; i < simd::Lanes<double>::count; ++i) x[i] = std::exp2(x[i]);
+}
+
+// Scratch of a worker.
+template <class Real>
+struct Scratch {
+  Real *kt, *vt;           // keys and values of a tile, transposed: [][kTile]
+  Real *weights, *slopes;  // p and t, [queries][keys]
+  Real *q, *k, *given;     // rows of a tile
+  Scratch(Layout& layout, const Widths& w)
+      : kt(layout.take<Real>(kTile * w.d)),
+        vt(layout.take<Real>(kTile * w.e)),
+        weights(layout.take<Real>(kTile * kTile)),
+        slopes(layout.take<Real>(kTile * kTile)),
+        q(layout.take<Real>(kTile * w.d)),
+        k(layout.take<Real>(kTile * w.d)),
+        given(layout.take<Real>(kTile * w.e)) {}
+};
+
+// What a plan under ATTN_TRAIN says: lse of each query is saved, and G . o of each shared by the workers.
+struct Plan {
+  uint64_t worker_bytes = 0;
+  uint32_t workers = 0;
+  Plan(const Widths& w, const Request& r, Info& info) : workers(r.workers) {
+    with_real(r.is_f64(), [&](auto real) { worker_bytes = Layout::measure<Scratch<decltype(real)>>(w); });
+    const int64_t queries = r.batch * w.heads * r.queries;
+    info.train(r, queries, worker_bytes, r.real_bytes(queries));
+  }
+};
+
+// Where a run of an f32 or f64 plan saves lse of the queries of a head; NULL if it does not train.
+template <class Real>
+ATTNKIT_INLINE Real* saved(const attn_run& run, const Widths& w, int64_t b, int64_t h) {
+  return run.saved ? static_cast<Real*>(run.saved) + (b * w.heads + h) * run.queries : nullptr;
+}
+
+// The run of an f64 plan.  keys(sight, h, i, see) calls see(j) for each key that query i sees.
+template <class Keys>
+void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double scale, bool causal, const Keys& keys) {
+  const Qkv<double> x(run, ports);
+  const double flops = 2.0 * static_cast<double>(run.queries * run.keys * (w.d + w.e));
+  for_each_head(run, w.heads, {flops, 0}, [&](int64_t b, int64_t h, void*) {
+    const Sight sight(run, b, causal);
+    for (int64_t i = 0; i < sight.queries; ++i) {
+      double max = -std::numeric_limits<double>::infinity(), sum = 0;
+      double* o = x.o.row(b, h, i);
+      std::fill(o, o + w.e, 0.0);
+      keys(sight, h, i, [&](int64_t j) {
+        const double score = scale * simd::dot(x.q.row(b, h, i), x.k.row(b, h, j), w.d), *v = x.v.row(b, h, j);
+        const double above = std::max(max, score), down = std::exp(max - above), weight = std::exp(score - above);
+        sum = sum * down + weight;
+        for (int64_t c = 0; c < w.e; ++c) o[c] = o[c] * down + weight * v[c];
+        max = above;
+      });
+      for (int64_t c = 0; c < w.e && sum != 0; ++c) o[c] /= sum;
+      if (double* lse = saved<double>(run, w, b, h)) lse[i] = max + std::log(sum);
+    }
+  });
+}
+
+// C += A B over the places spans[r] of each row r of A alone.  Spans begin and end later from row to row.
+template <class Real>
+void product_within(const Span* spans, const simd::Factor<Real>& a, const simd::Matrix<const Real>& b,
+                    const simd::Matrix<Real>& c) {
+  const auto part = [&](int64_t r, int64_t rows, int64_t from, int64_t to) {
+    if (from < to)
+      simd::product<Real>({a.data + r * a.row + from * a.step, a.row, a.step},
+                          {b.data + from * b.row, to - from, b.columns, b.row},
+                          {c.data + r * c.row, rows, c.columns, c.row});
+  };
+  constexpr int64_t kRows = 8;  // which go together where they all have places
+  for (int64_t r = 0; r < c.rows; r += kRows) {
+    const int64_t stop = std::min(c.rows, r + kRows);
+    const Span all{std::min(spans[stop - 1].begin, spans[r].end), spans[r].end};
+    for (int64_t i = r; i < stop; ++i) part(i, 1, spans[i].begin, std::min(spans[i].end, all.begin));
+    part(r, stop - r, all.begin, all.end);
+    for (int64_t i = r; i < stop; ++i) part(i, 1, std::max(spans[i].begin, all.end), spans[i].end);
+  }
+}
+
+// One backward call.
+template <class Real>
+struct Gradient {
+  const Widths& w;
+  Real scale;
+  const Plan& plan;
+  const attn_run& run;
+  Qkv<Real> x;
+  QkvGrad<Real> g;
+  Real* means;  // G . o of the queries: [batch][heads][queries]
+
+  Gradient(const Widths& widths, double factor, const Plan& p, const attn_grad& grad, const QkvPorts& ports)
+      : w(widths),
+        scale(static_cast<Real>(factor)),
+        plan(p),
+        run(*grad.run),
+        x(run, ports),
+        g(grad, ports),
+        means(reinterpret_cast<Real*>(static_cast<char*>(run.exec->scratch) + p.worker_bytes * p.workers)) {
+    const double flops = 2.0 * static_cast<double>(run.queries * w.e);
+    for_each_head(run, w.heads, {flops, 0}, [&](int64_t b, int64_t h, void*) {
+      Real* to = means + (b * w.heads + h) * run.queries;
+      const int64_t queries = Sight(run, b, false).queries;
+      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < queries; ++i) to[i] = simd::dot(g.o.row(b, h, i), x.o.row(b, h, i), w.e);
+      });
+    });
+  }
+
+  // The tiles of one head.
+  struct Head {
+    const Gradient& all;
+    int64_t b, h;
+    Scratch<Real> p;
+    const Real *lse, *means;
+
+    Head(const Gradient& gradient, int64_t row, int64_t head, Layout layout)
+        : all(gradient),
+          b(row),
+          h(head),
+          p(layout, gradient.w),
+          lse(saved<Real>(gradient.run, gradient.w, row, head)),
+          means(gradient.means + (row * gradient.w.heads + head) * gradient.run.queries) {}
+
+    // Keys that are in scratch, until others are.
+    struct Keys : Span {
+      simd::Matrix<const Real> rows;
+    };
+    Keys load(const Span& keys) const {
+      const View<const Real>& v = all.x.v;
+      const Keys loaded{keys, beside(all.x.k, keys, all.w.d, p.k)};
+      transpose_rows(loaded.rows.data, loaded.rows.row, keys.size(), all.w.d, p.kt, kTile);
+      transpose_rows(v.row(b, h, keys.begin), v.next, keys.size(), all.w.e, p.vt, kTile);
+      return loaded;
+    }
+
+    // Rows of a sequence; copied beside each other if they stand apart, where few of them fit into a cache at once.
+    simd::Matrix<const Real> beside(const View<const Real>& of, const Span& rows, int64_t width, Real* to) const {
+      if (of.next <= width) return {of.row(b, h, rows.begin), rows.size(), width, of.next};
+      for (int64_t i = 0; i < rows.size(); ++i)
+        std::memcpy(to + i * width, of.row(b, h, rows.begin + i), static_cast<size_t>(width) * sizeof(Real));
+      return {to, rows.size(), width, width};
+    }
+
+    // Adds what queries and keys give each other.  seen: which of these keys each query sees, counted from the first;
+    // NULL: all of them.
+    void add(const Span& queries, const Keys& keys, const Span* seen, bool to_queries, bool to_keys) const {
+      const int64_t n = queries.size(), m = keys.size(), lanes = simd::whole_lanes(m), d = all.w.d, e = all.w.e;
+      const simd::Matrix<const Real> q = beside(all.x.q, queries, d, p.q), given = beside(all.g.o, queries, e, p.given);
+      for (Real* matrix : {p.weights, p.slopes}) std::fill(matrix, matrix + n * kTile, Real{0});
+      simd::product<Real>({q.data, q.row}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
+      simd::product<Real>({given.data, given.row}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
+      const Real log2e = static_cast<Real>(1.4426950408889634), scale = all.scale, scale2 = scale * log2e;
+      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < n; ++i) {
+          const Real less = lse[queries.begin + i] * log2e, mean = means[queries.begin + i] * scale;
+          for (int64_t j = i * kTile; j < i * kTile + lanes; j += simd::Lanes<Real>::count) {
+            auto weight = simd::at(p.weights + j).v * scale2 - less;
+            exp2(weight);
+            simd::at(p.weights + j).v = weight;
+            simd::at(p.slopes + j).v = weight * (simd::at(p.slopes + j).v * scale - mean);
+          }
+        }
+      });
+      Span reading[kTile];  // which queries see each key
+      for (int64_t j = 0, begin = 0, end = 0; seen && j < m; reading[j++] = {begin, end}) {
+        while (begin < n && seen[begin].end <= j) ++begin;
+        while (end < n && seen[end].begin <= j) ++end;
+      }
+      const Span* readers = seen ? reading : nullptr;
+      const auto sum = [&](const View<Real>& to, const Span& rows, const Span* spans, const simd::Factor<Real>& a,
+                           const simd::Matrix<const Real>& of) {
+        if (!to) return;
+        const simd::Matrix<Real> into{to.row(b, h, rows.begin), rows.size(), of.columns, to.next};
+        spans ? product_within<Real>(spans, a, of, into) : simd::product<Real>(a, of, into);
+      };
+      if (to_keys) sum(all.g.v, keys, readers, {p.weights, 1, kTile}, given);
+      if (to_keys) sum(all.g.k, keys, readers, {p.slopes, 1, kTile}, q);
+      if (to_queries) sum(all.g.q, queries, seen, {p.slopes, kTile}, keys.rows);
+    }
+  };
+
+  // The gradient where sees(sight, i) are the keys that query i sees, beginning and ending later from query to query,
+  // of which there are about `keys`.  Workers share heads, or, of fewer heads than they are, tiles: those of some keys,
+  // then those of some queries.
+  template <class Sees>
+  void over_spans(double keys, bool causal, const Sees& sees) const {
+    const int64_t heads = run.batch * w.heads, blocks = (std::max(run.queries, run.keys) + kTile - 1) / kTile;
+    const double flops = 5.0 * static_cast<double>(run.queries * (w.d + w.e)) * keys;
+    const auto share = [&](int64_t pieces, const auto& body) {
+      for_each_head(run, w.heads * pieces, {flops / static_cast<double>(pieces), plan.worker_bytes},
+                    [&](int64_t b, int64_t item, void* memory) {
+                      const Head head(*this, b, item / pieces, Layout(memory));
+                      body(Strip<Sees>{head, Sight(run, b, causal), sees}, item % pieces);
+                    });
+    };
+    if (heads >= static_cast<int64_t>(run.exec->workers)) {
+      share(1, [&](const auto& strip, int64_t) {
+        for (int64_t n = 0; n < blocks; ++n) strip.keys(n * kTile, true);
+      });
+    } else {
+      share(blocks, [](const auto& strip, int64_t n) { strip.keys(n * kTile, false); });
+      share(blocks, [](const auto& strip, int64_t n) { strip.queries(n * kTile); });
+    }
+  }
+
+ private:
+  // Tiles side by side.
+  template <class Sees>
+  struct Strip {
+    using Keys = typename Head::Keys;
+    const Head& head;
+    Sight sight;
+    const Sees& sees;
+
+    Span block(int64_t from, int64_t n) const { return {from, std::min(from + kTile, n)}; }
+
+    // Of the keys from `from` on and all queries, which get their share as well if `to_queries`.
+    void keys(int64_t from, bool to_queries) const {
+      const Span keys = block(from, sight.fresh);
+      // The blocks of queries before `first` see none of them.
+      int64_t first = 0, end = (sight.queries + kTile - 1) / kTile;
+      for (int64_t stop = end; first < stop;) {
+        const int64_t middle = (first + stop) / 2;
+        const bool before = sees(sight, block(middle * kTile, sight.queries).end - 1).end <= from;
+        (before ? first : stop) = before ? middle + 1 : middle;
+      }
+      if (first == end || sees(sight, first * kTile).begin >= keys.end) return;
+      const Keys loaded = head.load(keys);
+      for (int64_t n = first; n < end && sees(sight, n * kTile).begin < keys.end; ++n)
+        tile(block(n * kTile, sight.queries), loaded, to_queries, true);
+    }
+
+    // Of the queries from `from` on and all keys, for the queries.
+    void queries(int64_t from) const {
+      if (from >= sight.queries || !head.all.g.q) return;
+      const Span queries = block(from, sight.queries);
+      const int64_t top = sees(sight, queries.end - 1).end;
+      for (int64_t j = sees(sight, from).begin / kTile * kTile; j < top; j += kTile)
+        tile(queries, head.load(block(j, sight.fresh)), true, false);
+    }
+
+    void tile(const Span& queries, const Keys& keys, bool to_queries, bool to_keys) const {
+      Span seen[kTile];
+      const bool all = sees(sight, queries.begin).end >= keys.end && sees(sight, queries.end - 1).begin <= keys.begin;
+      for (int64_t i = 0; !all && i < queries.size(); ++i) {
+        const Span span = sees(sight, queries.begin + i);
+        seen[i] = {std::clamp<int64_t>(span.begin - keys.begin, 0, keys.size()),
+                   std::clamp<int64_t>(span.end - keys.begin, 0, keys.size())};
+      }
+      head.add(queries, keys, all ? nullptr : seen, to_queries, to_keys);
+    }
+  };
+};
+
+}  // namespace attnkit::attend
+#endif
