@@ -48,7 +48,9 @@ class Mechanism {
         shape_(b),
         guard_(Guard::from(values)),
         ports_(ports.qkv(shape_, output_doc())),
-        map_(Setup{b, values, ports, shape_}) {}
+        map_(Setup{b, values, ports, shape_}) {
+    if constexpr (requires { map_.learned(); }) learned_ = map_.learned();
+  }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const requires requires(const Map& map) {
     map.fill(port, seed, data, count);
@@ -68,7 +70,7 @@ class Mechanism {
       plan.backward_bytes = Layout::measure<GradientScratch<Real>>(shape_);
     });
     const int64_t items = r.batch * shape_.heads;
-    info.train(r, items * r.queries, plan.backward_bytes, r.real_bytes(items * learned().floats()));
+    info.train(r, items * r.queries, plan.backward_bytes, r.real_bytes(items * learned_.floats()));
     return plan;
   }
 
@@ -88,7 +90,6 @@ class Mechanism {
     with_map(run, [&](const auto& map, auto real) {
       using Real = decltype(real);
       using Bound = std::decay_t<decltype(map)>;
-      const Learned sums = learned();
       char* shared = static_cast<char*>(run.exec->scratch) + plan.backward_bytes * plan.workers;
       const Gradient<Bound, Real> body{shape_,
                                        guard_,
@@ -97,10 +98,10 @@ class Mechanism {
                                        run,
                                        {run, ports_},
                                        {grad, ports_},
-                                       sums.floats(),
+                                       learned_.floats(),
                                        reinterpret_cast<Real*>(shared)};
       for_each_head(run, shape_.heads, {flops, plan.backward_bytes}, body);
-      sums.collect(grad, shape_.heads, body.learned);
+      learned_.collect(grad, shape_.heads, body.learned);
     });
   }
 
@@ -108,10 +109,6 @@ class Mechanism {
   static constexpr const char* output_doc() {
     if constexpr (requires { Map::output_doc; }) return Map::output_doc;
     return "weighted mean of the values";
-  }
-  Learned learned() const {
-    if constexpr (requires { map_.learned(); }) return map_.learned();
-    return {};
   }
   // Calls body with the map of a run and a zero of its type.
   template <class Body>
@@ -132,6 +129,7 @@ class Mechanism {
   Guard guard_;
   QkvPorts ports_;
   Map map_;
+  Learned learned_;
 };
 
 }  // namespace attnkit::linear
