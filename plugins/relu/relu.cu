@@ -100,7 +100,10 @@ struct Relu {
   }
 
   Relu(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), w(b), guard(attnkit::Guard::from(values)), scale(static_cast<float>(attnkit::scale_from(values, w.d))) {
+      : block(b),
+        w(b),
+        guard(attnkit::Guard::from(values)),
+        scale(static_cast<float>(attnkit::scale_from(values, w.d))) {
     io = ports.qkv(w, "weighted mean of the values");
   }
 
@@ -115,8 +118,9 @@ struct Relu {
 
   void run(const Plan&, const attn_run& r) const {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
-    const Work work{r,     {r, io},   w,          static_cast<float*>(r.exec->scratch),
-                    scale, static_cast<float>(guard.eps), guard.kind, block.causal != 0};
+    const Work work{
+        r,          {r, io},          w, static_cast<float*>(r.exec->scratch), scale, static_cast<float>(guard.eps),
+        guard.kind, block.causal != 0};
     relu_kernel<<<static_cast<unsigned>(r.batch * w.heads), kThreads, 0,
                   reinterpret_cast<cudaStream_t>(r.exec->stream)>>>(work);
     const cudaError_t error = cudaGetLastError();

@@ -126,6 +126,7 @@ class Commands(unittest.TestCase):
         r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
+        r"python3 -m (attnkit.train|pip)|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",
     }
 
     def commands(self):

@@ -306,8 +306,9 @@ ATTNKIT_API int32_t attnkit_block_backward(const attnkit_block* block, const att
 ATTNKIT_API int32_t attnkit_model_weights(const attnkit_model* model, attnkit_blob** safetensors, attn_error* err);
 /* Computes forward on the inputs in a file of golden activations and compares, layer by layer, what comes out.  Returns
  * JSON "attnkit.verification/1": per layer, in the order they run, the largest difference, where it is, and the largest
- * expected number.  The file is safetensors: source, source_len, target, target_len as in forward; every other tensor is
- * what the layer of that name puts out, f32: "encoder.self.1", "encoder.ffn.1", "encoder" (after the last norm), "logits".
+ * expected number.  The file is safetensors: source, source_len, target, target_len as in forward; every other tensor
+ * is what the layer of that name puts out, f32: "encoder.self.1", "encoder.ffn.1", "encoder" (after the last norm),
+ * "logits".
  * Errors    As forward; INVALID: the file, its shapes, a name that is no layer. */
 ATTNKIT_API int32_t attnkit_model_verify(const attnkit_model* model, const char* golden, attnkit_text** json,
                                          attn_error* err);

@@ -1,5 +1,7 @@
 """python -m attnkit.train: what it learns, where it goes on, and what it refuses."""
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -9,11 +11,12 @@ import sys
 import time
 
 import torch
-from support import TorchTest, attnkit, main
+from support import SOURCE, TorchTest, attnkit, main
 
 import tiny_model
 from attnkit.torch import Model, Supernet
 from attnkit.torch._safetensors import tensors_of
+from attnkit.train.__main__ import main as train
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
 SPACE = '[search]\nspace = { "encoder.self" = ["relu", "linear"], "decoder.self" = ["relu", "leap"], "decoder.cross" = ["relu", "linear"] }\n'
@@ -32,15 +35,26 @@ class Train(TorchTest):
         (self.folder / "train.tsv").write_text(lines(400, 1), encoding="utf-8")
         (self.folder / "dev.tsv").write_text(lines(40, 2), encoding="utf-8")
 
-    def command(self, *options, data="train.tsv", out="run", launcher=()):
-        return [sys.executable, "-B", *launcher, "-m", "attnkit.train", str(self.manifest), "--data", str(self.folder / data), "--dev",
-                str(self.folder / "dev.tsv"), "--out", str(self.folder / out), "--tokens", "200", "--warmup", "5", "--threads", "1",
-                "--log-every", "1", *map(str, options)]
+    def arguments(self, *options, data="train.tsv", out="run"):
+        return [str(self.manifest), "--data", str(self.folder / data), "--dev", str(self.folder / "dev.tsv"), "--out", str(self.folder / out),
+                "--tokens", "200", "--warmup", "5", "--threads", "1", "--log-every", "1", *map(str, options)]
 
-    def train(self, *options, code=0, **where):
-        done = subprocess.run(self.command(*options, **where), capture_output=True, text=True, timeout=240, check=False)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done
+    def command(self, *options, launcher=(), **where):
+        return [sys.executable, "-B", *launcher, "-m", "attnkit.train", *self.arguments(*options, **where)]
+
+    def train(self, *options, **where):
+        """In this process, which saves the time that torch takes to load."""
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            train(self.arguments(*options, **where))
+
+    def refusal(self, *options, **where):
+        with self.assertRaises(SystemExit) as caught:
+            self.train(*options, **where)
+        return str(caught.exception)
+
+    def run_ok(self, command):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def log(self, out="run"):
         return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -54,6 +68,20 @@ class Train(TorchTest):
         self.assertGreater(judged["exact"], 90)
         with attnkit.Model(attnkit.torch.runtime(), self.folder / "run" / "model" / "model.toml") as model:
             self.assertEqual(model.translate("two three one"), "zwei drei eins")
+
+    def test_the_commands_of_the_page(self):
+        page = (SOURCE / "docs/training.md").read_text(encoding="utf-8")
+        block = page.split("```sh\n")[1].split("```")[0]
+        self.assertIn("attnkit verify", block)
+        (self.folder / "build" / "bin").mkdir(parents=True)
+        (self.folder / "build" / "bin" / "attnkit").symlink_to(os.environ["ATTNKIT"])
+        for name in ("model.toml", "vocab.txt", "tiny.safetensors"):
+            os.replace(self.folder / "tiny" / name, self.folder / name)
+        for written, here in (("export PYTHONPATH=build/lib/attnkit/python", ""), ("python3", sys.executable), ("--minutes 30", "--steps 20"),
+                              ("two hundred and forty-one euros", "one two")):
+            self.assertIn(written, block)
+            block = block.replace(written, here)
+        self.run_ok(["env", "-C", str(self.folder), "bash", "-euo", "pipefail", "-c", block])
 
     def test_goes_on_after_kill_as_if_it_had_never_stopped(self):
         options = "--steps", 40, "--evaluate-steps", 1000, "--checkpoint-every", 1e-9
@@ -85,7 +113,8 @@ class Train(TorchTest):
     def test_two_processes_are_one_with_twice_the_tokens(self):
         options = "--steps", 6, "--evaluate-steps", 1000
         self.train(*options, "--tokens", 400, out="one")
-        self.train(*options, "--tokens", 200, out="two", launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+        self.run_ok(self.command(*options, "--tokens", 200, out="two",
+                                 launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")))
         one, two = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("one", "two"))
         self.assertEqual(len(one), 6)
         for a, b in zip(one, two, strict=True):
@@ -145,7 +174,7 @@ class Train(TorchTest):
     def test_a_gradient_that_is_no_number_names_block_and_step(self):
         self.train("--steps", 1, "--evaluate-steps", 1000)
         step = torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"]
-        said = self.train("--steps", 200, "--lr", 1e30, "--evaluate-steps", 1000, "--clip", 1e30, "--schedule", "constant", code=1).stderr
+        said = self.refusal("--steps", 200, "--lr", 1e30, "--evaluate-steps", 1000, "--clip", 1e30, "--schedule", "constant")
         self.assertRegex(said, r"error: step \d+: the gradient of (encoder|decoder|head)\S* is not finite; the checkpoint of an earlier step")
         self.assertEqual(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], step)
 
@@ -161,15 +190,15 @@ class Train(TorchTest):
             (self.folder / "long.tsv").write_text("one " * 70 + "\teins\n", encoding="utf-8")
             (self.folder / "empty.tsv").write_text("", encoding="utf-8")
             with self.subTest(part=part):
-                self.assertIn(part, self.train("--steps", 2, *options, code=1, **where).stderr)
+                self.assertIn(part, self.refusal("--steps", 2, *options, **where))
         (self.folder / "run" / "checkpoint.pt").write_bytes(b"broken")
-        self.assertIn("is no checkpoint", self.train("--steps", 2, code=1).stderr)
+        self.assertIn("is no checkpoint", self.refusal("--steps", 2))
         text = self.manifest.read_text(encoding="utf-8")
         self.manifest.write_text(text.replace('default = "relu"', 'default = "linear"'), encoding="utf-8")
         self.train("--steps", 1, "--evaluate-steps", 1000, out="other")
         os.replace(self.folder / "other" / "checkpoint.pt", self.folder / "run" / "checkpoint.pt")
         self.manifest.write_text(text, encoding="utf-8")
-        self.assertIn("is of another manifest", self.train("--steps", 2, code=1).stderr)
+        self.assertIn("is of another manifest", self.refusal("--steps", 2))
 
 
 if __name__ == "__main__":

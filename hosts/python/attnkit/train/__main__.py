@@ -78,8 +78,9 @@ def parser():
     return made
 
 
-def main():
-    options = parser().parse_args()
+def main(arguments=None):
+    """arguments: of the command line; None: the process's own."""
+    options = parser().parse_args(arguments)
     try:
         from ..torch import runtime  # noqa: F401, before torch itself: it sets how torch's threads wait
     except ImportError as e:
