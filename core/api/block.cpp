@@ -73,14 +73,29 @@ void check_tensor(const attn_port& port, const attn_tensor& t, const attn_reques
   }
   if (t.stride[port.ndim - 1] != 1)
     fail(ATTN_INVALID, "port \"{}\": the innermost stride must be 1, not {}", port.name, t.stride[port.ndim - 1]);
-  const uint8_t code = port.dtype_bits ? port.dtype_code : request.dtype_code,
-                bits = port.dtype_bits ? port.dtype_bits : request.dtype_bits;
+  // f64 plans have f64 everywhere but in tables.
+  const bool typed = port.dtype_bits && (port.kind == ATTN_TABLE || request.dtype_bits != 64);
+  const uint8_t code = typed ? port.dtype_code : request.dtype_code,
+                bits = typed ? port.dtype_bits : request.dtype_bits;
   if (t.dtype_code != code || t.dtype_bits != bits)
     fail(ATTN_INVALID, "port \"{}\" has element type {}:{}, not {}:{}", port.name, t.dtype_code, t.dtype_bits, code,
          bits);
   if (t.device_type != request.device_type)
     fail(ATTN_INVALID, "port \"{}\" is on device type {}, not {}", port.name, t.device_type, request.device_type);
   if (!t.data && !empty && port.kind != ATTN_AUX_IN) fail(ATTN_INVALID, "port \"{}\" has no data", port.name);
+}
+
+// skipped(kind, port): may this one be left out?
+template <class Skipped>
+void check_tensors(const Mechanism& mechanism, const attn_tensor* tensors, const attn_request& request,
+                   const attn_run& run, Skipped&& skipped) {
+  for (size_t i = 0; i < mechanism.ports().size(); ++i) {
+    try {
+      if (!skipped(mechanism.ports()[i]->kind, i)) check_tensor(*mechanism.ports()[i], tensors[i], request, run);
+    } catch (const Error& e) {
+      throw Error(e.code(), e.what(), static_cast<int32_t>(i));
+    }
+  }
 }
 
 void check_lengths(const char* name, const int32_t* values, int64_t n, int64_t most) {
@@ -154,13 +169,9 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
   bound("queries", run.queries, request.queries);
   bound("keys", run.keys, request.keys);
   if (!run.ports) fail(ATTN_INVALID, "run.ports must not be NULL");
-  for (size_t i = 0; i < mechanism.ports().size(); ++i) {
-    try {
-      check_tensor(*mechanism.ports()[i], run.ports[i], request, run);
-    } catch (const Error& e) {
-      throw Error(e.code(), e.what(), static_cast<int32_t>(i));
-    }
-  }
+  check_tensors(mechanism, run.ports, request, run, [](uint32_t, size_t) { return false; });
+  if ((request.flags & ATTN_TRAIN) && plan.info().saved_bytes && run.batch > 0 && !run.saved)
+    fail(ATTN_INVALID, "run.saved must not be NULL under ATTN_TRAIN: the plan saves {} bytes", plan.info().saved_bytes);
   // Per-row arrays of a CUDA run are device memory, which the host cannot look into.
   if (request.device_type != 1) return;
   const int64_t far = INT32_MAX;
@@ -175,6 +186,27 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
   check_visible(run);
   check_state(request, plan.info(), run);
   check_order(mechanism, run);
+}
+
+void check_grads(const Mechanism& mechanism, const attn_request& request, const attn_grad& grad) {
+  require_size(grad, "grad");
+  if (!grad.grads) fail(ATTN_INVALID, "grad.grads must not be NULL");
+  check_tensors(mechanism, grad.grads, request, *grad.run, [&](uint32_t kind, size_t i) {
+    return kind != ATTN_OUTPUT && kind != ATTN_AUX_OUT && !grad.grads[i].data;
+  });
+}
+
+// run(exec) with the caller's exec, or with the runtime's threads and `scratch_bytes` of scratch where it brings none.
+template <class Run>
+void with_exec(const attnkit_block& block, const Plan& plan, const attn_exec* given, uint64_t scratch_bytes,
+               Run&& run) {
+  if (given) return run(given);
+  Buffer scratch;
+  const attn_exec exec =
+      block.runtime->threads.exec(scratch.get<char>(static_cast<int64_t>(scratch_bytes)), scratch_bytes);
+  if (exec.workers > plan.request().workers)
+    fail(ATTN_INVALID, "request.workers {} is below the runtime's {} threads", plan.request().workers, exec.workers);
+  run(&exec);
 }
 
 }  // namespace
@@ -230,15 +262,11 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
     require(block, "block");
     const Plan plan = plan_of(block, checked(request));
     check_run(of(block), plan, *run);
-    if (run->exec) return plan.run(*run);
-    Buffer scratch;
-    const attn_exec exec = block->runtime->threads.exec(
-        scratch.get<char>(static_cast<int64_t>(plan.info().scratch_bytes)), plan.info().scratch_bytes);
-    if (exec.workers > request->workers)
-      fail(ATTN_INVALID, "request.workers {} is below the runtime's {} threads", request->workers, exec.workers);
-    attn_run with_exec = *run;
-    with_exec.exec = &exec;
-    plan.run(with_exec);
+    with_exec(*block, plan, run->exec, plan.info().scratch_bytes, [&](const attn_exec* exec) {
+      attn_run ready = *run;
+      ready.exec = exec;
+      plan.run(ready);
+    });
   });
 }
 
@@ -247,10 +275,16 @@ int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* r
   return guard(err, [&] {
     require(grad, "grad");
     require(grad->run, "grad.run");
-    require(grad->run->exec, "grad.run.exec");
     require(block, "block");
     const Plan plan = plan_of(block, checked(request));
     check_run(of(block), plan, *grad->run);
-    plan.backward(*grad);
+    check_grads(of(block), plan.request(), *grad);
+    with_exec(*block, plan, grad->run->exec, plan.info().backward_scratch_bytes, [&](const attn_exec* exec) {
+      attn_run ready = *grad->run;
+      ready.exec = exec;
+      attn_grad gradient = *grad;
+      gradient.run = &ready;
+      plan.backward(gradient);
+    });
   });
 }

@@ -141,8 +141,9 @@ Json choice_json(const SearchChoice& choice) {
   return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
 }
 
-Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
+Json block_json(const Manifest& manifest, const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
   const BlockChoice& c = block.choice();
+  const uint32_t totals = total_flags(manifest, c);
   Json j = {{"block", block_path(c.role, c.layer)},
             {"role", role_name(c.role)},
             {"layer", c.layer},
@@ -151,6 +152,9 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
             {"toml", use_text(block.mechanism().plugin(), c.options)},
             {"given", choice_json(c.given)},
             {"replays", c.replays},
+            {"causal", block.mechanism().block().causal == 1},
+            {"knows_q_total", (totals & ATTN_KNOWS_Q_TOTAL) != 0},
+            {"knows_k_total", (totals & ATTN_KNOWS_K_TOTAL) != 0},
             {"decided", {{"line", c.decided.line}, {"column", c.decided.column}}},
             {"parameters", block.parameters()},
             {"costs", Json::array()}};
@@ -158,12 +162,16 @@ Json block_json(const Block& block, const std::vector<int64_t>& lengths, uint32_
   return j;
 }
 
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
 Json head_json(const Manifest& m) {
   if (m.head == HeadType::lm) return {{"type", "lm"}};
-  return {{"type", "classifier"}, {"classes", m.classes}};
+  return {{"type", "classifier"},
+          {"classes", m.classes},
+          {"pool", m.pool == Pool::mean ? "mean" : "first"},
+          {"of", text_or_null(m.pool_of)},
+          {"hidden", m.head_hidden}};
 }
-
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 template <class T>
 Json value_or_null(const std::optional<T>& value) {
@@ -260,16 +268,26 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"heads", m.heads},
             {"ffn", m.ffn},
             {"max_length", m.max_length},
+            {"norm", m.norm == Norm::pre ? "pre" : "post"},
+            {"activation", m.activation == Activation::relu ? "relu" : "gelu"},
+            {"positions", positions_name(m.positions)},
+            {"embed_scale", m.embed_scale},
+            {"tie_embeddings", m.tie_embeddings},
+            {"head_norm", m.head_norm},
+            {"adapters", m.adapters},
+            {"causal", m.encoder.causal},
             {"parameters", model.parameters()},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
+            {"source_vocabulary", text_or_null(m.encoder.vocab)},
+            {"target_vocabulary", text_or_null(m.decoder.vocab)},
             {"head", head_json(m)},
             {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
             {"length", length_json(model)},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? search_json(*m.search) : Json()},
             {"blocks", Json::array()}};
-  for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(*block, lengths, workers));
+  for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(m, *block, lengths, workers));
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 

@@ -55,12 +55,6 @@ const Vocabulary& vocabulary(const Model& model, uint32_t side) {
   return *v;
 }
 
-std::vector<int64_t> output_shape(const Model& model, const SourceBatch& source, const Ids& target) {
-  if (model.manifest().head == HeadType::classifier) return {source.batch, model.outputs()};
-  if (model.has_decoder()) return {target.batch, target.length, model.outputs()};
-  return {source.batch, source.length, model.outputs()};
-}
-
 }  // namespace
 
 int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir, attnkit_diagnose diagnose,
@@ -121,6 +115,13 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
   });
 }
 
+int32_t attnkit_model_weights(const attnkit_model* model, attnkit_blob** safetensors, attn_error* err) {
+  return guard(err, [&] {
+    require(safetensors, "safetensors");
+    *safetensors = new attnkit_blob{of(model).weights()};
+  });
+}
+
 int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n, attnkit_text** json,
                                attn_error* err) {
   return guard(err, [&] {
@@ -137,7 +138,7 @@ int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* sou
     const Model& m = of(model);
     const SourceBatch s = to_source(m, source, source_len);
     const Ids t = to_ids(target, target_len, "target");
-    m.forward(s, t, to_floats(out, output_shape(m, s, t), "out"));
+    m.forward(s, t, to_floats(out, m.output_shape(s, t), "out"));
   });
 }
 

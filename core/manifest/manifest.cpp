@@ -8,6 +8,10 @@ const char* kind_name(ModelKind kind) {
   return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
 }
 
+const char* positions_name(Positions positions) {
+  return positions == Positions::sinusoidal ? "sinusoidal" : positions == Positions::learned ? "learned" : "none";
+}
+
 bool has_role(ModelKind kind, uint32_t role) {
   if (role == ATTN_ENCODER_SELF) return kind != ModelKind::decoder;
   if (role == ATTN_DECODER_SELF) return kind != ModelKind::encoder;

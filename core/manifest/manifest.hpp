@@ -126,6 +126,7 @@ std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
 std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options);
 
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
+const char* positions_name(Positions positions);
 bool has_role(ModelKind kind, uint32_t role);
 int layers_of(const Manifest& manifest, uint32_t role);
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"

@@ -35,9 +35,7 @@ EncoderIdentity model_traits(const Manifest& m) {
   traits.add("max_length", m.max_length);
   traits.add("norm", m.norm == Norm::pre ? "pre" : "post");
   traits.add("activation", m.activation == Activation::relu ? "relu" : "gelu");
-  traits.add("positions", m.positions == Positions::sinusoidal ? "sinusoidal"
-                          : m.positions == Positions::learned  ? "learned"
-                                                               : "none");
+  traits.add("positions", positions_name(m.positions));
   traits.add("embed_scale", m.embed_scale);
   traits.add("head_norm", m.head_norm);
   traits.add("adapters", m.adapters);

@@ -121,6 +121,28 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
   }
 }
 
+std::vector<std::byte> Model::weights() const {
+  Diagnostics diagnostics;
+  std::map<std::string, WeightReader::Kept> kept;
+  const auto reject = [&] {
+    for (const Diagnostic& d : diagnostics.sorted())
+      if (d.severity == ATTNKIT_ERROR) fail(ATTN_INVALID, "{}", d.message);
+  };
+  try {
+    std::optional<Weights> file;
+    if (!manifest_.weights_file.empty()) file = Weights::open(manifest_.weights_file, manifest_.weights_sha256);
+    WeightReader reader(file ? &*file : nullptr, manifest_.weights_seed, diagnostics, manifest_.weights_place);
+    reader.keep(&kept);
+    Model(runtime_, manifest_).load(reader, diagnostics);
+  } catch (const Stopped&) {
+    reject();
+  }
+  reject();
+  std::vector<StoredTensor> tensors;
+  for (const auto& [name, t] : kept) tensors.push_back({name, t.dtype, t.shape, t.bytes});
+  return to_safetensors(tensors);
+}
+
 std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const std::string& toml,
                                          const std::string& dir, Diagnostics& diagnostics) {
   Runtime& r = *runtime;

@@ -19,6 +19,12 @@ const Vocabulary* Model::vocabulary(bool target) const {
 
 void Model::check_target(const Ids& ids) const { check_ids(ids, "target", vocabulary(true), manifest_.max_length); }
 
+std::vector<int64_t> Model::output_shape(const SourceBatch& source, const Ids& target) const {
+  if (head_.classifies()) return {source.batch, outputs()};
+  if (has_decoder()) return {target.batch, target.length, outputs()};
+  return {source.batch, source.length, outputs()};
+}
+
 void Model::forward(const SourceBatch& source, const Ids& target, float* out, const Probe* probe) const {
   if (has_encoder()) check_source(source);
   if (has_decoder()) check_target(target);

@@ -36,10 +36,13 @@ class Model {
   int64_t parameters() const { return parameters_; }
   const std::vector<const Block*>& blocks() const { return blocks_; }  // in the order in which they run
   const std::string& digest() const;                                   // of all tensors, 64 hexadecimal digits
+  std::vector<std::byte> weights() const;                              // all tensors, read or made anew, as safetensors
   // Throw Error (ATTN_INVALID) unless the model takes these.
   void check_source(const SourceBatch& source) const { encoder_.check(source); }
   void check_target(const Ids& ids) const;
   int64_t source_rows(const SourceBatch& source) const { return encoder_.rows(source); }  // of the encoder's batch
+
+  std::vector<int64_t> output_shape(const SourceBatch& source, const Ids& target) const;  // of logits
 
   // logits: (B, T, outputs), or (B, outputs) for a classifier.  Arguments are checked.  probe may be NULL; out may then
   // be NULL.

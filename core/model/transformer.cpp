@@ -15,6 +15,7 @@ int64_t round_up(int64_t n) {
 
 void Transformer::load(LayerReader& from, const std::string& name, int count) {
   const int64_t d = manifest_.d_model;
+  name_ = name;
   layers.resize(static_cast<size_t>(count));
   for (int l = 1; l <= count; ++l) {
     const std::string ffn = name + ".ffn." + std::to_string(l);
@@ -43,7 +44,10 @@ void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int
 void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
   const int64_t d = manifest_.d_model, width = manifest_.ffn;
   const int64_t rows = static_cast<int64_t>(walk.self.lengths.size()) * walk.self.length;
-  size_t block = 0;
+  const auto show = [&](const std::string& layer) {
+    if (walk.probe && walk.probe->show) walk.probe->show(layer, walk.self, x);
+  };
+  size_t block = 0, number = 0;
   for (const Layer& layer : layers) {
     for (const Attention* attention : {&layer.self, &layer.cross}) {
       if (!attention->block) continue;
@@ -56,6 +60,7 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
           attention->block->attention(ws, call, walk.probe->weights);
         attention->block->run(ws, plan, call);
       });
+      show(attention->block->path());
     }
     residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in, float* out) {
       float* hidden = ws.hidden.get<float>(rows * width);
@@ -63,8 +68,10 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
       activate(manifest_.activation, hidden, rows * width);
       layer.feed_forward.out.apply(*ws.threads, hidden, width, out, d, rows);
     });
+    show(fmt::format("{}.ffn.{}", name_, ++number));
   }
   if (manifest_.norm == Norm::pre) norm.apply(x, x, rows);
+  show(name_);
 }
 
 const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int64_t tokens, int64_t past) const {

@@ -1,9 +1,11 @@
 // Layers around a residual stream, and the one walk over them: whole sequences, pieces and decoding steps all run so.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/model/block.hpp"
@@ -28,11 +30,13 @@ struct Layer {
   FeedForward feed_forward;
 };
 
-// A block whose attention weights a walk writes.
+// A block whose attention weights a walk writes, and who sees what every layer put out.
 struct Probe {
-  uint32_t role;
-  int layer;
-  float* weights;
+  uint32_t role = 0;
+  int layer = 0;
+  float* weights = nullptr;
+  // layer: "encoder.self.1", "encoder.ffn.1", "encoder" after the last norm; x: (batch, side.length, D).
+  std::function<void(const std::string& layer, const Side& side, const float* x)> show = nullptr;
 };
 
 struct Walk {
@@ -63,6 +67,7 @@ class Transformer {
   void residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, F&& f) const;
 
   const Manifest& manifest_;
+  std::string name_;
   mutable std::mutex mutex_;
   mutable std::map<PlanKey, std::unique_ptr<Plans>> plans_;
   mutable std::once_flag made_[2];

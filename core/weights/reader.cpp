@@ -96,6 +96,14 @@ std::vector<float> WeightReader::make(const std::string& name, const std::vector
 
 std::vector<float> WeightReader::f32(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
                                      Owner owner) {
+  std::vector<float> values = find(name, shape, initial, owner);
+  const std::span bytes = std::as_bytes(std::span(values));
+  if (kept_) (*kept_)[name] = {"F32", shape, {bytes.begin(), bytes.end()}};
+  return values;
+}
+
+std::vector<float> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape,
+                                      const Initial& initial, Owner owner) {
   if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
   taken_.insert(name);
   try {
@@ -109,6 +117,13 @@ std::vector<float> WeightReader::f32(const std::string& name, const std::vector<
 
 std::vector<std::byte> WeightReader::integers(const std::string& name, const std::string& dtype,
                                               const std::vector<int64_t>& shape, const Fill& initial) {
+  std::vector<std::byte> bytes = find(name, dtype, shape, initial);
+  if (kept_) (*kept_)[name] = {dtype, shape, bytes};
+  return bytes;
+}
+
+std::vector<std::byte> WeightReader::find(const std::string& name, const std::string& dtype,
+                                          const std::vector<int64_t>& shape, const Fill& initial) {
   const size_t bytes = dtype == "I64" ? 8 : 4;
   if (is_made(name, shape, Owner::mechanism)) {
     std::vector<std::byte> made(count(shape) * bytes);

@@ -35,6 +35,14 @@ class WeightReader {
   WeightReader(const Weights* file, std::optional<uint64_t> seed, Diagnostics& diagnostics, Place place)
       : file_(file), seed_(seed), diagnostics_(diagnostics), place_(place) {}
 
+  // Every tensor that is handed out from now on is kept in `kept`, as it is handed out.
+  struct Kept {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    std::vector<std::byte> bytes;
+  };
+  void keep(std::map<std::string, Kept>* kept) { kept_ = kept; }
+
   bool has_file() const { return file_ != nullptr; }
   bool has(const std::string& name) const { return file_ && file_->find(name) != nullptr; }
   // Zeros of that shape, after a diagnostic, where the tensor is missing or wrong.
@@ -49,6 +57,10 @@ class WeightReader {
   void finish(const std::function<bool(const std::string&)>& ignorable);
 
  private:
+  std::vector<float> find(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                          Owner owner);
+  std::vector<std::byte> find(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
+                              const Fill& initial);
   // Is this tensor made, and may its size be?
   bool is_made(const std::string& name, const std::vector<int64_t>& shape, Owner owner);
   std::vector<float> make(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
@@ -65,6 +77,7 @@ class WeightReader {
     std::vector<float> values;
   };
   std::map<std::string, Common> common_;  // made for all blocks
+  std::map<std::string, Kept>* kept_ = nullptr;
   size_t made_ = 0;
   int problems_ = 0;
 };

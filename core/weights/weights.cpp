@@ -211,6 +211,24 @@ std::vector<float> convert(std::span<const std::byte> data, Convert&& to_float) 
 
 }  // namespace
 
+std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors) {
+  json header = json::object();
+  uint64_t end = 0;
+  for (const StoredTensor& t : tensors) {
+    const uint64_t begin = std::exchange(end, end + t.data.size());
+    header[t.name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {begin, end}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::vector<std::byte> bytes;
+  bytes.reserve(8 + text.size() + end);
+  for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<std::byte>(text.size() >> shift));
+  const std::span front = std::as_bytes(std::span(text));
+  bytes.insert(bytes.end(), front.begin(), front.end());
+  for (const StoredTensor& t : tensors) bytes.insert(bytes.end(), t.data.begin(), t.data.end());
+  return bytes;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }

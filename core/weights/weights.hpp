@@ -17,6 +17,9 @@ struct StoredTensor {
   std::span<const std::byte> data;
 };
 
+// The bytes of a safetensors file of these tensors.
+std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors);
+
 // "2x3", "scalar": for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
 

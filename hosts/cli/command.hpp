@@ -17,6 +17,6 @@ struct Command {
 };
 
 extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, stream_command,
-    bench_command, search_command, search_worker_command, report_command;
+    verify_command, bench_command, search_command, search_worker_command, report_command;
 
 }  // namespace attnkit::cli

@@ -10,9 +10,9 @@
 namespace attnkit::cli {
 namespace {
 
-constexpr const Command* commands[] = {&doctor_command,  &plugins_command, &validate_command,
-                                       &inspect_command, &run_command,     &stream_command,
-                                       &bench_command,   &search_command,  &report_command};
+constexpr const Command* commands[] = {&doctor_command, &plugins_command, &validate_command, &inspect_command,
+                                       &run_command,    &stream_command,  &verify_command,   &bench_command,
+                                       &search_command, &report_command};
 
 // A title and two columns: options and their meanings.
 std::string options_text(const char* title, const Arguments::Options& options) {

@@ -286,7 +286,7 @@ ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, att
 
 /* Calls one mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
  * The calls are those of attn_plugin (see plugin.h) with the arguments checked; request and run carry the same bounds.
- * run: exec NULL uses the runtime's threads and scratch of its own.
+ * run, and grad.run of backward: exec NULL uses the runtime's threads and scratch of its own.
  * Threads   Any number of calls at once. */
 ATTNKIT_API int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,
                                          const char* options_toml, attnkit_block** block, attn_error* err);
@@ -300,6 +300,17 @@ ATTNKIT_API int32_t attnkit_block_run(const attnkit_block* block, const attn_req
                                       attn_error* err);
 ATTNKIT_API int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* request,
                                            const attn_grad* grad, attn_error* err);
+
+/* Returns the bytes of a safetensors file with all tensors of a model, as read or as made from the seed, in f32.
+ * Errors    INVALID: the weights file was changed since. */
+ATTNKIT_API int32_t attnkit_model_weights(const attnkit_model* model, attnkit_blob** safetensors, attn_error* err);
+/* Computes forward on the inputs in a file of golden activations and compares, layer by layer, what comes out.  Returns
+ * JSON "attnkit.verification/1": per layer, in the order they run, the largest difference, where it is, and the largest
+ * expected number.  The file is safetensors: source, source_len, target, target_len as in forward; every other tensor is
+ * what the layer of that name puts out, f32: "encoder.self.1", "encoder.ffn.1", "encoder" (after the last norm), "logits".
+ * Errors    As forward; INVALID: the file, its shapes, a name that is no layer. */
+ATTNKIT_API int32_t attnkit_model_verify(const attnkit_model* model, const char* golden, attnkit_text** json,
+                                         attn_error* err);
 
 #ifdef __cplusplus
 }

@@ -191,6 +191,10 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
   std::string describe(const std::vector<int64_t>& lengths = {}) const {  // JSON "attnkit.model-description/1"
     return detail::text_of(attnkit_model_describe, get(), lengths.data(), static_cast<uint32_t>(lengths.size()));
   }
+  // JSON "attnkit.verification/1".
+  std::string verify(const std::string& golden) const {
+    return detail::text_of(attnkit_model_verify, get(), detail::c_str(golden));
+  }
   Ids tokenize(Side side, const std::string& text) const {
     Ids ids(2 * text.size() + 1);  // each word may be a mark and a token for each byte
     uint64_t n = ids.size();

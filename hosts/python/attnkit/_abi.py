@@ -6,6 +6,9 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c
 
 ATTN_OK, ATTN_INVALID, ATTN_UNSUPPORTED, ATTN_NO_MEMORY, ATTN_DEVICE, ATTN_INTERNAL = range(6)
 ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS = 1, 2, 3
+ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT, ATTN_LEARNED, ATTN_TABLE, ATTN_AUX_IN, ATTN_AUX_OUT = range(1, 8)
+ATTN_RAW, ATTN_NO_BIAS, ATTN_PER_MODEL = 1, 2, 4
+ATTN_TRAIN, ATTN_PREFIX, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL = 2, 4, 8, 16
 ATTNKIT_ERROR, ATTNKIT_WARNING = 1, 2
 ATTNKIT_ENCODER, ATTNKIT_DECODER, ATTNKIT_ENCODER_DECODER = 1, 2, 3
 ATTNKIT_READ, ATTNKIT_WRITE, ATTNKIT_STOP = 1, 2, 3
@@ -21,6 +24,40 @@ class attn_tensor(Structure):
     _fields_ = [("data", c_void_p), ("shape", c_int64 * 4), ("stride", c_int64 * 4), ("dtype_code", c_uint8),
                 ("dtype_bits", c_uint8), ("dtype_lanes", c_uint16), ("ndim", c_uint32), ("device_type", c_int32),
                 ("device_id", c_int32)]
+
+
+class attn_port(Structure):
+    _fields_ = [("struct_size", c_uint32), ("kind", c_uint32), ("flags", c_uint32), ("dtype_code", c_uint8), ("dtype_bits", c_uint8),
+                ("ndim", c_uint16), ("name", c_char_p), ("doc", c_char_p), ("shape", c_int64 * 4)]
+
+
+class attn_block(Structure):
+    _fields_ = [("struct_size", c_uint32), ("role", c_uint32), ("causal", c_uint32), ("heads", c_uint32), ("d_model", c_int32),
+                ("head_width", c_int32)]
+
+
+class attn_request(Structure):
+    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("device_type", c_int32), ("device_id", c_int32),
+                ("dtype_code", c_uint8), ("dtype_bits", c_uint8), ("dtype_lanes", c_uint16), ("workers", c_uint32),
+                ("batch", c_int64), ("queries", c_int64), ("keys", c_int64), ("past", c_int64)]
+
+
+class attn_info(Structure):
+    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("scratch_bytes", c_uint64), ("backward_scratch_bytes", c_uint64),
+                ("saved_bytes", c_uint64), ("state_bytes", c_uint64), ("flops", c_uint64), ("bytes_read", c_uint64),
+                ("bytes_written", c_uint64)]
+
+
+class attn_run(Structure):
+    _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("exec", c_void_p), ("batch", c_int64), ("queries", c_int64),
+                ("keys", c_int64), ("ports", POINTER(attn_tensor)), ("q_len", POINTER(c_int32)), ("k_len", POINTER(c_int32)),
+                ("q_pos", POINTER(c_int32)), ("k_pos", POINTER(c_int32)), ("q_total", POINTER(c_double)),
+                ("k_total", POINTER(c_double)), ("visible", POINTER(c_int32)), ("state", c_void_p), ("state_stride", c_uint64),
+                ("slots", POINTER(c_int32)), ("saved", c_void_p)]
+
+
+class attn_grad(Structure):
+    _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("run", POINTER(attn_run)), ("grads", POINTER(attn_tensor))]
 
 
 class attnkit_runtime_options(Structure):
@@ -69,7 +106,7 @@ def sized(struct, **fields):
 handle, made, error, tensor = c_void_p, POINTER(c_void_p), POINTER(attn_error), POINTER(attn_tensor)
 int32s, size = POINTER(c_int32), POINTER(c_uint64)
 
-# What each function returns and takes.  attnkit_block_* have no wrapper.
+# What each function returns and takes.
 FUNCTIONS = {
     "attnkit_abi_minor": (c_uint32,),
     "attnkit_version": (c_char_p,),
@@ -87,6 +124,7 @@ FUNCTIONS = {
     "attnkit_model_get_info": (c_int32, handle, POINTER(attnkit_model_info), error),
     "attnkit_model_describe": (c_int32, handle, POINTER(c_int64), c_uint32, made, error),
     "attnkit_model_forward": (c_int32, handle, tensor, int32s, tensor, int32s, tensor, error),
+    "attnkit_model_features": (c_int32, handle, tensor, tensor, size, error),
     "attnkit_model_tokenize": (c_int32, handle, c_uint32, c_char_p, int32s, size, error),
     "attnkit_model_detokenize": (c_int32, handle, c_uint32, int32s, c_uint64, made, error),
     "attnkit_session_create": (c_int32, handle, c_uint32, made, error),
@@ -101,4 +139,13 @@ FUNCTIONS = {
     "attnkit_session_load": (c_int32, handle, c_void_p, c_uint64, made, error),
     "attnkit_session_simulate": (c_int32, handle, tensor, POINTER(attnkit_stream_options), int32s, size, error),
     "attnkit_session_describe": (c_int32, handle, made, error),
+    "attnkit_block_create": (c_int32, handle, c_char_p, POINTER(attn_block), c_char_p, made, error),
+    "attnkit_block_destroy": (None, handle),
+    "attnkit_block_ports": (made, handle, POINTER(c_uint32)),
+    "attnkit_block_fill": (c_int32, handle, c_uint32, c_uint64, tensor, error),
+    "attnkit_block_plan": (c_int32, handle, POINTER(attn_request), POINTER(attn_info), error),
+    "attnkit_block_run": (c_int32, handle, POINTER(attn_request), POINTER(attn_run), error),
+    "attnkit_block_backward": (c_int32, handle, POINTER(attn_request), POINTER(attn_grad), error),
+    "attnkit_model_weights": (c_int32, handle, made, error),
+    "attnkit_model_verify": (c_int32, handle, c_char_p, made, error),
 }

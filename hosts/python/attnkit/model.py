@@ -7,8 +7,8 @@ import os
 from collections import namedtuple
 
 from ._abi import ATTNKIT_ENCODER, ATTNKIT_ENCODER_DECODER, ATTNKIT_ERROR, attnkit_diagnose, attnkit_model_info, sized
-from ._call import Handle, c_text, call, make, text_of
-from ._tensor import Batch, ids as ids_of, zeros
+from ._call import Handle, blob_of, c_text, call, make, text_of
+from ._tensor import Batch, ids as ids_of, source as source_of, zeros
 from .error import Diagnostic, Error
 from .session import Session
 
@@ -63,6 +63,22 @@ class Model(Handle):
         """"attnkit.model-description/1", with costs at the given lengths."""
         array = (ctypes.c_int64 * len(lengths))(*lengths)
         return json.loads(text_of(self._library, self._library.attnkit_model_describe, self.pointer, array, len(lengths)))
+
+    def weights(self):
+        """All tensors, as read or as made from the seed: the bytes of a safetensors file."""
+        return blob_of(self._library, self._library.attnkit_model_weights, self.pointer)
+
+    def verify(self, golden):
+        """"attnkit.verification/1": how far every layer is from a file of golden activations."""
+        return json.loads(text_of(self._library, self._library.attnkit_model_verify, self.pointer, c_text(os.fspath(golden), "golden")))
+
+    def features(self, samples):
+        """The frames that a model which takes speech makes of float32 samples (S), as a memoryview (1, T, features)."""
+        n, samples = ctypes.c_uint64(), source_of(samples)
+        call(self._library.attnkit_model_features, self.pointer, samples.reference, None, ctypes.byref(n))
+        frames = zeros("f", (1, n.value, self.info.features))
+        call(self._library.attnkit_model_features, self.pointer, samples.reference, frames.reference, ctypes.byref(n))
+        return frames.view()
 
     def tokenize(self, side, text):
         """Ids of a text without <s> and </s>; side SOURCE or TARGET."""

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 
 from ._abi import attnkit_runtime_options, sized
 from ._call import Handle, c_text, make, text_of
@@ -13,13 +14,16 @@ class Runtime(Handle):
     """threads: used by one call, 0: one per processor; plugin_path: folders separated by ':', searched first.
 
     library: path of libattnkit, where ATTNKIT_LIBRARY and the place beside this package are not meant.
+    device_type: 2 finds CUDA variants, for single blocks.
     """
 
-    def __init__(self, threads=0, plugin_path="", library=None):
+    def __init__(self, threads=0, plugin_path="", library=None, device_type=0):
         if not 0 <= threads < 1 << 16:
             raise Error(INVALID, f"threads {threads}: it must be 1 to 65535, or 0 for one per processor")
         library = load(library)
-        options = sized(attnkit_runtime_options, threads=threads, plugin_path=c_text(plugin_path, "plugin_path"))
+        options = sized(attnkit_runtime_options, threads=threads, plugin_path=c_text(plugin_path, "plugin_path"),
+                        device_type=device_type)
+        self.threads = threads or len(os.sched_getaffinity(0))
         super().__init__(library, make(library.attnkit_runtime_destroy, library.attnkit_runtime_create, ctypes.byref(options)))
 
     def describe(self):

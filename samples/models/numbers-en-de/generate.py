@@ -1,17 +1,24 @@
-"""Lists of phrases from a seed; writes dev.tsv and test.tsv when run.
+"""Lists of phrases from a seed; writes dev.tsv and test.tsv when run, and gives python -m attnkit.train its examples.
 
 No value of 1,000 or more (a number, an amount or a year) is in more than one of train, dev and test.
 """
+import functools
 import hashlib
 import random
+import sys
 from pathlib import Path
 
-import phrases
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import phrases  # noqa: E402
+
 SEED = 20240303
 BUCKETS = [(1, 2), (3, 4), (5, 8), (9, 12), (13, 16)]
 LISTS_PER_BUCKET = 400
+POOL = 100_000      # phrases that training lists are made of
+CHUNK = 2048        # lists
+GROWING = 0.12      # part of the training in which lists grow: alignment is learned on short ones and carries over
 SEPARATOR = " ; "
 YEARS = range(1500, 2100)
 
@@ -100,6 +107,21 @@ def held_out(split, lists_per_bucket=LISTS_PER_BUCKET, seed=SEED):
             english, german = source.list(count)
             seen.setdefault(english, german)
     return list(seen.items())
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(seed):
+    source = PhraseSource("train", seed)
+    return [source.phrase() for _ in range(POOL)]
+
+
+def training(seed, chunk, progress):
+    """The lists of one chunk: 1 to 2 phrases at first, later 1 to 16."""
+    drawn, most = random.Random(f"{seed}:{chunk}"), BUCKETS[-1][1]
+    longest = min(most, 2 + int((most - 2) * progress / GROWING))
+    for _ in range(CHUNK):
+        pairs = drawn.choices(_pool(seed), k=drawn.randint(1, longest))
+        yield SEPARATOR.join(p[0] for p in pairs), SEPARATOR.join(p[1] for p in pairs)
 
 
 def bucket_of(text):

@@ -1,0 +1,82 @@
+// attnkit verify: a model against golden activations, layer by layer.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "hosts/cli/command.hpp"
+#include "hosts/cli/io/open.hpp"
+#include "hosts/cli/io/output.hpp"
+#include "hosts/cli/io/text.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+Arguments::Options options() {
+  Arguments::Options o;
+  o.add_options()("golden", value("FILE"), "golden activations (default golden.safetensors beside the manifest)");
+  o.add_options()("tolerance", value("X"),
+                  "how far a number may be off, relative to the largest of its layer (default 1e-4)");
+  return o;
+}
+
+double tolerance_of(const Arguments& arguments) {
+  const std::string text = arguments.text("tolerance", "1e-4");
+  size_t read = 0;
+  double tolerance = -1;
+  try {
+    tolerance = std::stod(text, &read);
+  } catch (const std::exception&) {
+  }
+  if (read != text.size() || !(tolerance >= 0) || std::isinf(tolerance))
+    fail(Exit::usage, "--tolerance {}: a number from 0 is needed", quote(text));
+  return tolerance;
+}
+
+Exit run(const Arguments& arguments) {
+  const std::string path = arguments.text("MANIFEST");
+  const std::string beside = (std::filesystem::path(path).parent_path() / "golden.safetensors").string();
+  const std::string golden = arguments.text("golden", beside);
+  const double tolerance = tolerance_of(arguments);
+  const Runtime runtime = open_runtime(arguments);
+  const Model model = open_model(runtime, arguments);
+  Json document = Json::parse(model.verify(golden));
+  Table table({"layer", ">difference", ">largest number"});
+  const Json *first = nullptr, *worst = nullptr;
+  const auto relative = [](const Json& layer) {
+    if (layer["error"].is_null()) return std::numeric_limits<double>::infinity();  // a number that is none
+    return layer["error"].get<double>() / std::max(layer["largest"].get<double>(), 1e-30);
+  };
+  for (const Json& layer : document["layers"]) {
+    if (!worst || relative(layer) > relative(*worst)) worst = &layer;
+    if (!first && relative(layer) > tolerance) first = &layer;
+    table.add({layer["layer"], layer["error"].is_null() ? "NaN" : fmt::format("{:.1e}", layer["error"].get<double>()),
+               fmt::format("{:.2e}", layer["largest"].get<double>())});
+  }
+  if (!worst) fail(Exit::data, "{}: holds no layer to compare", golden);
+  std::string verdict = fmt::format("{}: ok, {} layers, at most {:.1e} of a layer's largest number apart ({})\n", path,
+                                    document["layers"].size(), relative(*worst), (*worst)["layer"].get<std::string>());
+  if (first)
+    verdict = fmt::format(
+        "{}: {} is the first layer that differs, by {:.1e} of its largest number, in row {}, position {}, channel {} "
+        "(from 0)\n",
+        path, (*first)["layer"].get<std::string>(), relative(*first), (*first)["row"].get<int64_t>(),
+        (*first)["position"].get<int64_t>(), (*first)["channel"].get<int64_t>());
+  document["tolerance"] = tolerance;
+  document["ok"] = first == nullptr;
+  document["first"] = first ? (*first)["layer"] : Json();
+  print_result(arguments.json(), document, table.text() + verdict);
+  return first ? Exit::numerical : Exit::success;
+}
+
+}  // namespace
+
+const Command verify_command = {"verify",
+                                "verify MANIFEST [OPTION ...]",
+                                "the model against golden activations, layer by layer",
+                                "MANIFEST",
+                                true,
+                                options,
+                                run};
+
+}  // namespace attnkit::cli

@@ -1,0 +1,68 @@
+"""Blocks of libattnkit by a text that names all they are made of, so that a graph of torch can hold it."""
+
+import functools
+import threading
+
+import torch
+
+from .._abi import ATTN_AUX_OUT, ATTN_KEY, ATTN_OUTPUT, ATTN_QUERY, attn_request, sized
+from ..block import Block, options_text
+from ..error import INVALID, UNSUPPORTED, Error
+from ..runtime import Runtime
+
+CPU, CUDA = 1, 2
+OUTPUTS = (ATTN_OUTPUT, ATTN_AUX_OUT)
+SEQUENCES = (ATTN_QUERY, ATTN_KEY)
+
+_lock, _runtimes, _bound = threading.RLock(), {}, {}
+
+
+def use_runtime(runtime):
+    """Runs mechanisms by this attnkit.Runtime: its threads, its search path; made by default with torch's number of threads."""
+    with _lock:
+        _runtimes[CPU] = runtime
+        _bound.clear()
+
+
+def runtime(device=CPU):
+    with _lock:
+        if device not in _runtimes:
+            _runtimes[device] = Runtime(threads=torch.get_num_threads(), device_type=device)
+        return _runtimes[device]
+
+
+def key_of(mechanism, role, d_model, heads, causal, head_width, options):
+    return f"{mechanism} {role} {d_model} {heads} {int(causal)} {head_width} {options_text(options)}"
+
+
+class Bound:
+    """A block with what calls need of it: its ports in groups, and plans by size."""
+
+    def __init__(self, key, device):
+        mechanism, role, d_model, heads, causal, head_width, options = key.split(" ", 6)
+        used = runtime(device)
+        try:
+            self.block = Block(used, mechanism, role, int(d_model), int(heads), int(causal), int(head_width), options)
+        except Error as e:
+            if device == CPU or e.code != INVALID:
+                raise
+            raise Error(UNSUPPORTED, f"{mechanism} has no CUDA variant here: move the block and its inputs to the CPU") from None
+        self.device, self.workers = device, used.threads if device == CPU else 1
+        ports = self.block.ports
+        self.inputs = [p for p in ports if p.kind not in OUTPUTS]
+        self.outputs = sorted((p for p in ports if p.kind in OUTPUTS), key=lambda p: p.kind)  # OUTPUT comes first
+        self.sequence = next(i for i, p in enumerate(self.inputs) if p.kind in SEQUENCES)
+        self.plan = functools.lru_cache(maxsize=64)(self._plan)
+
+    def _plan(self, flags, bits, device_id, batch, queries, keys):
+        request = sized(attn_request, flags=flags, device_type=self.device, device_id=device_id, dtype_code=2, dtype_bits=bits,
+                        dtype_lanes=1, workers=self.workers, batch=batch, queries=queries, keys=keys)
+        return request, self.block.plan(request)
+
+
+def bound(key, device=CPU):
+    found = _bound.get((key, device))
+    if found is None:
+        with _lock:
+            found = _bound.setdefault((key, device), Bound(key, device))
+    return found

@@ -1,0 +1,202 @@
+"""attnkit::forward and attnkit::backward: tensors of torch to attnkit_block_run and attnkit_block_backward, without a copy."""
+
+import contextlib
+import ctypes
+import struct
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .._abi import (ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PREFIX,
+                    ATTN_TRAIN, attn_grad, attn_run, attn_tensor, sized)
+from .._call import call
+from ..error import INVALID, UNSUPPORTED, Error
+from ._bound import CPU, CUDA, bound
+
+# inputs: by port, without the outputs.  rows: q_len, k_len, q_total, k_total, visible.  Both give the outputs, OUTPUT first,
+# and under train what backward needs to have saved; of backward the gradients of those inputs that are wanted.
+_library = torch.library.Library("attnkit", "DEF")
+_library.define("forward(str block, Tensor?[] inputs, Tensor?[] rows, SymInt queries, SymInt keys, bool train) -> Tensor[]",
+                tags=(torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag))
+_library.define("backward(str block, Tensor?[] inputs, Tensor[] made, Tensor?[] grads, Tensor?[] rows, SymInt queries, SymInt keys, "
+                "bool[] wanted) -> Tensor[]", tags=(torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag))
+
+_TENSOR, _RUN, _EXEC = struct.Struct("Q4q4qBBHIii"), struct.Struct("IIQqqq12Q"), struct.Struct("IIQQQQQ")
+_TYPES = {torch.float32: (2, 32), torch.float64: (2, 64), torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.int32: (0, 32),
+          torch.int64: (0, 64)}
+_ROWS = (("q_len", torch.int32), ("k_len", torch.int32), ("q_total", torch.float64), ("k_total", torch.float64),
+         ("visible", torch.int32))
+_FLAGS = (0, 0, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL, ATTN_PREFIX)
+_NONE = bytes(_TENSOR.size)
+
+
+def _device(block, tensors):
+    """Where the tensors are: the DLPack type, the index, and torch's device."""
+    devices = {t.device for t in tensors if t is not None}
+    if len(devices) != 1 or next(iter(devices)).type not in ("cpu", "cuda"):
+        raise Error(INVALID, f"{block.split(' ')[0]}: tensors are on {', '.join(sorted(map(str, devices)))}; all of a block must be on "
+                             "the CPU, or all on one CUDA device")
+    device, = devices
+    return (CUDA, device.index, device) if device.type == "cuda" else (CPU, 0, device)
+
+
+def _packed(name, t, device):
+    shape, stride, n = t.shape, t.stride(), t.dim()
+    if n and stride[-1] != 1:
+        if shape[-1] > 1:
+            raise Error(INVALID, f"port \"{name}\": the innermost stride must be 1, not {stride[-1]}: call .contiguous() on it")
+        stride = (*stride[:-1], 1)
+    if n > 4 or t.dtype not in _TYPES:
+        raise Error(INVALID, f"port \"{name}\": a tensor of {n} dimensions and {t.dtype} fits no port")
+    none = (0,) * (4 - n)
+    return _TENSOR.pack(t.data_ptr(), *shape, *none, *stride, *none, *_TYPES[t.dtype], 1, n, *device[:2])
+
+
+def _absent(port, batch, dtype, device):
+    return _TENSOR.pack(0, batch, *port.shape[1:], 0, 0, port.shape[-1], 1, *_TYPES[dtype], 1, 4, *device[:2])
+
+
+class _Call:
+    """One run: its memory is held by this object and by what the caller passed."""
+
+    def __init__(self, key, inputs, rows, queries, keys, train):
+        self.device = _device(key, [*inputs, *rows])
+        self.on = bound(key, self.device[0])
+        first = inputs[self.on.sequence]
+        if len(inputs) != len(self.on.inputs) or first is None or first.dim() != 4:
+            raise Error(INVALID, f"{key.split(' ')[0]}: one tensor for each input port is needed, sequences as (B, heads, rows, width)")
+        self.inputs, self.batch, self.dtype, self.sizes = inputs, first.shape[0], first.dtype, (queries, keys)
+        flags = ATTN_TRAIN if train else 0
+        self.rows = []
+        for values, flag, (name, kind) in zip(rows, _FLAGS, _ROWS):
+            shape = (self.batch, queries) if name == "visible" else (self.batch,)
+            if values is not None and (values.dtype != kind or values.shape != shape or not values.is_contiguous()):
+                raise Error(INVALID, f"{name} must be a contiguous {kind} tensor of shape {tuple(shape)}")
+            self.rows.append(0 if values is None else values.data_ptr())
+            flags |= flag if values is not None else 0
+        if self.dtype not in (torch.float32, torch.float64):
+            raise Error(UNSUPPORTED, f"{key.split(' ')[0]}: mechanisms compute in float32 or float64, not {self.dtype}")
+        self.request, self.info = self.on.plan(flags, _TYPES[self.dtype][1], self.device[1], self.batch, queries, keys)
+
+    def tensors(self, inputs, outputs, absent):
+        """An array of attn_tensor by port; absent(port): what stands for an input that is None."""
+        packed = [_NONE] * len(self.on.block.ports)
+        for port, t in zip((*self.on.inputs, *self.on.outputs), (*inputs, *outputs)):
+            packed[port.index] = absent(port) if t is None else _packed(port.name, t, self.device)
+        return (attn_tensor * len(packed)).from_buffer_copy(b"".join(packed))
+
+    def run(self, outputs, saved, scratch_bytes):
+        """An attn_run."""
+        self.ports = self.tensors(self.inputs, outputs, lambda port: _absent(port, self.batch, self.dtype, self.device))
+        self.exec = self._exec(scratch_bytes)
+        q_len, k_len, q_total, k_total, visible = self.rows
+        return attn_run.from_buffer_copy(_RUN.pack(
+            _RUN.size, 0, ctypes.addressof(self.exec) if self.exec else 0, self.batch, *self.sizes, ctypes.addressof(self.ports),
+            q_len, k_len, 0, 0, q_total, k_total, visible, 0, 0, 0, 0 if saved is None else saved.data_ptr()))
+
+    def _exec(self, scratch_bytes):
+        # On the CPU the library brings threads and scratch.
+        if self.device[0] == CPU:
+            return None
+        self.scratch = torch.empty(scratch_bytes, dtype=torch.uint8, device=self.device[2])
+        stream = torch.cuda.current_stream(self.device[2]).cuda_stream
+        return ctypes.create_string_buffer(
+            _EXEC.pack(_EXEC.size, 1, self.scratch.data_ptr(), scratch_bytes, stream, 0, 0), _EXEC.size)
+
+    def call(self, function, argument):
+        block = self.on.block
+        with torch.cuda.device(self.device[2]) if self.device[0] == CUDA else contextlib.nullcontext():
+            call(getattr(block._library, function), block.pointer, ctypes.byref(self.request), ctypes.byref(argument))
+
+
+def _outputs(on, first, queries):
+    """Where the outputs go; the heads of a row of OUTPUT lie side by side, as its projection wants them."""
+    made = []
+    for p in on.outputs:
+        if p.kind == ATTN_OUTPUT:
+            made.append(first.new_empty((first.shape[0], queries, p.shape[1], p.shape[3])).transpose(1, 2))
+        else:
+            made.append(first.new_empty((first.shape[0], *p.shape[1:])))
+    return made
+
+
+def _forward(block, inputs, rows, queries, keys, train):
+    it = _Call(block, inputs, rows, queries, keys, train)
+    made = _outputs(it.on, inputs[it.on.sequence], queries)
+    saved = torch.empty(it.info.saved_bytes, dtype=torch.uint8, device=it.device[2]) if train else None
+    it.call("attnkit_block_run", it.run(made, saved, it.info.scratch_bytes))
+    return [*made, saved] if train else made
+
+
+def _forward_shapes(block, inputs, rows, queries, keys, train):
+    on = bound(block)  # the shapes of a CUDA variant are the same
+    first = inputs[on.sequence]
+    made = _outputs(on, first, queries)
+    if not train:
+        return made
+    flags = ATTN_TRAIN | sum(flag for values, flag in zip(rows, _FLAGS) if values is not None)
+    # What is saved is the mechanism's to say, of sizes that are known: dynamic ones become fixed here.
+    info = on.plan(flags, _TYPES[first.dtype][1], 0, int(first.shape[0]), int(queries), int(keys))[1]
+    return [*made, first.new_empty((info.saved_bytes,), dtype=torch.uint8)]
+
+
+def _gradient_of(port, t):
+    return torch.zeros_like(t) if port.kind == ATTN_LEARNED else torch.empty_like(t)
+
+
+def _given(made, grads):
+    """Gradients of the outputs, zeros where autograd has none."""
+    for t, grad in zip(made, grads):
+        if grad is None:
+            yield torch.zeros_like(t)
+        else:
+            yield grad if grad.stride(-1) == 1 or grad.shape[-1] == 1 else grad.contiguous()
+
+
+def _backward(block, inputs, made, grads, rows, queries, keys, wanted):
+    it = _Call(block, inputs, rows, queries, keys, True)
+    *outputs, saved = made
+    given = list(_given(outputs, grads))
+    mine = [_gradient_of(p, t) if want else None for p, t, want in zip(it.on.inputs, inputs, wanted)]
+    run = it.run(outputs, saved, it.info.backward_scratch_bytes)
+    gradients = it.tensors(mine, given, lambda port: _NONE)
+    it.call("attnkit_block_backward", sized(attn_grad, run=ctypes.pointer(run), grads=gradients))
+    return [grad for grad in mine if grad is not None]
+
+
+def _backward_shapes(block, inputs, made, grads, rows, queries, keys, wanted):
+    return [_gradient_of(p, t) for p, t, want in zip(bound(block).inputs, inputs, wanted) if want]
+
+
+for _name, _impl, _shapes in (("forward", _forward, _forward_shapes), ("backward", _backward, _backward_shapes)):
+    _library.impl(_name, _impl, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"attnkit::{_name}", _shapes)
+
+_N = len(_ROWS)
+
+
+class _Run(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, queries, keys, *tensors):
+        rows, inputs = list(tensors[:_N]), list(tensors[_N:])
+        made = torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, True)
+        ctx.save_for_backward(*tensors, *made)
+        ctx.call, ctx.count = (block, queries, keys), len(tensors)
+        ctx.set_materialize_grads(False)
+        return tuple(made[:-1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        block, queries, keys = ctx.call
+        tensors, made = list(ctx.saved_tensors[:ctx.count]), list(ctx.saved_tensors[ctx.count:])
+        wanted = list(ctx.needs_input_grad[3 + _N:])
+        found = iter(torch.ops.attnkit.backward.default(block, tensors[_N:], made, list(grads), tensors[:_N], queries, keys, wanted))
+        return (None,) * (3 + _N) + tuple(next(found) if want else None for want in wanted)
+
+
+def run(block, inputs, rows, queries, keys):
+    """The outputs, OUTPUT first, then AUX_OUT in their order."""
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+        return _Run.apply(block, queries, keys, *rows, *inputs)
+    return torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, False)

@@ -1,0 +1,178 @@
+"""An attention block as a module: any mechanism, with the projections that a model of attnkit has around it."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_NO_BIAS, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW,
+                    ATTN_TABLE)
+from ..error import INVALID, UNSUPPORTED, Error
+from ._bound import CPU, bound, key_of
+from ._ops import run
+
+PROJECTED = (ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT)
+_INTEGERS = {32: torch.int32, 64: torch.int64}
+
+
+def projection(inputs, outputs, bias=True, gain=1.0):
+    """A linear layer as core initialises it (Glorot and Bengio 2010)."""
+    made = nn.Linear(inputs, outputs, bias)
+    nn.init.xavier_uniform_(made.weight, gain)
+    if bias:
+        nn.init.zeros_(made.bias)
+    return made
+
+
+def filled(block, port):
+    """What the plugin puts into a LEARNED or TABLE port, by a seed of torch's generator."""
+    tensor = torch.empty(port.shape, dtype=torch.float32 if port.code == 2 else _INTEGERS[port.bits])
+    block.fill(port, torch.randint(1 << 62, ()).item(), tensor.data_ptr())
+    return tensor
+
+
+class Adapter(nn.Module):
+    """What fits shared projections to a mechanism: a scale and shift of q and k, a gain of the output."""
+
+    def __init__(self, widths):
+        super().__init__()
+        for name, width in widths.items():
+            values = torch.zeros(width) if name.endswith("_shift") else torch.ones(width)
+            self.register_parameter(name, nn.Parameter(values))
+
+
+class Mechanism(nn.Module):
+    """One mechanism in one block: what it has for itself, under the names of its ports."""
+
+    def __init__(self, name, role, d_model, heads, causal, head_width, options, adapters=False, common=None):
+        """common: a module for tensors that are one for all blocks of a model; without it they are this block's own."""
+        super().__init__()
+        self._key = key_of(name, role, d_model, heads, causal, head_width, options)
+        on = bound(self._key)
+        block, self._ports, self._outputs = on.block, on.inputs, on.outputs
+        self._name, self._heads, self._d_model, self._head_width = name, heads, d_model, block.head_width
+        self._output = on.outputs[0]
+        # In a tuple, so that its tensors do not become this module's as well.
+        self._common = (self if common is None else common,)
+        for port in block.ports:
+            if port.kind in PROJECTED and not self._is_shared(port) and not port.flags & ATTN_RAW:
+                width = port.shape[1] * port.shape[3]
+                ends = (width, d_model) if port.kind == ATTN_OUTPUT else (d_model, width)
+                gain = 1 if port.kind == ATTN_OUTPUT else 0.5 ** 0.5
+                self.add_module(port.name, projection(*ends, not port.flags & ATTN_NO_BIAS, gain))
+            elif port.kind in (ATTN_LEARNED, ATTN_TABLE):
+                self._store(block, port)
+        raw, width = self._output.flags & ATTN_RAW, self._output.shape[1] * self._output.shape[3]
+        if raw and width != d_model:
+            raise Error(UNSUPPORTED, f"{name}: its unprojected output is {width} wide, the model {d_model}")
+        adapted = {f"{p.name}_{part}": d_model for p in on.inputs if self._is_shared(p) and p.name != "v" for part in ("scale", "shift")}
+        self.adapter = Adapter(adapted if raw else {**adapted, "gain": width}) if adapters else None
+
+    def _store(self, block, port):
+        owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
+        known = {**owner._parameters, **owner._buffers}.get(port.name)
+        if known is not None:
+            if tuple(known.shape) != port.shape:
+                raise Error(INVALID, f"{self._name}: \"{port.name}\" is one for all blocks, and one wants it {tuple(known.shape)}, another "
+                                     f"{port.shape}: give the mechanism the same options in these blocks")
+        elif port.kind == ATTN_LEARNED:
+            owner.register_parameter(port.name, nn.Parameter(filled(block, port)))
+        else:
+            owner.register_buffer(port.name, filled(block, port))
+
+    def _is_shared(self, port):
+        """Does this port use the block's own q, k, v or o?"""
+        if port.kind not in PROJECTED or port.flags & ATTN_RAW or port.shape[1] != self._heads:
+            return False
+        if port.kind == ATTN_OUTPUT or port.name == "v":
+            return port.shape[3] == self._head_width
+        return port.name in ("q", "k") and port.shape[3] == self._d_model // self._heads
+
+    def _stored(self, port, dtype):
+        owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
+        tensor = getattr(owner, port.name)
+        if port.kind == ATTN_TABLE:
+            dtype = torch.float32 if port.code == 2 else tensor.dtype
+        return tensor.to(dtype)
+
+
+class Attention(nn.Module):
+    """Attention("leap", role="decoder.cross", d_model=128, heads=4, factor=4): options are those of the plugin.
+
+    Any plugin in the search path.  More mechanisms may share the projections: add; the last one named is used.  head_norm,
+    adapters: as in a manifest.
+    """
+
+    def __init__(self, mechanism, *, role="encoder.self", d_model, heads, causal=None, head_width=None, head_norm=False, adapters=False,
+                 common=None, **options):
+        super().__init__()
+        self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
+        self.causal = role == "decoder.self" if causal is None else causal
+        self.head_width = head_width or (d_model // heads if heads else 0)
+        self.add(mechanism, common, **options)
+
+    def add(self, mechanism, common=None, /, **options):
+        """Adds a mechanism to the block, with whatever projections the others do not have, and uses it from now on."""
+        made = Mechanism(mechanism, self.role, self.d_model, self.heads, self.causal, self.head_width, options, self.adapters, common)
+        for port in (*made._ports, *made._outputs):
+            name = "o" if port.kind == ATTN_OUTPUT else port.name
+            if not made._is_shared(port) or hasattr(self, name):
+                continue
+            width, bias = port.shape[1] * port.shape[3], not port.flags & ATTN_NO_BIAS
+            ends = (width, self.d_model) if name == "o" else (self.d_model, width)
+            self.add_module(name, projection(*ends, bias, 1 if name == "o" else 0.5 ** 0.5))
+        self.add_module(mechanism, made)
+        self.mechanism = mechanism
+
+    def forward(self, x, context=None, *, lengths=None, context_lengths=None, total=None, context_total=None, visible=None, aux=None):
+        """(B, N, d_model) of x (B, N, d_model) and, in cross attention, context (B, M, d_model).
+
+        lengths, context_lengths (B): rows that are real, at the front; None: all.  total, context_total (B): length of the whole
+        sequences, for mechanisms that need them.  visible (B, N): query i sees the first visible[b, i] keys (wait-k).  aux: a dict
+        of the sequences that mechanisms carry from block to block, which is read and updated.
+        """
+        if context is None:
+            if self.role == "decoder.cross":
+                raise Error(INVALID, "cross attention needs the context that its keys are made of")
+            context, context_lengths, context_total = x, lengths, total
+        mechanism = getattr(self, self.mechanism)
+        double = x.dtype == torch.float64 and not torch.is_autocast_enabled(x.device.type)
+        dtype, aux = torch.float64 if double else torch.float32, {} if aux is None else aux
+        inputs = []
+        for port in mechanism._ports:
+            if port.kind == ATTN_QUERY or port.kind == ATTN_KEY:
+                inputs.append(self._heads(mechanism, port, x if port.kind == ATTN_QUERY else context).to(dtype))
+            elif port.kind == ATTN_AUX_IN:
+                inputs.append(None if aux.get(port.name) is None else aux[port.name].to(dtype))
+            else:
+                inputs.append(mechanism._stored(port, dtype))
+        rows = (_numbers(lengths, torch.int32), _numbers(context_lengths, torch.int32), _numbers(total, torch.float64),
+                _numbers(context_total, torch.float64), _numbers(visible, torch.int32))
+        out, *carried = run(mechanism._key, inputs, rows, x.shape[1], context.shape[1])
+        for port, value in zip(mechanism._outputs[1:], carried):
+            aux[port.name] = value
+        return self._project_out(mechanism, out).to(x.dtype)
+
+    def _heads(self, mechanism, port, x):
+        """The input of a QUERY or KEY port, (B, heads, rows, width)."""
+        if port.flags & ATTN_RAW:
+            return x.unsqueeze(1)
+        shared = mechanism._is_shared(port)
+        layer = getattr(self if shared else mechanism, port.name)
+        weight, bias = layer.weight, layer.bias
+        if shared and mechanism.adapter is not None and port.name != "v":
+            scale, shift = (getattr(mechanism.adapter, f"{port.name}_{part}") for part in ("scale", "shift"))
+            weight, bias = weight * scale[:, None], shift if bias is None else bias * scale + shift
+        return F.linear(x, weight, bias).unflatten(-1, (port.shape[1], port.shape[3])).transpose(1, 2)
+
+    def _project_out(self, mechanism, out):
+        if mechanism._output.flags & ATTN_RAW:
+            return out.transpose(1, 2).flatten(2)
+        if self.head_norm:
+            out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
+        layer = self.o if mechanism._is_shared(mechanism._output) else getattr(mechanism, mechanism._output.name)
+        weight = layer.weight if mechanism.adapter is None else layer.weight * mechanism.adapter.gain
+        return F.linear(out.transpose(1, 2).flatten(2).to(weight.dtype), weight, layer.bias)
+
+
+def _numbers(values, dtype):
+    return None if values is None else torch.as_tensor(values).to(dtype).contiguous()

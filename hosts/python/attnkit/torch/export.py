@@ -1,0 +1,104 @@
+"""A trained model as the folder that libattnkit loads: weights, manifest, vocabularies, golden activations."""
+
+import hashlib
+import json
+import os
+import pathlib
+import tomllib
+
+import torch
+
+from ._safetensors import save, write
+
+# Files that a manifest names, by table and key; they are copied beside it.
+_FILES = (("model.encoder", "vocab"), ("model.decoder", "vocab"), ("length", "lut"), ("length", "file"))
+_DATA = (("search", "data"), ("search", "test"))
+
+
+def export(model, folder, rows=2, length=12, seed=1):
+    """Writes model.toml, weights.safetensors, golden.safetensors and the files that the manifest names; returns the manifest's path.
+
+    rows, length, seed: of the random inputs whose activations `attnkit verify` compares.  Every file is whole or as before.
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = tomllib.loads(model.toml)
+    weights = folder / "weights.safetensors"
+    save(weights, {name: t.float() if t.is_floating_point() else t for name, t in model.state_dict().items()})
+    tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    taken = {}
+    for path, key in _FILES:
+        table = _table(tables, path)
+        if key in table:
+            table[key] = _copy(pathlib.Path(model.folder, table[key]), folder, taken)
+    for path, key in _DATA:
+        table = _table(tables, path)
+        if key in table:
+            table[key] = os.path.relpath(pathlib.Path(model.folder, table[key]), folder)
+    save(folder / "golden.safetensors", golden(model, rows, length, seed))
+    manifest = folder / "model.toml"
+    write(manifest, toml_text(tables).encode("utf-8"))
+    return manifest
+
+
+def _table(tables, path):
+    for name in path.split("."):
+        tables = tables.get(name, {})
+    return tables
+
+
+def _copy(file, folder, taken):
+    """The name of the copy; two files of one name get different ones."""
+    file, name = file.resolve(), file.name
+    while taken.setdefault(name, file) != file:
+        name = "_" + name
+    if not (folder / name).exists() or not file.samefile(folder / name):
+        write(folder / name, file.read_bytes())
+    return name
+
+
+def golden(model, rows, length, seed):
+    """Random inputs of differing lengths and what every layer makes of them."""
+    random, info, inputs = torch.Generator().manual_seed(seed), model.info, {}
+    for side, has in (("source", hasattr(model, "encoder")), ("target", hasattr(model, "decoder"))):
+        if not has:
+            continue
+        n = min(length, info.max_length)
+        lengths = torch.tensor([max(1, n - 3 * row) for row in range(rows)], dtype=torch.int32)
+        if side == "source" and info.sample_rate:
+            n, lengths = n * info.subsampling, lengths * info.subsampling
+            inputs["source"] = torch.randn(rows, n, info.features, generator=random)
+        else:
+            vocabulary = info.source_vocab if side == "source" else info.target_vocab
+            inputs[side] = torch.randint(vocabulary, (rows, n), generator=random, dtype=torch.int32)
+        inputs[f"{side}_len"] = lengths
+    training, seen = model.training, {}
+    model.eval()
+    with torch.no_grad():
+        arguments = {name.replace("_len", "_lengths"): t if t.is_floating_point() else t.long() for name, t in inputs.items()}
+        seen["logits"] = model(**arguments, seen=seen)
+    model.train(training)
+    return {**inputs, **{name: t.float() for name, t in seen.items()}}
+
+
+def toml_text(tables, prefix=""):
+    """Tables of tomllib as TOML: values first, then tables."""
+    lines, inner = [], []
+    for key, value in tables.items():
+        if isinstance(value, dict) and not prefix:
+            inner.append(f"\n[{_key(key)}]\n{toml_text(value, key)}")
+        else:
+            lines.append(f"{_key(key)} = {_value(value)}\n")
+    return "".join(lines + inner)
+
+
+def _key(key):
+    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else json.dumps(key, ensure_ascii=False)
+
+
+def _value(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)

@@ -1,0 +1,75 @@
+"""The length of a target as [length] predicts it, for whole batches."""
+
+import pathlib
+
+import torch
+import torch.nn.functional as F
+
+from ._safetensors import tensors_of
+
+
+class Ratio:
+    def __init__(self, alpha):
+        self.alpha = alpha
+
+    def __call__(self, source, memory, lengths):
+        return torch.where(lengths > 0, self.alpha * lengths.double(), 1.0)
+
+
+class Fixed:
+    def __init__(self, length):
+        self.length = length
+
+    def __call__(self, source, memory, lengths):
+        return torch.full(lengths.shape, self.length, dtype=torch.float64)
+
+
+class Table:
+    """Target positions that each source token makes on average."""
+
+    def __init__(self, path, mean, dampening, vocabulary, max_length):
+        means = dict(line.rsplit("\t", 1) for line in _lines(path))
+        self.means = torch.tensor([float(means.get(token, mean)) for token in _lines(vocabulary)], dtype=torch.float64)
+        self.dampening, self.max_length = dampening, max_length
+
+    def __call__(self, source, memory, lengths):
+        real = torch.arange(source.shape[1]) < lengths[:, None]
+        return ((self.means[source] * real).sum(1) / self.dampening).clamp(1, self.max_length)
+
+
+class Network:
+    """Two convolutions over the encoder's rows and a line, whose sum is the length; never trained here."""
+
+    def __init__(self, path, max_length):
+        self.tensors, self.max_length = tensors_of(pathlib.Path(path).read_bytes()), max_length
+
+    def __call__(self, source, memory, lengths):
+        with torch.no_grad():
+            return torch.stack([self._one(rows[:n].float()) for rows, n in zip(memory, lengths.tolist())])
+
+    def _one(self, rows):
+        if len(rows) == 0:
+            return torch.ones((), dtype=torch.float64)
+        at = {name.removeprefix("length."): t.float() for name, t in self.tensors.items()}
+        for name in ("conv.1", "conv.2"):
+            rows = F.relu(F.conv1d(rows.T, at[f"{name}.weight"], at[f"{name}.bias"], padding=1)).T
+            rows = F.layer_norm(rows, rows.shape[1:], at[f"{name}.norm.weight"], at[f"{name}.norm.bias"])
+        logs = F.linear(rows, at["out.weight"], at["out.bias"]).double()
+        return (logs.exp() - 1).round().clamp(0, self.max_length).sum().clamp(1, self.max_length)
+
+
+def _lines(path):
+    lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def predictor(described, vocabulary, max_length):
+    """described: "length" of "attnkit.model-description/1".  None where nothing predicts."""
+    kind = described and described["predict"]
+    if kind == "ratio":
+        return Ratio(described["alpha"])
+    if kind == "fixed":
+        return Fixed(described["length"])
+    if kind == "lut":
+        return Table(described["file"], described["mean"], described["dampening"], vocabulary, max_length)
+    return Network(described["file"], max_length) if kind == "network" else None

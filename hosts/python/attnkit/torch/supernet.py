@@ -1,0 +1,92 @@
+"""One set of weights for every placement that a manifest's [search.space] allows."""
+
+import tomllib
+
+import attnkit
+
+from ..error import INVALID, Error
+from ._bound import runtime
+from ._safetensors import tensors_of
+from .export import toml_text
+from .model import Model
+
+
+class Supernet(Model):
+    """Supernet.from_manifest("model.toml"): a Model whose blocks hold each mechanism of [search.space] beside the others.
+
+    The mechanisms of a block share its projections; what is a mechanism's own (adapters, LEARNED tensors) each has for itself.
+    candidates: by block, the mechanisms that may sit there, the manifest's own first.  place() chooses among them.
+    """
+
+    def __init__(self, toml, folder="."):
+        super().__init__(toml, folder)
+        self.baseline = {block["block"]: block["mechanism"] for block in self.description["blocks"]}
+        self.candidates = {name: [mechanism] for name, mechanism in self.baseline.items()}
+        self._knows = {(b["block"], b["mechanism"]): (b["knows_q_total"], b["knows_k_total"]) for b in self.description["blocks"]}
+        self._options = {(b["block"], b["mechanism"]): b["options"] for b in self.description["blocks"]}
+        tables = tomllib.loads(toml)
+        space = tables.get("search", {}).get("space")
+        if not space:
+            raise Error(INVALID, "the manifest has no [search] space, which says what a supernet is to hold: add one, or train a Model")
+        for role, entries in space.items():
+            for entry in entries:
+                self._add(tables, role, entry)
+        self.place(self.baseline)
+
+    def _add(self, tables, role, entry):
+        """Adds what an entry of the space comes to in the blocks of a role, as core reads it."""
+        attention = {key: value for key, value in tables.get("attention", {}).items() if not key.startswith(role)}
+        with attnkit.Model.from_text(runtime(), toml_text({**tables, "attention": {**attention, role: entry}}), self.folder) as core:
+            blocks, stored = core.describe()["blocks"], tensors_of(core.weights())
+        for block in blocks:
+            if block["role"] != role:
+                continue
+            name, mechanism, options = block["block"], block["mechanism"], block["options"]
+            if self._options.setdefault((name, mechanism), options) != options:
+                raise Error(INVALID, f"{name} may have {mechanism} with two sets of options, whose tensors would have one name: keep one")
+            if mechanism in self.candidates[name]:
+                continue
+            stack, kind, layer = name.split(".")
+            self.get_submodule(stack).block(kind, layer).add(mechanism, self._common(mechanism), **options)
+            self.candidates[name].append(mechanism)
+            self._knows[name, mechanism] = block["knows_q_total"], block["knows_k_total"]
+        self.load_state_dict({n: t for n, t in stored.items() if f".{_name_of(entry)}." in n or n.startswith("model.")}, strict=False)
+
+    def place(self, placement):
+        """Uses these mechanisms from now on; placement: by block ("encoder.self.1"), or by role; what it leaves out stays."""
+        for name, candidates in self.candidates.items():
+            mechanism = placement.get(name, placement.get(name.rsplit(".", 1)[0]))
+            if mechanism is None:
+                continue
+            if mechanism not in candidates:
+                raise Error(INVALID, f"{name} has {', '.join(candidates)}, not {mechanism}: [search] space says what it holds")
+            stack, kind, layer = name.split(".")
+            self.get_submodule(stack).block(kind, layer).mechanism = mechanism
+            self.get_submodule(stack).knows[name] = self._knows[name, mechanism]
+
+    def draw(self, random, weights=None, baseline=0.2, per_layer=0.5):
+        """A random placement: with these probabilities the baseline, and otherwise one mechanism per layer instead of per role.
+
+        random: a random.Random.  weights: by mechanism, how often it is drawn relative to 1.
+        """
+        if random.random() < baseline:
+            return dict(self.baseline)
+        by_layer, drawn, weights = random.random() < per_layer, {}, weights or {}
+        for name, candidates in self.candidates.items():
+            role = name if by_layer else name.rsplit(".", 1)[0]
+            if role not in drawn:
+                drawn[role] = random.choices(candidates, [weights.get(mechanism, 1.0) for mechanism in candidates])[0]
+        return {name: drawn[name if by_layer else name.rsplit(".", 1)[0]] for name in self.candidates}
+
+    def uniform(self, mechanism):
+        """The baseline with one mechanism wherever it may sit."""
+        return {name: mechanism if mechanism in candidates else self.baseline[name] for name, candidates in self.candidates.items()}
+
+    @property
+    def mechanisms(self):
+        """All that any block holds, the baseline's first."""
+        return list(dict.fromkeys([*self.baseline.values(), *(m for each in self.candidates.values() for m in each)]))
+
+
+def _name_of(entry):
+    return entry["use"] if isinstance(entry, dict) else entry

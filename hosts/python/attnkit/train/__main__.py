@@ -1,0 +1,102 @@
+"""Trains the model of a manifest on pairs of texts, and writes a folder that libattnkit loads.
+
+    python -m attnkit.train model.toml --data train.tsv --dev dev.tsv --out run --minutes 60
+
+The same command goes on where it was stopped, even by kill -9, from the checkpoint in --out.  Several processes: torchrun
+--nproc-per-node 2 -m attnkit.train ..., which take --tokens each.
+"""
+
+import argparse
+import os
+import sys
+
+
+def positive(kind):
+    def read(text):
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return value
+    return read
+
+
+def share(text):
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def lags(text):
+    return [positive(int)(k) for k in text.split(",")]
+
+
+def weights(text):
+    return {name: positive(float)(value) for name, value in (item.split("=") for item in text.split(","))}
+
+
+def parser():
+    made = argparse.ArgumentParser("python -m attnkit.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = made.add_argument
+    add("manifest", help="what to train; its [weights] say what to begin with")
+    add("--data", required=True, help="lines of source TAB target (or class), or FILE.py:FUNCTION, which gives pairs for (seed, chunk, progress)")
+    add("--dev", help="lines to judge by")
+    add("--dev-examples", type=positive(int), default=400, help="how many of them (%(default)s)")
+    add("--out", default="run", help="folder of checkpoint, log and model (%(default)s)")
+    budget = made.add_mutually_exclusive_group()
+    budget.add_argument("--minutes", type=positive(float), default=60.0, help="budget in time (%(default)s)")
+    budget.add_argument("--steps", type=positive(int), help="budget in steps")
+    add("--tokens", type=positive(int), default=4000, help="tokens per batch and process, padding included (%(default)s)")
+    add("--accumulate", type=positive(int), default=1, help="batches per step (%(default)s)")
+    add("--optimizer", choices=("adamw", "muon"), default="adamw", help="muon: of the linear layers, AdamW for the rest (%(default)s)")
+    add("--lr", type=positive(float), default=2e-3, help="AdamW's (%(default)s)")
+    add("--muon-lr", type=positive(float), default=0.02, help="(%(default)s)")
+    add("--weight-decay", type=float, default=0.01, help="AdamW's, of matrices (%(default)s)")
+    add("--warmup", type=positive(int), default=400, help="steps (%(default)s)")
+    add("--schedule", choices=("constant", "linear", "cosine"), default="linear", help="how the rate falls to 0 (%(default)s)")
+    add("--decay", type=share, default=0.5, help="fraction of the budget after which it falls (%(default)s)")
+    add("--clip", type=positive(float), default=1.0, help="largest norm of the gradient (%(default)s)")
+    add("--label-smoothing", type=share, default=0.0, help="(%(default)s)")
+    add("--average", type=share, default=0.998, help="of the running average, which is what is judged and exported (%(default)s)")
+    add("--wait-k", type=lags, help="trains for simultaneous decoding; several, as 1,3,5: each example draws one")
+    add("--predicted-lengths", type=share, default=0.6,
+        help="share of batches in which mechanisms are told the predicted length of the target, not about the true one (%(default)s)")
+    add("--supernet", action="store_true", help="one set of weights for all placements of [search] space")
+    add("--weights", type=weights, help="how often mechanisms are drawn: softmax=2,bigbird=0.5; the others 1")
+    add("--baseline-share", type=share, default=0.2, help="share of steps that the manifest's own placement gets (%(default)s)")
+    add("--per-layer-share", type=share, default=0.5, help="share of the others with a mechanism per layer (%(default)s)")
+    add("--sandwich", type=int, default=0, metavar="N", help="every step trains the manifest's own placement and N drawn ones")
+    add("--no-bf16", dest="bf16", action="store_false", help="no bfloat16 products where the machine has them")
+    add("--bf16-until", type=share, default=0.92, help="fraction of the budget (%(default)s)")
+    add("--patience", type=positive(int), help="stops after so many evaluations without a better loss")
+    add("--evaluate-every", type=positive(float), default=4.0, metavar="MINUTES", help="(%(default)s)")
+    add("--evaluate-steps", type=positive(int), metavar="STEPS", help="in place of --evaluate-every")
+    add("--checkpoint-every", type=positive(float), default=2.0, metavar="MINUTES", help="(%(default)s)")
+    add("--log-every", type=positive(int), default=100, metavar="STEPS", help="(%(default)s)")
+    add("--seed", type=int, default=1, help="(%(default)s)")
+    add("--threads", type=positive(int), help="of torch and of the plugins (torch's default)")
+    add("--compile", action="store_true", help="torch.compile")
+    return made
+
+
+def main():
+    options = parser().parse_args()
+    try:
+        import torch  # noqa: F401
+    except ImportError as e:
+        sys.exit(f"attnkit.train needs PyTorch: pip install attnkit[torch] ({e})")
+    from ..error import Error
+    from .trainer import Trainer
+    try:
+        manifest = Trainer(options).run()
+    except Error as e:
+        sys.exit(f"error: {e}")
+    except KeyboardInterrupt as e:
+        print(e, file=sys.stderr)
+        sys.exit(130)
+    if manifest:
+        print(manifest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Examples of a data set as ids, and batches of them of about equal length."""
+
+import importlib.util
+import pathlib
+import random
+
+import torch
+
+import attnkit
+
+from .._abi import ATTNKIT_DECODER, ATTNKIT_ENCODER
+from ..error import INVALID, Error
+
+IGNORED = -100  # of torch's cross entropy: nothing is expected there
+SHUFFLED = 4096  # examples that are sorted by length together
+
+
+class Batch:
+    """source (B, N) with its lengths; entered (B, T) begins with <s>, expected ends in </s>; for a classifier expected is (B)."""
+
+    def __init__(self, rows, info, classifies):
+        sources, targets = zip(*rows)
+        self.rows = len(rows)
+        self.source = self.source_lengths = self.entered = self.lengths = None
+        if info.kind != ATTNKIT_DECODER:
+            self.source, self.source_lengths = _padded(sources, 0)
+        if classifies:
+            self.expected = torch.tensor(targets)
+        else:
+            self.entered, self.lengths = _padded([[info.begin_id, *target] for target in targets], 0)
+            self.expected, _ = _padded([[*target, info.end_id] for target in targets], IGNORED)
+        self.tokens = int((self.expected != IGNORED).sum())
+
+    def share(self, rank, world):
+        """The rows of one process of several: every world-th."""
+        if world == 1:
+            return self
+        part = object.__new__(Batch)
+        for name, value in vars(self).items():
+            setattr(part, name, value[rank::world] if torch.is_tensor(value) else value)
+        part.rows = len(part.expected)
+        return part
+
+
+def _padded(rows, with_):
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[with_] * (width - len(row))] for row in rows]), torch.tensor([len(row) for row in rows])
+
+
+class Examples:
+    """Lines "source TAB target" of a file (a classifier: "source TAB class", a decoder alone: the text), or, of "FILE.py:FUNCTION",
+    the pairs that FUNCTION(seed, chunk, progress) yields for the chunk-th part of an endless data set."""
+
+    def __init__(self, core, path):
+        self.core, self.info, self.path = core, core.info, str(path)
+        self.classifies = core.describe()["head"]["type"] == "classifier"
+        if self.info.kind == ATTNKIT_ENCODER and not self.classifies or self.info.sample_rate:
+            raise Error(INVALID, "attnkit.train takes models that read text and write text or a class; train others with attnkit.torch.Model")
+        name, _, function = self.path.rpartition(":")
+        if name.endswith(".py"):
+            self.rows, self.draw = None, _function(name, function)
+        else:
+            self.rows = [self._ids(*self._fields(line, number)) for number, line in _lines(self.path)]
+            if not self.rows:
+                raise Error(INVALID, f"{self.path} has no examples")
+
+    def chunk(self, seed, number, progress, tokens):
+        """The batches of the number-th pass, or chunk, in an order that the seed decides; about `tokens` tokens each, padding included."""
+        order = random.Random(f"{seed}:{number}")
+        if self.rows is None:
+            rows = [self._ids(*(str(field) for field in pair)) for pair in self.draw(seed, number, progress)]
+            if not rows:
+                raise Error(INVALID, f"{self.path} gave no examples for chunk {number}")
+        else:
+            rows = order.sample(self.rows, len(self.rows))
+        groups = [group for first in range(0, len(rows), SHUFFLED) for group in by_length(rows[first:first + SHUFFLED], tokens)]
+        order.shuffle(groups)
+        return [Batch(group, self.info, self.classifies) for group in groups]
+
+    def all(self, tokens, limit=0):
+        """The same batches every time, shortest first; limit: examples taken, evenly spread over the file; 0: all."""
+        if self.rows is None:
+            raise Error(INVALID, f"{self.path}: examples to judge by must be the same every time: give a file")
+        rows = self.rows if not limit else self.rows[::max(1, len(self.rows) // limit)][:limit]
+        return [Batch(group, self.info, self.classifies) for group in by_length(rows, tokens)]
+
+    def _fields(self, line, number):
+        fields = line.split("\t")
+        wanted = 1 if self.info.kind == ATTNKIT_DECODER else 2
+        if len(fields) != wanted:
+            raise Error(INVALID, f"{self.path}:{number}: {len(fields)} fields, not {wanted} with a TAB between: "
+                                 f"{'the text' if wanted == 1 else 'source TAB class' if self.classifies else 'source TAB target'}")
+        return fields
+
+    def _ids(self, *fields):
+        """(source, target), the source with </s> and the target without; a class in place of the target."""
+        text = fields[-1]
+        source = target = []
+        if self.info.kind != ATTNKIT_DECODER:
+            source = [*self.core.tokenize(attnkit.SOURCE, fields[0]), self.info.end_id]
+        if self.classifies:
+            if not text.isdigit() or int(text) >= self.info.outputs:
+                raise Error(INVALID, f"{self.path}: class \"{text}\" is none of 0 to {self.info.outputs - 1}")
+            target = int(text)
+        else:
+            target = self.core.tokenize(attnkit.TARGET, text)
+        longest = max(len(source), 0 if self.classifies else len(target) + 1)
+        if longest > self.info.max_length:
+            raise Error(INVALID, f"{self.path}: \"{fields[0][:60]}\" has {longest} tokens, max_length is {self.info.max_length}: shorten or "
+                                 "leave it out")
+        return source, target
+
+
+def by_length(rows, tokens):
+    """Groups of similar length that take at most about `tokens` when padded."""
+    def size(row):
+        return max(len(row[0]), 0 if isinstance(row[1], int) else len(row[1]) + 1)
+
+    groups, group = [], []
+    for row in sorted(rows, key=lambda row: (size(row), len(row[0]))):
+        if group and size(row) * (len(group) + 1) > tokens:
+            groups.append(group)
+            group = []
+        group.append(row)
+    return [*groups, group]
+
+
+def _lines(path):
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise Error(INVALID, f"{path}: {e}") from None
+    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def _function(path, name):
+    try:
+        spec = importlib.util.spec_from_file_location("attnkit_examples", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+    except (OSError, AttributeError) as e:
+        raise Error(INVALID, f"{path}:{name}: {e}") from None

@@ -1,0 +1,39 @@
+"""Muon (Jordan 2024) for hidden matrices: momentum, then the nearest orthogonal matrix as the step.
+
+torch.optim.Muon treats one matrix at a time; this one stacks equal shapes, which is several times faster for small models.
+"""
+
+import torch
+
+
+def orthogonalised(stack, steps=5):
+    """Newton-Schulz with the usual quintic coefficients; stack is (n, rows, columns)."""
+    x = stack.bfloat16()
+    tall = x.shape[1] > x.shape[2]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return (x.mT if tall else x).to(stack.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.95, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            trained = [p for p in group["params"] if p.grad is not None]
+            for shape in sorted({p.shape for p in trained}):
+                self._step([p for p in trained if p.shape == shape], group)
+
+    def _step(self, params, group):
+        gradients = [p.grad for p in params]
+        momenta = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        update = orthogonalised(torch.stack(torch._foreach_lerp(gradients, momenta, group["momentum"])))
+        rows, columns = params[0].shape
+        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(params, list(update), alpha=-group["lr"] * max(1, rows / columns) ** 0.5)

@@ -1,0 +1,354 @@
+"""The loop: batches, losses, steps, a running average, checkpoints, a log."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed
+import torch.nn.functional as F
+
+import attnkit
+
+from ..error import INVALID, Error
+from ..torch import Model, Supernet, runtime
+from ..torch._safetensors import write
+from .examples import IGNORED, Examples
+from .muon import Muon
+
+FORMAT = "attnkit.checkpoint/1"
+
+
+class Trainer:
+    """Trainer(manifest, data=..., out=...).run(): options are those of the command line, see __main__.py.
+
+    out gets checkpoint.pt, log.jsonl and, at the end, model/, which libattnkit loads.  With checkpoint.pt there it goes on from it, at
+    the very step, as if it had never stopped.
+    """
+
+    def __init__(self, options):
+        self.options, self.out = options, pathlib.Path(options.out)
+        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        if self.world > 1 and not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("gloo")
+        torch.manual_seed(options.seed)
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        manifest = pathlib.Path(options.manifest)
+        self.toml = _text(manifest)
+        self.model = (Supernet if options.supernet else Model)(self.toml, manifest.parent)
+        core = attnkit.Model.from_text(runtime(), self.toml, manifest.parent)
+        self.data = Examples(core, options.data)
+        self.dev = Examples(core, options.dev).all(2 * options.tokens, options.dev_examples) if options.dev else []
+        self.classifies = self.data.classifies
+        self.named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.average = [p.detach().clone() for p in self.named.values()]
+        self.optimizers = self._optimizers()
+        self.step = self.chunk = self.place_in_chunk = self.worse = 0
+        self.seconds, self.best, self.best_average = 0.0, math.inf, None
+        self.bf16 = options.bf16 and _has_bf16()
+        self.run_model = torch.compile(self.model) if options.compile else self.model
+        if self.world > 1:
+            self.run_model = torch.nn.parallel.DistributedDataParallel(
+                self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
+        self.file = self.out / "checkpoint.pt"
+        if self.file.exists():
+            self._resume()
+
+    def run(self):
+        """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        clock = saved = logged = evaluated = shown = time.monotonic()
+        losses, tokens, done = [], 0, False
+        with _Interrupt() as interrupt:
+            while not done and self._progress() < 1:
+                batches = self.data.chunk(self.options.seed, self.chunk, self._progress(), self.options.tokens * self.world)
+                while self.place_in_chunk < len(batches) and not done and self._progress() < 1:
+                    taken = batches[self.place_in_chunk:self.place_in_chunk + self.options.accumulate]
+                    losses.append(self._train(taken))
+                    self.place_in_chunk += len(taken)
+                    tokens += sum(batch.tokens for batch in taken)
+                    now = time.monotonic()
+                    self.seconds, clock = self.seconds + now - clock, now
+                    if self.step % self.options.log_every == 0:
+                        self._log(loss=round(float(torch.stack(losses).mean()), 5), tokens_per_second=round(tokens / (now - logged)))
+                        losses, tokens, logged = [], 0, now
+                    if now - shown > 1:
+                        shown = now
+                        self._show()
+                    if self.dev and self._due(now - evaluated):
+                        done = self._evaluate()
+                        evaluated = clock = time.monotonic()
+                    if now - saved > 60 * self.options.checkpoint_every:
+                        self._save()
+                        saved = now
+                    if interrupt.seen:
+                        self._save()
+                        raise KeyboardInterrupt(f"stopped after step {self.step}; the same command goes on from {self.file}")
+                if self.place_in_chunk >= len(batches):
+                    self.chunk, self.place_in_chunk = self.chunk + 1, 0
+        if self.dev and not done:
+            self._evaluate()
+        self._save()
+        return self._export()
+
+    def _due(self, seconds):
+        every = self.options.evaluate_steps
+        return self.step % every == 0 if every else seconds > 60 * self.options.evaluate_every
+
+    def _progress(self):
+        """Of the budget; the same in all processes."""
+        if self.options.steps:
+            return min(1.0, self.step / self.options.steps)
+        return min(1.0, self._everywhere(self.seconds) / (60 * self.options.minutes))
+
+    def _everywhere(self, value):
+        """The first process's value."""
+        if self.world == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64)
+        torch.distributed.broadcast(shared, 0)
+        return float(shared)
+
+    # A step.
+
+    def _train(self, batches):
+        """One step of the optimizers over these batches together; returns the loss per token."""
+        o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
+        every, total = sum(batch.tokens for batch in batches), 0.0
+        placements = [None]
+        if o.supernet:
+            placements = [self.model.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
+            if o.sandwich:
+                placements = [self.model.baseline, *(self.model.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
+        for placement in placements:
+            if placement:
+                self.model.place(placement)
+            for number, batch in enumerate(batches):
+                part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
+                # Gradients are averaged over processes: each counts its own tokens as a part of all.
+                with contextlib.nullcontext() if last or self.world == 1 else self.run_model.no_sync():
+                    loss = self._loss(part, drawn) * (self.world / (every * len(placements)))
+                    loss.backward()
+                total = total + loss.detach()
+        if self.world > 1:
+            torch.distributed.all_reduce(total)
+            total = total / self.world
+        self._check(placements[-1])
+        progress = self._progress()
+        factor = min(1.0, (self.step + 1) / max(1, o.warmup)) * _decay(o.schedule, o.decay, progress)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():
+            keep = min(o.average, self.step / (self.step + 10))
+            torch._foreach_lerp_(self.average, [p.detach() for p in self.named.values()], 1 - keep)
+        self.step += 1
+        return total
+
+    def _loss(self, batch, drawn):
+        """The sum over the tokens of a batch."""
+        if batch.rows == 0:
+            return sum(p.sum() for p in self.named.values()) * 0.0  # of a process without a row
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self._progress() < self.options.bf16_until):
+            logits = self._logits(self.run_model, batch, drawn)
+        return F.cross_entropy(logits.flatten(0, -2).float(), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum",
+                               label_smoothing=self.options.label_smoothing)
+
+    def _logits(self, model, batch, drawn=None):
+        """drawn: draws what training varies; None: as the model is used."""
+        return model(batch.source, batch.source_lengths, batch.entered, batch.lengths, total=self._total(batch, drawn),
+                     visible=self._visible(batch, drawn))
+
+    def _total(self, batch, drawn):
+        """What mechanisms are told of the target's length: None is the manifest's prediction; in training now and then the truth,
+        off by up to a fifth."""
+        if drawn is None or self.model.predict is None or batch.lengths is None or drawn.random() < self.options.predicted_lengths:
+            return None
+        noise = torch.tensor([drawn.uniform(0.8, 1.2) for _ in range(batch.rows)], dtype=torch.float64)
+        return batch.lengths * noise
+
+    def _visible(self, batch, drawn):
+        """wait-k: before token t, from 0, k + t rows of the source were read.  Several k: each row draws its own."""
+        if not self.options.wait_k or batch.entered is None or batch.source is None:
+            return None
+        k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.rows)])
+        return (k[:, None] + torch.arange(batch.entered.shape[1])).minimum(batch.source_lengths[:, None])
+
+    def _check(self, placement):
+        """Clips the gradients, or says which block made the first that is no number."""
+        trained = [p for p in self.named.values() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(trained, self.options.clip)
+        if math.isfinite(norm):
+            return
+        name = next((n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all()), "the sum of squares")
+        placed = f" ({'/'.join(dict.fromkeys(placement.values()))})" if placement else ""
+        kept = f"the checkpoint of an earlier step is kept in {self.file}" if self.file.exists() else "there is no checkpoint yet"
+        raise Error(INVALID, f"step {self.step + 1}{placed}: the gradient of {name} is not finite; {kept}: lower --lr or raise --warmup")
+
+    def _optimizers(self):
+        """Muon for the matrices of linear layers, if asked; AdamW for all else."""
+        o = self.options
+        linear = {id(m.weight) for m in self.model.modules() if isinstance(m, torch.nn.Linear)}
+        hidden = [p for p in self.named.values() if id(p) in linear and o.optimizer == "muon"]
+        chosen = {id(p) for p in hidden}
+        rest = [p for p in self.named.values() if id(p) not in chosen]
+        decayed, plain = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() < 2]
+        groups = [{"params": decayed, "weight_decay": o.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        made = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98))]
+        if hidden:
+            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02))
+        for optimizer in made:
+            for group in optimizer.param_groups:
+                group["peak"] = group["lr"]
+        return made
+
+    # Judging.
+
+    @contextlib.contextmanager
+    def _averaged(self, values):
+        """The model with the running average, or another one, in place of its parameters."""
+        kept = [p.detach().clone() for p in self.named.values()]
+        with torch.no_grad():
+            for p, value in zip(self.named.values(), values):
+                p.copy_(value)
+            yield
+            for p, value in zip(self.named.values(), kept):
+                p.copy_(value)
+
+    def _evaluate(self):
+        """Logs what the average is worth on dev; returns whether to stop early."""
+        watched = {"": None}
+        if self.options.supernet:
+            watched = {"baseline": self.model.baseline, **{m: self.model.uniform(m) for m in self.model.mechanisms}}
+        results = {}
+        with self._averaged(self.average):
+            for name, placement in watched.items():
+                if placement:
+                    self.model.place(placement)
+                results[name] = self._judge()
+        loss = sum(r["loss"] for r in results.values()) / len(results)
+        self._log(dev=results[""] if "" in results else results)
+        if loss < self.best:
+            self.best, self.worse, self.best_average = loss, 0, [value.clone() for value in self.average] if self.options.patience else None
+        else:
+            self.worse += 1
+        return bool(self.options.patience) and self.worse >= self.options.patience
+
+    def _judge(self):
+        """Loss per token, and the percentage of examples whose every token is the best after its right predecessors: what greedy
+        decoding gets right."""
+        loss = tokens = right = rows = 0
+        for batch in self.dev:
+            logits = self._logits(self.model, batch).float()
+            loss += float(F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"))
+            same = (logits.argmax(-1) == batch.expected) | (batch.expected == IGNORED)
+            right += int((same if self.classifies else same.all(-1)).sum())
+            tokens, rows = tokens + batch.tokens, rows + batch.rows
+        return {"loss": round(loss / tokens, 5), "exact": round(100 * right / rows, 2)}
+
+    # What is written.
+
+    def _log(self, **entry):
+        if self.rank:
+            return
+        entry = {"step": self.step, "minutes": round(self.seconds / 60, 2), **entry}
+        with open(self.out / "log.jsonl", "a", encoding="utf-8") as log:
+            log.write(json.dumps(entry) + "\n")
+        print(f"\r\x1b[K{entry}" if sys.stderr.isatty() else entry, file=sys.stderr, flush=True)
+
+    def _show(self):
+        """A line with the time left, at a terminal."""
+        progress = self._progress()
+        if self.rank or not sys.stderr.isatty() or not progress:
+            return
+        left = self.seconds * (1 - progress) / progress
+        print(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {left / 60:.0f} min left", end="", file=sys.stderr, flush=True)
+
+    def _save(self):
+        if self.rank:
+            return
+        part = self.file.with_suffix(".part")
+        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "step": self.step, "chunk": self.chunk,
+                    "place_in_chunk": self.place_in_chunk, "seconds": self.seconds, "best": self.best, "worse": self.worse,
+                    "best_average": self.best_average, "average": self.average, "seed": self.options.seed,
+                    "model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}, part)
+        with open(part, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(part, self.file)
+
+    def _resume(self):
+        try:
+            saved = torch.load(self.file, weights_only=True)
+        except Exception as e:
+            raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
+        if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
+            raise Error(INVALID, f"{self.file} is of another manifest: give that one, or another --out")
+        if saved["seed"] != self.options.seed:
+            raise Error(INVALID, f"{self.file} has --seed {saved['seed']}: give it, or another --out")
+        self.model.load_state_dict(saved["model"])
+        for optimizer, state in zip(self.optimizers, saved["optimizers"]):
+            asked = [{key: group[key] for key in ("peak", "weight_decay")} for group in optimizer.param_groups]
+            optimizer.load_state_dict(state)
+            for group, values in zip(optimizer.param_groups, asked):
+                group.update(values)
+        for name in ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse"):
+            setattr(self, name, saved[name])
+
+    def _export(self):
+        """out/model, of the best average if training may stop early, else of the last."""
+        if self.rank:
+            return None
+        if self.options.supernet:
+            self.model.place(self.model.baseline)
+        with self._averaged(self.best_average or self.average):
+            return self.model.export(self.out / "model")
+
+
+class _Interrupt:
+    """Ctrl-C and SIGTERM as a flag, so that a step is finished and saved; a second one ends at once."""
+
+    def __enter__(self):
+        self.seen = False
+        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _note(self, number, _):
+        self.seen = True
+        signal.signal(number, self._before[number])
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _decay(schedule, begin, progress):
+    """1 until `begin` of the budget, then to 0 along a line or half a cosine."""
+    left = min(1.0, (1 - progress) / max(1e-9, 1 - begin))
+    return {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[schedule]
+
+
+def _has_bf16():
+    """Does the processor multiply bfloat16 by itself?  Otherwise autocast is slower than float32."""
+    capabilities = getattr(torch.backends.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16")) or torch.cuda.is_available()
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _text(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise Error(INVALID, f"{path}: {e}") from None

@@ -1,0 +1,182 @@
+"""python -m attnkit.train: what it learns, where it goes on, and what it refuses."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import attnkit
+import support
+import tiny_model
+from attnkit.torch import Model, Supernet
+from attnkit.torch._safetensors import tensors_of
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
+SPACE = '[search]\nspace = { "encoder.self" = ["relu", "linear"], "decoder.self" = ["relu", "leap"], "decoder.cross" = ["relu", "linear"] }\n'
+
+
+def lines(count, seed):
+    import random
+    drawn = random.Random(seed)
+    rows = [drawn.choices(list(WORDS), k=drawn.randint(1, 4)) for _ in range(count)]
+    return "".join(f"{' '.join(row)}\t{' '.join(WORDS[word] for word in row)}\n" for row in rows)
+
+
+class TrainTest(support.PackageTest):
+    def setUp(self):
+        super().setUp()
+        self.manifest = tiny_model.write_model(self.folder / "tiny", attention='default = "relu"', extra=SPACE)
+        (self.folder / "train.tsv").write_text(lines(400, 1), encoding="utf-8")
+        (self.folder / "dev.tsv").write_text(lines(40, 2), encoding="utf-8")
+
+    def command(self, *options, data="train.tsv", out="run", launcher=()):
+        return [sys.executable, "-B", *launcher, "-m", "attnkit.train", str(self.manifest), "--data", str(self.folder / data), "--dev",
+                str(self.folder / "dev.tsv"), "--out", str(self.folder / out), "--tokens", "200", "--warmup", "5", "--threads", "1",
+                "--log-every", "1", *map(str, options)]
+
+    def train(self, *options, code=0, **where):
+        done = subprocess.run(self.command(*options, **where), capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def log(self, out="run"):
+        return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    def weights(self, out="run"):
+        return (self.folder / out / "model" / "weights.safetensors").read_bytes()
+
+    def test_learns_and_the_library_translates(self):
+        self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01)
+        judged = self.log()[-1]["dev"]
+        self.assertGreater(judged["exact"], 90)
+        with attnkit.Model(support.RUNTIME, self.folder / "run" / "model" / "model.toml") as model:
+            self.assertEqual(model.translate("two three one"), "zwei drei eins")
+
+    def test_goes_on_after_kill_as_if_it_had_never_stopped(self):
+        options = "--steps", 40, "--evaluate-steps", 1000, "--checkpoint-every", 1e-9
+        self.train(*options, out="whole")
+        running = subprocess.Popen(self.command(*options), stderr=subprocess.DEVNULL)
+        checkpoint = self.folder / "run" / "checkpoint.pt"
+        for _ in range(2000):
+            if checkpoint.exists() or running.poll() is not None:
+                break
+            time.sleep(0.01)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        step = torch.load(checkpoint, weights_only=True)["step"]
+        self.assertLess(step, 40)
+        self.train(*options)
+        self.assertEqual(self.weights("whole"), self.weights())
+
+    def test_ctrl_c_finishes_the_step_and_saves(self):
+        running = subprocess.Popen(self.command("--steps", 100000), stderr=subprocess.PIPE, text=True)
+        log = self.folder / "run" / "log.jsonl"
+        while not log.exists() and running.poll() is None:
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 130, said)
+        self.assertIn("the same command goes on", said)
+        self.assertGreater(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], 0)
+
+    def test_two_processes_are_one_with_twice_the_tokens(self):
+        options = "--steps", 6, "--evaluate-steps", 1000
+        self.train(*options, "--tokens", 400, out="one")
+        self.train(*options, "--tokens", 200, out="two", launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+        one, two = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("one", "two"))
+        self.assertEqual(len(one), 6)
+        for a, b in zip(one, two, strict=True):
+            self.assertAlmostEqual(a, b, delta=2e-5 * a)
+
+    def test_accumulated_batches_are_one_batch(self):
+        (self.folder / "same.tsv").write_text("one two\teins zwei\n" * 64, encoding="utf-8")
+        self.train("--steps", 3, "--evaluate-steps", 1000, "--tokens", 192, out="one", data="same.tsv")
+        self.train("--steps", 3, "--evaluate-steps", 1000, "--tokens", 96, "--accumulate", 2, out="two", data="same.tsv")
+        one, two = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("one", "two"))
+        for a, b in zip(one, two, strict=True):
+            self.assertAlmostEqual(a, b, delta=2e-5 * a)
+
+    def test_trains_a_supernet_and_every_placement_runs(self):
+        self.train("--supernet", "--steps", 60, "--evaluate-steps", 1000, "--sandwich", 1, "--optimizer", "muon")
+        judged = self.log()[-1]["dev"]
+        self.assertEqual(set(judged), {"baseline", "relu", "linear", "leap"})
+        text = (self.folder / "run" / "model" / "model.toml").read_text(encoding="utf-8")
+        placed = text.replace('default = "relu"', 'default = "relu"\n"encoder.self" = "linear"\n"decoder.self" = "leap"')
+        self.assertNotEqual(text, placed)
+        stored = tensors_of(self.weights())
+        with attnkit.Model.from_text(support.RUNTIME, placed, self.folder / "run" / "model") as model:
+            for name, tensor in tensors_of(model.weights()).items():
+                self.assertTrue(torch.equal(tensor, stored[name]), name)
+
+    def test_draws_placements_by_weight(self):
+        import random
+        net = Supernet.from_manifest(self.manifest)
+        self.assertEqual(net.candidates["decoder.self.1"], ["relu", "leap"])
+        drawn = [net.draw(random.Random(i), {"leap": 3}, baseline=0)["decoder.self.1"] for i in range(400)]
+        self.assertAlmostEqual(drawn.count("leap") / 400, 0.75, delta=0.08)
+        self.refused("encoder.self.1 has relu, linear, not leap", net.place, {"encoder.self": "leap"})
+
+    def test_wait_k_hides_what_was_not_read(self):
+        self.train("--wait-k", "1,2", "--steps", 4, "--evaluate-steps", 1000)
+        model = Model.from_manifest(self.manifest)
+        source, target = torch.tensor([[3, 4, 5, 6]]), torch.tensor([[1, 7]])
+        changed = source.clone()
+        changed[0, 3] = 8
+        memory, lengths, aux = model.encode(source)
+        other = model.encode(changed)[0]
+        seen = torch.tensor([[1, 2]])
+        # Only rows that are visible may matter: the others are exchanged.
+        mixed = torch.cat([memory[:, :2], other[:, 2:]], 1)
+        self.assertTrue(torch.equal(model.decode(target, None, (memory, lengths, aux), visible=seen),
+                                    model.decode(target, None, (mixed, lengths, aux), visible=seen)))
+
+    def test_takes_an_endless_data_set(self):
+        (self.folder / "endless.py").write_text(
+            "def pairs(seed, chunk, progress):\n    return [('one', 'eins'), ('two one', 'zwei eins')] * 20\n", encoding="utf-8")
+        self.train("--steps", 5, "--evaluate-steps", 1000, data="endless.py:pairs")
+        self.assertEqual(self.log()[-2]["step"], 5)
+
+    def test_stops_early(self):
+        self.train("--steps", 1000, "--lr", 1e-12, "--evaluate-steps", 2, "--patience", 2, "--average", 0)
+        self.assertLess(self.log()[-1]["step"], 20)
+
+    def test_a_gradient_that_is_no_number_names_block_and_step(self):
+        self.train("--steps", 1, "--evaluate-steps", 1000)
+        step = torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"]
+        said = self.train("--steps", 200, "--lr", 1e30, "--evaluate-steps", 1000, "--clip", 1e30, "--schedule", "constant", code=1).stderr
+        self.assertRegex(said, r"error: step \d+: the gradient of (encoder|decoder|head)\S* is not finite; the checkpoint of an earlier step")
+        self.assertEqual(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], step)
+
+    def test_refuses_in_words(self):
+        self.train("--steps", 1, "--evaluate-steps", 1000)
+        for options, where, part in (
+                (("--seed", 2), {}, "has --seed 1"),
+                ((), {"data": "none.tsv"}, "none.tsv"),
+                ((), {"data": "bad.tsv", "out": "new"}, "bad.tsv:2: 1 fields, not 2"),
+                ((), {"data": "long.tsv", "out": "new"}, "max_length is 64"),
+                ((), {"data": "empty.tsv", "out": "new"}, "has no examples")):
+            (self.folder / "bad.tsv").write_text("one\teins\ntwo\n", encoding="utf-8")
+            (self.folder / "long.tsv").write_text("one " * 70 + "\teins\n", encoding="utf-8")
+            (self.folder / "empty.tsv").write_text("", encoding="utf-8")
+            with self.subTest(part=part):
+                self.assertIn(part, self.train("--steps", 2, *options, code=1, **where).stderr)
+        (self.folder / "run" / "checkpoint.pt").write_bytes(b"broken")
+        self.assertIn("is no checkpoint", self.train("--steps", 2, code=1).stderr)
+        text = self.manifest.read_text(encoding="utf-8")
+        self.manifest.write_text(text.replace('default = "relu"', 'default = "linear"'), encoding="utf-8")
+        self.train("--steps", 1, "--evaluate-steps", 1000, out="other")
+        os.replace(self.folder / "other" / "checkpoint.pt", self.folder / "run" / "checkpoint.pt")
+        self.manifest.write_text(text, encoding="utf-8")
+        self.assertIn("is of another manifest", self.train("--steps", 2, code=1).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
