@@ -196,6 +196,11 @@ void check_grads(const Mechanism& mechanism, const attn_request& request, const 
   });
 }
 
+// The library has no streams and no memory but the CPU's.
+void require_exec(const attn_request& request, const attn_exec* exec) {
+  if (request.device_type != 1) require(exec, "run.exec of a device other than the CPU");
+}
+
 // run(exec) with the caller's exec, or with the runtime's threads and `scratch_bytes` of scratch where it brings none.
 template <class Run>
 void with_exec(const attnkit_block& block, const Plan& plan, const attn_exec* given, uint64_t scratch_bytes,
@@ -261,6 +266,7 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
     require(run, "run");
     require(block, "block");
     const Plan plan = plan_of(block, checked(request));
+    require_exec(plan.request(), run->exec);
     check_run(of(block), plan, *run);
     with_exec(*block, plan, run->exec, plan.info().scratch_bytes, [&](const attn_exec* exec) {
       attn_run ready = *run;
@@ -277,6 +283,7 @@ int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* r
     require(grad->run, "grad.run");
     require(block, "block");
     const Plan plan = plan_of(block, checked(request));
+    require_exec(plan.request(), grad->run->exec);
     check_run(of(block), plan, *grad->run);
     check_grads(of(block), plan.request(), *grad);
     with_exec(*block, plan, grad->run->exec, plan.info().backward_scratch_bytes, [&](const attn_exec* exec) {

@@ -27,11 +27,8 @@ int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_r
       if (ATTN_HAS(attnkit_runtime_options, options, device_type)) device = options->device_type;
     }
     if (threads > 1024) fail(ATTN_INVALID, "threads {}: 0 (one per processor) to 1024 are possible", threads);
-    if (device != 0 && device != 1)
-      fail(ATTN_UNSUPPORTED,
-           "device type {}: models run on the CPU (1) in this version; CUDA variants of mechanisms are listed only",
-           device);
-    auto made = std::make_shared<Runtime>(default_search_path(path), threads, 1);
+    if (device < 0 || device > 2) fail(ATTN_UNSUPPORTED, "device type {}: CPU (1) and CUDA (2) are possible", device);
+    auto made = std::make_shared<Runtime>(default_search_path(path), threads, device == 0 ? 1 : device);
     *runtime = new attnkit_runtime{std::move(made)};
   });
 }

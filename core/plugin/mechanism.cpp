@@ -190,8 +190,15 @@ int Mechanism::port(const char* name) const {
   return -1;
 }
 
-Plan Mechanism::plan(const attn_request& request) const {
+void Mechanism::check(const attn_request& request) const {
   check_magnitude(block_, ports_, request);
+  if ((request.flags & ATTN_TRAIN) && !plugin_->table.backward)
+    fail(ATTN_UNSUPPORTED, "{}: has no backward pass, so it cannot be trained: run it without gradients",
+         plugin_->name);
+}
+
+Plan Mechanism::plan(const attn_request& request) const {
+  check(request);
   Plan result;
   result.mechanism_ = shared_from_this();
   result.request_ = request;
@@ -205,7 +212,7 @@ Plan Mechanism::plan(const attn_request& request) const {
 }
 
 attn_info Mechanism::ask(const attn_request& request) const {
-  check_magnitude(block_, ports_, request);
+  check(request);
   attn_info info{};
   info.struct_size = sizeof info;
   call(plugin_->name, [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &info, nullptr, err); });

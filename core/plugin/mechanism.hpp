@@ -60,6 +60,7 @@ class Mechanism : public std::enable_shared_from_this<Mechanism> {
  private:
   Mechanism() = default;
   void check_ports() const;
+  void check(const attn_request& request) const;
   const Plugin* plugin_ = nullptr;
   attn_block block_{};
   std::shared_ptr<attn_mech> mech_;

@@ -72,6 +72,60 @@ TEST(Block, ComputesSoftmax) {
     }
 }
 
+// What relu needs to be trained: saved memory and a gradient for each port.
+struct Training : Fixture {
+  std::vector<float> grads = std::vector<float>(4 * keys * heads * width, 1.0f);
+  std::vector<attn_tensor> tensors;
+  void* saved = nullptr;
+  attn_grad grad{sizeof(attn_grad), 0, &run, nullptr};
+
+  Training() : Fixture(ATTN_ENCODER_SELF, 0, "relu") {
+    request.flags = ATTN_TRAIN;
+    for (int64_t i = 0; i < 4; ++i) tensors.push_back(sequence(grads.data() + i * keys * heads * width, keys));
+    grad.grads = tensors.data();
+    attn_info info{};
+    info.struct_size = sizeof info;
+    EXPECT_EQ(attnkit_block_plan(block, &request, &info, &err), ATTN_OK) << err.message;
+    run.saved = saved = aligned_alloc(ATTN_ALIGN, (info.saved_bytes + 2 * ATTN_ALIGN) / ATTN_ALIGN * ATTN_ALIGN);
+  }
+  ~Training() { free(saved); }
+  int32_t back() { return attnkit_block_backward(block, &request, &grad, &err); }
+};
+
+TEST(Block, GradientsUseTheRuntimesThreadsToo) {
+  Training f;
+  ASSERT_EQ(f.go(), ATTN_OK) << f.err.message;
+  ASSERT_EQ(f.back(), ATTN_OK) << f.err.message;
+  // The gradient of v sums the weights of all queries, which are 1 for each head.
+  float sum = 0;
+  for (int64_t i = 0; i < keys * heads; ++i) sum += f.grads[static_cast<size_t>((2 * keys * heads + i) * width)];
+  EXPECT_NEAR(sum, keys * heads, 1e-4);
+  std::fill(f.grads.begin(), f.grads.end() - keys * heads * width, 7.0f);
+  f.tensors[0].data = nullptr;
+  ASSERT_EQ(f.back(), ATTN_OK) << "a gradient that is left out: " << f.err.message;
+  EXPECT_EQ(f.grads[0], 7.0f);
+}
+
+TEST(Block, NamesWhatIsWrongWithAGradient) {
+  const auto expect_refused = [](Training& f, const char* part) {
+    EXPECT_NE(f.back(), ATTN_OK) << part;
+    EXPECT_NE(std::string(f.err.message).find(part), std::string::npos) << f.err.message;
+  };
+  Training f;
+  f.run.saved = nullptr;
+  EXPECT_EQ(f.go(), ATTN_INVALID) << "nothing to save into";
+  expect_refused(f, "saved");
+  f.run.saved = f.saved;
+  f.tensors[1].shape[2] = keys - 1;
+  expect_refused(f, "\"k\" has size 4");
+  f.tensors[1].shape[2] = keys;
+  f.tensors[3].data = nullptr;
+  expect_refused(f, "no data");
+  EXPECT_EQ(f.err.where, 3);
+  f.grad.grads = nullptr;
+  expect_refused(f, "grads");
+}
+
 TEST(Block, PlanAnswersUpToTheCallersSize) {
   Fixture f;
   attn_info info{};

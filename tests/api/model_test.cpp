@@ -1,5 +1,6 @@
 // Runtimes and models through attnkit.h.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <attnkit/attnkit.hpp>
@@ -34,10 +35,22 @@ TEST(Runtime, RefusesImpossibleOptions) {
   attnkit_runtime* runtime = nullptr;
   attnkit_runtime_options options{};
   options.struct_size = sizeof options;
-  options.device_type = 2;
+  options.device_type = 3;
   EXPECT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_UNSUPPORTED);
   EXPECT_EQ(runtime, nullptr);
   EXPECT_EQ(attnkit_runtime_create(nullptr, nullptr, &err), ATTN_INVALID);
+}
+
+TEST(Runtime, OfCudaServesSingleBlocksAlone) {
+  attn_error err{sizeof err, 0, -1, ""};
+  attnkit_runtime* runtime = nullptr;
+  attnkit_runtime_options options{};
+  options.struct_size = sizeof options;
+  options.device_type = 2;
+  ASSERT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(attnkit_model_open(runtime, path.c_str(), nullptr, 0, nullptr, &err), ATTN_UNSUPPORTED);
+  EXPECT_NE(std::string(err.message).find("models run on the CPU"), std::string::npos) << err.message;
+  attnkit_runtime_destroy(runtime);
 }
 
 TEST(Runtime, SmallerOptionsOfAnOlderCallerWork) {
@@ -142,6 +155,25 @@ TEST(Model, AttentionNeedsABlockThatIsThere) {
 }
 
 // A length of 0 would be divided by.
+TEST(Model, GivesItsWeightsAsAFile) {
+  const attnkit::Runtime runtime;
+  const attnkit::Model model(runtime, path);
+  attn_error err{sizeof err, 0, -1, ""};
+  attnkit_blob* blob = nullptr;
+  ASSERT_EQ(attnkit_model_weights(model.get(), &blob, &err), ATTN_OK) << err.message;
+  uint64_t n = 0;
+  const char* data = static_cast<const char*>(attnkit_blob_data(blob, &n));
+  const std::string copy = testing::TempDir() + "/weights_" + std::to_string(::getpid()) + ".safetensors";
+  std::ofstream(copy, std::ios::binary).write(data, static_cast<std::streamsize>(n));
+  attnkit_blob_destroy(blob);
+  const std::string text =
+      std::regex_replace(std::regex_replace(manifest(), std::regex("\nfile = \"[^\"]*\""), "\nfile = \"" + copy + "\""),
+                         std::regex("\nsha256 = [^\n]*"), "");
+  EXPECT_EQ(attnkit::Model(runtime, text, folder).translate("five euros"), model.translate("five euros"));
+  std::remove(copy.c_str());
+  EXPECT_EQ(attnkit_model_weights(model.get(), nullptr, &err), ATTN_INVALID);
+}
+
 TEST(Model, ARowWithoutASourceHasALengthToo) {
   const attnkit::Runtime runtime(1);
   const std::string cosformer =

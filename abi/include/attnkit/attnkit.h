@@ -47,7 +47,7 @@ typedef struct attnkit_runtime_options {
   uint32_t struct_size, threads; /* threads used by one call, its caller included; 0 = one per processor */
   const char* plugin_path; /* folders separated by ':', searched first; then ATTNKIT_PLUGIN_PATH (ignored in set-uid
                               programs), then <folder of libattnkit>/attnkit/1.  Never the working directory */
-  int32_t device_type, device_id; /* which variants of mechanisms models use; 0 = CPU (1) */
+  int32_t device_type, device_id; /* which variants of mechanisms blocks use; 0 = CPU (1), which models need */
 } attnkit_runtime_options;
 
 /* One problem of a manifest or of what it names. */
@@ -286,7 +286,7 @@ ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, att
 
 /* Calls one mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
  * The calls are those of attn_plugin (see plugin.h) with the arguments checked; request and run carry the same bounds.
- * run, and grad.run of backward: exec NULL uses the runtime's threads and scratch of its own.
+ * run, and grad.run of backward: exec NULL uses the runtime's threads and scratch of its own, on the CPU.
  * Threads   Any number of calls at once. */
 ATTNKIT_API int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,
                                          const char* options_toml, attnkit_block** block, attn_error* err);

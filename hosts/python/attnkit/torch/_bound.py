@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from .._abi import ATTN_AUX_OUT, ATTN_KEY, ATTN_OUTPUT, ATTN_QUERY, attn_request, sized
+from .._abi import ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_OUTPUT, ATTN_QUERY, attn_request, sized
 from ..block import Block, options_text
 from ..error import INVALID, UNSUPPORTED, Error
 from ..runtime import Runtime
@@ -52,6 +52,9 @@ class Bound:
         self.inputs = [p for p in ports if p.kind not in OUTPUTS]
         self.outputs = sorted((p for p in ports if p.kind in OUTPUTS), key=lambda p: p.kind)  # OUTPUT comes first
         self.sequence = next(i for i, p in enumerate(self.inputs) if p.kind in SEQUENCES)
+        # Whether it can sit there at all, at any size.
+        self.block.plan(sized(attn_request, flags=ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, device_type=device, dtype_code=2, dtype_bits=32,
+                              dtype_lanes=1, workers=self.workers))
         self.plan = functools.lru_cache(maxsize=64)(self._plan)
 
     def _plan(self, flags, bits, device_id, batch, queries, keys):

@@ -8,7 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .._abi import (ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PREFIX,
-                    ATTN_TRAIN, attn_grad, attn_run, attn_tensor, sized)
+                    ATTN_TABLE, ATTN_TRAIN, attn_grad, attn_run, attn_tensor, sized)
 from .._call import call
 from ..error import INVALID, UNSUPPORTED, Error
 from ._bound import CPU, CUDA, bound
@@ -22,8 +22,8 @@ _library.define("backward(str block, Tensor?[] inputs, Tensor[] made, Tensor?[] 
                 "bool[] wanted) -> Tensor[]", tags=(torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag))
 
 _TENSOR, _RUN, _EXEC = struct.Struct("Q4q4qBBHIii"), struct.Struct("IIQqqq12Q"), struct.Struct("IIQQQQQ")
-_TYPES = {torch.float32: (2, 32), torch.float64: (2, 64), torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.int32: (0, 32),
-          torch.int64: (0, 64)}
+_TYPES = {torch.float32: (2, 32), torch.float64: (2, 64), torch.int32: (0, 32), torch.int64: (0, 64)}
+_TABLES = {code: dtype for dtype, code in _TYPES.items()}
 _ROWS = (("q_len", torch.int32), ("k_len", torch.int32), ("q_total", torch.float64), ("k_total", torch.float64),
          ("visible", torch.int32))
 _FLAGS = (0, 0, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL, ATTN_PREFIX)
@@ -40,14 +40,16 @@ def _device(block, tensors):
     return (CUDA, device.index, device) if device.type == "cuda" else (CPU, 0, device)
 
 
-def _packed(name, t, device):
+def _packed(port, t, dtype, device):
     shape, stride, n = t.shape, t.stride(), t.dim()
+    if t.dtype != dtype:
+        raise Error(INVALID, f"port \"{port.name}\": {t.dtype} where this call has {dtype}")
     if n and stride[-1] != 1:
-        if shape[-1] > 1:
-            raise Error(INVALID, f"port \"{name}\": the innermost stride must be 1, not {stride[-1]}: call .contiguous() on it")
+        if shape[-1] > 1 and t.numel():
+            raise Error(INVALID, f"port \"{port.name}\": the innermost stride must be 1, not {stride[-1]}: call .contiguous() on it")
         stride = (*stride[:-1], 1)
-    if n > 4 or t.dtype not in _TYPES:
-        raise Error(INVALID, f"port \"{name}\": a tensor of {n} dimensions and {t.dtype} fits no port")
+    if n > 4:
+        raise Error(INVALID, f"port \"{port.name}\": a tensor of {n} dimensions fits no port")
     none = (0,) * (4 - n)
     return _TENSOR.pack(t.data_ptr(), *shape, *none, *stride, *none, *_TYPES[t.dtype], 1, n, *device[:2])
 
@@ -82,7 +84,8 @@ class _Call:
         """An array of attn_tensor by port; absent(port): what stands for an input that is None."""
         packed = [_NONE] * len(self.on.block.ports)
         for port, t in zip((*self.on.inputs, *self.on.outputs), (*inputs, *outputs)):
-            packed[port.index] = absent(port) if t is None else _packed(port.name, t, self.device)
+            dtype = _TABLES[port.code, port.bits] if port.kind == ATTN_TABLE else self.dtype
+            packed[port.index] = absent(port) if t is None else _packed(port, t, dtype, self.device)
         return (attn_tensor * len(packed)).from_buffer_copy(b"".join(packed))
 
     def run(self, outputs, saved, scratch_bytes):

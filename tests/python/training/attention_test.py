@@ -1,0 +1,170 @@
+"""Attention: projections, adapters, wait-k, padding, carried sequences, plugins from elsewhere, and what is refused."""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, inputs, main, placements
+
+WIDTH = D_MODEL // HEADS
+
+
+def attention(name="softmax", **options):
+    return attnkit.torch.Attention(name, **{"d_model": D_MODEL, "heads": HEADS, **options})
+
+
+def heads(x):
+    return x.unflatten(-1, (HEADS, WIDTH)).transpose(1, 2)
+
+
+class Attention(TorchTest):
+    def test_is_torchs_own_attention(self):
+        block, (x, context, rows) = attention(role="decoder.cross"), inputs("decoder.cross")
+        mask = (torch.arange(KEYS) < rows["context_lengths"][:, None])[:, None, None]
+        o = F.scaled_dot_product_attention(heads(block.q(x)), heads(block.k(context)), heads(block.v(context)), attn_mask=mask)
+        expected = block.o(o.transpose(1, 2).flatten(2))
+        got = block(x, context, context_lengths=rows["context_lengths"])
+        with torch.no_grad():
+            self.assert_close(got, expected)
+
+    def test_adapters_and_head_norm(self):
+        block, (x, _, _) = attention("relu", head_norm=True, adapters=True), inputs("encoder.self")
+        with torch.no_grad():
+            for p in block.relu.adapter.parameters():
+                p.add_(torch.randn_like(p) / 4)
+            plain, adapter = attention("relu"), block.relu.adapter
+            plain.load_state_dict({name: t for name, t in block.state_dict().items() if "adapter" not in name})
+            plain.q.weight.mul_(adapter.q_scale[:, None])
+            plain.q.bias.mul_(adapter.q_scale).add_(adapter.q_shift)
+            plain.k.weight.mul_(adapter.k_scale[:, None])
+            plain.k.bias.mul_(adapter.k_scale).add_(adapter.k_shift)
+            plain.o.weight.copy_(torch.eye(D_MODEL))
+            plain.o.bias.zero_()
+            o = plain(x).unflatten(-1, (HEADS, WIDTH))
+            o = (o * torch.rsqrt(o.square().mean(-1, keepdim=True) + 1e-5)).flatten(2)
+            self.assert_close(block(x), F.linear(o * adapter.gain, block.o.weight, block.o.bias), 1e-5)
+
+    def test_mechanisms_share_projections(self):
+        block = attention("softmax")
+        before = set(block.state_dict())
+        block.add("leap", factor=2)
+        self.assertEqual({name.split(".")[0] for name in set(block.state_dict()) - before}, {"leap"})
+        x = torch.randn(2, QUERIES, D_MODEL)
+        with torch.no_grad():
+            other = block(x)
+            block.mechanism = "softmax"
+            self.assertFalse(torch.allclose(block(x), other))
+
+    def test_seeds_repeat(self):
+        def made():
+            torch.manual_seed(7)
+            return attention("performer").state_dict()
+
+        first, second = made(), made()
+        for name in first:
+            self.assertTrue(first[name].equal(second[name]), name)
+        self.assertFalse(attention("performer").performer.omega.equal(first["performer.omega"]))
+
+    def test_tables_are_buffers(self):
+        block = attention("performer")
+        self.assertNotIn("performer.omega", dict(block.named_parameters()))
+        self.assertIn("performer.omega", dict(block.named_buffers()))
+
+    def test_copies_are_apart(self):
+        block = attention("leap", factor=2)
+        twin = copy.deepcopy(block)
+        with torch.no_grad():
+            twin.leap.q_w1.zero_()
+        self.assertNotEqual(block.leap.q_w1.abs().sum().item(), 0)
+
+    def test_padding_changes_nothing(self):
+        for name, role, block in placements():
+            x, context, rows = inputs(role)
+            longer = {key: None if t is None else torch.cat([t, torch.full_like(t[:, :2], 9.0)], 1) for key, t in
+                      (("x", x), ("context", context))}
+            with self.subTest(name, role=role), torch.no_grad():
+                got = block(longer["x"], longer["context"], **rows)[1, :4]
+                self.assert_close(got, block(x, context, **rows)[1, :4], 1e-5)
+
+    def test_wait_k_shows_prefixes(self):
+        block, (x, context, _) = attention("leap", role="decoder.cross", factor=2), inputs("decoder.cross")
+        visible = torch.tensor([[1, 2, 3, 4, KEYS]] * 2)
+        with torch.no_grad():
+            got = block(x, context, visible=visible)
+            for i in range(QUERIES):
+                self.assert_close(got[:, i], block(x, context[:, :visible[0, i]])[:, i])
+
+    def test_sequences_are_carried(self):
+        first, second, x = attention("luna"), attention("luna"), torch.randn(2, QUERIES, D_MODEL)
+        with torch.no_grad():
+            aux = {}
+            first(x, aux=aux)
+            self.assertEqual(list(aux), ["p"])
+            kept = aux["p"].clone()
+            with_p, without = second(x, aux=aux), second(x)
+        self.assertFalse(torch.allclose(with_p, without))
+        self.assertFalse(aux["p"].equal(kept))
+
+    def test_autocast_runs_in_f32(self):
+        block, x = attention("relu"), torch.randn(2, QUERIES, D_MODEL)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            out = block(x)
+        with torch.no_grad():
+            self.assert_close(out.float(), block(x), 0.05)
+
+    def test_a_plugin_from_elsewhere(self):
+        self.build("c++", "-std=c++20", "-O1", "samples/hello_plugin/mean.cpp")
+        block, x = attention("mean", decay=1.0), torch.randn(2, QUERIES, D_MODEL)
+        self.assertEqual({name.split(".")[0] for name in block.state_dict()}, {"v", "o"})
+        with torch.no_grad():
+            self.assert_close(block(x), block.o(block.v(x).mean(1, keepdim=True)).expand_as(x))
+
+
+class Refused(TorchTest):
+    def test_what_cannot_be_made(self):
+        self.refused("did you mean \"leap\"", attention, "leapp")
+        self.refused("did you mean \"factor\"", attention, "leap", factr=3)
+        self.refused("5 heads do not divide d_model 12", attention, heads=5)
+        self.refused("encoder.self, decoder.self, decoder.cross", attention, role="self")
+        self.refused("no causal form", attention, "linformer", role="decoder.self", code=attnkit.UNSUPPORTED)
+
+    def test_what_does_not_fit(self):
+        block = attention("relu", role="decoder.cross")
+        x, context, _ = inputs("decoder.cross")
+        self.refused("cross attention needs the context", block, x)
+        self.refused("q_len[0] is 9", block, x, context, lengths=[9, 1])
+        self.refused("visible", block, x, context, visible=torch.ones(2, 3))
+        self.refused("q_len must be a contiguous torch.int32 tensor of shape (2,)", block, x, context, lengths=[1, 2, 3])
+        self.refused("port \"k\" has size 1 in dimension 0, not 2", block, x, context[:1])
+        with self.assertRaises(RuntimeError):
+            block(x[..., 1:], context)
+
+    def test_strides(self):
+        from attnkit.torch import _ops
+        key, q = attention().softmax._key, torch.randn(2, HEADS, WIDTH, QUERIES).transpose(2, 3)
+        self.refused("port \"q\": the innermost stride must be 1, not 5: call .contiguous() on it", _ops.run, key, [q, q, q], [None] * 5,
+                     QUERIES, QUERIES)
+        half = torch.randn(2, HEADS, QUERIES, WIDTH).half()
+        self.refused("compute in float32 or float64, not torch.float16", _ops.run, key, [half] * 3, [None] * 5, QUERIES, QUERIES,
+                     code=attnkit.UNSUPPORTED)
+        self.refused("port \"v\": torch.float16 where this call has torch.float32", _ops.run, key, [half.float(), half.float(), half],
+                     [None] * 5, QUERIES, QUERIES)
+
+    def test_devices(self):
+        from attnkit.torch import _ops
+        key, t = attention().softmax._key, torch.randn(2, HEADS, QUERIES, WIDTH)
+        self.refused("tensors are on cpu, meta; all of a block must be on the CPU, or all on one CUDA device", _ops._forward, key,
+                     [t, t, t.to("meta")], [None] * 5, QUERIES, QUERIES, False)
+        self.refused("softmax has no CUDA variant here: move the block and its inputs to the CPU", _ops.bound, key, _ops.CUDA,
+                     code=attnkit.UNSUPPORTED)
+
+    def test_a_mechanism_without_gradients(self):
+        self.build("cc", "-DPLUGIN_NAME=\"mean\"", "tests/abi/plugins/mean.c")
+        block, x = attention("mean"), torch.randn(2, QUERIES, D_MODEL)
+        self.refused("mean: has no backward pass, so it cannot be trained: run it without gradients", block, x, code=attnkit.UNSUPPORTED)
+        with torch.no_grad():
+            block(x)
+
+
+if __name__ == "__main__":
+    main()

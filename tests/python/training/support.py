@@ -1,0 +1,88 @@
+"""What the tests of attnkit.torch share: which mechanisms sit where, and which of them have gradients."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+import attnkit
+import attnkit.torch
+from attnkit.torch._bound import bound, key_of
+
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(SOURCE / "tests/cli"))
+ROLES = ("encoder.self", "decoder.self", "decoder.cross")
+OPTIONS = {"leap": {"factor": 2}}
+D_MODEL, HEADS, QUERIES, KEYS = 12, 2, 5, 6
+
+
+def plugins():
+    return sorted({p["name"] for p in attnkit.torch.runtime().list()["plugins"] if p["device"] == "cpu"})
+
+
+def placements():
+    """(mechanism, role, an attention block in it) wherever plugins accept it; small, so that differences are quick."""
+    for name in plugins():
+        for role in ROLES:
+            try:
+                torch.manual_seed(1)
+                yield name, role, attnkit.torch.Attention(name, role=role, d_model=D_MODEL, heads=HEADS, **OPTIONS.get(name, {}))
+            except attnkit.Error as e:
+                assert e.code == attnkit.UNSUPPORTED, e
+
+
+def inputs(role, dtype=torch.float32):
+    """x, context, and the lengths and totals of two rows, the second one padded."""
+    x = torch.randn(2, QUERIES, D_MODEL, dtype=dtype)
+    context = torch.randn(2, KEYS, D_MODEL, dtype=dtype) if role == "decoder.cross" else None
+    rows = {"lengths": torch.tensor([QUERIES, 4]), "total": torch.tensor([QUERIES, 4])}
+    if context is not None:
+        rows.update(context_lengths=torch.tensor([KEYS, 3]), context_total=torch.tensor([KEYS, 3]))
+    return x, context, rows
+
+
+def trains(attention, x, context, rows):
+    """Has the mechanism gradients here?"""
+    try:
+        attention(x.requires_grad_(), context, **rows)
+        return True
+    except attnkit.Error as e:
+        assert e.code == attnkit.UNSUPPORTED, e
+        return False
+
+
+class TorchTest(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def assert_close(self, got, expected, tolerance=2e-6):
+        """Relative to the largest number that is expected."""
+        difference = (got - expected).abs().max().item() if got.numel() else 0.0
+        self.assertLessEqual(difference, tolerance * max(1.0, expected.abs().max().item() if expected.numel() else 0.0))
+
+    def build(self, *command):
+        """Compiles mean.so, a plugin that is not in the tree's folder, and has it found until the test ends."""
+        *command, source = command
+        subprocess.run([*command, "-shared", "-fPIC", f"-I{SOURCE}/abi/include", SOURCE / source, "-o", self.folder / "mean.so"], check=True)
+        self.addCleanup(attnkit.torch.use_runtime, attnkit.torch.runtime())
+        attnkit.torch.use_runtime(attnkit.Runtime(threads=2, plugin_path=str(self.folder)))
+
+    def refused(self, part, function, *arguments, code=attnkit.INVALID, **options):
+        with self.assertRaises(attnkit.Error) as caught:
+            function(*arguments, **options)
+        self.assertIn(part, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertEqual(caught.exception.code, code)
+
+
+def main():
+    # A library that is tested by another package's plugins would test nothing.
+    assert "ATTNKIT" in os.environ, "ctest sets what these tests need"
+    unittest.main()
