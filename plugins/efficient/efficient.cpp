@@ -9,8 +9,8 @@
 //
 // m_f and n_i are the largest of K_.f and of Q_i, so nothing overflows and z_f >= 1.  When m grows, S and z shrink by
 // e^(old - new): the state may be appended to.  Cost per head: 2 D (E+1)(N+M) flops; state D (E+2) floats.
-#include <attnkit/kernels/linear.hpp>
-#include <limits>
+#include <attnkit/kernels/latents.hpp>
+#include <attnkit/kernels/linear/core.hpp>
 
 namespace {
 
@@ -20,24 +20,8 @@ using attnkit::simd::kLanes;
 using attnkit::simd::Vec;
 
 // A head is S[D][E], z[D], m[D]; a z of 0 means that no key feature above -infinity came yet.
-struct Efficient {
-  static constexpr attnkit::About about{
-      .name = "efficient",
-      .summary = "softmax over features times softmax over positions: linear cost, whole sequences and cross attention",
-      .citation = "Shen et al., Efficient Attention, WACV 2021, arXiv:1812.01243",
-      .state_revision = "1"};
-  static attnkit::Options options() { return {}; }
-
-  explicit Efficient(const attnkit::linear::Setup& s) : d(s.shape.d), e(s.shape.e), causal(s.block.causal != 0) {
-    s.shape.extra = d;
-  }
-
-  void check(const attnkit::Request&, attnkit::Info&) const {
-    if (causal)
-      throw attnkit::unsupported(
-          "efficient attention normalises each key feature over the whole sequence, later positions included, and its "
-          "paper has no causal form: make the block bidirectional, or use a mechanism such as linear, relu or softmax");
-  }
+struct Map {
+  int64_t d, e;
 
   ATTNKIT_INLINE void query(const float* x, const Place&, float* row, const float* head) const {
     const float* z = head + d * e;
@@ -91,11 +75,59 @@ struct Efficient {
     *sum *= factor;
     for (int64_t c = 0; c < e; ++c) row[c] *= factor;
   }
+};
 
-  int64_t d, e;
-  bool causal;
+struct Efficient {
+  static constexpr attnkit::About about{
+      .name = "efficient",
+      .summary = "softmax over features times softmax over positions: linear cost, whole sequences and cross attention",
+      .citation = "Shen et al., Efficient Attention, WACV 2021, arXiv:1812.01243",
+      .state_revision = "1"};
+  struct Plan {
+    bool is_f64;
+    uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
+  };
+  static attnkit::Options options() { return {}; }
+
+  Efficient(const attn_block& b, const attnkit::Values&, attnkit::Ports& ports)
+      : block(b),
+        shape(b),
+        io(ports.qkv(shape, "weighted mean of the values")),
+        exact{{shape.heads, shape.d, shape.e}, 1, false, io} {
+    shape.extra = shape.d;
+  }
+
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
+    attnkit::check_sight(block, r);
+    if (block.causal)
+      throw attnkit::unsupported(
+          "efficient attention normalises each key feature over the whole sequence, later positions included, and its "
+          "paper has no causal form: make the block bidirectional, or use a mechanism such as linear, relu or softmax");
+    attnkit::linear::cost(shape, r, 0, info);
+    const uint64_t run_bytes =
+        info.scratch(r, attnkit::Layout::measure<attnkit::linear::Scratch<>>(shape, r.streams()));
+    return {r.is_f64(), run_bytes, exact.plan(r, info)};
+  }
+
+  void run(const Plan& plan, const attn_run& run) const {
+    if (plan.is_f64) return exact.run(run, plan.exact_bytes);
+    attn_run plain = run;
+    plain.saved = nullptr;  // the gradient needs none of the sums that the core would save
+    const Map map{shape.d, shape.e};
+    const attnkit::Guard none{attnkit::Guard::kNone};
+    const attnkit::linear::Run<Map, float> body{shape, none, map, false, plain, {plain, io}, attnkit::State(plain)};
+    const double flops = exact.shape.flops(run.queries + run.keys);
+    attnkit::simd::for_heads(plain, shape.heads, {flops, plan.run_bytes}, body);
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const { exact.backward(grad, plan.exact_bytes); }
+
+  attn_block block;
+  attnkit::linear::Shape shape;
+  attnkit::QkvPorts io;
+  attnkit::latents::SoftmaxAttention exact;
 };
 
 }  // namespace
 
-ATTNKIT_PLUGIN(attnkit::linear::Mechanism<Efficient>)
+ATTNKIT_PLUGIN(Efficient)

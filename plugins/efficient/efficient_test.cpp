@@ -10,6 +10,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -58,6 +59,16 @@ TEST(Efficient, EqualsTheGoldenCases) {
     worst =
         std::max(worst, check_golden(plugin(), g, {}, golden_weight(g, false), golden_weight(g, true), undivided, {}));
   record_error(worst);
+}
+
+TEST(Efficient, HasGradients) { record_error(check_gradients(plugin(), {}, {.allowed = bidirectional})); }
+
+TEST(Efficient, HasGradientsWhereExponentialsWouldOverflow) {
+  const auto enlarge = [](Inputs& in) {
+    for (const char* name : {"q", "k"})
+      for (float& x : in[name].data()) x *= 50;
+  };
+  check_gradients(plugin(), {}, {enlarge, bidirectional});
 }
 
 // Ever larger keys change the scale of everything that was summed; ever smaller ones never do.

@@ -15,9 +15,8 @@
 // head is a list of events in time order; here an event may also shrink S, so a token that raises a maximum does not
 // end the list.  What an event does depends on the tokens before it alone: equal bits however a sequence is split, and
 // in whole runs too.  Cost per head: 2 l (E+1)(N+M) flops; state l (E+2) floats, whatever the length.
+#include <attnkit/kernels/latents.hpp>
 #include <attnkit/kernels/linear/core.hpp>
-#include <attnkit/kernels/pack.hpp>
-#include <limits>
 
 namespace {
 
@@ -29,11 +28,9 @@ constexpr int64_t kEvents = 16;
 constexpr float kLeast = std::numeric_limits<float>::lowest();
 
 // A head's state is S[l][E], z[l], m[l]; a z of 0 means that no logit above -infinity came yet.
-struct Shape {
-  int64_t heads, latents, values;  // H, l = L / H, E
+struct Shape : attnkit::latents::Shape {  // l = L / H
   float scale;
   int64_t head_floats() const { return latents * (values + 2); }
-  int64_t flops(int64_t rows) const { return 2 * latents * (values + 1) * rows; }  // of a head
 };
 
 // What a worker has: a key's weights, its shrinking factors and a query's weights by event, then S, z, m if there is no
@@ -199,7 +196,10 @@ struct Latte {
       .summary = "attention through latents: linear cost, a state of constant size",
       .citation = "Dolga, Cobzarenco and Barber, Latent Attention for Linear Time Transformers, arXiv:2402.17512",
       .state_revision = "1"};
-  using Plan = uint64_t;  // bytes of scratch of a worker
+  struct Plan {
+    bool is_f64;
+    uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("latents", 0, 0, 1 << 16,
@@ -220,10 +220,11 @@ struct Latte {
           .at(values.index("latents"));
     const double d = static_cast<double>(b.d_model) / b.heads;
     const double scale = values.text("scale") == "none" ? 1 : 1 / std::sqrt(d);
-    shape = {b.heads, all / b.heads, b.head_width, static_cast<float>(scale)};
+    shape = {{b.heads, all / b.heads, b.head_width}, static_cast<float>(scale)};
     io = {ports.query("latent_q", shape.latents, "a query's logits over the latents of its head", ATTN_NO_BIAS),
           ports.key("latent_k", shape.latents, "a position's logits for each latent of its head", ATTN_NO_BIAS),
           ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
+    exact = {shape, scale, b.causal != 0, io};
   }
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
@@ -233,24 +234,29 @@ struct Latte {
           "Latte's paper defines self attention alone: set cross = true for the form with queries' latents from the "
           "target and keys' latents and values from the source, or use another mechanism here");
     info.state(r, shape.heads * shape.head_floats());
-    info.flops = static_cast<uint64_t>(r.batch * shape.heads * shape.flops(r.queries + r.keys));
-    return info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
+    info.flops = static_cast<uint64_t>(static_cast<double>(r.batch * shape.heads) * shape.flops(r.queries + r.keys));
+    const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
+    return {r.is_f64(), run_bytes, exact.plan(r, info)};
   }
 
+  void backward(const Plan& plan, const attn_grad& grad) const { exact.backward(grad, plan.exact_bytes); }
+
   void run(const Plan& plan, const attn_run& run) const {
+    if (plan.is_f64) return exact.run(run, plan.exact_bytes);
     const int64_t heads = run.batch * shape.heads, workers = run.exec->workers, values = shape.values;
     // A state is one for all columns.
     const int64_t wanted = run.state || heads == 0 ? 1 : (workers + heads - 1) / heads;
     const int64_t columns = whole_lanes((values + wanted - 1) / wanted), parts = (values + columns - 1) / columns;
     const Run body{shape, run, block.causal != 0, parts, columns, {run, io}, attnkit::State(run)};
-    const auto flops = static_cast<double>(shape.flops(run.queries + run.keys) / parts);
-    for_items(run, heads * parts, {flops, plan}, body);
+    const double flops = shape.flops(run.queries + run.keys) / static_cast<double>(parts);
+    for_items(run, heads * parts, {flops, plan.run_bytes}, body);
   }
 
   attn_block block;
   bool cross;
   Shape shape{};
   attnkit::QkvPorts io;
+  attnkit::latents::SoftmaxAttention exact{};
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -106,6 +107,31 @@ TEST(Latte, LeavesTheGoldenState) {
   EXPECT_EQ(3, causal);
 }
 
+TEST(Latte, HasGradients) {
+  record_error(check_gradients(plugin(), {cross}));
+  check_gradients(plugin(), {cross, {"latents", int64_t{30}}, {"scale", "inverse_sqrt"}});
+}
+
+TEST(Latte, HasTheGoldenGradients) {
+  int count = 0;
+  double worst = 0;
+  for (const Golden& g : cases()) {
+    if (!g.out.contains("dV")) continue;
+    SCOPED_TRACE(g.name);
+    const Mechanism mech(plugin(), g.block());
+    ByPort gradients{{"v", g.out["dV"]}};
+    if (g.q.size() > 1) {  // one token sees itself whatever its logits: what is there is rounding
+      gradients["latent_q"] = g.out["dQl"];
+      gradients["latent_k"] = g.out["dKl"];
+    }
+    worst = worse(worst, check_golden_gradients(mech, {}, {{"latent_q", g.q}, {"latent_k", g.k}, {"v", g.v}}, g.in["G"],
+                                                gradients));
+    ++count;
+  }
+  EXPECT_EQ(3, count);
+  record_error(worst);
+}
+
 // Logits that rise by slope from one position to the next: each token, some or none shrink what was summed.
 void rise(Array& k, float slope) {
   for (int64_t h = 0; h < k.heads; ++h)
@@ -135,6 +161,19 @@ TEST(Latte, StaysExactWhenEveryTokenRaisesTheMaximum) {
     record_error(check_situations(plugin(), {cross}, weights(), undivided, [slope](Inputs& in) {
       if (in["latent_k"].batch == 1) rise(in["latent_k"], slope);
     }));
+}
+
+// Blocks of the gradient end where the scale would change too much: in the middle, or after every token.
+TEST(Latte, HasGradientsWhenTheMaximumRises) {
+  const auto steep = [](float slope) {
+    return GradientCheck{.prepare = [slope](Inputs& in) { rise(in["latent_k"], slope); }};
+  };
+  check_gradients(plugin(), {cross}, steep(2));
+  check_gradients(plugin(), {cross}, steep(-2));
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 8, 8));
+  Inputs in(mech, 1, 90, 90, 1);
+  rise(in["latent_k"], 200);
+  for (const Array& gradient : backward(in, 0, {})) EXPECT_TRUE(all_finite(gradient));
 }
 
 TEST(Latte, TakesLogitsOfMinusInfinity) {

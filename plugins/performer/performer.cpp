@@ -10,9 +10,9 @@
 // may have its own, here one that follows the keys: S_f = sum_j e^(a_jf - c_f) v_j, and queries carry e^(c_f).  Cost
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
 #include <attnkit/kernels/linear/core.hpp>
-#include <attnkit/kernels/pack.hpp>
-#include <attnkit/kernels/product.hpp>
 #include <attnkit/kernels/random.hpp>
+
+#include "gradient.hpp"
 
 namespace {
 
@@ -20,6 +20,7 @@ using attnkit::Guard;
 using attnkit::Layout;
 using attnkit::unsupported;
 using attnkit::View;
+using attnkit::performer::Directions;
 namespace linear = attnkit::linear;
 namespace simd = attnkit::simd;
 using simd::at;
@@ -285,7 +286,11 @@ struct Performer {
       .summary = "softmax attention estimated with positive random features (FAVOR+): constant state, streams",
       .citation = "Choromanski et al., Rethinking Attention with Performers, ICLR 2021, arXiv:2009.14794",
       .state_revision = "1"};
-  using Plan = uint64_t;  // scratch bytes of a worker
+  struct Plan {
+    bool is_f64;
+    uint32_t workers;
+    uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
+  };
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -314,6 +319,15 @@ struct Performer {
            static_cast<float>(values.real("feature_eps")),
            values.real("feature_eps") == 0 && guard.kind == Guard::kNone};
     choose(values);
+    exact = {map.m,
+             map.d,
+             1 / std::sqrt(std::sqrt(width)),
+             1 / std::sqrt(width),
+             values.real("fixed"),
+             values.real("feature_eps"),
+             guard,
+             map.cancels,
+             map.stabiliser == Stabiliser::kGlobal};
     shape.extra = map.stabiliser == Stabiliser::kRunning ? shape.features : 0;
     io = ports.qkv(shape, "weighted mean of the values");
     omega = ports.table("omega", {shape.features, shape.d}, "random directions, shared by the heads");
@@ -348,14 +362,38 @@ struct Performer {
           "because a maximum over all keys does not cancel then: set feature_eps to 0 and guard to none, or stabiliser "
           "to fixed, for causal blocks, streams and prefixes");
     linear::cost(shape, r, 2.0 * static_cast<double>(map.m * map.d), info);
-    return info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams()));
+    const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams()));
+    uint64_t shared = 0;
+    attnkit::with_real(r.is_f64(), [&](auto real) { shared = Layout::measure<Directions<decltype(real)>>(exact); });
+    return {r.is_f64(), r.workers, run_bytes, attnkit::latents::plan(latents(), r, info, shared)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
+    if (plan.is_f64) return compute<double>(plan, run, nullptr);
     const Run body{shape, guard, map, block.causal != 0, run, {run, io}, {run, omega}, attnkit::State(run)};
     const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * map.m * (map.d + shape.e + 1));
-    simd::for_items(run, run.batch * shape.heads, {flops, plan}, body);
+    simd::for_items(run, run.batch * shape.heads, {flops, plan.run_bytes}, body);
   }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    attnkit::with_real(plan.is_f64, [&](auto real) {
+      const attnkit::QkvGrad<decltype(real)> g(grad, io);
+      compute(plan, *grad.run, &g);
+    });
+  }
+
+  // The f64 run, or with g the gradient.
+  template <class Real>
+  void compute(const Plan& plan, const attn_run& run, const attnkit::QkvGrad<Real>* g) const {
+    if (run.batch == 0) return;
+    Layout layout(static_cast<char*>(run.exec->scratch) + plan.exact_bytes * plan.workers);
+    const Directions<Real> directions(layout, exact);
+    directions.fill(exact, {run, omega});
+    const attnkit::performer::RandomFeatures<Real> features{exact, directions, {run, io}, g};
+    attnkit::latents::for_heads(latents(), features, block.causal != 0, run, io, g, plan.exact_bytes);
+  }
+
+  attnkit::latents::Shape latents() const { return {shape.heads, map.m, shape.e}; }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t) const {
     draw_omega(attnkit::Random(seed, port), equal_norms, map.m, map.d, data);
@@ -366,6 +404,7 @@ struct Performer {
   Guard guard;
   bool equal_norms;
   Map map;
+  attnkit::performer::FeatureMap exact{};
   attnkit::QkvPorts io;
   attnkit::Port omega;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "reference.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -123,6 +124,106 @@ TEST(Performer, EqualsTheGoldenCases) {
   }
   EXPECT_EQ(4 + 3 * 7, ran);
   record_error(worst);
+}
+
+// Wherever stabilisers cancel.
+TEST(Performer, HasGradients) {
+  record_error(check_gradients(plugin(), {{"features", int64_t{40}}}));
+  check_gradients(plugin(), {{"features", int64_t{7}}, {"scaling", "sqrt_d"}});
+  check_gradients(plugin(), {{"features", int64_t{40}}, {"stabiliser", "fixed"}});
+}
+
+// Keys that come later have exponents above those before by far more than f32 holds.
+TEST(Performer, HasGradientsWhereExponentialsWouldUnderflow) {
+  const auto shrinking = [](Inputs& in) {
+    Array& k = in["k"];
+    k.set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+      return k.at(b, h, i, c) * 8 * static_cast<float>(k.rows - i) / static_cast<float>(k.rows);
+    });
+  };
+  check_gradients(plugin(), {{"features", int64_t{40}}}, {.prepare = shrinking});
+}
+
+// One head with its stabilisers as they are at first, whatever becomes of its inputs.
+struct Frozen {
+  Matrix omega;
+  Row c_q;
+  double c_k, eps;
+  Denominator denominator;
+
+  double loss(const Inputs64& now, const Array64& given) const {
+    Inputs64 in = now;
+    const Matrix v = rows_of(in["v"], 0, 0, in.keys);
+    Matrix keys;
+    for (const Row& k : rows_of(in["k"], 0, 0, in.keys)) keys.push_back(Exponents(k, omega).features(c_k, eps));
+    double loss = 0;
+    for (int64_t i = 0; i < in["q"].rows; ++i) {
+      const Row query = Exponents(row_of(in["q"], 0, 0, i), omega).features(c_q[static_cast<size_t>(i)], eps);
+      double sum = 0, mixed = 0;
+      for (size_t j = 0; j < keys.size(); ++j) {
+        const double weight = dot(query, keys[j]);
+        sum += weight;
+        for (size_t c = 0; c < v[j].size(); ++c) mixed += weight * v[j][c] * given.at(0, 0, i, static_cast<int64_t>(c));
+      }
+      loss += mixed / denominator(sum);
+    }
+    return loss;
+  }
+};
+
+TEST(Performer, HoldsStabilisersThatDoNotCancelConstant) {
+  double worst = 0;
+  for (const char* stabiliser : {"fixed", "global"})
+    for (const char* kind : {"none", "add", "clamp"})
+      for (const double eps : {0.0, 0.01}) {
+        const bool global = stabiliser[0] == 'g';
+        const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 4, 3),
+                             {{"stabiliser", stabiliser},
+                              {"features", int64_t{6}},
+                              {"feature_eps", eps},
+                              {"guard", kind},
+                              {"eps", 0.3},
+                              {"fixed", global ? 0 : 0.5}});
+        Inputs in(mech, 1, 5, 7, 1);
+        Inputs64 wide(in);
+        Training<double> training(wide, 0, {});
+        Gradients<double> grads = training.gradients();
+        training.backward(grads);
+        Frozen frozen{omega_of(in["omega"], 4), {}, global ? -INFINITY : 0.5, eps, guard(kind, 0.3)};
+        for (const Row& q : rows_of(in["q"], 0, 0, 5)) frozen.c_q.push_back(Exponents(q, frozen.omega).most());
+        for (const Row& k : rows_of(in["k"], 0, 0, 7))
+          if (global) frozen.c_k = std::max(frozen.c_k, Exponents(k, frozen.omega).most());
+        for (const char* name : {"q", "k", "v"}) {
+          const Array64& gradient = grads[static_cast<size_t>(mech.find(name))];
+          for (int64_t i = 0; i < gradient.rows; ++i)
+            for (int64_t c = 0; c < gradient.width; ++c) {
+              Inputs64 above = wide, below = wide;
+              above[name].at(0, 0, i, c) += 1e-5;
+              below[name].at(0, 0, i, c) -= 1e-5;
+              const Array64& given = grads[mech.output()];
+              const double slope = (frozen.loss(above, given) - frozen.loss(below, given)) / 2e-5;
+              EXPECT_NEAR(slope, gradient.at(0, 0, i, c), 1e-8) << stabiliser << " " << kind << " " << eps << name;
+              worst = worse(worst, std::abs(slope - gradient.at(0, 0, i, c)));
+            }
+        }
+      }
+  record_error(worst);
+}
+
+// f32 against f64 of the forms that are no central difference's.
+TEST(Performer, HasGradientsInF32) {
+  for (const char* stabiliser : {"fixed", "global"}) {
+    const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, 2, 24, 40),
+                         {{"stabiliser", stabiliser}, {"feature_eps", 1e-4}, {"guard", "add"}});
+    Inputs in(mech, 2, 70, 90, 1);
+    Inputs64 wide(in);
+    const Gradients<float> got = backward(in, 0, {});
+    const Gradients<double> want = backward(wide, 0, {});
+    for (const char* name : {"q", "k", "v"}) {
+      const auto p = static_cast<size_t>(mech.find(name));
+      EXPECT_LE(rms_ratio(got[p], Array(want[p])), kGate) << stabiliser << " " << name;
+    }
+  }
 }
 
 // A maximum over all keys with feature_eps moves past outputs when a future key raises it; without, nothing moves.

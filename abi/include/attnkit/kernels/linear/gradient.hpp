@@ -24,7 +24,7 @@ concept Differentiable = requires(const Map& map) {
 }
 || requires(const Map& map, const Place& at, float* x) { map.query_gradient(x, at, x, x, x); };
 
-constexpr int64_t kBlock = 64;  // queries, and keys, of a block
+constexpr int64_t kBlock = 32;  // queries, and keys, of a block
 
 // Scratch of a worker.
 template <class Real>
@@ -83,6 +83,7 @@ struct Gradient {
   };
 
   struct Head {
+    static constexpr Real kOne = 1;
     const Gradient& all;
     int64_t b, h;
     Sight sight;
@@ -143,18 +144,21 @@ struct Gradient {
     // weights and scores of a block of queries and keys [from, to), 0 where a query does not see a key.
     void weigh(const Block& q, int64_t from, int64_t to, bool with_scores) const {
       const int64_t keys = to - from, lanes = simd::whole_lanes(q.size()), e = shape().e, f = shape().features;
-      for (Real* matrix : {p.weights, p.scores}) std::fill(matrix, matrix + keys * kBlock, Real{0});
+      std::fill(p.scores, p.scores + keys * kBlock, Real{0});
+      for (int64_t j = 0; j < keys; ++j) {
+        Real* row = p.weights + j * kBlock;
+        if (shape().split == 0)
+          std::copy(p.w, p.w + kBlock, row);
+        else
+          std::fill(row, row + kBlock, Real{0});
+      }
       simd::product<Real>({all.x.v.row(b, h, from), all.x.v.next}, {p.ut, e, lanes, kBlock},
                           {p.weights, keys, lanes, kBlock});
       if (with_scores) simd::product<Real>({p.b, p.row}, {p.at, f, lanes, kBlock}, {p.scores, keys, lanes, kBlock});
       int64_t unseen = 0;
       for (int64_t j = 0; j < keys; ++j) {
         while (unseen < q.size() && sight.seen(q.from + unseen) <= from + j) ++unseen;
-        Real *weights = p.weights + j * kBlock, *scores = p.scores + j * kBlock;
-        if (shape().split == 0)
-          for (int64_t i = unseen; i < q.size(); ++i) weights[i] += p.w[i];
-        std::fill(weights, weights + unseen, Real{0});
-        std::fill(scores, scores + unseen, Real{0});
+        for (Real* matrix : {p.weights, p.scores}) std::fill_n(matrix + j * kBlock, unseen, Real{0});
       }
     }
 
@@ -172,8 +176,8 @@ struct Gradient {
     void append(int64_t from, int64_t to) const {
       simd::product<Real>({all.x.v.row(b, h, from), 1, all.x.v.next}, {p.b, to - from, columns(), p.row},
                           {p.st, shape().e, columns(), p.row});
-      for (int64_t j = 0; j < to - from; ++j)
-        for (int64_t f = 0; f < shape().features; ++f) p.z[f] += p.b[j * p.row + shape().split + f];
+      simd::product<Real>({&kOne, 0, 0}, {p.b + shape().split, to - from, shape().features, p.row},
+                          {p.z, 1, shape().features, p.row});
     }
 
     void forward(int64_t first) const {
@@ -189,8 +193,7 @@ struct Gradient {
         load_queries(q);
         std::fill(p.da, p.da + q.size() * p.row, Real{0});
         simd::product<Real>({p.u, p.e}, {p.st, shape().e, columns(), p.row}, {p.da, q.size(), columns(), p.row});
-        for (int64_t i = 0; i < q.size(); ++i)
-          for (int64_t f = 0; f < features; ++f) p.da[i * p.row + split + f] += p.w[i] * p.z[f];
+        simd::product<Real>({p.w, 1}, {p.z, 1, features, p.row}, {p.da + split, q.size(), features, p.row});
         for (int64_t to; appended < q.hi; appended = to) {
           to = std::min(appended + kBlock, q.hi);
           load_keys(appended, to);
@@ -228,8 +231,7 @@ struct Gradient {
       std::fill(p.dv, p.dv + keys * p.e, Real{0});
       simd::product<Real>({all.x.v.row(b, h, from), all.x.v.next}, {p.st, e, columns(), p.row},
                           {p.db, keys, columns(), p.row});
-      for (int64_t j = 0; j < keys; ++j)
-        for (int64_t f = 0; f < features; ++f) p.db[j * p.row + split + f] += p.z[f];
+      simd::product<Real>({&kOne, 0, 0}, {p.z, 1, features, p.row}, {p.db + split, keys, features, p.row});
       simd::product<Real>({p.b, p.row}, {p.s, features, p.e, p.e}, {p.dv, keys, p.e, p.e});
       if (q) {
         weigh(*q, from, to, true);
@@ -275,8 +277,7 @@ struct Gradient {
         give(q.lo, &q);
         simd::product<Real>({p.a, 1, p.row}, {p.u, q.size(), p.e, p.e}, {p.s, features, p.e, p.e});
         transpose_rows(p.s, p.e, features, shape().e, p.st, p.row);
-        for (int64_t i = 0; i < q.size(); ++i)
-          for (int64_t f = 0; f < features; ++f) p.z[f] += p.w[i] * p.a[i * p.row + split + f];
+        simd::product<Real>({p.w, 0}, {p.a + split, q.size(), features, p.row}, {p.z, 1, features, p.row});
       }
       give(0, nullptr);
     }

@@ -1,0 +1,463 @@
+// Attention through sums of exponentials, one sum for each latent: its f64 run and its gradient.
+//
+//   o_i = sum_l A_il S_il,   S_il = sum_j B_jl v_j,   z_il = sum_j B_jl,   B_jl = e^(b_jl - m_l) + floor
+//
+// over the keys j that query i sees.  A Map has the logits b, and makes A_i from a query's logits a_i and from z_i.
+// With G the gradient of o, H_il = G_i . S_il, and n_i what the map's denominator makes of G_i . o_i:
+//
+//   da_il = (A_il - rest_i) (H_il - n_i z_il)                   rest_i: the part of A_il that is no exponential
+//   R_l = sum A_il G_i,   r_l = sum A_il n_il                   over the queries that see key j
+//   db_jl = (B_jl - floor) (R_l . v_j - r_l),   dv_j = sum_l B_jl R_l
+//
+// where n_il is H_il / z_il if each latent has a denominator of its own, and n_i if all have one.
+//
+// As in kernels/linear/gradient.hpp a block of queries meets the keys that all of them see through S or R and the
+// others by masked products.  m_l is the largest logit of the keys that a block's queries see; a block ends where m_l
+// would outgrow what its first query sees by kGrowth, so that no exponential overflows and no query's keys all vanish.
+// What the first scan knows of a query, 3 l numbers, waits in scratch for the second.
+#ifndef ATTNKIT_KERNELS_LATENTS_HPP
+#define ATTNKIT_KERNELS_LATENTS_HPP
+#include <attnkit/kernels/gradient.hpp>
+#include <attnkit/kernels/product.hpp>
+#include <cmath>
+#include <limits>
+
+namespace attnkit::latents {
+
+constexpr int64_t kBlock = 64;  // queries, and keys, of a block
+constexpr double kGrowth = 50;
+
+struct Shape {
+  int64_t heads, latents, values;  // H, l, E
+
+  // Of sums and reads of a head.
+  double flops(int64_t rows) const { return 2.0 * static_cast<double>(latents * (values + 1) * rows); }
+};
+
+// What a map says of a query beside its A_i: n_i = slope G_i . o_i.
+template <class Real>
+struct Mixed {
+  Real slope, rest;
+};
+
+// x = e^x; of floats, whole vectors.
+template <class Real>
+ATTNKIT_INLINE void exponentials(Real* x, int64_t n) {
+  if constexpr (std::is_same_v<Real, float>)
+    for (int64_t l = 0; l < n; l += simd::kLanes) {
+      simd::Vec y = simd::at(x + l).v;
+      simd::exp(y);
+      simd::at(x + l).v = y;
+    }
+  else
+    for (int64_t l = 0; l < n; ++l) x[l] = std::exp(x[l]);
+}
+
+// Of a worker.  Rows of latents are whole vectors, and what stands behind the l is never mixed with them.
+template <class Real>
+struct Scratch {
+  int64_t row, e;
+  Real *logits, *b, *db;        // [kBlock][row]: of keys
+  Real *z, *h;                  // [kBlock][row]: z_i and H_i of queries
+  Real *g, *dv;                 // [kBlock][e]
+  Real *at, *gt;                // A and G transposed: [][kBlock]
+  Real *weights, *scores;       // [keys][queries] of a block: v_j . G_i, and B_j . A_i
+  Real *s, *st;                 // R, [row][e]; S or R transposed, [e][row]
+  Real *sum, *m, *factor;       // [row]: z or r, m, what they shrink by
+  Real *n, *rest;               // [kBlock]
+  Real *all_a, *all_n, *all_m;  // [queries][row]: A, A n, and m by block
+  int64_t* begins;              // of the blocks
+  Scratch(Layout& layout, const Shape& shape, int64_t queries)
+      : row(simd::whole_lanes(shape.latents)), e(simd::whole_lanes(shape.values)) {
+    for (Real** part : {&logits, &b, &db, &z, &h, &at}) *part = layout.take<Real>(kBlock * row);
+    for (Real** part : {&g, &dv, &gt}) *part = layout.take<Real>(kBlock * e);
+    for (Real** part : {&weights, &scores}) *part = layout.take<Real>(kBlock * kBlock);
+    for (Real** part : {&s, &st}) *part = layout.take<Real>(row * e);
+    for (Real** part : {&sum, &m, &factor}) *part = layout.take<Real>(row);
+    for (Real** part : {&n, &rest}) *part = layout.take<Real>(kBlock);
+    for (Real** part : {&all_a, &all_n, &all_m}) *part = layout.take<Real>(queries * row);
+    begins = layout.take<int64_t>(queries + 1);
+  }
+};
+
+// One head of one batch row.  A Map has
+//   static constexpr bool each;      has each latent a denominator of its own?
+//   bool follows() const;            does m follow the keys?  Otherwise it is
+//   Real constant(int64_t b, int64_t h, int64_t keys, Real* rows, int64_t row) const;    rows: room for kBlock rows
+//   Real floor() const;
+//   void query_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const;
+//   void query_gradient(...the same...) const;        hands out the n rows da
+//   void key_logits, key_gradient(...the same...) const;
+//   ATTNKIT_INLINE Mixed<Real> mix(int64_t b, int64_t h, int64_t i, const Real* z, const Real* m, Real* a) const;
+//                                                     a_i becomes A_i
+template <class Map, class Real>
+struct Head {
+  const Shape& shape;
+  const Map& map;
+  Qkv<Real> x;
+  const QkvGrad<Real>* g;  // NULL in a run
+  int64_t b, h;
+  Sight sight;
+  Scratch<Real> p;
+  int64_t window = 0, window_end = 0;  // keys whose logits are in p.logits
+  int64_t loaded = 0, loaded_end = 0;  // keys whose B is in p.b
+
+  // Queries [from, to), all of which see keys [0, lo), and some keys up to hi.
+  struct Block {
+    int64_t from, to, lo, hi;
+    int64_t size() const { return to - from; }
+    int64_t lanes() const { return simd::whole_lanes(to - from); }
+  };
+
+  void operator()() {
+    std::memset(p.logits, 0, static_cast<size_t>(reinterpret_cast<char*>(p.all_a) - reinterpret_cast<char*>(p.logits)));
+    int64_t first = 0;
+    while (first < sight.queries && sight.seen(first) <= 0) ++first;
+    if (first == sight.queries) return;
+    const Real least = std::numeric_limits<Real>::lowest();
+    std::fill(p.m, p.m + shape.latents, map.follows() ? least : map.constant(b, h, sight.fresh, p.b, p.row));
+    const int64_t blocks = forward(first);
+    if (g && (g->k || g->v)) reverse(blocks);
+  }
+
+  const Real* logits(int64_t j) {
+    if (j < window || j >= window_end) {
+      window = j;
+      window_end = std::min(j + kBlock, sight.fresh);
+      map.key_logits(b, h, j, window_end - j, p.logits, p.row);
+    }
+    return p.logits + (j - window) * p.row;
+  }
+
+  // m = max(m, logits of keys [from, to)); a NaN is never the largest.
+  void raise(Real* m, int64_t from, int64_t to) {
+    for (int64_t j = from; j < to; ++j) {
+      const Real* y = logits(j);
+      for (int64_t l = 0; l < shape.latents; ++l) m[l] = y[l] > m[l] ? y[l] : m[l];
+    }
+  }
+  // Would one of the keys raise m by more than kGrowth?
+  bool outgrow(const Real* m, int64_t from, int64_t to) {
+    bool any = false;
+    for (int64_t j = from; j < to && !any; ++j) {
+      const Real* y = logits(j);
+      for (int64_t l = 0; l < shape.latents; ++l) any |= y[l] - m[l] > static_cast<Real>(kGrowth);
+    }
+    return any;
+  }
+
+  // The block that begins with query `from`; keys before `appended` are summed.  Brings the sums to its m.
+  Block block(int64_t from, int64_t appended) {
+    Block q{from, from + 1, sight.seen(from), sight.seen(from)};
+    const int64_t end = std::min(from + kBlock, sight.queries);
+    if (!map.follows()) return {from, end, q.lo, sight.seen(end - 1)};
+    Real* old = p.factor;
+    std::copy(p.m, p.m + p.row, old);
+    raise(p.m, appended, q.lo);
+    for (; q.to < end && !outgrow(p.m, q.hi, sight.seen(q.to)); ++q.to) q.hi = sight.seen(q.to);
+    raise(p.m, q.lo, q.hi);
+    shrink(old, p.m);
+    return q;
+  }
+
+  // Sums at scale `from` come to the scale `to`.
+  void shrink(const Real* from, const Real* to) {
+    loaded_end = loaded;
+    if (std::equal(from, from + shape.latents, to)) return;
+    for (int64_t l = 0; l < shape.latents; ++l) p.factor[l] = std::exp(from[l] - to[l]);
+    for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] *= p.factor[l];
+    for (int64_t c = 0; c < shape.values; ++c)
+      for (int64_t l = 0; l < shape.latents; ++l) p.st[c * p.row + l] *= p.factor[l];
+    for (int64_t l = 0; l < shape.latents; ++l)
+      for (int64_t c = 0; c < shape.values; ++c) p.s[l * p.e + c] *= p.factor[l];
+  }
+
+  void load_keys(int64_t from, int64_t to) {
+    if (from == loaded && to == loaded_end) return;
+    loaded = from;
+    loaded_end = to;
+    for (int64_t j = from; j < to; ++j) {
+      const Real* y = logits(j);
+      for (int64_t l = 0; l < p.row; ++l) p.b[(j - from) * p.row + l] = y[l] - p.m[l];
+    }
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      exponentials(p.b, (to - from) * p.row);
+      const Real floor = map.floor();
+      for (int64_t i = 0; floor != 0 && i < (to - from) * p.row; ++i) p.b[i] += floor;
+    });
+  }
+
+  Real* a(const Block& q) const { return p.all_a + q.from * p.row; }
+
+  // A of a block's queries from z of what each of them sees, and what the gradient takes.  z comes to hold all keys.
+  void load_queries(const Block& q) {
+    map.query_logits(b, h, q.from, q.size(), a(q), p.row);
+    int64_t j = q.lo;
+    for (int64_t i = 0; i < q.size(); ++i) {
+      for (; j < sight.seen(q.from + i); ++j) {
+        if ((j - q.lo) % kBlock == 0) load_keys(j, std::min(j + kBlock, q.hi));
+        for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.b[(j - loaded) * p.row + l];
+      }
+      std::copy(p.sum, p.sum + p.row, p.z + i * p.row);
+    }
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      for (int64_t i = 0; i < q.size(); ++i) {
+        const Mixed<Real> mixed = map.mix(b, h, q.from + i, p.z + i * p.row, p.m, a(q) + i * p.row);
+        if (!g) continue;
+        p.n[i] = mixed.slope * simd::dot(g->o.row(b, h, q.from + i), x.o.row(b, h, q.from + i), shape.values);
+        p.rest[i] = mixed.rest;
+      }
+    });
+    if (g) load_gradient(q);
+  }
+
+  // G of a block's queries, and transposed.
+  void load_gradient(const Block& q) {
+    for (int64_t i = 0; i < q.size(); ++i) {
+      const Real* row = g->o.row(b, h, q.from + i);
+      std::copy(row, row + shape.values, p.g + i * p.e);
+    }
+    transpose_rows(p.g, p.e, q.size(), shape.values, p.gt, kBlock);
+  }
+
+  // [keys][queries] = left_j . right_i of a block of queries and keys [from, to), 0 where a query does not see a key.
+  void weigh(const Block& q, int64_t from, int64_t to, const simd::Factor<Real>& left, const Real* right, int64_t inner,
+             Real* weights) const {
+    const int64_t keys = to - from;
+    std::fill(weights, weights + keys * kBlock, Real{0});
+    simd::product<Real>(left, {right, inner, q.lanes(), kBlock}, {weights, keys, q.lanes(), kBlock});
+    int64_t unseen = 0;
+    for (int64_t j = 0; j < keys; ++j) {
+      while (unseen < q.size() && sight.seen(q.from + unseen) <= from + j) ++unseen;
+      std::fill(weights + j * kBlock, weights + j * kBlock + unseen, Real{0});
+    }
+  }
+  void weigh_values(const Block& q, int64_t from, int64_t to) const {
+    weigh(q, from, to, {x.v.row(b, h, from), x.v.next}, p.gt, shape.values, p.weights);
+  }
+  void weigh_latents(const Block& q, int64_t from, int64_t to) const {
+    weigh(q, from, to, {p.b, p.row}, p.at, shape.latents, p.scores);
+  }
+
+  // S takes keys [from, to), whose B is loaded.
+  void append(int64_t from, int64_t to) const {
+    simd::product<Real>({x.v.row(b, h, from), 1, x.v.next}, {p.b, to - from, p.row, p.row},
+                        {p.st, shape.values, p.row, p.row});
+  }
+
+  // Returns the number of blocks.
+  int64_t forward(int64_t first) {
+    int64_t appended = 0, blocks = 0;
+    for (Block q{}; first < sight.queries; first = q.to) {
+      q = block(first, appended);
+      p.begins[blocks] = first;
+      std::copy(p.m, p.m + p.row, p.all_m + blocks++ * p.row);
+      for (int64_t to; appended < q.lo; appended = to) {
+        to = std::min(appended + kBlock, q.lo);
+        load_keys(appended, to);
+        append(appended, to);
+        for (int64_t j = 0; j < to - appended; ++j)
+          for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.b[j * p.row + l];
+      }
+      load_queries(q);
+      if (g)
+        read_gradient(q);
+      else
+        read_outputs(q);
+      appended = q.hi;
+    }
+    p.begins[blocks] = first;
+    return blocks;
+  }
+
+  void read_outputs(const Block& q) {
+    transpose_rows(a(q), p.row, q.size(), shape.latents, p.at, kBlock);
+    std::fill(p.gt, p.gt + p.e * kBlock, Real{0});
+    const simd::Matrix<Real> ot{p.gt, shape.values, q.lanes(), kBlock};
+    simd::product<Real>({p.st, p.row}, {p.at, shape.latents, q.lanes(), kBlock}, ot);
+    for (int64_t from = q.lo, to; from < q.hi; from = to) {
+      to = std::min(from + kBlock, q.hi);
+      load_keys(from, to);
+      weigh_latents(q, from, to);
+      simd::product<Real>({x.v.row(b, h, from), 1, x.v.next}, {p.scores, to - from, q.lanes(), kBlock}, ot);
+      append(from, to);
+    }
+    for (int64_t i = 0; i < q.size(); ++i)
+      for (int64_t c = 0; c < shape.values; ++c) x.o.row(b, h, q.from + i)[c] = p.gt[c * kBlock + i];
+  }
+
+  // The gradients of a block's queries; A n of them.
+  void read_gradient(const Block& q) {
+    std::fill(p.h, p.h + q.size() * p.row, Real{0});
+    const simd::Matrix<Real> read{p.h, q.size(), p.row, p.row};
+    simd::product<Real>({p.g, p.e}, {p.st, shape.values, p.row, p.row}, read);
+    for (int64_t from = q.lo, to; from < q.hi; from = to) {
+      to = std::min(from + kBlock, q.hi);
+      load_keys(from, to);
+      weigh_values(q, from, to);
+      simd::product<Real>({p.weights, 1, kBlock}, {p.b, to - from, p.row, p.row}, read);
+      append(from, to);
+    }
+    for (int64_t i = 0; i < q.size(); ++i) {
+      const Real *own = a(q) + i * p.row, *z = p.z + i * p.row;
+      Real *h_row = p.h + i * p.row, *own_n = p.all_n + (q.from + i) * p.row;
+      for (int64_t l = 0; l < shape.latents; ++l) {
+        own_n[l] = own[l] * (Map::each ? h_row[l] / z[l] : p.n[i]);
+        h_row[l] = (own[l] - p.rest[i]) * (h_row[l] - p.n[i] * z[l]);
+      }
+    }
+    if (g->q) map.query_gradient(b, h, q.from, q.size(), p.h, p.row);
+  }
+
+  // Keys [from, to): their gradients through R and r, and through the products with the block of queries q if there is
+  // one, of which those from `last` on are in r.
+  void give_keys(int64_t from, int64_t to, const Block* q, int64_t& last) {
+    const int64_t keys = to - from;
+    load_keys(from, to);
+    std::fill(p.db, p.db + keys * p.row, Real{0});
+    std::fill(p.dv, p.dv + keys * p.e, Real{0});
+    const simd::Matrix<Real> db{p.db, keys, p.row, p.row}, dv{p.dv, keys, p.e, p.e};
+    simd::product<Real>({x.v.row(b, h, from), x.v.next}, {p.st, shape.values, p.row, p.row}, db);
+    simd::product<Real>({p.b, p.row}, {p.s, shape.latents, p.e, p.e}, dv);
+    if (q) {
+      weigh_values(*q, from, to);
+      weigh_latents(*q, from, to);
+      simd::product<Real>({p.weights, kBlock}, {a(*q), q->size(), p.row, p.row}, db);
+      simd::product<Real>({p.scores, kBlock}, {p.g, q->size(), p.e, p.e}, dv);
+    }
+    const Real floor = map.floor();
+    for (int64_t j = keys; j-- > 0;) {
+      if (q) add_seen(*q, from + j, last);
+      for (int64_t l = 0; l < shape.latents; ++l) {
+        Real& to_l = p.db[j * p.row + l];
+        to_l = (p.b[j * p.row + l] - floor) * (to_l - p.sum[l]);
+      }
+    }
+    if (g->k) map.key_gradient(b, h, from, keys, p.db, p.row);
+    for (int64_t j = 0; g->v && j < keys; ++j)
+      std::copy(p.dv + j * p.e, p.dv + j * p.e + shape.values, g->v.row(b, h, from + j));
+  }
+
+  // r takes the queries of q before `last` that see key j.
+  void add_seen(const Block& q, int64_t j, int64_t& last) {
+    for (; last > q.from && sight.seen(last - 1) > j; --last)
+      for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.all_n[(last - 1) * p.row + l];
+  }
+
+  void reverse(int64_t blocks) {
+    for (Real* part : {p.s, p.st}) std::fill(part, part + p.row * p.e, Real{0});
+    std::fill(p.sum, p.sum + p.row, Real{0});
+    int64_t end = sight.seen(sight.queries - 1), last = 0;  // keys from end on have their gradients
+    const auto give = [&](int64_t from, const Block* q) {
+      while (end > from) {
+        const int64_t begin = std::max(from, end - kBlock);
+        give_keys(begin, end, q, last);
+        end = begin;
+      }
+    };
+    for (int64_t n = blocks; n-- > 0;) {
+      const int64_t from = p.begins[n];
+      const Block q{from, p.begins[n + 1], sight.seen(from), sight.seen(p.begins[n + 1] - 1)};
+      give(q.hi, nullptr);
+      std::copy(p.m, p.m + p.row, p.factor);
+      std::copy(p.all_m + n * p.row, p.all_m + (n + 1) * p.row, p.m);
+      shrink(p.m, p.factor);  // A grows with m, so R shrinks as m does
+      load_gradient(q);
+      transpose_rows(a(q), p.row, q.size(), shape.latents, p.at, kBlock);
+      last = q.to;
+      give(q.lo, &q);
+      add_seen(q, -1, last);
+      simd::product<Real>({a(q), 1, p.row}, {p.g, q.size(), p.e, p.e}, {p.s, shape.latents, p.e, p.e});
+      transpose_rows(p.s, p.e, shape.latents, shape.values, p.st, p.row);
+    }
+    give(0, nullptr);
+  }
+};
+
+// The f64 run of all heads, or with g the gradient of a run; bytes: of scratch of a worker.
+template <class Real, class Map>
+void for_heads(const Shape& shape, const Map& map, bool causal, const attn_run& run, const QkvPorts& io,
+               const QkvGrad<Real>* g, uint64_t bytes) {
+  const double flops = (g ? 6 : 1) * shape.flops(run.queries + run.keys);
+  for_each_head(run, shape.heads, {flops, bytes}, [&](int64_t b, int64_t h, void* memory) {
+    Layout layout(memory);
+    Head<Map, Real>{shape, map, {run, io}, g, b, h, Sight(run, b, causal), {layout, shape, run.queries}}();
+  });
+}
+
+// Adds scratch of f64 runs and of gradients to info; returns that of a worker.  shared: bytes behind that of all
+// workers.
+inline uint64_t plan(const Shape& shape, const Request& r, Info& info, uint64_t shared = 0) {
+  uint64_t bytes = 0;
+  with_real(r.is_f64(), [&](auto real) { bytes = Layout::measure<Scratch<decltype(real)>>(shape, r.queries); });
+  info.train(r, 0, bytes, shared);
+  if (r.is_f64()) info.scratch_bytes = info.scratch(r, bytes) * r.workers + shared;
+  return bytes;
+}
+
+// Softmax over the latents of a query times softmax over the keys of each latent, logits times scale: A_il =
+// softmax_l(a_i)_l / z_il.
+template <class Real>
+struct Softmax {
+  static constexpr bool each = true;
+  int64_t latents;
+  Real scale;
+  Qkv<Real> x;
+  const QkvGrad<Real>* g;
+
+  bool follows() const { return true; }
+  Real constant(int64_t, int64_t, int64_t, Real*, int64_t) const { return 0; }
+  Real floor() const { return 0; }
+  void query_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const {
+    scaled(x.q.row(b, h, from), x.q.next, n, rows, row);
+  }
+  void key_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const {
+    scaled(x.k.row(b, h, from), x.k.next, n, rows, row);
+  }
+  void query_gradient(int64_t b, int64_t h, int64_t from, int64_t n, const Real* rows, int64_t row) const {
+    scaled(rows, row, n, g->q.row(b, h, from), g->q.next);
+  }
+  void key_gradient(int64_t b, int64_t h, int64_t from, int64_t n, const Real* rows, int64_t row) const {
+    scaled(rows, row, n, g->k.row(b, h, from), g->k.next);
+  }
+  void scaled(const Real* x, int64_t x_row, int64_t n, Real* to, int64_t to_row) const {
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t l = 0; l < latents; ++l) to[i * to_row + l] = x[i * x_row + l] * scale;
+  }
+  ATTNKIT_INLINE Mixed<Real> mix(int64_t, int64_t, int64_t, const Real* z, const Real*, Real* a) const {
+    Real most = -std::numeric_limits<Real>::infinity(), sum = 0;
+    for (int64_t l = 0; l < latents; ++l) most = a[l] > most ? a[l] : most;
+    for (int64_t l = 0; l < latents; ++l) a[l] -= most;
+    exponentials(a, simd::whole_lanes(latents));
+    for (int64_t l = 0; l < latents; ++l) sum += a[l];
+    for (int64_t l = 0; l < latents; ++l) a[l] /= sum * z[l];
+    return {1, 0};
+  }
+};
+
+// Such an attention: what its plugin's plan, f64 run and backward call; bytes: what plan returned.
+struct SoftmaxAttention {
+  Shape shape;
+  double scale;
+  bool causal;
+  QkvPorts io;
+
+  uint64_t plan(const Request& r, Info& info) const { return latents::plan(shape, r, info); }
+  void run(const attn_run& run, uint64_t bytes) const { compute<double>(run, nullptr, bytes); }
+  void backward(const attn_grad& grad, uint64_t bytes) const {
+    with_real(is_f64(*grad.run, io.o), [&](auto real) {
+      const QkvGrad<decltype(real)> g(grad, io);
+      compute(*grad.run, &g, bytes);
+    });
+  }
+
+ private:
+  template <class Real>
+  void compute(const attn_run& run, const QkvGrad<Real>* g, uint64_t bytes) const {
+    const Softmax<Real> map{shape.latents, static_cast<Real>(scale), {run, io}, g};
+    for_heads(shape, map, causal, run, io, g, bytes);
+  }
+};
+
+}  // namespace attnkit::latents
+#endif
