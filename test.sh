@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what apt lacks, builds everything, and runs every test.  Needs no network after apt and no GPU.
+# Installs what apt lacks, builds everything, and runs every test.  Needs no network after apt and pip and no GPU.
 #   ./test.sh [ctest options]
 # Builds in ./build-test (or $ATTNKIT_BUILD).
 set -euo pipefail
@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 . .ci/setup.sh
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
+install_torch
 build=${ATTNKIT_BUILD:-build-test}
 configure "$build" -DATTNKIT_TESTS=ON
 cmake --build "$build"

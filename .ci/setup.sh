@@ -1,9 +1,10 @@
-# Sourced by quickstart.sh, test.sh and run: installs Debian packages that are missing, configures the build tree.
+# Sourced by quickstart.sh, test.sh and run: installs Debian packages that are missing, and torch for its tests, configures
+# the build tree.
 
 build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev libfmt-dev
   libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev libsndfile1-dev
   gnuplot-nox)
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev golang-go rustc python3 python3-num2words python3-babel
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev golang-go rustc python3 python3-venv python3-num2words python3-babel
   clang-format-14)
 ci_packages=(clang)
 
@@ -21,6 +22,27 @@ install_packages() {
   fi
   "${run[@]}" apt-get update -qq
   DEBIAN_FRONTEND=noninteractive "${run[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Gives torch a virtual environment that is kept between runs, where tests/python/training/python looks for it.  Debian's is too
+# old.  Without a network, or without room, its tests are skipped.
+install_torch() {
+  local venv=${XDG_CACHE_HOME:-$HOME/.cache}/attnkit/torch wanted=tests/python/training/requirements.txt from
+  [ -n "${ATTNKIT_TORCH_PYTHON:-}" ] && return 0
+  cmp -s "$wanted" "$venv/requirements.txt" && return 0
+  rm -rf "$venv" && mkdir -p "$venv"
+  if [ "$(df --output=avail -k "$venv" | tail -1)" -gt 8000000 ] && python3 -m venv "$venv"; then
+    # The build for CPUs alone is 0.2 GB to download; PyPI's brings the libraries of CUDA, 5.4 GB when unpacked.
+    for from in "--index-url https://download.pytorch.org/whl/cpu" ""; do
+      echo "downloading $(cat "$wanted") into $venv, ${from:-from PyPI, 2.5 GB}"
+      # shellcheck disable=SC2086
+      "$venv/bin/pip" install -q --no-cache-dir --disable-pip-version-check --retries 1 --timeout 15 $from -r "$wanted" 2>"$venv/log" &&
+        cp "$wanted" "$venv/requirements.txt" && return 0
+    done
+    tail -1 "$venv/log"
+  fi
+  rm -rf "$venv"
+  echo "torch could not be installed: the tests of attnkit.torch are skipped"
 }
 
 # configure <folder> [cmake options]: the same options for the quickstart and the tests, so that they can share a tree.

@@ -53,8 +53,9 @@ class Golden {
       if (lengths && i / width % length >= lengths[i / (width * length)]) continue;
       const double difference = std::abs(static_cast<double>(got[i]) - expected[i]);
       largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
-      if (!(difference <= worst)) at = i;
-      if (!(difference <= worst)) worst = std::isnan(difference) ? INFINITY : difference;
+      if (difference <= worst || std::isinf(worst)) continue;
+      at = i;
+      worst = std::isnan(difference) ? INFINITY : difference;
     }
     compared_.insert(layer);
     layers_.push_back({{"layer", layer},

@@ -13,7 +13,7 @@ README = pathlib.Path(__file__).resolve().parents[2] / "hosts/python/README.md"
 
 class Readme(unittest.TestCase):
     def test_program(self):
-        program, = re.findall(r"(?ms)^```python\n(.*?)^```$", README.read_text(encoding="utf-8"))
+        program, _ = re.findall(r"(?ms)^```python\n(.*?)^```$", README.read_text(encoding="utf-8"))
         said, names = io.StringIO(), {}
         with contextlib.redirect_stdout(said):
             exec(compile(program.replace('"model.toml"', repr(str(SAMPLE))), README, "exec"), names)

@@ -47,7 +47,8 @@ Exit run(const Arguments& arguments) {
     if (layer["error"].is_null()) return std::numeric_limits<double>::infinity();  // a number that is none
     return layer["error"].get<double>() / std::max(layer["largest"].get<double>(), 1e-30);
   };
-  for (const Json& layer : document["layers"]) {
+  const Json layers = document["layers"];
+  for (const Json& layer : layers) {
     if (!worst || relative(layer) > relative(*worst)) worst = &layer;
     if (!first && relative(layer) > tolerance) first = &layer;
     table.add({layer["layer"], layer["error"].is_null() ? "NaN" : fmt::format("{:.1e}", layer["error"].get<double>()),
@@ -55,7 +56,7 @@ Exit run(const Arguments& arguments) {
   }
   if (!worst) fail(Exit::data, "{}: holds no layer to compare", golden);
   std::string verdict = fmt::format("{}: ok, {} layers, at most {:.1e} of a layer's largest number apart ({})\n", path,
-                                    document["layers"].size(), relative(*worst), (*worst)["layer"].get<std::string>());
+                                    layers.size(), relative(*worst), (*worst)["layer"].get<std::string>());
   if (first)
     verdict = fmt::format(
         "{}: {} is the first layer that differs, by {:.1e} of its largest number, in row {}, position {}, channel {} "

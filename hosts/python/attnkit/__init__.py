@@ -7,6 +7,7 @@ Shapes, threads and lifetimes are those of attnkit.h.  Every failure raises attn
 """
 
 from ._abi import ATTNKIT_DECODER as DECODER, ATTNKIT_ENCODER as ENCODER, ATTNKIT_ENCODER_DECODER as ENCODER_DECODER
+from .block import Block
 from .error import DEVICE, INTERNAL, INVALID, NO_MEMORY, UNSUPPORTED, Diagnostic, Error
 from .incremental import Incremental
 from .model import SOURCE, TARGET, Model, ModelInfo

@@ -3,8 +3,7 @@
 import tomllib
 
 import torch
-from command import attnkit as command
-from support import SOURCE, TorchTest, attnkit, main
+from support import SOURCE, TorchTest, attnkit, command, main
 
 MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"

@@ -15,6 +15,8 @@ from attnkit.torch._bound import bound, key_of
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/cli"))
+from command import attnkit as command  # noqa: E402, F401
+
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
 OPTIONS = {"leap": {"factor": 2}}
 D_MODEL, HEADS, QUERIES, KEYS = 12, 2, 5, 6

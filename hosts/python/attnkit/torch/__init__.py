@@ -4,6 +4,13 @@
     attention(x, memory).sum().backward()
 """
 
+import os
+import sys
+
+# Threads of torch that wait must not hold the processors that attnkit's need; libgomp reads this when it is loaded.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from ._bound import runtime, use_runtime
 from .attention import Attention
 from .model import Model
