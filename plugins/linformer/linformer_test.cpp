@@ -6,6 +6,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -58,6 +59,14 @@ TEST(Linformer, HasOptions) {
   }
   check({{"rank", int64_t{1}}, {"n_max", int64_t{100}}});
   check({{"rank", int64_t{64}}, {"n_max", int64_t{101}}});
+}
+
+TEST(Linformer, HasGradients) {
+  double worst = 0;
+  for (const char* sharing : {"heads", "per_head_kv", "all"})
+    worst =
+        worse(worst, check_gradients(plugin(), {{"sharing", sharing}, {"rank", int64_t{5}}, {"n_max", int64_t{100}}}));
+  record_error(worst);
 }
 
 // Scores of 900 and -900: the larger one takes all.

@@ -6,6 +6,7 @@
 
 #include "reference.hpp"
 #include "support/cost.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
 
@@ -57,6 +58,16 @@ TEST(Nystromformer, ConvolvesValues) {
   check({.landmarks = 8, .filters = Matrix(2, Row(35))});
   check({.landmarks = 64, .filters = Matrix(2, Row(1))});
   check({.landmarks = 200, .filters = Matrix(2, Row(255))});
+}
+
+TEST(Nystromformer, HasGradients) {
+  double worst = check_gradients(plugin());
+  for (Form form : {Form{.landmarks = 2}, {.landmarks = 8, .iterations = 1}, {.landmarks = 8, .length = 104}}) {
+    worst = worse(worst, check_gradients(plugin(), form.settings()));
+    form.filters = Matrix(1, Row(5));
+    worst = worse(worst, check_gradients(plugin(), form.settings()));
+  }
+  record_error(worst);
 }
 
 // Without conv there is no such port, and no other stands for it, whatever a kernel's width is.

@@ -21,49 +21,22 @@
 #include <attnkit/kernels/stages.hpp>
 #include <cmath>
 
+#include "gradient.hpp"
+
 namespace {
 
 using attnkit::Layout;
 using attnkit::unsupported;
 using attnkit::View;
+using reformer::kMaxRows;
+using reformer::kSelf;
+using reformer::Rounds;
+using reformer::Saved;
+using reformer::Shape;
+using reformer::whole_doubles;
 namespace simd = attnkit::simd;
 
-constexpr float kSelf = -1e5f;  // the score of a token with itself
-constexpr int64_t kTile = 64;   // tokens that are hashed at a time
-
-struct Shape : attnkit::Widths {
-  int64_t chunk, rounds, buckets, length;
-  double eps;
-  int64_t columns = 0;  // of the rotations
-
-  // Floats of a chunk's packed keys and values.
-  int64_t slots() const { return simd::whole_lanes(chunk); }
-  int64_t width() const { return simd::whole_lanes(e); }
-  int64_t key_floats() const { return slots() * d; }
-  int64_t value_floats() const { return chunk * width(); }
-
-  static int64_t whole(int64_t n, int64_t chunk) { return (n + chunk - 1) / chunk * chunk; }
-  // The paper's number of buckets for this many chunks: the power of two at or below twice as many.
-  static int64_t buckets_for(int64_t chunks) {
-    int64_t count = 2;
-    while (count * 2 <= 2 * chunks) count *= 2;
-    return count;
-  }
-  // What follows for a row of n tokens.
-  int64_t padded(int64_t n) const { return length > 0 ? length : whole(n, chunk); }
-  bool plain(int64_t n) const { return padded(n) <= chunk; }
-  int64_t buckets_of(int64_t n) const { return buckets > 0 ? buckets : buckets_for(padded(n) / chunk); }
-  int64_t chunks(int64_t n) const { return whole(n, chunk) / chunk; }
-  // Tokens in the last chunk of a round, which the first chunk of the next one sees.
-  int64_t across(int64_t n) const { return plain(n) ? 0 : std::max<int64_t>(0, n - (padded(n) - chunk)); }
-};
-
-constexpr int64_t kDoubles = 8, kMaxRows = 8;  // lanes, and tokens of the largest tile
-using Doubles = double __attribute__((vector_size(64)));
-
-ATTNKIT_INLINE Doubles& wide(double* p) { return *reinterpret_cast<Doubles*>(p); }
-
-constexpr int64_t whole_doubles(int64_t n) { return (n + kDoubles - 1) / kDoubles * kDoubles; }
+constexpr int64_t kTile = 64;  // tokens that are hashed at a time
 
 // Of a head with up to n tokens.
 struct Shared {
@@ -93,27 +66,6 @@ struct Own {
         out(layout.take(simd::kQueries * s.width())) {}
 };
 
-// The bucket of one token: the first of the largest among `half` products and their opposites.  Zeros behind the
-// products change nothing: they are the largest only where all are zero, and the first of those is taken.
-ATTNKIT_INLINE int32_t bucket(double* products, int64_t half, int64_t columns) {
-  Doubles most = Doubles{} - __builtin_inf(), least = Doubles{} + __builtin_inf();
-  for (int64_t k = 0; k < columns; k += kDoubles) {
-    const Doubles x = wide(products + k);
-    most = x > most ? x : most;
-    least = x < least ? x : least;
-  }
-  double high = most[0], low = least[0];
-  for (int64_t k = 1; k < kDoubles; ++k) {
-    high = most[k] > high ? most[k] : high;
-    low = least[k] < low ? least[k] : low;
-  }
-  const bool opposite = -low > high;
-  const double wanted = opposite ? low : high;
-  for (int64_t k = 0; k < half; ++k)
-    if (products[k] == wanted) return static_cast<int32_t>(opposite ? half + k : k);
-  return 0;  // not-a-numbers only
-}
-
 struct Job {
   const Shape& shape;
   const attn_run& run;
@@ -131,7 +83,7 @@ struct Head {
 
   Head(const Job& j, int64_t row, int64_t head, void* shared)
       : job(j), shape(j.shape), b(row), h(head), n(attnkit::Sight(j.run, row, false).queries), memory(shared) {
-    rounds = shape.plain(n) ? 1 : shape.rounds;  // in a row of one chunk everyone sees everyone
+    rounds = shape.rounds_of(n);
   }
   int stages() const { return n > 0 ? static_cast<int>(3 + 2 * rounds) : 0; }
   int64_t pieces(int stage) const {
@@ -148,10 +100,11 @@ struct Head {
     if (stage == 0)
       hash<Isa>(begin * kTile, std::min(n, end * kTile), shared, own);
     else if (stage == 1)
-      for (int64_t round = begin; round < end; ++round) sort(round, shared);
+      for (int64_t round = begin; round < end; ++round)
+        reformer::sort(shape, n, shared.buckets + round * n, shared.ends + round * 2 * shape.columns,
+                       shared.order + round * n);
     else if (stage == 2 + 2 * rounds)
-      for (int64_t i = begin * kTile; i < std::min(n, end * kTile); ++i)
-        for (int64_t c = 0; c < shape.e; ++c) job.x.o.row(b, h, i)[c] /= shared.sum[i];
+      finish(begin * kTile, std::min(n, end * kTile), shared);
     else if (const int64_t round = stage / 2 - 1; stage % 2 == 0)
       for (int64_t t = begin; t < end; ++t) pack(round, t, shared);
     else
@@ -182,46 +135,27 @@ struct Head {
         simd::add_product<Isa, double>({own.x, d, 1}, {own.rotations, d, columns, columns},
                                        {own.products, R, columns, columns});
         for (int64_t r = 0; r < R && i + r < end; ++r)
-          shared.buckets[round * n + i + r] = bucket(own.products + r * columns, half, columns);
+          shared.buckets[round * n + i + r] = reformer::bucket(own.products + r * columns, half, columns);
       }
     }
   }
 
-  // The order of a round: tokens by bucket, those of one bucket by position.
-  ATTNKIT_INLINE void sort(int64_t round, const Shared& shared) const {
-    const int32_t* buckets = shared.buckets + round * n;
-    int32_t *order = shared.order + round * n, *ends = shared.ends + round * 2 * shape.columns;
-    for (int64_t i = 0; i < n; ++i) order[i] = static_cast<int32_t>(i);
-    if (shape.plain(n)) return;
-    std::fill(ends, ends + shape.buckets_of(n), 0);
-    for (int64_t i = 0; i < n; ++i) ++ends[buckets[i]];
-    for (int64_t k = 1; k < shape.buckets_of(n); ++k) ends[k] += ends[k - 1];
-    for (int64_t i = n - 1; i >= 0; --i) order[--ends[buckets[i]]] = static_cast<int32_t>(i);
-  }
-
-  // The tokens that the first chunk of a round sees of the round before.
-  ATTNKIT_INLINE const int32_t* before(int64_t round, const Shared& shared) const {
-    return shared.order + (round + rounds - 1) % rounds * n + n - shape.across(n);
-  }
-  // Tokens in packed chunk t; the one behind the others is the last of the round before.
-  ATTNKIT_INLINE int64_t held(int64_t t) const {
-    return t == shape.chunks(n) ? shape.across(n) : std::min(shape.chunk, n - t * shape.chunk);
-  }
-
   ATTNKIT_INLINE void pack(int64_t round, int64_t t, const Shared& shared) const {
-    const int32_t* tokens = t == shape.chunks(n) ? before(round, shared) : shared.order + round * n + t * shape.chunk;
+    const Rounds in{shape, n, rounds, shared.order};
+    const int32_t* tokens = in.tokens(round, t);
     simd::pack_keys(
-        held(t), shape.d, [&](int64_t j) { return job.x.q.row(b, h, tokens[j]); },
+        in.held(t), shape.d, [&](int64_t j) { return job.x.q.row(b, h, tokens[j]); },
         [&](int64_t j) { return shared.factor[tokens[j]]; }, shared.keys + t * shape.key_floats(), shape.slots());
     simd::pack_values(
-        held(t), shape.e, [&](int64_t j) { return job.x.v.row(b, h, tokens[j]); },
+        in.held(t), shape.e, [&](int64_t j) { return job.x.v.row(b, h, tokens[j]); },
         shared.values + t * shape.value_floats());
   }
 
   // Chunk t of a round sees itself and the chunk before it.
   template <class Isa>
   ATTNKIT_INLINE void attend(int64_t round, int64_t t, const Shared& shared, const Own& own) const {
-    const int32_t *order = shared.order + round * n, *last = before(round, shared);
+    const int32_t *order = shared.order + round * n,
+                  *last = Rounds{shape, n, rounds, shared.order}.tokens(round, shape.chunks(n));
     simd::Online online;
     online.out = own.out;
     online.out_row = shape.width();
@@ -255,8 +189,9 @@ struct Head {
                           Hide hide) const {
     int64_t seen[simd::kQueries];
     std::fill(seen, seen + queries, shape.chunk);
-    for (int64_t j = 0; j < held(t); j += simd::kKeys) {
-      const int64_t count = std::min(simd::kKeys, held(t) - j);
+    const int64_t all = Rounds{shape, n, rounds, shared.order}.held(t);
+    for (int64_t j = 0; j < all; j += simd::kKeys) {
+      const int64_t count = std::min(simd::kKeys, all - j);
       const simd::Memory chunk{shared.keys + t * shape.key_floats() + j,
                                shape.slots(),
                                shared.values + t * shape.value_floats() + j * shape.width(),
@@ -266,6 +201,19 @@ struct Head {
                                shape.width()};
       simd::attend_block<Isa>(own.queries, shape.d, queries, chunk, j, seen, 1.0f, online,
                               [&](int64_t i, float* scores) { hide(i, j, count, scores); });
+    }
+  }
+
+  // Outputs of tokens [begin, end) from sums, and what backward needs.
+  ATTNKIT_INLINE void finish(int64_t begin, int64_t end, const Shared& shared) const {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t c = 0; c < shape.e; ++c) job.x.o.row(b, h, i)[c] /= shared.sum[i];
+    if (job.run.saved == nullptr) return;
+    const Saved<float> saved(job.run, shape, b, h);
+    for (int64_t i = begin; i < end; ++i) {
+      saved.max[i] = shared.max[i];
+      saved.sum[i] = shared.sum[i];
+      for (int64_t round = 0; round < rounds; ++round) saved.order[round * n + i] = shared.order[round * n + i];
     }
   }
 
@@ -302,6 +250,7 @@ struct Reformer {
   struct Plan {
     int64_t tokens;
     simd::Staged bytes;
+    uint64_t backward_bytes;  // of a worker; in f64 of a run as well
   };
 
   static attnkit::Options options() {
@@ -350,10 +299,15 @@ struct Reformer {
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check_place(r);
     const int64_t n = r.queries, d = shape.d, used = shape.plain(n) ? 0 : d * shape.rounds * (shape.buckets_of(n) / 2);
-    const Plan plan{n, simd::Staged::measure<Shared, Own>(shape, n)};
-    info.scratch(r, plan.bytes.worker_bytes());
+    Plan plan{n, simd::Staged::measure<Shared, Own>(shape, n), 0};
+    attnkit::with_real(r.is_f64(), [&](auto real) {
+      plan.backward_bytes = Layout::measure<reformer::GradientScratch<decltype(real)>>(shape, n, r.is_f64());
+    });
+    info.scratch(r, r.is_f64() ? plan.backward_bytes : plan.bytes.worker_bytes());
+    info.train(r, Saved<float>::numbers(r, shape), plan.backward_bytes);
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * (2 * n * used + pairs(n) * (2 * (d + shape.e) + 5)));
-    info.bytes_read = attnkit::float_bytes(shape.heads * (r.batch * n * (d + shape.e) + used));  // used: of rotations
+    info.bytes_read = r.real_bytes(shape.heads * r.batch * n * (d + shape.e)) +
+                      attnkit::float_bytes(shape.heads * used);  // of rotations
     return plan;
   }
 
@@ -398,9 +352,43 @@ struct Reformer {
       if (const attnkit::Sight sight(run, b, false); sight.queries != sight.fresh)
         throw attnkit::invalid("row ", b, " has ", sight.queries, " queries and ", sight.fresh,
                                " keys, and Reformer's queries are its keys: give q_len and k_len the same lengths");
-    const double pairs = static_cast<double>(run.queries) * 2.0 * static_cast<double>(shape.rounds * shape.chunk);
-    simd::for_stages<Head>(run, shape.heads, pairs * 2.0 * static_cast<double>(shape.d + shape.e), plan.bytes,
+    if (attnkit::is_f64(run, io.o)) {
+      const attnkit::Qkv<double> x(run, io);
+      heads(plan, run, x, [&](const auto& head) {
+        head.write({run, rotations}, x.o);
+        if (run.saved != nullptr) head.save({run, shape, head.b, head.h});
+      });
+      return;
+    }
+    simd::for_stages<Head>(run, shape.heads, flops(run), plan.bytes,
                            Job{shape, run, plan.tokens, {run, io}, {run, rotations}});
+  }
+
+  double flops(const attn_run& run) const {  // of a head
+    const double pairs = static_cast<double>(run.queries) * 2.0 * static_cast<double>(shape.rounds * shape.chunk);
+    return pairs * 2.0 * static_cast<double>(shape.d + shape.e);
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    attnkit::with_real(attnkit::is_f64(run, io.o), [&](auto real) {
+      using Real = decltype(real);
+      const attnkit::QkvGrad<Real> g(grad, io);
+      heads(plan, run, attnkit::Qkv<Real>(run, io),
+            [&](const auto& head) { head(Saved<Real>(run, shape, head.b, head.h), g); });
+    });
+  }
+
+  // Calls body(head) for all that have tokens.
+  template <class Real, class Body>
+  void heads(const Plan& plan, const attn_run& run, const attnkit::Qkv<Real>& x, const Body& body) const {
+    attnkit::for_each_head(
+        run, shape.heads, {3 * flops(run), plan.backward_bytes}, [&](int64_t b, int64_t h, void* memory) {
+          const int64_t n = attnkit::Sight(run, b, false).queries;
+          Layout layout(memory);
+          const reformer::GradientScratch<Real> scratch(layout, shape, plan.tokens, sizeof(Real) == sizeof(double));
+          if (n > 0) body(reformer::GradientHead<Real>{shape, b, h, n, x, scratch});
+        });
   }
 
   attn_block block;

@@ -4,6 +4,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 
 namespace attnkit::test {
@@ -46,6 +47,13 @@ TEST(Reformer, EqualsItsFloat64Form) {
   worst = worse(worst, check({64}, 24, 40, 300, {300, 129, 128, 65, 64, 63, 1, 0}));
   worst = worse(worst, check({16}, 64, 16, 100, {100, 96, 97, 33, 17, 16}));
   worst = worse(worst, check({5}, 5, 3, 77, {77, 75, 71, 6, 2}));
+  record_error(worst);
+}
+
+TEST(Reformer, HasGradients) {
+  double worst = check_gradients(plugin());
+  for (const Sizes& s : {Sizes{2}, {4, 3}, {3, 2, 4, 102}, {8, 1, 6, 0, 0.5}, {64, 2, 0, 128}})
+    worst = worse(worst, check_gradients(plugin(), s.settings()));
   record_error(worst);
 }
 

@@ -20,28 +20,20 @@
 #include <attnkit/kernels/stages.hpp>
 #include <cmath>
 
+#include "gradient.hpp"
+
 namespace {
 
 using attnkit::Layout;
 using attnkit::unsupported;
 using attnkit::View;
+using skyformer::Model;
+using skyformer::Sample;
 namespace simd = attnkit::simd;
 using simd::kLanes;
 using simd::Vec;
 
 constexpr int64_t kRows = 16;  // rows of A at a time
-
-struct Model : attnkit::Widths {
-  int64_t m, steps;
-  double scale, gamma;
-
-  int64_t padded() const { return simd::whole_lanes(m); }
-  double flops(int64_t rows) const {
-    const auto x = static_cast<double>(m);
-    return x * static_cast<double>((3 * d + 2 * e) * rows) + x * x * static_cast<double>(3 * d + 2 * e) +
-           8 * x * x * x * static_cast<double>(steps);
-  }
-};
 
 // An m x m matrix inside a square whose side is a multiple of 16, zeros around it.  Rows are 8 doubles further apart
 // than they are wide: a power of two would put a column into few sets of the cache.
@@ -217,11 +209,9 @@ struct Head {
   template <class Isa>
   ATTNKIT_INLINE void sum(int64_t from, int64_t to, int64_t padded, const Shared& shared, const Own& own) const {
     const int64_t next = model.padded(), e = model.e;
-    // Samples are places in [Q; K], from 0 to 1 in Q and from 1 to 2 in K, whatever the length of the row.
     for (int64_t i = from; i < padded; ++i) {
-      const double place = i < model.m ? job.samples[i] : 0.0;
-      const float* row = place < 1 ? job.x.q.row(b, h, static_cast<int64_t>(place * static_cast<double>(queries)))
-                                   : job.x.k.row(b, h, static_cast<int64_t>((place - 1) * static_cast<double>(keys)));
+      const Sample at(i < model.m ? job.samples[i] : 0.0, queries, keys);
+      const float* row = (at.query ? job.x.q : job.x.k).row(b, h, at.row);
       for (int64_t f = 0; f < model.d; ++f) shared.x[f * next + i] = row[f];
     }
     std::memset(shared.s + from * e, 0, attnkit::float_bytes((to - from) * e));
@@ -307,7 +297,10 @@ struct Skyformer {
       .summary = "a Gaussian kernel by the Nystrom method over sampled queries and keys: linear cost, encoders only",
       .citation = "Chen et al., Skyformer, NeurIPS 2021, arXiv:2111.00035",
       .state_revision = "1"};
-  using Plan = simd::Staged;
+  struct Plan {
+    simd::Staged staged;
+    uint64_t backward_bytes;  // of a worker
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("samples", 128, 1, 1024, "m, rows sampled from queries and keys, half from each"),
@@ -345,8 +338,12 @@ struct Skyformer {
           static_cast<uint64_t>(r.batch * model.heads) * static_cast<uint64_t>(model.flops(r.queries + r.keys));
     else
       info.bytes_read = 0;
-    const auto plan = Plan::measure<Shared, Own>(model);
-    info.scratch(r, plan.worker_bytes());
+    Plan plan{simd::Staged::measure<Shared, Own>(model), 0};
+    attnkit::with_real(r.is_f64(), [&](auto real) {
+      plan.backward_bytes = Layout::measure<skyformer::GradientScratch<decltype(real)>>(model);
+    });
+    info.scratch(r, r.is_f64() ? plan.backward_bytes : plan.staged.worker_bytes());
+    info.train(r, 0, plan.backward_bytes);
     return plan;
   }
 
@@ -379,8 +376,36 @@ struct Skyformer {
         throw attnkit::invalid("samples[", i, "] is ", double{places[i]},
                                ": a place among the queries is 0 to 1, one among the keys 1 to 2")
             .at(samples.where());
-    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan,
+    if (attnkit::is_f64(run, io.o)) {
+      const attnkit::Qkv<double> x(run, io);
+      heads(plan, run, x, [&](const auto& head) { head.write(x.o); });
+      return;
+    }
+    simd::for_stages<Head>(run, model.heads, model.flops(run.queries + run.keys), plan.staged,
                            Job{model, run, places, {run, io}});
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    attnkit::with_real(attnkit::is_f64(run, io.o), [&](auto real) {
+      using Real = decltype(real);
+      const attnkit::QkvGrad<Real> g(grad, io);
+      heads(plan, run, attnkit::Qkv<Real>(run, io), [&](const auto& head) { head(g); });
+    });
+  }
+
+  // Calls body(head) for all that have rows.
+  template <class Real, class Body>
+  void heads(const Plan& plan, const attn_run& run, const attnkit::Qkv<Real>& x, const Body& body) const {
+    const double flops = 3 * model.flops(run.queries + run.keys);
+    attnkit::for_each_head(run, model.heads, {flops, plan.backward_bytes}, [&](int64_t b, int64_t h, void* memory) {
+      const attnkit::Sight sight(run, b, false);
+      if (sight.queries == 0 || sight.fresh == 0) return;
+      Layout layout(memory);
+      const skyformer::GradientScratch<Real> scratch(layout, model);
+      const float* places = View<const float>(run, samples).data;
+      body(skyformer::GradientHead<Real>{model, b, h, sight.queries, sight.fresh, x, places, scratch});
+    });
   }
 
   attn_block block;

@@ -7,6 +7,7 @@
 
 #include "reference.hpp"
 #include "support/cost.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 
 namespace attnkit::test {
@@ -66,6 +67,16 @@ TEST(Skyformer, EqualsItsFloat64Form) {
     return check(in, {}, s.q_len);
   });
   for (const int64_t n : {2, 33, 300}) worst = worse(worst, check(n, {}));
+  record_error(worst);
+}
+
+TEST(Skyformer, HasGradients) {
+  double worst = 0;
+  for (const Options& options : {Options{.samples = 5},
+                                 {.samples = 20},
+                                 {.samples = 9, .iterations = 1, .gamma = 1},
+                                 {.samples = 6, .iterations = 9, .gamma = 0.01, .scale = 1.5}})
+    worst = worse(worst, check_gradients(plugin(), options.settings()));
   record_error(worst);
 }
 

@@ -1,6 +1,6 @@
 """docs/mechanisms.md says what the plugins say; ATTNKIT_WRITE_DOCS=1 rewrites its generated tables.
 
-mechanisms_test.py SOURCE_FOLDER ATTNKIT PLUGIN_FOLDER
+mechanisms_test.py SOURCE_FOLDER ATTNKIT PLUGIN_FOLDER CONFORMANCE
 """
 import json
 import math
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-SOURCE, ATTNKIT, FOLDER = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+SOURCE, ATTNKIT, FOLDER, CONFORMANCE = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
 DOCUMENT = SOURCE / "docs/mechanisms.md"
 ALIGN = 64
 BAR = "\\|"
@@ -106,6 +106,39 @@ def refusal_rows():
     yield "`leap`", "`factor = 3`, 32 wide heads", manifest_refusal("leap", "factor = 4", "factor = 3")
 
 
+def measured():
+    """What the laws of gradients found: by plugin and place, the error and the bytes that are saved."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        environment = {k: v for k, v in os.environ.items() if k != "ATTNKIT_CONFORMANCE_PLUGINS"}
+        subprocess.run([CONFORMANCE, "--gtest_filter=*Gradient.EqualsCentral*:*Gradient.Saves*",
+                        f"--gtest_output=json:{report.name}"], env=environment, capture_output=True, check=True)
+        suites = json.load(report)["testsuites"]
+    for case in (case for suite in suites for case in suite["testsuite"]):
+        plugin, place = re.fullmatch(r"\w+/(\w+)_((?:en|de)coder_\w+)", case["name"]).groups()
+        for kind, number in case.items():
+            if kind in ("gradient_error", "saved_bytes"):
+                yield plugin, place, kind, float(number)
+
+
+def gradient_rows(stated):
+    """stated: the errors that the document has, which stay while they are upper bounds."""
+    found = {}
+    for plugin, place, kind, number in measured():
+        found.setdefault((plugin, kind), {})[place] = number
+    for plugin in PLUGINS:
+        name = plugin["name"]
+        if not (errors := found.get((name, "gradient_error"))):
+            yield f"`{name}`", "no gradients", "", "", ""
+            continue
+        worst = max(errors.values())
+        bound = stated.get(name, "0")
+        if worst > float(bound):
+            bound = f"1e{math.ceil(math.log10(2 * worst)):03d}"
+        saved = found[name, "saved_bytes"]
+        yield f"`{name}`", bound, *(f"{saved[place]:.0f}" if place in saved else ""
+                                    for place in ("encoder_self", "decoder_self", "decoder_cross"))
+
+
 ROW = re.compile(r"(?m)^\| (output|state|flops|weights|letters)((?:, [a-z.]+)*) \| (.*) \|$")
 
 
@@ -186,6 +219,11 @@ class Mechanisms(unittest.TestCase):
 
     def test_weights(self):
         self.section("weights", table(["mechanism", "name", "kind", "type", "shape", "meaning"], weight_rows()))
+
+    def test_gradients(self):
+        stated = dict(re.findall(r"(?m)^\| `(\w+)` \| (1e-\d+) \|", DOCUMENT.read_text()))
+        self.section("gradients", table(["mechanism", "error below", "saved, encoder.self", "decoder.self, causal",
+                                         "decoder.cross"], gradient_rows(stated)))
 
     def test_refusals(self):
         self.section("refusals", table(["mechanism", "asked for", "answer"], refusal_rows()))

@@ -203,7 +203,13 @@ class Tutorial(unittest.TestCase):
         laws = BUILD / "bin/attnkit_conformance"
         if not laws.exists():
             self.skipTest("the conformance tests were not built")
-        run(laws, ATTNKIT_CONFORMANCE_PLUGINS=self.folder / "mean.so")
+        # As it is, and with values that fade.
+        code = (ROOT / "mean/mean.cpp").read_text().replace('"decay", 1,', '"decay", 0.9,')
+        fading = ROOT / "fading/mean.so"
+        fading.parent.mkdir()
+        (fading.parent / "mean.cpp").write_text(code)
+        run(setting("CXX"), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{PREFIX}/include", "fading/mean.cpp", "-o", fading)
+        run(laws, ATTNKIT_CONFORMANCE_PLUGINS=f"{self.folder / 'mean.so'}:{fading}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "support/array.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -93,7 +94,9 @@ attn_tensor BasicArray<Real>::tensor(int64_t from, int64_t count) {
 template <class Real>
 bool BasicArray<Real>::gaps_intact() const {
   BasicArray gaps = *this;
-  gaps.set([](int64_t, int64_t, int64_t, int64_t) { return kNan<Real>; });
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < rows; ++i) std::fill_n(&gaps.at(b, h, i, 0), width, kNan<Real>);
   const std::vector<Real> poison(data_.size(), kNan<Real>);
   return std::memcmp(gaps.data_.data(), poison.data(), poison.size() * sizeof(Real)) == 0;
 }

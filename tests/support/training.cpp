@@ -38,8 +38,8 @@ Gradients<Real> Training<Real>::gradients(uint64_t seed) const {
     BasicArray<Real> grad = is_given(port) ? bound_.outputs[p] : bound_.inputs().arrays[p];
     Random random(seed * 1000 + p);
     grad.set([&](int64_t b, int64_t, int64_t i, int64_t) -> Real {
+      if (port.kind == ATTN_LEARNED) return static_cast<float>(random.uniform()) / 64;
       const float number = random.normal();
-      if (port.kind == ATTN_LEARNED) return number / 64;
       const bool padded = port.kind == ATTN_OUTPUT && !call_.q_len.empty() && i >= call_.q_len[static_cast<size_t>(b)];
       return is_given(port) && !padded ? number : kNan;
     });
