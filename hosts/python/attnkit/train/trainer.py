@@ -172,8 +172,14 @@ class Trainer:
         """The sum over the tokens of a batch."""
         if batch.rows == 0:
             return sum(p.sum() for p in self.named.values()) * 0.0  # of a process without a row
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until):
+        with self.autocast():
             logits = self.logits(self.run_model, batch, drawn)
+        return self.cross_entropy(logits, batch)
+
+    def autocast(self):
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
+
+    def cross_entropy(self, logits, batch):
         return F.cross_entropy(logits.flatten(0, -2).float(), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum",
                                label_smoothing=self.options.label_smoothing)
 
@@ -325,8 +331,9 @@ class Trainer:
             return None
         if self.options.supernet:
             self.model.place(self.model.baseline)
-        with self._averaged(self.best_average or self.average):
-            return self.model.export(self.out / "model")
+        values, half = self.best_average or self.average, self.options.f16
+        with self._averaged([value.half().float() for value in values] if half else values):
+            return self.model.export(self.out / "model", half=half)
 
 
 class _Interrupt:
