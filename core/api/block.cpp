@@ -12,12 +12,12 @@ using namespace attnkit;
 namespace {
 
 const Mechanism& of(const attnkit_block* block) {
-  require(block, "block");
+  require({{block, "block"}});
   return *block->mechanism;
 }
 
 const attn_request& checked(const attn_request* request) {
-  require(request, "request");
+  require({{request, "request"}});
   require_size(*request, "request");
   for (const int64_t bound : {request->batch, request->queries, request->keys, request->past})
     if (bound < 0 || bound > (int64_t{1} << 40)) fail(ATTN_INVALID, "request: bound {} is outside 0 to 2^40", bound);
@@ -39,7 +39,7 @@ Plan plan_of(const attnkit_block* block, const attn_request& request) {
 }
 
 attn_block checked(const attn_block* where) {
-  require(where, "where");
+  require({{where, "where"}});
   require_size(*where, "block");
   if (where->role < ATTN_ENCODER_SELF || where->role > ATTN_DECODER_CROSS)
     fail(ATTN_INVALID, "block.role {}: 1 to 3 are possible", where->role);
@@ -198,7 +198,7 @@ void check_grads(const Mechanism& mechanism, const attn_request& request, const 
 
 // The library has no streams and no memory but the CPU's.
 void require_exec(const attn_request& request, const attn_exec* exec) {
-  if (request.device_type != 1) require(exec, "run.exec of a device other than the CPU");
+  if (request.device_type != 1) require({{exec, "run.exec of a device other than the CPU"}});
 }
 
 // run(exec) with the caller's exec, or with the runtime's threads and `scratch_bytes` of scratch where it brings none.
@@ -219,9 +219,7 @@ void with_exec(const attnkit_block& block, const Plan& plan, const attn_exec* gi
 int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,
                              const char* options_toml, attnkit_block** block, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(mechanism, "mechanism");
-    require(block, "block");
+    require({{runtime, "runtime"}, {mechanism, "mechanism"}, {block, "block"}});
     const attn_block checked_where = checked(where);
     const Registry& registry = runtime->runtime->registry;
     const Plugin* plugin = registry.find(mechanism, runtime->runtime->device_type);
@@ -244,7 +242,7 @@ const attn_port* const* attnkit_block_ports(const attnkit_block* block, uint32_t
 int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t seed, const attn_tensor* tensor,
                            attn_error* err) {
   return guard(err, [&] {
-    require(tensor, "tensor");
+    require({{tensor, "tensor"}});
     const Mechanism& m = of(block);
     if (port >= m.ports().size()) fail(ATTN_INVALID, "port {}: this mechanism has {}", port, m.ports().size());
     m.fill(port, seed, *tensor);
@@ -253,7 +251,7 @@ int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t s
 
 int32_t attnkit_block_plan(const attnkit_block* block, const attn_request* request, attn_info* info, attn_error* err) {
   return guard(err, [&] {
-    require(info, "info");
+    require({{info, "info"}});
     attn_info full = of(block).ask(checked(request));
     full.struct_size = info->struct_size;
     std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));
@@ -263,8 +261,7 @@ int32_t attnkit_block_plan(const attnkit_block* block, const attn_request* reque
 int32_t attnkit_block_run(const attnkit_block* block, const attn_request* request, const attn_run* run,
                           attn_error* err) {
   return guard(err, [&] {
-    require(run, "run");
-    require(block, "block");
+    require({{run, "run"}, {block, "block"}});
     const Plan plan = plan_of(block, checked(request));
     require_exec(plan.request(), run->exec);
     check_run(of(block), plan, *run);
@@ -279,9 +276,8 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
 int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* request, const attn_grad* grad,
                                attn_error* err) {
   return guard(err, [&] {
-    require(grad, "grad");
-    require(grad->run, "grad.run");
-    require(block, "block");
+    require({{grad, "grad"}});
+    require({{grad->run, "grad.run"}, {block, "block"}});
     const Plan plan = plan_of(block, checked(request));
     require_exec(plan.request(), grad->run->exec);
     check_run(of(block), plan, *grad->run);

@@ -35,16 +35,10 @@ Json cpu_features() {
 // Of an option in a plugin's table, or as a manifest has it.
 template <class Value>
 Json value_of(const Value& value) {
-  switch (value.type) {
-    case ATTN_INT:
-      return value.i;
-    case ATTN_FLOAT:
-      return value.f;
-    case ATTN_BOOL:
-      return value.i != 0;
-    default:
-      return value.s;
-  }
+  return value.type == ATTN_INT     ? Json(value.i)
+         : value.type == ATTN_FLOAT ? Json(value.f)
+         : value.type == ATTN_BOOL  ? Json(value.i != 0)
+                                    : Json(value.s);
 }
 
 Json option_of(const attn_option& option) {
@@ -70,9 +64,8 @@ Json plugin_of(const Plugin& plugin) {
               {"citation", table.citation},
               {"state_revision", table.state_revision},
               {"options", Json::array()},
-              {"places", Json::array()}};
+              {"places", probe(plugin)}};
   for (uint32_t i = 0; i < table.n_options; ++i) out["options"].push_back(option_of(*table.options[i]));
-  for (const auto& place : probe_places()) out["places"].push_back(probe(plugin, place));
   return out;
 }
 
@@ -137,10 +130,6 @@ Json costs_of(const Block& block, int64_t length, uint32_t workers) {
   return cost;
 }
 
-Json choice_json(const SearchChoice& choice) {
-  return {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
-}
-
 Json block_json(const Manifest& manifest, const Block& block, const std::vector<int64_t>& lengths, uint32_t workers) {
   const BlockChoice& c = block.choice();
   const uint32_t totals = total_flags(manifest, c);
@@ -150,7 +139,7 @@ Json block_json(const Manifest& manifest, const Block& block, const std::vector<
             {"mechanism", c.mechanism},
             {"options", options_of(block)},
             {"toml", use_text(block.mechanism().plugin(), c.options)},
-            {"given", choice_json(c.given)},
+            {"given", c.given},
             {"replays", c.replays},
             {"causal", block.mechanism().block().causal == 1},
             {"knows_q_total", (totals & ATTN_KNOWS_Q_TOTAL) != 0},
@@ -171,36 +160,6 @@ Json head_json(const Manifest& m) {
           {"pool", m.pool == Pool::mean ? "mean" : "first"},
           {"of", text_or_null(m.pool_of)},
           {"hidden", m.head_hidden}};
-}
-
-template <class T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
-Json search_json(const SearchTable& search) {
-  Json j = {{"space", Json::object()},
-            {"strategy", search.strategy},
-            {"per_layer", search.per_layer},
-            {"metric", text_or_null(search.metric)},
-            {"data", text_or_null(search.data)},
-            {"test", text_or_null(search.test)},
-            {"rank", search.rank},
-            {"length", search.length},
-            {"lengths", search.lengths},
-            {"baseline", search.baseline ? choice_json(*search.baseline) : Json()},
-            {"trials", search.trials},
-            {"seed", search.seed}};
-  for (const SearchRole& role : search.space) {
-    Json& choices = j["space"][role_name(role.role)] = Json::array();
-    for (const SearchChoice& choice : role.choices) choices.push_back(choice_json(choice));
-  }
-  j["limits"] = {{"min_quality_ratio", value_or_null(search.min_quality_ratio)},
-                 {"max_state", value_or_null(search.max_state)},
-                 {"max_latency", value_or_null(search.max_latency)}};
-  j["exponents"] = {{"throughput", search.throughput}, {"quality", search.quality}, {"memory", search.memory}};
-  j["quality_weight"] = search.quality_weight;
-  return j;
 }
 
 Json stream_json(const StreamTable& stream) {
@@ -285,7 +244,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
             {"length", length_json(model)},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
-            {"search", m.search ? search_json(*m.search) : Json()},
+            {"search", m.search ? *m.search : Json()},
             {"blocks", Json::array()}};
   for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(m, *block, lengths, workers));
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8

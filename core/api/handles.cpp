@@ -51,7 +51,7 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
 }
 
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {
-  require(t, name);
+  require({{t, name}});
   bool ok = t->data && t->ndim == shape.size() && t->dtype_code == 2 && t->dtype_bits == 32 && t->device_type == 1;
   int64_t stride = 1;
   for (size_t d = shape.size(); ok && d-- > 0; stride *= shape[d])

@@ -3,9 +3,11 @@
 
 #include <attnkit/attnkit.h>
 
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "core/model/model.hpp"
 #include "core/plugin/mechanism.hpp"
@@ -45,9 +47,10 @@ struct attnkit_block {
 
 namespace attnkit {
 
-// Throws when a required argument is NULL.
-inline void require(const void* argument, const char* name) {
-  if (!argument) fail(ATTN_INVALID, "{} must not be NULL", name);
+// Throws when a required argument is NULL, naming the first.
+inline void require(std::initializer_list<std::pair<const void*, const char*>> arguments) {
+  for (const auto& [argument, name] : arguments)
+    if (!argument) fail(ATTN_INVALID, "{} must not be NULL", name);
 }
 
 // Throws when a struct of the caller is older than the first version that has T.

@@ -45,7 +45,7 @@ void load(attnkit_runtime* runtime, const std::string& toml, const std::string& 
 }
 
 const Model& of(const attnkit_model* model) {
-  require(model, "model");
+  require({{model, "model"}});
   return *model->model;
 }
 
@@ -63,9 +63,7 @@ const Vocabulary& vocabulary(const Model& model, uint32_t side) {
 int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const char* dir, attnkit_diagnose diagnose,
                              uintptr_t context, attnkit_model** model, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(toml, "toml");
-    require(dir, "dir");
+    require({{runtime, "runtime"}, {toml, "toml"}, {dir, "dir"}});
     load(runtime, toml, dir, diagnose, context, model);
   });
 }
@@ -73,8 +71,7 @@ int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const c
 int32_t attnkit_model_open(attnkit_runtime* runtime, const char* path, attnkit_diagnose diagnose, uintptr_t context,
                            attnkit_model** model, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(path, "path");
+    require({{runtime, "runtime"}, {path, "path"}});
     const std::vector<std::byte> bytes = read_file(path, 1 << 20);
     const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
     load(runtime, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), folder.string(), diagnose,
@@ -86,7 +83,7 @@ void attnkit_model_destroy(attnkit_model* model) { delete model; }
 
 int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err) {
   return guard(err, [&] {
-    require(info, "info");
+    require({{info, "info"}});
     const Model& m = of(model);
     attnkit_model_info full{};
     full.struct_size = info->struct_size;
@@ -120,7 +117,7 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
 
 int32_t attnkit_model_weights(const attnkit_model* model, attnkit_blob** safetensors, attn_error* err) {
   return guard(err, [&] {
-    require(safetensors, "safetensors");
+    require({{safetensors, "safetensors"}});
     *safetensors = new attnkit_blob{of(model).weights()};
   });
 }
@@ -128,8 +125,8 @@ int32_t attnkit_model_weights(const attnkit_model* model, attnkit_blob** safeten
 int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n, attnkit_text** json,
                                attn_error* err) {
   return guard(err, [&] {
-    require(json, "json");
-    if (n > 0) require(lengths, "lengths");
+    require({{json, "json"}});
+    if (n > 0) require({{lengths, "lengths"}});
     *json = new attnkit_text{describe_model(of(model), std::vector<int64_t>(lengths, lengths + n))};
   });
 }
@@ -149,8 +146,7 @@ int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* sour
                              attnkit_encoded** encoded, attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    require(source, "source");
-    require(encoded, "encoded");
+    require({{source, "source"}, {encoded, "encoded"}});
     *encoded = new attnkit_encoded{m.encode(to_source(m, source, source_len))};
   });
 }
@@ -161,8 +157,7 @@ int32_t attnkit_model_decode(const attnkit_model* model, const attnkit_encoded* 
                              const int32_t* target_len, const attn_tensor* out, attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    require(encoded, "encoded");
-    require(target, "target");
+    require({{encoded, "encoded"}, {target, "target"}});
     const Ids t = to_ids(target, target_len, "target");
     m.check_decode(*encoded->encoded, t);
     m.decode(*encoded->encoded, t, to_floats(out, {t.batch, t.length, m.outputs()}, "out"));
@@ -194,8 +189,7 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
 int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const char* text, int32_t* ids, uint64_t* n,
                                attn_error* err) {
   return guard(err, [&] {
-    require(text, "text");
-    require(n, "n");
+    require({{text, "text"}, {n, "n"}});
     const std::vector<int32_t> made = vocabulary(of(model), side).tokenize(text);
     const bool fits = made.size() <= *n;
     if (ids && fits) std::copy(made.begin(), made.end(), ids);
@@ -208,8 +202,8 @@ int32_t attnkit_model_tokenize(const attnkit_model* model, uint32_t side, const 
 int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_t side, const int32_t* ids, uint64_t n,
                                  attnkit_text** text, attn_error* err) {
   return guard(err, [&] {
-    require(text, "text");
-    if (n > 0) require(ids, "ids");
+    require({{text, "text"}});
+    if (n > 0) require({{ids, "ids"}});
     *text = new attnkit_text{vocabulary(of(model), side).detokenize(ids, n)};
   });
 }
@@ -218,8 +212,7 @@ int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* sa
                                uint64_t* n, attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    require(samples, "samples");
-    require(n, "n");
+    require({{samples, "samples"}, {n, "n"}});
     const Frontend* frontend = m.frontend();
     if (!frontend) fail(ATTN_INVALID, "this model takes text, not speech: it has no features");
     const SourceBatch source = to_source(m, samples, nullptr);

@@ -17,7 +17,7 @@ void attnkit_text_destroy(attnkit_text* text) { delete text; }
 
 int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
+    require({{runtime, "runtime"}});
     uint32_t threads = 0;
     const char* path = nullptr;
     int32_t device = 0;
@@ -37,16 +37,14 @@ void attnkit_runtime_destroy(attnkit_runtime* runtime) { delete runtime; }
 
 int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(json, "json");
+    require({{runtime, "runtime"}, {json, "json"}});
     *json = new attnkit_text{list_plugins(runtime->runtime->registry)};
   });
 }
 
 int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err) {
   return guard(err, [&] {
-    require(runtime, "runtime");
-    require(json, "json");
+    require({{runtime, "runtime"}, {json, "json"}});
     const Runtime& r = *runtime->runtime;
     *json = new attnkit_text{describe_runtime(r.registry, r.threads, r.device_type)};
   });

@@ -11,7 +11,7 @@ using namespace attnkit;
 namespace {
 
 Session& of(const attnkit_session* session) {
-  require(session, "session");
+  require({{session, "session"}});
   return *session->session;
 }
 
@@ -40,8 +40,7 @@ Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stre
 
 int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session, attn_error* err) {
   return guard(err, [&] {
-    require(model, "model");
-    require(session, "session");
+    require({{model, "model"}, {session, "session"}});
     if (rows > 1024) fail(ATTN_INVALID, "{} rows: a session has 1 to 1024", rows);
     const int n = rows ? static_cast<int>(rows) : model->model->manifest().beams;
     *session = new attnkit_session{std::make_unique<Session>(model->model, n)};
@@ -52,14 +51,14 @@ void attnkit_session_destroy(attnkit_session* session) { delete session; }
 
 int32_t attnkit_session_clone(const attnkit_session* session, attnkit_session** copy, attn_error* err) {
   return with(session, err, [&](Session& s) {
-    require(copy, "copy");
+    require({{copy, "copy"}});
     *copy = new attnkit_session{s.clone()};
   });
 }
 
 int32_t attnkit_session_reorder(attnkit_session* session, const uint32_t* parents, attn_error* err) {
   return with(session, err, [&](Session& s) {
-    require(parents, "parents");
+    require({{parents, "parents"}});
     s.reorder(std::vector<uint32_t>(parents, parents + s.rows()));
   });
 }
@@ -78,7 +77,7 @@ int32_t attnkit_session_set_length(attnkit_session* session, double target_lengt
 int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                               const int32_t* len, const attn_tensor* logits, attn_error* err) {
   return guard(err, [&] {
-    require(sessions, "sessions");
+    require({{sessions, "sessions"}});
     if (n == 0) fail(ATTN_INVALID, "no sessions");
     // On the stack up to a usual batch: decoding allocates nothing per token.
     boost::container::small_vector<Session*, 64> all;
@@ -92,8 +91,7 @@ int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, cons
 
 int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n, attn_error* err) {
   return with(session, err, [&](Session& s) {
-    require(ids, "ids");
-    require(n, "n");
+    require({{ids, "ids"}, {n, "n"}});
     const std::vector<int32_t> made = s.generate(limit);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();
@@ -103,11 +101,9 @@ int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32
 int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
                                  const attnkit_stream_options* options, int32_t* ids, uint64_t* n, attn_error* err) {
   return with(session, err, [&](Session& s) {
-    require(options, "options");
-    require(ids, "ids");
-    require(n, "n");
+    require({{options, "options"}, {ids, "ids"}, {n, "n"}});
     require_size(*options, "options");
-    require(reinterpret_cast<const void*>(options->decide), "options.decide");
+    require({{reinterpret_cast<const void*>(options->decide), "options.decide"}});
     const std::vector<int32_t> made = simulate(s, units_of(s.model(), source, *options), *options);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();
@@ -116,14 +112,14 @@ int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* so
 
 int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err) {
   return with(session, err, [&](Session& s) {
-    require(json, "json");
+    require({{json, "json"}});
     *json = new attnkit_text{describe_session(s)};
   });
 }
 
 int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err) {
   return with(session, err, [&](Session& s) {
-    require(blob, "blob");
+    require({{blob, "blob"}});
     *blob = new attnkit_blob{s.save()};
   });
 }
@@ -131,9 +127,8 @@ int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob
 int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n, attnkit_session** session,
                              attn_error* err) {
   return guard(err, [&] {
-    require(model, "model");
-    require(session, "session");
-    if (n > 0) require(bytes, "bytes");
+    require({{model, "model"}, {session, "session"}});
+    if (n > 0) require({{bytes, "bytes"}});
     *session = new attnkit_session{
         Session::load(model->model, {static_cast<const std::byte*>(bytes), static_cast<size_t>(n)})};
   });

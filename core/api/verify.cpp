@@ -103,9 +103,7 @@ class Golden {
 
 int32_t attnkit_model_verify(const attnkit_model* model, const char* golden, attnkit_text** json, attn_error* err) {
   return guard(err, [&] {
-    require(model, "model");
-    require(golden, "golden");
-    require(json, "json");
+    require({{model, "model"}, {golden, "golden"}, {json, "json"}});
     const Model& m = *model->model;
     Golden file(m, golden);
     const SourceBatch source = file.source();

@@ -10,17 +10,11 @@
 #include <fstream>
 #include <system_error>
 
+#include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 
 namespace attnkit {
 namespace {
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
   fail(ATTN_INVALID, "{}: {}: {}", path, what, std::generic_category().message(errno));
@@ -38,13 +32,13 @@ uint64_t regular_size(int fd, const std::string& path) {
 std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
   if (path.find('\0') != std::string::npos) fail(ATTN_INVALID, "{}: holds a NUL byte", path.c_str());
   // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
-  if (file.fd < 0) fail_with_errno(path, "cannot be opened");
-  const uint64_t size = regular_size(file.fd, path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0) fail_with_errno(path, "cannot be opened");
+  const uint64_t size = regular_size(file.get(), path);
   if (size > limit) fail(ATTN_INVALID, "{}: holds {} bytes; at most {} are allowed", path, size, limit);
   std::vector<std::byte> bytes(size);
   for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::read(file.fd, bytes.data() + done, bytes.size() - done);
+    const ssize_t n = ::read(file.get(), bytes.data() + done, bytes.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno(path, "cannot be read");
     if (n == 0) fail(ATTN_INVALID, "{}: became shorter while it was read", path);

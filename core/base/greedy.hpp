@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,6 +21,14 @@ inline std::optional<int32_t> best_token(std::span<const float> scores) {
     if (scores[i] > scores[best]) best = i;
   }
   return numbers ? std::optional(static_cast<int32_t>(best)) : std::nullopt;
+}
+
+// log(sum of exp(scores)), the normaliser of log probabilities.  At least one score.
+inline double log_sum(std::span<const float> scores) {
+  const double top = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (const float s : scores) sum += std::exp(s - top);
+  return top + std::log(sum);
 }
 
 // The message for scores without a best token.

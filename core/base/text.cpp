@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/split.hpp>
 #include <numeric>
 
 namespace attnkit {
@@ -50,6 +51,33 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  boost::split(parts, text, [=](char c) { return c == separator; });
+  return parts;
+}
+
+std::vector<std::string> split_lines(std::string_view text) {
+  constexpr std::string_view byte_order_mark = "\ufeff";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines)
+    if (line.ends_with('\r')) line.pop_back();
+  return lines;
+}
+
+size_t white_space(std::string_view text) {
+  const char c = text.front();
+  if (c == ' ' || (c >= '\t' && c <= '\r')) return 1;
+  if (static_cast<unsigned char>(c) < 0x80) return 0;
+  for (const std::string_view wide :
+       {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
+        "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"})
+    if (text.starts_with(wide)) return wide.size();
+  return 0;
+}
 
 size_t valid_utf8(std::string_view text) {
   size_t i = 0;

@@ -1,12 +1,32 @@
-// Text from outside in messages: UTF-8 validity, quotes around names that may hold anything, suggestions for typing
-// errors.
+// Text from outside: its parts and numbers; in messages UTF-8 validity, quotes around names that may hold anything,
+// suggestions for typing errors.
 #pragma once
 
+#include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace attnkit {
+
+// Returns the parts between separators: one more than there are of these.
+std::vector<std::string> split(std::string_view text, char separator);
+
+// Returns the lines of a file without a byte order mark and without line ends (LF or CR LF); a last line may lack its
+// own.
+std::vector<std::string> split_lines(std::string_view text);
+
+// Returns the number that the whole text is, if it is one.
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+// Returns the bytes of the white space of Unicode that UTF-8 text begins with; 0 when it begins with something else.
+size_t white_space(std::string_view text);
 
 // Returns the bytes of the longest prefix that is valid UTF-8 (no overlong forms, no surrogates).
 size_t valid_utf8(std::string_view text);

@@ -72,16 +72,10 @@ void Threads::parallel_for(int64_t n, int64_t grain, attn_task fn, uintptr_t arg
 }
 
 attn_exec Threads::exec(void* scratch, uint64_t scratch_bytes) {
-  attn_exec exec{};
-  exec.struct_size = sizeof(exec);
-  exec.workers = workers_;
-  exec.scratch = scratch;
-  exec.scratch_bytes = scratch_bytes;
-  exec.pool = reinterpret_cast<uintptr_t>(this);
-  exec.parallel_for = [](uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
+  const auto loop = [](uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
     reinterpret_cast<Threads*>(pool)->parallel_for(n, grain, fn, arg);
   };
-  return exec;
+  return {sizeof(attn_exec), workers_, scratch, scratch_bytes, 0, reinterpret_cast<uintptr_t>(this), loop};
 }
 
 }  // namespace attnkit

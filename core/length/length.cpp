@@ -1,7 +1,6 @@
 #include "core/length/length.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -17,57 +16,25 @@
 namespace attnkit {
 namespace {
 
-class Ratio : public Length {
- public:
-  explicit Ratio(double alpha) : Length(fmt::format("ratio {}", alpha)), alpha_(alpha) {}
-  double predict(Threads&, LengthBuffers&, const SourcePart& source) const override {
-    return source.length > 0 ? alpha_ * static_cast<double>(source.length) : 1;
-  }
-  void describe(nlohmann::ordered_json& to) const override { to["alpha"] = alpha_; }
-
- private:
-  double alpha_;
-};
-
-class Fixed : public Length {
- public:
-  explicit Fixed(double length) : Length(fmt::format("fixed {}", length)), length_(length) {}
-  double predict(Threads&, LengthBuffers&, const SourcePart&) const override { return length_; }
-  void describe(nlohmann::ordered_json& to) const override { to["length"] = length_; }
-
- private:
-  double length_;
-};
-
 std::string digest_of(const std::vector<double>& numbers) {
   Sha256 sum;
   sum.add_numbers(std::span(numbers));
   return hex(sum.digest());
 }
 
-class Table : public Length {
- public:
-  Table(LengthTable table, double dampening, int64_t max_length)
-      : Length(fmt::format("lut {} {}", dampening, digest_of(table.means))),
-        table_(std::move(table)),
-        dampening_(dampening),
-        max_length_(static_cast<double>(max_length)) {}
-  double predict(Threads&, LengthBuffers&, const SourcePart& source) const override {
+Length by_table(const LengthTable& table, double dampening, double max_length) {
+  const auto predict = [=, means = table.means](Threads&, LengthBuffers&, const SourcePart& source) {
     double sum = 0;
-    for (int64_t i = 0; i < source.length; ++i) sum += table_.means[static_cast<size_t>(source.ids[i])];
-    return std::clamp(sum / dampening_, 1.0, max_length_);
-  }
-  bool needs_ids() const override { return true; }
-  void describe(nlohmann::ordered_json& to) const override {
-    to["dampening"] = dampening_;
-    to["tokens"] = table_.listed;
-    to["mean"] = table_.mean;
-  }
-
- private:
-  LengthTable table_;
-  double dampening_, max_length_;
-};
+    for (int64_t i = 0; i < source.length; ++i) sum += means[static_cast<size_t>(source.ids[i])];
+    return std::clamp(sum / dampening, 1.0, max_length);
+  };
+  const auto describe = [=, tokens = table.listed, mean = table.mean](nlohmann::ordered_json& to) {
+    to["dampening"] = dampening;
+    to["tokens"] = tokens;
+    to["mean"] = mean;
+  };
+  return {fmt::format("lut {} {}", dampening, digest_of(table.means)), predict, describe, true, false};
+}
 
 struct Convolution {
   Dense dense;
@@ -113,13 +80,12 @@ std::string identity_of(const Layers& layers) {
   return "network " + hex(sum.digest());
 }
 
-class Network : public Length {
- public:
-  Network(Layers layers, int64_t max_length)
-      : Length(identity_of(layers)), layers_(std::move(layers)), max_length_(static_cast<double>(max_length)) {}
+struct Network {
+  Layers layers;
+  double max_length;
 
-  double predict(Threads& threads, LengthBuffers& buffers, const SourcePart& source) const override {
-    const int64_t n = source.length, width = layers_.first.dense.inputs() / kernel, c = layers_.out.inputs();
+  double predict(Threads& threads, LengthBuffers& buffers, const SourcePart& source) const {
+    const int64_t n = source.length, width = layers.first.dense.inputs() / kernel, c = layers.out.inputs();
     if (n == 0) return 1;
     // A zero row at either end; a row with its neighbours is then one piece of memory, which the next one overlaps.
     float* padded = buffers.x.get<float>((n + 2) * width);
@@ -128,25 +94,22 @@ class Network : public Length {
     std::fill(padded + (n + 1) * width, padded + (n + 2) * width, 0.0f);
     float* first = buffers.y.get<float>((n + 2) * c);
     std::fill(first, first + c, 0.0f);
-    apply(threads, layers_.first, padded, width, first + c, n);
+    apply(threads, layers.first, padded, width, first + c, n);
     std::fill(first + (n + 1) * c, first + (n + 2) * c, 0.0f);
     float* second = buffers.x.get<float>(n * (c + 1));
-    apply(threads, layers_.second, first, c, second, n);
+    apply(threads, layers.second, first, c, second, n);
     float* logs = second + n * c;
-    layers_.out.apply(threads, second, c, logs, 1, n);
+    layers.out.apply(threads, second, c, logs, 1, n);
     return total(logs, n);
   }
 
-  bool needs_rows() const override { return true; }
-
-  void describe(nlohmann::ordered_json& to) const override {
-    const int64_t c = layers_.out.inputs();
+  void describe(nlohmann::ordered_json& to) const {
+    const int64_t c = layers.out.inputs();
     to["channels"] = c;
     to["parameters"] =
-        layers_.first.dense.parameters() + layers_.second.dense.parameters() + layers_.out.parameters() + 4 * c;
+        layers.first.dense.parameters() + layers.second.dense.parameters() + layers.out.parameters() + 4 * c;
   }
 
- private:
   static void apply(Threads& threads, const Convolution& layer, const float* padded, int64_t width, float* y,
                     int64_t n) {
     const int64_t c = layer.dense.outputs();
@@ -163,14 +126,18 @@ class Network : public Length {
         fail(ATTN_INTERNAL,
              "the predicted length of the target is not a number (NaN): the encoder's or the length network's weights "
              "are broken");
-      sum += std::clamp(duration, 0.0, max_length_);
+      sum += std::clamp(duration, 0.0, max_length);
     }
-    return std::clamp(sum, 1.0, max_length_);
+    return std::clamp(sum, 1.0, max_length);
   }
-
-  Layers layers_;
-  double max_length_;
 };
+
+Length by_network(Layers layers, double max_length) {
+  const std::string identity = identity_of(layers);
+  const auto network = std::make_shared<const Network>(Network{std::move(layers), max_length});
+  const auto predict = [network](auto&... arguments) { return network->predict(arguments...); };
+  return {identity, predict, [network](auto& to) { network->describe(to); }, false, true};
+}
 
 }  // namespace
 
@@ -195,9 +162,8 @@ LengthTable read_length_table(const std::string& path, const Vocabulary& vocabul
     int& first = lines[id->second];
     if (first > 0) fail(ATTN_INVALID, "{}:{}: token {} is on line {} already", path, number, quote(token), first);
     first = number;
-    double& mean = table.means[id->second];
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mean);
-    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(mean) || mean < 0)
+    const double mean = table.means[id->second] = parse_number<double>(text).value_or(NAN);
+    if (!std::isfinite(mean) || mean < 0)
       fail(ATTN_INVALID, "{}:{}: the mean of {} is {}; it must be a number from 0", path, number, quote(token),
            quote(text));
     sum += mean;
@@ -216,30 +182,38 @@ const char* predict_name(Predict predict) {
 }
 
 std::unique_ptr<const Length> make_length(const Manifest& m, const Vocabulary* source, Diagnostics& diagnostics) {
-  const auto open = [&](int code, uint32_t area, auto&& make) -> std::unique_ptr<const Length> {
+  const auto max_length = static_cast<double>(m.max_length);
+  const auto open = [&](int code, auto&& make) -> std::unique_ptr<const Length> {
     try {
-      return make();
+      return std::make_unique<const Length>(make());
     } catch (const Error& e) {
-      diagnostics.error(code, m.length_place, e.what(), {}, area);
+      diagnostics.add(code, m.length_place, e.what());
       return nullptr;
     }
   };
   switch (m.predict) {
-    case Predict::ratio:
-      return std::make_unique<Ratio>(m.alpha);
-    case Predict::fixed:
-      return std::make_unique<Fixed>(m.fixed_length);
+    case Predict::ratio: {
+      const auto predict = [alpha = m.alpha](Threads&, LengthBuffers&, const SourcePart& source) {
+        return source.length > 0 ? alpha * static_cast<double>(source.length) : 1;
+      };
+      const auto describe = [alpha = m.alpha](nlohmann::ordered_json& to) { to["alpha"] = alpha; };
+      return std::make_unique<const Length>(Length{fmt::format("ratio {}", m.alpha), predict, describe});
+    }
+    case Predict::fixed: {
+      const auto predict = [length = m.fixed_length](Threads&, LengthBuffers&, const SourcePart&) { return length; };
+      const auto describe = [length = m.fixed_length](nlohmann::ordered_json& to) { to["length"] = length; };
+      return std::make_unique<const Length>(Length{fmt::format("fixed {}", m.fixed_length), predict, describe});
+    }
     case Predict::lut:
-      return open(ak::bad_length_table, ATTNKIT_AREA_DATA, [&] {
-        return std::make_unique<Table>(read_length_table(m.length_file, *source), m.dampening, m.max_length);
-      });
+      return open(ak::bad_length_table,
+                  [&] { return by_table(read_length_table(m.length_file, *source), m.dampening, max_length); });
     case Predict::network:
-      return open(ak::weights_do_not_fit, ATTNKIT_AREA_WEIGHTS, [&] {
+      return open(ak::weights_do_not_fit, [&] {
         const Weights weights = Weights::open(m.length_file, m.length_sha256);
         WeightReader reader(&weights, {}, diagnostics, m.length_place);
         Layers layers = read_layers(weights, {reader}, m.d_model);
         reader.finish([](const std::string&) { return false; });
-        return std::make_unique<Network>(std::move(layers), m.max_length);
+        return by_network(std::move(layers), max_length);
       });
     case Predict::reference:
     case Predict::none:

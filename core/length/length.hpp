@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -22,23 +23,13 @@ struct LengthBuffers {
 };
 
 // Immutable: any thread.
-class Length {
- public:
-  virtual ~Length() = default;
+struct Length {
+  std::string identity;  // equal exactly where predictions are
   // Positions of the target, </s> included; positive, perhaps no whole number.  Depends on nothing but this source from
-  // its beginning; ids and rows may be NULL where needs_ids() and needs_rows() say no.
-  virtual double predict(Threads& threads, LengthBuffers& buffers, const SourcePart& source) const = 0;
-  virtual bool needs_ids() const { return false; }
-  virtual bool needs_rows() const { return false; }
-  virtual void describe(nlohmann::ordered_json& to) const = 0;  // adds its settings
-  // Equal exactly where predictions are.
-  const std::string& identity() const { return identity_; }
-
- protected:
-  explicit Length(std::string identity) : identity_(std::move(identity)) {}
-
- private:
-  std::string identity_;
+  // its beginning; ids and rows may be NULL where needs_ids and needs_rows say no.
+  std::function<double(Threads& threads, LengthBuffers& buffers, const SourcePart& source)> predict;
+  std::function<void(nlohmann::ordered_json& to)> describe;  // adds its settings
+  bool needs_ids = false, needs_rows = false;
 };
 
 // "ratio": the key of the manifest; "none" without [length].

@@ -1,7 +1,6 @@
 // [attention]: its entries, and which of them decides which block: override before block before default, the last
 // override first.
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
@@ -32,7 +31,7 @@ const Plugin* find_mechanism(const std::string& name, Place place, const Reading
   const std::string found =
       names.empty() ? "no mechanism was found" : fmt::format("mechanisms found: {}", fmt::join(names, ", "));
   const auto report = [&](int code, const std::string& message, const std::string& help) {
-    to.error(code, place, message, help, ATTNKIT_AREA_PLUGIN);
+    to.error(code, place, message, help);
     return nullptr;
   };
   for (const SkippedFile& file : to.registry.skipped())
@@ -45,10 +44,6 @@ const Plugin* find_mechanism(const std::string& name, Place place, const Reading
                   found);
   return report(ak::unknown_mechanism, fmt::format("no mechanism {}{}", quote(name), did_you_mean(name, names)),
                 fmt::format("{}; folders searched: {}", found, fmt::join(to.registry.folders(), ", ")));
-}
-
-bool check_options(const Plugin& plugin, const std::vector<const Entry*>& options, const Reading& to) {
-  return OptionSet(plugin).apply(options, to.diagnostics);
 }
 
 // One entry that may decide blocks.
@@ -84,7 +79,7 @@ void read_params(const Node& params, Reading& to) {
                fmt::format("options of {} must be a table, not {}", quote(entry.key), kind_name(entry.value.kind)),
                "params.name = { option = value }");
     } else if (plugin) {
-      check_options(*plugin, to.params[entry.key] = entries_of(entry.value), to);
+      OptionSet(*plugin).apply(to.params[entry.key] = entries_of(entry.value), to.diagnostics);
     }
   }
 }
@@ -95,14 +90,9 @@ Assignment read_assignment(const Entry& entry, const Reading& to) {
 
 // "2" or "2..3".
 std::optional<std::vector<int64_t>> parse_range(std::string_view text) {
-  const auto number = [](std::string_view s) -> std::optional<int64_t> {
-    int64_t n = 0;
-    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), n);
-    return error == std::errc() && end == s.data() + s.size() ? std::optional(n) : std::nullopt;
-  };
   const size_t dots = text.find("..");
-  const auto first = number(text.substr(0, dots));
-  const auto last = dots == std::string_view::npos ? first : number(text.substr(dots + 2));
+  const auto first = parse_number<int64_t>(text.substr(0, dots));
+  const auto last = dots == std::string_view::npos ? first : parse_number<int64_t>(text.substr(dots + 2));
   if (!first || !last || *last < *first || *last - *first > 4096) return {};
   std::vector<int64_t> layers;
   for (int64_t l = *first; l <= *last; ++l) layers.push_back(l);
@@ -147,7 +137,7 @@ void read_override_params(const Node& params, Assignment& a, const Reading& to) 
       to.error(ak::option_given_twice, e.place, fmt::format("option {} is given by \"use\" already", quote(e.key)),
                "keep one of them");
   const std::vector<const Entry*> options = entries_of(params);
-  if (a.plugin) a.sound = check_options(*a.plugin, options, to) && a.sound;
+  if (a.plugin) a.sound = OptionSet(*a.plugin).apply(options, to.diagnostics) && a.sound;
   a.options.insert(a.options.end(), options.begin(), options.end());
 }
 
@@ -204,8 +194,8 @@ void report_hidden(const Assignments& all, const Reading& to) {
                "the last override that matches wins: remove this one or move it down");
   for (const auto& [role, a] : all.blocks)
     if (a.matchable && a.hits == 0 && to.has_layers(role))
-      to.diagnostics.warn(ak::unused_entry, a.place,
-                          fmt::format("overrides hide this {} in every layer", role_name(role)), "remove it");
+      to.diagnostics.add(ak::unused_entry, a.place,
+                         fmt::format("overrides hide this {} in every layer", role_name(role)), "remove it");
 }
 
 }  // namespace
@@ -236,7 +226,7 @@ Use read_use(const Node& value, const std::string& key, const Reading& to) {
   for (const Entry& e : value.entries)
     if (&e != name) use.options.push_back(&e);
   use.plugin = find_mechanism(use.mechanism, use.decided, to);
-  if (use.plugin) use.sound = check_options(*use.plugin, use.options, to);
+  if (use.plugin) use.sound = OptionSet(*use.plugin).apply(use.options, to.diagnostics);
   return use;
 }
 

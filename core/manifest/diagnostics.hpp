@@ -3,6 +3,7 @@
 
 #include <attnkit/attnkit.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +30,8 @@ constexpr int weights_do_not_fit = 401, left_over_tensor = 402, no_adapters = 40
 
 struct CodeRule {
   int code;
-  const char* severity;  // "error", "warning"
-  const char* area;      // "manifest", "plugin", "weights", "data"
+  uint32_t severity;  // ATTNKIT_ERROR, ATTNKIT_WARNING
+  uint32_t area;      // ATTNKIT_AREA_*
   const char* meaning;
 };
 
@@ -51,8 +52,8 @@ struct Diagnostic {
 
 class Diagnostics {
  public:
-  void error(int code, Place place, std::string message, std::string help = {}, uint32_t area = ATTNKIT_AREA_MANIFEST);
-  void warn(int code, Place place, std::string message, std::string help = {}, uint32_t area = ATTNKIT_AREA_MANIFEST);
+  // An error or a warning, as manifest_codes() says.  area: in place of the code's own.
+  void add(int code, Place place, std::string message, std::string help = {}, std::optional<uint32_t> area = {});
   bool failed() const { return errors_ > 0; }
   // Stable order by place.
   std::vector<Diagnostic> sorted() const;

@@ -170,7 +170,7 @@ void report(const Refusal& refusal, const std::vector<Cell>& cells, const Readin
   const std::string &message = refusal.verdict.message, &mechanism = first.choice.mechanism;
   if (refusal.verdict.faulty)
     to.error(ak::faulty_plugin, refusal.place, fmt::format("{}: plugin \"{}\" failed: {}", places, mechanism, message),
-             fmt::format("the plugin is {}", first.plugin->path), ATTNKIT_AREA_PLUGIN);
+             fmt::format("the plugin is {}", first.plugin->path));
   else
     to.error(ak::refused, refusal.place,
              fmt::format("{} cannot be \"{}\"{}: {}", places, mechanism,

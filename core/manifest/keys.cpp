@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/text.hpp"
+
 namespace attnkit {
 namespace {
 
@@ -169,15 +171,7 @@ std::vector<const KeyRule*> rules_of(std::string_view table) {
   return rules;
 }
 
-std::vector<std::string> choices_of(const KeyRule& rule) {
-  std::vector<std::string> out;
-  for (std::string_view rest = rule.choices; !rest.empty();) {
-    const size_t end = std::min(rest.find('|'), rest.size());
-    out.emplace_back(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return out;
-}
+std::vector<std::string> choices_of(const KeyRule& rule) { return split(rule.choices, '|'); }
 
 std::string type_text(const KeyRule& rule) {
   constexpr const char* texts[] = {

@@ -2,7 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 namespace attnkit {
+
+void to_json(nlohmann::ordered_json& json, const SearchChoice& choice) {
+  json = {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
+}
 
 const char* kind_name(ModelKind kind) {
   return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";

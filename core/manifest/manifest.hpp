@@ -3,6 +3,8 @@
 
 #include <attnkit/plugin.h>
 
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,25 +47,6 @@ struct BlockChoice {  // one cell of the grid
   Place decided;                     // the manifest line that decided it
   SearchChoice given;                // as [search] would have it
   bool replays = false;              // decoder.cross under [stream]: emptied and filled anew whenever the source grew
-};
-
-struct SearchRole {
-  uint32_t role = 0;
-  std::vector<SearchChoice> choices;
-};
-
-struct SearchTable {  // [search]; texts are empty where nothing was said
-  std::vector<SearchRole> space;
-  std::string strategy, metric, rank;
-  std::string data, test;  // absolute paths, perhaps of no file
-  bool per_layer = false;
-  int64_t length = 0, trials = 0, seed = 0;
-  std::vector<int64_t> lengths;
-  std::optional<SearchChoice> baseline;
-  std::optional<double> min_quality_ratio, max_latency;  // seconds
-  std::optional<int64_t> max_state;                      // bytes
-  double throughput = 0, quality = 0, memory = 0;        // exponents
-  double quality_weight = 0;
 };
 
 struct StreamTable {  // [stream]: the source may grow while the target is written
@@ -110,7 +93,7 @@ struct Manifest {
   double length_penalty = 1.0;
   std::optional<SpeechTable> speech;  // nothing: the source is text
   std::optional<StreamTable> stream;
-  std::optional<SearchTable> search;  // for searches; the model does not depend on it
+  std::shared_ptr<const nlohmann::ordered_json> search;  // [search] as descriptions have it; NULL: there is none
 };
 
 // Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if
@@ -125,6 +108,7 @@ std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
 // Returns the value of a manifest's key: "\"name\"", or "{ use = \"name\", option = value, ... }".
 std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options);
 
+void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
 bool has_role(ModelKind kind, uint32_t role);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -87,20 +86,20 @@ bool apply_one(const Plugin& plugin, const attn_option& option, const Node& node
     value = *given;
     return true;
   }
-  diagnostics.error(given ? ak::wrong_option_value : ak::wrong_option_type, node.place,
-                    given ? fmt::format("{} is {}; it must be {}{}", who, value_text(node), need_text(option),
-                                        did_you_mean(given->s, choices_of(option)))
-                          : fmt::format("{} must be {}, not {}", who, need_text(option), kind_name(node.kind)),
-                    help_text(option));
+  diagnostics.add(given ? ak::wrong_option_value : ak::wrong_option_type, node.place,
+                  given ? fmt::format("{} is {}; it must be {}{}", who, value_text(node), need_text(option),
+                                      did_you_mean(given->s, choices_of(option)))
+                        : fmt::format("{} must be {}, not {}", who, need_text(option), kind_name(node.kind)),
+                  help_text(option));
   return false;
 }
 
 void report_unknown(const Plugin& plugin, const Entry& entry, Diagnostics& diagnostics) {
   std::vector<std::string> names;
   for (uint32_t i = 0; i < plugin.table.n_options; ++i) names.emplace_back(plugin.table.options[i]->name);
-  diagnostics.error(ak::unknown_option, entry.place,
-                    fmt::format("{} has no option {}{}", plugin.name, quote(entry.key), did_you_mean(entry.key, names)),
-                    names.empty() ? "it has none" : fmt::format("its options: {}", fmt::join(names, ", ")));
+  diagnostics.add(ak::unknown_option, entry.place,
+                  fmt::format("{} has no option {}{}", plugin.name, quote(entry.key), did_you_mean(entry.key, names)),
+                  names.empty() ? "it has none" : fmt::format("its options: {}", fmt::join(names, ", ")));
 }
 
 }  // namespace

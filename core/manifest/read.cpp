@@ -23,7 +23,7 @@ bool check_schema(const Node& tree, Diagnostics& diagnostics) {
   const Entry* given = tree.find("schema");
   if (!given || given->value.kind != Node::Kind::text || given->value.text == schema) return true;
   const bool other_version = given->value.text.starts_with(family);
-  diagnostics.error(
+  diagnostics.add(
       ak::wrong_schema, given->value.place, fmt::format("schema {} is not {}", quote(given->value.text), quote(schema)),
       other_version ? "this version of attnkit reads no other: update attnkit, or convert the manifest" : "");
   return !other_version;
@@ -81,9 +81,8 @@ bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
 void read_speech(const Node& encoder, Reading& to) {
   for (const char* key : {"vocab", "lowercase"})
     if (const Entry* entry = encoder.find(key))
-      to.error(ak::not_applicable, entry->place,
-               fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
-               "remove it, or \"features\" and \"frontend\"");
+      to.not_applicable(entry->place, fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
+                        "remove it, or \"features\" and \"frontend\"");
   const Entry *features = encoder.find("features"), *frontend = encoder.find("frontend");
   const auto need = [&](const Entry* entry, const char* key, const char* help) {
     if (!entry)
@@ -115,7 +114,7 @@ void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack)
     Vocabulary::open(stack.vocab, stack.lowercase);
   } catch (const Error& e) {
     to.error(ak::bad_vocabulary, table.place("vocab"), e.what(),
-             "a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them", ATTNKIT_AREA_DATA);
+             "a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them");
   }
 }
 
@@ -132,9 +131,9 @@ void read_stacks(const Node& model, const TableReader& table, Reading& to) {
     const Entry* entry = table.given(side.key);
     if (entry && wanted) read_stack(*entry, side.path, to, side.stack);
     if (entry && !wanted)
-      to.error(ak::not_applicable, entry->place,
-               fmt::format("a model of kind \"{}\" has no {}", kind_name(to.manifest.kind), side.key),
-               "remove it, or choose another kind");
+      to.not_applicable(entry->place,
+                        fmt::format("a model of kind \"{}\" has no {}", kind_name(to.manifest.kind), side.key),
+                        "remove it, or choose another kind");
     if (to.kind_known && wanted && !table.mentioned(side.key))
       to.error(ak::missing_key, model.place,
                fmt::format("a model of kind \"{}\" needs \"{}\"", kind_name(to.manifest.kind), side.key),
@@ -145,8 +144,9 @@ void read_stacks(const Node& model, const TableReader& table, Reading& to) {
 void read_classifier(const TableReader& head, const Entry& entry, Reading& to) {
   Manifest& m = to.manifest;
   if (to.kind_known && m.kind != ModelKind::encoder)
-    to.error(ak::not_applicable, head.place("type"),
-             fmt::format("a classifier needs kind \"encoder\", not \"{}\"", kind_name(m.kind)), "use type = \"lm\"");
+    to.not_applicable(head.place("type"),
+                      fmt::format("a classifier needs kind \"encoder\", not \"{}\"", kind_name(m.kind)),
+                      "use type = \"lm\"");
   if (!head.mentioned("classes"))
     to.error(ak::missing_key, entry.value.place, "a classifier needs \"classes\"",
              "how many classes there are, at least 2");
@@ -164,16 +164,15 @@ void read_head(const TableReader& table, Reading& to) {
     if (to.manifest.head == HeadType::classifier) return read_classifier(head, *entry, to);
     for (const char* key : {"classes", "pool", "of", "hidden"})
       if (head.mentioned(key))
-        to.error(ak::not_applicable, entry->value.find(key)->place, fmt::format("\"{}\" is for a classifier only", key),
-                 "remove it");
+        to.not_applicable(entry->value.find(key)->place, fmt::format("\"{}\" is for a classifier only", key));
   } else if (table.mentioned("head")) {
     return;
   }
   // An encoder alone scores the tokens of its source.
   if (to.manifest.speech && to.is(ModelKind::encoder))
-    to.error(ak::not_applicable, table.place("head"),
-             "an encoder alone that takes speech has no tokens to score: it must be a classifier",
-             "head = { type = \"classifier\", classes = 10 }, or kind = \"encoder-decoder\"");
+    to.not_applicable(table.place("head"),
+                      "an encoder alone that takes speech has no tokens to score: it must be a classifier",
+                      "head = { type = \"classifier\", classes = 10 }, or kind = \"encoder-decoder\"");
 }
 
 void read_model(const Node& model, Reading& to) {
@@ -197,8 +196,8 @@ void read_model(const Node& model, Reading& to) {
              fmt::format("\"heads\" is {}, which does not divide d_model, {}", m.heads, m.d_model),
              "every head takes d_model / heads channels");
   if (m.tie_embeddings && to.is(ModelKind::encoder))
-    to.error(ak::not_applicable, table.place("tie_embeddings"),
-             "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none", "remove it");
+    to.not_applicable(table.place("tie_embeddings"),
+                      "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none");
   read_stacks(model, table, to);
   read_head(table, to);
 }
@@ -213,7 +212,7 @@ std::string weights_file(const TableReader& table, const Reading& to) {
   if (!found || !S_ISREG(status.st_mode))
     to.error(ak::bad_weights_file, table.place("file"),
              fmt::format("{}: {}", path, found ? "is no regular file" : "does not exist"),
-             "the path is relative to the manifest's folder", ATTNKIT_AREA_WEIGHTS);
+             "the path is relative to the manifest's folder");
   return path;
 }
 
@@ -239,8 +238,7 @@ void read_weights(const Node& weights, Reading& to) {
     to.error(ak::missing_key, weights.place, "[weights] needs \"file\", \"seed\" or both",
              "file = \"weights.safetensors\", or seed = 1 for an untrained model");
   if (!file && table.mentioned("sha256"))
-    to.error(ak::not_applicable, table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given",
-             "remove it");
+    to.not_applicable(table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given");
   m.weights_sha256 = sha256_of(table, to);
 }
 
@@ -262,8 +260,7 @@ void read_lut(const TableReader& table, Reading& to) {
   } catch (const Error& e) {
     to.error(ak::bad_length_table, m.length_place, e.what(),
              "a table of lengths is a UTF-8 file; a line is a source token, a TAB and how many target tokens it makes "
-             "on average",
-             ATTNKIT_AREA_DATA);
+             "on average");
   }
 }
 
@@ -279,31 +276,28 @@ void check_length_keys(const Node& length, const TableReader& table, const std::
     if (chosen == owner && required && !table.mentioned(key))
       to.error(ak::missing_key, length.place, fmt::format("predict = \"{}\" needs \"{}\"", owner, key));
     if (chosen != owner && table.mentioned(key))
-      to.error(ak::not_applicable, length.find(key)->place,
-               fmt::format("\"{}\" is for predict = \"{}\" only", key, owner), "remove it");
+      to.not_applicable(length.find(key)->place, fmt::format("\"{}\" is for predict = \"{}\" only", key, owner));
   }
 }
 
 void read_length(const Node& length, Reading& to) {
   const TableReader table(length, "length", to.diagnostics);
   Manifest& m = to.manifest;
-  if (to.is(ModelKind::encoder))
-    to.error(ak::not_applicable, length.place, "[length] is for models with a decoder", "remove it");
+  if (to.is(ModelKind::encoder)) to.not_applicable(length.place, "[length] is for models with a decoder");
   const auto chosen = table.choice("predict");
   if (!chosen) return;
   m.predict = static_cast<Predict>(*chosen + 1);
   const std::string name = *table.text("predict");
   const bool no_source = to.is(ModelKind::decoder);
   if (predicts_from_source(m.predict) && no_source)
-    to.error(ak::not_applicable, table.place("predict"),
-             m.predict == Predict::ratio
-                 ? "predict = \"ratio\" multiplies the source's length; a decoder alone has no source"
-                 : fmt::format("predict = \"{}\" looks at the source; a decoder alone has none", name),
-             "use \"fixed\" or \"reference\"");
+    to.not_applicable(table.place("predict"),
+                      m.predict == Predict::ratio
+                          ? "predict = \"ratio\" multiplies the source's length; a decoder alone has no source"
+                          : fmt::format("predict = \"{}\" looks at the source; a decoder alone has none", name),
+                      "use \"fixed\" or \"reference\"");
   if (m.predict == Predict::lut && m.speech)
-    to.error(ak::not_applicable, table.place("predict"),
-             "predict = \"lut\" sums over the source's tokens; speech has none",
-             "use \"ratio\", \"network\", \"fixed\" or \"reference\"");
+    to.not_applicable(table.place("predict"), "predict = \"lut\" sums over the source's tokens; speech has none",
+                      "use \"ratio\", \"network\", \"fixed\" or \"reference\"");
   check_length_keys(length, table, name, to);
   m.alpha = table.number("alpha").value_or(0);
   m.fixed_length = table.number("length").value_or(0);
@@ -318,8 +312,7 @@ void read_length(const Node& length, Reading& to) {
 
 void read_decode(const Node& decode, Reading& to) {
   const TableReader table(decode, "decode", to.diagnostics);
-  if (to.is(ModelKind::encoder))
-    to.error(ak::not_applicable, decode.place, "[decode] is for models with a decoder", "remove it");
+  if (to.is(ModelKind::encoder)) to.not_applicable(decode.place, "[decode] is for models with a decoder");
   to.manifest.beams = static_cast<int>(table.integer("beams").value_or(1));
   to.manifest.length_penalty = table.number("length_penalty").value_or(1.0);
 }
@@ -327,10 +320,9 @@ void read_decode(const Node& decode, Reading& to) {
 void read_stream(const Node& stream, Reading& to) {
   const TableReader table(stream, "stream", to.diagnostics);
   if (to.kind_known && !to.is(ModelKind::encoder_decoder))
-    return to.error(ak::not_applicable, stream.place,
-                    fmt::format("[stream] is for models with an encoder and a decoder, not for kind \"{}\"",
-                                kind_name(to.manifest.kind)),
-                    "remove it");
+    return to.not_applicable(stream.place,
+                             fmt::format("[stream] is for models with an encoder and a decoder, not for kind \"{}\"",
+                                         kind_name(to.manifest.kind)));
   StreamTable& s = to.manifest.stream.emplace();
   take(table.choice("policy"), s.policy);
   s.k = int_of(table, "k");
@@ -340,8 +332,7 @@ void read_stream(const Node& stream, Reading& to) {
   if (s.policy != StreamPolicy::offline) return;
   for (const char* key : {"k", "pre_decision"})
     if (table.mentioned(key))
-      to.error(ak::not_applicable, stream.find(key)->place, fmt::format("\"{}\" is for policy = \"wait-k\" only", key),
-               "remove it");
+      to.not_applicable(stream.find(key)->place, fmt::format("\"{}\" is for policy = \"wait-k\" only", key));
 }
 
 }  // namespace
@@ -351,7 +342,7 @@ Manifest read_manifest(const std::string& toml, const std::string& dir, const Re
   Manifest manifest;
   Diagnostics syntax;
   const Node tree = parse_toml(toml, syntax);
-  for (const Diagnostic& d : syntax.sorted()) diagnostics.error(d.code, d.place, d.message, d.help, d.area);
+  for (const Diagnostic& d : syntax.sorted()) diagnostics.add(d.code, d.place, d.message, d.help, d.area);
   if (syntax.failed() || !check_schema(tree, diagnostics)) return manifest;
   const TableReader root(tree, "", diagnostics);
   Reading reading{dir, registry, device_type, diagnostics, manifest};

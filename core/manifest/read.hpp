@@ -21,9 +21,12 @@ struct Reading {
   bool length_meant = false;                                     // there is a [length], be it sound or not
   std::map<std::string, std::vector<const Entry*>> params = {};  // of [attention], by mechanism
 
-  void error(int code, Place place, std::string message, std::string help = {},
-             uint32_t area = ATTNKIT_AREA_MANIFEST) const {
-    diagnostics.error(code, place, std::move(message), std::move(help), area);
+  void error(int code, Place place, std::string message, std::string help = {}) const {
+    diagnostics.add(code, place, std::move(message), std::move(help));
+  }
+  // A key that means nothing beside what the others say.
+  void not_applicable(Place place, std::string message, std::string help = "remove it") const {
+    error(ak::not_applicable, place, std::move(message), std::move(help));
   }
   bool is(ModelKind kind) const { return kind_known && manifest.kind == kind; }
   // The model has such blocks, and how many layers of them is known.

@@ -57,24 +57,24 @@ void TableReader::report_unknown(const Entry& entry) {
     }
   suggested_.insert(near);
   if (help.empty() && near.empty()) help = fmt::format("{} has the keys {}", title(), fmt::join(names, ", "));
-  diagnostics_.error(ak::unknown_key, entry.place,
-                     fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, {near})), help);
+  diagnostics_.add(ak::unknown_key, entry.place,
+                   fmt::format("unknown key {}{}", quote(entry.key), did_you_mean(entry.key, {near})), help);
 }
 
 void TableReader::report_missing(const KeyRule& rule) {
   if (suggested_.contains(rule.key)) return;  // a misspelling of it was reported
   const bool table = rule.type == KeyType::table && path_.empty();
-  diagnostics_.error(ak::missing_key, table_.place,
-                     table ? fmt::format("{} needs [{}]", title(), rule.key)
-                           : fmt::format("{} needs \"{}\", {}", title(), rule.key, type_text(rule)),
-                     rule.meaning);
+  diagnostics_.add(ak::missing_key, table_.place,
+                   table ? fmt::format("{} needs [{}]", title(), rule.key)
+                         : fmt::format("{} needs \"{}\", {}", title(), rule.key, type_text(rule)),
+                   rule.meaning);
 }
 
 void TableReader::check(const KeyRule& rule, const Entry& entry) {
   const Node& value = entry.value;
   const auto wrong = [&](int code, std::string message, std::string help) {
     wrong_.insert(entry.key);
-    diagnostics_.error(code, value.place, std::move(message), std::move(help));
+    diagnostics_.add(code, value.place, std::move(message), std::move(help));
   };
   if (!type_fits(rule.type, value)) {
     wrong(ak::wrong_type, fmt::format("\"{}\" must be {}, not {}", rule.key, type_text(rule), kind_name(value.kind)),

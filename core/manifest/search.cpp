@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "core/base/file.hpp"
@@ -13,6 +14,8 @@
 
 namespace attnkit {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Unit {
   const char* name;
@@ -61,15 +64,15 @@ std::vector<SearchChoice> read_choices(const Entry& entry, const Reading& to) {
   return choices;
 }
 
-std::vector<SearchRole> read_space(const Node& space, const Reading& to) {
+Json read_space(const Node& space, const Reading& to) {
   const TableReader roles(space, "search.space", to.diagnostics);
   if (space.entries.empty())
     to.error(ak::wrong_value, space.place, "\"space\" is empty: nothing could be tried",
              "space = { \"encoder.self\" = [\"name\", { use = \"name\", option = value }] }");
-  std::vector<SearchRole> read;
+  Json read = Json::object();
   for (const uint32_t role : all_roles) {
     const Entry* entry = roles.given(role_name(role));
-    if (entry && check_role(entry->place, role, to)) read.push_back({role, read_choices(*entry, to)});
+    if (entry && check_role(entry->place, role, to)) read[role_name(role)] = read_choices(*entry, to);
   }
   return read;
 }
@@ -122,44 +125,51 @@ std::optional<double> quantity(const TableReader& limits, const char* key, std::
   return {};
 }
 
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+// The value of a key of a plain type; null where there is none.
+Json value_of(const TableReader& table, const char* key) {
+  const KeyType type = table.rule(key).type;
+  return type == KeyType::integer   ? or_null(table.integer(key))
+         : type == KeyType::number  ? or_null(table.number(key))
+         : type == KeyType::boolean ? or_null(table.boolean(key))
+                                    : or_null(table.text(key));
+}
+
 }  // namespace
 
 void read_search(const Node& search, Reading& to) {
   const TableReader table(search, "search", to.diagnostics);
-  SearchTable& s = to.manifest.search.emplace();
-  const auto path = [&](const char* key) {
-    const auto file = table.text(key);
-    return file ? std::filesystem::absolute(join_path(to.dir, *file)).lexically_normal().string() : "";
-  };
-  if (const Entry* space = table.given("space")) s.space = read_space(space->value, to);
-  s.strategy = table.text("strategy").value_or("");
-  s.metric = table.text("metric").value_or("");
-  s.rank = table.text("rank").value_or("");
-  s.per_layer = table.boolean("per_layer").value_or(false);
-  s.data = path("data");
-  s.test = path("test");
-  s.length = table.integer("length").value_or(0);
-  s.trials = table.integer("trials").value_or(0);
-  s.seed = table.integer("seed").value_or(0);
-  s.quality_weight = table.number("quality_weight").value_or(0);
-  s.lengths = read_lengths(table, to);
-  if (const Entry* baseline = table.given("baseline")) {
-    const Use use = read_use(baseline->value, baseline->key, to);
-    if (use.plugin) s.baseline = use.choice();
-  }
-  if (const Entry* entry = table.given("limits")) {
-    const TableReader limits(entry->value, "search.limits", to.diagnostics);
-    s.min_quality_ratio = limits.number("min_quality_ratio");
-    s.max_latency = quantity(limits, "max_latency", time_units, max_seconds, to);
-    if (const auto bytes = quantity(limits, "max_state", byte_units, max_bytes, to))
-      s.max_state = static_cast<int64_t>(std::ceil(*bytes));
-  }
   const Node none;
-  const Entry* entry = table.given("exponents");
-  const TableReader exponents(entry ? entry->value : none, "search.exponents", to.diagnostics);
-  s.throughput = exponents.number("throughput").value_or(0);
-  s.quality = exponents.number("quality").value_or(0);
-  s.memory = exponents.number("memory").value_or(0);
+  const auto table_of = [&](const char* key) -> const Node& {
+    const Entry* given = table.given(key);
+    return given ? given->value : none;
+  };
+  const TableReader limits(table_of("limits"), "search.limits", to.diagnostics),
+      exponents(table_of("exponents"), "search.exponents", to.diagnostics);
+  // In the order of descriptions.
+  Json j;
+  if (const Entry* space = table.given("space")) j["space"] = read_space(space->value, to);
+  for (const char* key : {"strategy", "per_layer", "metric", "data", "test", "rank", "length"})
+    j[key] = value_of(table, key);
+  for (const char* key : {"data", "test"})
+    if (const auto file = table.text(key))
+      j[key] = std::filesystem::absolute(join_path(to.dir, *file)).lexically_normal().string();
+  j["lengths"] = read_lengths(table, to);
+  j["baseline"] = nullptr;
+  if (const Entry* baseline = table.given("baseline"))
+    if (const Use use = read_use(baseline->value, baseline->key, to); use.plugin) j["baseline"] = use.choice();
+  for (const char* key : {"trials", "seed"}) j[key] = value_of(table, key);
+  const auto bytes = quantity(limits, "max_state", byte_units, max_bytes, to);
+  j["limits"] = {{"min_quality_ratio", value_of(limits, "min_quality_ratio")},
+                 {"max_state", bytes ? Json(static_cast<int64_t>(std::ceil(*bytes))) : Json()},
+                 {"max_latency", or_null(quantity(limits, "max_latency", time_units, max_seconds, to))}};
+  for (const char* key : {"throughput", "quality", "memory"}) j["exponents"][key] = value_of(exponents, key);
+  j["quality_weight"] = value_of(table, "quality_weight");
+  to.manifest.search = std::make_shared<const Json>(std::move(j));
 }
 
 }  // namespace attnkit

@@ -14,50 +14,46 @@ namespace {
 
 // Follows strings and comments just well enough to know which brackets and dots are structure.  Needs no valid TOML: it
 // guards the parser, which recurses.
-class DepthScanner {
- public:
-  explicit DepthScanner(std::string_view text) : text_(text) {}
+struct DepthScanner {
+  std::string_view text;
+  size_t at = 0;
+  int depth = 0, dots = 0;
 
   // Returns where brackets or dotted keys nest too deep, else the end of the text.
   size_t scan() {
-    while (at_ < text_.size() && depth_ <= max_manifest_depth && dots_ < max_manifest_depth) {
-      const char c = text_[at_];
+    while (at < text.size() && depth <= max_manifest_depth && dots < max_manifest_depth) {
+      const char c = text[at];
       if (c == '"' || c == '\'')
         skip_string(c);
       else if (c == '#')
-        at_ = std::min(text_.find('\n', at_), text_.size());
+        at = std::min(text.find('\n', at), text.size());
       else
         count(c);
     }
-    return at_;
+    return at;
   }
 
- private:
   void count(char c) {
-    if (c == '[' || c == '{') ++depth_;
-    if (c == ']' || c == '}') depth_ = std::max(0, depth_ - 1);
-    if (c == '.') ++dots_;
-    if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) dots_ = 0;
-    if (depth_ <= max_manifest_depth && dots_ < max_manifest_depth) ++at_;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') depth = std::max(0, depth - 1);
+    if (c == '.') ++dots;
+    if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) dots = 0;
+    if (depth <= max_manifest_depth && dots < max_manifest_depth) ++at;
   }
 
   void skip_string(char quote) {
     const std::string triple(3, quote);
-    const bool multiline = text_.substr(at_).starts_with(triple);
+    const bool multiline = text.substr(at).starts_with(triple);
     const std::string_view end = multiline ? std::string_view(triple) : std::string_view(triple).substr(0, 1);
-    at_ += end.size();
-    while (at_ < text_.size() && !text_.substr(at_).starts_with(end)) {
-      if (text_[at_] == '\n' && !multiline) return;  // unfinished: the parser will say so
-      at_ += quote == '"' && text_[at_] == '\\' ? 2 : 1;
+    at += end.size();
+    while (at < text.size() && !text.substr(at).starts_with(end)) {
+      if (text[at] == '\n' && !multiline) return;  // unfinished: the parser will say so
+      at += quote == '"' && text[at] == '\\' ? 2 : 1;
     }
-    at_ = std::min(at_ + end.size(), text_.size());
+    at = std::min(at + end.size(), text.size());
     // Up to two quotes may stand before the three that end the string.
-    for (int i = 0; multiline && i < 2 && at_ < text_.size() && text_[at_] == quote; ++i) ++at_;
+    for (int i = 0; multiline && i < 2 && at < text.size() && text[at] == quote; ++i) ++at;
   }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int depth_ = 0, dots_ = 0;
 };
 
 Place place_after(std::string_view text) {
@@ -69,7 +65,7 @@ Place place_after(std::string_view text) {
 // False when the parser must not see the text.
 bool check_text(std::string_view text, Diagnostics& diagnostics) {
   const auto refuse = [&](int code, Place place, std::string message, std::string help = {}) {
-    diagnostics.error(code, place, std::move(message), std::move(help));
+    diagnostics.add(code, place, std::move(message), std::move(help));
     return false;
   };
   if (text.size() > max_manifest_bytes)
@@ -78,7 +74,7 @@ bool check_text(std::string_view text, Diagnostics& diagnostics) {
   if (const size_t valid = valid_utf8(text); valid < text.size())
     return refuse(ak::no_utf8, place_after(text.substr(0, valid)), "the manifest is not UTF-8 here",
                   "save the file as UTF-8");
-  if (const size_t shallow = DepthScanner(text).scan(); shallow < text.size())
+  if (const size_t shallow = DepthScanner{text}.scan(); shallow < text.size())
     return refuse(ak::too_deep, place_after(text.substr(0, shallow)),
                   fmt::format("nested deeper than {} levels", max_manifest_depth));
   return true;
@@ -167,7 +163,7 @@ Node parse_toml(std::string_view text, Diagnostics& diagnostics) {
     } catch (const toml::parse_error& e) {
       std::string_view description = e.description();
       if (description.starts_with(opening)) description.remove_prefix(opening.size());
-      diagnostics.error(ak::no_toml, converter.place(e.source().begin), "not TOML: " + one_line(description));
+      diagnostics.add(ak::no_toml, converter.place(e.source().begin), "not TOML: " + one_line(description));
     }
   }
   root.place = {1, 1};

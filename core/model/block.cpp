@@ -52,19 +52,10 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
   projections_.resize(n);
   stored_.resize(n);
   for (size_t i = 0; i < n; ++i) {
-    switch (mechanism_->ports()[i]->kind) {
-      case ATTN_QUERY:
-      case ATTN_KEY:
-        load_projection(i, reader);
-        break;
-      case ATTN_OUTPUT:
-        load_output(i, reader);
-        break;
-      case ATTN_LEARNED:
-      case ATTN_TABLE:
-        load_stored(i, reader);
-        break;
-    }
+    const uint32_t kind = mechanism_->ports()[i]->kind;
+    if (kind == ATTN_QUERY || kind == ATTN_KEY) load_projection(i, reader);
+    if (kind == ATTN_OUTPUT) load_output(i, reader);
+    if (kind == ATTN_LEARNED || kind == ATTN_TABLE) load_stored(i, reader);
   }
 }
 

@@ -63,14 +63,12 @@ EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, in
   return traits;
 }
 
-void require_same_encoder(const EncoderIdentity& theirs, const EncoderIdentity& ours) {
+void require_same(const EncoderIdentity& theirs, const EncoderIdentity& ours, const char* opening, const char* here) {
   for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i) {
     if (theirs[i].name != ours[i].name)
-      fail(ATTN_INVALID, "the sources were encoded by another encoder: {} there, {} in this model", theirs[i].name,
-           ours[i].name);
+      fail(ATTN_INVALID, "{}: {} there, {} {}", opening, theirs[i].name, ours[i].name, here);
     if (theirs[i].value != ours[i].value)
-      fail(ATTN_INVALID, "the sources were encoded by another encoder: {} is {} there, but {} in this model",
-           ours[i].name, theirs[i].value, ours[i].value);
+      fail(ATTN_INVALID, "{}: {} is {} there, but {} {}", opening, ours[i].name, theirs[i].value, ours[i].value, here);
   }
 }
 

@@ -30,8 +30,9 @@ EncoderIdentity model_traits(const Manifest& manifest);
 // manifest states it, else by their file's path, size and time of change.
 EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry, int32_t device_type);
 
-// Throws Error (ATTN_INVALID) naming the first trait that differs.
-void require_same_encoder(const EncoderIdentity& theirs, const EncoderIdentity& ours);
+// Throws Error (ATTN_INVALID) naming the first trait that differs.  opening and here complete the sentence: "the
+// sources were encoded by another encoder: heads is 4 there, but 2 in this model".
+void require_same(const EncoderIdentity& theirs, const EncoderIdentity& ours, const char* opening, const char* here);
 
 // Immutable once made: any thread.  Depends on no model.
 struct Encoded {

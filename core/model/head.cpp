@@ -31,20 +31,20 @@ void Head::classify(Workspace& ws, const float* x, const Aux& aux, float* scores
   const Manifest& m = manifest_;
   const int64_t d = m.d_model, batch = static_cast<int64_t>(ws.source.lengths.size());
   if (batch == 0) return;
+  std::vector<int64_t> real(ws.source.lengths.begin(), ws.source.lengths.end());
   int64_t length = ws.source.length;
-  const auto carried = aux.find(m.pool_of);
-  if (carried != aux.end()) {
-    x = carried->second.data.data();
-    length = carried->second.rows;
+  if (!m.pool_of.empty()) {
+    const auto carried = aux.find(m.pool_of);
+    length = carried == aux.end() ? 0 : carried->second.rows;  // of no tokens nothing is carried
+    if (length > 0) x = carried->second.data.data();
+    // A carried sequence ends in rows of zeros where its mechanism left rows out.
+    for (int64_t b = 0; b < batch; ++b)
+      for (real[b] = length; real[b] > 0 && is_zero(x + (b * length + real[b] - 1) * d, d);) --real[b];
   }
   float* pooled = ws.y.get<float>(batch * d);
   std::fill(pooled, pooled + batch * d, 0.0f);
   for (int64_t b = 0; b < batch; ++b) {
-    int64_t n = m.pool_of.empty() ? ws.source.lengths[b] : length;
-    if (carried == aux.end() && !m.pool_of.empty()) n = 0;  // of no tokens nothing is carried
-    // A carried sequence ends in rows of zeros where its mechanism left rows out.
-    while (!m.pool_of.empty() && n > 0 && is_zero(x + (b * length + n - 1) * d, d)) --n;
-    if (m.pool == Pool::first) n = std::min<int64_t>(1, n);
+    const int64_t n = m.pool == Pool::first ? std::min<int64_t>(1, real[b]) : real[b];
     for (int64_t i = 0; i < n; ++i)
       for (int64_t c = 0; c < d; ++c) pooled[b * d + c] += x[(b * length + i) * d + c] / static_cast<float>(n);
   }

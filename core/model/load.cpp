@@ -12,11 +12,11 @@ namespace {
 // Hosts learn one pair of ids from attnkit_model_info and end sources and begin targets with it.
 void check_vocabularies(const Vocabulary* s, const Vocabulary* t, Place place, Diagnostics& diagnostics) {
   if (s && t && (s->begin_id() != t->begin_id() || s->end_id() != t->end_id()))
-    diagnostics.error(
+    diagnostics.add(
         ak::bad_vocabulary, place,
         fmt::format("<s> and </s> are tokens {} and {} of the encoder's vocabulary and {} and {} of the decoder's",
                     s->begin_id(), s->end_id(), t->begin_id(), t->end_id()),
-        "both sides must have them at the same places", ATTNKIT_AREA_DATA);
+        "both sides must have them at the same places");
 }
 
 // Sequences that go from block to block must have the shape that the next block wants.
@@ -28,11 +28,11 @@ void check_carried(const std::vector<const Block*>& blocks, Diagnostics& diagnos
       if (p->kind != ATTN_AUX_IN || given == latest.end()) continue;
       const attn_port& other = *given->second.second;
       if (p->shape[2] != other.shape[2] || p->shape[3] != other.shape[3])
-        diagnostics.error(ak::refused, block->choice().decided,
-                          fmt::format("{} cannot be \"{}\": it takes the sequence \"{}\" as {}x{}, and {} gives {}x{}",
-                                      block->path(), block->choice().mechanism, p->name, p->shape[2], p->shape[3],
-                                      given->second.first->path(), other.shape[2], other.shape[3]),
-                          "give the mechanism the same options in both blocks");
+        diagnostics.add(ak::refused, block->choice().decided,
+                        fmt::format("{} cannot be \"{}\": it takes the sequence \"{}\" as {}x{}, and {} gives {}x{}",
+                                    block->path(), block->choice().mechanism, p->name, p->shape[2], p->shape[3],
+                                    given->second.first->path(), other.shape[2], other.shape[3]),
+                        "give the mechanism the same options in both blocks");
     }
     for (const attn_port* p : block->mechanism().ports())
       if (p->kind == ATTN_AUX_OUT) latest[p->name] = {block, p};
@@ -45,11 +45,11 @@ void check_pooled(const Model& model, Diagnostics& diagnostics) {
   const auto carried = model.carried();
   const auto pooled = carried.find(m.pool_of);
   if (m.pool_of.empty() || (pooled != carried.end() && pooled->second->shape[3] == m.d_model)) return;
-  diagnostics.error(ak::not_applicable, m.pool_place,
-                    fmt::format("[model.head] of = \"{}\": no block of the encoder gives such a sequence {} wide",
-                                m.pool_of, m.d_model),
-                    carried.empty() ? "remove it: no mechanism of the encoder carries any"
-                                    : fmt::format("there is \"{}\"", carried.rbegin()->first));
+  diagnostics.add(ak::not_applicable, m.pool_place,
+                  fmt::format("[model.head] of = \"{}\": no block of the encoder gives such a sequence {} wide",
+                              m.pool_of, m.d_model),
+                  carried.empty() ? "remove it: no mechanism of the encoder carries any"
+                                  : fmt::format("there is \"{}\"", carried.rbegin()->first));
 }
 
 // A tensor that another placement of the same weights uses: "<block>.<mechanism>...." of a mechanism that is not
@@ -115,9 +115,9 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
     if (choice.role != ATTN_ENCODER_SELF)
       within_total_ |= (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
   } catch (const Error& e) {
-    diagnostics.error(ak::refused, choice.decided,
-                      fmt::format("{} cannot be \"{}\": {}", path, choice.mechanism, e.what()), {},
-                      e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
+    diagnostics.add(ak::refused, choice.decided,
+                    fmt::format("{} cannot be \"{}\": {}", path, choice.mechanism, e.what()), {},
+                    e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
   }
 }
 
@@ -162,7 +162,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   } catch (const Stopped&) {
     return nullptr;
   } catch (const Error& e) {
-    diagnostics.error(ak::weights_do_not_fit, m.weights_place, e.what(), {}, ATTNKIT_AREA_WEIGHTS);
+    diagnostics.add(ak::weights_do_not_fit, m.weights_place, e.what());
   }
   if (diagnostics.failed()) return nullptr;
   return model;

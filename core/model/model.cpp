@@ -88,7 +88,7 @@ std::unique_ptr<const Encoded> Model::encode(const SourceBatch& source) const {
   predict(*ws, source.ids, source.stride, x);
   encoded->encoder = encoder_identity_;
   encoded->target_lengths = ws->predicted;
-  encoded->predictor = length_ ? length_->identity() : "";
+  encoded->predictor = length_ ? length_->identity : "";
   encoded->rows = x;
   encoded->length = length;
   encoded->lengths = ws->source.lengths;
@@ -101,7 +101,7 @@ std::unique_ptr<const Encoded> Model::encode(const SourceBatch& source) const {
 
 void Model::check_decode(const Encoded& encoded, const Ids& target) const {
   require_pair();
-  require_same_encoder(*encoded.encoder, *encoder_identity_);
+  require_same(*encoded.encoder, *encoder_identity_, "the sources were encoded by another encoder", "in this model");
   check_target(target);
   if (static_cast<int64_t>(encoded.lengths.size()) != target.batch)
     fail(ATTN_INVALID, "{} rows were encoded, target has {}: they must be pairs", encoded.lengths.size(), target.batch);
@@ -112,7 +112,7 @@ void Model::decode(const Encoded& encoded, const Ids& target, float* out) const 
   ws->source.reset(encoded.length);
   ws->source.lengths = encoded.lengths;
   ws->source.totals.assign(encoded.lengths.begin(), encoded.lengths.end());
-  if (length_ && length_->identity() != encoded.predictor)
+  if (length_ && length_->identity != encoded.predictor)
     predict(*ws, encoded.ids.data(), encoded.length, encoded.rows);
   else
     ws->predicted = encoded.target_lengths;
@@ -146,11 +146,11 @@ uint64_t Model::carried_bytes() const {
   return has_decoder() ? bytes : 0;
 }
 
-bool Model::keeps_ids() const { return !frontend() && (!encoder_.appends() || (length_ && length_->needs_ids())); }
+bool Model::keeps_ids() const { return !frontend() && (!encoder_.appends() || (length_ && length_->needs_ids)); }
 
 bool Model::keeps_rows() const {
   const bool replays = std::any_of(blocks_.begin(), blocks_.end(), [](const Block* b) { return b->choice().replays; });
-  return encoder_.appends() && (replays || (length_ && length_->needs_rows()));
+  return encoder_.appends() && (replays || (length_ && length_->needs_rows));
 }
 
 // All tensors, wherever they came from: what saved sessions are compared by.

@@ -6,7 +6,6 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
-#include "core/manifest/diagnostics.hpp"
 
 namespace attnkit {
 namespace {
@@ -14,20 +13,8 @@ namespace {
 constexpr uint64_t max_file = uint64_t{64} << 20;
 constexpr size_t max_suggestible = 64;
 constexpr std::string_view mark = "\u2581";
-constexpr std::string_view byte_order_mark = "\ufeff";
 
 bool is_special(std::string_view token) { return token.size() > 2 && token.front() == '<' && token.back() == '>'; }
-
-// Bytes of the white space at the front of valid UTF-8; 0 when it begins with something else.
-size_t space(std::string_view text) {
-  const char c = text.front();
-  if (c == ' ' || (c >= '\t' && c <= '\r')) return 1;
-  for (const std::string_view wide :
-       {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
-        "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"})
-    if (text.starts_with(wide)) return wide.size();
-  return 0;
-}
 
 struct Word {
   size_t from;       // in the text
@@ -40,7 +27,7 @@ std::string mark_words(std::string_view text, bool lowercase, std::vector<Word>&
   std::string marked;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
-    if (const size_t n = space(text.substr(i))) {
+    if (const size_t n = white_space(text.substr(i))) {
       inside = false;
       i += n;
       continue;
@@ -61,16 +48,7 @@ std::string mark_words(std::string_view text, bool lowercase, std::vector<Word>&
 
 std::vector<std::string> read_lines(const std::string& path) {
   const std::vector<std::byte> bytes = read_file(path, max_file);
-  std::string_view rest(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
-  std::vector<std::string> lines;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    lines.emplace_back(rest.substr(0, end));
-    if (lines.back().ends_with('\r')) lines.back().pop_back();
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return lines;
+  return split_lines({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {

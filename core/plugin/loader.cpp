@@ -87,25 +87,17 @@ void check_default(const attn_option& option) {
   const bool bounded = option.min != option.max;
   if (!std::isfinite(option.min) || !std::isfinite(option.max) || option.min > option.max)
     fail_broken("the bounds {} and {} of option \"{}\" allow nothing", option.min, option.max, option.name);
-  switch (value.type) {
-    case ATTN_INT:
-    case ATTN_FLOAT: {
-      const double number = value.type == ATTN_INT ? static_cast<double>(value.i) : value.f;
-      if (!std::isfinite(number) || (bounded && (number < option.min || number > option.max)))
-        fail_broken("the default {} of option \"{}\" is outside its bounds {} to {}", number, option.name, option.min,
-                    option.max);
-      break;
-    }
-    case ATTN_BOOL:
-      if (value.i != 0 && value.i != 1)
-        fail_broken("the default {} of option \"{}\" is no boolean", value.i, option.name);
-      break;
-    case ATTN_TEXT:
-      if (value.s == nullptr) fail_broken("the default of option \"{}\" is NULL", option.name);
-      break;
-    default:
-      fail_broken("option \"{}\" has the unknown type {}", option.name, value.type);
+  if (value.type < ATTN_INT || value.type > ATTN_TEXT)
+    fail_broken("option \"{}\" has the unknown type {}", option.name, value.type);
+  if (value.type == ATTN_INT || value.type == ATTN_FLOAT) {
+    const double number = value.type == ATTN_INT ? static_cast<double>(value.i) : value.f;
+    if (!std::isfinite(number) || (bounded && (number < option.min || number > option.max)))
+      fail_broken("the default {} of option \"{}\" is outside its bounds {} to {}", number, option.name, option.min,
+                  option.max);
   }
+  if (value.type == ATTN_BOOL && value.i != 0 && value.i != 1)
+    fail_broken("the default {} of option \"{}\" is no boolean", value.i, option.name);
+  if (value.type == ATTN_TEXT && !value.s) fail_broken("the default of option \"{}\" is NULL", option.name);
 }
 
 void check_options(const attn_plugin& plugin) {

@@ -11,15 +11,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/text.hpp"
 
 namespace attnkit {
 namespace {
@@ -45,20 +46,14 @@ constexpr unsigned this_machine = EM_RISCV;
 #endif
 
 std::string machine_name(unsigned machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86-64";
-    case EM_AARCH64:
-      return "AArch64";
-    case EM_RISCV:
-      return "RISC-V";
-    case EM_386:
-      return "x86 (32 bit)";
-    case EM_ARM:
-      return "ARM (32 bit)";
-    default:
-      return fmt::format("ELF machine {}", machine);
-  }
+  constexpr std::pair<unsigned, const char*> names[] = {{EM_X86_64, "x86-64"},
+                                                        {EM_AARCH64, "AArch64"},
+                                                        {EM_RISCV, "RISC-V"},
+                                                        {EM_386, "x86 (32 bit)"},
+                                                        {EM_ARM, "ARM (32 bit)"}};
+  for (const auto& [known, name] : names)
+    if (known == machine) return name;
+  return fmt::format("ELF machine {}", machine);
 }
 
 std::string system_reason() { return std::strerror(errno); }
@@ -66,15 +61,10 @@ std::string system_reason() { return std::strerror(errno); }
 // A file read by absolute place; every read outside it is refused.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (fd_ < 0) fail(ATTN_INVALID, "cannot be opened: {}", system_reason());
-    if (fstat(fd_, &stat_) != 0) fail(ATTN_INVALID, "cannot be examined: {}", system_reason());
+  explicit Reader(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (file_.get() < 0) fail(ATTN_INVALID, "cannot be opened: {}", system_reason());
+    if (fstat(file_.get(), &stat_) != 0) fail(ATTN_INVALID, "cannot be examined: {}", system_reason());
   }
-  ~Reader() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
 
   const struct stat& stat() const { return stat_; }
   uint64_t bytes() const { return static_cast<uint64_t>(stat_.st_size); }
@@ -91,7 +81,7 @@ class Reader {
     std::vector<T> out(count);
     auto* to = reinterpret_cast<char*>(out.data());
     for (uint64_t done = 0, all = count * sizeof(T); done < all;) {
-      const ssize_t got = pread(fd_, to + done, all - done, static_cast<off_t>(offset + done));
+      const ssize_t got = pread(file_.get(), to + done, all - done, static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) fail(ATTN_INVALID, "cannot be read: {}", got < 0 ? system_reason() : "it shrank meanwhile");
       done += static_cast<uint64_t>(got);
@@ -100,7 +90,7 @@ class Reader {
   }
 
  private:
-  int fd_;
+  Descriptor file_;
   struct stat stat_ {};
 };
 
@@ -170,10 +160,7 @@ std::vector<uint64_t> entry_majors(const Reader& file, const Header& header) {
     const char* begin = text.data() + symbol.st_name;
     const std::string_view name(begin, strnlen(begin, text.size() - symbol.st_name));
     if (!name.starts_with(entry_prefix)) continue;
-    uint64_t major = 0;
-    const auto digits = name.substr(entry_prefix.size());
-    const auto [end, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), major);
-    if (bad == std::errc() && end == digits.data() + digits.size()) majors.push_back(major);
+    if (const auto major = parse_number<uint64_t>(name.substr(entry_prefix.size()))) majors.push_back(*major);
   }
   return majors;
 }

@@ -23,9 +23,8 @@ struct Answer {
   std::string refusal;
 };
 
-class Asker {
- public:
-  explicit Asker(const Mechanism& mechanism) : mechanism_(mechanism) {}
+struct Asker {
+  const Mechanism& mechanism;
 
   Answer whole(uint32_t totals) const { return ask(cpu_request(totals, 1, 1, length, length, 0)); }
   // One query and one key, the state then holding `capacity` keys.
@@ -33,17 +32,14 @@ class Asker {
     return ask(cpu_request(ATTN_STREAM | totals, 1, 1, 1, 1, capacity - 1));
   }
 
- private:
   Answer ask(attn_request request) const {
-    request.device_type = mechanism_.plugin().table.device_type;
+    request.device_type = mechanism.plugin().table.device_type;
     try {
-      return {mechanism_.ask(request), {}};
+      return {mechanism.ask(request), {}};
     } catch (const std::exception& e) {
       return {std::nullopt, e.what()};
     }
   }
-
-  const Mechanism& mechanism_;
 };
 
 // Returns the smallest set of totals under which `ask` is answered, given that it is with both.
@@ -92,7 +88,7 @@ Json tensors_of(const Mechanism& mechanism) {
 }
 
 void describe(const Mechanism& mechanism, Json& out) {
-  const Asker asker(mechanism);
+  const Asker asker{mechanism};
   const Answer whole = asker.whole(both_totals);
   out["fits"] = whole.info.has_value();
   if (whole.info) {
@@ -110,22 +106,20 @@ void describe(const Mechanism& mechanism, Json& out) {
 
 }  // namespace
 
-const std::vector<ProbePlace>& probe_places() {
-  static const std::vector<ProbePlace> places = {
-      {ATTN_ENCODER_SELF, 0}, {ATTN_ENCODER_SELF, 1}, {ATTN_DECODER_SELF, 1}, {ATTN_DECODER_CROSS, 0}};
-  return places;
-}
-
-Json probe(const Plugin& plugin, const ProbePlace& place) {
-  Json out = {{"role", role_name(place.role)}, {"causal", place.causal != 0}};
-  const attn_block block = {sizeof(attn_block), place.role, place.causal, heads, d_model, d_model / heads};
-  try {
-    describe(*Mechanism::create(plugin, block, default_options(plugin)), out);
-  } catch (const std::exception& e) {
-    out["fits"] = false;
-    out["refusal"] = e.what();
+Json probe(const Plugin& plugin) {
+  Json places = Json::array();
+  for (const auto& [role, causal] : {std::pair(ATTN_ENCODER_SELF, 0u), std::pair(ATTN_ENCODER_SELF, 1u),
+                                     std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
+    Json& place = places.emplace_back(Json{{"role", role_name(role)}, {"causal", causal != 0}});
+    const attn_block block = {sizeof(attn_block), role, causal, heads, d_model, d_model / heads};
+    try {
+      describe(*Mechanism::create(plugin, block, default_options(plugin)), place);
+    } catch (const std::exception& e) {
+      place["fits"] = false;
+      place["refusal"] = e.what();
+    }
   }
-  return out;
+  return places;
 }
 
 }  // namespace attnkit

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/base/text.hpp"
 #include "core/plugin/loader.hpp"
 #include "core/plugin/plugin_file.hpp"
 
@@ -63,12 +64,8 @@ bool is_listed(const std::vector<std::string>& folders, const std::string& folde
 }
 
 void append_parts(std::vector<std::string>& folders, const char* list) {
-  std::string_view rest = list != nullptr ? list : "";
-  while (!rest.empty()) {
-    const auto part = rest.substr(0, rest.find(':'));
-    if (!part.empty()) folders.emplace_back(part);
-    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
-  }
+  for (std::string& part : split(list ? list : "", ':'))
+    if (!part.empty()) folders.push_back(std::move(part));
 }
 
 }  // namespace

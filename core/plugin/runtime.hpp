@@ -1,8 +1,6 @@
 // Plugins and threads, shared by all models of a process.
 #pragma once
 
-#include <memory>
-
 #include "core/base/threads.hpp"
 #include "core/plugin/registry.hpp"
 

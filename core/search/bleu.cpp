@@ -2,9 +2,12 @@
 #include "core/search/bleu.hpp"
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <cmath>
 #include <random>
 #include <unordered_map>
+
+#include "core/base/text.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -18,22 +21,12 @@ bool is_mark(char c) {
          (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-// Bytes of the white space that text begins with, 0 if it begins otherwise; white space is what Python's str.split()
-// takes for it.
+// As white_space, of what Python's str.split() takes for it.
 size_t space_at(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned first = byte(0), second = byte(1), third = byte(2);
-  if ((first >= 0x09 && first <= 0x0d) || (first >= 0x1c && first <= 0x20)) return 1;
-  if (first == 0xc2 && (second == 0x85 || second == 0xa0)) return 2;
-  const unsigned rest = second << 8 | third;
-  if (first == 0xe1 && rest == 0x9a80) return 3;
-  if (first == 0xe2 &&
-      ((rest >= 0x8080 && rest <= 0x808a) || rest == 0x80a8 || rest == 0x80a9 || rest == 0x80af || rest == 0x819f))
-    return 3;
-  return first == 0xe3 && rest == 0x8080 ? 3 : 0;
+  return text.front() >= '\x1c' && text.front() <= '\x1f' ? 1 : white_space(text);
 }
 
-std::vector<std::string> split(std::string_view text) {
+std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> tokens;
   bool inside = false;
   for (size_t i = 0; i < text.size();) {
@@ -56,11 +49,6 @@ std::string_view without_trailing_space(std::string_view text) {
     if (space == 0) end = i;
   }
   return text.substr(0, end);
-}
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
 }
 
 std::string separate_marks(std::string_view text) {
@@ -99,18 +87,18 @@ Counts count_ngrams(std::span<const std::string> tokens, size_t order) {
 
 std::vector<std::string> tokenize_13a(std::string_view text) {
   std::string line(text);
-  replace_all(line, "<skipped>", "");
-  replace_all(line, "-\n", "");
-  replace_all(line, "\n", " ");
-  replace_all(line, "&quot;", "\"");
-  replace_all(line, "&amp;", "&");
-  replace_all(line, "&lt;", "<");
-  replace_all(line, "&gt;", ">");
+  boost::replace_all(line, "<skipped>", "");
+  boost::replace_all(line, "-\n", "");
+  boost::replace_all(line, "\n", " ");
+  boost::replace_all(line, "&quot;", "\"");
+  boost::replace_all(line, "&amp;", "&");
+  boost::replace_all(line, "&lt;", "<");
+  boost::replace_all(line, "&gt;", ">");
   line = separate_marks(" " + line + " ");
   line = separate_pairs(line, "", " ", [](char a, char b) { return !is_digit(a) && is_stop(b); });
   line = separate_pairs(line, " ", "", [](char a, char b) { return is_stop(a) && !is_digit(b); });
   line = separate_pairs(line, "", " ", [](char a, char b) { return is_digit(a) && b == '-'; });
-  return split(line);
+  return words_of(line);
 }
 
 BleuStats& BleuStats::operator+=(const BleuStats& other) {

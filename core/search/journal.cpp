@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "core/search/failure.hpp"
 
@@ -69,58 +70,41 @@ void sync_folder(const std::string& path) {
     fail(Fault::data, "{}: cannot sync the journal's folder: {}", path, std::strerror(errno));
 }
 
-// 0 or the system's error; less than the whole may be in the file then.
-int write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(file, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) return errno;
-    if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return ::fdatasync(file) == 0 ? 0 : errno;
-}
-
 std::string shortened(const json* value) {
   if (!value) return "absent";
   const std::string text = one_line(*value);
   return text.size() <= longest_value ? text : text.substr(0, longest_value) + "...";
 }
 
-// Adds "weights_sha256 is A there, B here" for members that differ, members of members as "settings.seed".
-void list_differences(const json& there, const json& here, const std::string& name, std::vector<std::string>* found) {
-  if (there == here) return;
-  if (!there.is_object() || !here.is_object()) {
-    found->push_back(fmt::format("{} is {} there, {} here", name, shortened(&there), shortened(&here)));
-    return;
-  }
+// "weights_sha256 is A there, B here" for every member that differs.
+std::vector<std::string> differences(const json& there, const json& here) {
   std::set<std::string> keys;
   for (const json* side : {&there, &here})
     for (const auto& [key, value] : side->items()) keys.insert(key);
+  std::vector<std::string> found;
   for (const std::string& key : keys) {
-    const std::string full = name.empty() ? key : name + "." + key;
-    const json* in_both[] = {there.contains(key) ? &there[key] : nullptr, here.contains(key) ? &here[key] : nullptr};
-    if (in_both[0] && in_both[1])
-      list_differences(*in_both[0], *in_both[1], full, found);
-    else
-      found->push_back(fmt::format("{} is {} there, {} here", full, shortened(in_both[0]), shortened(in_both[1])));
+    const json *a = there.contains(key) ? &there[key] : nullptr, *b = here.contains(key) ? &here[key] : nullptr;
+    if (a && b && *a == *b) continue;
+    found.push_back(fmt::format("{} is {} there, {} here", key, shortened(a), shortened(b)));
   }
+  return found;
 }
 
 void check_first_line(const std::string& path, const std::string& line, const json& identity) {
   const json first = json::parse(line, nullptr, false);
-  if (!first.is_object() || !first.contains("schema") || !first.contains("identity"))
+  if (!first.is_object() || !first.contains("schema") || !first.value("identity", json()).is_object())
     fail(Fault::data, "{}: this is no journal of a search; --output chooses another folder", path);
   if (first["schema"] != schema)
     fail(Fault::data, "{}: the journal's schema is {}, this version reads {}; --output chooses another folder", path,
          shortened(&first["schema"]), schema);
-  std::vector<std::string> found;
-  list_differences(first["identity"], json::parse(one_line(identity)), {}, &found);
+  std::vector<std::string> found = differences(first["identity"], json::parse(one_line(identity)));
   if (found.empty()) return;
-  const size_t listed = std::min(found.size(), listed_differences);
-  std::string text = found[0];
-  for (size_t i = 1; i < listed; ++i) text += "; " + found[i];
-  if (listed < found.size()) text += fmt::format("; and {} more", found.size() - listed);
+  if (const size_t n = found.size(); n > listed_differences) {
+    found.resize(listed_differences);
+    found.push_back(fmt::format("and {} more", n - listed_differences));
+  }
   fail(Fault::data, "{}: this journal belongs to another model or other settings: {}; --output chooses another folder",
-       path, text);
+       path, fmt::join(found, "; "));
 }
 
 // The trial's line as an object, or no value when it is damaged.
@@ -129,8 +113,6 @@ std::optional<json> trial_of(const std::string& line) {
   if (!trial.is_object() || !trial.contains("key") || !trial["key"].is_string()) return std::nullopt;
   return trial;
 }
-
-bool holds_own_time(const json& trial) { return trial.contains("at") && trial["at"].is_string(); }
 
 }  // namespace
 
@@ -175,8 +157,8 @@ void Journal::load(const std::string& text, const json& identity) {
              number);
       const std::string key = (*trial)["key"];
       trial->erase("key");
-      if (holds_own_time(*trial)) trial->erase("at");
-      put(key, std::move(*trial));
+      trial->erase("at");
+      trials_[key] = std::move(*trial);
     }
     begin = end + 1;
   }
@@ -187,31 +169,26 @@ void Journal::load(const std::string& text, const json& identity) {
 }
 
 const json* Journal::find(const std::string& key) const {
-  const auto found = index_.find(key);
-  return found == index_.end() ? nullptr : &entries_[found->second].second;
-}
-
-void Journal::put(const std::string& key, json body) {
-  const auto [place, is_new] = index_.emplace(key, entries_.size());
-  if (is_new) entries_.emplace_back(key, json());
-  entries_[place->second].second = std::move(body);
+  const auto found = trials_.find(key);
+  return found == trials_.end() ? nullptr : &found->second;
 }
 
 void Journal::add(const std::string& key, const json& body) {
-  if (!body.is_object() || body.contains("key") || holds_own_time(body))
+  if (!body.is_object() || body.contains("key") || body.contains("at"))
     fail(Fault::internal, "{}: a trial's body must be an object without \"key\" and \"at\": {}", path_,
          shortened(&body));
   json line = body;
   line["key"] = key;
-  if (!line.contains("at")) line["at"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  line["at"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   append(one_line(line) + "\n");
-  put(key, body);
+  trials_[key] = body;
 }
 
 void Journal::append(const std::string& line) {
   const auto restore = [&] { return ::ftruncate(file_.get(), end_) == 0; };
   int error = is_torn_ && !restore() ? errno : 0;
   if (error == 0) error = write_all(file_.get(), line);
+  if (error == 0 && ::fdatasync(file_.get()) != 0) error = errno;
   if (error == 0) {
     is_torn_ = false;
     end_ += static_cast<off_t>(line.size());

@@ -3,11 +3,10 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "core/search/worker/channel.hpp"
 
@@ -30,26 +29,23 @@ class Journal {
   const nlohmann::json* find(const std::string& key) const;
 
   // When it returns, the trial has reached the disk; when it throws, the journal is as before.  The body is an object
-  // without "key" and without "at", unless that is no string; otherwise Failure (internal).
+  // without "key" and "at"; otherwise Failure (internal).
   void add(const std::string& key, const nlohmann::json& body);
 
-  size_t size() const { return entries_.size(); }
-  // In the order in which keys were first added.
-  const std::vector<std::pair<std::string, nlohmann::json>>& entries() const { return entries_; }
+  size_t size() const { return trials_.size(); }
+  const std::map<std::string, nlohmann::json>& trials() const { return trials_; }  // bodies by key
 
  private:
   Journal(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
 
   void append(const std::string& line);
   void load(const std::string& text, const nlohmann::json& identity);
-  void put(const std::string& key, nlohmann::json body);
 
   std::string path_;
   Descriptor file_;
   off_t end_ = 0;         // of the last whole line
   bool is_torn_ = false;  // there are bytes behind end_
-  std::vector<std::pair<std::string, nlohmann::json>> entries_;
-  std::unordered_map<std::string, size_t> index_;  // of entries_ by key
+  std::map<std::string, nlohmann::json> trials_;
 };
 
 }  // namespace attnkit::search

@@ -133,17 +133,10 @@ void rebase(const toml::table& root, const std::string& path, const fs::path& fr
 
 }  // namespace
 
-struct ManifestText::Document {
-  toml::table root;
-};
-
-ManifestText::ManifestText(const std::string& toml)
-    : document_(std::make_unique<const Document>(Document{parse(toml)})) {}
-
-ManifestText::~ManifestText() = default;
+ManifestText::ManifestText(std::string toml) : toml_(std::move(toml)) { parse(toml_); }
 
 std::string ManifestText::with(const Space& space, const Placement& placement, int64_t max_length) const {
-  const toml::table& root = document_->root;
+  const toml::table root = parse(toml_);
   Edits edits = {{"attention", attention_text(root, space, placement)}, {"search", ""}};
   std::string text = written(root, edits);
   constexpr int64_t usual = 512;
@@ -158,14 +151,15 @@ std::string ManifestText::with(const Space& space, const Placement& placement, i
 
 std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
   std::vector<std::pair<std::string, std::string>> found;
+  const toml::table root = parse(toml_);
   for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab", "length.lut", "length.file"})
-    if (const auto file = document_->root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
+    if (const auto file = root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
   return found;
 }
 
 std::string ManifestText::deployed(const Space& space, const Placement& placement, const std::string& from,
                                    const std::string& to, const std::string& comment) const {
-  const toml::table& root = document_->root;
+  const toml::table root = parse(toml_);
   Edits edits = {{"attention", attention_text(root, space, placement)}};
   const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
   for (const auto& [path, file] : files()) rebase(root, path, source, target, edits);

@@ -1,8 +1,6 @@
 // A manifest's text with another placement in it.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +13,7 @@ namespace attnkit::search {
 class ManifestText {
  public:
   // toml: a manifest that the library accepts.  Throws Failure (manifest): no TOML.
-  explicit ManifestText(const std::string& toml);
-  ~ManifestText();
+  explicit ManifestText(std::string toml);
 
   // For a trial: [attention] says the placement (params stay), [search] is gone, and max_length is at least the one
   // given.
@@ -31,8 +28,7 @@ class ManifestText {
                        const std::string& comment) const;
 
  private:
-  struct Document;
-  std::unique_ptr<const Document> document_;
+  const std::string toml_;
 };
 
 }  // namespace attnkit::search

@@ -60,16 +60,9 @@ void from_json(const nlohmann::json& json, QualitySums& sums) {
 
 double value_of(Metric metric, const QualitySums& sums) {
   const double tokens = static_cast<double>(sums.tokens);
-  switch (metric) {
-    case Metric::exact:
-      return 100 * ratio(static_cast<double>(sums.exact), static_cast<double>(sums.examples));
-    case Metric::accuracy:
-      return 100 * ratio(static_cast<double>(sums.right), tokens);
-    case Metric::perplexity:
-      return std::exp(ratio(sums.nll, tokens));
-    case Metric::bleu:
-      break;
-  }
+  if (metric == Metric::exact) return 100 * ratio(static_cast<double>(sums.exact), static_cast<double>(sums.examples));
+  if (metric == Metric::accuracy) return 100 * ratio(static_cast<double>(sums.right), tokens);
+  if (metric == Metric::perplexity) return std::exp(ratio(sums.nll, tokens));
   fail(Fault::internal, "bleu is no function of quality sums; compute it from the decoded texts");
 }
 

@@ -86,16 +86,9 @@ std::optional<double> cost_of(const Record& record, int64_t length, const char* 
 }
 
 std::optional<double> rank_value(const Ranked& ranked, const Settings& settings) {
-  switch (settings.rank) {
-    case Rank::rcp:
-      return ranked.rcp;
-    case Rank::rcp_mem:
-      return ranked.rcp_mem;
-    case Rank::throughput:
-      return ranked.throughput;
-    case Rank::quality:
-      break;
-  }
+  if (settings.rank == Rank::rcp) return ranked.rcp;
+  if (settings.rank == Rank::rcp_mem) return ranked.rcp_mem;
+  if (settings.rank == Rank::throughput) return ranked.throughput;
   if (!ranked.quality) return {};
   return score_of(settings.metric, ranked.quality->value);
 }

@@ -1,4 +1,4 @@
-// The strategies share batches that can be replayed and moves within a space; then come the grid, ablation and
+// The strategies share their books and moves within a space; then come the grid, ablation and
 // evolution.
 #include "core/search/strategy.hpp"
 
@@ -58,40 +58,25 @@ Points objectives(std::span<const Outcome> outcomes) {
   return points;
 }
 
-// Keeps the books for strategies that think in batches: it asks for the next batch once all of the former one is
-// finished.  A strategy that starts with a journal goes through the same batches again without returning them.
+// Keeps the books for all strategies.
 class BatchStrategy : public Strategy {
  public:
   std::vector<Placement> next(std::span<const Outcome> finished) final {
-    for (const Outcome& outcome : finished) known_.emplace(outcome.placement, outcome);
-    for (;;) {
-      std::vector<Placement> missing;
-      for (const Placement& placement : batch_)
-        if (!known_.contains(placement) && returned_.insert(placement).second) missing.push_back(placement);
-      if (!missing.empty()) return missing;
-      for (const Placement& placement : batch_)
-        if (const auto found = known_.find(placement); found != known_.end()) outcomes_.insert(*found);
-      batch_.clear();
-      for (Placement& placement : batch())
-        if (wanted_.insert(placement).second) batch_.push_back(std::move(placement));
-      if (batch_.empty()) return {};
-    }
+    for (const Outcome& outcome : finished) outcomes_.emplace(outcome.placement, outcome);
+    std::vector<Placement> fresh;
+    for (Placement& placement : batch())
+      if (wanted_.insert(placement).second) fresh.push_back(std::move(placement));
+    return fresh;
   }
 
  protected:
   explicit BatchStrategy(const Space& space) : space_(space) {}
-
-  // The next batch, made from outcomes_ alone; empty: done.  Repetitions and placements wanted before are dropped.
+  // The next batch, made from outcomes_ alone; empty: done.  Placements wanted before are dropped.
   virtual std::vector<Placement> batch() = 0;
 
   const Space space_;
   std::map<Placement, Outcome> outcomes_;  // of all batches so far
   std::set<Placement> wanted_;             // by all batches so far
-
- private:
-  std::vector<Placement> batch_;
-  std::set<Placement> returned_;
-  std::map<Placement, Outcome> known_;
 };
 
 // Every placement with one choice per role, those with equal encoders next to each other.

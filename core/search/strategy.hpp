@@ -22,16 +22,14 @@ struct Outcome {
   std::optional<double> rank = std::nullopt;                     // the value that ranks placements, higher is better
 };
 
-// Proposes placements, a batch at a time.  What it proposes depends on its construction and on the outcomes alone, so
-// that a new strategy given a journal's outcomes carries on where the former one stopped, also within a batch.
-// One thread at a time; keeps no reference to its arguments.
+// Proposes placements, a batch at a time, which depend on its construction and on the outcomes alone.  One thread at a
+// time; keeps no reference to its arguments.
 class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  // The next batch; empty: done.  finished holds all outcomes so far, one per placement, in any order; call again when
-  // all that was returned is among them.  No placement is returned twice or when it is in finished; one that still has
-  // no outcome counts as unusable.  Outcomes of placements that the strategy did not ask for are not looked at.
+  // The next batch, in which no placement stood before; empty: done.  finished: the outcomes of all that was returned,
+  // in any order; one without an outcome counts as unusable.
   virtual std::vector<Placement> next(std::span<const Outcome> finished) = 0;
 };
 

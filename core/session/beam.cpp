@@ -23,20 +23,13 @@ struct Candidate {
   int32_t id;
 };
 
-double log_normaliser(const float* scores, int64_t n) {
-  const double top = *std::max_element(scores, scores + n);
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(scores[i] - top);
-  return top + std::log(sum);
-}
-
 // The best continuations over all rows, best first; ties by row, then id, so that a search repeats itself.
 std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count) {
   const int64_t outputs = session.model().outputs();
   std::vector<Candidate> all;
   for (uint32_t r = 0; r < alive.size(); ++r) {
     const float* scores = session.last(static_cast<int>(r));
-    const double norm = log_normaliser(scores, outputs);
+    const double norm = log_sum({scores, static_cast<size_t>(outputs)});
     if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
     for (int64_t i = 0; i < outputs; ++i)
       all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});

@@ -14,7 +14,7 @@ namespace {
 std::string prediction(const Model& model) {
   const Manifest& m = model.manifest();
   const bool later = m.predict == Predict::lut || m.predict == Predict::network;
-  return later ? model.length()->identity()
+  return later ? model.length()->identity
                : fmt::format("{} {} {}", static_cast<int>(m.predict), m.alpha, m.fixed_length);
 }
 
@@ -41,13 +41,7 @@ EncoderIdentity identity(const Model& model) {
 }
 
 void require_same_model(const EncoderIdentity& theirs, const EncoderIdentity& ours) {
-  for (size_t i = 0; i < std::min(theirs.size(), ours.size()); ++i) {
-    if (theirs[i].name == ours[i].name && theirs[i].value == ours[i].value) continue;
-    if (theirs[i].name != ours[i].name)
-      fail(ATTN_INVALID, "the session was saved from another model: {} there, {} here", theirs[i].name, ours[i].name);
-    fail(ATTN_INVALID, "the session was saved from another model: {} is {} there, but {} here", ours[i].name,
-         theirs[i].value, ours[i].value);
-  }
+  require_same(theirs, ours, "the session was saved from another model", "here");
   if (theirs.size() != ours.size())
     fail(ATTN_INVALID, "the session was saved from another model: {} properties there, {} here", theirs.size(),
          ours.size());

@@ -223,7 +223,7 @@ void Session::append(const SourcePart& more, Source& to) {
   const SourcePart hidden = encode(*ws, more, to, *aux);
   std::optional<double> total = target_total_;
   if (const Length* length = model_->length(); length && !length_set_) {
-    if (length->needs_rows()) to.predicted_again += source_.length;
+    if (length->needs_rows) to.predicted_again += source_.length;
     total = length->predict(*ws->threads, ws->length, {to.ids.data(), hidden.rows, to.length});
   }
   Aux carried = *aux;  // the decoder's blocks replace what the encoder put out

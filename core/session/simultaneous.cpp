@@ -1,8 +1,8 @@
 #include "core/session/simultaneous.hpp"
 
 #include <algorithm>
-#include <chrono>
 
+#include "core/base/clock.hpp"
 #include "core/base/greedy.hpp"
 #include "core/session/session.hpp"
 
@@ -46,15 +46,14 @@ void check_units(const Units& units) {
 
 std::vector<int32_t> simulate(const Incremental& session, const Units& source, const Ending& ending,
                               const attnkit_stream_options& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   int64_t read = 0, given = 0;  // units; of the source, that the session has
   std::vector<int32_t> made;
   const auto written = [&] { return static_cast<int64_t>(made.size()); };
   const auto ended = [&] { return read == source.count(); };
   const auto report = [&](uint32_t action, int32_t id) {
     if (!options.observe) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const attnkit_stream_event event{sizeof event, action, read, written(), id, ended(), seconds};
+    const attnkit_stream_event event{sizeof event, action, read, written(), id, ended(), seconds_since(start)};
     options.observe(options.observe_context, &event);
   };
   while (written() < ending.limit && (made.empty() || made.back() != ending.end_id)) {

@@ -85,14 +85,14 @@ std::vector<int64_t> speech_ends(const SpeechShape& shape, int64_t samples, int6
   return ends;
 }
 
-LatencyLog speech_log(const SpeechShape& shape, int64_t samples, std::span<const SpeechWrite> writes,
+LatencyLog speech_log(const SpeechShape& shape, int64_t samples, std::span<const Write> writes,
                       std::span<const WordSpan> words, std::optional<double> reference_length) {
   LatencyLog log;
   log.source_length = shape.ms(samples);
   log.reference_length = reference_length;
   for (const WordSpan& word : words) {
-    const SpeechWrite& write = writes[word.last];
-    log.delays.push_back(shape.ms(write.samples));
+    const Write& write = writes[word.last];
+    log.delays.push_back(shape.ms(write.read));
     log.elapsed.push_back(log.delays.back() + write.seconds * 1000);
   }
   return log;

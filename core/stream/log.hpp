@@ -37,7 +37,8 @@ struct TextSource {
 // tokens: all of the source, </s> included, which comes with the last word.  words: of words_of.
 TextSource text_source(size_t tokens, std::vector<WordSpan> words, Unit unit);
 
-// A token of the target: how many units had been read, and the seconds that had passed.
+// A token of the target: how much of the source had been read, units of a text or samples of speech, and the seconds
+// that had passed, of computing alone for speech.
 struct Write {
   int64_t read;
   double seconds;
@@ -71,14 +72,8 @@ SpeechShape speech_shape(const attnkit_model_info& info);
 // completed; the rest comes with the last.  samples: at least 1.
 std::vector<int64_t> speech_ends(const SpeechShape& shape, int64_t samples, int64_t chunk);
 
-// A token of the target: how many samples had been read, and the seconds that computing had taken.
-struct SpeechWrite {
-  int64_t samples;
-  double seconds;
-};
-
 // A word is written with its last token.  words: of the target.
-LatencyLog speech_log(const SpeechShape& shape, int64_t samples, std::span<const SpeechWrite> writes,
+LatencyLog speech_log(const SpeechShape& shape, int64_t samples, std::span<const Write> writes,
                       std::span<const WordSpan> words, std::optional<double> reference_length);
 
 }  // namespace attnkit::stream

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <stdexcept>
+
+#include "core/base/text.hpp"
 
 namespace attnkit::stream {
 namespace {
@@ -16,11 +17,9 @@ void check(int64_t value, const char* what) {
 }
 
 int64_t number(std::string_view text, std::string_view whole) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw std::invalid_argument(fmt::format("\"{}\": \"{}\" is no number of units", whole, text));
-  return value;
+  const auto value = parse_number<int64_t>(text);
+  if (!value) throw std::invalid_argument(fmt::format("\"{}\": \"{}\" is no number of units", whole, text));
+  return *value;
 }
 
 }  // namespace

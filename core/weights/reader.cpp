@@ -51,26 +51,25 @@ Initial xavier(int64_t in, int64_t out, double gain) {
 }
 
 void WeightReader::wrong(int code, const std::string& message, const std::string& help, size_t zeros) {
-  diagnostics_.error(code, place_, message, help, ATTNKIT_AREA_WEIGHTS);
+  diagnostics_.add(code, place_, message, help);
   if (++problems_ < max_problems && zeros <= max_zeros) return;
-  diagnostics_.error(code, place_, fmt::format("{}: the tensors after that were not looked at", file_->path()), "",
-                     ATTNKIT_AREA_WEIGHTS);
+  diagnostics_.add(code, place_, fmt::format("{}: the tensors after that were not looked at", file_->path()), "");
   throw Stopped();
 }
 
 void WeightReader::warn(std::string message, std::string help) {
-  diagnostics_.warn(ak::no_adapters, place_, std::move(message), std::move(help), ATTNKIT_AREA_WEIGHTS);
+  diagnostics_.add(ak::no_adapters, place_, std::move(message), std::move(help));
 }
 
 bool WeightReader::is_made(const std::string& name, const std::vector<int64_t>& shape, Owner owner) {
   if (!seed_ || (file_ && (owner == Owner::model || has(name)))) return false;
   const size_t n = count(shape);
   if (n > max_made - made_) {
-    diagnostics_.error(ak::weights_do_not_fit, place_,
-                       fmt::format("tensor \"{}\" of shape {} would be made by the seed, and the model would then have "
-                                   "more than {} numbers so made",
-                                   name, shape_text(shape), max_made),
-                       "check the widths, or give a weights file", ATTNKIT_AREA_WEIGHTS);
+    diagnostics_.add(ak::weights_do_not_fit, place_,
+                     fmt::format("tensor \"{}\" of shape {} would be made by the seed, and the model would then have "
+                                 "more than {} numbers so made",
+                                 name, shape_text(shape), max_made),
+                     "check the widths, or give a weights file");
     throw Stopped();
   }
   made_ += n;

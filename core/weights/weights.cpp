@@ -29,13 +29,12 @@ struct HeaderTensor {
 using nlohmann::json;
 
 // The JSON header as a list of tensors, before anything is known about the data behind it.
-class HeaderReader {
- public:
-  explicit HeaderReader(const std::string& path) : path_(path) {}
+struct HeaderReader {
+  const std::string& path;
 
   std::vector<HeaderTensor> read(std::string_view text) {
     // nlohmann takes a NUL for the end of its input and would not look behind it.
-    if (text.find('\0') != std::string_view::npos) fail(ATTN_INVALID, "{}: the header holds a NUL byte", path_);
+    if (text.find('\0') != std::string_view::npos) fail(ATTN_INVALID, "{}: the header holds a NUL byte", path);
     std::vector<HeaderTensor> tensors;
     const json header = parse(text);
     for (const auto& [name, value] : header.items()) {
@@ -48,7 +47,6 @@ class HeaderReader {
     return tensors;
   }
 
- private:
   // nlohmann merges duplicate keys when it builds a document, so they are looked for on the way.
   json parse(std::string_view text) const {
     std::vector<std::set<std::string>> open;  // keys of the objects that are open
@@ -122,10 +120,8 @@ class HeaderReader {
 
   template <class... Args>
   [[noreturn]] void broken(fmt::format_string<Args...> text, Args&&... args) const {
-    fail(ATTN_INVALID, "{}: the header {}", path_, fmt::format(text, std::forward<Args>(args)...));
+    fail(ATTN_INVALID, "{}: the header {}", path, fmt::format(text, std::forward<Args>(args)...));
   }
-
-  const std::string& path_;
 };
 
 void check_size(const HeaderTensor& t, const std::string& path) {
@@ -244,7 +240,7 @@ Weights Weights::open(const std::string& path, const std::string& sha256) {
          "its sha256",
          path, actual.substr(0, digest_shown), sha256.substr(0, digest_shown));
   const auto [header, data] = split(bytes, path);
-  std::vector<HeaderTensor> tensors = HeaderReader(path).read(header);
+  std::vector<HeaderTensor> tensors = HeaderReader{path}.read(header);
   check_coverage(tensors, data.size(), path);
   for (HeaderTensor& t : tensors) {
     const std::span<const std::byte> own = data.subspan(t.offsets[0], t.offsets[1] - t.offsets[0]);

@@ -13,10 +13,9 @@ import resource
 import statistics
 import time
 
+import attnkit.torch  # before torch: it sets how torch's threads wait
 import torch
 import torch.nn.functional as F
-
-import attnkit.torch
 
 B, H, D = 4, 8, 64
 CHUNKS = (64, 128, 256)

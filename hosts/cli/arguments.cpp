@@ -4,7 +4,6 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
 #include <boost/program_options/value_semantic.hpp>
-#include <charconv>
 
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -15,27 +14,27 @@ namespace {
 namespace po = boost::program_options;
 
 int64_t to_integer(const std::string& option, std::string_view text, int64_t min, int64_t max) {
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || n < min || n > max)
+  const auto n = parse_number<int64_t>(text);
+  if (!n || *n < min || *n > max)
     fail(Exit::usage, "--{} {} must be an integer from {} to {}", option, quote(text), min, max);
-  return n;
+  return *n;
 }
 
-[[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand,
-                               const po::options_description& options) {
+[[noreturn]] void fail_unknown(const std::string& token, const std::string& subcommand, const Options& options) {
   const std::string name = token.substr(0, token.find('='));
   std::vector<std::string> names;
-  for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+  for (const Option& option : options) names.push_back("--" + split(option.name, ',')[0]);
   fail(Exit::usage, "unknown option {} of \"attnkit {}\"{}", quote(name), subcommand, did_you_mean(name, names));
 }
 
-po::variables_map parse(const std::string& subcommand, const po::options_description& visible,
-                        const std::string& positional, const std::vector<std::string>& tokens) {
+po::variables_map parse(const std::string& subcommand, const Options& visible, const std::string& positional,
+                        const std::vector<std::string>& tokens) {
   constexpr int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   po::options_description all;
-  all.add(visible);
+  for (const auto& [name, value, meaning, repeated] : visible)
+    !value     ? all.add_options()(name, meaning)
+    : repeated ? all.add_options()(name, po::value<std::vector<std::string>>()->composing())
+               : all.add_options()(name, po::value<std::string>());
   po::positional_options_description order;
   // Registered without limit, so that a second one is refused in our words.
   all.add_options()("(positional)", po::value<std::vector<std::string>>());
@@ -60,8 +59,8 @@ po::variables_map parse(const std::string& subcommand, const po::options_descrip
 Arguments::Arguments(const std::string& subcommand, const Options& own, const std::string& positional,
                      const std::vector<std::string>& tokens)
     : tokens_(tokens) {
-  Options visible;
-  visible.add(own).add(global_options());
+  Options visible = own;
+  visible.insert(visible.end(), global_options.begin(), global_options.end());
   values_ = parse(subcommand, visible, positional, tokens);
   if (values_.count("(positional)") == 0) return;
   const std::string given = values_["(positional)"].as<std::vector<std::string>>().front();
@@ -83,13 +82,8 @@ int64_t Arguments::integer(const std::string& name, int64_t fallback, int64_t mi
 std::vector<int64_t> Arguments::integers(const std::string& name, std::vector<int64_t> fallback, int64_t min,
                                          int64_t max) const {
   if (!has(name)) return fallback;
-  const std::string list = text(name);
   std::vector<int64_t> numbers;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    numbers.push_back(to_integer(name, std::string_view(list).substr(at, end - at), min, max));
-    at = end + 1;
-  }
+  for (const std::string& part : split(text(name), ',')) numbers.push_back(to_integer(name, part, min, max));
   return numbers;
 }
 
@@ -107,25 +101,18 @@ Progress Arguments::progress() const {
   return static_cast<Progress>(choice("progress", 0, {"auto", "bar", "plain", "none"}));
 }
 
-Arguments::Options global_options() {
-  Arguments::Options options;
-  options.add_options()("plugin-dir", values("DIR"), "a folder of plugins, searched first; may be repeated");
-  options.add_options()("threads", value("N"), "threads of one call; 0, the default: one per processor");
-  options.add_options()("json", "exactly one JSON document on standard output, errors too");
-  options.add_options()("progress", value("auto|bar|plain|none"), "how progress is shown on standard error");
-  options.add_options()("help,h", "what this subcommand does");
-  options.add_options()("version", "version of the command and of the ABI");
-  return options;
-}
+const Options global_options = {
+    {"plugin-dir", "DIR", "a folder of plugins, searched first; may be repeated", true},
+    {"threads", "N", "threads of one call; 0, the default: one per processor"},
+    {"json", nullptr, "exactly one JSON document on standard output, errors too"},
+    {"progress", "auto|bar|plain|none", "how progress is shown on standard error"},
+    {"help,h", nullptr, "what this subcommand does"},
+    {"version", nullptr, "version of the command and of the ABI"},
+};
 
 bool takes_value(const std::string& token) {
-  return token == "--plugin-dir" || token == "--threads" || token == "--progress";
-}
-
-po::typed_value<std::string>* value(const char* name) { return po::value<std::string>()->value_name(name); }
-
-po::typed_value<std::vector<std::string>>* values(const char* name) {
-  return po::value<std::vector<std::string>>()->value_name(name)->composing();
+  return std::ranges::any_of(global_options,
+                             [&](const Option& o) { return o.value && token == "--" + std::string(o.name); });
 }
 
 }  // namespace attnkit::cli

@@ -1,7 +1,6 @@
 // The command line after parsing: typed access with one message for each wrong value.
 #pragma once
 
-#include <boost/program_options/options_description.hpp>
 #include <boost/program_options/variables_map.hpp>
 #include <cstdint>
 #include <string>
@@ -11,10 +10,16 @@ namespace attnkit::cli {
 
 enum class Progress { automatic, bar, plain, none };
 
+struct Option {
+  const char* name;       // "output,o": the latter the short one
+  const char* value;      // what is its value; nullptr: it has none
+  const char* meaning;    // for the help
+  bool repeated = false;  // it may be given several times
+};
+using Options = std::vector<Option>;
+
 class Arguments {
  public:
-  using Options = boost::program_options::options_description;
-
   // tokens: what follows the subcommand, global options included.  positional: the name of the one argument without
   // dashes ("" for none).  Throws Failure (usage) naming the nearest option for an unknown one.
   Arguments(const std::string& subcommand, const Options& own, const std::string& positional,
@@ -42,13 +47,9 @@ class Arguments {
 };
 
 // --plugin-dir, --threads, --json, --progress, --help, --version.
-Arguments::Options global_options();
+extern const Options global_options;
 
 // Whether a global option with this token takes the next token as its value.
 bool takes_value(const std::string& token);
-
-// Helpers that register an option with a value, or one that may be repeated.
-boost::program_options::typed_value<std::string>* value(const char* name);
-boost::program_options::typed_value<std::vector<std::string>>* values(const char* name);
 
 }  // namespace attnkit::cli

@@ -6,17 +6,22 @@
 
 namespace attnkit::cli {
 
+using RunCommand = Exit(const Arguments& arguments);
+
 struct Command {
   const char* name;
-  const char* synopsis;    // after "attnkit "
-  const char* summary;     // one line
   const char* positional;  // the argument without dashes, "" for none
   bool needs_positional;
-  Arguments::Options (*options)();  // nullptr: none of its own
-  Exit (*run)(const Arguments& arguments);
+  const Options* options;  // nullptr: none of its own
+  RunCommand* run;
+  const char* synopsis;  // after "attnkit "
+  const char* summary;   // one line
 };
 
-extern const Command doctor_command, plugins_command, validate_command, inspect_command, run_command, stream_command,
-    verify_command, bench_command, search_command, search_worker_command, report_command;
+// Each in the file of commands/ that has its name.
+extern const Options bench_options, inspect_options, report_options, run_options, search_options, stream_options,
+    verify_options;
+RunCommand bench_command, doctor_command, inspect_command, plugins_command, report_command, run_command, search_command,
+    search_worker_command, stream_command, validate_command, verify_command;
 
 }  // namespace attnkit::cli

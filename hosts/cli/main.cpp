@@ -1,6 +1,5 @@
 // The attnkit command: finds the subcommand, parses its options, runs it and reports failures.
 #include <algorithm>
-#include <boost/program_options/value_semantic.hpp>
 
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/interrupt.hpp"
@@ -10,31 +9,58 @@
 namespace attnkit::cli {
 namespace {
 
-constexpr const Command* commands[] = {&doctor_command, &plugins_command, &validate_command, &inspect_command,
-                                       &run_command,    &stream_command,  &verify_command,   &bench_command,
-                                       &search_command, &report_command};
+constexpr Command commands[] = {
+    {"doctor", "", false, nullptr, doctor_command, "doctor [OPTION ...]",
+     "version, processor, plugin folders, plugins, and every skipped file with the reason"},
+    {"plugins", "NAME", false, nullptr, plugins_command, "plugins [NAME] [OPTION ...]",
+     "the mechanisms; with NAME the options, weights, roles and refusals of one"},
+    {"validate", "MANIFEST", true, nullptr, validate_command, "validate MANIFEST [OPTION ...]",
+     "every problem of a manifest and of what it names, with line and column"},
+    {"inspect", "MANIFEST", true, &inspect_options, inspect_command, "inspect MANIFEST [OPTION ...]",
+     "the grid of mechanisms, which line decided each, costs, attention weights"},
+    {"run", "MANIFEST", true, &run_options, run_command,
+     "run MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) [OPTION ...]",
+     "translates, continues or classifies texts, transcribes or translates speech"},
+    {"stream", "MANIFEST", true, &stream_options, stream_command,
+     "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
+     "[--policy wait-k:3] [OPTION ...]",
+     "translates while the source still arrives, and measures the lag"},
+    {"verify", "MANIFEST", true, &verify_options, verify_command, "verify MANIFEST [OPTION ...]",
+     "the model against golden activations, layer by layer"},
+    {"bench", "MANIFEST", false, &bench_options, bench_command, "bench MANIFEST | --block MECHANISM [OPTION ...]",
+     "a model's speed and memory against the length, or one more token of one mechanism"},
+    {"search", "MANIFEST", true, &search_options, search_command, "search MANIFEST [OPTION ...]",
+     "finds the mechanism for every block by quality, throughput and memory"},
+    {"report", "RESULT", true, &report_options, report_command, "report RESULT.json [OPTION ...]",
+     "the page of a search's result: figures, ranking, how to read them"}};
+// Not for people, and so in no list.
+constexpr Command worker_command = {"search-worker",
+                                    "DESCRIPTOR",
+                                    true,
+                                    nullptr,
+                                    search_worker_command,
+                                    "search-worker DESCRIPTOR",
+                                    "answers the trials of attnkit search"};
 
 // A title and two columns: options and their meanings.
-std::string options_text(const char* title, const Arguments::Options& options) {
-  if (options.options().empty()) return "";
+std::string options_text(const char* title, const Options& options) {
+  if (options.empty()) return "";
   Table table({title, ""});
-  for (const auto& option : options.options()) {
-    const std::string both = option->format_name();  // "-o [ --output ]" when there is a short name
-    const std::string dash = both.find(' ') == std::string::npos ? "" : both.substr(0, both.find(' ')) + ", ";
-    const bool has_value = option->semantic()->max_tokens() > 0;
-    table.add({fmt::format("  {}--{}{}", dash, option->long_name(), has_value ? " " + option->format_parameter() : ""),
-               option->description()});
+  for (const Option& o : options) {
+    const std::vector<std::string> names = split(o.name, ',');
+    const std::string dash = names.size() > 1 ? "-" + names[1] + ", " : "";
+    table.add({fmt::format("  {}--{}{}{}", dash, names[0], o.value ? " " : "", o.value ? o.value : ""), o.meaning});
   }
   return "\n" + table.text();
 }
 
-Arguments::Options options_of(const Command& c) { return c.options ? c.options() : Arguments::Options(); }
+Options options_of(const Command& c) { return c.options ? *c.options : Options(); }
 
 std::string main_help() {
   std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
-  for (const Command* c : commands) out += fmt::format("  {:<10} {}\n", c->name, c->summary);
-  out += options_text("Options of every subcommand:", global_options());
+  for (const Command& c : commands) out += fmt::format("  {:<10} {}\n", c.name, c.summary);
+  out += options_text("Options of every subcommand:", global_options);
   out +=
       "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
       "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
@@ -43,7 +69,7 @@ std::string main_help() {
 
 std::string help_of(const Command& c) {
   return fmt::format("usage: attnkit {}\n\n{}\n{}{}", c.synopsis, c.summary, options_text("Options:", options_of(c)),
-                     options_text("Options of every subcommand:", global_options()));
+                     options_text("Options of every subcommand:", global_options));
 }
 
 Exit print_help(bool json, const std::string& text) {
@@ -60,11 +86,11 @@ Exit print_version(bool json) {
 }
 
 const Command& find_command(const std::string& name) {
-  if (name == search_worker_command.name) return search_worker_command;
+  if (name == worker_command.name) return worker_command;
   std::vector<std::string> names;
-  for (const Command* c : commands) {
-    if (name == c->name) return *c;
-    names.emplace_back(c->name);
+  for (const Command& c : commands) {
+    if (name == c.name) return c;
+    names.emplace_back(c.name);
   }
   throw Failure(Exit::usage, fmt::format("unknown subcommand {}{}", quote(name), did_you_mean(name, names)),
                 "subcommands are: " + joined(names, ", "));
@@ -90,7 +116,7 @@ Exit dispatch(std::vector<std::string> tokens) {
   help = help || name == "help";
   if (help) name = take_subcommand(tokens);
   if (name.empty()) {
-    const Arguments globals("", Arguments::Options(), "", tokens);
+    const Arguments globals("", Options(), "", tokens);
     if (globals.has("version")) return print_version(globals.json());
     if (!help && !globals.has("help")) throw Failure(Exit::usage, "no subcommand given", "attnkit --help lists them");
     return print_help(globals.json(), main_help());

@@ -5,6 +5,7 @@
 
 #include "reference.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
 
@@ -33,6 +34,11 @@ WeightOf weights(bool joint) {
 
 TEST(Cosformer, EqualsItsFloat64Form) {
   record_error(check_situations(plugin(), {}, weights(false), guard("clamp", 1e-6)));
+}
+
+TEST(Cosformer, ItsGradientEqualsCentralDifferences) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"guard", "add"}, {"eps", 0.1}, {"cross", "max"}});
 }
 
 TEST(Cosformer, HasTheAuthorsCrossAttention) {

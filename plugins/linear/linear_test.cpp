@@ -6,6 +6,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -27,6 +28,12 @@ TEST(Linear, HasThreeGuards) {
   check_situations(plugin(), {{"guard", "add"}, {"eps", 0.5}}, weights, guard("add", 0.5));
   check_situations(plugin(), {{"guard", "clamp"}, {"eps", 40.0}}, weights, guard("clamp", 40.0));
   check_situations(plugin(), {{"guard", "none"}}, weights, guard("none", 0));
+}
+
+TEST(Linear, ItsGradientEqualsCentralDifferences) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"guard", "clamp"}, {"eps", 40.0}});
+  check_gradients(plugin(), {{"guard", "none"}});
 }
 
 TEST(Linear, EqualsItsFloat64FormOnLargeAndSmallInputs) {

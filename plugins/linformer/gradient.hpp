@@ -61,7 +61,7 @@ struct GradientHead {
                                p.kt,
                                p.vt};
 
-  In queries(const View<const Real>& rows, int64_t from, int64_t n, int64_t width) const {
+  In rows_of(const View<const Real>& rows, int64_t from, int64_t n, int64_t width) const {
     return {rows.row(b, h, from), n, width, rows.next};
   }
   simd::Factor<Real> factor(const View<const Real>& rows, int64_t from) const {
@@ -79,9 +79,9 @@ struct GradientHead {
         [&](int64_t from, int64_t to) {
           for (; from < to; from += kRows) {
             const int64_t n = std::min(kRows, to - from);
-            simd::product<Real>({e.row(0, h, 0) + from, e.next}, queries(x.k, from, n, shape.d),
+            simd::product<Real>({e.row(0, h, 0) + from, e.next}, rows_of(x.k, from, n, shape.d),
                                 {p.k, shape.rank, shape.d, shape.d});
-            simd::product<Real>({of_values().row(0, h, 0) + from, of_values().next}, queries(x.v, from, n, shape.e),
+            simd::product<Real>({of_values().row(0, h, 0) + from, of_values().next}, rows_of(x.v, from, n, shape.e),
                                 {p.v, shape.rank, shape.e, shape.e});
           }
           scores.transpose();
@@ -108,8 +108,8 @@ struct GradientHead {
     std::fill(p.learned, p.learned + (f ? 2 : 1) * shape.rank * run.keys, Real{0});
     const auto sum = [&](int64_t i, int64_t n) {
       const int64_t at = prefix ? i * lanes : 0;
-      scores.give_keys(p.ds + at, queries(x.q, i, n, shape.d), {p.dk, shape.rank, shape.d, shape.d});
-      scores.give_values(p.p + at, queries(g.o, i, n, shape.e), {p.dv, shape.rank, shape.e, shape.e});
+      scores.give_keys(p.ds + at, rows_of(x.q, i, n, shape.d), {p.dk, shape.rank, shape.d, shape.d});
+      scores.give_values(p.p + at, rows_of(g.o, i, n, shape.e), {p.dv, shape.rank, shape.e, shape.e});
     };
     forward([&](int64_t i, int64_t n) {
       const int64_t at = prefix ? i * lanes : 0;

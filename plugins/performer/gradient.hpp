@@ -74,7 +74,7 @@ struct RandomFeatures {
     for (int64_t j = 0; j < keys; j += latents::kBlock) {
       const int64_t n = std::min(latents::kBlock, keys - j);
       project(x.k.row(b, h, j), x.k.next, n, rows, row);
-      for (int64_t i = 0; i < n; ++i) most = std::max(most, largest(rows + i * row));
+      for (int64_t i = 0; i < n; ++i) most = std::max(most, latents::largest(rows + i * row, map.m));
     }
     return most;
   }
@@ -83,14 +83,14 @@ struct RandomFeatures {
                                           Real* a) const {
     if (map.cancels) {
       for (int64_t f = 0; f < map.m; ++f) a[f] += m[f];
-      const Real top = largest(a);
+      const Real top = latents::largest(a, map.m);
       for (int64_t f = 0; f < map.m; ++f) a[f] -= top;
       latents::exponentials(a, omega.row);
       const Real sum = simd::dot(a, z, map.m);
       for (int64_t f = 0; f < map.m; ++f) a[f] /= sum;
       return {1, 0};
     }
-    const Real top = largest(a) + half_square(x.q.row(b, h, i)), share = 1 / static_cast<Real>(map.m);
+    const Real top = latents::largest(a, map.m) + half_square(x.q.row(b, h, i)), share = 1 / static_cast<Real>(map.m);
     for (int64_t f = 0; f < map.m; ++f) a[f] -= top;
     latents::exponentials(a, omega.row);
     for (int64_t f = 0; f < map.m; ++f) a[f] = (a[f] + floor()) * share;
@@ -107,19 +107,12 @@ struct RandomFeatures {
   ATTNKIT_INLINE Real half_square(const Real* from) const {
     return simd::dot(from, from, map.d) * static_cast<Real>(map.root) / 2;
   }
-  ATTNKIT_INLINE Real largest(const Real* a) const {
-    Real most = -std::numeric_limits<Real>::infinity();
-    for (int64_t f = 0; f < map.m; ++f) most = a[f] > most ? a[f] : most;
-    return most;
-  }
   // From those of exponents w_f . x^ - |x^|^2 / 2, the gradients of n rows x; they arrive as zeros.
   void gradient(const View<const Real>& of, const View<Real>& to, int64_t b, int64_t h, int64_t from, int64_t n,
                 const Real* rows, int64_t row) const {
     simd::product<Real>({rows, row}, {omega.rows, map.m, map.d, omega.column}, {to.row(b, h, from), n, map.d, to.next});
     for (int64_t i = 0; i < n; ++i) {
-      Real sum = 0;
-      for (int64_t f = 0; f < map.m; ++f) sum += rows[i * row + f];
-      sum *= static_cast<Real>(map.root);
+      const Real sum = latents::total(rows + i * row, map.m) * static_cast<Real>(map.root);
       for (int64_t c = 0; c < map.d; ++c) to.row(b, h, from + i)[c] -= sum * of.row(b, h, from + i)[c];
     }
   }

@@ -6,6 +6,7 @@
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -50,6 +51,11 @@ double check(const Form& form, Settings settings, const std::string& kind = "non
 }
 
 TEST(RopeLinear, EqualsItsFloat64Form) { record_error(check({}, {})); }
+
+TEST(RopeLinear, ItsGradientEqualsCentralDifferences) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"cross", true}, {"scale", "none"}, {"rotated", int64_t{6}}});
+}
 
 TEST(RopeLinear, HasOptions) {
   check({.scaled = false}, {{"scale", "none"}});

@@ -1,22 +1,6 @@
 // Decoding allocates nothing per token once a session has met its largest step.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/allocation/counted_new.hpp"
 #include "tests/core/model/tiny_model.hpp"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-// Replaced for the whole program, which is why this test has one of its own.
-__attribute__((noinline)) void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
-__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace attnkit::test {
 namespace {

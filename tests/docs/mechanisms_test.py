@@ -109,7 +109,8 @@ def refusal_rows():
 def measured():
     """What the laws of gradients found: by plugin and place, the error and the bytes that are saved."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        environment = {k: v for k, v in os.environ.items() if k != "ATTNKIT_CONFORMANCE_PLUGINS"}
+        files = ":".join(f"{FOLDER}/{plugin['name']}.so" for plugin in PLUGINS)
+        environment = os.environ | {"ATTNKIT_CONFORMANCE_PLUGINS": files}
         subprocess.run([CONFORMANCE, "--gtest_filter=*Gradient.EqualsCentral*:*Gradient.Saves*",
                         f"--gtest_output=json:{report.name}"], env=environment, capture_output=True, check=True)
         suites = json.load(report)["testsuites"]

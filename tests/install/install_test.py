@@ -209,7 +209,8 @@ class Tutorial(unittest.TestCase):
         fading.parent.mkdir()
         (fading.parent / "mean.cpp").write_text(code)
         run(setting("CXX"), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{PREFIX}/include", "fading/mean.cpp", "-o", fading)
-        run(laws, ATTNKIT_CONFORMANCE_PLUGINS=f"{self.folder / 'mean.so'}:{fading}")
+        for plugin in (self.folder / "mean.so", fading):
+            run(laws, ATTNKIT_CONFORMANCE_PLUGINS=plugin)
 
 
 if __name__ == "__main__":

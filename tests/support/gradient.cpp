@@ -76,12 +76,12 @@ class Loss {
 using Move = std::function<void(Array64& x, double step)>;
 
 // The largest distance in any batch row, or in their sum, between a central difference along a move and what it should
-// be, over the gradient's size.  A difference that straddles a kink is wrong and one with a smaller step is not; a
-// wrong gradient is wrong with all of them.
+// be, over the gradient's size.  Some steps straddle a kink, and the smallest leave little but rounding; a wrong
+// gradient is wrong with all of them.
 double difference(Loss& loss, Array64& x, const Move& move, const Row& want, bool sum, double size) {
   const Array64 old = x;
   double best = std::numeric_limits<double>::infinity();
-  for (const double step : {1e-5, 1e-6, 1e-7}) {
+  for (const double step : {1e-5, 1e-4, 1e-6, 1e-7}) {
     move(x, step);
     Row above = loss();
     x = old;

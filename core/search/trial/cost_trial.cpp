@@ -1,13 +1,13 @@
 #include "core/search/trial/cost_trial.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <random>
 
+#include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/statistics.hpp"
 #include "core/search/worker/process_memory.hpp"
@@ -16,7 +16,6 @@ namespace attnkit::search {
 namespace {
 
 using Json = nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 // Tokens that are written one by one: enough for a median, few enough for long lengths.
 constexpr int64_t max_steps = 32;

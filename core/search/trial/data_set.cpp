@@ -1,13 +1,13 @@
 #include "core/search/trial/data_set.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 
+#include "core/base/text.hpp"
 #include "core/search/failure.hpp"
 
 namespace attnkit::search {
@@ -36,10 +36,8 @@ struct Reader {
   }
 
   int32_t class_of(const std::string& text, const std::string& place) const {
-    int32_t value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= 0 && value < facts.info.outputs)
-      return value;
+    const auto value = parse_number<int32_t>(text);
+    if (value && *value >= 0 && *value < facts.info.outputs) return *value;
     std::string shown = text.substr(0, 32);
     // The text need not be UTF-8, which the reply must be.
     std::ranges::replace_if(

@@ -1,9 +1,9 @@
 #include "core/search/trial/greedy_trial.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
+#include "core/base/clock.hpp"
 #include "core/base/greedy.hpp"
 #include "core/search/batched_decoder.hpp"
 #include "core/search/failure.hpp"
@@ -69,10 +69,10 @@ Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, c
   Greedy greedy;
   greedy.sums.resize(bounds.size() + 1);
   const std::vector<size_t> order = longest_first(data, begin, end);
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   Decoder decoder(model, facts, data, order);
   decoder.run(order.size(), max_rows);
-  greedy.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  greedy.seconds = seconds_since(start);
   std::vector<Ids> made(end - begin);
   for (size_t i = 0; i < order.size(); ++i) made[order[i] - begin] = std::move(decoder.made[i]);
   std::vector<BleuStats> pairs;

@@ -22,25 +22,10 @@ const char* kind_of(const Error& e) {
   return is_refused ? "refused" : e.code() == ATTN_INTERNAL ? "numerical" : "internal";
 }
 
-Json error_of(const char* kind, const char* message, const std::vector<Diagnostic>& diagnostics = {}) {
-  Json error = {{"kind", kind}, {"message", message}, {"diagnostics", Json::array()}};
-  for (const Diagnostic& d : diagnostics)
-    if (d.is_error())
-      error["diagnostics"].push_back(
-          {{"line", d.line}, {"column", d.column}, {"code", d.code}, {"message", d.message}, {"help", d.help}});
-  return error;
-}
+Json error_of(const char* kind, const char* message) { return {{"kind", kind}, {"message", message}}; }
 
 const char* kind_name(const TaskFacts& facts) {
   return facts.task == Task::translation ? "encoder-decoder" : facts.task == Task::continuation ? "decoder" : "encoder";
-}
-
-std::vector<int64_t> bounds_of(const Json& open, const DataSet& data) {
-  if (!open.contains("buckets")) return length_bounds(data);
-  const auto bounds = open["buckets"].get<std::vector<int64_t>>();
-  if (std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()) != bounds.end())
-    fail(Fault::usage, "buckets: the bounds must rise");
-  return bounds;
 }
 
 DataSet read_data(const std::string& path, const Model& model, const TaskFacts& facts) {
@@ -58,7 +43,7 @@ Json reply_to(const Json& request, const std::function<Json()>& work) {
   } catch (const std::bad_alloc&) {
     reply["error"] = error_of("memory", "out of memory");
   } catch (const Error& e) {
-    reply["error"] = error_of(kind_of(e), e.what(), e.diagnostics());
+    reply["error"] = error_of(kind_of(e), e.what());
   } catch (const Failure& e) {
     reply["error"] = error_of(kind_of(e), e.what());
   } catch (const std::exception& e) {
@@ -73,7 +58,7 @@ Trials::Trials(const Json& open)
       facts_(facts_of(model_of(open.at("toml")))),
       data_(open.at("data").get<std::string>(), *model_, facts_),
       test_(read_data(open.value("test", ""), *model_, facts_)),
-      bounds_(bounds_of(open, data_)),
+      bounds_(length_bounds(data_)),
       quality_(data_, facts_, bounds_),
       cost_(runtime_, dir_, data_, facts_) {}
 

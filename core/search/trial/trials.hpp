@@ -14,17 +14,17 @@
 
 namespace attnkit::search {
 
-// {"id", "ok": true, "result": work()}, or {"id", "ok": false, "error": {kind, message, diagnostics}} of what it
-// throws. kind is "memory" (also of std::bad_alloc), "refused" (a manifest, a mechanism or a model that does not do
-// what is asked), "data", "numerical" or "internal".
+// {"id", "ok": true, "result": work()}, or {"id", "ok": false, "error": {kind, message}} of what it throws.  kind is
+// "memory" (also of std::bad_alloc), "refused" (a manifest, a mechanism or a model that does not do what is asked),
+// "data", "numerical" or "internal".
 nlohmann::json reply_to(const nlohmann::json& request, const std::function<nlohmann::json()>& work);
 
 // One thread at a time; one per process, as cost trials watch the memory of the process.
 class Trials {
  public:
-  // {"dir", "toml", "plugin_path", "threads", "data", "test", "buckets"}: toml is any manifest of the search; its
-  // vocabularies tokenise the data.  plugin_path, test and buckets may be absent (buckets of about equal size then);
-  // threads counts from 1, 1 if absent. Throws Error and Failure; use reply_to.
+  // {"dir", "toml", "plugin_path", "threads", "data", "test"}: toml is any manifest of the search; its vocabularies
+  // tokenise the data.  plugin_path and test may be absent; threads counts from 1, 1 if absent. Throws Error and
+  // Failure; use reply_to.
   explicit Trials(const nlohmann::json& open);
   Trials(const Trials&) = delete;
   Trials& operator=(const Trials&) = delete;

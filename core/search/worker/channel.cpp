@@ -13,17 +13,6 @@
 
 namespace attnkit::search {
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) reset();
-  number_ = std::exchange(other.number_, number_);
-  return *this;
-}
-
-void Descriptor::reset() {
-  if (number_ >= 0) ::close(number_);
-  number_ = -1;
-}
-
 std::string one_line(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

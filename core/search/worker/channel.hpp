@@ -5,23 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
+
+#include "core/base/descriptor.hpp"
 
 namespace attnkit::search {
-
-// A file descriptor that is closed with its owner; -1 is none.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor() { reset(); }
-  int get() const { return number_; }
-  void reset();
-
- private:
-  int number_;
-};
 
 // A document as one line without its end; text that is no UTF-8 (a plugin's message) is repaired, not refused.
 std::string one_line(const nlohmann::json& document);

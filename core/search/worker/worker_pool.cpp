@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/worker/channel.hpp"
 #include "core/search/worker/process_memory.hpp"
@@ -14,11 +15,7 @@
 namespace attnkit::search {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int longest_wait = 100;  // milliseconds between two questions to stop
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // Shares the requests of a run out: a contiguous range for each worker.
 class Shares {

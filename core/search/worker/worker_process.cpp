@@ -131,8 +131,8 @@ WorkerProcess::WorkerProcess(const std::vector<std::string>& argv, const std::st
   if (pid_ < 0) fail(Fault::internal, "{}: cannot start a worker: {}", argv[0], std::strerror(errno));
   // Both sides do it, so that the group is there for whichever comes first.
   ::setpgid(pid_, pid_);
-  far_end.reset();
-  writer.reset();
+  far_end.close();
+  writer.close();
   int error = 0;
   if (retried([&] { return ::read(reader.get(), &error, sizeof error); }) == 0) return;
   end(0);
@@ -162,7 +162,7 @@ std::string WorkerProcess::end(double patience) {
   int status = 0;
   const pid_t reaped = retried([&] { return ::waitpid(pid_, &status, 0); });
   pid_ = -1;
-  socket_.reset();
+  socket_.close();
   if (!by_itself) return {};
   return reaped < 0 ? "ended; its status went to somebody else" : describe(status);
 }

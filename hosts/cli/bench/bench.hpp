@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "hosts/cli/arguments.hpp"
-#include "hosts/cli/io/clock.hpp"
 #include "hosts/cli/io/output.hpp"
 
 namespace attnkit::cli {

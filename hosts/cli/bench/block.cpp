@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 
+#include "core/base/buffer.hpp"
 #include "core/base/roles.hpp"
 #include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/io/interrupt.hpp"
@@ -29,16 +30,11 @@ struct BlockSetup {
   std::vector<int64_t> contexts;
 };
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-using Bytes = std::unique_ptr<char, Free>;
+char* bytes_of(Buffer& memory) { return memory.get<char>(0); }
 
-Bytes allocate(uint64_t bytes) {
-  const uint64_t whole = (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
-  Bytes memory(static_cast<char*>(std::aligned_alloc(ATTN_ALIGN, std::max<uint64_t>(whole, ATTN_ALIGN))));
-  if (!memory) throw std::bad_alloc();
-  std::memset(memory.get(), 0, whole);
+Buffer zeros(uint64_t bytes) {
+  Buffer memory;
+  std::memset(memory.get<char>(static_cast<int64_t>(std::max<uint64_t>(bytes, 1))), 0, bytes);
   return memory;
 }
 
@@ -58,8 +54,8 @@ class Ports {
       const bool sequence = port->kind <= ATTN_OUTPUT, stored = port->kind == ATTN_LEARNED || port->kind == ATTN_TABLE;
       attn_tensor t = shaped(*port, sequence ? rows : port->shape[2]);
       const int64_t size = std::max<int64_t>(1, t.shape[0] * t.stride[0]);
-      memory_.push_back(allocate(static_cast<uint64_t>(size) * t.dtype_bits / 8));
-      t.data = memory_.back().get();
+      memory_.push_back(zeros(static_cast<uint64_t>(size) * t.dtype_bits / 8));
+      t.data = bytes_of(memory_.back());
       if (stored) block.fill(index, 1, t);
       if (port->kind <= ATTN_KEY)
         for (int64_t i = 0; i < size; ++i) static_cast<float*>(t.data)[i] = normal(random);
@@ -94,7 +90,7 @@ class Ports {
   int64_t rows_;
   std::vector<attn_tensor> tensors_;
   std::vector<uint32_t> kinds_;
-  std::vector<Bytes> memory_;
+  std::vector<Buffer> memory_;
 };
 
 struct TokenTiming {
@@ -120,12 +116,12 @@ class Decoding {
     stride_ = std::max<uint64_t>(info_.state_bytes, 1);
     stride_ = (stride_ + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
     check_memory();
-    state_ = allocate(stride_);
-    scratch_ = allocate(info_.scratch_bytes);
+    state_ = zeros(stride_);
+    scratch_ = zeros(info_.scratch_bytes);
     read_context(setup);
     if (info_.flags & ATTN_REWINDS) return;
-    before_ = allocate(stride_);
-    std::memcpy(before_.get(), state_.get(), stride_);
+    before_ = zeros(stride_);
+    std::memcpy(bytes_of(*before_), bytes_of(state_), stride_);
   }
 
   // Times one token; counts: keeps the time.
@@ -133,7 +129,7 @@ class Decoding {
     check_interrupt();
     write_token(0);  // the others' turns have emptied the caches
     // Tokens of mechanisms that cannot rewind are taken back outside the clock.
-    if (before_) std::memcpy(state_.get(), before_.get(), stride_);
+    if (before_) std::memcpy(bytes_of(state_), bytes_of(*before_), stride_);
     const Clock::time_point start = Clock::now();
     for (int64_t i = 0; i < tokens_per_sample; ++i) write_token(i);
     if (counts) samples_.push_back(seconds_since(start) / tokens_per_sample);
@@ -179,15 +175,17 @@ class Decoding {
     const int64_t chunk = std::min(ports_->rows(), context_);
     const attn_request r = request(setup, 0, chunk);
     const uint64_t bytes = ask(r).scratch_bytes;
-    const Bytes scratch = allocate(bytes);
+    Buffer scratch = zeros(bytes);
     for (int64_t seen = 0; seen < context_; seen += chunk) {
       check_interrupt();
-      run(r, 0, std::min(chunk, context_ - seen), seen, scratch.get(), bytes);
+      run(r, 0, std::min(chunk, context_ - seen), seen, bytes_of(scratch), bytes);
     }
   }
 
   // The i-th token after the context.
-  void write_token(int64_t i) { run(request_, 1, self_ ? 1 : 0, context_ + i, scratch_.get(), info_.scratch_bytes); }
+  void write_token(int64_t i) {
+    run(request_, 1, self_ ? 1 : 0, context_ + i, bytes_of(scratch_), info_.scratch_bytes);
+  }
 
   void run(const attn_request& request, int64_t queries, int64_t keys, int64_t position, void* scratch,
            uint64_t scratch_bytes) {
@@ -204,7 +202,7 @@ class Decoding {
     r.q_pos = &at;
     r.k_pos = &seen;
     r.q_total = r.k_total = &total;
-    r.state = state_.get();
+    r.state = bytes_of(state_);
     r.state_stride = stride_;
     block_->run(request, r);
   }
@@ -216,7 +214,8 @@ class Decoding {
   attn_request request_{};
   attn_info info_{}, at_context_{};
   uint64_t stride_ = 0;
-  Bytes state_, before_, scratch_;
+  Buffer state_, scratch_;
+  std::optional<Buffer> before_;
   std::vector<double> samples_;
 };
 

@@ -27,22 +27,17 @@ struct ModelTiming {
 // One batch of random tokens, or of random frames that make as many rows of the encoder, and its scores.
 class Pass {
  public:
-  Pass(const Model& model, int64_t batch, int64_t length) : model_(model), facts_(facts_of(model)) {
-    if (length > facts_.info.max_length)
-      fail(Exit::usage, "--length {}: the model takes up to {} tokens (max_length)", length, facts_.info.max_length);
+  Pass(const Model& model, int64_t batch, int64_t length)
+      : model_(model), facts_(checked_facts(model, length)), scores_(facts_, batch, length) {
     if (facts_.speech) speech_.emplace(random_frames(batch, length), facts_.info.features);
-    if (facts_.encoder && !facts_.speech) source_ = random(facts_.info.source_vocab, batch, length);
-    if (facts_.decoder) target_ = random(facts_.info.target_vocab, batch, length);
-    const int64_t rows = facts_.classifier ? 1 : length;
-    scores_.resize(static_cast<size_t>(batch * rows * facts_.info.outputs));
-    out_ = facts_.classifier ? tensor(scores_.data(), {batch, facts_.info.outputs})
-                             : tensor(scores_.data(), {batch, length, facts_.info.outputs});
+    if (facts_.encoder() && !facts_.speech) source_ = random(facts_.info.source_vocab, batch, length);
+    if (facts_.decoder()) target_ = random(facts_.info.target_vocab, batch, length);
   }
 
   double seconds() {
     check_interrupt();
     const Clock::time_point start = Clock::now();
-    speech_ ? model_.forward(*speech_, target_, out_) : model_.forward(source_, target_, out_);
+    speech_ ? model_.forward(*speech_, target_, scores_.out) : model_.forward(source_, target_, scores_.out);
     return seconds_since(start);
   }
 
@@ -56,6 +51,13 @@ class Pass {
   }
 
  private:
+  static Facts checked_facts(const Model& model, int64_t length) {
+    Facts facts = facts_of(model);
+    if (length > facts.info.max_length)
+      fail(Exit::usage, "--length {}: the model takes up to {} tokens (max_length)", length, facts.info.max_length);
+    return facts;
+  }
+
   Batch random(int32_t vocabulary, int64_t batch, int64_t length) const {
     std::vector<Ids> rows;
     for (int64_t i = 0; i < batch; ++i)
@@ -74,11 +76,10 @@ class Pass {
   }
 
   const Model& model_;
-  Facts facts_;
+  const Facts facts_;
+  const search::Scores scores_;
   std::optional<SpeechBatch> speech_;
   Batch source_, target_;
-  std::vector<float> scores_;
-  attn_tensor out_;
 };
 
 // Beside another model (open_other may be empty) the two take turns, so that a drift of the machine meets both.  The
@@ -156,10 +157,7 @@ Exit bench_model(const Arguments& arguments) {
   const Runtime runtime = open_runtime(arguments, 1);
   open_model(runtime, arguments);  // reports warnings and errors of the manifest once
   const auto opener = [&](const std::string& path) {
-    return [&runtime, path] {
-      std::vector<Diagnostic> said;
-      return open_model_at(runtime, path, &said);
-    };
+    return [&runtime, path] { return open_model_quietly(runtime, path); };
   };
   OpenModel open_other;
   if (arguments.has("against")) open_other = opener(arguments.text("against"));

@@ -158,10 +158,10 @@ class Crowd {
     check_interrupt();
     auto session = std::make_unique<Session>(model, 1);
     session->set_length(static_cast<double>(2 * length_));  // no mechanism is to refuse a token for its place
-    const int32_t vocabulary = facts_.encoder ? facts_.info.source_vocab : facts_.info.target_vocab;
+    const int32_t vocabulary = facts_.encoder() ? facts_.info.source_vocab : facts_.info.target_vocab;
     const Ids ids = random_ids(facts_.info, vocabulary, length_, static_cast<uint32_t>(i + 1));
     attnkit_session* const self = session->get();
-    facts_.encoder ? session->read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
+    facts_.encoder() ? session->read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
     sessions_[static_cast<size_t>(i)] = std::move(session);
   }
 
@@ -191,8 +191,8 @@ SessionMemory measure_memory(const Model& model, const Facts& facts, const Sessi
 
 Facts checked_facts(const Model& model, const SessionsBench& setup) {
   Facts facts = facts_of(model);
-  if (!facts.decoder) fail(Exit::data, "--sessions: this model has no decoder, and sessions are for decoding");
-  const int64_t needed = facts.encoder ? setup.length : 2 * setup.length;
+  if (!facts.decoder()) fail(Exit::data, "--sessions: this model has no decoder, and sessions are for decoding");
+  const int64_t needed = facts.encoder() ? setup.length : 2 * setup.length;
   if (needed > facts.info.max_length)
     fail(Exit::usage, "--length {}: a session would hold {} tokens, the model takes up to {} (max_length)",
          setup.length, needed, facts.info.max_length);
@@ -303,8 +303,7 @@ Exit bench_sessions(const Arguments& arguments) {
   if (setup.threads == 0) setup.threads = std::max(1u, std::thread::hardware_concurrency());
   open_model(open_runtime(arguments), arguments);  // reports warnings and errors of the manifest once
   const auto open = [&](uint32_t threads) {
-    std::vector<Diagnostic> said;
-    return open_model_at(open_runtime_with(arguments, threads), arguments.text("MANIFEST"), &said);
+    return open_model_quietly(Runtime(threads, plugin_path(arguments)), arguments.text("MANIFEST"));
   };
   const SessionsResult result = time_sessions(open, setup);
   print_result(arguments.json(), json_of(arguments.text("MANIFEST"), setup, result),

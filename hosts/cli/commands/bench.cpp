@@ -9,33 +9,27 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-Arguments::Options options() {
-  Arguments::Options o;
-  o.add_options()("block", value("MECHANISM"), "the mechanism, timed on one thread unless --threads says more");
-  o.add_options()("role", value("ROLE"), "decoder.self (default), decoder.cross or encoder.self, which then is causal");
-  o.add_options()("options", value("TOML"), "its options, such as \"guard = 'add', eps = 1e-6\"");
-  o.add_options()("heads", value("N"), "heads (default 8)");
-  o.add_options()("width", value("N"), "width of a head (default 64)");
-  o.add_options()("context", value("N,N,..."), "tokens seen before the one that is timed (default 64,512,4096)");
-  o.add_options()("length", value("N,N,..."), "of a model: tokens of source and target (default 64,512)");
-  o.add_options()("batch", value("N"), "of a model: sequences at a time (default 1)");
-  o.add_options()("against", value("MANIFEST|MECHANISM"),
-                  "another one, timed in turns with it; of a block: softmax unless said otherwise, or none");
-  o.add_options()("sessions", value("N"),
-                  "of a model: decode this many sessions at once, by one thread and by --threads");
-  return o;
-}
+const Options bench_options = {
+    {"block", "MECHANISM", "the mechanism, timed on one thread unless --threads says more"},
+    {"role", "ROLE", "decoder.self (default), decoder.cross or encoder.self, which then is causal"},
+    {"options", "TOML", "its options, such as \"guard = 'add', eps = 1e-6\""},
+    {"heads", "N", "heads (default 8)"},
+    {"width", "N", "width of a head (default 64)"},
+    {"context", "N,N,...", "tokens seen before the one that is timed (default 64,512,4096)"},
+    {"length", "N,N,...", "of a model: tokens of source and target (default 64,512)"},
+    {"batch", "N", "of a model: sequences at a time (default 1)"},
+    {"against", "MANIFEST|MECHANISM",
+     "another one, timed in turns with it; of a block: softmax unless said otherwise, or none"},
+    {"sessions", "N", "of a model: decode this many sessions at once, by one thread and by --threads"},
+};
 
-Exit run(const Arguments& arguments) {
+Exit bench_command(const Arguments& arguments) {
   if (!arguments.has("MANIFEST")) return bench_block(arguments);
   for (const char* option : {"block", "role", "options", "heads", "width", "context"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for one block; a manifest says what its blocks are", option);
   return arguments.has("sessions") ? bench_sessions(arguments) : bench_model(arguments);
 }
-
-}  // namespace
 
 Timing timing_of(const std::vector<double>& seconds) {
   return {search::median(seconds), search::quantile(seconds, 0.25), search::quantile(seconds, 0.75), seconds.size()};
@@ -61,13 +55,5 @@ Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, ui
   }
   return ids;
 }
-
-const Command bench_command = {"bench",
-                               "bench MANIFEST | --block MECHANISM [OPTION ...]",
-                               "a model's speed and memory against the length, or one more token of one mechanism",
-                               "MANIFEST",
-                               false,
-                               options,
-                               run};
 
 }  // namespace attnkit::cli

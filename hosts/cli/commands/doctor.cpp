@@ -43,7 +43,9 @@ std::string text_of(const Json& runtime) {
   return out;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit doctor_command(const Arguments& arguments) {
   const Json runtime = Json::parse(open_runtime(arguments).describe());
   print_result(arguments.json(), document(runtime), text_of(runtime));
   if (!runtime["plugins"].empty()) return Exit::success;
@@ -52,15 +54,5 @@ Exit run(const Arguments& arguments) {
       "  help: --plugin-dir DIR or ATTNKIT_PLUGIN_PATH names a folder; the installed one is lib/attnkit/1\n");
   return Exit::plugin;
 }
-
-}  // namespace
-
-const Command doctor_command = {"doctor",
-                                "doctor [OPTION ...]",
-                                "version, processor, plugin folders, plugins, and every skipped file with the reason",
-                                "",
-                                false,
-                                nullptr,
-                                run};
 
 }  // namespace attnkit::cli

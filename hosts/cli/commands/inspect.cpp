@@ -10,22 +10,20 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
+
+const Options inspect_options = {
+    {"lengths", "N,N,...", "lengths of the cost tables (default 64,512,4096)"},
+    {"attention", "BLOCK", "the weights of one block, such as decoder.cross.2, for an input"},
+    {"text", "TEXT", "with --attention: the input"},
+    {"target", "TEXT", "with --attention: the output; by default the model's own"},
+    {"head", "H", "with --attention: one head, from 1, in place of all"},
+    {"output,o", "FILE", "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output"},
+    {"csv", nullptr, "with --attention: head,query,key,weight lines in place of the heat map"},
+};
+
 namespace {
 
 constexpr int64_t max_length = int64_t{1} << 24;
-
-Arguments::Options options() {
-  Arguments::Options o;
-  o.add_options()("lengths", value("N,N,..."), "lengths of the cost tables (default 64,512,4096)");
-  o.add_options()("attention", value("BLOCK"), "the weights of one block, such as decoder.cross.2, for an input");
-  o.add_options()("text", value("TEXT"), "with --attention: the input");
-  o.add_options()("target", value("TEXT"), "with --attention: the output; by default the model's own");
-  o.add_options()("head", value("H"), "with --attention: one head, from 1, in place of all");
-  o.add_options()("output,o", value("FILE"),
-                  "with --attention: a heat map as SVG, drawn by gnuplot; - is standard output");
-  o.add_options()("csv", "with --attention: head,query,key,weight lines in place of the heat map");
-  return o;
-}
 
 std::string grid_text(const Json& model) {
   std::map<int, std::map<std::string, std::string>> layers;
@@ -176,7 +174,9 @@ std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {
   return out + refusals_text(groups);
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit inspect_command(const Arguments& arguments) {
   const std::vector<int64_t> lengths = arguments.integers("lengths", {64, 512, 4096}, 1, max_length);
   if (lengths.size() > 16)
     fail(Exit::usage, "--lengths: {} lengths are too many, up to 16 fit a table", lengths.size());
@@ -189,15 +189,5 @@ Exit run(const Arguments& arguments) {
   print_result(arguments.json(), description, model_text(description, lengths));
   return Exit::success;
 }
-
-}  // namespace
-
-const Command inspect_command = {"inspect",
-                                 "inspect MANIFEST [OPTION ...]",
-                                 "the grid of mechanisms, which line decided each, costs, attention weights",
-                                 "MANIFEST",
-                                 true,
-                                 options,
-                                 run};
 
 }  // namespace attnkit::cli

@@ -162,7 +162,9 @@ Json named(const Json& plugins, const std::string& name) {
   return found;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit plugins_command(const Arguments& arguments) {
   const Json runtime = Json::parse(open_runtime(arguments).describe());
   const std::string name = arguments.text("NAME");
   const Json plugins = name.empty() ? runtime["plugins"] : named(runtime["plugins"], name);
@@ -175,15 +177,5 @@ Exit run(const Arguments& arguments) {
   note("attnkit: no plugin was found\n  help: attnkit doctor tells where plugins are searched\n");
   return Exit::plugin;
 }
-
-}  // namespace
-
-const Command plugins_command = {"plugins",
-                                 "plugins [NAME] [OPTION ...]",
-                                 "the mechanisms; with NAME the options, weights, roles and refusals of one",
-                                 "NAME",
-                                 false,
-                                 nullptr,
-                                 run};
 
 }  // namespace attnkit::cli

@@ -11,16 +11,14 @@
 #include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
+
+const Options report_options = {
+    {"output,o", "FILE", "the page; by default report.html beside the result; - is standard output"},
+};
+
 namespace {
 
 namespace fs = std::filesystem;
-
-Arguments::Options options() {
-  Arguments::Options o;
-  o.add_options()("output,o", value("FILE"),
-                  "the page; by default report.html beside the result; - is standard output");
-  return o;
-}
 
 Json read_result(const std::string& path) {
   const std::string text = read_file(path), name = path == "-" ? "standard input" : path;
@@ -50,11 +48,6 @@ std::string output_of(const Arguments& arguments, const std::string& input) {
   return (fs::path(input).parent_path() / "report.html").string();
 }
 
-bool same_file(const fs::path& a, const fs::path& b) {
-  std::error_code bad;
-  return fs::equivalent(a, b, bad) && !bad;
-}
-
 // The page never replaces the result, nor what the search wrote beside it.
 void check_kept(const std::string& input, const std::string& output, const Json& result) {
   if (same_file(input == "-" ? "/dev/stdin" : input, output))
@@ -67,7 +60,9 @@ void check_kept(const std::string& input, const std::string& output, const Json&
   }
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit report_command(const Arguments& arguments) {
   const std::string input = arguments.text("RESULT"), output = output_of(arguments, input);
   if (arguments.json() && output == "-") fail(Exit::usage, "--json and --output - both want standard output");
   check_output(arguments);
@@ -81,15 +76,5 @@ Exit run(const Arguments& arguments) {
     note(output + "\n");
   return Exit::success;
 }
-
-}  // namespace
-
-const Command report_command = {"report",
-                                "report RESULT.json [OPTION ...]",
-                                "the page of a search's result: figures, ranking, how to read them",
-                                "RESULT",
-                                true,
-                                options,
-                                run};
 
 }  // namespace attnkit::cli

@@ -9,18 +9,17 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-Arguments::Options options() {
-  Arguments::Options o;
-  add_input_options(o, "a reference for each --text or --audio: perplexity and exact match on standard error");
-  o.add_options()("output,o", value("FILE"),
-                  "outputs, one per line, written when all are there; default standard output");
-  o.add_options()("beams", value("N"), "beam search with N beams, 1 is greedy; default what the manifest says");
-  o.add_options()("limit", value("N"), "most tokens of an output; default 1.5 times the input and 20");
-  o.add_options()("batch", value("N"), "inputs decoded together (default 16); the outputs do not depend on it");
-  return o;
-}
+const Options run_options = with_input_options(
+    "a reference for each --text or --audio: perplexity and exact match on standard error",
+    {
+        {"output,o", "FILE", "outputs, one per line, written when all are there; default standard output"},
+        {"beams", "N", "beam search with N beams, 1 is greedy; default what the manifest says"},
+        {"limit", "N", "most tokens of an output; default 1.5 times the input and 20"},
+        {"batch", "N", "inputs decoded together (default 16); the outputs do not depend on it"},
+    });
+
+namespace {
 
 void check_options(const Arguments& arguments) {
   // Wrong values are refused before a model is loaded.
@@ -51,7 +50,7 @@ struct RunResults : Results {
 void run_encoder(const Model& model, const Facts& facts, size_t batch, RunResults& results, const Give& give) {
   results.labels.resize(results.inputs.size());
   label_inputs(model, facts, results.inputs, batch, [&](size_t i, const Label& label) {
-    const std::string text = facts.classifier
+    const std::string text = facts.classifier()
                                  ? fmt::format("{}\t{:.6f}", label.best, label.scores[static_cast<size_t>(label.best)])
                                  : model.detokenize(Side::source, label.ids);
     results.labels[i] = label;
@@ -107,7 +106,9 @@ std::string text_of(const RunResults& r) {
   return out;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit run_command(const Arguments& arguments) {
   check_options(arguments);
   const Runtime runtime = open_runtime(arguments);
   const Model model = open_model(runtime, arguments);
@@ -117,12 +118,12 @@ Exit run(const Arguments& arguments) {
   options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
   options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
   RunResults results;
-  results.decoder = facts.decoder;
+  results.decoder = facts.decoder();
   results.beams = options.beams;
   results.inputs = inputs_of(model, facts, arguments, LiveAudio::read);
   Outputs outputs(arguments, results.inputs.size());
   run_inputs(model, results, outputs, [&](const Give& give) {
-    if (facts.decoder)
+    if (facts.decoder())
       results.largest = decode(model, facts, results.inputs, options, give);
     else
       run_encoder(model, facts, options.batch, results, give);
@@ -133,22 +134,7 @@ Exit run(const Arguments& arguments) {
     for (const Input& input : results.inputs)
       *results.speech_seconds += facts.speech->shape.ms(input.audio->samples) / 1000;
   }
-  outputs.finish();
-  results.description = Json::parse(model.describe());
-  if (arguments.json()) print_json(json_of(results));
-  note(text_of(results));
-  return Exit::success;
+  return outputs.finish(json_of(results), text_of(results));
 }
-
-}  // namespace
-
-const Command run_command = {
-    "run",
-    "run MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) [OPTION ...]",
-    "translates, continues or classifies texts, transcribes or translates speech",
-    "MANIFEST",
-    true,
-    options,
-    run};
 
 }  // namespace attnkit::cli

@@ -1,17 +1,20 @@
 // attnkit search: which mechanism in which block.
+#include <fmt/chrono.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
+#include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/result.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/interrupt.hpp"
-#include "hosts/cli/io/machine.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -86,7 +89,6 @@ class SearchProgress {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   Progress mode_;
   std::string stage_;
   size_t done_before_ = 0;
@@ -177,22 +179,31 @@ Json write_files(const search::Search& search, const search::ManifestText& manif
   return result;
 }
 
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
 Json with_circumstances(Json result, const Arguments& arguments, const json& description,
                         const search::Settings& settings, double seconds) {
-  Json document = {{"schema", result["schema"]},
-                   {"status", result["status"]},
-                   {"version", attnkit_version()},
-                   {"command", command_of(arguments, false)},
-                   {"seconds", seconds},
-                   {"date", today()},
-                   {"model",
-                    {{"name", description["name"]},
-                     {"kind", description["kind"]},
-                     {"head", description["head"]},
-                     {"manifest", arguments.text("MANIFEST")},
-                     {"encoder_layers", description["encoder_layers"]},
-                     {"decoder_layers", description["decoder_layers"]}}},
-                   {"machine", machine_json(settings.threads)}};
+  Json document = {
+      {"schema", result["schema"]},
+      {"status", result["status"]},
+      {"version", attnkit_version()},
+      {"command", command_of(arguments, false)},
+      {"seconds", seconds},
+      {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)))},
+      {"model",
+       {{"name", description["name"]},
+        {"kind", description["kind"]},
+        {"head", description["head"]},
+        {"manifest", arguments.text("MANIFEST")},
+        {"encoder_layers", description["encoder_layers"]},
+        {"decoder_layers", description["decoder_layers"]}}},
+      {"machine",
+       {{"cpu", cpu_name()}, {"processors", std::thread::hardware_concurrency()}, {"threads", settings.threads}}}};
   result.erase("schema");
   result.erase("status");
   document.update(result);
@@ -209,7 +220,7 @@ std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
 }
 
 Exit search_model(const Arguments& arguments, const Paths& paths) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
   try_manifest(arguments);
   const Model model = open_model(runtime, arguments);
@@ -233,7 +244,7 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   search::Search search(settings, space, manifest, command, journal, host);
   search.run();
   progress.clear();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   const Json result =
       write_files(search, manifest, arguments, paths,
                   with_circumstances(search::result_document(search), arguments, description, settings, seconds));
@@ -247,7 +258,9 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   return Exit::success;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit search_command(const Arguments& arguments) {
   arguments.integer("rows", 12, 1, 1000000);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write
   const Paths paths{arguments.text("output", "search")};
@@ -261,15 +274,5 @@ Exit run(const Arguments& arguments) {
     fail_interrupted(arguments);
   }
 }
-
-}  // namespace
-
-const Command search_command = {"search",
-                                "search MANIFEST [OPTION ...]",
-                                "finds the mechanism for every block by quality, throughput and memory",
-                                "MANIFEST",
-                                true,
-                                search_options,
-                                run};
 
 }  // namespace attnkit::cli

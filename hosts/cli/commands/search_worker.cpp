@@ -6,8 +6,6 @@
 namespace attnkit::cli {
 namespace {
 
-Arguments::Options options() { return Arguments::Options(); }
-
 // Makes the model once, for a plugin that does not survive that to end this process.
 nlohmann::json try_model(const nlohmann::json& request) {
   const Runtime runtime(1, request.at("plugin_path").get<std::string>());
@@ -15,7 +13,9 @@ nlohmann::json try_model(const nlohmann::json& request) {
   return nlohmann::json::object();
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit search_worker_command(const Arguments& arguments) {
   search::WorkerChannel channel(static_cast<int>(arguments.integer("DESCRIPTOR", -1, 3, 1 << 20)));
   std::optional<search::Trials> trials;
   while (const std::optional<nlohmann::json> request = channel.receive()) {
@@ -33,15 +33,5 @@ Exit run(const Arguments& arguments) {
   }
   return Exit::success;
 }
-
-}  // namespace
-
-const Command search_worker_command = {"search-worker",
-                                       "search-worker DESCRIPTOR",
-                                       "answers the trials of attnkit search",
-                                       "DESCRIPTOR",
-                                       true,
-                                       options,
-                                       run};
 
 }  // namespace attnkit::cli

@@ -1,5 +1,4 @@
 // attnkit stream: simultaneous decoding, its quality and its latency.
-#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 
@@ -13,25 +12,22 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-Arguments::Options options() {
-  Arguments::Options o;
-  add_input_options(o, "a reference for each --text or --audio: quality, and AL against its length");
-  o.add_options()("policy", value("POLICY"),
-                  "wait-k:K, wait-k:K:PRE_DECISION or offline; default what [stream] in the manifest says");
-  o.add_options()("unit", value("word|token"), "what of a text arrives at once; default word");
-  o.add_options()("chunk-ms", value("N"),
-                  "how much speech arrives at once; default what completes a row of the encoder");
-  o.add_options()("output,o", value("FILE"),
-                  "outputs, one per line, written when all are there; default standard output");
-  o.add_options()("events", value("FILE"), "READ and WRITE as JSON lines; - is standard output, as they happen");
-  o.add_options()("limit", value("N"), "most tokens of an output; default 1.5 times the input and 20");
-  o.add_options()("word-ms", value("N"), "how long a word of a text lasts, for latency with computation; default 300");
-  o.add_options()("replay",
-                  "lets mechanisms of decoder.cross start anew at each read, where the manifest has no [stream]");
-  return o;
-}
+const Options stream_options = with_input_options(
+    "a reference for each --text or --audio: quality, and AL against its length",
+    {
+        {"policy", "POLICY", "wait-k:K, wait-k:K:PRE_DECISION or offline; default what [stream] in the manifest says"},
+        {"unit", "word|token", "what of a text arrives at once; default word"},
+        {"chunk-ms", "N", "how much speech arrives at once; default what completes a row of the encoder"},
+        {"output,o", "FILE", "outputs, one per line, written when all are there; default standard output"},
+        {"events", "FILE", "READ and WRITE as JSON lines; - is standard output, as they happen"},
+        {"limit", "N", "most tokens of an output; default 1.5 times the input and 20"},
+        {"word-ms", "N", "how long a word of a text lasts, for latency with computation; default 300"},
+        {"replay", nullptr,
+         "lets mechanisms of decoder.cross start anew at each read, where the manifest has no [stream]"},
+    });
+
+namespace {
 
 // Throws Failure (usage) for wrong values, before a model is loaded.
 StreamSetup read_setup(const Arguments& arguments) {
@@ -135,22 +131,24 @@ struct StreamResults : Results {
 };
 
 // Reads and writes one input after the other by turns.
-class Streamer {
- public:
-  Streamer(const Model& model, const Facts& facts, const StreamSetup& setup, EventLines& events, Outputs& outputs)
-      : model_(model), facts_(facts), setup_(setup), events_(events), outputs_(outputs) {}
+struct Streamer {
+  const Model& model;
+  const Facts& facts;
+  const StreamSetup& setup;
+  EventLines& events;
+  Outputs& outputs;
 
   // index: of the input, the next one after the last.
   Result run(size_t index, const Input& input, Streamed& streamed) {
     check_interrupt();
-    const std::unique_ptr<ArrivingSource> source = arriving_source(model_, facts_, setup_, input);
+    const std::unique_ptr<ArrivingSource> source = arriving_source(model, facts, setup, input);
     const bool live = input.audio && input.audio->path == "-";
     std::vector<stream::Write> writes;
     Ids made;
     double seconds = 0;
     const auto decide = [&](const attnkit_stream_view& view) {
       if (!live) check_interrupt();
-      const auto action = static_cast<uint32_t>(setup_.policy->decide(view));
+      const auto action = static_cast<uint32_t>(setup.policy->decide(view));
       return view.ended || source->ready(view.read) ? action : uint32_t{ATTNKIT_READ};
     };
     const auto observe = [&](const attnkit_stream_event& event) {
@@ -158,11 +156,11 @@ class Streamer {
       if (event.action == ATTNKIT_WRITE) {
         writes.push_back({event.read, event.seconds});
         made.push_back(event.id);
-        if (live) outputs_.show(text_of(made));
+        if (live) outputs.show(text_of(made));
       } else {
         ++streamed.reads;
       }
-      if (events_.wanted()) events_.add(event_line(index, event, *source));
+      if (events.wanted()) events.add(event_line(index, event, *source));
     };
     Result result;
     try {
@@ -172,28 +170,27 @@ class Streamer {
       fail_decoding(input, e);
     }
     streamed.seconds = source->computing_seconds().value_or(seconds);
-    events_.add({{"input", index},
-                 {"action", "END"},
-                 {"output", result.text},
-                 {"finished", result.finished},
-                 {"seconds", seconds}});
+    events.add({{"input", index},
+                {"action", "END"},
+                {"output", result.text},
+                {"finished", result.finished},
+                {"seconds", seconds}});
     return result;
   }
 
- private:
-  std::string text_of(std::span<const int32_t> ids) const { return model_.detokenize(Side::target, ids); }
+  std::string text_of(std::span<const int32_t> ids) const { return model.detokenize(Side::target, ids); }
 
   Result decode(ArrivingSource& source, const Input& input, const ArrivingSource::Decide& decide,
                 const ArrivingSource::Observe& observe, Streamed& streamed) const {
-    Session session(model_, 1);
-    if (facts_.asks_for_length && input.reference) session.set_length(static_cast<double>(input.target.size() + 1));
-    const Ids made = source.decode(session, decide, observe, setup_.limit);
+    Session session(model, 1);
+    if (facts.asks_for_length && input.reference) session.set_length(static_cast<double>(input.target.size() + 1));
+    const Ids made = source.decode(session, decide, observe, setup.limit);
     const Json state = Json::parse(session.describe());
     streamed.encoded_again = state.value("tokens_encoded_again", uint64_t{0});
     streamed.predicted_again = state.value("tokens_predicted_again", uint64_t{0});
     streamed.keys_replayed = state.value("keys_replayed", uint64_t{0});
-    const bool finished = !made.empty() && made.back() == facts_.info.end_id;
-    return {text_of(made), made.size(), finished, length_use(facts_, state)};
+    const bool finished = !made.empty() && made.back() == facts.info.end_id;
+    return {text_of(made), made.size(), finished, length_use(facts, state)};
   }
 
   stream::LatencyLog log_of(const ArrivingSource& source, const Input& input, std::span<const stream::Write> writes,
@@ -216,12 +213,6 @@ class Streamer {
     line["seconds"] = event.seconds;
     return line;
   }
-
-  const Model& model_;
-  const Facts& facts_;
-  const StreamSetup& setup_;
-  EventLines& events_;
-  Outputs& outputs_;
 };
 
 double bleu_of(const Model& model, const Results& results) {
@@ -331,7 +322,9 @@ std::string text_of(const StreamResults& r) {
   return latencies.source ? out + latency_table(latencies, r) : out;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit stream_command(const Arguments& arguments) {
   StreamResults results;
   results.setup = read_setup(arguments);
   const Runtime runtime = open_runtime(arguments);
@@ -343,28 +336,12 @@ Exit run(const Arguments& arguments) {
   results.streamed.resize(results.inputs.size());
   Outputs outputs(arguments, results.inputs.size(), events.on_standard_output());
   run_inputs(model, results, outputs, [&](const Give& give) {
-    Streamer streamer(model, facts, results.setup, events, outputs);
+    Streamer streamer{model, facts, results.setup, events, outputs};
     for (size_t i = 0; i < results.inputs.size(); ++i) give(i, streamer.run(i, results.inputs[i], results.streamed[i]));
   });
   if (results.have_references()) results.bleu = bleu_of(model, results);
   events.finish();
-  outputs.finish();
-  results.description = Json::parse(model.describe());
-  if (arguments.json()) print_json(json_of(results));
-  note(text_of(results));
-  return Exit::success;
+  return outputs.finish(json_of(results), text_of(results));
 }
-
-}  // namespace
-
-const Command stream_command = {
-    "stream",
-    "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
-    "[--policy wait-k:3] [OPTION ...]",
-    "translates while the source still arrives, and measures the lag",
-    "MANIFEST",
-    true,
-    options,
-    run};
 
 }  // namespace attnkit::cli

@@ -23,7 +23,9 @@ std::string listing(const std::string& path, const std::vector<Diagnostic>& diag
   return out;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit validate_command(const Arguments& arguments) {
   const std::string path = arguments.text("MANIFEST");
   const Runtime runtime = open_runtime(arguments);
   std::vector<Diagnostic> diagnostics;
@@ -44,15 +46,5 @@ Exit run(const Arguments& arguments) {
     return e.exit();
   }
 }
-
-}  // namespace
-
-const Command validate_command = {"validate",
-                                  "validate MANIFEST [OPTION ...]",
-                                  "every problem of a manifest and of what it names, with line and column",
-                                  "MANIFEST",
-                                  true,
-                                  nullptr,
-                                  run};
 
 }  // namespace attnkit::cli

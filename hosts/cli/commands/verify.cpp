@@ -10,15 +10,13 @@
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
-namespace {
 
-Arguments::Options options() {
-  Arguments::Options o;
-  o.add_options()("golden", value("FILE"), "golden activations (default golden.safetensors beside the manifest)");
-  o.add_options()("tolerance", value("X"),
-                  "how far a number may be off, relative to the largest of its layer (default 1e-4)");
-  return o;
-}
+const Options verify_options = {
+    {"golden", "FILE", "golden activations (default golden.safetensors beside the manifest)"},
+    {"tolerance", "X", "how far a number may be off, relative to the largest of its layer (default 1e-4)"},
+};
+
+namespace {
 
 double tolerance_of(const Arguments& arguments) {
   const std::string text = arguments.text("tolerance", "1e-4");
@@ -33,7 +31,9 @@ double tolerance_of(const Arguments& arguments) {
   return tolerance;
 }
 
-Exit run(const Arguments& arguments) {
+}  // namespace
+
+Exit verify_command(const Arguments& arguments) {
   const std::string path = arguments.text("MANIFEST");
   const std::string beside = (std::filesystem::path(path).parent_path() / "golden.safetensors").string();
   const std::string golden = arguments.text("golden", beside);
@@ -69,15 +69,5 @@ Exit run(const Arguments& arguments) {
   print_result(arguments.json(), document, table.text() + verdict);
   return first ? Exit::numerical : Exit::success;
 }
-
-}  // namespace
-
-const Command verify_command = {"verify",
-                                "verify MANIFEST [OPTION ...]",
-                                "the model against golden activations, layer by layer",
-                                "MANIFEST",
-                                true,
-                                options,
-                                run};
 
 }  // namespace attnkit::cli

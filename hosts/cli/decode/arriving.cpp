@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "core/base/clock.hpp"
 #include "core/base/greedy.hpp"
-#include "hosts/cli/io/clock.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
@@ -79,7 +79,7 @@ class SpeechFile : public ArrivingSource {
 
   stream::LatencyLog log(std::span<const stream::Write> writes, std::span<const stream::WordSpan> words,
                          std::optional<double> reference_length) const override {
-    std::vector<stream::SpeechWrite> spoken;
+    std::vector<stream::Write> spoken;
     for (const stream::Write& write : writes) spoken.push_back({end(write.read), write.seconds});
     return stream::speech_log(shape_, count(), spoken, words, reference_length);
   }
@@ -220,7 +220,7 @@ class LiveSpeech : public ArrivingSource {
   bool ended_ = false;         // and all was read
   bool complete_ = false;      // and the session was given its end
   Ids made_;
-  std::vector<stream::SpeechWrite> writes_;
+  std::vector<stream::Write> writes_;
   double computing_ = 0;
   std::vector<float> scores_;
   Clock::time_point start_;

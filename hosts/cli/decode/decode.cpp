@@ -29,10 +29,10 @@ class Decoder : public search::BatchedDecoder {
     const Input& input = inputs_[index];
     check_interrupt();
     if (is_empty(input)) return give_(index, {}), std::nullopt;
-    const size_t prompt = facts_.encoder ? 0 : input.ids.size() - 1;
+    const size_t prompt = facts_.encoder() ? 0 : input.ids.size() - 1;
     Session session(model_, 1);
     prepare(session, input, 1, prompt);
-    const int32_t first = facts_.encoder ? facts_.info.begin_id : input.ids.back();
+    const int32_t first = facts_.encoder() ? facts_.info.begin_id : input.ids.back();
     return Active{index, std::move(session), first, prompt, limit_of(input)};
   }
 
@@ -50,11 +50,11 @@ class Decoder : public search::BatchedDecoder {
     }
   }
 
-  bool is_empty(const Input& input) const { return facts_.encoder && !facts_.speech && input.ids.size() == 1; }
+  bool is_empty(const Input& input) const { return facts_.encoder() && !facts_.speech && input.ids.size() == 1; }
 
   size_t limit_of(const Input& input) const {
     if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
-    if (!facts_.encoder) return facts_.max_length();
+    if (!facts_.encoder()) return facts_.max_length();
     const auto source = static_cast<int64_t>(source_length(facts_, input));
     return static_cast<size_t>(default_limit(source, facts_.info.max_length));
   }
@@ -64,9 +64,9 @@ class Decoder : public search::BatchedDecoder {
   void prepare(Session& session, const Input& input, size_t rows, size_t prompt) {
     // Before the source: the keys made from it may depend on the length.
     if (input.reference && facts_.asks_for_length)
-      session.set_length(static_cast<double>(input.target.size() + (facts_.encoder ? 1 : input.ids.size())));
-    if (facts_.encoder) read_source(session, facts_, input);
-    if (facts_.encoder || prompt == 0) return;
+      session.set_length(static_cast<double>(input.target.size() + (facts_.encoder() ? 1 : input.ids.size())));
+    if (facts_.encoder()) read_source(session, facts_, input);
+    if (facts_.encoder() || prompt == 0) return;
     attnkit_session* const self = session.get();
     const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
     Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));

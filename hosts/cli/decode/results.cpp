@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/clock.hpp"
 #include "core/base/roles.hpp"
-#include "hosts/cli/io/clock.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
@@ -30,6 +30,7 @@ void run_inputs(const Model& model, Results& results, Outputs& outputs, const st
     results.all[index] = std::move(result);
   });
   results.seconds = seconds_since(start);
+  results.description = Json::parse(model.describe());
   if (!results.have_references()) return;
   for (size_t i = 0; i < results.all.size(); ++i)
     results.all[i].exact = results.all[i].text == model.detokenize(Side::target, results.inputs[i].target);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/greedy.hpp"
+#include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
@@ -17,23 +18,17 @@ size_t rows_of(size_t batch, size_t left, const Facts& facts) {
   return std::min({batch, left, std::max<size_t>(1, max_logits / std::max<size_t>(1, row))});
 }
 
-double log_sum(std::span<const float> scores) {
-  const double top = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  for (const float s : scores) sum += std::exp(s - top);
-  return top + std::log(sum);
-}
-
 [[noreturn]] void fail_with_nan(const Input& input) {
   fail(Exit::numerical, "{}: the model's scores are not numbers (NaN): its weights or a mechanism are broken",
        input.origin);
 }
 
-Score score_of(const Facts& facts, const Input& input, std::span<const float> logits) {
+// logits: those that predict the reference, row by row.
+Score score_of(const Facts& facts, const Input& input, const float* logits) {
   const auto width = static_cast<size_t>(facts.info.outputs);
   Score score;
   for (size_t i = 0; i <= input.target.size(); ++i) {
-    const std::span<const float> scores = logits.subspan(i * width, width);
+    const std::span<const float> scores(logits + i * width, width);
     const int32_t id = i < input.target.size() ? input.target[i] : facts.info.end_id;
     score.nll += log_sum(scores) - scores[static_cast<size_t>(id)];
     ++score.tokens;
@@ -51,21 +46,21 @@ void forward(const Model& model, const Facts& facts, std::span<const Input> inpu
     return model.forward(SpeechBatch(samples), target, out);
   }
   std::vector<Ids> ids;
-  if (facts.encoder)
+  if (facts.encoder())
     for (const Input& input : inputs) ids.push_back(input.ids);
   model.forward(Batch(ids), target, out);
 }
 
-Label label_of(const Facts& facts, const Input& input, std::span<const float> scores) {
+Label label_of(const Facts& facts, const Input& input, const float* scores) {
   const auto width = static_cast<size_t>(facts.info.outputs);
   Label label{};
-  for (size_t i = 0; i < (facts.classifier ? 1 : input.ids.size() - 1); ++i) {
-    const std::span<const float> row = scores.subspan(i * width, width);
+  for (size_t i = 0; i < (facts.classifier() ? 1 : input.ids.size() - 1); ++i) {
+    const std::span<const float> row(scores + i * width, width);
     const std::optional<int32_t> best = best_token(row);
     if (!best) fail_with_nan(input);
     label.best = *best;
     label.ids.push_back(label.best);
-    if (!facts.classifier) continue;
+    if (!facts.classifier()) continue;
     const double norm = log_sum(row);
     for (const float s : row) label.scores.push_back(std::exp(s - norm));
   }
@@ -84,16 +79,15 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
     const auto some = inputs.subspan(scores.size(), rows_of(batch, inputs.size() - scores.size(), facts));
     std::vector<Ids> targets;
     for (const Input& input : some) {
-      targets.push_back(facts.encoder ? Ids{facts.info.begin_id} : input.ids);
+      targets.push_back(facts.encoder() ? Ids{facts.info.begin_id} : input.ids);
       targets.back().insert(targets.back().end(), input.target.begin(), input.target.end());
     }
     const Batch target(targets);
-    const auto width = static_cast<size_t>(facts.info.outputs), length = static_cast<size_t>(target.length);
-    std::vector<float> logits(some.size() * length * width);
-    forward(model, facts, some, target, tensor(logits.data(), {target.rows(), target.length, facts.info.outputs}));
+    const search::Scores logits(facts, target.rows(), target.length);
+    forward(model, facts, some, target, logits.out);
     for (size_t i = 0; i < some.size(); ++i) {
-      const size_t first = facts.encoder ? 0 : some[i].ids.size() - 1;  // predicts the first token of the reference
-      scores.push_back(score_of(facts, some[i], std::span(logits).subspan((i * length + first) * width)));
+      const size_t first = facts.encoder() ? 0 : some[i].ids.size() - 1;  // predicts the first token of the reference
+      scores.push_back(score_of(facts, some[i], logits.row(i) + first * static_cast<size_t>(logits.width)));
     }
   }
   return scores;
@@ -101,7 +95,7 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
 
 void label_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
                   const std::function<void(size_t, const Label&)>& done) {
-  if (facts.speech && !facts.classifier)
+  if (facts.speech && !facts.classifier())
     fail(Exit::usage, "this encoder of speech has neither classes nor a decoder: there is nothing to write");
   for (size_t first = 0; first < inputs.size();) {
     check_interrupt();
@@ -109,15 +103,9 @@ void label_inputs(const Model& model, const Facts& facts, std::span<const Input>
     const std::span<const Input> some = inputs.subspan(first, rows);
     size_t length = 0;
     for (const Input& input : some) length = std::max(length, input.ids.size());
-    const auto width = static_cast<size_t>(facts.info.outputs);
-    const size_t stride = facts.classifier ? width : length * width;
-    std::vector<float> scores(rows * stride);
-    const auto n = static_cast<int64_t>(rows);
-    forward(model, facts, some, Batch(),
-            facts.classifier ? tensor(scores.data(), {n, facts.info.outputs})
-                             : tensor(scores.data(), {n, static_cast<int64_t>(length), facts.info.outputs}));
-    for (size_t i = 0; i < rows; ++i, ++first)
-      done(first, label_of(facts, inputs[first], std::span(scores).subspan(i * stride)));
+    const search::Scores scores(facts, static_cast<int64_t>(rows), static_cast<int64_t>(length));
+    forward(model, facts, some, Batch(), scores.out);
+    for (size_t i = 0; i < rows; ++i, ++first) done(first, label_of(facts, inputs[first], scores.row(i)));
   }
 }
 

@@ -56,19 +56,19 @@ struct Sides {
 Sides sides_of(const Model& model, const Facts& facts, const Arguments& arguments) {
   if (!arguments.has("text")) fail(Exit::usage, "--attention needs --text, the input whose weights are shown");
   Sides sides;
-  if (facts.encoder) {
+  if (facts.encoder()) {
     sides.source = tokens_of(model, Side::source, arguments.text("text"), "--text");
     sides.source.push_back(facts.info.end_id);
   }
-  if (!facts.decoder) {
+  if (!facts.decoder()) {
     if (arguments.has("target")) fail(Exit::usage, "--target: this model has no decoder");
     return sides;
   }
-  Ids ids = facts.encoder ? Ids{} : tokens_of(model, Side::target, arguments.text("text"), "--text");
+  Ids ids = facts.encoder() ? Ids{} : tokens_of(model, Side::target, arguments.text("text"), "--text");
   if (arguments.has("target")) {
     const Ids more = tokens_of(model, Side::target, arguments.text("target"), "--target");
     ids.insert(ids.end(), more.begin(), more.end());
-  } else if (facts.encoder) {
+  } else if (facts.encoder()) {
     Session session(model, 1);
     session.read(sides.source);
     ids = session.generate();
@@ -112,8 +112,8 @@ AttentionMap attention_map(const Model& model, const Arguments& arguments) {
   const attn_tensor target = tensor(sides.target.data(), {1, length(sides.target)});
   const attn_tensor out = tensor(
       map.weights.data(), {heads, static_cast<int64_t>(map.queries.size()), static_cast<int64_t>(map.keys.size())});
-  detail::call(attnkit_model_attention, model.get(), place.role, place.layer, facts.encoder ? &source : nullptr,
-               facts.decoder ? &target : nullptr, &out);
+  detail::call(attnkit_model_attention, model.get(), place.role, place.layer, facts.encoder() ? &source : nullptr,
+               facts.decoder() ? &target : nullptr, &out);
   for (const float w : map.weights)
     if (!std::isfinite(w))
       fail(Exit::numerical, "{}: the weights are not finite: the model or the mechanism is broken", map.block);

@@ -18,17 +18,8 @@ struct Layout {
   int cell;          // pixels
   int left, bottom;  // room for labels, in pixels
   int panel_width, panel_height;
-  size_t every_query, every_key;  // which labels are shown
+  size_t every;  // which labels are shown
 };
-
-std::string gnuplot_text(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) continue;
-    out += c == '\'' ? "''" : std::string(1, c);
-  }
-  return out + "'";
-}
 
 int label_width(const std::vector<std::string>& labels) {
   size_t widest = 4;
@@ -47,7 +38,7 @@ Layout layout_of(const AttentionMap& map) {
   l.bottom = label_width(map.keys) + 30;
   l.panel_width = l.left + m * l.cell + 90;
   l.panel_height = 34 + n * l.cell + l.bottom;
-  l.every_query = l.every_key = static_cast<size_t>(std::ceil(13.0 / l.cell));
+  l.every = static_cast<size_t>(std::ceil(13.0 / l.cell));
   return l;
 }
 
@@ -109,8 +100,7 @@ std::string heatmap_svg(const AttentionMap& map) {
   script += "set encoding utf8\nset key off\nset border lw 0.5\nset tics scale 0 nomirror\n";
   script += fmt::format("set xrange [-0.5:{}]\nset yrange [{}:-0.5]\n", static_cast<double>(map.keys.size()) - 0.5,
                         static_cast<double>(map.queries.size()) - 0.5);
-  script += colours_of(map) + tics("x", map.keys, l.every_key, "rotate by 90 right") +
-            tics("y", map.queries, l.every_query, "");
+  script += colours_of(map) + tics("x", map.keys, l.every, "rotate by 90 right") + tics("y", map.queries, l.every, "");
   for (size_t h = 0; h < map.heads.size(); ++h) script += data_of(map, h);
   script += fmt::format("set multiplot title {} font ',14'\n", gnuplot_text(map.block + "  " + map.mechanism));
   for (size_t h = 0; h < map.heads.size(); ++h) script += panel_of(map, l, h);

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "core/base/descriptor.hpp"
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"
@@ -24,36 +25,9 @@ namespace fs = std::filesystem;
 
 constexpr size_t max_input = size_t{1} << 30;
 constexpr uintmax_t max_manifest = uintmax_t{16} << 20;
-constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
   fail(Exit::data, "{}: {}: {}", quote(path), what, std::generic_category().message(errno));
-}
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() { close(); }
-  File(const File&) = delete;
-  int get() const { return fd_; }
-  int close() {
-    const int result = fd_ > STDERR_FILENO ? ::close(fd_) : 0;
-    fd_ = -1;
-    return result;
-  }
-
- private:
-  int fd_;
-};
-
-bool write_all(int fd, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t n = ::write(fd, content.data(), content.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    content.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
 }
 
 // The target of a path, so that a link stays a link and its target is replaced.
@@ -66,11 +40,6 @@ std::string resolved(const std::string& path) {
 bool is_regular(const fs::path& path) {
   std::error_code bad;
   return fs::is_regular_file(path, bad);
-}
-
-bool same_file(const fs::path& a, const fs::path& b) {
-  std::error_code bad;
-  return fs::equivalent(a, b, bad) && !bad;
 }
 
 std::string manifest_text(const fs::path& manifest) {
@@ -115,11 +84,17 @@ void check_not_input(const Arguments& arguments, const char* written, const std:
 
 }  // namespace
 
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code bad;
+  return fs::equivalent(a, b, bad) && !bad;
+}
+
 std::string read_file(const std::string& path) {
   const bool standard = path == "-";
   const std::string name = standard ? "standard input" : path;
-  const File file(standard ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (file.get() < 0) {
+  const Descriptor opened(standard ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  const int file = standard ? STDIN_FILENO : opened.get();
+  if (file < 0) {
     const int reason = errno;
     check_interrupt();  // opening a pipe waits for its writer
     errno = reason;
@@ -128,8 +103,8 @@ std::string read_file(const std::string& path) {
   std::string content;
   char buffer[1 << 16];
   for (;;) {
-    wait_for_input(file.get());
-    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
+    wait_for_input(file);
+    const ssize_t n = ::read(file, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno(name, "cannot be read");
     if (n == 0) return content;
@@ -138,17 +113,7 @@ std::string read_file(const std::string& path) {
   }
 }
 
-std::vector<std::string> read_lines(const std::string& path) {
-  const std::string content = read_file(path);
-  std::vector<std::string> lines;
-  for (size_t at = content.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < content.size();) {
-    const size_t end = std::min(content.find('\n', at), content.size());
-    const bool carriage = end > at && content[end - 1] == '\r';
-    lines.push_back(content.substr(at, end - at - carriage));
-    at = end + 1;
-  }
-  return lines;
-}
+std::vector<std::string> read_lines(const std::string& path) { return split_lines(read_file(path)); }
 
 void check_writable(const std::string& path) {
   if (path == "-") return;
@@ -174,15 +139,16 @@ void write_file(const std::string& path, std::string_view content) {
   umask(mask);
   const mode_t mode = exists ? old.st_mode & 07777 : 0666 & ~mask;
   std::string temporary = real + ".XXXXXX";
-  File file(direct ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY) : mkostemp(temporary.data(), O_CLOEXEC));
+  Descriptor file(direct ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY)
+                         : mkostemp(temporary.data(), O_CLOEXEC));
   if (file.get() < 0 && direct) fail_with_errno(path, "cannot be opened");
   if (file.get() < 0) fail_with_errno(real, "cannot be written: no temporary file beside it");
   if (direct) {
-    if (!write_all(file.get(), content) || file.close() != 0) fail_with_errno(path, "cannot be written");
+    if (write_all(file.get(), content) != 0 || file.close() != 0) fail_with_errno(path, "cannot be written");
     return;
   }
-  if (fchmod(file.get(), mode) == 0 && write_all(file.get(), content) && fsync(file.get()) == 0 && file.close() == 0 &&
-      rename(temporary.c_str(), real.c_str()) == 0)
+  if (fchmod(file.get(), mode) == 0 && write_all(file.get(), content) == 0 && fsync(file.get()) == 0 &&
+      file.close() == 0 && rename(temporary.c_str(), real.c_str()) == 0)
     return;
   const int reason = errno;
   unlink(temporary.c_str());

@@ -1,6 +1,7 @@
 // The user's files: read whole, written atomically, never over what the command reads.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@ std::string read_file(const std::string& path);
 // The lines of such a file without their ends (LF or CR LF); a last line without one counts.  A UTF-8 byte
 // order mark in front is dropped.
 std::vector<std::string> read_lines(const std::string& path);
+
+// Do both paths lead to one file that is there?
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // Fails at once when write_file could not work, before the work for it is done.
 void check_writable(const std::string& path);

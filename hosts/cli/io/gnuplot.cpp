@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/descriptor.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
@@ -21,16 +22,14 @@ namespace {
 // A file in memory: the child reads a script of any size from it, or writes any amount of output into it.
 class MemoryFile {
  public:
-  explicit MemoryFile(const char* name) : fd_(memfd_create(name, MFD_CLOEXEC)) {
-    if (fd_ < 0) fail(Exit::internal, "gnuplot: no memory file: {}", std::generic_category().message(errno));
+  explicit MemoryFile(const char* name) : file_(memfd_create(name, MFD_CLOEXEC)) {
+    if (get() < 0) fail(Exit::internal, "gnuplot: no memory file: {}", std::generic_category().message(errno));
   }
-  ~MemoryFile() { close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  int get() const { return fd_; }
+  int get() const { return file_.get(); }
 
   void write(std::string_view text) const {
     for (size_t at = 0; at < text.size();) {
-      const ssize_t n = pwrite(fd_, text.data() + at, text.size() - at, static_cast<off_t>(at));
+      const ssize_t n = pwrite(get(), text.data() + at, text.size() - at, static_cast<off_t>(at));
       if (n < 0 && errno != EINTR) fail(Exit::internal, "gnuplot: {}", std::generic_category().message(errno));
       at += n > 0 ? static_cast<size_t>(n) : 0;
     }
@@ -40,7 +39,7 @@ class MemoryFile {
     std::string text;
     char buffer[1 << 16];
     for (;;) {
-      const ssize_t n = pread(fd_, buffer, sizeof buffer, static_cast<off_t>(text.size()));
+      const ssize_t n = pread(get(), buffer, sizeof buffer, static_cast<off_t>(text.size()));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return text;
       text.append(buffer, static_cast<size_t>(n));
@@ -48,7 +47,7 @@ class MemoryFile {
   }
 
  private:
-  int fd_;
+  Descriptor file_;
 };
 
 // This process's environment with a UTF-8 locale, in which gnuplot measures labels, and no settings of the user's.
@@ -109,6 +108,15 @@ std::string run_gnuplot(const std::string& script) {
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     fail(Exit::data, "gnuplot failed: {}", messages.empty() ? "without a message" : messages.substr(0, 400));
   return out.read();
+}
+
+std::string gnuplot_text(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) continue;
+    out += c == '\'' ? "''" : std::string(1, c);
+  }
+  return out + "'";
 }
 
 }  // namespace attnkit::cli

@@ -118,42 +118,45 @@ void check_length(const Input& input, size_t tokens, size_t max, const char* wha
 }
 
 void tokenize_text(const Model& model, const Facts& facts, Input& input) {
-  input.ids = tokens_of(model, facts.encoder ? Side::source : Side::target, input.text, input.origin);
-  input.ids.insert(facts.encoder ? input.ids.end() : input.ids.begin(),
-                   facts.encoder ? facts.info.end_id : facts.info.begin_id);
+  input.ids = tokens_of(model, facts.encoder() ? Side::source : Side::target, input.text, input.origin);
+  input.ids.insert(facts.encoder() ? input.ids.end() : input.ids.begin(),
+                   facts.encoder() ? facts.info.end_id : facts.info.begin_id);
   check_length(input, input.ids.size(), facts.max_length(), "input");
 }
 
 void tokenize_reference(const Model& model, const Facts& facts, Input& input) {
   if (!input.reference) return;
-  if (!facts.decoder) fail(Exit::usage, "references score models with a decoder; this one has none");
+  if (!facts.decoder()) fail(Exit::usage, "references score models with a decoder; this one has none");
   input.target = tokens_of(model, Side::target, *input.reference, input.origin + ", reference");
-  check_length(input, input.target.size() + (facts.encoder ? 1 : input.ids.size()), facts.max_length(), "reference");
+  check_length(input, input.target.size() + (facts.encoder() ? 1 : input.ids.size()), facts.max_length(), "reference");
 }
 
 }  // namespace
 
 Facts facts_of(const Model& model) {
-  const search::TaskFacts facts = search::facts_of(model);
-  Facts all{facts.info, facts.encoder(), facts.decoder(), facts.task == search::Task::classification};
+  Facts all{search::facts_of(model)};
   if (all.info.sample_rate > 0) all.speech = speech_format(all.info);
-  if (!all.decoder) return all;
+  if (!all.decoder()) return all;
   all.asks_for_length = search::asks_for_length(model);
   const Json length = Json::parse(model.describe())["length"];
   all.needs_length = !length.is_null() && !length["needed_by"].empty();
   return all;
 }
 
-void add_input_options(Arguments::Options& o, const char* target) {
-  o.add_options()("text", values("TEXT"), "an input; may be repeated");
-  o.add_options()("file", value("FILE"), "inputs, one per line; - is standard input");
-  o.add_options()("audio", values("FILE"),
-                  "a recording, for models that take speech: WAV, FLAC or OGG; may be repeated; - is standard input, "
-                  "signed 16-bit little-endian samples");
-  o.add_options()("audio-list", value("FILE"),
-                  "recordings, a path per line, relative to the list; after a tab its reference");
-  o.add_options()("target", values("TEXT"), target);
-  o.add_options()("target-file", value("FILE"), "references, one per line");
+Options with_input_options(const char* target, const Options& others) {
+  Options all = {
+      {"text", "TEXT", "an input; may be repeated", true},
+      {"file", "FILE", "inputs, one per line; - is standard input"},
+      {"audio", "FILE",
+       "a recording, for models that take speech: WAV, FLAC or OGG; may be repeated; - is standard input, "
+       "signed 16-bit little-endian samples",
+       true},
+      {"audio-list", "FILE", "recordings, a path per line, relative to the list; after a tab its reference"},
+      {"target", "TEXT", target, true},
+      {"target-file", "FILE", "references, one per line"},
+  };
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
 }
 
 std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live) {

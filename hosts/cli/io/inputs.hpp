@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/search/trial/data_set.hpp"
 #include "hosts/cli/arguments.hpp"
-#include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/audio.hpp"
 
 namespace attnkit::cli {
@@ -26,19 +26,17 @@ struct Input {
 };
 
 // The properties of a model that decide how it is run.
-struct Facts {
-  attnkit_model_info info;
-  bool encoder = false, decoder = false;
-  bool classifier = false;
+struct Facts : search::TaskFacts {
   bool asks_for_length = false;             // the target's length may be set, since nothing predicts it
   bool needs_length = false;                // some block of the decoder depends on that length
   std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
+  bool classifier() const { return task == search::Task::classification; }
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
 };
 Facts facts_of(const Model& model);
 
-// --text, --file, --audio, --audio-list, --target, --target-file; target: what references are for.
-void add_input_options(Arguments::Options& options, const char* target);
+// --text, --file, --audio, --audio-list, --target, --target-file, then others; target: what references are for.
+Options with_input_options(const char* target, const Options& others);
 
 // Standard input: left to the caller as it arrives, or read whole.
 enum class LiveAudio { left, read };

@@ -60,11 +60,7 @@ Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make
 }  // namespace
 
 Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
-  return open_runtime_with(arguments, static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)));
-}
-
-Runtime open_runtime_with(const Arguments& arguments, uint32_t threads) {
-  return Runtime(threads, plugin_path(arguments));
+  return Runtime(static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)), plugin_path(arguments));
 }
 
 std::string plugin_path(const Arguments& arguments) {
@@ -78,23 +74,21 @@ std::string plugin_path(const Arguments& arguments) {
 }
 
 Exit exit_of(const std::vector<Diagnostic>& diagnostics) {
-  for (const Diagnostic& d : diagnostics) {
-    if (!d.is_error()) continue;
-    return d.area == ATTNKIT_AREA_MANIFEST  ? Exit::manifest
-           : d.area == ATTNKIT_AREA_PLUGIN  ? Exit::plugin
-           : d.area == ATTNKIT_AREA_WEIGHTS ? Exit::weights
-                                            : Exit::data;
-  }
+  constexpr Exit exits[] = {Exit::data, Exit::manifest, Exit::plugin, Exit::weights, Exit::data};  // by ATTNKIT_AREA_*
+  for (const Diagnostic& d : diagnostics)
+    if (d.is_error()) return exits[d.area];
   return Exit::success;
 }
 
 Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector<Diagnostic>* warnings) {
   warn_of_skipped(runtime, arguments);
-  return open_model_at(runtime, arguments.text("MANIFEST"), warnings);
+  const std::string path = arguments.text("MANIFEST");
+  return load(path, warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, path, &found); });
 }
 
-Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings) {
-  return load(path, warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, path, &found); });
+Model open_model_quietly(const Runtime& runtime, const std::string& path) {
+  std::vector<Diagnostic> warnings;
+  return load(path, &warnings, [&](std::vector<Diagnostic>& found) { return Model(runtime, path, &found); });
 }
 
 Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,

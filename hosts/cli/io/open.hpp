@@ -8,8 +8,6 @@ namespace attnkit::cli {
 
 // threads: used when --threads is not given.
 Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
-// threads: in place of --threads.
-Runtime open_runtime_with(const Arguments& arguments, uint32_t threads);
 // The folders of --plugin-dir, absolute, separated by ':'.  Throws Failure (usage).
 std::string plugin_path(const Arguments& arguments);
 
@@ -23,7 +21,7 @@ Model open_model(const Runtime& runtime, const Arguments& arguments, std::vector
 // The model of a manifest's text; file: its name in diagnostics, folder: what its paths are relative to.
 Model open_model_text(const Runtime& runtime, const std::string& file, const std::string& toml,
                       const std::string& folder);
-// The model of another manifest.
-Model open_model_at(const Runtime& runtime, const std::string& path, std::vector<Diagnostic>* warnings = nullptr);
+// The model of a manifest whose warnings were shown before, or are for nobody.
+Model open_model_quietly(const Runtime& runtime, const std::string& path);
 
 }  // namespace attnkit::cli

@@ -6,17 +6,11 @@
 #include <cerrno>
 #include <system_error>
 
+#include "core/base/descriptor.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
 namespace {
-
-const char* area_name(uint32_t area) {
-  return area == ATTNKIT_AREA_MANIFEST  ? "manifest"
-         : area == ATTNKIT_AREA_PLUGIN  ? "plugin"
-         : area == ATTNKIT_AREA_WEIGHTS ? "weights"
-                                        : "data";
-}
 
 void send(std::string_view text) {
   while (!text.empty()) {
@@ -55,14 +49,7 @@ void print_result(bool json, const Json& document, std::string_view text) {
   print(json ? text_of(document) : std::string(text));
 }
 
-void note(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-}
+void note(std::string_view text) { write_all(STDERR_FILENO, text); }
 
 std::string diagnostic_text(const std::string& file, const Diagnostic& d) {
   std::string out = d.line > 0 ? fmt::format("{}:{}:{}: ", file, d.line, d.column) : file + ": ";
@@ -72,12 +59,13 @@ std::string diagnostic_text(const std::string& file, const Diagnostic& d) {
 }
 
 Json diagnostic_json(const std::string& file, const Diagnostic& d) {
+  constexpr const char* areas[] = {"", "manifest", "plugin", "weights", "data"};  // by ATTNKIT_AREA_*
   Json json = {{"file", file},
                {"line", d.line},
                {"column", d.column},
                {"severity", d.is_error() ? "error" : "warning"},
                {"code", fmt::format("AK{}", d.code)},
-               {"area", area_name(d.area)},
+               {"area", areas[d.area]},
                {"message", d.message}};
   if (!d.help.empty()) json["help"] = d.help;
   return json;

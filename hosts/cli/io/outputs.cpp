@@ -42,7 +42,10 @@ void ProgressBar::show(size_t done, size_t tokens) {
 }
 
 Outputs::Outputs(const Arguments& arguments, size_t inputs, bool quiet)
-    : path_(arguments.text("output")), live_(!quiet && !arguments.json() && path_.empty()), lines_(inputs) {
+    : path_(arguments.text("output")),
+      json_(arguments.json()),
+      live_(!quiet && !json_ && path_.empty()),
+      lines_(inputs) {
   if (arguments.has("file") || arguments.has("audio-list")) progress_.emplace(arguments.progress(), inputs);
 }
 
@@ -65,12 +68,14 @@ void Outputs::add(size_t index, const std::string& text, size_t tokens) {
   if (progress_) progress_->show(finished_, tokens_);
 }
 
-void Outputs::finish() {
+Exit Outputs::finish(const Json& document, const std::string& summary) {
   progress_.reset();
-  if (path_.empty()) return;
   std::string all;
   for (const auto& line : lines_) all += *line;
-  write_file(path_, all);
+  if (!path_.empty()) write_file(path_, all);
+  if (json_) print_json(document);
+  note(summary);
+  return Exit::success;
 }
 
 }  // namespace attnkit::cli

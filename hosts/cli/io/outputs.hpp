@@ -2,19 +2,19 @@
 // there; and progress on standard error meanwhile.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "hosts/cli/arguments.hpp"
+#include "hosts/cli/io/output.hpp"
 
 namespace attnkit::cli {
 
 // A bar on a terminal, otherwise a line per 10 % or 30 s.
 class ProgressBar {
  public:
-  using Clock = std::chrono::steady_clock;
   ProgressBar(Progress mode, size_t total);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -36,12 +36,12 @@ class Outputs {
   void show(const std::string& beginning);
   // Of any input; tokens: how many it took, for progress.
   void add(size_t index, const std::string& text, size_t tokens);
-  // Ends progress and writes --output.  Throws Failure (data).
-  void finish();
+  // Ends progress, writes --output, prints document with --json, and summary on standard error.  Throws Failure (data).
+  Exit finish(const Json& document, const std::string& summary);
 
  private:
   std::string path_;
-  bool live_;
+  bool json_, live_;
   std::optional<ProgressBar> progress_;
   std::vector<std::optional<std::string>> lines_;
   size_t next_ = 0, finished_ = 0, tokens_ = 0;

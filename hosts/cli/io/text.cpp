@@ -47,11 +47,7 @@ std::string count_text(double count) { return scaled(count, 1000, {"", "k", "M",
 
 std::string seconds_text(double seconds) { return scaled(seconds * 1e9, 1000, {"ns", "us", "ms", "s"}); }
 
-std::string grouped_text(uint64_t count) {
-  std::string digits = std::to_string(count);
-  for (size_t i = digits.size(); i > 3;) digits.insert(i -= 3, ",");
-  return digits;
-}
+std::string grouped_text(uint64_t count) { return fmt::format("{}", fmt::group_digits(count)); }
 
 std::string counted_text(size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/search/worker/process_memory.hpp"
+#include "hosts/cli/command.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
 
@@ -14,18 +15,18 @@ namespace {
 
 using nlohmann::json;
 
-// Of the description's "search"; null where the manifest has no such key.
-json setting(const json& description, const char* key) {
-  const json search = description.value("search", json());
-  return search.is_object() && search.contains(key) ? search[key] : json();
+// The manifest's [search] with what it says; empty where there is none.
+json own_settings(const json& description) {
+  json own = json::object();
+  own.merge_patch(description.value("search", json()));  // which leaves out what is null
+  return own.is_object() ? own : json::object();
 }
 
 double to_number(const std::string& option, const std::string& text, double min, double max) {
-  double x = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc() || end != text.data() + text.size() || !(x >= min && x <= max))
+  const auto x = parse_number<double>(text);
+  if (!x || !(*x >= min && *x <= max))
     fail(Exit::usage, "--{} {} must be a number from {} to {}", option, quote(text), min, max);
-  return x;
+  return *x;
 }
 
 // A number with one of the units, as its multiple.
@@ -48,16 +49,11 @@ uint64_t bytes_of(const Arguments& arguments, const std::string& option) {
                 {{"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}}));
 }
 
-search::Limits limits_of(const Arguments& arguments, const json& description) {
+search::Limits limits_of(const Arguments& arguments, const json& own) {
   search::Limits limits;
-  const json own = setting(description, "limits");
-  const auto number = [&](const char* key) -> std::optional<double> {
-    return own.is_object() && own.contains(key) && own[key].is_number() ? std::optional(own[key].get<double>())
-                                                                        : std::nullopt;
-  };
-  limits.min_quality_ratio = number("min_quality_ratio");
-  if (const auto bytes = number("max_state")) limits.max_state = static_cast<uint64_t>(*bytes);
-  limits.max_latency = number("max_latency");
+  if (own.contains("min_quality_ratio")) limits.min_quality_ratio = own["min_quality_ratio"].get<double>();
+  if (own.contains("max_state")) limits.max_state = own["max_state"].get<uint64_t>();
+  if (own.contains("max_latency")) limits.max_latency = own["max_latency"].get<double>();
   if (arguments.has("min-quality-ratio"))
     limits.min_quality_ratio = to_number("min-quality-ratio", arguments.text("min-quality-ratio"), 0, 10);
   if (arguments.has("max-state")) limits.max_state = bytes_of(arguments, "max-state");
@@ -67,11 +63,9 @@ search::Limits limits_of(const Arguments& arguments, const json& description) {
   return limits;
 }
 
-size_t chosen(const Arguments& arguments, const json& description, const char* key,
-              const std::vector<std::string>& names, const std::string& fallback) {
-  const json own = setting(description, key);
-  const std::string name = own.is_string() ? own.get<std::string>() : fallback;
-  const auto at = std::find(names.begin(), names.end(), name) - names.begin();
+size_t chosen(const Arguments& arguments, const json& own, const char* key, const std::vector<std::string>& names,
+              const std::string& fallback) {
+  const auto at = std::ranges::find(names, own.value(key, fallback)) - names.begin();
   return arguments.choice(key, static_cast<size_t>(at), names);
 }
 
@@ -80,58 +74,50 @@ std::string usual_metric(const json& description) {
   return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
 }
 
-search::RcpSettings weights_of(const json& description) {
+search::RcpSettings weights_of(const json& own) {
   search::RcpSettings weights;
-  const json own = setting(description, "exponents");
-  if (own.is_object()) {
-    weights.throughput = own.value("throughput", weights.throughput);
-    weights.quality = own.value("quality", weights.quality);
-    weights.memory = own.value("memory", weights.memory);
-  }
-  const json weight = setting(description, "quality_weight");
-  if (weight.is_number()) weights.quality_weight = weight;
+  const json exponents = own.value("exponents", json::object());
+  weights.throughput = exponents.value("throughput", weights.throughput);
+  weights.quality = exponents.value("quality", weights.quality);
+  weights.memory = exponents.value("memory", weights.memory);
+  weights.quality_weight = own.value("quality_weight", weights.quality_weight);
   return weights;
 }
 
 // The command line's is meant from the working directory, the manifest's is absolute already.
-std::string data_path(const Arguments& arguments, const json& description, const char* key) {
+std::string data_path(const Arguments& arguments, const json& own, const char* key) {
   if (arguments.has(key)) return std::filesystem::absolute(arguments.text(key)).lexically_normal().string();
-  const json own = setting(description, key);
-  return own.is_string() ? own.get<std::string>() : "";
+  return own.value(key, "");
 }
 
 }  // namespace
 
-Arguments::Options search_options() {
-  Arguments::Options o;
-  o.add_options()("output,o", value("DIR"),
-                  "folder of the journal, result, report and winning manifest (default search)");
-  o.add_options()("resume", "go on with the journal in that folder");
-  o.add_options()("strategy", value("ablation|grid|pareto"), "what is tried (default grid)");
-  o.add_options()("per-layer", "layers of a role may differ (ablation, pareto)");
-  o.add_options()("space", values("ROLE=NAME,..."), "mechanisms that may sit in a role, or ROLE=all; may be repeated");
-  o.add_options()("baseline", value("NAME"), "mechanism in every block of what all is compared with");
-  o.add_options()("data", value("FILE"), "examples that the search measures quality on: input, tab, reference");
-  o.add_options()("test", value("FILE"), "examples that only the finalists are reported on");
-  o.add_options()("metric", value("exact|bleu|accuracy|perplexity"), "what quality is");
-  o.add_options()("rank", value("rcp|rcp_mem|quality|throughput"), "what decides (default rcp_mem)");
-  o.add_options()("length", value("N"), "tokens at which throughput and memory are ranked (default 512)");
-  o.add_options()("lengths", value("N,N,..."), "tokens at which finalists are timed (default 64,512,4096)");
-  o.add_options()("min-quality-ratio", value("X"), "least quality, as a share of the baseline's");
-  o.add_options()("max-state", value("SIZE"), "most state of a session of --length tokens, such as 64KiB");
-  o.add_options()("max-latency", value("TIME"), "longest time of a token, such as 500us");
-  o.add_options()("trials", value("N"), "most placements that strategy pareto tries (default 64)");
-  o.add_options()("seed", value("N"), "of strategy pareto (default 1)");
-  o.add_options()("screen", value("N"), "examples that every placement is measured on (default 500)");
-  o.add_options()("finalists", value("N"), "placements that are timed at every length and decoded (default 3)");
-  o.add_options()("repetitions", value("N"), "of a timing, of which the median counts (default 5)");
-  o.add_options()("jobs", value("N"), "worker processes; timings run alone (default one per processor)");
-  o.add_options()("trial-timeout", value("SECONDS"), "longest trial before its worker is killed (default 120)");
-  o.add_options()("trial-memory", value("SIZE"),
-                  "most memory of a worker, such as 8GiB (default half of the machine's)");
-  o.add_options()("rows", value("N"), "placements that the table shows (default 12)");
-  return o;
-}
+const Options search_options = {
+    {"output,o", "DIR", "folder of the journal, result, report and winning manifest (default search)"},
+    {"resume", nullptr, "go on with the journal in that folder"},
+    {"strategy", "ablation|grid|pareto", "what is tried (default grid)"},
+    {"per-layer", nullptr, "layers of a role may differ (ablation, pareto)"},
+    {"space", "ROLE=NAME,...", "mechanisms that may sit in a role, or ROLE=all; may be repeated", true},
+    {"baseline", "NAME", "mechanism in every block of what all is compared with"},
+    {"data", "FILE", "examples that the search measures quality on: input, tab, reference"},
+    {"test", "FILE", "examples that only the finalists are reported on"},
+    {"metric", "exact|bleu|accuracy|perplexity", "what quality is"},
+    {"rank", "rcp|rcp_mem|quality|throughput", "what decides (default rcp_mem)"},
+    {"length", "N", "tokens at which throughput and memory are ranked (default 512)"},
+    {"lengths", "N,N,...", "tokens at which finalists are timed (default 64,512,4096)"},
+    {"min-quality-ratio", "X", "least quality, as a share of the baseline's"},
+    {"max-state", "SIZE", "most state of a session of --length tokens, such as 64KiB"},
+    {"max-latency", "TIME", "longest time of a token, such as 500us"},
+    {"trials", "N", "most placements that strategy pareto tries (default 64)"},
+    {"seed", "N", "of strategy pareto (default 1)"},
+    {"screen", "N", "examples that every placement is measured on (default 500)"},
+    {"finalists", "N", "placements that are timed at every length and decoded (default 3)"},
+    {"repetitions", "N", "of a timing, of which the median counts (default 5)"},
+    {"jobs", "N", "worker processes; timings run alone (default one per processor)"},
+    {"trial-timeout", "SECONDS", "longest trial before its worker is killed (default 120)"},
+    {"trial-memory", "SIZE", "most memory of a worker, such as 8GiB (default half of the machine's)"},
+    {"rows", "N", "placements that the table shows (default 12)"},
+};
 
 uint64_t trial_memory(const Arguments& arguments) {
   if (arguments.has("trial-memory")) return bytes_of(arguments, "trial-memory");
@@ -139,27 +125,23 @@ uint64_t trial_memory(const Arguments& arguments) {
 }
 
 search::Settings search_settings(const Arguments& arguments, const json& description) {
+  const json own = own_settings(description);
   search::Settings s;
-  s.strategy =
-      static_cast<search::StrategyKind>(chosen(arguments, description, "strategy", search::strategy_names, "grid"));
-  const json per_layer = setting(description, "per_layer");
-  s.per_layer = arguments.has("per-layer") || (per_layer.is_boolean() && per_layer.get<bool>());
-  s.metric = static_cast<search::Metric>(
-      chosen(arguments, description, "metric", search::metric_names, usual_metric(description)));
-  s.rank = static_cast<search::Rank>(chosen(arguments, description, "rank", search::rank_names, "rcp_mem"));
+  s.strategy = static_cast<search::StrategyKind>(chosen(arguments, own, "strategy", search::strategy_names, "grid"));
+  s.per_layer = arguments.has("per-layer") || own.value("per_layer", false);
+  s.metric =
+      static_cast<search::Metric>(chosen(arguments, own, "metric", search::metric_names, usual_metric(description)));
+  s.rank = static_cast<search::Rank>(chosen(arguments, own, "rank", search::rank_names, "rcp_mem"));
   const auto integer = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
-    const json own = setting(description, key);
-    return arguments.integer(key, own.is_number_integer() ? own.get<int64_t>() : fallback, low, high);
+    return arguments.integer(key, own.value(key, fallback), low, high);
   };
   s.length = integer("length", s.length, 1, int64_t{1} << 20);
-  const json lengths = setting(description, "lengths");
-  s.lengths = arguments.integers("lengths", lengths.is_array() ? lengths.get<std::vector<int64_t>>() : s.lengths, 1,
-                                 int64_t{1} << 20);
+  s.lengths = arguments.integers("lengths", own.value("lengths", s.lengths), 1, int64_t{1} << 20);
   s.lengths.push_back(s.length);
   std::sort(s.lengths.begin(), s.lengths.end());
   s.lengths.erase(std::unique(s.lengths.begin(), s.lengths.end()), s.lengths.end());
-  s.limits = limits_of(arguments, description);
-  s.weights = weights_of(description);
+  s.limits = limits_of(arguments, own.value("limits", json::object()));
+  s.weights = weights_of(own);
   s.trials = static_cast<int>(integer("trials", s.trials, 1, 1000000));
   s.seed = static_cast<uint64_t>(integer("seed", 1, 0, UINT32_MAX));
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
@@ -170,8 +152,8 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.threads = static_cast<int>(arguments.integer("threads", 1, 1, 1024));
   s.trial_timeout = to_number("trial-timeout", arguments.text("trial-timeout", "120"), 0.1, 1e6);
   s.trial_memory = trial_memory(arguments);
-  s.data = data_path(arguments, description, "data");
-  s.test = data_path(arguments, description, "test");
+  s.data = data_path(arguments, own, "data");
+  s.test = data_path(arguments, own, "test");
   if (s.data.empty())
     throw Failure(Exit::usage, "a search needs a data set: none is given",
                   "--data FILE, or data = \"FILE\" in the manifest's [search]");
@@ -191,15 +173,7 @@ search::SpaceRequest search_space(const Arguments& arguments, const json& descri
     const std::string role = text.substr(0, equals), list = text.substr(equals + 1);
     std::vector<std::string>& names = request.roles[role];
     if (!names.empty()) fail(Exit::usage, "--space: {} is given twice", role);
-    if (list == "all") {
-      names = mechanisms;
-      continue;
-    }
-    for (size_t at = 0; at <= list.size();) {
-      const size_t end = std::min(list.find(',', at), list.size());
-      names.push_back(list.substr(at, end - at));
-      at = end + 1;
-    }
+    names = list == "all" ? mechanisms : split(list, ',');
   }
   return request;
 }

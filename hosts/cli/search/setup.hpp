@@ -10,8 +10,6 @@
 
 namespace attnkit::cli {
 
-Arguments::Options search_options();
-
 // Bytes that a worker may take; 0: no limit is known.  Throws Failure (usage).
 uint64_t trial_memory(const Arguments& arguments);
 

@@ -9,10 +9,10 @@ namespace {
 
 TEST(Diagnostics, SortsByPlaceAndKeepsOrderWithin) {
   Diagnostics all;
-  all.warn(3, {4, 2}, "third");
-  all.error(1, {4, 1}, "first", "help", ATTNKIT_AREA_PLUGIN);
-  all.error(2, {4, 2}, "fourth, same place as third");
-  all.error(4, {}, "without place");
+  all.add(ak::unused_entry, {4, 2}, "third");
+  all.add(ak::refused, {4, 1}, "first", "help", ATTNKIT_AREA_PLUGIN);
+  all.add(ak::unknown_key, {4, 2}, "fourth, same place as third");
+  all.add(ak::bad_vocabulary, {}, "without place");
   const auto sorted = all.sorted();
   ASSERT_EQ(sorted.size(), 4u);
   EXPECT_EQ(sorted[0].message, "without place");
@@ -21,16 +21,17 @@ TEST(Diagnostics, SortsByPlaceAndKeepsOrderWithin) {
   EXPECT_EQ(sorted[1].area, ATTNKIT_AREA_PLUGIN);
   EXPECT_EQ(sorted[2].message, "third");
   EXPECT_EQ(sorted[2].severity, ATTNKIT_WARNING);
-  EXPECT_EQ(sorted[3].code, 2);
+  EXPECT_EQ(sorted[0].area, ATTNKIT_AREA_DATA);
+  EXPECT_EQ(sorted[3].code, ak::unknown_key);
   EXPECT_EQ(sorted[3].area, ATTNKIT_AREA_MANIFEST);
 }
 
 TEST(Diagnostics, FailsByErrorsOnly) {
   Diagnostics all;
   EXPECT_FALSE(all.failed());
-  all.warn(1, {}, "careful");
+  all.add(ak::no_adapters, {}, "careful");
   EXPECT_FALSE(all.failed());
-  all.error(1, {}, "wrong");
+  all.add(ak::no_toml, {}, "wrong");
   EXPECT_TRUE(all.failed());
 }
 

@@ -54,8 +54,10 @@ std::string key_tables() {
 
 std::string code_table() {
   std::string out = "\n| code | severity | area | meaning |\n|---|---|---|---|\n";
+  const char* const areas[] = {"", "manifest", "plugin", "weights", "data"};
   for (const CodeRule& rule : manifest_codes())
-    out += fmt::format("| AK{} | {} | {} | {} |\n", rule.code, rule.severity, rule.area, rule.meaning);
+    out += fmt::format("| AK{} | {} | {} | {} |\n", rule.code, rule.severity == ATTNKIT_ERROR ? "error" : "warning",
+                       areas[rule.area], rule.meaning);
   return out + "\n";
 }
 

@@ -1,10 +1,14 @@
 // Every key of [search], right and wrong.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/core/manifest/manifest_support.hpp"
 
 namespace attnkit {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 const std::string space = "space = { \"encoder.self\" = [\"fake_plain\"] }\n";
 
@@ -16,19 +20,12 @@ TEST(Search, IsAbsentUnlessGiven) { EXPECT_FALSE(read(edited(0, "")).manifest.se
 TEST(Search, HasDefaults) {
   const Read found = search(space);
   EXPECT_EQ(report(found.diagnostics), "");
-  const SearchTable& s = *found.manifest.search;
-  EXPECT_EQ(s.strategy, "grid");
-  EXPECT_EQ(s.rank, "rcp_mem");
-  EXPECT_EQ(s.metric + s.data + s.test, "");
-  EXPECT_FALSE(s.per_layer || s.baseline || s.min_quality_ratio || s.max_state || s.max_latency);
-  EXPECT_EQ(s.length, 512);
-  EXPECT_EQ(s.lengths, (std::vector<int64_t>{64, 512, 4096}));
-  EXPECT_EQ(s.trials, 64);
-  EXPECT_EQ(s.seed, 1);
-  EXPECT_EQ(s.throughput, 1);
-  EXPECT_EQ(s.quality, 1);
-  EXPECT_EQ(s.memory, 1);
-  EXPECT_EQ(s.quality_weight, 1);
+  EXPECT_EQ(found.manifest.search->dump(),
+            "{\"space\":{\"encoder.self\":[{\"label\":\"fake_plain\",\"toml\":\"\\\"fake_plain\\\"\","
+            "\"mechanism\":\"fake_plain\"}]},\"strategy\":\"grid\",\"per_layer\":false,\"metric\":null,\"data\":null,"
+            "\"test\":null,\"rank\":\"rcp_mem\",\"length\":512,\"lengths\":[64,512,4096],\"baseline\":null,"
+            "\"trials\":64,\"seed\":1,\"limits\":{\"min_quality_ratio\":null,\"max_state\":null,\"max_latency\":null},"
+            "\"exponents\":{\"throughput\":1.0,\"quality\":1.0,\"memory\":1.0},\"quality_weight\":1.0}");
 }
 
 TEST(Search, SaysWhatTheFileSays) {
@@ -39,23 +36,23 @@ TEST(Search, SaysWhatTheFileSays) {
       "seed = 0\nlimits = { min_quality_ratio = 0.97, max_state = \"64KiB\", max_latency = \"800us\" }\n"
       "exponents = { quality = 2, memory = 0.5 }\nquality_weight = 3\n");
   EXPECT_EQ(report(found.diagnostics), "");
-  const SearchTable& s = *found.manifest.search;
-  EXPECT_EQ(s.strategy + " " + s.metric + " " + s.rank, "pareto bleu quality");
-  EXPECT_TRUE(s.per_layer);
-  EXPECT_EQ(s.data, data_folder + "/lists/dev.tsv");
-  EXPECT_EQ(s.test, "/x.tsv");
-  EXPECT_EQ(s.length, 64);
-  EXPECT_EQ(s.lengths, (std::vector<int64_t>{64, 8}));
-  EXPECT_EQ(s.baseline->toml, "{ use = \"fake_picky\", size = 2 }");
-  EXPECT_EQ(s.trials, 7);
-  EXPECT_EQ(s.seed, 0);
-  EXPECT_EQ(s.min_quality_ratio, 0.97);
-  EXPECT_EQ(s.max_state, 65536);
-  EXPECT_DOUBLE_EQ(*s.max_latency, 0.0008);
-  EXPECT_EQ(s.throughput, 1);
-  EXPECT_EQ(s.quality, 2);
-  EXPECT_EQ(s.memory, 0.5);
-  EXPECT_EQ(s.quality_weight, 3);
+  const Json& s = *found.manifest.search;
+  EXPECT_EQ(s["strategy"], "pareto");
+  EXPECT_EQ(s["metric"], "bleu");
+  EXPECT_EQ(s["rank"], "quality");
+  EXPECT_EQ(s["per_layer"], true);
+  EXPECT_EQ(s["data"], data_folder + "/lists/dev.tsv");
+  EXPECT_EQ(s["test"], "/x.tsv");
+  EXPECT_EQ(s["length"], 64);
+  EXPECT_EQ(s["lengths"], Json({64, 8}));
+  EXPECT_EQ(s["baseline"]["toml"], "{ use = \"fake_picky\", size = 2 }");
+  EXPECT_EQ(s["trials"], 7);
+  EXPECT_EQ(s["seed"], 0);
+  EXPECT_EQ(s["limits"]["min_quality_ratio"], 0.97);
+  EXPECT_EQ(s["limits"]["max_state"], 65536);
+  EXPECT_DOUBLE_EQ(s["limits"]["max_latency"], 0.0008);
+  EXPECT_EQ(s["exponents"], Json({{"throughput", 1.0}, {"quality", 2.0}, {"memory", 0.5}}));
+  EXPECT_EQ(s["quality_weight"], 3);
 }
 
 TEST(Search, NamesChoicesByWhatWasGivenInTheOrderOfTheSchema) {
@@ -65,9 +62,10 @@ TEST(Search, NamesChoicesByWhatWasGivenInTheOrderOfTheSchema) {
       "}\n");
   EXPECT_EQ(report(found.diagnostics), "");
   std::string text;
-  for (const SearchRole& role : found.manifest.search->space)
-    for (const SearchChoice& c : role.choices)
-      text += fmt::format("{} | {} | {} | {}\n", role_name(role.role), c.mechanism, c.label, c.toml);
+  for (const auto& [role, choices] : found.manifest.search->at("space").items())
+    for (const Json& c : choices)
+      text += fmt::format("{} | {} | {} | {}\n", role, c["mechanism"].get<std::string>(), c["label"].get<std::string>(),
+                          c["toml"].get<std::string>());
   const std::string options = "size = 3, past = true, mode = \"none\", label = \"a \\\"b\\\" \\n\", any = 2.0";
   EXPECT_EQ(text,
             "encoder.self | fake_plain | fake_plain | \"fake_plain\"\n"
@@ -82,7 +80,7 @@ TEST(Search, ChoicesMeanTheSameAsInAttention) {
       "space = { \"encoder.self\" = [{ use = \"fake_picky\", mode = \"none\", eps = 0.1, label = \"\u00e4\\\\\" }] "
       "}\n");
   ASSERT_EQ(report(first.diagnostics), "");
-  const std::string toml = first.manifest.search->space[0].choices[0].toml;
+  const std::string toml = first.manifest.search->at("space")["encoder.self"][0]["toml"];
   EXPECT_EQ(toml, "{ use = \"fake_picky\", eps = 0.1, mode = \"none\", label = \"\u00e4\\\\\" }");
   const Read second = read(edited(23, "\"encoder.self\" = " + toml));
   EXPECT_EQ(report(second.diagnostics), "");
@@ -103,12 +101,14 @@ TEST(Search, KnowsUnits) {
   const std::pair<const char*, int64_t> sizes[] = {
       {"1", 1}, {"\"7B\"", 7}, {"\"1.5KiB\"", 1536}, {"\"2MiB\"", 2 << 20}, {"\"3GiB\"", int64_t{3} << 30}};
   for (const auto& [text, bytes] : sizes)
-    EXPECT_EQ(search(fmt::format("{}limits.max_state = {}\n", space, text)).manifest.search->max_state, bytes) << text;
+    EXPECT_EQ(search(fmt::format("{}limits.max_state = {}\n", space, text)).manifest.search->at("limits")["max_state"],
+              bytes)
+        << text;
   const std::pair<const char*, double> times[] = {{"1us", 1e-6}, {"2.5ms", 2.5e-3}, {"3s", 3}};
   for (const auto& [text, seconds] : times)
-    EXPECT_DOUBLE_EQ(
-        search(fmt::format("{}limits.max_latency = \"{}\"\n", space, text)).manifest.search->max_latency.value_or(0),
-        seconds);
+    EXPECT_DOUBLE_EQ(search(fmt::format("{}limits.max_latency = \"{}\"\n", space, text))
+                         .manifest.search->at("limits")["max_latency"],
+                     seconds);
 }
 
 struct Case {

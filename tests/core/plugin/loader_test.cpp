@@ -97,19 +97,16 @@ TEST(PluginTable, WindowsMustMeet) {
 }
 
 TEST(PluginTable, EveryFunctionThatCoreCallsIsNeeded) {
+  const auto expect_needed = [](const char* name, auto function) {
+    attn_plugin table = good();
+    table.*function = nullptr;
+    EXPECT_EQ(refusal(table), fmt::format("is broken: its function {} is NULL", name));
+  };
+  expect_needed("create", &attn_plugin::create);
+  expect_needed("destroy", &attn_plugin::destroy);
+  expect_needed("plan", &attn_plugin::plan);
+  expect_needed("plan_free", &attn_plugin::plan_free);
   attn_plugin table = good();
-  table.create = nullptr;
-  EXPECT_EQ(refusal(table), "is broken: its function create is NULL");
-  table = good();
-  table.destroy = nullptr;
-  EXPECT_EQ(refusal(table), "is broken: its function destroy is NULL");
-  table = good();
-  table.plan = nullptr;
-  EXPECT_EQ(refusal(table), "is broken: its function plan is NULL");
-  table = good();
-  table.plan_free = nullptr;
-  EXPECT_EQ(refusal(table), "is broken: its function plan_free is NULL");
-  table = good();
   table.fill = nullptr;
   table.backward = nullptr;
   EXPECT_EQ(refusal(table), "");

@@ -7,6 +7,7 @@
 
 #include "core/search/failure.hpp"
 #include "core/search/result.hpp"
+#include "tests/abi/temp_folder.hpp"
 #include "tests/core/search/strategy_support.hpp"
 
 namespace attnkit::search {
@@ -20,8 +21,6 @@ namespace fs = std::filesystem;
 class SearchTest : public testing::Test {
  protected:
   SearchTest() {
-    std::string name = testing::TempDir() + "attnkit-search-XXXXXX";
-    folder_ = mkdtemp(name.data());
     settings_.lengths = {64, 512, 4096};
     settings_.length = 512;
     settings_.rank = Rank::throughput;
@@ -29,9 +28,8 @@ class SearchTest : public testing::Test {
     command_ = {{ATTNKIT_SYNTHETIC_WORKER, "search-worker"},
                 {{"kind", "open"}, {"lists", 100}, {"mischief", json::array()}},
                 0,
-                folder_ + "/log"};
+                folder_ / "log"};
   }
-  ~SearchTest() override { fs::remove_all(folder_); }
 
   void mischief(const json& what) { command_.open["mischief"].push_back(what); }
 
@@ -39,7 +37,7 @@ class SearchTest : public testing::Test {
   const Search& search(int choices, bool resume = false) {
     search_.reset();
     journal_.reset();
-    const std::string path = folder_ + "/journal.jsonl";
+    const std::string path = folder_ / "journal.jsonl";
     journal_.emplace(resume ? Journal::resume(path, json::object()) : Journal::create(path, json::object()));
     search_.emplace(settings_, space_of(1, choices), manifest_, command_, *journal_, host_);
     search_->run();
@@ -55,11 +53,11 @@ class SearchTest : public testing::Test {
 
   size_t count(const std::string& prefix) const {
     size_t n = 0;
-    for (const auto& [key, body] : journal_->entries()) n += key.starts_with(prefix);
+    for (const auto& [key, body] : journal_->trials()) n += key.starts_with(prefix);
     return n;
   }
 
-  std::string folder_;
+  const TempFolder folder_;
   Settings settings_;
   WorkerCommand command_;
   Host host_{[this](const Progress& p) { progress_.push_back(p); }, {}};
@@ -115,7 +113,7 @@ TEST_F(SearchTest, ARefusalIsNotedAtOtherLengthsAndCountsAtTheRankedOne) {
   EXPECT_EQ(search(3).winner()->untimed.at(4096), "too long");
   EXPECT_EQ(placement(best)["rank"], 1);
   command_.open["mischief"] = {{{"kind", "cost"}, {"mechanism", "c"}, {"above", 0}, {"do", "refuse"}}};
-  fs::remove(folder_ + "/journal.jsonl");
+  fs::remove(folder_ / "journal.jsonl");
   EXPECT_EQ(search(3).winner()->id, "encoder.self=b decoder.self=b decoder.cross=b");
   EXPECT_EQ(placement(best)["status"], "refused");
   EXPECT_EQ(placement(best)["reason"], "too long");
@@ -130,7 +128,7 @@ TEST_F(SearchTest, ThatNothingCouldBeMeasuredIsNoLimit) {
                              HasSubstr(": killed by signal 11")));
   command_.open["mischief"] = json::array();
   settings_.limits.max_state = 1;
-  fs::remove(folder_ + "/journal.jsonl");
+  fs::remove(folder_ / "journal.jsonl");
   search(2);
   EXPECT_EQ(result_document(search(2, true))["answer"]["text"], "no placement is within the limits");
 }

@@ -68,9 +68,9 @@ struct History {
   }
 };
 
-// Until the strategy is done or has had `max` batches; `finished` is what a journal held before.
-inline History run(Strategy& strategy, const Objective& objective, std::vector<Outcome> finished = {}, int max = 5000) {
-  History history{{}, std::move(finished)};
+// Until the strategy is done or has had `max` batches.
+inline History run(Strategy& strategy, const Objective& objective, int max = 5000) {
+  History history;
   for (int i = 0; i < max; ++i) {
     const std::vector<Placement> batch = strategy.next(history.finished);
     if (batch.empty()) break;
@@ -80,9 +80,8 @@ inline History run(Strategy& strategy, const Objective& objective, std::vector<O
   return history;
 }
 
-inline History run(const std::unique_ptr<Strategy>& strategy, const Objective& objective,
-                   std::vector<Outcome> finished = {}, int max = 5000) {
-  return run(*strategy, objective, std::move(finished), max);
+inline History run(const std::unique_ptr<Strategy>& strategy, const Objective& objective, int max = 5000) {
+  return run(*strategy, objective, max);
 }
 
 inline std::set<Placement> set_of(const std::vector<Placement>& placements) {

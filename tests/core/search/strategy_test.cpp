@@ -41,19 +41,6 @@ TEST(Strategies, AreDoneOnceTheyAreDone) {
     const auto strategy = kind.make(space_of(2, 3));
     const History done = run(strategy, separable);
     EXPECT_TRUE(strategy->next(done.finished).empty()) << kind.name;
-    EXPECT_TRUE(kind.make(space_of(2, 3))->next(done.finished).empty()) << kind.name;
-  }
-}
-
-TEST(Strategies, CarryOnFromAnyJournal) {
-  const Space space = space_of(2, 4);
-  for (const Kind& kind : kinds()) {
-    const History whole = run(kind.make(space), separable);
-    for (size_t cut = 0; cut < whole.finished.size(); cut += 3) {
-      const std::vector<Outcome> journal(whole.finished.begin(), whole.finished.begin() + static_cast<long>(cut));
-      const History resumed = run(kind.make(space), separable, journal);
-      EXPECT_EQ(resumed.placements(), whole.placements()) << kind.name << ", interrupted after " << cut;
-    }
   }
 }
 
@@ -158,13 +145,6 @@ TEST(Grid, KeepsEqualEncodersTogether) {
   for (size_t i = 4; i < all.size(); ++i)
     if (encoders.empty() || encoders.back() != encoder_of(space, all[i])) encoders.push_back(encoder_of(space, all[i]));
   EXPECT_EQ(encoders.size(), 4u);
-}
-
-TEST(Grid, LeavesOutWhatIsFinished) {
-  const Space space = space_of(2, 3);
-  const std::vector<Placement> left = make_grid(space)->next(std::vector<Outcome>{separable(Placement(6, 1))});
-  EXPECT_EQ(left.size(), 26u);
-  EXPECT_FALSE(contains(left, Placement(6, 1)));
 }
 
 TEST(Grid, WorksWithoutAnEncoder) {

@@ -2,30 +2,17 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <random>
 #include <thread>
 
 #include "core/base/error.hpp"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-__attribute__((noinline)) void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
-__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "tests/allocation/counted_new.hpp"
 
 namespace attnkit {
 namespace {

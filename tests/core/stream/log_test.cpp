@@ -163,7 +163,7 @@ TEST(SpeechEnds, AreThoseOfChunks) {
 }
 
 TEST(SpeechLog, AWordIsWrittenWithItsLastToken) {
-  const std::vector<SpeechWrite> writes = {{880, 0.1}, {1520, 0.2}, {1600, 0.4}};
+  const std::vector<Write> writes = {{880, 0.1}, {1520, 0.2}, {1600, 0.4}};
   const LatencyLog log = speech_log(shape, 1600, writes, std::vector<WordSpan>{{0, 1}, {2, 2}}, 7);
   EXPECT_EQ(log.delays, (std::vector<double>{95, 100}));
   EXPECT_EQ(log.elapsed, (std::vector<double>{95 + 200, 100 + 400}));
@@ -185,7 +185,7 @@ TEST(SpeechLog, IsWhatSimulEvalLogs) {
     const SpeechShape made{actions["sample_rate"], 400, 160, 4};
     const int64_t samples = actions["samples"];
     const Ends ends = speech_ends(made, samples, made.samples_in(actions["chunk_ms"]));
-    std::vector<SpeechWrite> writes;
+    std::vector<Write> writes;
     std::vector<WordSpan> words;
     for (const nlohmann::json& write : actions["writes"]) {
       words.push_back({writes.size(), writes.size()});

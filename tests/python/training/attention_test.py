@@ -1,10 +1,14 @@
 """Attention: projections, adapters, wait-k, padding, carried sequences, plugins from elsewhere, and what is refused."""
 
 import copy
+from contextlib import nullcontext
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, inputs, main, placements
+from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, inputs, key_of, main, placements
+
+from attnkit.torch import _ops
 
 WIDTH = D_MODEL // HEADS
 
@@ -120,6 +124,27 @@ class Attention(TorchTest):
             self.assert_close(block(x), block.o(block.v(x).mean(1, keepdim=True)).expand_as(x))
 
 
+class Cuda(TorchTest):
+    """What a CUDA variant is given, by one that computes on the CPU: there is no GPU here."""
+
+    def test_stream_and_scratch(self):
+        self.build("cc", "-DPLUGIN_NAME=\"mean\"", "tests/abi/plugins/mean-cuda.c", name="mean-cuda", device=_ops.CUDA)
+        key, v, given = key_of("mean", "encoder.self", D_MODEL, HEADS, False, WIDTH, {}), torch.randn(2, HEADS, QUERIES, WIDTH), []
+
+        class Call(_ops._Call):
+            def call(self, function, argument):
+                given.append(_ops._EXEC.unpack(self.exec.raw))
+                super().call(function, argument)
+
+        stream = mock.Mock(cuda_stream=0xC0DA)
+        with (mock.patch.object(_ops, "_device", lambda *_: (_ops.CUDA, 0, v.device)), mock.patch.object(_ops, "_Call", Call),
+              mock.patch.object(torch.cuda, "current_stream", lambda _: stream), mock.patch.object(torch.cuda, "device", nullcontext)):
+            out, = _ops._forward(key, [v], [None] * 5, QUERIES, QUERIES, False)
+        self.assert_close(out, v.mean(2, keepdim=True).expand_as(v))
+        (_, workers, _, scratch_bytes, handle, pool, parallel_for), = given
+        self.assertEqual((workers, scratch_bytes, handle, pool, parallel_for), (1, 0, 0xC0DA, 0, 0))
+
+
 class Refused(TorchTest):
     def test_what_cannot_be_made(self):
         self.refused("did you mean \"leap\"", attention, "leapp")
@@ -140,7 +165,6 @@ class Refused(TorchTest):
             block(x[..., 1:], context)
 
     def test_strides(self):
-        from attnkit.torch import _ops
         key, q = attention().softmax._key, torch.randn(2, HEADS, WIDTH, QUERIES).transpose(2, 3)
         self.refused("port \"q\": the innermost stride must be 1, not 5: call .contiguous() on it", _ops.run, key, [q, q, q], [None] * 5,
                      QUERIES, QUERIES)
@@ -151,7 +175,6 @@ class Refused(TorchTest):
                      [None] * 5, QUERIES, QUERIES)
 
     def test_devices(self):
-        from attnkit.torch import _ops
         key, t = attention().softmax._key, torch.randn(2, HEADS, QUERIES, WIDTH)
         self.refused("tensors are on cpu, meta; all of a block must be on the CPU, or all on one CUDA device", _ops._forward, key,
                      [t, t, t.to("meta")], [None] * 5, QUERIES, QUERIES, False)

@@ -3,7 +3,7 @@
 import tomllib
 
 import torch
-from support import SOURCE, TorchTest, attnkit, command, main
+from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
 
 MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"
@@ -93,6 +93,17 @@ class Model(TorchTest):
         self.assertLess(losses[-1], losses[0] / 2)
         self.assertEqual([name for name, p in model.named_parameters() if p.grad is None], [])
         self.verified(model)
+
+    def test_compiled(self):
+        model = attnkit.torch.Model.from_manifest(tiny_model.write_model(self.folder, attention='default = "leap"'))
+        inputs, made = batch(model), []
+        for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
+            model.zero_grad()
+            logits = run(**inputs)
+            logits.square().mean().backward()
+            made.append([logits.detach(), *(p.grad for p in model.parameters())])
+        for a, b in zip(*made):
+            self.assert_close(b, a)
 
     def test_wait_k(self):
         model = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/leap.toml")

@@ -11,10 +11,11 @@ import torch
 
 import attnkit
 import attnkit.torch
-from attnkit.torch._bound import bound, key_of
+from attnkit.torch._bound import CPU, bound, key_of
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/cli"))
+import tiny_model  # noqa: E402, F401
 from command import attnkit as command  # noqa: E402, F401
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
@@ -69,12 +70,13 @@ class TorchTest(unittest.TestCase):
         difference = (got - expected).abs().max().item() if got.numel() else 0.0
         self.assertLessEqual(difference, tolerance * max(1.0, expected.abs().max().item() if expected.numel() else 0.0))
 
-    def build(self, *command):
-        """Compiles mean.so, a plugin that is not in the tree's folder, and has it found until the test ends."""
+    def build(self, *command, name="mean", device=CPU):
+        """Compiles a plugin that is not in the tree's folder, and has it found until the test ends."""
         *command, source = command
-        subprocess.run([*command, "-shared", "-fPIC", f"-I{SOURCE}/abi/include", SOURCE / source, "-o", self.folder / "mean.so"], check=True)
-        self.addCleanup(attnkit.torch.use_runtime, attnkit.torch.runtime())
-        attnkit.torch.use_runtime(attnkit.Runtime(threads=2, plugin_path=str(self.folder)))
+        subprocess.run([*command, "-shared", "-fPIC", f"-I{SOURCE}/abi/include", SOURCE / source, "-o", self.folder / f"{name}.so"],
+                       check=True)
+        self.addCleanup(attnkit.torch.use_runtime, attnkit.torch.runtime(device), device)
+        attnkit.torch.use_runtime(attnkit.Runtime(threads=2, plugin_path=str(self.folder), device_type=device), device)
 
     def refused(self, part, function, *arguments, code=attnkit.INVALID, **options):
         with self.assertRaises(attnkit.Error) as caught:

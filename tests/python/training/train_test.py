@@ -2,19 +2,15 @@
 
 import json
 import os
-import pathlib
+import random
 import signal
 import subprocess
 import sys
 import time
-import unittest
 
 import torch
+from support import TorchTest, attnkit, main
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import attnkit
-import support
 import tiny_model
 from attnkit.torch import Model, Supernet
 from attnkit.torch._safetensors import tensors_of
@@ -24,13 +20,12 @@ SPACE = '[search]\nspace = { "encoder.self" = ["relu", "linear"], "decoder.self"
 
 
 def lines(count, seed):
-    import random
     drawn = random.Random(seed)
     rows = [drawn.choices(list(WORDS), k=drawn.randint(1, 4)) for _ in range(count)]
     return "".join(f"{' '.join(row)}\t{' '.join(WORDS[word] for word in row)}\n" for row in rows)
 
 
-class TrainTest(support.PackageTest):
+class Train(TorchTest):
     def setUp(self):
         super().setUp()
         self.manifest = tiny_model.write_model(self.folder / "tiny", attention='default = "relu"', extra=SPACE)
@@ -57,7 +52,7 @@ class TrainTest(support.PackageTest):
         self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01)
         judged = self.log()[-1]["dev"]
         self.assertGreater(judged["exact"], 90)
-        with attnkit.Model(support.RUNTIME, self.folder / "run" / "model" / "model.toml") as model:
+        with attnkit.Model(attnkit.torch.runtime(), self.folder / "run" / "model" / "model.toml") as model:
             self.assertEqual(model.translate("two three one"), "zwei drei eins")
 
     def test_goes_on_after_kill_as_if_it_had_never_stopped(self):
@@ -112,12 +107,11 @@ class TrainTest(support.PackageTest):
         placed = text.replace('default = "relu"', 'default = "relu"\n"encoder.self" = "linear"\n"decoder.self" = "leap"')
         self.assertNotEqual(text, placed)
         stored = tensors_of(self.weights())
-        with attnkit.Model.from_text(support.RUNTIME, placed, self.folder / "run" / "model") as model:
+        with attnkit.Model.from_text(attnkit.torch.runtime(), placed, self.folder / "run" / "model") as model:
             for name, tensor in tensors_of(model.weights()).items():
                 self.assertTrue(torch.equal(tensor, stored[name]), name)
 
     def test_draws_placements_by_weight(self):
-        import random
         net = Supernet.from_manifest(self.manifest)
         self.assertEqual(net.candidates["decoder.self.1"], ["relu", "leap"])
         drawn = [net.draw(random.Random(i), {"leap": 3}, baseline=0)["decoder.self.1"] for i in range(400)]
@@ -179,4 +173,4 @@ class TrainTest(support.PackageTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -24,7 +24,7 @@
 
 namespace attnkit::latents {
 
-constexpr int64_t kBlock = 64;  // queries, and keys, of a block
+constexpr int64_t kBlock = 32;  // queries, and keys, of a block
 constexpr double kGrowth = 50;
 
 struct Shape {
@@ -51,6 +51,30 @@ ATTNKIT_INLINE void exponentials(Real* x, int64_t n) {
     }
   else
     for (int64_t l = 0; l < n; ++l) x[l] = std::exp(x[l]);
+}
+
+template <class Real>
+ATTNKIT_INLINE Real largest(const Real* x, int64_t n) {
+  constexpr int64_t lanes = simd::Lanes<Real>::count;
+  const Real least = -std::numeric_limits<Real>::infinity();
+  typename simd::Lanes<Real>::Type most = least - typename simd::Lanes<Real>::Type{};
+  Real top = least;
+  int64_t l = 0;
+  for (; l + lanes <= n; l += lanes) most = simd::at(x + l).v > most ? simd::at(x + l).v : most;
+  for (int64_t lane = 0; lane < lanes; ++lane) top = most[lane] > top ? most[lane] : top;
+  for (; l < n; ++l) top = x[l] > top ? x[l] : top;
+  return top;
+}
+
+template <class Real>
+ATTNKIT_INLINE Real total(const Real* x, int64_t n) {
+  constexpr int64_t lanes = simd::Lanes<Real>::count;
+  typename simd::Lanes<Real>::Type sums{};
+  Real rest = 0;
+  int64_t l = 0;
+  for (; l + lanes <= n; l += lanes) sums += simd::at(x + l).v;
+  for (; l < n; ++l) rest += x[l];
+  return simd::sum(sums) + rest;
 }
 
 // Of a worker.  Rows of latents are whole vectors, and what stands behind the l is never mixed with them.
@@ -131,19 +155,23 @@ struct Head {
 
   // m = max(m, logits of keys [from, to)); a NaN is never the largest.
   void raise(Real* m, int64_t from, int64_t to) {
-    for (int64_t j = from; j < to; ++j) {
-      const Real* y = logits(j);
-      for (int64_t l = 0; l < shape.latents; ++l) m[l] = y[l] > m[l] ? y[l] : m[l];
-    }
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      for (int64_t j = from; j < to; ++j) {
+        const Real* y = logits(j);
+        for (int64_t l = 0; l < shape.latents; ++l) m[l] = y[l] > m[l] ? y[l] : m[l];
+      }
+    });
   }
   // Would one of the keys raise m by more than kGrowth?
   bool outgrow(const Real* m, int64_t from, int64_t to) {
-    bool any = false;
-    for (int64_t j = from; j < to && !any; ++j) {
-      const Real* y = logits(j);
-      for (int64_t l = 0; l < shape.latents; ++l) any |= y[l] - m[l] > static_cast<Real>(kGrowth);
-    }
-    return any;
+    int any = 0;
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      for (int64_t j = from; j < to && !any; ++j) {
+        const Real* y = logits(j);
+        for (int64_t l = 0; l < shape.latents; ++l) any |= y[l] - m[l] > static_cast<Real>(kGrowth);
+      }
+    });
+    return any != 0;
   }
 
   // The block that begins with query `from`; keys before `appended` are summed.  Brings the sums to its m.
@@ -192,14 +220,19 @@ struct Head {
   // A of a block's queries from z of what each of them sees, and what the gradient takes.  z comes to hold all keys.
   void load_queries(const Block& q) {
     map.query_logits(b, h, q.from, q.size(), a(q), p.row);
-    int64_t j = q.lo;
-    for (int64_t i = 0; i < q.size(); ++i) {
-      for (; j < sight.seen(q.from + i); ++j) {
-        if ((j - q.lo) % kBlock == 0) load_keys(j, std::min(j + kBlock, q.hi));
-        for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.b[(j - loaded) * p.row + l];
-      }
-      std::copy(p.sum, p.sum + p.row, p.z + i * p.row);
-    }
+    int64_t i = 0, from = q.lo;
+    do {
+      const int64_t to = std::min(from + kBlock, q.hi);
+      load_keys(from, to);
+      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+        for (;; ++from) {
+          for (; i < q.size() && sight.seen(q.from + i) <= from; ++i) std::copy(p.sum, p.sum + p.row, p.z + i * p.row);
+          if (from == to) break;
+          const Real* row = p.b + (from - loaded) * p.row;
+          for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += row[l];
+        }
+      });
+    } while (from < q.hi);
     in_vectors<Real>([&](auto) __attribute__((always_inline)) {
       for (int64_t i = 0; i < q.size(); ++i) {
         const Mixed<Real> mixed = map.mix(b, h, q.from + i, p.z + i * p.row, p.m, a(q) + i * p.row);
@@ -256,8 +289,8 @@ struct Head {
         to = std::min(appended + kBlock, q.lo);
         load_keys(appended, to);
         append(appended, to);
-        for (int64_t j = 0; j < to - appended; ++j)
-          for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.b[j * p.row + l];
+        const Real one = 1;
+        simd::product<Real>({&one, 0, 0}, {p.b, to - appended, p.row, p.row}, {p.sum, 1, p.row, p.row});
       }
       load_queries(q);
       if (g)
@@ -298,14 +331,16 @@ struct Head {
       simd::product<Real>({p.weights, 1, kBlock}, {p.b, to - from, p.row, p.row}, read);
       append(from, to);
     }
-    for (int64_t i = 0; i < q.size(); ++i) {
-      const Real *own = a(q) + i * p.row, *z = p.z + i * p.row;
-      Real *h_row = p.h + i * p.row, *own_n = p.all_n + (q.from + i) * p.row;
-      for (int64_t l = 0; l < shape.latents; ++l) {
-        own_n[l] = own[l] * (Map::each ? h_row[l] / z[l] : p.n[i]);
-        h_row[l] = (own[l] - p.rest[i]) * (h_row[l] - p.n[i] * z[l]);
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      for (int64_t i = 0; i < q.size(); ++i) {
+        const Real *own = a(q) + i * p.row, *z = p.z + i * p.row;
+        Real *h_row = p.h + i * p.row, *own_n = p.all_n + (q.from + i) * p.row;
+        for (int64_t l = 0; l < shape.latents; ++l) {
+          own_n[l] = own[l] * (Map::each ? h_row[l] / z[l] : p.n[i]);
+          h_row[l] = (own[l] - p.rest[i]) * (h_row[l] - p.n[i] * z[l]);
+        }
       }
-    }
+    });
     if (g->q) map.query_gradient(b, h, q.from, q.size(), p.h, p.row);
   }
 
@@ -326,20 +361,20 @@ struct Head {
       simd::product<Real>({p.scores, kBlock}, {p.g, q->size(), p.e, p.e}, dv);
     }
     const Real floor = map.floor();
-    for (int64_t j = keys; j-- > 0;) {
-      if (q) add_seen(*q, from + j, last);
-      for (int64_t l = 0; l < shape.latents; ++l) {
-        Real& to_l = p.db[j * p.row + l];
-        to_l = (p.b[j * p.row + l] - floor) * (to_l - p.sum[l]);
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      for (int64_t j = keys; j-- > 0;) {
+        if (q) add_seen(*q, from + j, last);
+        Real *to_row = p.db + j * p.row, *own = p.b + j * p.row;
+        for (int64_t l = 0; l < shape.latents; ++l) to_row[l] = (own[l] - floor) * (to_row[l] - p.sum[l]);
       }
-    }
+    });
     if (g->k) map.key_gradient(b, h, from, keys, p.db, p.row);
     for (int64_t j = 0; g->v && j < keys; ++j)
       std::copy(p.dv + j * p.e, p.dv + j * p.e + shape.values, g->v.row(b, h, from + j));
   }
 
   // r takes the queries of q before `last` that see key j.
-  void add_seen(const Block& q, int64_t j, int64_t& last) {
+  ATTNKIT_INLINE void add_seen(const Block& q, int64_t j, int64_t& last) {
     for (; last > q.from && sight.seen(last - 1) > j; --last)
       for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.all_n[(last - 1) * p.row + l];
   }
@@ -425,11 +460,10 @@ struct Softmax {
       for (int64_t l = 0; l < latents; ++l) to[i * to_row + l] = x[i * x_row + l] * scale;
   }
   ATTNKIT_INLINE Mixed<Real> mix(int64_t, int64_t, int64_t, const Real* z, const Real*, Real* a) const {
-    Real most = -std::numeric_limits<Real>::infinity(), sum = 0;
-    for (int64_t l = 0; l < latents; ++l) most = a[l] > most ? a[l] : most;
+    const Real most = largest(a, latents);
     for (int64_t l = 0; l < latents; ++l) a[l] -= most;
     exponentials(a, simd::whole_lanes(latents));
-    for (int64_t l = 0; l < latents; ++l) sum += a[l];
+    const Real sum = total(a, latents);
     for (int64_t l = 0; l < latents; ++l) a[l] /= sum * z[l];
     return {1, 0};
   }

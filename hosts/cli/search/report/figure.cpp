@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/algorithm/string/replace.hpp>
 #include <cmath>
 #include <numbers>
 
@@ -29,11 +30,6 @@ constexpr std::array hues = {
     Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#985b24"},
     Hue{"good1", "#e4f0f9", "#1d2f3d"},  Hue{"good2", "#c4def1", "#20465f"},    Hue{"good3", "#98c6e5", "#245d82"},
     Hue{"good4", "#68aad7", "#2a75a5"},  Hue{"even", "#f2f4f6", "#23282e"},     Hue{"hatch", "#c3cad1", "#4a535c"}};
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
 
 std::string cut(const std::string& text, size_t longest) {
   if (width_of(text) <= longest) return text;
@@ -62,8 +58,8 @@ void drop_empty_groups(std::string& svg) {
 void use_page_colours(std::string& svg) {
   for (size_t i = 0; i < hues.size(); ++i) {
     const std::string value = fmt::format("var(--{})", hues[i].name);
-    replace_all(svg, fmt::format("rgb(  1,   1, {:3})", i + 1), value);
-    replace_all(svg, fmt::format("rgb(1,1,{})", i + 1), value);
+    boost::replace_all(svg, fmt::format("rgb(  1,   1, {:3})", i + 1), value);
+    boost::replace_all(svg, fmt::format("rgb(1,1,{})", i + 1), value);
   }
 }
 
@@ -97,12 +93,6 @@ double overlap(const Box& a, const Box& b) {
   return w > 0 && h > 0 ? w * h : 0;
 }
 
-Box grown(const Box& b, double by) { return {b.left - by, b.top - by, b.right + by, b.bottom + by}; }
-
-bool inside(const Box& a, const Box& area) {
-  return a.left >= area.left && a.right <= area.right && a.top >= area.top && a.bottom <= area.bottom;
-}
-
 // The label at `distance` from the point's edge in a direction, touching the ray with its nearest side.
 LabelPlace placed(const LabelWish& wish, double angle, double distance) {
   const double c = std::cos(angle), s = std::sin(angle), reach = wish.radius + label_gap + distance;
@@ -123,9 +113,11 @@ LabelPlace placed(const LabelWish& wish, double angle, double distance) {
 double cost_of(const LabelPlace& place, const std::vector<LabelPlace>& taken, const std::vector<Box>& obstacles,
                const Box& area, double distance) {
   double cost = distance * 3;
-  if (!inside(place.box, area)) cost += 1e6;
-  for (const LabelPlace& other : taken) cost += 1e3 * overlap(grown(place.box, 2), other.box);
-  for (const Box& obstacle : obstacles) cost += overlap(place.box, obstacle);
+  const Box& b = place.box;
+  if (b.left < area.left || b.right > area.right || b.top < area.top || b.bottom > area.bottom) cost += 1e6;
+  for (const LabelPlace& other : taken)
+    cost += 1e3 * overlap({b.left - 2, b.top - 2, b.right + 2, b.bottom + 2}, other.box);
+  for (const Box& obstacle : obstacles) cost += overlap(b, obstacle);
   return cost;
 }
 
@@ -162,18 +154,11 @@ std::string colour_style() {
       dark);
 }
 
-std::string script_text(const std::string& text, size_t longest) {
-  std::string out = "'";
-  for (const char c : cut(text, longest)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) continue;
-    out += c == '\'' ? "''" : std::string(1, c);
-  }
-  return out + "'";
-}
+std::string script_text(const std::string& text, size_t longest) { return gnuplot_text(cut(text, longest)); }
 
 std::string tic_text(const std::string& text, size_t longest) {
   std::string out = script_text(text, longest);
-  replace_all(out, "%", "%%");
+  boost::replace_all(out, "%", "%%");
   return out;
 }
 
@@ -209,12 +194,12 @@ std::string figure_svg(const Canvas& canvas, const std::string& script, const st
   drop_empty_groups(svg);
   put_hints(svg, hints);
   for (const std::string kind : {"gpDot", "gpPt", "gpPat", "gnuplot_canvas", "gnuplot_plot", "textbox", "greybox"}) {
-    replace_all(svg, "id='" + kind, "id='" + id + kind);
-    replace_all(svg, "id=\"" + kind, "id=\"" + id + kind);
-    replace_all(svg, "'#" + kind, "'#" + id + kind);
-    replace_all(svg, "(#" + kind, "(#" + id + kind);
+    boost::replace_all(svg, "id='" + kind, "id='" + id + kind);
+    boost::replace_all(svg, "id=\"" + kind, "id=\"" + id + kind);
+    boost::replace_all(svg, "'#" + kind, "'#" + id + kind);
+    boost::replace_all(svg, "(#" + kind, "(#" + id + kind);
   }
-  replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
+  boost::replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
   svg.replace(
       0, 4,
       fmt::format("<svg role=\"img\" style=\"min-width:{}px;max-width:{}px\"", canvas.width * 3 / 4, canvas.width));

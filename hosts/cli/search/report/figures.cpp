@@ -265,19 +265,9 @@ std::string hue_of(const SearchView& view, const Cell& cell, double high) {
 }
 
 std::string text_of(const SearchView& view, const Cell& cell) {
-  switch (cell.kind) {
-    case Kind::measured:
-      return signed_text(cell.delta, view.lower_is_better ? 4 : 2);
-    case Kind::baseline:
-      return "baseline";
-    case Kind::refused:
-      return "refused";
-    case Kind::failed:
-      return "failed";
-    case Kind::empty:
-      break;
-  }
-  return "";
+  constexpr const char* names[] = {"", "baseline", "", "refused", "failed"};  // by kind
+  return cell.kind == Kind::measured ? signed_text(cell.delta, view.lower_is_better ? 4 : 2)
+                                     : names[static_cast<size_t>(cell.kind)];
 }
 
 Canvas canvas_of(const SearchView& view, const std::vector<Row>& rows) {

@@ -17,10 +17,10 @@ SEQUENCES = (ATTN_QUERY, ATTN_KEY)
 _lock, _runtimes, _bound = threading.RLock(), {}, {}
 
 
-def use_runtime(runtime):
+def use_runtime(runtime, device=CPU):
     """Runs mechanisms by this attnkit.Runtime: its threads, its search path; made by default with torch's number of threads."""
     with _lock:
-        _runtimes[CPU] = runtime
+        _runtimes[device] = runtime
         _bound.clear()
 
 

@@ -175,16 +175,15 @@ for _name, _impl, _shapes in (("forward", _forward, _forward_shapes), ("backward
     _library.impl(_name, _impl, "CompositeExplicitAutograd")
     torch.library.register_fake(f"attnkit::{_name}", _shapes)
 
-_N = len(_ROWS)
-
-
 class _Run(torch.autograd.Function):
+    """rows: which of the tensors is q_len, k_len ..., or -1; the inputs come behind them."""
+
     @staticmethod
-    def forward(ctx, block, queries, keys, *tensors):
-        rows, inputs = list(tensors[:_N]), list(tensors[_N:])
-        made = torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, True)
+    def forward(ctx, block, queries, keys, rows, *tensors):
+        ctx.call, ctx.rows, ctx.count = (block, queries, keys), rows, len(tensors)
+        given, inputs = _split(rows, tensors)
+        made = torch.ops.attnkit.forward.default(block, inputs, given, queries, keys, True)
         ctx.save_for_backward(*tensors, *made)
-        ctx.call, ctx.count = (block, queries, keys), len(tensors)
         ctx.set_materialize_grads(False)
         return tuple(made[:-1])
 
@@ -192,14 +191,27 @@ class _Run(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *grads):
         block, queries, keys = ctx.call
-        tensors, made = list(ctx.saved_tensors[:ctx.count]), list(ctx.saved_tensors[ctx.count:])
-        wanted = list(ctx.needs_input_grad[3 + _N:])
-        found = iter(torch.ops.attnkit.backward.default(block, tensors[_N:], made, list(grads), tensors[:_N], queries, keys, wanted))
-        return (None,) * (3 + _N) + tuple(next(found) if want else None for want in wanted)
+        tensors, made = ctx.saved_tensors[:ctx.count], list(ctx.saved_tensors[ctx.count:])
+        given, inputs = _split(ctx.rows, tensors)
+        first = 4 + ctx.count - len(inputs)
+        wanted = list(ctx.needs_input_grad[first:])
+        found = iter(torch.ops.attnkit.backward.default(block, inputs, made, list(grads), given, queries, keys, wanted))
+        return (None,) * first + tuple(next(found) if want else None for want in wanted)
+
+
+def _split(rows, tensors):
+    return [None if i < 0 else tensors[i] for i in rows], list(tensors[max(rows) + 1:])
 
 
 def run(block, inputs, rows, queries, keys):
     """The outputs, OUTPUT first, then AUX_OUT in their order."""
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        return _Run.apply(block, queries, keys, *rows, *inputs)
-    return torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, False)
+    if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)):
+        return torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, False)
+    # Each once: self attention has the same lengths on both sides, and torch.compile takes no tensor twice.
+    distinct, places = [], []
+    for t in rows:
+        same = [i for i, other in enumerate(distinct) if other is t]
+        places.append(-1 if t is None else same[0] if same else len(distinct))
+        if t is not None and not same:
+            distinct.append(t)
+    return _Run.apply(block, queries, keys, tuple(places), *distinct, *inputs)

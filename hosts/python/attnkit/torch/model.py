@@ -36,7 +36,7 @@ class Embedding(nn.Module):
         elif described["positions"] == "sinusoidal":
             self.register_buffer("sinusoids", sinusoids(rows, d), persistent=False)
 
-    def forward(self, x, lengths):
+    def start(self, x, lengths):
         """x: ids (B, N), or what a front end made of speech (B, N, d_model)."""
         n = x.shape[1]
         if x.dim() == 2:
@@ -132,14 +132,15 @@ class Stack(Embedding):
     def block(self, kind, layer):
         return getattr(self, kind)[layer]
 
-    def run(self, x, lengths, total, memory, memory_lengths, visible, aux, seen):
+    def forward(self, x, lengths, total, memory=None, memory_lengths=None, visible=None, aux=None, seen=None):
+        """(B, N, d_model) of ids or of a front end's rows; memory: what cross attention reads."""
         def residual(name, layer, around, run):
             y = around + run(layer.norm(around)) if self.pre else layer.norm(around + run(around))
             if seen is not None:
                 seen[name] = y
             return y
 
-        x = self(x, lengths)
+        x = self.start(x, lengths)
         for number in self.layers:
             for kind in ("self", "cross", "ffn"):
                 if kind == "cross" and memory is None:
@@ -240,13 +241,13 @@ class Model(nn.Module):
         if self.description["speech"]:
             x = self.encoder.frontend((x - self.encoder.features.mean) * self.encoder.features.scale)
             lengths = lengths // self.encoder.frontend.subsampling
-        return self.encoder.run(x, lengths, lengths, None, None, None, aux, seen), lengths, aux
+        return self.encoder(x, lengths, lengths, aux=aux, seen=seen), lengths, aux
 
     def decode(self, target, lengths=None, encoded=(None, None, {}), total=None, visible=None, seen=None):
         """Logits (B, T, outputs).  encoded: of encode.  total (B): the targets' lengths as mechanisms are told them."""
         memory, memory_lengths, aux = encoded
         lengths = _lengths(target, lengths)
-        x = self.decoder.run(target, lengths, total, memory, memory_lengths, visible, dict(aux), seen)
+        x = self.decoder(target, lengths, total, memory, memory_lengths, visible, dict(aux), seen)
         return self._logits(x, lengths, self.decoder)
 
     def forward(self, source=None, source_lengths=None, target=None, target_lengths=None, *, total=None, visible=None, seen=None):

@@ -1,4 +1,4 @@
-"""Trains what a manifest describes: python -m attnkit.train MANIFEST --data train.tsv --dev dev.tsv."""
+"""Trains what a manifest describes: python -m attnkit.train MANIFEST --data train.tsv --dev dev.tsv.
 
-from .examples import Batch, Examples
-from .trainer import Trainer
+examples: a data set as batches.  trainer: the loop, for a program of one's own.
+"""

@@ -7,7 +7,6 @@ The same command goes on where it was stopped, even by kill -9, from the checkpo
 """
 
 import argparse
-import os
 import sys
 
 
@@ -83,9 +82,9 @@ def parser():
 def main():
     options = parser().parse_args()
     try:
-        import torch  # noqa: F401
+        from ..torch import runtime  # noqa: F401, before torch itself: it sets how torch's threads wait
     except ImportError as e:
-        sys.exit(f"attnkit.train needs PyTorch: pip install attnkit[torch] ({e})")
+        sys.exit(f"error: attnkit.train needs PyTorch: python3 -m pip install torch ({e})")
     from ..error import Error
     from .trainer import Trainer
     try:

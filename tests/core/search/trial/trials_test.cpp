@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/search/failure.hpp"
+#include "tests/abi/temp_folder.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -30,25 +31,9 @@ std::string read_file(const std::string& path) {
 
 std::string toml() { return read_file(sample + "/model.toml"); }
 
-class Folder {
- public:
-  Folder() {
-    std::string name = testing::TempDir() + "attnkit-trials-XXXXXX";
-    path_ = mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
-  }
-
- private:
-  std::string path_;
-};
-
-Json open_request(const Folder& folder) {
-  folder.write("data.tsv", "the third\tder dritte\nthe seventeenth\tder siebzehnte\nthe third\tder dritte\n");
+Json open_request(const TempFolder& folder) {
+  folder.write("data.tsv",
+               "the third\tder dritte\nthe seventeenth\tder siebzehnte\nfive hundred and seven\tfünfhundertsieben\n");
   folder.write("test.tsv", "the seventeenth\tder siebzehnte\n");
   return {{"id", 1},
           {"kind", "open"},
@@ -57,13 +42,12 @@ Json open_request(const Folder& folder) {
           {"threads", 1},
           {"plugin_path", ATTNKIT_PLUGIN_FOLDER},
           {"data", folder.path() + "/data.tsv"},
-          {"test", folder.path() + "/test.tsv"},
-          {"buckets", {2, 5}}};
+          {"test", folder.path() + "/test.tsv"}};
 }
 
 class TrialsTest : public testing::Test {
  protected:
-  const Folder folder_;
+  const TempFolder folder_;
   Trials trials_{open_request(folder_)};
 
   Json result(const Json& request) {
@@ -84,7 +68,7 @@ TEST_F(TrialsTest, OpenedTellsTheLists) {
   const Json opened = trials_.opened();
   EXPECT_EQ(opened["lists"], (Json{{"data", 3}, {"test", 1}}));
   EXPECT_EQ(opened["kind"], "encoder-decoder");
-  EXPECT_EQ(opened["buckets"], (Json{2, 5}));
+  EXPECT_EQ(opened["buckets"].size(), 1u) << "two inputs are equally long";
 }
 
 TEST_F(TrialsTest, DescribeGivesTheDescriptionAndWarnings) {
@@ -97,7 +81,7 @@ TEST_F(TrialsTest, DescribeGivesTheDescriptionAndWarnings) {
 TEST_F(TrialsTest, QualityAndDecodeGiveSumsByBucket) {
   const Json quality =
       result({{"id", 1}, {"kind", "quality"}, {"toml", toml()}, {"encoder", "e"}, {"begin", 0}, {"end", 3}});
-  ASSERT_EQ(quality["sums"].size(), 3u);
+  ASSERT_EQ(quality["sums"].size(), 2u);
   int lists = 0, exact = 0;
   for (const Json& sums : quality["sums"]) {
     lists += sums["lists"].get<int>();
@@ -107,7 +91,7 @@ TEST_F(TrialsTest, QualityAndDecodeGiveSumsByBucket) {
   EXPECT_EQ(exact, 3);
   const Json greedy =
       result({{"id", 2}, {"kind", "decode"}, {"toml", toml()}, {"split", "test"}, {"begin", 0}, {"end", 1}});
-  ASSERT_EQ(greedy["sums"].size(), 3u);
+  ASSERT_EQ(greedy["sums"].size(), 2u);
   EXPECT_GT(greedy["tokens"].get<int>(), 1);
   for (const char* key : {"bleu", "bleu_low", "bleu_high", "seconds"}) EXPECT_TRUE(greedy[key].is_number()) << key;
 }
@@ -137,10 +121,7 @@ TEST_F(TrialsTest, ManifestsThatAreWrongAreRefusedWithTheirDiagnostics) {
                           {"begin", 0},
                           {"end", 1}});
     EXPECT_EQ(e["kind"], "refused") << kind;
-    ASSERT_FALSE(e["diagnostics"].empty()) << kind;
-    EXPECT_GT(e["diagnostics"][0]["line"].get<int>(), 0);
-    EXPECT_THAT(e["diagnostics"][0]["message"].get<std::string>(), HasSubstr("laep"));
-    for (const char* key : {"column", "code", "help"}) EXPECT_TRUE(e["diagnostics"][0].contains(key)) << key;
+    EXPECT_THAT(e["message"].get<std::string>(), HasSubstr("laep")) << kind;
   }
 }
 
@@ -156,7 +137,7 @@ TEST_F(TrialsTest, RequestsThatAreWrongAreInternal) {
 }
 
 // The sample with NaN in place of the decoder's last weights.
-void break_weights(const Folder& folder) {
+void break_weights(const TempFolder& folder) {
   std::string weights = read_file(sample + "/numbers-en-de.safetensors");
   uint64_t size = 0;
   std::memcpy(&size, weights.data(), sizeof size);
@@ -169,7 +150,7 @@ void break_weights(const Folder& folder) {
 }
 
 TEST(Trials, ScoresThatAreNotNumbersNameTheList) {
-  const Folder folder;
+  const TempFolder folder;
   break_weights(folder);
   Json open = open_request(folder);
   std::string broken = toml();
@@ -188,7 +169,7 @@ TEST(Trials, ScoresThatAreNotNumbersNameTheList) {
 }
 
 TEST(Trials, OpeningFailsWithAReply) {
-  const Folder folder;
+  const TempFolder folder;
   const Json good = open_request(folder);
   const auto kind_of = [&](const char* key, const Json& value) {
     Json open = good;
@@ -200,16 +181,15 @@ TEST(Trials, OpeningFailsWithAReply) {
   EXPECT_EQ(kind_of("data", folder.path() + "/none.tsv"), "data");
   EXPECT_EQ(kind_of("test", folder.path() + "/none.tsv"), "data");
   EXPECT_EQ(kind_of("toml", "schema = 3"), "refused");
-  EXPECT_EQ(kind_of("buckets", {5, 5}), "internal");
   EXPECT_EQ(kind_of("dir", 3), "internal");
   Json shorter = good;
-  for (const char* key : {"test", "buckets", "threads"}) shorter.erase(key);
+  for (const char* key : {"test", "threads"}) shorter.erase(key);
   EXPECT_EQ(Trials(shorter).opened()["lists"]["test"], 0);
 }
 
 // The manifest of a model of one layer with the vocabulary <s>, </s>, a, b, whose weights are written to the folder.
 // stack: "encoder" or "decoder"; classes 0: it scores the vocabulary.
-std::string write_tiny(const Folder& folder, const std::string& stack, int classes) {
+std::string write_tiny(const TempFolder& folder, const std::string& stack, int classes) {
   constexpr int d = 8;
   std::vector<std::pair<std::string, std::vector<int>>> tensors = {{stack + ".embed.weight", {4, d}}};
   for (const char* part : {".norm", ".self.1.norm", ".ffn.1.norm"})
@@ -242,20 +222,21 @@ std::string write_tiny(const Folder& folder, const std::string& stack, int class
 
 // Opens a worker for it and asks for quality, cost and decoding.
 void expect_works(const std::string& stack, int classes, const std::string& data, int tokens) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string manifest = write_tiny(folder, stack, classes);
   folder.write("data.txt", data);
   Trials trials({{"dir", folder.path()},
                  {"toml", manifest},
                  {"plugin_path", ATTNKIT_PLUGIN_FOLDER},
-                 {"data", folder.path() + "/data.txt"},
-                 {"buckets", Json::array()}});
+                 {"data", folder.path() + "/data.txt"}});
   EXPECT_EQ(trials.opened()["kind"], stack);
   const Json quality = trials.answer({{"kind", "quality"}, {"toml", manifest}, {"begin", 0}, {"end", 2}});
   ASSERT_TRUE(quality["ok"].get<bool>()) << quality;
-  EXPECT_EQ(quality["result"]["sums"][0]["lists"], 2);
-  EXPECT_EQ(quality["result"]["sums"][0]["tokens"], tokens);
-  EXPECT_GT(quality["result"]["sums"][0]["nll"].get<double>(), 0);
+  QualitySums total;
+  for (const Json& bucket : quality["result"]["sums"]) total += bucket.get<QualitySums>();
+  EXPECT_EQ(total.examples, 2);
+  EXPECT_EQ(total.tokens, tokens);
+  EXPECT_GT(total.nll, 0);
   const Json cost = trials.answer({{"kind", "cost"},
                                    {"toml", manifest},
                                    {"baseline", manifest},

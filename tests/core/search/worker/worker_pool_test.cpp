@@ -11,6 +11,7 @@
 #include <map>
 
 #include "core/search/failure.hpp"
+#include "tests/abi/temp_folder.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -27,19 +28,13 @@ long count_descriptors() { return std::distance(fs::directory_iterator("/proc/se
 
 class WorkerPoolTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/attnkit-pool-XXXXXX";
-    folder_ = mkdtemp(name);
-    descriptors_ = count_descriptors();
-  }
   // Whatever a test did: no child, not even a zombie, and no descriptor is left.
   void TearDown() override {
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
     EXPECT_EQ(count_descriptors(), descriptors_);
-    fs::remove_all(folder_);
   }
 
-  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  std::string file(const std::string& name) const { return folder_ / name; }
 
   WorkerPool make(int jobs, json open = {{"kind", "open"}}, double open_timeout = patience, uint64_t memory = 0) const {
     return WorkerPool({{ATTNKIT_FAKE_WORKER, "search-worker"}, std::move(open), memory, file("log")}, jobs,
@@ -83,8 +78,8 @@ class WorkerPoolTest : public testing::Test {
     return replies[1];
   }
 
-  std::string folder_;
-  long descriptors_ = 0;
+  const TempFolder folder_;
+  long descriptors_ = count_descriptors();
 };
 
 TEST_F(WorkerPoolTest, OpenReturnsTheFirstWorkersReplyAndKeepsIt) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/search/failure.hpp"
+#include "tests/abi/temp_folder.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -25,13 +26,6 @@ namespace fs = std::filesystem;
 
 class WorkerProcessTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/attnkit-process-XXXXXX";
-    folder_ = mkdtemp(name);
-    log_ = folder_ + "/log";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   // Sends one request and waits for its reply; null when the worker ends instead.
   static json ask(WorkerProcess& worker, const json& request) {
     LineChannel lines(worker.socket());
@@ -52,7 +46,8 @@ class WorkerProcessTest : public testing::Test {
     return text.str();
   }
 
-  std::string folder_, log_;
+  const TempFolder folder_;
+  std::string log_ = folder_ / "log";
 };
 
 TEST_F(WorkerProcessTest, FindsNothingOfTheParentsDescriptorsAndSignals) {
@@ -139,7 +134,7 @@ TEST_F(WorkerProcessTest, FailuresLeaveNeitherChildNorDescriptor) {
     EXPECT_STREQ(failure.what(), "/nowhere/worker: cannot start a worker: No such file or directory");
   }
   try {
-    WorkerProcess worker({ATTNKIT_FAKE_WORKER}, folder_ + "/no/log");
+    WorkerProcess worker({ATTNKIT_FAKE_WORKER}, folder_ / "no/log");
     FAIL();
   } catch (const Failure& failure) {
     EXPECT_EQ(failure.fault(), Fault::data);
