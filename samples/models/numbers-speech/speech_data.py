@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 import attnkit
-from attnkit.train import Batch
-from attnkit.train.examples import by_length
+from attnkit.train.examples import Batch, by_length
 from paths import SEPARATOR
 from speakers import RATE, SHIFT, SPEAKERS, frames
 from utterances import LONGEST, read_wav

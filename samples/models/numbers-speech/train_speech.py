@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 import attnkit
 from attnkit.torch import runtime
-from attnkit.train import Trainer
 from attnkit.train.__main__ import parser
+from attnkit.train.trainer import Trainer
 from paths import HERE
 from speech_data import Lists, spoken
 
