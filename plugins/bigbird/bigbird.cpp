@@ -324,8 +324,8 @@ struct BigBird {
   void give(const auto& head, const attend::Span& queries, const Seen& seen, int64_t fresh) const {
     for (int64_t x = 0; x < seen.n; ++x)
       tiles(shape.rows(seen[x], fresh), [&](const attend::Span& keys) {
-        head.load(keys);
-        tiles(queries, [&](const attend::Span& some) { head.add(some, keys, nullptr, true, true); });
+        const auto loaded = head.load(keys);
+        tiles(queries, [&](const attend::Span& some) { head.add(some, loaded, nullptr, true, true); });
       });
   }
 

@@ -14,18 +14,15 @@
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
-#include <cmath>
 #include <limits>
+
+#include "gradient.hpp"
 
 namespace {
 
 using attnkit::float_bytes;
-using attnkit::Layout;
-using attnkit::Port;
-using attnkit::Sight;
 using attnkit::unsupported;
-using attnkit::View;
-namespace simd = attnkit::simd;
+using namespace luna;
 using simd::kLanes;
 using simd::Vec;
 
@@ -33,51 +30,6 @@ constexpr int64_t kTile = 64;  // keys that are packed at once
 // What p_start is drawn from in every block, so that a model has one whatever the port's index: no other tensor's index
 // is as low.
 constexpr uint64_t kStartStream = 2;
-
-enum class Map { kLog2, kSoftplus, kElu1 };
-
-struct Shape : attnkit::Widths {
-  int64_t pack_heads = 0, l = 0;  // heads of the pack attention, rows of P
-  bool causal = false, tied = false, contextual = false, dynamic = false;
-  Map map = Map::kLog2;
-  int64_t width() const { return heads * d; }
-  int64_t values() const { return tied ? d : e; }  // of a head's output
-  int64_t pack_d() const { return width() / pack_heads; }
-  int64_t lanes() const { return simd::whole_lanes(l); }
-  bool gives() const { return contextual && !causal; }  // a P for the blocks that follow
-};
-
-// What a row knows, bidirectional: of the pack softmax the sums of e^(s - m) v, m and the sums of e^(s - m) by head and
-// row of P; then keys and, untied, values of the packed sequence; then P for the blocks that follow.
-struct Packed {
-  float *sums, *largest, *totals, *keys, *values, *p;
-  Packed(float* base, const Shape& s) {
-    sums = base;
-    largest = sums + s.l * s.width();
-    totals = largest + s.l * s.pack_heads;
-    keys = totals + s.l * s.pack_heads;
-    values = s.tied ? keys : keys + s.l * s.width();
-    p = values + s.l * s.heads * s.values();
-  }
-  static int64_t floats(const Shape& s) {
-    const int64_t values = s.tied ? 0 : s.l * s.heads * s.e;
-    return s.l * (2 * s.width() + 2 * s.pack_heads) + values + (s.contextual ? s.l * s.width() : 0);
-  }
-};
-
-// The same, causal: pq, then per head the sums of A k^T and, untied, of A v^T, then how many rows of P count.
-struct Causal {
-  float *pq, *keys, *values, *live;
-  Causal(float* base, const Shape& s) {
-    pq = base;
-    keys = pq + s.l * s.width();
-    values = s.tied ? keys : keys + s.l * s.width();
-    live = values + s.l * s.heads * s.values();
-  }
-  static int64_t floats(const Shape& s) { return s.l * (2 * s.width() + (s.tied ? 0 : s.heads * s.e)) + 1; }
-};
-
-int64_t memory_floats(const Shape& s) { return s.causal ? Causal::floats(s) : Packed::floats(s); }
 
 // Scratch of a worker: weights of l rows for a tile of keys, and keys and values of a head of the pack attention.
 struct Own {
@@ -88,42 +40,6 @@ struct Own {
         key(layout.take(s.causal ? 0 : s.pack_d())),
         values(layout.take(s.causal ? 0 : kTile * s.pack_d())) {}
 };
-
-// Scratch of all workers, behind theirs: by batch row pq, the packed sequence, and what is known if there is no state.
-struct Shared {
-  float *pq, *packed, *memory;
-  int64_t memory_next;
-  Shared(Layout& layout, const Shape& s, int64_t batch, bool packs, bool has_state)
-      : pq(layout.take(packs ? batch * s.l * s.width() : 0)),
-        packed(layout.take(packs ? batch * s.l * s.width() : 0)),
-        memory_next(has_state ? 0 : simd::whole_lanes(memory_floats(s))) {
-    memory = layout.take(batch * memory_next);
-  }
-};
-
-// y = log(1 + y) for y in [0, 1], as 2 atanh(y / (2 + y)).
-ATTNKIT_INLINE void log1p(Vec& y) {
-  const Vec s = y / (y + 2.0f), square = s * s;
-  Vec sum = 1.0f / 17 - Vec{};
-#pragma GCC unroll 8
-  for (int k = 15; k >= 1; k -= 2) sum = sum * square + 1.0f / static_cast<float>(k);
-  y = 2.0f * s * sum;
-}
-
-// The positive map of the causal pack.  NaN stays NaN.
-ATTNKIT_INLINE void activate(Map map, Vec& x) {
-  if (map == Map::kElu1) {
-    Vec power = x;
-    simd::exp(power);
-    x = x > 0 ? x + 1.0f : power;
-    return;
-  }
-  const float base = map == Map::kLog2 ? 0.69314718f : 1.0f;  // log2(1 + 2^x) is softplus(x log 2) / log 2
-  Vec power = (x > 0 ? -x : x) * base;
-  simd::exp(power);
-  log1p(power);
-  x = (x < 0 ? Vec{} : x) + power / base;
-}
 
 // A learned projection, [out][in] and [out].
 struct Dense {
@@ -147,23 +63,15 @@ struct Dense {
 struct Run {
   const Shape& shape;
   const attn_run& run;
-  Shared shared;
+  Shared<> shared;
   uint64_t worker_bytes;
-  bool aux;  // P is a sequence of the run, else the learned one
-  View<const float> p, q, k, v, pk, pv;
+  Tensors<> x;
   View<float> next, o;
-  Dense to_pq, to_k, to_v;
-  View<const float> norm_weight, norm_bias;
   attnkit::State state;
 
   float* memory(int64_t b) const { return state ? state.row(b) : shared.memory + b * shared.memory_next; }
   Sight sight(int64_t b) const { return Sight(run, b, shape.causal); }
-  // Rows of P that count for a bidirectional row.
-  int64_t live(const Sight& sight) const {
-    const int64_t known = sight.past + sight.fresh;
-    return shape.dynamic ? std::min(shape.l, known) : known > 0 ? shape.l : 0;
-  }
-  float scale(int64_t width) const { return static_cast<float>(1 / std::sqrt(static_cast<double>(width))); }
+  float scale(int64_t width) const { return static_cast<float>(luna::scale(width)); }
 
   // Calls body(isa, item, own) for n items of about this many flops each.
   template <class Body>
@@ -219,32 +127,22 @@ struct Run {
     const int64_t width = shape.width();
     const Sight s = sight(b);
     if (s.fresh == 0 || (shape.causal && s.past > 0)) return;
-    const Causal known(memory(b), shape);
+    const Causal<> known(memory(b), shape);
     float* pq = shape.causal ? known.pq : shared.pq + b * shape.l * width;
     const float by = scale(shape.causal ? shape.d : shape.pack_d());
-    for (int64_t i = 0; i < shape.l; ++i) to_pq(p.row(b, 0, i), 1, width, by, block * kLanes, pq + i * width, width);
-    if (shape.causal && block == 0)
-      *known.live = static_cast<float>(aux && shape.dynamic ? rows_that_count(b) : shape.l);
-  }
-
-  // Of a P that came from an earlier block: rows of zeros at the end are those that it left out.
-  ATTNKIT_INLINE int64_t rows_that_count(int64_t b) const {
-    int64_t rows = shape.l;
-    const auto empty = [&](const float* row) {
-      return std::all_of(row, row + shape.width(), [](float x) { return x == 0; });
-    };
-    while (rows > 0 && empty(p.row(b, 0, rows - 1))) --rows;
-    return rows;
+    const Dense to_pq{x.pq_weight, x.pq_bias};
+    for (int64_t i = 0; i < shape.l; ++i) to_pq(x.p.row(b, 0, i), 1, width, by, block * kLanes, pq + i * width, width);
+    if (shape.causal && block == 0) *known.live = static_cast<float>(x.live(b, shape));
   }
 
   // o = softmax(scale q . keys) values / divisor over n rows, keys d wide.
   template <class Isa>
-  ATTNKIT_INLINE void attend(const float* x, const simd::Segment& rows, float by, float divisor, float* weights,
+  ATTNKIT_INLINE void attend(const float* query, const simd::Segment& rows, float by, float divisor, float* weights,
                              float* to) const {
     const int64_t e = shape.values();
     simd::Segments all;
     all.add(rows);
-    const float max = simd::score(x, shape.d, by, all, weights);
+    const float max = simd::score(query, shape.d, by, all, weights);
     const float sum = simd::weigh(weights, 1, max, rows.count) * divisor;
     std::memset(to, 0, float_bytes(e));
     simd::add_product<Isa, float>({weights, 0, 1}, {rows.v, rows.count, e, rows.v_next}, {to, 1, e, e});
@@ -255,7 +153,7 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void recur(int64_t b, int64_t h, const Own& own) const {
     const Shape& s = shape;
-    const Causal known(memory(b), s);
+    const Causal<> known(memory(b), s);
     const Sight seen = sight(b);
     const float *pq = known.pq + h * s.d, by = scale(s.d);
     float *keys = known.keys + h * s.l * s.d, *values = known.values + h * s.l * s.values();
@@ -268,15 +166,16 @@ struct Run {
         [&](int64_t from, int64_t to) __attribute__((always_inline)) {
           for (int64_t j = from; j < to; ++j) {
             // A_r = w(pq_r . pk), then A k^T and A v^T are added to the sums.
-            weigh(pk.row(b, h, j), pq, s.width(), s.d, own.weights);
+            weigh(x.pk.row(b, h, j), pq, s.width(), s.d, own.weights);
             for (int64_t r = 0; r < s.l; r += kLanes) {
-              Vec a = simd::at(own.weights + r).v;
-              activate(s.map, a);
+              Vec a = simd::at(own.weights + r).v, slope;
+              activate(s.map, a, slope);
               simd::at(own.weights + r).v = a;
             }
-            simd::add_product<Isa, float>({own.weights, 1, 0}, {k.row(b, h, j), 1, s.d, 0}, {keys, s.l, s.d, s.d});
+            simd::add_product<Isa, float>({own.weights, 1, 0}, {x.k.row(b, h, j), 1, s.d, 0}, {keys, s.l, s.d, s.d});
             if (!s.tied)
-              simd::add_product<Isa, float>({own.weights, 1, 0}, {v.row(b, h, j), 1, s.e, 0}, {values, s.l, s.e, s.e});
+              simd::add_product<Isa, float>({own.weights, 1, 0}, {x.v.row(b, h, j), 1, s.e, 0},
+                                            {values, s.l, s.e, s.e});
           }
         },
         // o = (1 / t) softmax((1 / t) scale q . sums of A k^T) sums of A v^T.
@@ -284,16 +183,18 @@ struct Run {
           const auto t = static_cast<float>(seen.seen(i));
           const auto rows = static_cast<int64_t>(*known.live);
           if (rows > 0)
-            attend<Isa>(q.row(b, h, i), {keys, values, s.d, s.values(), rows}, by / t, t, own.weights, o.row(b, h, i));
+            attend<Isa>(x.q.row(b, h, i), {keys, values, s.d, s.values(), rows}, by / t, t, own.weights,
+                        o.row(b, h, i));
           else
             std::memset(o.row(b, h, i), 0, float_bytes(s.values()));
         });
   }
 
-  // Scores of x and the l rows; writes whole vectors.
-  ATTNKIT_INLINE void weigh(const float* x, const float* rows, int64_t row_next, int64_t width, float* weights) const {
+  // Scores of a row and the l rows; writes whole vectors.
+  ATTNKIT_INLINE void weigh(const float* row, const float* rows, int64_t row_next, int64_t width,
+                            float* weights) const {
     for (int64_t r = 0; r < shape.l; r += kLanes)
-      simd::dots(x, rows + r * row_next, row_next, shape.l - r, width, weights + r);
+      simd::dots(row, rows + r * row_next, row_next, shape.l - r, width, weights + r);
   }
 
   // One head of the pack attention over the fresh keys of one batch row.
@@ -303,7 +204,7 @@ struct Run {
     const int64_t width = s.width(), dp = s.pack_d();
     const Sight seen = sight(b);
     if (seen.fresh == 0) return;
-    const Packed known(memory(b), s);
+    const Packed<> known(memory(b), s);
     float *sums = known.sums + head * dp, *largest = known.largest + head * s.l, *totals = known.totals + head * s.l;
     if (seen.past == 0)
       for (int64_t i = 0; i < s.l; ++i) {
@@ -315,26 +216,13 @@ struct Run {
     for (int64_t t = 0; t < seen.fresh; t += kTile) {
       const int64_t n = std::min(kTile, seen.fresh - t);
       for (int64_t j = 0; j < n; ++j) {
-        gather(pk, b, t + j, head * dp, dp, own.key);
-        gather(pv, b, t + j, head * dp, dp, own.values + j * dp);
+        gather(x.pk, s.d, {b, t + j, head * dp, dp}, own.key);
+        gather(x.pv, s.d, {b, t + j, head * dp, dp}, own.values + j * dp);
         weigh(own.key, pq, width, dp, own.weights + j * s.lanes());
       }
       for (int64_t r = 0; r < s.l; r += kLanes)
         rescale(own.weights + r, n, s.l - r, largest + r, totals + r, sums + r * width);
       simd::add_product<Isa, float>({own.weights, 1, s.lanes()}, {own.values, n, dp, dp}, {sums, s.l, dp, width});
-    }
-  }
-
-  // Numbers [from, from + count) of a row whose heads need not lie beside each other.
-  ATTNKIT_INLINE void gather(const View<const float>& view, int64_t b, int64_t j, int64_t from, int64_t count,
-                             float* to) const {
-    const int64_t d = shape.d;
-    while (count > 0) {
-      const int64_t n = std::min(count, d - from % d);
-      std::memcpy(to, view.row(b, from / d, j) + from % d, static_cast<size_t>(n) * sizeof(float));
-      from += n;
-      to += n;
-      count -= n;
     }
   }
 
@@ -371,40 +259,28 @@ struct Run {
     const Shape& s = shape;
     const Sight seen = sight(b);
     if (seen.fresh == 0) return;
-    const Packed known(memory(b), s);
-    const int64_t width = s.width(), dp = s.pack_d(), rows = live(seen);
+    const Packed<> known(memory(b), s);
+    const int64_t width = s.width(), dp = s.pack_d(), rows = s.live(seen);
     for (int64_t i = 0; i < s.l; ++i) {
       float* y = shared.packed + (b * s.l + i) * width;
       for (int64_t c = 0; c < width; ++c) y[c] = known.sums[i * width + c] / known.totals[c / dp * s.l + i];
-      if (s.contextual && i < rows) normalise(y, p.row(b, 0, i), known.p + i * width);
+      if (s.contextual && i < rows)
+        normalise(y, x.p.row(b, 0, i), width, x.norm_weight.data, x.norm_bias.data, known.p + i * width);
     }
     if (s.contextual) std::fill(known.p + rows * width, known.p + s.l * width, 0.0f);
-  }
-
-  ATTNKIT_INLINE void normalise(const float* y, const float* from, float* out) const {
-    const int64_t width = shape.width();
-    double mean = 0, square = 0;
-    for (int64_t c = 0; c < width; ++c) mean += double{y[c]} + from[c];
-    mean /= static_cast<double>(width);
-    for (int64_t c = 0; c < width; ++c) {
-      const double x = (double{y[c]} + from[c]) - mean;
-      square += x * x;
-    }
-    const double factor = 1 / std::sqrt(square / static_cast<double>(width) + 1e-5);
-    for (int64_t c = 0; c < width; ++c)
-      out[c] = static_cast<float>(((double{y[c]} + from[c]) - mean) * factor) * norm_weight.data[c] + norm_bias.data[c];
   }
 
   // Sixteen outputs of the keys or values of the packed sequence.
   ATTNKIT_INLINE void project_packed(int64_t b, int64_t block, int64_t key_blocks) const {
     const Shape& s = shape;
     if (sight(b).fresh == 0) return;
-    const Packed known(memory(b), s);
+    const Packed<> known(memory(b), s);
     const float* packed = shared.packed + b * s.l * s.width();
     if (block < key_blocks)
-      to_k(packed, s.l, s.width(), 1, block * kLanes, known.keys, s.width());
+      Dense{x.k_weight, x.k_bias}(packed, s.l, s.width(), 1, block * kLanes, known.keys, s.width());
     else
-      to_v(packed, s.l, s.width(), 1, (block - key_blocks) * kLanes, known.values, s.heads * s.e);
+      Dense{x.v_weight, x.v_bias}(packed, s.l, s.width(), 1, (block - key_blocks) * kLanes, known.values,
+                                  s.heads * s.e);
   }
 
   // One head of the queries of one batch row; head 0 also hands on P.
@@ -413,11 +289,11 @@ struct Run {
     const Shape& s = shape;
     const int64_t e = s.values(), width = s.width();
     const Sight seen = sight(b);
-    const Packed known(memory(b), s);
-    const int64_t rows = live(seen);
+    const Packed<> known(memory(b), s);
+    const int64_t rows = s.live(seen);
     const simd::Segment packed{known.keys + h * s.d, known.values + h * e, width, s.heads * e, rows};
     for (int64_t i = 0; rows > 0 && i < seen.queries; ++i)
-      attend<Isa>(q.row(b, h, i), packed, scale(s.d), 1, own.weights, o.row(b, h, i));
+      attend<Isa>(x.q.row(b, h, i), packed, scale(s.d), 1, own.weights, o.row(b, h, i));
     for (int64_t i = 0; s.contextual && h == 0 && i < s.l; ++i)
       if (seen.past + seen.fresh > 0)
         std::memcpy(next.row(b, 0, i), known.p + i * width, float_bytes(width));
@@ -432,7 +308,11 @@ struct Luna {
       .summary = "packs the context into a short sequence that travels between blocks, then attends to that",
       .citation = "Ma et al., Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv:2106.01540",
       .state_revision = "1"};
-  using Plan = uint64_t;  // bytes of scratch of a worker
+  struct Plan {
+    uint64_t run_bytes, backward_bytes;  // scratch of a worker
+    uint32_t workers;
+    bool trains;
+  };
 
   static attnkit::Options options() {
     using attnkit::Option;
@@ -501,12 +381,19 @@ struct Luna {
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check(r);
-    info.state(r, memory_floats(shape));
+    info.state(r, memory_size(shape));
     info.flops = static_cast<uint64_t>(r.batch) * flops(r);
-    if (r.batch > 0 && r.queries + r.keys > 0) info.bytes_read -= float_bytes(unread(r));
-    const Plan plan = Layout::measure<Own>(shape);
-    info.scratch_bytes =
-        plan * r.workers + Layout::measure<Shared>(shape, r.batch, !shape.causal && r.keys > 0, r.streams());
+    if (r.batch > 0 && r.queries + r.keys > 0) info.bytes_read -= r.real_bytes(unread(r));
+    Plan plan{Layout::measure<Own>(shape), 0, r.workers, r.trains()};
+    attnkit::with_real(r.is_f64(), [&](auto real) {
+      using Real = decltype(real);
+      plan.backward_bytes = Backward<Real>::worker_bytes(shape, r.queries);
+      if (r.is_f64()) plan.run_bytes = plan.backward_bytes;
+      const uint64_t shared = Layout::measure<Shared<Real>>(shape, r.batch, !shape.causal && r.keys > 0, r.streams());
+      info.scratch_bytes = plan.run_bytes * r.workers + (plan.trains ? 0 : shared);
+      info.train(r, static_cast<int64_t>(shared / sizeof(Real)), plan.backward_bytes,
+                 Layout::measure<typename Backward<Real>::Sums>(shape, r.batch));
+    });
     return plan;
   }
 
@@ -549,29 +436,33 @@ struct Luna {
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    Layout layout(static_cast<char*>(run.exec->scratch) + plan * run.exec->workers);
-    const bool given = shape.contextual && io.p_in.of(run.ports).data != nullptr;
-    const auto view = [&run](Port port) { return View<const float>(run, port); };
-    const auto dense = [&view](Port weight, Port bias) { return Dense{view(weight), view(bias)}; };
-    Run{.shape = shape,
-        .run = run,
-        .shared = Shared(layout, shape, run.batch, !shape.causal && run.keys > 0, run.state != nullptr),
-        .worker_bytes = plan,
-        .aux = given,
-        .p = view(given ? io.p_in : io.start),  // the learned one is the same for all rows
-        .q = view(io.q),
-        .k = view(io.k),
-        .v = view(shape.tied ? io.k : io.v),
-        .pk = view(io.pk),
-        .pv = view(shape.tied ? io.pk : io.pv),
-        .next = View<float>(run, io.p_out),
-        .o = View<float>(run, io.o),
-        .to_pq = dense(io.pq_weight, io.pq_bias),
-        .to_k = dense(io.k_weight, io.k_bias),
-        .to_v = dense(io.v_weight, io.v_bias),
-        .norm_weight = view(io.norm_weight),
-        .norm_bias = view(io.norm_bias),
-        .state = attnkit::State(run)}();
+    char* scratch = static_cast<char*>(run.exec->scratch) + plan.run_bytes * run.exec->workers;
+    if (attnkit::is_f64(run, io.o)) {
+      const Forward body{pass<double>(plan.trains ? run.saved : scratch, run), {run, io.o}, {run, io.p_out}};
+      const double flops = 4.0 * static_cast<double>(shape.l * shape.width() * (run.queries + run.keys));
+      attnkit::for_each_head(run, 1, {flops, plan.run_bytes},
+                             [&](int64_t b, int64_t, void* memory) { body(b, memory); });
+      return;
+    }
+    const auto [s, r, x, shared] = pass<float>(plan.trains ? run.saved : scratch, run);
+    Run{s, r, shared, plan.run_bytes, x, {run, io.p_out}, {run, io.o}, attnkit::State(run)}();
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    Layout layout(static_cast<char*>(run.exec->scratch) + plan.backward_bytes * plan.workers);
+    attnkit::with_real(attnkit::is_f64(run, io.o), [&](auto real) {
+      using Real = decltype(real);
+      Backward<Real>{pass<Real>(run.saved, run), grad, io, plan.backward_bytes, {layout, shape, run.batch}}();
+    });
+  }
+
+  // memory: of what workers share.
+  template <class Real>
+  Pass<Real> pass(void* memory, const attn_run& run) const {
+    Layout layout(memory);
+    return {
+        shape, run, {run, io, shape}, {layout, shape, run.batch, !shape.causal && run.keys > 0, run.state != nullptr}};
   }
 
   // P standard normal; weights Xavier-uniform with gain 1/sqrt 2, biases uniform in 1/sqrt fan-in; norms the identity.
@@ -592,10 +483,7 @@ struct Luna {
 
   attn_block block;
   Shape shape;
-  struct {
-    Port q, k, v, pk, pv, p_in, p_out, start, pq_weight, pq_bias, k_weight, k_bias, v_weight, v_bias, norm_weight,
-        norm_bias, o;
-  } io;
+  Ports io;
 };
 
 }  // namespace

@@ -1,8 +1,11 @@
 // luna against its own float64 form, called through the ABI, and what it says of itself.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "reference.hpp"
 #include "support/cost.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -241,31 +244,120 @@ TEST(Luna, EqualsTheGoldenCases) {
   record_error(worst);
 }
 
-// Their q and pq are scaled already; here the plugin does that.
-TEST(Luna, EqualsTheGoldenCausalCases) {
-  double worst = 0;
-  for (const Golden& g : golden("luna_causal")) {
+// Their q and pq are scaled already; here the plugin does that, with P as pq and the identity for its projection.
+struct GoldenCausal {
+  explicit GoldenCausal(const Golden& g)
+      : q(g.in["q"]), pq(g.in["pq"]), root(std::sqrt(static_cast<double>(q[0].size()))) {
     const std::string act = g.params["act"];
-    const Options options{.tied = false, .activation = act == "softplus_log2" ? "log2" : act == "elu" ? "elu1" : act};
-    Matrix q = g.in["q"], pq = g.in["pq"];
-    const Matrix k = g.in["k"], v = g.in["v"], pk = g.in["pk"];
-    const size_t d = k[0].size();
-    for (Matrix* m : {&q, &pq})
-      for (auto& row : *m)
-        for (double& x : row) x *= std::sqrt(static_cast<double>(d));
-    EXPECT_LE(largest_difference(causal(pq, q, k, v, pk, options.activation), g.o), 1e-12) << g.name;
+    options.activation = act == "softplus_log2" ? "log2" : act == "elu" ? "elu1" : act;
+    for (Matrix* m : {&q, &pq}) *m = scaled(*m, root);
+    const size_t d = q[0].size();
+    Matrix identity(d, Row(d));
+    for (size_t i = 0; i < d; ++i) identity[i][i] = 1;
+    inputs = {{"p", pq}, {"q", q}, {"pq_weight", identity}, {"pq_bias", {Row(d)}}};
+    for (const char* name : {"k", "v", "pk"}) inputs[name] = g.in[name].get<Matrix>();
     Settings settings = options.settings();
     settings["projection"] = static_cast<int64_t>(pq.size());
     const auto width = static_cast<int32_t>(d);
-    const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, width, width), settings);
-    Inputs in(mech, 1, static_cast<int64_t>(q.size()), static_cast<int64_t>(k.size()), 1);
-    for (const auto& [name, rows] : Ports{{"p", pq}, {"q", q}, {"k", k}, {"v", v}, {"pk", pk}}) put(rows, in[name]);
-    Affine identity{Matrix(d, Row(d)), Row(d)};
-    for (size_t i = 0; i < d; ++i) identity.w[i][i] = 1;
-    put(identity, in, "pq");
-    worst = worse(worst, check(in, options));
+    mech.emplace(plugin(), make_block(ATTN_DECODER_SELF, true, 1, width, width), settings);
+  }
+  static Matrix scaled(Matrix rows, double by) {
+    for (auto& row : rows)
+      for (double& x : row) x *= by;
+    return rows;
+  }
+  Options options{.tied = false};
+  Matrix q, pq;
+  double root;
+  ByPort inputs;
+  std::optional<Mechanism> mech;
+};
+
+TEST(Luna, EqualsTheGoldenCausalCases) {
+  double worst = 0;
+  for (const Golden& g : golden("luna_causal")) {
+    const GoldenCausal c(g);
+    const Matrix k = g.in["k"], v = g.in["v"], pk = g.in["pk"];
+    EXPECT_LE(largest_difference(causal(c.pq, c.q, k, v, pk, c.options.activation), g.o), 1e-12) << g.name;
+    const auto rows = static_cast<int64_t>(k.size());
+    Inputs in(*c.mech, 1, rows, rows, 1);
+    for (const auto& [name, numbers] : c.inputs)
+      name.starts_with("pq_") ? put(flat(numbers), in[name]) : put(numbers, in[name]);
+    worst = worse(worst, check(in, c.options));
   }
   record_error(worst);
+}
+
+TEST(Luna, HasTheGoldenGradients) {
+  double worst = 0;
+  for (const Golden& g : golden("luna_causal")) {
+    SCOPED_TRACE(g.name);
+    const GoldenCausal c(g);
+    ByPort gradients{{"q", GoldenCausal::scaled(g.out["dq"], 1 / c.root)},
+                     {"p", GoldenCausal::scaled(g.out["dpq"], 1 / c.root)}};
+    for (const char* name : {"k", "v", "pk"}) gradients[name] = g.out[std::string("d") + name].get<Matrix>();
+    worst = worse(worst, check_golden_gradients(*c.mech, {}, c.inputs, g.in["G"], gradients));
+  }
+  record_error(worst);
+}
+
+// Norms that are not the identity.
+double check_training(const Options& options, int64_t l = 16) {
+  Settings settings = options.settings();
+  settings["projection"] = l;
+  return check_gradients(plugin(), settings,
+                         {.prepare =
+                              [](Inputs& in) {
+                                if (in.mech->find("norm_weight") < 0) return;
+                                in["norm_weight"].randomize(8);
+                                in["norm_bias"].randomize(9);
+                              },
+                          .allowed = [&](const Situation& s) { return !(s.block.causal && options.pheads); }});
+}
+
+TEST(Luna, HasGradients) { record_error(check_training(Options{})); }
+
+TEST(Luna, HasGradientsUntied) { record_error(check_training({.tied = false, .activation = "softplus"})); }
+
+TEST(Luna, HasGradientsInEveryOption) {
+  check_training({.contextual = false, .activation = "elu1"}, 5);
+  check_training({.dynamic = false});
+  check_training({.tied = false, .contextual = false, .pheads = 1}, 17);
+}
+
+// Queries and keys in several blocks; keys that end before the queries; queries that begin after keys.
+TEST(Luna, HasGradientsInSeveralBlocks) {
+  for (const bool is_causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(is_causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, is_causal, 2, 8, 8),
+                         {{"tied", false}, {"projection", int64_t{20}}});
+    Inputs in(mech, 2, 150, 150, 1);
+    check_gradients(in, 0, {.q_len = {150, 130}, .k_len = {90, 150}}, false);
+    check_gradients(in, 0, {.q_pos = {70, 3}}, false);
+  }
+}
+
+TEST(Luna, GivesRowsOfPThatItLeavesOutNoGradient) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 8, 8));
+  Inputs in(mech, 1, 20, 20, 1);
+  for (int64_t i = 5; i < 16; ++i)
+    for (int64_t c = 0; c < 16; ++c) in["p"].at(0, 0, i, c) = 0;
+  const auto grads = backward(in, 0, {});
+  const Array& p = grads[static_cast<size_t>(mech.find("p"))];
+  for (int64_t i = 0; i < 16; ++i)
+    for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(i >= 5, p.at(0, 0, i, c) == 0) << i;
+}
+
+TEST(Luna, SavesAsMuchWhateverTheLength) {
+  const auto saved = [](bool is_causal, bool tied, int64_t n) {
+    const Mechanism mech(plugin(), make_block(is_causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, is_causal, 2, 8, 8),
+                         {{"tied", tied}});
+    return Planned(mech, make_request(3, n, n, ATTN_TRAIN)).info().saved_bytes;
+  };
+  for (const int64_t n : {10, 1000}) {
+    EXPECT_EQ(3u * 4 * (16 * (5 * 16 + 2 * 2)), saved(false, true, n)) << "pq, Y, its sums and keys, P', m and totals";
+    EXPECT_EQ(3u * 4 * (16 * (6 * 16 + 2 * 2)), saved(false, false, n)) << "values besides";
+    EXPECT_EQ(3u * 4 * (16 * 2 * 16 + 16), saved(true, true, n)) << "pq, sums of keys, and how many rows count";
+  }
 }
 
 TEST(Luna, GivesPAfterEachReadOfAStream) {

@@ -87,10 +87,11 @@ ATTNKIT_INLINE void turn(const Doubles* angle, Doubles* cosine, Doubles* sine) {
   }
 }
 
-// The learned tensors.  readout: forward, backward.
+// The learned tensors, or their gradients.  readout: forward, backward.
+template <class Real>
 struct Learned {
-  const float *log_step, *skip;
-  attnkit::View<const float> log_decay, frequency, readout[2];
+  Real *log_step, *skip;
+  attnkit::View<Real> log_decay, frequency, readout[2];
 };
 
 // Rows of 16 channels, all in one block of scratch: for each of `half` states e^(dA) - 1, real parts before imaginary
@@ -154,7 +155,7 @@ ATTNKIT_INLINE void discretise(const Doubles* steps, int64_t n, int64_t directio
 
 // All states of 16 channels from `first`, or of those up to the last of d.
 template <class Isa>
-ATTNKIT_INLINE void discretise(const Learned& in, int64_t d, int64_t first, int64_t directions,
+ATTNKIT_INLINE void discretise(const Learned<const float>& in, int64_t d, int64_t first, int64_t directions,
                                const Coefficients& out) {
   const int64_t count = std::min(simd::kLanes, d - first), half = out.half;
   const auto take = [&](const attnkit::View<const float>& rows, float* to) {

@@ -14,6 +14,7 @@
 #include <attnkit/kernels/work.hpp>
 
 #include "discretise.hpp"
+#include "gradient.hpp"
 
 namespace {
 
@@ -23,16 +24,12 @@ using attnkit::Sight;
 using attnkit::unsupported;
 using attnkit::View;
 using s4d::Coefficients;
+using s4d::Shape;
 namespace simd = attnkit::simd;
 using simd::kLanes;
 using simd::Vec;
 
-constexpr int64_t kTile = 64;  // rows that pass one group of states before the next group's turn
-
-struct Shape {
-  int64_t heads, channels, half, directions;  // half: states of a channel, one of each conjugate pair
-  int64_t state_floats() const { return channels * (2 * half + 1); }
-};
+constexpr int64_t kTile = s4d::kRows;
 
 // What a worker has for 16 channels: coefficients, states, a tile of rows and one of results.
 struct Scratch {
@@ -49,7 +46,7 @@ struct Job {
   const Shape& shape;
   const attn_run& run;
   bool causal;
-  s4d::Learned learned;
+  s4d::Learned<const float> learned;
   View<const float> x;
   View<float> o;
   attnkit::State state;
@@ -210,7 +207,9 @@ struct S4d {
           "Gu et al., On the Parameterization and Initialization of Diagonal State Space Models, NeurIPS 2022, "
           "arXiv:2206.11893",
       .state_revision = "1"};
-  using Plan = uint64_t;  // bytes of scratch of a worker
+  struct Plan {
+    uint64_t run_bytes, backward_bytes;  // scratch of a worker
+  };
 
   static attnkit::Options options() {
     return {attnkit::Option::integer("order", 64, 2, 1024, "size N of a channel's state, in conjugate pairs: even"),
@@ -239,7 +238,7 @@ struct S4d {
     frequency = ports.learned("frequency", {d, half}, "Im A");
     skip = ports.learned("skip", {d}, "D, what a row adds of itself to its result");
     readout = ports.learned("readout", {d, half, 2}, "C, real and imaginary part");
-    if (!b.causal) backward = ports.learned("readout_back", {d, half, 2}, "C of the scan from the end");
+    if (!b.causal) readout_back = ports.learned("readout_back", {d, half, 2}, "C of the scan from the end");
     o = ports.output("o", d / shape.heads, "the filtered sequence", values.boolean("projected") ? 0 : ATTN_RAW);
   }
 
@@ -257,18 +256,20 @@ struct S4d {
     info.state(r, shape.state_floats());
     info.flops = static_cast<uint64_t>(r.batch * d) *
                  static_cast<uint64_t>(4 * sides * order * r.keys + (2 * sides * order + 2) * r.queries);
-    return info.scratch(r, Layout::measure<Scratch>(shape));
+    Plan plan{Layout::measure<Scratch>(shape), Layout::measure<s4d::Work<float>>(shape)};
+    if (r.is_f64()) plan.run_bytes = plan.backward_bytes = Layout::measure<s4d::Work<double>>(shape);
+    info.scratch(r, plan.run_bytes);
+    info.train(r, 0, plan.backward_bytes);
+    return plan;
   }
 
   void run(const Plan& plan, const attn_run& run) const {
-    const auto row = [&run](Port port) { return View<const float>(run, port).data; };
-    const Job job{shape,
-                  run,
-                  block.causal != 0,
-                  {row(log_step), row(skip), {run, log_decay}, {run, frequency}, {{run, readout}, {run, backward}}},
-                  {run, x},
-                  {run, o},
-                  attnkit::State(run)};
+    if (attnkit::is_f64(run, o)) {
+      each_block<double>(run, plan.run_bytes, 1, [&](const auto& block) { block.forward({run, o}); });
+      return;
+    }
+    const Job job{shape,    run,      block.causal != 0,  learned<const float>(run.ports),
+                  {run, x}, {run, o}, attnkit::State(run)};
     // Batch rows that an item of 16 channels runs.  The discrete form is made once for all of them, which costs as much
     // as running some rows.
     const int64_t batch = run.batch, together = run.keys < kTile ? std::max<int64_t>(batch, 1) : 1;
@@ -285,7 +286,36 @@ struct S4d {
     };
     const auto rows = static_cast<double>(std::max(run.keys, run.queries) * together);
     const double flops = static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200);
-    simd::for_items(run, blocks * groups, {flops, plan}, body);
+    simd::for_items(run, blocks * groups, {flops, plan.run_bytes}, body);
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    attnkit::with_real(attnkit::is_f64(*grad.run, o), [&](auto real) {
+      using Real = decltype(real);
+      each_block<Real>(*grad.run, plan.backward_bytes, 4, [&](const auto& block) {
+        block.backward({grad, o}, {grad, x}, learned<Real>(grad.grads));
+      });
+    });
+  }
+
+  template <class Real>
+  s4d::Learned<Real> learned(const attn_tensor* tensors) const {
+    const auto view = [tensors](Port port) { return View<Real>(port.of(tensors)); };
+    return {
+        view(log_step).data, view(skip).data, view(log_decay), view(frequency), {view(readout), view(readout_back)}};
+  }
+
+  // Calls body with each block of 16 channels; passes: runs that one costs.
+  template <class Real, class Body>
+  void each_block(const attn_run& run, uint64_t bytes, int64_t passes, const Body& body) const {
+    const double flops = 12.0 * static_cast<double>(kLanes * shape.half * shape.directions * passes) *
+                         static_cast<double>(run.batch * std::max(run.keys, run.queries));
+    attnkit::for_each_item(
+        run, (shape.channels + kLanes - 1) / kLanes, {flops, bytes}, [&](int64_t item, void* memory) {
+          Layout layout(memory);
+          body(s4d::Block<Real>{
+              shape, run, block.causal != 0, learned<const Real>(run.ports), {run, x}, item * kLanes, {layout, shape}});
+        });
   }
 
   ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
@@ -296,7 +326,7 @@ struct S4d {
       if (port == log_step) number = log_min + random.uniform() * (log_max - log_min);
       if (port == log_decay) number = -0.69314718055994531;
       if (port == frequency) number = 3.1415926535897932 * static_cast<double>(i % shape.half);
-      if (port == readout || port == backward) number *= 0.70710678118654752;  // a complex number of variance 1
+      if (port == readout || port == readout_back) number *= 0.70710678118654752;  // a complex number of variance 1
       data[i] = static_cast<float>(number);
     }
   }
@@ -304,7 +334,7 @@ struct S4d {
   attn_block block;
   Shape shape;
   double log_min, log_max;
-  Port x, log_step, log_decay, frequency, skip, readout, backward, o;
+  Port x, log_step, log_decay, frequency, skip, readout, readout_back, o;
 };
 
 }  // namespace

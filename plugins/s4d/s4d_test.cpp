@@ -3,6 +3,7 @@
 
 #include "reference.hpp"
 #include "support/cost.hpp"
+#include "support/gradient.hpp"
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
@@ -113,6 +114,47 @@ TEST(S4d, IntegratesWhereNothingDecaysOrTurns) {
     EXPECT_NEAR(2 * in["readout"].at(0, 0, 2 * c, 0) * step * sum + in["skip"].at(0, 0, c, 0) * in["x"].at(0, 0, 19, c),
                 out.at(0, 0, 19, c), 2e-6);
   }
+}
+
+TEST(S4d, HasGradients) {
+  record_error(check_gradients(plugin(), {{"order", int64_t{10}}}));
+  check_gradients(plugin(), {}, {.allowed = [](const Situation& s) { return s.batch == 1; }});
+}
+
+// Where A is near 0, and (e^(dA) - 1) / A and its slope are sums of their series; and with long steps, where they are
+// not.
+TEST(S4d, HasGradientsWhereAIsSmall) {
+  for (const double steps : {1e-2, 50.0}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 8, 8),
+                         {{"order", int64_t{4}}, {"step_min", steps / 100}, {"step_max", steps}});
+    Inputs in(mech, 2, 12, 12, 3);
+    in["log_decay"].set([](auto...) { return -5.0f; });
+    in["frequency"].set([](int64_t, int64_t, int64_t i, int64_t) { return 3e-3f * static_cast<float>(i % 2); });
+    check_gradients(in, 0, {}, true);
+  }
+}
+
+// Several tiles; rows of unlike lengths; queries that stand behind the last row, all of which read it.
+TEST(S4d, HasGradientsInSeveralTiles) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 3, 7, 7), {{"order", int64_t{6}}});
+    Inputs in(mech, 2, 150, 150, 3);
+    check_gradients(in, 0, {.q_len = {150, 70}, .k_len = {90, 140}}, false);
+    if (causal) check_gradients(in, 0, {.q_pos = {100, 3}}, false);
+  }
+}
+
+TEST(S4d, HasExactGradientsOverThousandsOfRows) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 1, 16, 16));
+    Inputs in(mech, 1, 2048, 2048, 3);
+    check_gradients(in, 0, {}, false);
+  }
+}
+
+TEST(S4d, SavesNothing) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 2, 8, 8));
+  EXPECT_EQ(0u, Planned(mech, make_request(2, 100, 100, ATTN_TRAIN)).info().saved_bytes);
 }
 
 TEST(S4d, AnswersBitForBitHoweverTheStreamIsSplit) {

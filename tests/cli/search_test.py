@@ -77,7 +77,8 @@ class Kinds(SearchTest):
         said = self.search(model=model)
         self.check_result(self.result())
         self.assertEqual(self.result()["settings"]["metric"], "accuracy")
-        self.assertEqual(self.result()["model"]["head"], {"type": "classifier", "classes": tiny_model.CLASSES})
+        head = self.result()["model"]["head"]
+        self.assertEqual((head["type"], head["classes"]), ("classifier", tiny_model.CLASSES))
         self.assertIn(" accuracy, %", said.out)
         self.assertNotIn("token accuracy", said.out + (self.out / "report.html").read_text())
         self.assertIn("prefill throughput", self.result()["answer"]["text"] + "prefill throughput"

@@ -109,7 +109,8 @@ class Prefix(unittest.TestCase):
         translate = [sys.executable, "-B", SOURCE / "samples/python/translate.py", MODEL / "model.toml", PHRASE]
         self.assertEqual(run(*translate, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="").strip(), TRANSLATION)
         installed, ours = LIB / "attnkit/python/attnkit", SOURCE / "hosts/python/attnkit"
-        self.assertEqual({m.name: m.read_bytes() for m in installed.iterdir()}, {m.name: m.read_bytes() for m in ours.glob("*.py")})
+        self.assertEqual(*({m.relative_to(root): m.read_bytes() for m in root.rglob(kind) if m.is_file()}
+                           for root, kind in ((installed, "*"), (ours, "*.py"))))
 
 
 def fragments(page, language):

@@ -299,7 +299,8 @@ TEST(DescribeModel, TellsTheHead) {
   tiny.decoder_layers = 0;
   tiny.classes = 4;
   tiny.tie = false;
-  EXPECT_EQ(Json::parse(describe_model(*load(tiny), {}))["head"], (Json{{"type", "classifier"}, {"classes", 4}}));
+  EXPECT_EQ(Json::parse(describe_model(*load(tiny), {}))["head"],
+            (Json{{"type", "classifier"}, {"classes", 4}, {"pool", "mean"}, {"of", nullptr}, {"hidden", 0}}));
 }
 
 TEST(DescribeModel, WritesEveryBlockAsTomlThatMeansTheSame) {

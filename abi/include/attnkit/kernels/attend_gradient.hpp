@@ -24,16 +24,42 @@ struct Span {
   int64_t size() const { return end - begin; }
 };
 
+// x = 2^x in each lane for what is about 1 at most, 0 below 2^-100; NaN stays NaN.
+ATTNKIT_INLINE void exp2(simd::Vec& x) {
+  const simd::Vec shift = 12582912.0f - simd::Vec{};  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
+  const simd::Vec shifted = x + shift, r = x - (shifted - shift);
+  simd::Vec p = 1.535336188e-4f - simd::Vec{};
+  p = p * r + 1.339887440e-3f;
+  p = p * r + 9.618437357e-3f;
+  p = p * r + 5.550332471e-2f;
+  p = p * r + 2.402264791e-1f;
+  p = p * r + 6.931472028e-1f;
+  p = p * r + 1.0f;
+  simd::Bits bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits + 127) << 23;
+  simd::Vec power;
+  std::memcpy(&power, &bits, sizeof power);
+  x = x < -100.0f ? simd::Vec{} : p * power;
+}
+ATTNKIT_INLINE void exp2(simd::Doubles& x) {
+  for (int64_t i = 0; i < simd::Lanes<double>::count; ++i) x[i] = std::exp2(x[i]);
+}
+
 // Scratch of a worker.
 template <class Real>
 struct Scratch {
   Real *kt, *vt;           // keys and values of a tile, transposed: [][kTile]
   Real *weights, *slopes;  // p and t, [queries][keys]
+  Real *q, *k, *given;     // rows of a tile
   Scratch(Layout& layout, const Widths& w)
       : kt(layout.take<Real>(kTile * w.d)),
         vt(layout.take<Real>(kTile * w.e)),
         weights(layout.take<Real>(kTile * kTile)),
-        slopes(layout.take<Real>(kTile * kTile)) {}
+        slopes(layout.take<Real>(kTile * kTile)),
+        q(layout.take<Real>(kTile * w.d)),
+        k(layout.take<Real>(kTile * w.d)),
+        given(layout.take<Real>(kTile * w.e)) {}
 };
 
 // What a plan under ATTN_TRAIN says: lse of each query is saved, and G . o of each shared by the workers.
@@ -141,30 +167,43 @@ struct Gradient {
           lse(saved<Real>(gradient.run, gradient.w, row, head)),
           means(gradient.means + (row * gradient.w.heads + head) * gradient.run.queries) {}
 
-    void load(const Span& keys) const {
-      const Qkv<Real>& x = all.x;
-      transpose_rows(x.k.row(b, h, keys.begin), x.k.next, keys.size(), all.w.d, p.kt, kTile);
-      transpose_rows(x.v.row(b, h, keys.begin), x.v.next, keys.size(), all.w.e, p.vt, kTile);
+    // Keys that are in scratch, until others are.
+    struct Keys : Span {
+      simd::Matrix<const Real> rows;
+    };
+    Keys load(const Span& keys) const {
+      const View<const Real>& v = all.x.v;
+      const Keys loaded{keys, beside(all.x.k, keys, all.w.d, p.k)};
+      transpose_rows(loaded.rows.data, loaded.rows.row, keys.size(), all.w.d, p.kt, kTile);
+      transpose_rows(v.row(b, h, keys.begin), v.next, keys.size(), all.w.e, p.vt, kTile);
+      return loaded;
     }
 
-    // Adds what queries and the keys that are loaded give each other.  seen: which of these keys each query sees,
-    // counted from the first; NULL: all of them.
-    void add(const Span& queries, const Span& keys, const Span* seen, bool to_queries, bool to_keys) const {
+    // Rows of a sequence; copied beside each other if they stand apart, where few of them fit into a cache at once.
+    simd::Matrix<const Real> beside(const View<const Real>& of, const Span& rows, int64_t width, Real* to) const {
+      if (of.next <= width) return {of.row(b, h, rows.begin), rows.size(), width, of.next};
+      for (int64_t i = 0; i < rows.size(); ++i)
+        std::memcpy(to + i * width, of.row(b, h, rows.begin + i), static_cast<size_t>(width) * sizeof(Real));
+      return {to, rows.size(), width, width};
+    }
+
+    // Adds what queries and keys give each other.  seen: which of these keys each query sees, counted from the first;
+    // NULL: all of them.
+    void add(const Span& queries, const Keys& keys, const Span* seen, bool to_queries, bool to_keys) const {
       const int64_t n = queries.size(), m = keys.size(), lanes = simd::whole_lanes(m), d = all.w.d, e = all.w.e;
-      const auto& [q, k] = std::pair(all.x.q, all.x.k);
-      const auto& given = all.g.o;
-      const Real *q_rows = q.row(b, h, queries.begin), *g_rows = given.row(b, h, queries.begin);
+      const simd::Matrix<const Real> q = beside(all.x.q, queries, d, p.q), given = beside(all.g.o, queries, e, p.given);
       for (Real* matrix : {p.weights, p.slopes}) std::fill(matrix, matrix + n * kTile, Real{0});
-      simd::product<Real>({q_rows, q.next}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
-      simd::product<Real>({g_rows, given.next}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
+      simd::product<Real>({q.data, q.row}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
+      simd::product<Real>({given.data, given.row}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
+      const Real log2e = static_cast<Real>(1.4426950408889634), scale = all.scale, scale2 = scale * log2e;
       in_vectors<Real>([&](auto) __attribute__((always_inline)) {
         for (int64_t i = 0; i < n; ++i) {
-          const Real less = lse[queries.begin + i], mean = means[queries.begin + i];
+          const Real less = lse[queries.begin + i] * log2e, mean = means[queries.begin + i] * scale;
           for (int64_t j = i * kTile; j < i * kTile + lanes; j += simd::Lanes<Real>::count) {
-            auto weight = simd::at(p.weights + j).v * all.scale - less;
-            simd::exp(weight);
+            auto weight = simd::at(p.weights + j).v * scale2 - less;
+            exp2(weight);
             simd::at(p.weights + j).v = weight;
-            simd::at(p.slopes + j).v = weight * (simd::at(p.slopes + j).v - mean) * all.scale;
+            simd::at(p.slopes + j).v = weight * (simd::at(p.slopes + j).v * scale - mean);
           }
         }
       });
@@ -173,17 +212,16 @@ struct Gradient {
         while (begin < n && seen[begin].end <= j) ++begin;
         while (end < n && seen[end].begin <= j) ++end;
       }
-      const auto sum = [&](const View<Real>& to, const Span& rows, int64_t width, const Span* spans,
-                           const simd::Factor<Real>& a, const View<const Real>& of, const Span& inner) {
-        if (!to) return;
-        const simd::Matrix<const Real> from{of.row(b, h, inner.begin), inner.size(), width, of.next};
-        const simd::Matrix<Real> into{to.row(b, h, rows.begin), rows.size(), width, to.next};
-        spans ? product_within<Real>(spans, a, from, into) : simd::product<Real>(a, from, into);
-      };
       const Span* readers = seen ? reading : nullptr;
-      if (to_keys) sum(all.g.v, keys, e, readers, {p.weights, 1, kTile}, given, queries);
-      if (to_keys) sum(all.g.k, keys, d, readers, {p.slopes, 1, kTile}, q, queries);
-      if (to_queries) sum(all.g.q, queries, d, seen, {p.slopes, kTile}, k, keys);
+      const auto sum = [&](const View<Real>& to, const Span& rows, const Span* spans, const simd::Factor<Real>& a,
+                           const simd::Matrix<const Real>& of) {
+        if (!to) return;
+        const simd::Matrix<Real> into{to.row(b, h, rows.begin), rows.size(), of.columns, to.next};
+        spans ? product_within<Real>(spans, a, of, into) : simd::product<Real>(a, of, into);
+      };
+      if (to_keys) sum(all.g.v, keys, readers, {p.weights, 1, kTile}, given);
+      if (to_keys) sum(all.g.k, keys, readers, {p.slopes, 1, kTile}, q);
+      if (to_queries) sum(all.g.q, queries, seen, {p.slopes, kTile}, keys.rows);
     }
   };
 
@@ -215,6 +253,7 @@ struct Gradient {
   // Tiles side by side.
   template <class Sees>
   struct Strip {
+    using Keys = typename Head::Keys;
     const Head& head;
     Sight sight;
     const Sees& sees;
@@ -231,10 +270,10 @@ struct Gradient {
         const bool before = sees(sight, block(middle * kTile, sight.queries).end - 1).end <= from;
         (before ? first : stop) = before ? middle + 1 : middle;
       }
-      for (int64_t n = first; n < end && sees(sight, n * kTile).begin < keys.end; ++n) {
-        if (n == first) head.load(keys);
-        tile(block(n * kTile, sight.queries), keys, to_queries, true);
-      }
+      if (first == end || sees(sight, first * kTile).begin >= keys.end) return;
+      const Keys loaded = head.load(keys);
+      for (int64_t n = first; n < end && sees(sight, n * kTile).begin < keys.end; ++n)
+        tile(block(n * kTile, sight.queries), loaded, to_queries, true);
     }
 
     // Of the queries from `from` on and all keys, for the queries.
@@ -242,21 +281,17 @@ struct Gradient {
       if (from >= sight.queries || !head.all.g.q) return;
       const Span queries = block(from, sight.queries);
       const int64_t top = sees(sight, queries.end - 1).end;
-      for (int64_t j = sees(sight, from).begin / kTile * kTile; j < top; j += kTile) {
-        const Span keys = block(j, sight.fresh);
-        head.load(keys);
-        tile(queries, keys, true, false);
-      }
+      for (int64_t j = sees(sight, from).begin / kTile * kTile; j < top; j += kTile)
+        tile(queries, head.load(block(j, sight.fresh)), true, false);
     }
 
-    void tile(const Span& queries, const Span& keys, bool to_queries, bool to_keys) const {
+    void tile(const Span& queries, const Keys& keys, bool to_queries, bool to_keys) const {
       Span seen[kTile];
-      bool all = true;
-      for (int64_t i = 0; i < queries.size(); ++i) {
+      const bool all = sees(sight, queries.begin).end >= keys.end && sees(sight, queries.end - 1).begin <= keys.begin;
+      for (int64_t i = 0; !all && i < queries.size(); ++i) {
         const Span span = sees(sight, queries.begin + i);
         seen[i] = {std::clamp<int64_t>(span.begin - keys.begin, 0, keys.size()),
                    std::clamp<int64_t>(span.end - keys.begin, 0, keys.size())};
-        all = all && seen[i].size() == keys.size();
       }
       head.add(queries, keys, all ? nullptr : seen, to_queries, to_keys);
     }

@@ -37,22 +37,28 @@ void in_vectors(const F& f) {
   simd::dispatch_real<Real>(InVectors<F>{f});
 }
 
-// Calls body(b, h, scratch) for the heads of all batch rows; scratch: of the worker.
+// Calls body(item, scratch) for n items; scratch: of the worker.
 template <class Body>
-void for_each_head(const attn_run& run, int64_t heads, const simd::Each& each, const Body& body) {
+void for_each_item(const attn_run& run, int64_t n, const simd::Each& each, const Body& body) {
   struct Job {
     const attn_run& run;
-    int64_t heads;
     uint64_t bytes;
     const Body& body;
   };
   const auto task = [](uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
     const auto& job = *reinterpret_cast<const Job*>(arg);
     for (int64_t item = begin; item < end; ++item)
-      job.body(item / job.heads, item % job.heads, static_cast<char*>(job.run.exec->scratch) + worker * job.bytes);
+      job.body(item, static_cast<char*>(job.run.exec->scratch) + worker * job.bytes);
   };
-  const Job job{run, heads, each.scratch_bytes, body};
-  for_each(*run.exec, run.batch * heads, each.flops, task, &job);
+  const Job job{run, each.scratch_bytes, body};
+  for_each(*run.exec, n, each.flops, task, &job);
+}
+
+// Calls body(b, h, scratch) for the heads of all batch rows.
+template <class Body>
+void for_each_head(const attn_run& run, int64_t heads, const simd::Each& each, const Body& body) {
+  for_each_item(run, run.batch * heads, each,
+                [&](int64_t item, void* scratch) { body(item / heads, item % heads, scratch); });
 }
 
 // to[f][i] = rows[i][f] for i < n and f < d, at to + f * next + i.  next: whole lanes of n at least, for what stands

@@ -4,7 +4,6 @@
 // Sixteen lanes everywhere, so a sum is grouped the same way on every machine and whatever the blocking around it.
 #ifndef ATTNKIT_KERNELS_SIMD_HPP
 #define ATTNKIT_KERNELS_SIMD_HPP
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -194,9 +193,6 @@ ATTNKIT_INLINE void exp(Vec& x) {
   const Vec low = raw < 0.0f ? Vec{} : raw;
   x = raw >= -87.0f ? x : low;
   x = raw > 88.72f ? __builtin_inff() - Vec{} : x;
-}
-ATTNKIT_INLINE void exp(Doubles& x) {
-  for (int64_t i = 0; i < Lanes<double>::count; ++i) x[i] = std::exp(x[i]);
 }
 
 }  // namespace attnkit::simd

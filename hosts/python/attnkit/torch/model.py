@@ -72,7 +72,8 @@ class FeedForward(nn.Module):
         self.out = projection(inner, d)
 
     def forward(self, x):
-        return self.out(self.activation(getattr(self, "in")(x)))
+        # Not getattr: torch 2.4 compiles it to an attribute, which may not be named so.
+        return self.out(self.activation(self._modules["in"](x)))
 
 
 class Features(nn.Module):
