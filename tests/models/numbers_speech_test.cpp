@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 const std::string folder = ATTNKIT_MODEL_FOLDER;
-constexpr int64_t kPreDecision = 8;  // as train_speech.py has it
+constexpr int64_t kPreDecision = 8;  // of the manifest
 
 std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

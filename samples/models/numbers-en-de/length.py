@@ -8,25 +8,24 @@ network needs; no alignment is claimed. Separators and </s> make one target toke
 The network sees the frozen encoder under placements drawn at random, so that one predictor serves all of them.
 """
 import argparse
-import json
+import hashlib
 import random
 import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
-from batches import Batch, TrainingData, by_length, padded
-from generate import read_tsv
-from model import LAYERS, MECHANISMS, WIDTH, per_role
-from vocabulary import EOS, PAD, Tokenizer, load
-from weights import HERE, load_model, sha256
+from attnkit.torch import Supernet
+from attnkit.train.examples import by_length
+from generate import PhraseSource
+from vocabulary import EOS, PAD, WORD, Tokenizer, load
 
+HERE = Path(__file__).resolve().parent
 TABLE, NETWORK = HERE / "lengths.tsv", HERE / "length.safetensors"
-CHANNELS, KERNEL, DROPOUT = 128, 3, 0.1
-GOLDEN = HERE / "expected" / "length.json"
+WIDTH, CHANNELS, KERNEL, DROPOUT = 128, 128, 3, 0.1
 RIDGE = 1e-6  # a phrase: some words only come together, so their means are no more than shares
 
 
@@ -56,20 +55,6 @@ def _convolution(inputs):
     layer = nn.Conv1d(inputs, CHANNELS, KERNEL, padding=KERNEL // 2)
     layer.norm = nn.LayerNorm(CHANNELS)
     return layer
-
-
-def load_network(path=NETWORK):
-    network = Network()
-    network.load_state_dict({name.removeprefix("length."): value.float() for name, value in load_file(path).items()})
-    return network.eval()
-
-
-def read_table(tokens, path=TABLE):
-    """[vocabulary] means by id; tokens that the table lacks count with its mean."""
-    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    mean = sum(float(value) for _, value in lines) / len(lines)
-    means = {token: float(value) for token, value in lines}
-    return [means.get(token, mean) for token in tokens]
 
 
 def estimate(pool, tokens):
@@ -112,44 +97,45 @@ def apportion(source, length, means):
     return given
 
 
-class Lists:
-    """Batches of lists with the duration of every source token, </s> included."""
-
-    def __init__(self, data, means, seed):
-        self.pool = [(source, apportion(source, len(target), means)) for source, target in data.pool]
-        self.separator, self.seed = data.separator, seed
-
-    def batches(self, index, tokens):
-        rng = random.Random(f"{self.seed}:length:{index}")
-        pairs = []
-        for _ in range(2048):
-            source, durations = [], []
-            for ids, own in rng.choices(self.pool, k=rng.randint(1, 16)):
-                source += ids + [self.separator]
-                durations += own + [1]
-            pairs.append((source[:-1] + [EOS], durations))
-        groups = by_length([(pair[0], pair[0]) for pair in pairs], tokens)
-        rng.shuffle(groups)
-        for group in groups:
-            source = padded([pairs[i][0] for i in group])
-            yield source, (source != PAD).sum(1), padded([pairs[i][1] for i in group])
+def padded(rows):
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
 
 
-def draw_encoder(rng):
+def batches(pool, separator, seed, index, tokens):
+    """Lists of 1 to 16 phrases with the duration of every source token, </s> included."""
+    rng, pairs = random.Random(f"{seed}:length:{index}"), []
+    for _ in range(2048):
+        source, durations = [], []
+        for ids, own in rng.choices(pool, k=rng.randint(1, 16)):
+            source += ids + [separator]
+            durations += own + [1]
+        pairs.append((source[:-1] + [EOS], durations))
+    groups = by_length(pairs, tokens)
+    rng.shuffle(groups)
+    for group in groups:
+        source, durations = (padded(rows) for rows in zip(*group))
+        yield source, (source != PAD).sum(1), durations
+
+
+def draw_encoder(model, rng):
     """Half of them one mechanism, half one per layer."""
-    drawn = [rng.choice(MECHANISMS)] * LAYERS if rng.random() < 0.5 else rng.choices(MECHANISMS, k=LAYERS)
-    return {("encoder.self", layer + 1): mechanism for layer, mechanism in enumerate(drawn)}
+    blocks = {name: mechanisms for name, mechanisms in model.candidates.items() if name.startswith("encoder.")}
+    if rng.random() < 0.5:
+        return {"encoder.self": rng.choice(blocks["encoder.self.1"])}
+    return {name: rng.choice(mechanisms) for name, mechanisms in blocks.items()}
 
 
-def train(data, means, steps, tokens, seed):
+def train(pool, separator, steps, tokens, seed):
+    """pool: phrases with the durations of their tokens."""
     torch.manual_seed(seed)
-    model, network, lists = load_model(), Network(), Lists(data, means, seed)
+    model, network = Supernet.from_manifest(HERE / "model.toml"), Network()
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3, betas=(0.9, 0.98))
     rng, step, index, start, sums = random.Random(f"{seed}:encoders"), 0, 0, time.monotonic(), [0.0, 0]
     while step < steps:
-        for source, lengths, durations in lists.batches(index, tokens):
+        for source, lengths, durations in batches(pool, separator, seed, index, tokens):
             with torch.no_grad():
-                rows = model.encode(source, lengths, draw_encoder(rng))
+                model.place(draw_encoder(model, rng))
+                rows = model.encode(source, lengths)[0]
             for group in optimizer.param_groups:
                 group["lr"] = 2e-3 * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
             real = source != PAD
@@ -168,27 +154,6 @@ def train(data, means, steps, tokens, seed):
     return network.eval()
 
 
-@torch.no_grad()
-def write_golden(count=24):
-    """What the shipped files predict for some lists, behind every mechanism in the encoder."""
-    model, network, tokenizer, samples = load_model(), load_network(), Tokenizer(load()), []
-    means = read_table(tokenizer.tokens)
-    lines = read_tsv(HERE / "test.tsv")
-    for english, _ in lines[::len(lines) // count]:
-        ids = tokenizer.encode(english)
-        batch, found, nearest = Batch([(ids, [])]), {}, 1.0
-        for mechanism in MECHANISMS:
-            rows = model.encode(batch.source, batch.lengths, per_role(mechanism, mechanism, mechanism))
-            exact = network(rows, batch.lengths).exp() - 1
-            nearest = min(nearest, float((exact - exact.floor() - 0.5).abs().min()))
-            found[mechanism] = int(network.durations(rows, batch.lengths).sum())
-        # Where a duration is a half but for rounding, other programs may round it the other way.
-        if nearest > 1e-3:
-            samples.append({"text": english, "lut": sum(means[i] for i in ids + [EOS]), "network": found})
-    content = {"network": sha256(NETWORK), "samples": samples}
-    GOLDEN.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=500)
@@ -196,22 +161,22 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pool", type=int, default=60_000, help="phrases of the training data")
     parser.add_argument("--out", type=Path, default=HERE)
-    parser.add_argument("--golden", action="store_true", help="write expected/length.json of the shipped files instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.golden:
-        return write_golden()
-    tokens = load()
-    data = TrainingData(Tokenizer(tokens), options.seed, options.pool)
-    means = estimate(data.pool, tokens)
-    lines = {**means, data.separator: 1.0, EOS: 1.0}
+    tokens, source = load(), PhraseSource("train", options.seed)
+    tokenizer = Tokenizer(tokens)
+    phrases = [tuple(map(tokenizer.encode, source.phrase())) for _ in range(options.pool)]
+    means, separator = estimate(phrases, tokens), tokenizer.ids[WORD + ";"]
+    lines = {**means, separator: 1.0, EOS: 1.0}
     text = "".join(f"{tokens[i]}\t{lines[i]:.4f}\n" for i in sorted(lines))
     (options.out / TABLE.name).write_text(text, encoding="utf-8")
-    network = train(data, means, options.steps, options.tokens, options.seed)
+    pool = [(ids, apportion(ids, len(target), means)) for ids, target in phrases]
+    network = train(pool, separator, options.steps, options.tokens, options.seed)
     state = {f"length.{name}": value.half().contiguous() for name, value in network.state_dict().items()}
-    save_file(state, options.out / NETWORK.name)
-    (options.out / NETWORK.name).chmod(0o644)
-    print(f"sha256 {sha256(options.out / NETWORK.name)}")
+    file = options.out / NETWORK.name
+    save_file(state, file)
+    file.chmod(0o644)
+    print(f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
+import attnkit
 from paths import HERE, PhraseSource
-from speakers import SPEAKERS, WORDS_PER_MINUTE, join, speak
+from speakers import SPEAKERS, WORDS_PER_MINUTE, frames, join, speak
 
 FOLDER = HERE / "pool"
 SHARD = 1000
@@ -18,17 +19,14 @@ EDGE = 0.05  # seconds of silence around a phrase
 
 
 def make_shard(index, seed):
-    import torch
-
-    from features import frames
-    torch.set_num_threads(1)
+    model = attnkit.Model(attnkit.Runtime(threads=1), HERE / "training.toml")
     rng, source = random.Random(f"{seed}:{index}:voices"), PhraseSource("train", f"{seed}:{index}")
     texts, parts = [], []
     for _ in range(SHARD):
         english, german = source.phrase()
         speaker = rng.randrange(len(SPEAKERS))
         spoken = speak(english, SPEAKERS[speaker], rng.randint(*WORDS_PER_MINUTE))
-        parts.append(frames(join([spoken], [EDGE, EDGE])).half().numpy())
+        parts.append(frames(model, join([spoken], [EDGE, EDGE])).astype(np.float16))
         texts.append([english, german, speaker, len(parts[-1])])
     np.save(FOLDER / f"{index}.npy.part.npy", np.concatenate(parts))
     (FOLDER / f"{index}.npy.part.npy").rename(FOLDER / f"{index}.npy")

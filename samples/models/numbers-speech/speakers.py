@@ -1,4 +1,4 @@
-"""English text to speech with espeak-ng: 16 kHz, mono, float32 in [-1, 1]."""
+"""English text to speech with espeak-ng: 16 kHz, mono, float32 in [-1, 1]; and its frames."""
 import io
 import subprocess
 import wave
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import resample_poly
 
-RATE = 16000
+RATE, SHIFT = 16000, 160  # of the manifest
 
 
 @dataclass(frozen=True)
@@ -47,3 +47,8 @@ def join(phrases, pauses):
     for pause, phrase in zip(pauses, [*phrases, np.zeros(0, np.float32)]):
         parts += [np.zeros(round(pause * RATE), np.float32), phrase]
     return np.concatenate(parts)
+
+
+def frames(model, samples):
+    """Log-mel frames (T, bins) as an attnkit.Model makes them."""
+    return np.array(model.features(samples))[0]

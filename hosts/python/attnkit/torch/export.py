@@ -15,16 +15,18 @@ _FILES = (("model.encoder", "vocab"), ("model.decoder", "vocab"), ("length", "lu
 _DATA = (("search", "data"), ("search", "test"))
 
 
-def export(model, folder, rows=2, length=12, seed=1):
+def export(model, folder, rows=2, length=12, seed=1, half=False):
     """Writes model.toml, weights.safetensors, golden.safetensors and the files that the manifest names; returns the manifest's path.
 
-    rows, length, seed: of the random inputs whose activations `attnkit verify` compares.  Every file is whole or as before.
+    rows, length, seed: of the random inputs whose activations `attnkit verify` compares.  half: parameters as f16, which they must be
+    representable in.  Every file is whole or as before.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tables = tomllib.loads(model.toml)
     weights = folder / "weights.safetensors"
-    save(weights, {name: t.float() if t.is_floating_point() else t for name, t in model.state_dict().items()})
+    halved = {name for name, _ in model.named_parameters()} if half else ()
+    save(weights, {name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in model.state_dict().items()})
     tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
     taken = {}
     for path, key in _FILES:

@@ -72,6 +72,7 @@ def parser():
     add("--evaluate-steps", type=positive(int), metavar="STEPS", help="in place of --evaluate-every")
     add("--checkpoint-every", type=positive(float), default=2.0, metavar="MINUTES", help="(%(default)s)")
     add("--log-every", type=positive(int), default=100, metavar="STEPS", help="(%(default)s)")
+    add("--f16", action="store_true", help="exports the weights rounded to f16, in a file of half the size")
     add("--seed", type=int, default=1, help="(%(default)s)")
     add("--threads", type=positive(int), help="of torch and of the plugins (torch's default)")
     add("--compile", action="store_true", help="torch.compile")

@@ -31,6 +31,8 @@ class Trainer:
 
     out gets checkpoint.pt, log.jsonl and, at the end, model/, which libattnkit loads.  With checkpoint.pt there it goes on from it, at
     the very step, as if it had never stopped.
+
+    A subclass trains other models and data: make_model, make_beside, examples, loss, total and visible are for it to replace.
     """
 
     def __init__(self, options):
@@ -43,12 +45,11 @@ class Trainer:
             torch.set_num_threads(options.threads)
         manifest = pathlib.Path(options.manifest)
         self.toml = _text(manifest)
-        self.model = (Supernet if options.supernet else Model)(self.toml, manifest.parent)
-        core = attnkit.Model.from_text(runtime(), self.toml, manifest.parent)
-        self.data = Examples(core, options.data)
-        self.dev = Examples(core, options.dev).all(2 * options.tokens, options.dev_examples) if options.dev else []
-        self.classifies = self.data.classifies
-        self.named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.model = self.make_model(manifest.parent)
+        self.data, self.dev = self.examples(manifest.parent)
+        self.beside = self.make_beside()
+        named = [*self.model.named_parameters(), *self.beside.named_parameters(prefix="beside")]
+        self.named = {name: p for name, p in named if p.requires_grad}
         self.average = [p.detach().clone() for p in self.named.values()]
         self.optimizers = self._optimizers()
         self.step = self.chunk = self.place_in_chunk = self.worse = 0
@@ -62,17 +63,29 @@ class Trainer:
         if self.file.exists():
             self._resume()
 
+    def make_model(self, folder):
+        return (Supernet if self.options.supernet else Model)(self.toml, folder)
+
+    def make_beside(self):
+        """What is trained with the model and not exported."""
+        return torch.nn.ModuleDict()
+
+    def examples(self, folder):
+        """(what gives batches of training by chunk, the batches to judge by)"""
+        o, core = self.options, attnkit.Model.from_text(runtime(), self.toml, folder)
+        return Examples(core, o.data), Examples(core, o.dev).all(2 * o.tokens, o.dev_examples) if o.dev else []
+
     def run(self):
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
         self.out.mkdir(parents=True, exist_ok=True)
         clock = saved = logged = evaluated = shown = time.monotonic()
         losses, tokens, done = [], 0, False
         with _Interrupt() as interrupt:
-            while not done and self._progress() < 1:
-                batches = self.data.chunk(self.options.seed, self.chunk, self._progress(), self.options.tokens * self.world)
-                while self.place_in_chunk < len(batches) and not done and self._progress() < 1:
+            while not done and self.progress() < 1:
+                batches = self.data.chunk(self.options.seed, self.chunk, self.progress(), self.options.tokens * self.world)
+                while self.place_in_chunk < len(batches) and not done and self.progress() < 1:
                     taken = batches[self.place_in_chunk:self.place_in_chunk + self.options.accumulate]
-                    losses.append(self._train(taken))
+                    losses.append(self.train_step(taken))
                     self.place_in_chunk += len(taken)
                     tokens += sum(batch.tokens for batch in taken)
                     now = time.monotonic()
@@ -103,7 +116,7 @@ class Trainer:
         every = self.options.evaluate_steps
         return self.step % every == 0 if every else seconds > 60 * self.options.evaluate_every
 
-    def _progress(self):
+    def progress(self):
         """Of the budget; the same in all processes."""
         if self.options.steps:
             return min(1.0, self.step / self.options.steps)
@@ -119,7 +132,7 @@ class Trainer:
 
     # A step.
 
-    def _train(self, batches):
+    def train_step(self, batches):
         """One step of the optimizers over these batches together; returns the loss per token."""
         o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
         every, total = sum(batch.tokens for batch in batches), 0.0
@@ -135,14 +148,14 @@ class Trainer:
                 part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
                 # Gradients are averaged over processes: each counts its own tokens as a part of all.
                 with contextlib.nullcontext() if last or self.world == 1 else self.run_model.no_sync():
-                    loss = self._loss(part, drawn) * (self.world / (every * len(placements)))
+                    loss = self.loss(part, drawn) * (self.world / (every * len(placements)))
                     loss.backward()
                 total = total + loss.detach()
         if self.world > 1:
             torch.distributed.all_reduce(total)
             total = total / self.world
         self._check(placements[-1])
-        progress = self._progress()
+        progress = self.progress()
         factor = min(1.0, (self.step + 1) / max(1, o.warmup)) * _decay(o.schedule, o.decay, progress)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -155,21 +168,27 @@ class Trainer:
         self.step += 1
         return total
 
-    def _loss(self, batch, drawn):
+    def loss(self, batch, drawn):
         """The sum over the tokens of a batch."""
         if batch.rows == 0:
             return sum(p.sum() for p in self.named.values()) * 0.0  # of a process without a row
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self._progress() < self.options.bf16_until):
-            logits = self._logits(self.run_model, batch, drawn)
+        with self.autocast():
+            logits = self.logits(self.run_model, batch, drawn)
+        return self.cross_entropy(logits, batch)
+
+    def autocast(self):
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
+
+    def cross_entropy(self, logits, batch):
         return F.cross_entropy(logits.flatten(0, -2).float(), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum",
                                label_smoothing=self.options.label_smoothing)
 
-    def _logits(self, model, batch, drawn=None):
+    def logits(self, model, batch, drawn=None):
         """drawn: draws what training varies; None: as the model is used."""
-        return model(batch.source, batch.source_lengths, batch.entered, batch.lengths, total=self._total(batch, drawn),
-                     visible=self._visible(batch, drawn))
+        return model(batch.source, batch.source_lengths, batch.entered, batch.lengths, total=self.total(batch, drawn),
+                     visible=self.visible(batch, drawn))
 
-    def _total(self, batch, drawn):
+    def total(self, batch, drawn):
         """What mechanisms are told of the target's length: None is the manifest's prediction; in training now and then the truth,
         off by up to a fifth."""
         if drawn is None or self.model.predict is None or batch.lengths is None or drawn.random() < self.options.predicted_lengths:
@@ -177,7 +196,7 @@ class Trainer:
         noise = torch.tensor([drawn.uniform(0.8, 1.2) for _ in range(batch.rows)], dtype=torch.float64)
         return batch.lengths * noise
 
-    def _visible(self, batch, drawn):
+    def visible(self, batch, drawn):
         """wait-k: before token t, from 0, k + t rows of the source were read.  Several k: each row draws its own."""
         if not self.options.wait_k or batch.entered is None or batch.source is None:
             return None
@@ -249,10 +268,10 @@ class Trainer:
         decoding gets right."""
         loss = tokens = right = rows = 0
         for batch in self.dev:
-            logits = self._logits(self.model, batch).float()
+            logits = self.logits(self.model, batch).float()
             loss += float(F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"))
             same = (logits.argmax(-1) == batch.expected) | (batch.expected == IGNORED)
-            right += int((same if self.classifies else same.all(-1)).sum())
+            right += int(same.reshape(batch.rows, -1).all(-1).sum())
             tokens, rows = tokens + batch.tokens, rows + batch.rows
         return {"loss": round(loss / tokens, 5), "exact": round(100 * right / rows, 2)}
 
@@ -268,7 +287,7 @@ class Trainer:
 
     def _show(self):
         """A line with the time left, at a terminal."""
-        progress = self._progress()
+        progress = self.progress()
         if self.rank or not sys.stderr.isatty() or not progress:
             return
         left = self.seconds * (1 - progress) / progress
@@ -281,7 +300,8 @@ class Trainer:
         torch.save({"format": FORMAT, "manifest": _digest(self.toml), "step": self.step, "chunk": self.chunk,
                     "place_in_chunk": self.place_in_chunk, "seconds": self.seconds, "best": self.best, "worse": self.worse,
                     "best_average": self.best_average, "average": self.average, "seed": self.options.seed,
-                    "model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}, part)
+                    "model": self.model.state_dict(), "beside": self.beside.state_dict(),
+                    "optimizers": [o.state_dict() for o in self.optimizers]}, part)
         with open(part, "rb") as written:
             os.fsync(written.fileno())
         os.replace(part, self.file)
@@ -296,6 +316,7 @@ class Trainer:
         if saved["seed"] != self.options.seed:
             raise Error(INVALID, f"{self.file} has --seed {saved['seed']}: give it, or another --out")
         self.model.load_state_dict(saved["model"])
+        self.beside.load_state_dict(saved["beside"])
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
             asked = [{key: group[key] for key in ("peak", "weight_decay")} for group in optimizer.param_groups]
             optimizer.load_state_dict(state)
@@ -310,8 +331,9 @@ class Trainer:
             return None
         if self.options.supernet:
             self.model.place(self.model.baseline)
-        with self._averaged(self.best_average or self.average):
-            return self.model.export(self.out / "model")
+        values, half = self.best_average or self.average, self.options.f16
+        with self._averaged([value.half().float() for value in values] if half else values):
+            return self.model.export(self.out / "model", half=half)
 
 
 class _Interrupt:

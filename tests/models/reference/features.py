@@ -2,9 +2,7 @@
 import torch
 import torchaudio
 
-from speakers import RATE
-
-BINS, WINDOW, SHIFT = 80, 400, 160
+BINS, RATE = 80, 16000
 
 
 def frames(samples):

@@ -3,12 +3,12 @@ import unittest
 
 import torch
 
+from samples import TEXT
 from batches import Batch
 from generate import read_tsv
 from greedy import Encoded, decode, limit
 from model import MECHANISMS, Model, per_role
 from vocabulary import BOS, EOS, Tokenizer, load
-from weights import HERE
 
 PLACEMENTS = [per_role(m, m, m) for m in MECHANISMS] + [per_role("cosformer", "relu", "leap")]
 ALPHA = 1.2
@@ -24,7 +24,7 @@ class Untrained(unittest.TestCase):
         self.addCleanup(torch.set_default_dtype, torch.float32)
         tokenizer = Tokenizer(load())
         self.model = Model(len(tokenizer.tokens)).eval()
-        lines = read_tsv(HERE / "dev.tsv")[0:1300:400]
+        lines = read_tsv(TEXT / "dev.tsv")[0:1300:400]
         self.pairs = [(tokenizer.encode(en), tokenizer.encode(de)) for en, de in lines]
 
     @torch.no_grad()

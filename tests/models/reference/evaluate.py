@@ -1,8 +1,8 @@
 """Greedy exact match of all 64 placements by bucket, and the expected outputs for tests of other programs.
 
-Writes results.json, and in expected/: test-crc32.bin (little-endian uint32, [placement][test list], CRC-32 of the
-output ids as little-endian int32, without <s>, with </s>) and test-crc32.json, which names its rows and lists the
-test lists whose smallest top-1 to top-2 logit distance is below 1e-5 (ties) and 1e-4 (near).
+Writes results.json of samples/models/numbers-en-de, and into its expected/: test-crc32.bin (little-endian uint32,
+[placement][test list], CRC-32 of the output ids as little-endian int32, without <s>, with </s>) and test-crc32.json,
+which names its rows and lists the test lists whose smallest top-1 to top-2 logit distance is below 1e-5 (ties) and 1e-4 (near).
 """
 import argparse
 import itertools
@@ -17,18 +17,19 @@ from pathlib import Path
 
 import torch
 
+from samples import TEXT
 from generate import BUCKETS, SEED, bucket_of, read_tsv
 from greedy import Encoded, decode
 from model import MECHANISMS, ROLES, per_role
 from vocabulary import EOS, Tokenizer, load
-from weights import HERE, load_model, manifest_alpha, sha256
+from weights import load_model, manifest_alpha, sha256
 
 SPLITS = ("dev", "test")
 
 
 class Split:
     def __init__(self, name, tokenizer, limit):
-        lines = read_tsv(HERE / f"{name}.tsv")
+        lines = read_tsv(TEXT / f"{name}.tsv")
         lines = lines[:: -(-len(lines) // limit)] if limit else lines
         self.pairs = [(tokenizer.encode(en), tokenizer.encode(de)) for en, de in lines]
         self.buckets = [bucket_of(en) for en, _ in lines]
@@ -68,7 +69,7 @@ def evaluate(encoder, limit):
 
 
 def write_expected(rows, checksums, margins):
-    folder = HERE / "expected"
+    folder = TEXT / "expected"
     folder.mkdir(exist_ok=True)
     (folder / "test-crc32.bin").write_bytes(b"".join(struct.pack(f"<{len(c)}I", *c) for c in checksums))
 
@@ -102,7 +103,7 @@ def main():
         checksums.append([crc32(o.ids) for o in outputs["test"]])
         margins.append([o.margin for o in outputs["test"]])
     if not options.limit:
-        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        (TEXT / "results.json").write_text(json.dumps(results, indent=1) + "\n")
         write_expected(rows, checksums, margins)
 
 

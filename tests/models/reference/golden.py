@@ -1,4 +1,5 @@
-"""Writes a few inputs with encoder rows, logits and greedy outputs, to find where another program departs.
+"""Writes samples/models/numbers-en-de/expected/samples.json: a few inputs with encoder rows, logits and greedy
+outputs, to find where another program departs.
 
 Values are float32, rounded to five decimals. The decoder is fed <s> and the reference; the last row of each depends
 on everything before it.
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import torch
 
+from samples import TEXT
 from batches import Batch
 from generate import read_tsv
 from greedy import Encoded, decode
 from model import MECHANISMS, ROLES, per_role
 from vocabulary import Tokenizer, load
-from weights import HERE, load_model, manifest_alpha, sha256
+from weights import load_model, manifest_alpha, sha256
 
 LISTS = (0, 1, 7, 40, 400, 403, 800, 950, 1200, 1301, 1600, 1999)
 PLACEMENTS = [(m, m, m) for m in MECHANISMS] + [("cosformer", "relu", "leap")]
@@ -35,10 +37,10 @@ def case(model, pair, row, alpha):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=HERE / "expected" / "samples.json")
+    parser.add_argument("--out", type=Path, default=TEXT / "expected" / "samples.json")
     options = parser.parse_args()
     model, tokenizer, alpha = load_model(), Tokenizer(load()), manifest_alpha()
-    lines, samples = read_tsv(HERE / "test.tsv"), []
+    lines, samples = read_tsv(TEXT / "test.tsv"), []
     for index in LISTS:
         english, german = lines[index]
         pair = tokenizer.encode(english), tokenizer.encode(german)

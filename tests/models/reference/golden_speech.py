@@ -1,4 +1,4 @@
-"""PyTorch's outputs for the recordings in recordings/: what tests hold attnkit to. Writes expected.json.
+"""Writes samples/models/numbers-speech/expected.json: PyTorch's outputs for its recordings, what tests hold attnkit to.
 
 Of every placement per role and lag the ids, and of one placement the encoder's rows (first numbers of some).
 """
@@ -10,19 +10,18 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
+from samples import SPEECH
 import utterances
-from export_speech import FILE
-from features import frames
-from paths import HERE
-from speakers import RATE
+from features import RATE, frames
 from speech_model import MECHANISMS, SpeechModel, per_role, seen_rows
-from train_speech import PRE_DECISION
 from vocabulary import BOS, EOS, load
 
-RECORDINGS = HERE / "recordings"
+FILE = SPEECH / "numbers-speech.safetensors"
+RECORDINGS = SPEECH / "recordings"
 CHOSEN = (3, 60, 85, 130, 170, 215, 250, 390)  # of test
 LAGS = (None, 1, 3, 5)
 MOST = 120
+PRE_DECISION = 8  # rows of the encoder, as the manifest has it
 
 
 def load_model():
@@ -72,7 +71,7 @@ def main():
                 ids, margin = decode(model, rows[chosen[0]], lag, placement)
                 expected.append({"file": path.name, "placement": chosen, "k": lag, "ids": ids,
                                  "margin": round(margin, 5)})
-    (HERE / "expected.json").write_text("[\n" + ",\n".join(map(json.dumps, expected)) + "\n]\n", encoding="utf-8")
+    (SPEECH / "expected.json").write_text("[\n" + ",\n".join(map(json.dumps, expected)) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

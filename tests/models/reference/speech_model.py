@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from features import BINS
-from paths import TEXT  # noqa: F401  (makes numbers-en-de importable)
 from model import WIDTH, Blocks, Stack
 
 MECHANISMS = ("softmax", "relu", "leap")

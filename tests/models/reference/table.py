@@ -1,17 +1,17 @@
 """Writes results.json as docs/benchmarks/numbers-en-de.md: exact match of all placements by bucket."""
 import json
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-OUT = HERE.parents[2] / "docs" / "benchmarks" / "numbers-en-de.md"
+from samples import MODELS, TEXT
+
+OUT = MODELS.parents[1] / "docs" / "benchmarks" / "numbers-en-de.md"
 
 
 def main():
-    results = json.loads((HERE / "results.json").read_text())
+    results = json.loads((TEXT / "results.json").read_text())
     roles = ["encoder.self", "decoder.self", "decoder.cross"]
     lines = ["# numbers-en-de: all 64 placements", "",
              "Greedy exact match in percent on test (dev in brackets) by the number of phrases in a list, 400 lists a bucket,",
-             "one set of weights. Made by `evaluate.py` and `table.py` in `samples/models/numbers-en-de`.", "",
+             "one set of weights. Made by `evaluate.py` and `table.py` in `tests/models/reference`.", "",
              f"Machine: {results['machine']}. Weights: sha256 {results['weights'][:16]}..., "
              f"{results['training']['steps']} steps, seed {results['training']['seed']}.", "",
              "| " + " | ".join(roles + results["buckets"]) + " |", "|---" * (3 + len(results["buckets"])) + "|"]
