@@ -111,13 +111,11 @@ struct Efficient {
 
   void run(const Plan& plan, const attn_run& run) const {
     if (plan.is_f64) return exact.run(run, plan.exact_bytes);
-    attn_run plain = run;
-    plain.saved = nullptr;  // the gradient needs none of the sums that the core would save
     const Map map{shape.d, shape.e};
     const attnkit::Guard none{attnkit::Guard::kNone};
-    const attnkit::linear::Run<Map, float> body{shape, none, map, false, plain, {plain, io}, attnkit::State(plain)};
+    const attnkit::linear::Run<Map, float> body{shape, none, map, false, run, {run, io}, attnkit::State(run), nullptr};
     const double flops = exact.shape.flops(run.queries + run.keys);
-    attnkit::simd::for_heads(plain, shape.heads, {flops, plan.run_bytes}, body);
+    attnkit::simd::for_heads(run, shape.heads, {flops, plan.run_bytes}, body);
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const { exact.backward(grad, plan.exact_bytes); }

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -111,19 +112,22 @@ class Train(TorchTest):
         self.assertGreater(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], 0)
 
     def test_two_processes_are_one_with_twice_the_tokens(self):
-        options = "--steps", 6, "--evaluate-steps", 1000
+        # Rows draw their own k, and not every batch has a row for both.
+        (self.folder / "train.tsv").write_text(lines(400, 1) + "one two three four " * 8 + "\teins\n", encoding="utf-8")
+        options = "--steps", 8, "--evaluate-steps", 1000, "--no-bf16", "--wait-k", "1,2,3"
         self.train(*options, "--tokens", 400, out="one")
         self.run_ok(self.command(*options, "--tokens", 200, out="two",
                                  launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")))
         one, two = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("one", "two"))
-        self.assertEqual(len(one), 6)
+        self.assertEqual(len(one), 8)
         for a, b in zip(one, two, strict=True):
             self.assertAlmostEqual(a, b, delta=2e-5 * a)
 
     def test_accumulated_batches_are_one_batch(self):
         (self.folder / "same.tsv").write_text("one two\teins zwei\n" * 64, encoding="utf-8")
-        self.train("--steps", 3, "--evaluate-steps", 1000, "--tokens", 192, out="one", data="same.tsv")
-        self.train("--steps", 3, "--evaluate-steps", 1000, "--tokens", 96, "--accumulate", 2, out="two", data="same.tsv")
+        options = "--steps", 3, "--evaluate-steps", 1000, "--no-bf16"
+        self.train(*options, "--tokens", 192, out="one", data="same.tsv")
+        self.train(*options, "--tokens", 96, "--accumulate", 2, out="two", data="same.tsv")
         one, two = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("one", "two"))
         for a, b in zip(one, two, strict=True):
             self.assertAlmostEqual(a, b, delta=2e-5 * a)
@@ -139,6 +143,23 @@ class Train(TorchTest):
         with attnkit.Model.from_text(attnkit.torch.runtime(), placed, self.folder / "run" / "model") as model:
             for name, tensor in tensors_of(model.weights()).items():
                 self.assertTrue(torch.equal(tensor, stored[name]), name)
+
+    def test_multiplies_bfloat16_where_the_processor_does(self):
+        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+        if "avx512_bf16" not in flags and "amx_bf16" not in flags:
+            self.skipTest("this processor has no bfloat16 products")
+        self.train("--steps", 2, "--evaluate-steps", 1000, out="half")
+        self.train("--steps", 2, "--evaluate-steps", 1000, "--no-bf16", out="single")
+        self.train("--steps", 2, "--evaluate-steps", 1000, "--bf16-until", 0, out="until")
+        half, single, until = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("half", "single", "until"))
+        self.assertNotEqual(half, single)
+        self.assertEqual(until, single)
+
+    def test_a_supernet_holds_the_candidates_of_overridden_layers_too(self):
+        path = tiny_model.write_model(self.folder / "override", extra=SPACE,
+                                      attention='default = "relu"\noverride = [{ block = "decoder.self", layers = 1, use = "linear" }]')
+        net = Supernet.from_manifest(path)
+        self.assertEqual(net.candidates["decoder.self.1"], ["linear", "relu", "leap"])
 
     def test_draws_placements_by_weight(self):
         net = Supernet.from_manifest(self.manifest)
@@ -182,6 +203,8 @@ class Train(TorchTest):
         self.train("--steps", 1, "--evaluate-steps", 1000)
         for options, where, part in (
                 (("--seed", 2), {}, "has --seed 1"),
+                (("--sandwich", 1, "--out", "new"), {}, "are of --supernet"),
+                (("--supernet", "--weights", "rellu=2", "--out", "new"), {}, "--weights names rellu"),
                 ((), {"data": "none.tsv"}, "none.tsv"),
                 ((), {"data": "bad.tsv", "out": "new"}, "bad.tsv:2: 1 fields, not 2"),
                 ((), {"data": "long.tsv", "out": "new"}, "max_length is 64"),

@@ -79,7 +79,8 @@ class Mechanism {
     with_map(run, [&](const auto& map, auto real) {
       using Real = decltype(real);
       using Bound = std::decay_t<decltype(map)>;
-      const Run<Bound, Real> body{shape_, guard_, map, block_.causal != 0, run, {run, ports_}, State(run)};
+      const Run<Bound, Real> body{shape_, guard_,        map,        block_.causal != 0,
+                                  run,    {run, ports_}, State(run), static_cast<Real*>(run.saved)};
       simd::for_heads<Real>(run, shape_.heads, {flops, plan.run_bytes}, body);
     });
   }

@@ -35,8 +35,9 @@ class Supernet(Model):
 
     def _add(self, tables, role, entry):
         """Adds what an entry of the space comes to in the blocks of a role, as core reads it."""
-        attention = {key: value for key, value in tables.get("attention", {}).items() if not key.startswith(role)}
-        with attnkit.Model.from_text(runtime(), toml_text({**tables, "attention": {**attention, role: entry}}), self.folder) as core:
+        attention = {**tables.get("attention", {}), role: entry}
+        attention["override"] = [o for o in attention.get("override", []) if o["block"] != role]
+        with attnkit.Model.from_text(runtime(), toml_text({**tables, "attention": attention}), self.folder) as core:
             blocks, stored = core.describe()["blocks"], tensors_of(core.weights())
         for block in blocks:
             if block["role"] != role:

@@ -64,7 +64,7 @@ def parser():
     add("--weights", type=weights, help="how often mechanisms are drawn: softmax=2,bigbird=0.5; the others 1")
     add("--baseline-share", type=share, default=0.2, help="share of steps that the manifest's own placement gets (%(default)s)")
     add("--per-layer-share", type=share, default=0.5, help="share of the others with a mechanism per layer (%(default)s)")
-    add("--sandwich", type=int, default=0, metavar="N", help="every step trains the manifest's own placement and N drawn ones")
+    add("--sandwich", type=positive(int), metavar="N", help="every step trains the manifest's own placement and N drawn ones")
     add("--no-bf16", dest="bf16", action="store_false", help="no bfloat16 products where the machine has them")
     add("--bf16-until", type=share, default=0.92, help="fraction of the budget (%(default)s)")
     add("--patience", type=positive(int), help="stops after so many evaluations without a better loss")

@@ -1,5 +1,6 @@
 """Examples of a data set as ids, and batches of them of about equal length."""
 
+import copy
 import importlib.util
 import pathlib
 import random
@@ -20,7 +21,8 @@ class Batch:
 
     def __init__(self, rows, info, classifies):
         sources, targets = zip(*rows)
-        self.rows = len(rows)
+        self.rows = self.all_rows = len(rows)
+        self.part = slice(None)  # of all rows, the ones here
         self.source = self.source_lengths = self.entered = self.lengths = None
         if info.kind != ATTNKIT_DECODER:
             self.source, self.source_lengths = _padded(sources, 0)
@@ -32,12 +34,16 @@ class Batch:
         self.tokens = int((self.expected != IGNORED).sum())
 
     def share(self, rank, world):
-        """The rows of one process of several: every world-th."""
+        """The rows of one process of several, every world-th; one that gets none has the first, of which nothing is expected."""
         if world == 1:
             return self
-        part = object.__new__(Batch)
+        part, empty = copy.copy(self), rank >= self.rows
+        part.part = slice(1) if empty else slice(rank, None, world)
         for name, value in vars(self).items():
-            setattr(part, name, value[rank::world] if torch.is_tensor(value) else value)
+            if torch.is_tensor(value):
+                setattr(part, name, value[part.part])
+        if empty:
+            part.expected = torch.full_like(part.expected, IGNORED)
         part.rows = len(part.expected)
         return part
 

@@ -46,6 +46,7 @@ class Trainer:
         manifest = pathlib.Path(options.manifest)
         self.toml = _text(manifest)
         self.model = self.make_model(manifest.parent)
+        self._check_supernet()
         self.data, self.dev = self.examples(manifest.parent)
         self.beside = self.make_beside()
         named = [*self.model.named_parameters(), *self.beside.named_parameters(prefix="beside")]
@@ -78,8 +79,8 @@ class Trainer:
     def run(self):
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
         self.out.mkdir(parents=True, exist_ok=True)
-        clock = saved = logged = evaluated = shown = time.monotonic()
-        losses, tokens, done = [], 0, False
+        clock = saved = logged = shown = time.monotonic()
+        losses, tokens, done, evaluated = [], 0, False, self.seconds
         with _Interrupt() as interrupt:
             while not done and self.progress() < 1:
                 batches = self.data.chunk(self.options.seed, self.chunk, self.progress(), self.options.tokens * self.world)
@@ -89,16 +90,16 @@ class Trainer:
                     self.place_in_chunk += len(taken)
                     tokens += sum(batch.tokens for batch in taken)
                     now = time.monotonic()
-                    self.seconds, clock = self.seconds + now - clock, now
+                    self.seconds, clock = self._everywhere(self.seconds + now - clock), now
                     if self.step % self.options.log_every == 0:
                         self._log(loss=round(float(torch.stack(losses).mean()), 5), tokens_per_second=round(tokens / (now - logged)))
                         losses, tokens, logged = [], 0, now
                     if now - shown > 1:
                         shown = now
                         self._show()
-                    if self.dev and self._due(now - evaluated):
-                        done = self._evaluate()
-                        evaluated = clock = time.monotonic()
+                    if self.dev and self._due(self.seconds - evaluated):
+                        done, evaluated = self._evaluate(), self.seconds
+                        clock = time.monotonic()
                     if now - saved > 60 * self.options.checkpoint_every:
                         self._save()
                         saved = now
@@ -120,7 +121,7 @@ class Trainer:
         """Of the budget; the same in all processes."""
         if self.options.steps:
             return min(1.0, self.step / self.options.steps)
-        return min(1.0, self._everywhere(self.seconds) / (60 * self.options.minutes))
+        return min(1.0, self.seconds / (60 * self.options.minutes))
 
     def _everywhere(self, value):
         """The first process's value."""
@@ -154,7 +155,7 @@ class Trainer:
         if self.world > 1:
             torch.distributed.all_reduce(total)
             total = total / self.world
-        self._check(placements[-1])
+        self._check(placements)
         progress = self.progress()
         factor = min(1.0, (self.step + 1) / max(1, o.warmup)) * _decay(o.schedule, o.decay, progress)
         for optimizer in self.optimizers:
@@ -170,8 +171,6 @@ class Trainer:
 
     def loss(self, batch, drawn):
         """The sum over the tokens of a batch."""
-        if batch.rows == 0:
-            return sum(p.sum() for p in self.named.values()) * 0.0  # of a process without a row
         with self.autocast():
             logits = self.logits(self.run_model, batch, drawn)
         return self.cross_entropy(logits, batch)
@@ -193,24 +192,32 @@ class Trainer:
         off by up to a fifth."""
         if drawn is None or self.model.predict is None or batch.lengths is None or drawn.random() < self.options.predicted_lengths:
             return None
-        noise = torch.tensor([drawn.uniform(0.8, 1.2) for _ in range(batch.rows)], dtype=torch.float64)
-        return batch.lengths * noise
+        noise = torch.tensor([drawn.uniform(0.8, 1.2) for _ in range(batch.all_rows)], dtype=torch.float64)
+        return batch.lengths * noise[batch.part]
 
     def visible(self, batch, drawn):
         """wait-k: before token t, from 0, k + t rows of the source were read.  Several k: each row draws its own."""
         if not self.options.wait_k or batch.entered is None or batch.source is None:
             return None
-        k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.rows)])
-        return (k[:, None] + torch.arange(batch.entered.shape[1])).minimum(batch.source_lengths[:, None])
+        k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.all_rows)])
+        return (k[batch.part, None] + torch.arange(batch.entered.shape[1])).minimum(batch.source_lengths[:, None])
 
-    def _check(self, placement):
+    def _check_supernet(self):
+        o = self.options
+        if not o.supernet and (o.weights or o.sandwich):
+            raise Error(INVALID, "--weights and --sandwich are of --supernet: give it, or leave them out")
+        for name in o.weights or ():
+            if name not in self.model.mechanisms:
+                raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.model.mechanisms)}")
+
+    def _check(self, placements):
         """Clips the gradients, or says which block made the first that is no number."""
         trained = [p for p in self.named.values() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(trained, self.options.clip)
         if math.isfinite(norm):
             return
         name = next((n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all()), "the sum of squares")
-        placed = f" ({'/'.join(dict.fromkeys(placement.values()))})" if placement else ""
+        placed = "".join(f" ({'/'.join(dict.fromkeys(placement.values()))})" for placement in placements if placement)
         kept = f"the checkpoint of an earlier step is kept in {self.file}" if self.file.exists() else "there is no checkpoint yet"
         raise Error(INVALID, f"step {self.step + 1}{placed}: the gradient of {name} is not finite; {kept}: lower --lr or raise --warmup")
 
@@ -361,8 +368,11 @@ def _decay(schedule, begin, progress):
 
 def _has_bf16():
     """Does the processor multiply bfloat16 by itself?  Otherwise autocast is slower than float32."""
-    capabilities = getattr(torch.backends.cpu, "get_capabilities", dict)()
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16")) or torch.cuda.is_available()
+    try:
+        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _digest(text):

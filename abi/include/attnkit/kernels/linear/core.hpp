@@ -209,14 +209,14 @@ struct Run {
   const attn_run& run;
   Qkv<Real> x;
   State state;
+  Real* sums;  // [batch][heads][queries], where the sums of weights go; NULL: nobody wants them
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
     Layout layout(memory);
     const Scratch<Real> scratch(layout, shape, bool{state});
     Real* s = state.head(b, h, shape.head_floats(), scratch.sums);
-    Real* sums = static_cast<Real*>(run.saved);
-    if (sums) sums += (b * shape.heads + h) * run.queries;
+    Real* to = sums ? sums + (b * shape.heads + h) * run.queries : nullptr;
     Walker<Isa, Real> walker(shape, guard, s, scratch.rows);
     const Sight sight(run, b, causal);
     const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
@@ -240,7 +240,7 @@ struct Run {
         map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row, s);
       else
         map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row);
-      walker.read(row, x.o.row(b, h, i), sums ? sums + i : nullptr);
+      walker.read(row, x.o.row(b, h, i), to ? to + i : nullptr);
     };
     sight.walk(bool{state}, append, read);
     walker.flush();
