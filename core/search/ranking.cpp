@@ -3,9 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace attnkit::search {
 namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr int resamples = 1000;
+constexpr uint64_t seed = 1;
+
+QualitySums total_of(const Record& record, int64_t examples) {
+  QualitySums total;
+  for (const QualitySums& bucket : record.sums(examples)) total += bucket;
+  return total;
+}
+
+// The ratio to the baseline's throughput, in one block or at a length; of a model without decoder that of the whole
+// pass.
+std::optional<double> speed_of(const nlohmann::json& at) {
+  for (const char* key : {"decode_ratio", "prefill_ratio"})
+    if (at.contains(key) && at[key].is_number()) return at[key].get<double>();
+  return {};
+}
 
 std::optional<double> memory_of(const Record& record, int64_t length) {
   const auto own = cost_of(record, length, "peak_bytes"), other = cost_of(record, length, "baseline_peak_bytes");
@@ -46,12 +65,8 @@ bool is_before(const Ranked& a, const Ranked& b, const Settings& settings) {
 
 }  // namespace
 
-int64_t Record::examples(Metric metric) const {
+int64_t Record::examples() const {
   int64_t end = 0;
-  if (metric == Metric::bleu)
-    for (const auto& [name, answer] : greedy)
-      if (name.starts_with("data ")) end = std::max<int64_t>(end, answer["lists"]);
-  if (metric == Metric::bleu) return end;
   for (const auto& [range, sums] : quality)
     if (range.first == end) end = range.second;
   return end;
@@ -68,15 +83,16 @@ std::vector<QualitySums> Record::sums(int64_t examples) const {
 }
 
 std::optional<Quality> quality_of(const Record& record, Metric metric, int64_t examples) {
-  if (metric == Metric::bleu) {
-    const auto at = record.greedy.find(fmt::format("data 0-{}", examples));
-    if (at == record.greedy.end()) return {};
-    return Quality{at->second["bleu"], {at->second["bleu_low"], at->second["bleu_high"]}, examples};
-  }
-  if (examples == 0 || record.examples(metric) < examples) return {};
-  QualitySums total;
-  for (const QualitySums& bucket : record.sums(examples)) total += bucket;
-  return Quality{value_of(metric, total), interval_of(metric, total), examples};
+  if (examples == 0 || record.examples() < examples) return {};
+  if (metric == Metric::bleu)
+    return Quality{score_of(metric, record.outcomes, static_cast<size_t>(examples)), examples};
+  return Quality{value_of(metric, total_of(record, examples)), examples};
+}
+
+Interval interval_of(const Record& record, Metric metric, int64_t examples) {
+  if (metric == Metric::bleu)
+    return bleu_interval({record.outcomes.pairs.data(), static_cast<size_t>(examples)}, resamples, seed);
+  return interval_of(metric, total_of(record, examples));
 }
 
 std::optional<double> cost_of(const Record& record, int64_t length, const char* key) {
@@ -93,18 +109,30 @@ std::optional<double> rank_value(const Ranked& ranked, const Settings& settings)
   return score_of(settings.metric, ranked.quality->value);
 }
 
+Racer racer_of(const Record& record, const RankingInput& input) {
+  const Settings& settings = input.settings;
+  Racer racer{&record.outcomes, {}, memory_of(record, settings.length).value_or(kUnknown), record.usable()};
+  double best = std::numeric_limits<double>::infinity();
+  for (const nlohmann::json& at : record.blocks) {
+    racer.speeds.push_back(speed_of(at).value_or(kUnknown));
+    if (at.contains("latency")) best = std::min(best, at["latency"].get<double>());
+  }
+  const Limits& limits = settings.limits;
+  if (limits.max_state && input.declared.of(record.placement, settings.length).state_bytes > *limits.max_state)
+    racer.usable = false;
+  if (limits.max_latency && std::isfinite(best) && best > *limits.max_latency) racer.usable = false;
+  return racer;
+}
+
 // Differences to the baseline are taken on the same examples.
 Ranked standing(const Record& record, const RankingInput& input) {
   const Settings& settings = input.settings;
-  const auto examples_of = [&](const Record& r) { return r.examples(settings.metric); };
   Ranked r;
   r.record = &record;
   if (!record.usable()) return r;
-  const int64_t examples = std::min({examples_of(record), examples_of(input.baseline), input.examples});
+  const int64_t examples = std::min({record.examples(), input.baseline.examples(), input.examples});
   r.quality = quality_of(record, settings.metric, examples);
-  // Of a model without decoder the whole pass.
-  r.throughput = cost_of(record, settings.length, "decode_ratio");
-  if (!r.throughput) r.throughput = cost_of(record, settings.length, "prefill_ratio");
+  if (const auto at = record.costs.find(settings.length); at != record.costs.end()) r.throughput = speed_of(at->second);
   r.memory = memory_of(record, settings.length);
   r.baseline_quality = quality_of(input.baseline, settings.metric, examples);
   r.limit = limit_of(r, input);

@@ -13,15 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/search/settings.hpp"
+#include "core/search/race.hpp"
 #include "core/search/space.hpp"
 
 namespace attnkit::search {
 
-// A quality with its 95 % interval and what it was measured on.
+// A quality and what it was measured on.
 struct Quality {
   double value = 0;
-  Interval interval{0, 0};
   int64_t examples = 0;
 };
 
@@ -33,22 +32,27 @@ struct Record {
   std::string id;
   Status status = Status::usable;
   std::string reason;  // why not
-  // Teacher-forced sums by length bucket, of the examples [first, second) in the data set's order.
+  // Sums by length bucket, of the examples [first, second) in the data set's order: teacher-forced, of greedy decoding
+  // for bleu.
   std::map<std::pair<int64_t, int64_t>, std::vector<QualitySums>> quality;
-  std::map<int64_t, nlohmann::json> costs;       // by length: an entry of "at" of the worker's answer
-  std::map<int64_t, std::string> untimed;        // by length: why there are no costs
-  nlohmann::json real;                           // the timing on the data set's own lengths
-  std::map<std::string, nlohmann::json> greedy;  // "data 0-500", "test 0-2000": the worker's answers
+  Outcomes outcomes, test;             // of the data set; of the test set, where it was measured
+  std::vector<nlohmann::json> blocks;  // by timing block at Settings::length: an entry of "at" of the worker's answer
+  std::map<int64_t, nlohmann::json> costs;  // by length: such an entry; of several blocks their medians
+  std::map<int64_t, std::string> untimed;   // by length: why there are no costs
+  nlohmann::json real;                      // the timing on the data set's own lengths
+  nlohmann::json greedy;                    // the worker's answer to decoding the test set; null: not asked
 
   bool usable() const { return status == Status::usable; }
   // Examples measured from the first on, without a gap.
-  int64_t examples(Metric metric) const;
+  int64_t examples() const;
   // Sums of the first `examples` by bucket; segments must end there.
   std::vector<QualitySums> sums(int64_t examples) const;
 };
 
-// Of the first `examples`; no value: not measured.  BLEU comes from greedy decoding, all else from sums.
+// Of the first `examples`; no value: not measured.
 std::optional<Quality> quality_of(const Record& record, Metric metric, int64_t examples);
+// Its 95 % interval; of bleu by a bootstrap.
+Interval interval_of(const Record& record, Metric metric, int64_t examples);
 
 // A number of the costs at a length, if it is there.
 std::optional<double> cost_of(const Record& record, int64_t length, const char* key);
@@ -75,6 +79,9 @@ struct RankingInput {
 
 // Returns the value that settings.rank compares, higher is better; no value: unknown for this placement.
 std::optional<double> rank_value(const Ranked& ranked, const Settings& settings);
+
+// The placement in a race: unusable when it failed or is beyond a limit whatever more examples may show.
+Racer racer_of(const Record& record, const RankingInput& input);
 
 // Returns the standing of one placement: all but pareto and rank, which depend on the others.
 Ranked standing(const Record& record, const RankingInput& input);

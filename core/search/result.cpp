@@ -57,29 +57,34 @@ std::string state_text(const AnswerInput& input) {
   return fmt::format(" and {} the state of {}", fraction_text(ratio), roles);
 }
 
-QualitySums total_of(const nlohmann::json& answer) {
-  QualitySums total;
-  for (const auto& bucket : answer["sums"]) total += bucket.get<QualitySums>();
-  return total;
+size_t size_of(Metric metric, const Outcomes& outcomes) {
+  return metric == Metric::bleu ? outcomes.pairs.size() : outcomes.tokens.size();
 }
 
-// Greedy decoding of the test set; NULL: not done.
-const nlohmann::json* tested(const Record& record) {
-  for (const auto& [split, answer] : record.greedy)
-    if (split.starts_with("test ")) return &answer;
-  return nullptr;
+// As value_of() has it.
+double value_of(Metric metric, const Outcomes& outcomes, int64_t n) {
+  const double score = score_of(metric, outcomes, static_cast<size_t>(n));
+  return metric == Metric::perplexity ? std::exp(-score) : score;
+}
+double value_of(Metric metric, const Outcomes& outcomes) {
+  return value_of(metric, outcomes, static_cast<int64_t>(size_of(metric, outcomes)));
+}
+
+Interval test_interval(Metric metric, const Outcomes& o) {
+  if (metric == Metric::bleu) return bleu_interval(o.pairs, 1000, 1);
+  QualitySums total;
+  for (size_t i = 0; i < o.tokens.size(); ++i)
+    total += sums_of_example(o.right[i] == o.tokens[i], o.tokens[i], o.right[i], static_cast<double>(o.nll[i]));
+  return interval_of(metric, total);
 }
 
 std::string quality_text(const AnswerInput& input) {
   const Metric metric = input.settings.metric;
   const std::string name = baseline_name(input.space);
-  const auto value = [&](const Ranked& r) {
-    if (!input.test) return r.quality->value;
-    const nlohmann::json& answer = *tested(*r.record);
-    return metric == Metric::bleu ? answer["bleu"].get<double>() : value_of(metric, total_of(answer));
-  };
+  const auto value = [&](const Ranked& r) { return input.test ? value_of(metric, r.record->test) : r.quality->value; };
   const double own = value(input.winner), theirs = value(input.baseline);
-  const char* where = input.test ? " on the test set" : "";
+  const std::string where =
+      input.test ? " on the test set" : fmt::format(" on {} examples of dev", input.winner.quality->examples);
   if (metric == Metric::perplexity)
     return fmt::format("has perplexity {:.3f} against {:.3f} of {}{}", own, theirs, name, where);
   const char* unit = metric == Metric::exact ? "exact match" : metric == Metric::bleu ? "BLEU" : "accuracy";
@@ -114,11 +119,13 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   if (!winner) return answer;
   const auto of = [&](const Record* r) -> const Ranked& { return *std::ranges::find(ranking, r, &Ranked::record); };
   const Metric metric = search.settings().metric;
-  const bool test = (metric == Metric::exact || metric == Metric::bleu) && tested(*winner) && tested(search.baseline());
+  const auto is_tested = [&](const Record& r) { return size_of(metric, r.test) > 0; };
+  const bool test = is_tested(*winner) && is_tested(search.baseline());
   answer["placement"] = winner->id;
+  answer["tied"] = search.top().size();
   answer["crossover"] = maybe(crossover(*winner));
-  answer["text"] =
-      answer_text({search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test});
+  answer["text"] = answer_text({search.space(), search.settings(), search.declared(), of(winner),
+                                of(&search.baseline()), test, search.top().size()});
   return answer;
 }
 
@@ -130,6 +137,8 @@ Json settings_json(const Search& search) {
   if (s.limits.max_latency) limits["max_latency"] = *s.limits.max_latency;
   return {{"strategy", strategy_names[static_cast<size_t>(s.strategy)]},
           {"per_layer", s.per_layer},
+          {"effort", effort_names[static_cast<size_t>(s.effort)]},
+          {"confidence", s.confidence},
           {"metric", metric_names[static_cast<size_t>(s.metric)]},
           {"rank", rank_names[static_cast<size_t>(s.rank)]},
           {"length", s.length},
@@ -157,12 +166,28 @@ Json value_json(double value, const Interval& interval) {
   return {{"value", value}, {"low", interval.low}, {"high", interval.high}};
 }
 
+// Differences of perplexity are those of its logarithm; as a document has them, of the perplexities themselves.
+void add_difference(Json& json, Metric metric, const Difference& d, double baseline) {
+  const auto value = [&](double score) {
+    return metric == Metric::perplexity ? baseline * (std::exp(-score) - 1) : score;
+  };
+  json["baseline"] = baseline;
+  json["difference"] = value(d.value);
+  json["difference_low"] = std::min(value(d.interval.low), value(d.interval.high));
+  json["difference_high"] = std::max(value(d.interval.low), value(d.interval.high));
+  json["p"] = metric == Metric::exact ? Json(d.p) : Json();
+}
+
 Json quality_json(const Search& search, const Ranked& r) {
   if (!r.quality) return {};
   const Metric metric = search.settings().metric;
-  Json json = value_json(r.quality->value, r.quality->interval);
+  Json json = value_json(r.quality->value, interval_of(*r.record, metric, r.quality->examples));
   json["lists"] = r.quality->examples;
-  if (r.baseline_quality) json["difference"] = r.quality->value - r.baseline_quality->value;
+  const auto n = static_cast<size_t>(r.quality->examples);
+  if (r.baseline_quality)
+    add_difference(json, metric,
+                   difference(metric, r.record->outcomes, search.baseline().outcomes, n, search.is_top(*r.record)),
+                   r.baseline_quality->value);
   if (metric == Metric::bleu) return json;
   QualitySums total;
   Json buckets = Json::array();
@@ -196,19 +221,154 @@ Json cost_json(const Search& search, const Record& record) {
   return json;
 }
 
-Json greedy_json(const Record& record) {
-  Json json = Json::object();
-  for (const auto& [name, answer] : record.greedy) {
-    const QualitySums total = total_of(answer);
-    const Interval interval = interval_of(Metric::exact, total);
-    json[name.substr(0, name.find(' '))] = {{"exact", value_of(Metric::exact, total)},
-                                            {"low", interval.low},
-                                            {"high", interval.high},
-                                            {"bleu", answer["bleu"]},
-                                            {"bleu_low", answer["bleu_low"]},
-                                            {"bleu_high", answer["bleu_high"]},
-                                            {"lists", total.examples}};
+Json greedy_json(const nlohmann::json& answer) {
+  QualitySums total;
+  for (const auto& bucket : answer["sums"]) total += bucket.get<QualitySums>();
+  const Interval interval = interval_of(Metric::exact, total);
+  return {{"test",
+           {{"exact", value_of(Metric::exact, total)},
+            {"low", interval.low},
+            {"high", interval.high},
+            {"bleu", answer["bleu"]},
+            {"bleu_low", answer["bleu_low"]},
+            {"bleu_high", answer["bleu_high"]},
+            {"lists", total.examples}}}};
+}
+
+Json test_json(const Search& search, const Record& record) {
+  const Metric metric = search.settings().metric;
+  const size_t n = size_of(metric, record.test);
+  if (n == 0) return {};
+  const Outcomes& other = search.baseline().test;
+  Json json = value_json(value_of(metric, record.test), test_interval(metric, record.test));
+  json["lists"] = n;
+  if (size_of(metric, other) == n)
+    add_difference(json, metric, difference(metric, record.test, other, n), value_of(metric, other));
+  return json;
+}
+
+Json interval_json(const std::optional<Interval>& interval, bool high) {
+  return interval ? Json(high ? interval->high : interval->low) : Json();
+}
+
+// The standings of all placements, each on the examples that it has, and what they say of one another.
+class Standings {
+ public:
+  explicit Standings(const Search& search, const std::vector<Ranked>& ranking) : search_(search) {
+    std::vector<Racer> racers;
+    for (const Ranked& r : ranking) racers.push_back(search.racer(*r.record));
+    shared_ = block_variance(racers);
+    for (const Ranked& r : ranking) {
+      if (!r.rank || !r.quality) continue;
+      const std::optional<Interval> interval = at(*r.record).interval(of(*r.record, r.quality->examples));
+      intervals_[r.record] = interval;
+      if (interval) lows_.push_back(interval->low), highs_.push_back(interval->high);
+    }
+    std::ranges::sort(lows_);
+    std::ranges::sort(highs_);
   }
+
+  // Members of a placement's JSON.
+  void add(Json& json, const Ranked& r) const {
+    const Record& record = *r.record;
+    json["throughput"] = throughput_json(record, r);
+    json["memory"] = memory_json(record, r);
+    if (r.quality) {
+      const Comparison all = at(record);
+      for (const auto& [rank, name] : {std::pair(Rank::rcp, "rcp"), std::pair(Rank::rcp_mem, "rcp_mem")}) {
+        const Comparison one = all.with(rank);
+        const std::optional<Interval> interval = one.interval(one.standing(search_.racer(record), shared_));
+        json[std::string(name) + "_low"] = interval_json(interval, false);
+        json[std::string(name) + "_high"] = interval_json(interval, true);
+      }
+    }
+    json["rank_low"] = json["rank_high"] = nullptr;
+    if (const auto own = intervals_.find(&record); own != intervals_.end() && own->second) {
+      json["rank_low"] = 1 + (lows_.end() - std::ranges::upper_bound(lows_, own->second->high));
+      json["rank_high"] =
+          static_cast<int64_t>(lows_.size()) - (std::ranges::lower_bound(highs_, own->second->low) - highs_.begin());
+    }
+    json["to_winner"] = to_winner(record, r);
+  }
+
+ private:
+  Comparison at(const Record& record) const {
+    return search_.comparison(std::min(record.examples(), search_.baseline().examples()));
+  }
+  Standing of(const Record& record, int64_t examples) const {
+    return search_.comparison(examples).standing(search_.racer(record), shared_);
+  }
+
+  Json throughput_json(const Record& record, const Ranked& r) const {
+    if (!r.throughput) return {};
+    const Racer racer = search_.racer(record);
+    Json json = {{"value", *r.throughput}, {"low", nullptr}, {"high", nullptr}, {"blocks", racer.speeds.size()}};
+    if (racer.speeds.empty() || !r.quality) return json;
+    const Standing s = of(record, r.quality->examples);
+    const double half = &record == &search_.baseline() ? 0 : kNormal95 * std::sqrt(s.log_speed_variance);
+    json["low"] = *r.throughput * std::exp(-half);
+    json["high"] = *r.throughput * std::exp(half);
+    json["quartile_low"] = quantile(racer.speeds, 0.25);
+    json["quartile_high"] = quantile(racer.speeds, 0.75);
+    return json;
+  }
+
+  Json memory_json(const Record& record, const Ranked& r) const {
+    if (!r.memory) return {};
+    const int64_t length = search_.settings().length;
+    return {{"value", *r.memory},
+            {"peak_bytes", maybe(cost_of(record, length, "peak_bytes"))},
+            {"baseline_peak_bytes", maybe(cost_of(record, length, "baseline_peak_bytes"))}};
+  }
+
+  Json to_winner(const Record& record, const Ranked& r) const {
+    const Record* winner = search_.winner();
+    if (!winner || winner == &record || !r.quality) return {};
+    const int64_t n = std::min(r.quality->examples, winner->examples());
+    const Comparison comparison = search_.comparison(n);
+    const Metric metric = search_.settings().metric;
+    const Difference d = difference(metric, record.outcomes, winner->outcomes, static_cast<size_t>(n), false);
+    const Standing own = of(record, n), best = of(*winner, n);
+    const std::optional<Interval> ratio = comparison.ratio(own, best);
+    Json json = {{"lists", n}};
+    add_difference(json, metric, d, value_of(metric, winner->outcomes, n));
+    json.erase("baseline");
+    json["rank_ratio"] = own.value && best.value && *best.value != 0 ? Json(*own.value / *best.value) : Json();
+    json["rank_ratio_low"] = interval_json(ratio, false);
+    json["rank_ratio_high"] = interval_json(ratio, true);
+    return json;
+  }
+
+  const Search& search_;
+  double shared_ = 0;
+  std::map<const Record*, std::optional<Interval>> intervals_;  // of the rank value
+  std::vector<double> lows_, highs_;
+};
+
+Json race_json(const Search& search) {
+  Json json = {{"stages", Json::array()}, {"decided", search.top().size() == 1}};
+  for (const RaceStage& s : search.stages())
+    json["stages"].push_back({{"examples", s.examples}, {"blocks", s.blocks}, {"raced", s.raced}, {"kept", s.kept}});
+  return json;
+}
+
+Json noise_json(const Noise& noise) {
+  Json json = {{"ratio_low", nullptr},
+               {"ratio_high", nullptr},
+               {"repetitions", noise.ratios.size()},
+               {"drift", nullptr},
+               {"load", noise.load < 0 ? Json() : Json(noise.load)}};
+  if (noise.ratios.size() > 1) {
+    std::vector<double> logs;
+    for (const double ratio : noise.ratios) logs.push_back(std::log(ratio));
+    const double half = kNormal95 * sample_deviation(logs), centre = median(logs);
+    json["ratio_low"] = std::exp(centre - half);
+    json["ratio_high"] = std::exp(centre + half);
+  }
+  double drift = 0;
+  for (const auto& [block, speed] : noise.speeds)
+    drift = std::max(drift, std::abs(speed / noise.speeds.begin()->second - 1));
+  if (!noise.speeds.empty()) json["drift"] = drift;
   return json;
 }
 
@@ -219,7 +379,7 @@ Json blocks_json(const Space& space, const Placement& placement) {
   return blocks;
 }
 
-Json placement_json(const Search& search, const Ranked& r) {
+Json placement_json(const Search& search, const Standings& standings, const Ranked& r) {
   const Record& record = *r.record;
   const std::string reason = record.usable() ? r.limit : record.reason;
   const char* status = record.status == Record::Status::refused  ? "refused"
@@ -234,11 +394,15 @@ Json placement_json(const Search& search, const Ranked& r) {
                {"pareto", r.pareto},
                {"baseline", &record == &search.baseline()},
                {"finalist", search.is_finalist(record)},
+               {"top", search.is_top(record)},
+               {"screened", record.usable() && record.examples() < search.examples("data")},
                {"quality", quality_json(search, r)},
                {"cost", cost_json(search, record)},
                {"rcp", maybe(r.rcp)},
                {"rcp_mem", maybe(r.rcp_mem)}};
-  if (!record.greedy.empty()) json["greedy"] = greedy_json(record);
+  standings.add(json, r);
+  json["test"] = test_json(search, record);
+  if (!record.greedy.is_null()) json["greedy"] = greedy_json(record.greedy);
   return json;
 }
 
@@ -273,12 +437,17 @@ std::optional<int64_t> crossover(const Record& record) {
 
 std::string answer_text(const AnswerInput& input) {
   const Placement& placement = input.winner.record->placement;
-  const std::string what = fmt::format("at {} tokens: {}", input.settings.length, roles_text(input.space, placement));
-  if (placement == input.space.baseline) return what + "; nothing that was tried ranks above the baseline";
+  const std::string what =
+      fmt::format("{}{} tokens, {}", input.settings.effort == Effort::quick ? "By a screening alone: at " : "At ",
+                  input.settings.length, roles_text(input.space, placement));
+  const std::string tied = input.tied < 2 ? ""
+                                          : fmt::format(" {} {} not told apart from it.", input.tied - 1,
+                                                        input.tied == 2 ? "other is" : "others are");
+  if (placement == input.space.baseline) return what + ": nothing that was tried ranks above the baseline." + tied;
   const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();
-  return fmt::format("{} {} at {:.2f}x its {} throughput{}{}", what, quality_text(input),
+  return fmt::format("{} {} at {:.2f}x its {} throughput{}{}.{}", what, quality_text(input),
                      input.winner.throughput.value_or(1), decodes ? "decode" : "prefill", state_text(input),
-                     crossover_text(input));
+                     crossover_text(input), tied);
 }
 
 Json result_document(const Search& search) {
@@ -294,10 +463,15 @@ Json result_document(const Search& search) {
   json["std_bench"] = maybe(search.std_bench());
   for (const char* key : {"homogeneous", "placements", "refused"}) json[key] = Json::array();
   for (const Record* record : search.homogeneous()) {
-    const auto quality = quality_of(*record, search.settings().metric, search.examples("data"));
+    const auto quality = quality_of(*record, search.settings().metric, search.most_examples());
     json["homogeneous"].push_back({{"id", record->id}, {"quality", quality ? Json(quality->value) : Json()}});
   }
-  for (const Ranked& r : ranking) json["placements"].push_back(placement_json(search, r));
+  json["race"] = race_json(search);
+  json["noise"] = noise_json(search.noise());
+  json["top_group"] = Json::array();
+  for (const Record* record : search.top()) json["top_group"].push_back(record->id);
+  const Standings standings(search, ranking);
+  for (const Ranked& r : ranking) json["placements"].push_back(placement_json(search, standings, r));
   for (const RefusedChoice& r : search.refused())
     json["refused"].push_back(
         {{"block", role_name(r.role)}, {"choice", space.choice(r.choice).label}, {"reason", r.reason}});

@@ -18,7 +18,8 @@ struct AnswerInput {
   const Declared& declared;
   const Ranked& winner;
   const Ranked& baseline;
-  bool test = false;  // quality is that of greedy decoding on the test set
+  bool test = false;  // quality is that of the test set
+  size_t tied = 1;    // placements of the top group
 };
 
 // Names the placement, what it keeps and gains, and the length from which it is faster.

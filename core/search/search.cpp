@@ -38,7 +38,7 @@ void Search::run() {
   probe_lengths();
   scale();
   explore();
-  confirm();
+  run_race();
   finish();
 }
 
@@ -108,9 +108,9 @@ void Search::probe_lengths() {
     fail(Fault::usage, "length {} is beyond the model's max_length {}: {}", settings_.length, allowed, longest.reason);
 }
 
-void Search::measure(const std::vector<Record*>& records) {
-  runner_.quality(records, runner_.rungs().front());
-  runner_.cost(records, {settings_.length}, Timing::screen);
+void Search::measure(const std::vector<Record*>& records, int64_t examples, int blocks) {
+  runner_.quality(records, examples);
+  for (int block = 0; block < blocks; ++block) runner_.block(records, *baseline_, block);
 }
 
 // The homogeneous placements first: their spread is the unit of quality, and broken ones found later cannot move it.
@@ -118,14 +118,13 @@ void Search::scale() {
   for (const Placement& placement : search::homogeneous(space_)) homogeneous_.push_back(record_of(placement));
   std::vector<Record*> first = homogeneous_;
   if (std::ranges::count(first, baseline_) == 0) first.insert(first.begin(), baseline_);
-  measure(first);
-  // All rungs, as BLEU of some examples cannot be had from BLEU of more.
-  for (const int64_t rung : runner_.rungs()) runner_.quality(first, rung);
+  runner_.noise();
+  measure(first, most_examples(), settings_.blocks);
   if (!baseline_->usable())
     fail(Fault::manifest, "the baseline {} cannot be measured: {}", baseline_->id, baseline_->reason);
   std::vector<double> scores;
   for (const Record* record : homogeneous_)
-    if (const auto quality = quality_of(*record, settings_.metric, examples("data")); record->usable() && quality)
+    if (const auto quality = quality_of(*record, settings_.metric, most_examples()); record->usable() && quality)
       scores.push_back(score_of(settings_.metric, quality->value));
   if (scores.size() >= 2) std_bench_ = sample_deviation(scores);
   leader_.restart();
@@ -142,67 +141,61 @@ void Search::explore() {
     std::vector<Record*> records;
     for (const Placement& placement : strategy->next(outcomes(asked))) records.push_back(record_of(placement));
     if (records.empty()) return;
-    measure(records);
+    measure(records, runner_.rungs().front(), settings_.blocks);
     asked.insert(asked.end(), records.begin(), records.end());
   }
 }
 
-// Successive halving: the leaders of the screening on twice the examples, their leaders on twice as many, until all
-// examples are used.  Those that more examples push beyond a limit are replaced by the next in line.
-void Search::confirm() {
-  const std::vector<int64_t>& rungs = runner_.rungs();
-  const auto examples_of = [&](const Record* r) { return r->examples(settings_.metric); };
-  // The baseline and the homogeneous placements did not come so far because they did well.
-  const auto climbed = [&](const Record* r, int64_t rung) {
-    return r != baseline_ && std::ranges::count(homogeneous_, r) == 0 && examples_of(r) >= rung;
+void Search::run_race() {
+  std::vector<Record*> racers;
+  for (Record& record : records_)
+    if (record.usable()) racers.push_back(&record);
+  RaceTrack track;
+  track.rungs = runner_.rungs();
+  const bool is_thorough = settings_.effort == Effort::thorough, is_quick = settings_.effort == Effort::quick;
+  track.blocks = is_thorough ? settings_.most_blocks : settings_.blocks;
+  track.most_blocks = is_quick ? settings_.blocks : settings_.most_blocks;
+  track.baseline = &baseline_->outcomes;
+  track.std_bench = std_bench_;
+  track.measure = [&](const std::vector<size_t>& left, int64_t examples, int blocks) {
+    std::vector<Record*> records;
+    for (const size_t i : left) records.push_back(racers[i]);
+    measure(records, examples, blocks);
   };
-  size_t kept = records_.size() / 4;
-  for (size_t i = 1; i < rungs.size(); ++i) {
-    kept = std::max<size_t>(static_cast<size_t>(settings_.finalists), kept / 2);
-    while (true) {
-      const auto there = static_cast<size_t>(
-          std::ranges::count_if(best(rungs[i]), [&](const Record* r) { return climbed(r, rungs[i]); }));
-      std::vector<Record*> next = best(rungs[i - 1]);
-      std::erase_if(next, [&](auto* r) { return examples_of(r) < rungs[i - 1] || examples_of(r) >= rungs[i]; });
-      if (there >= kept || next.empty()) break;
-      next.resize(std::min(next.size(), kept - there));
-      runner_.quality(next, rungs[i]);
-    }
-  }
+  track.racer = [&](size_t i) { return racer(*racers[i]); };
+  RaceResult result = race(settings_, track, racers.size());
+  stages_ = std::move(result.stages);
+  for (const size_t i : result.top)
+    if (standing(*racers[i], input(most_examples())).limit.empty()) top_.push_back(racers[i]);
 }
 
-// The finalists and the baseline at every length, and decoded as users decode; the homogeneous placements at lengths
-// that take no time.  Of the data set the teacher-forced pass has shown already what greedy decoding gives.
+// The test set by the top group alone, and once.  The first of it, and the baseline, at every length, and the winner
+// decoded as users decode.
 void Search::finish() {
   const auto beyond = std::ranges::upper_bound(settings_.lengths, settings_.length);
   const std::vector<int64_t> ranked_lengths(settings_.lengths.begin(), beyond);
-  while (Record* next = next_finalist()) {
-    finalists_.push_back(next);
-    runner_.cost({next}, ranked_lengths, Timing::whole, real_examples);
-  }
-  std::vector<Record*> leading = finalists_, others = homogeneous_;
-  if (std::ranges::count(leading, baseline_) == 0) {
-    leading.push_back(baseline_);
-    runner_.cost({baseline_}, ranked_lengths, Timing::whole, real_examples);
-  }
+  const auto with_baseline = [&](size_t n) {
+    std::vector<Record*> found(top_.begin(), top_.begin() + static_cast<std::ptrdiff_t>(std::min(n, top_.size())));
+    if (std::ranges::count(found, baseline_) == 0) found.push_back(baseline_);
+    return found;
+  };
+  // Who fails now leaves his place to the next.
+  const auto drop_failed = [&] { return std::erase_if(top_, [](const Record* r) { return !r->usable(); }) > 0; };
+  std::vector<Record*> leading;
+  do {
+    leading = with_baseline(static_cast<size_t>(settings_.finalists));
+    runner_.cost(leading, ranked_lengths, Timing::whole, real_examples);
+  } while (drop_failed());
   for (auto length = beyond; length != settings_.lengths.end(); ++length)
     runner_.cost(leading, {*length}, Timing::beyond);
+  std::vector<Record*> others = homogeneous_;
   std::erase_if(others, [&](Record* r) { return std::ranges::count(leading, r) > 0; });
   runner_.cost(others, ranked_lengths, Timing::whole);
-  if (opened()["kind"] != "encoder-decoder") return;
-  if (settings_.metric == Metric::bleu) runner_.decode(leading, "data", examples("data"));
-  if (examples("test") > 0) runner_.decode(leading, "test", examples("test"));
-}
-
-// The best that is none yet; NULL when there are enough and the leader is among them: being timed anew moves ranks.
-Record* Search::next_finalist() const {
-  const bool enough = finalists_.size() >= static_cast<size_t>(settings_.finalists);
-  for (Record* record : best(examples("data"))) {
-    if (record->examples(settings_.metric) < examples("data")) break;
-    if (!is_finalist(*record)) return record;
-    if (enough) break;
-  }
-  return nullptr;
+  if (examples("test") == 0) return;
+  runner_.test(with_baseline(top_.size()));
+  drop_failed();
+  if (opened()["kind"] == "encoder-decoder") runner_.decode_test(with_baseline(1));
+  drop_failed();
 }
 
 std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {
@@ -222,22 +215,14 @@ std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) c
 std::vector<Ranked> Search::ranking(int64_t examples) const {
   std::vector<const Record*> records;
   for (const Record& record : records_) records.push_back(&record);
-  return rank(records, input(examples));
-}
-
-// Those with a rank by the first `examples`, the best first.
-std::vector<Record*> Search::best(int64_t examples) const {
-  std::vector<Record*> found;
-  for (const Ranked& r : ranking(examples))
-    if (r.rank) found.push_back(const_cast<Record*>(r.record));
-  return found;
-}
-
-// A placement that was not measured to the end is no answer, however well it did in the screening.
-const Record* Search::winner() const {
-  for (const Record* record : best(std::numeric_limits<int64_t>::max()))
-    if (is_finalist(*record)) return record;
-  return nullptr;
+  std::vector<Ranked> all = rank(records, input(examples));
+  // The race has the last word on who comes first: a short measurement may look better than it is.
+  const auto place = [&](const Ranked& r) { return std::ranges::find(top_, r.record) - top_.begin(); };
+  std::ranges::stable_sort(all, {}, place);
+  int next = 1;
+  for (Ranked& r : all)
+    if (r.rank) r.rank = next++;
+  return all;
 }
 
 std::string Search::leader(const Record& changed) {

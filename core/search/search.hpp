@@ -1,12 +1,14 @@
-// A whole search: probes what mechanisms accept, fixes the scale of quality, explores, and measures the finalists well.
+// A whole search: probes what mechanisms accept, fixes the scale of quality, explores, races what was found, and tests
+// the top group.
 //
 // settings and space say what is asked; strategy proposes placements; trial_runner has each measured in a worker
-// process (worker/, which answers as trial/ says) and keeps it in the journal; ranking says which is best and result
-// writes it down.
+// process (worker/, which answers as trial/ says) and keeps it in the journal; race says who is measured further and
+// who is in the top group, ranking in what order, and result writes it down.
 #pragma once
 
 #include <algorithm>
 
+#include "core/search/race.hpp"
 #include "core/search/ranking.hpp"
 #include "core/search/strategy.hpp"
 #include "core/search/trial_runner.hpp"
@@ -41,9 +43,25 @@ class Search {
   const std::vector<Record*>& homogeneous() const { return homogeneous_; }
   // By the first `examples`; without a number by all that were measured.
   std::vector<Ranked> ranking(int64_t examples = std::numeric_limits<int64_t>::max()) const;
-  bool is_finalist(const Record& record) const { return std::ranges::count(finalists_, &record) > 0; }
-  // The best finalist within the limits; NULL: there is none.
-  const Record* winner() const;
+  // The winner first, then what is not worse than it with confidence; empty: no placement is within the limits, or none
+  // was measured.
+  const std::vector<Record*>& top() const { return top_; }
+  bool is_top(const Record& record) const { return std::ranges::count(top_, &record) > 0; }
+  // Of the top group, those that are timed at every length.
+  bool is_finalist(const Record& record) const {
+    return std::ranges::find(top_, &record) - top_.begin() <
+           std::min<std::ptrdiff_t>(settings_.finalists, std::ssize(top_));
+  }
+  const Record* winner() const { return top_.empty() ? nullptr : top_.front(); }
+  const std::vector<RaceStage>& stages() const { return stages_; }
+  const Noise& noise() const { return runner_.noise_found(); }
+  // Examples of the last stage; a placement with fewer was dropped.
+  int64_t most_examples() const { return runner_.rungs().back(); }
+  // Compares placements on the first n examples.
+  Comparison comparison(int64_t examples) const {
+    return {settings_, std_bench_, baseline_->outcomes, static_cast<size_t>(examples)};
+  }
+  Racer racer(const Record& record) const { return racer_of(record, input(most_examples())); }
   int64_t examples(const char* split) const { return runner_.opened()["lists"].value(split, int64_t{0}); }
 
  private:
@@ -51,13 +69,11 @@ class Search {
   void probe_lengths();
   void scale();
   void explore();
-  void confirm();
+  void run_race();
   void finish();
-  void measure(const std::vector<Record*>& records);
+  void measure(const std::vector<Record*>& records, int64_t examples, int blocks);
   Record* record_of(const Placement& placement);
   std::vector<Outcome> outcomes(const std::vector<const Record*>& asked) const;
-  std::vector<Record*> best(int64_t examples) const;
-  Record* next_finalist() const;
   RankingInput input(int64_t examples) const { return {settings_, declared_, *baseline_, std_bench_, examples}; }
   std::string leader(const Record& changed);
 
@@ -68,7 +84,8 @@ class Search {
   std::deque<Record> records_;  // in the order they were proposed
   std::map<Placement, Record*> by_placement_;
   Record* baseline_ = nullptr;
-  std::vector<Record*> homogeneous_, finalists_;
+  std::vector<Record*> homogeneous_, top_;
+  std::vector<RaceStage> stages_;
   std::vector<RefusedChoice> refused_;
   std::optional<double> std_bench_;
   Leader leader_;

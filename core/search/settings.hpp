@@ -12,10 +12,12 @@
 namespace attnkit::search {
 
 enum class StrategyKind { ablation, grid, pareto };
+enum class Effort { quick, standard, thorough };
 enum class Rank { rcp, rcp_mem, quality, throughput };
 
 // In the order of the enums.
 inline const std::vector<std::string> strategy_names = {"ablation", "grid", "pareto"};
+inline const std::vector<std::string> effort_names = {"quick", "default", "thorough"};
 inline const std::vector<std::string> rank_names = {"rcp", "rcp_mem", "quality", "throughput"};
 
 // Placements beyond a limit are not ranked.  Absent: no limit.
@@ -28,6 +30,9 @@ struct Limits {
 struct Settings {
   StrategyKind strategy = StrategyKind::grid;
   bool per_layer = false;
+  Effort effort =
+      Effort::standard;      // quick: the screening alone; thorough: all examples and blocks for every placement
+  double confidence = 0.95;  // that the best placement is in the top group
   Metric metric = Metric::exact;
   Rank rank = Rank::rcp_mem;
   int64_t length = 512;                            // tokens at which costs are ranked
@@ -38,7 +43,9 @@ struct Settings {
   uint64_t seed = 1;
   std::string data, test;      // paths; test may be empty
   int64_t screen = 500;        // examples that every placement is tried on
-  int finalists = 3;           // placements that are decoded and timed at every length, the baseline beside them
+  int finalists = 3;           // of the top group, that are timed at every length, the baseline beside them
+  int blocks = 2;              // of timing that every placement gets
+  int most_blocks = 8;         // that one gets which cannot be told apart otherwise
   int repetitions = 5;         // of a timing
   int jobs = 2;                // worker processes; timings run alone
   int threads = 1;             // of a worker

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 
 #include "core/base/sha256.hpp"
 #include "core/search/failure.hpp"
@@ -16,6 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double open_timeout = 60;
+constexpr int noise_repetitions = 5;
 
 // The journal keeps of a trial its result, or how it failed, with the limit that it was beyond.
 Json entry_of(const TrialReply& reply, const Settings& settings) {
@@ -72,12 +75,16 @@ TrialRunner::TrialRunner(const Settings& settings, const Space& space, const Man
       manifest_(manifest),
       journal_(journal),
       host_(host),
+      command_(command),
       pool_(command, settings.jobs, open_timeout),
-      timing_(command, 1, open_timeout),
       opened_(pool_.open(host.stop)) {
-  const int64_t all = opened_["lists"]["data"];
-  for (int64_t end = std::min(settings.screen, all); end < all; end *= 2) rungs_.push_back(end);
-  rungs_.push_back(all);
+  const int64_t all = opened_["lists"]["data"], first = std::min(settings.screen, all);
+  if (settings.effort != Effort::thorough) rungs_.push_back(first);
+  if (settings.effort == Effort::standard)
+    for (int64_t end = 2 * first; end < all; end *= 2) rungs_.push_back(end);
+  if (settings.effort != Effort::quick && (rungs_.empty() || rungs_.back() < all)) rungs_.push_back(all);
+  double load = 0;
+  noise_.load = getloadavg(&load, 1) == 1 ? load : -1;
 }
 
 std::string TrialRunner::toml_of(const Placement& placement, const std::vector<int64_t>& lengths) const {
@@ -130,78 +137,181 @@ void TrialRunner::describe(const std::vector<Record*>& records, const std::vecto
   run("probing", pool_, tasks);
 }
 
+// The same request for teacher forcing and, where BLEU asks for texts, for greedy decoding.
+Json TrialRunner::quality_request(const Record& record, const char* split, std::pair<int64_t, int64_t> range) const {
+  std::string encoder;
+  for (size_t s = 0; s < space_.blocks.size(); ++s)
+    if (space_.blocks[s].role == ATTN_ENCODER_SELF) encoder += space_.choice(record.placement[s]).toml + "\n";
+  return {{"kind", settings_.metric == Metric::bleu ? "decode" : "quality"},
+          {"toml", toml_of(record.placement)},
+          {"encoder", encoder},
+          {"split", split},
+          {"begin", range.first},
+          {"end", range.second}};
+}
+
 void TrialRunner::quality(const std::vector<Record*>& records, int64_t examples) {
-  if (settings_.metric == Metric::bleu) return decode(records, "data", examples);
   std::vector<Task> tasks;
   for (Record* r : records) {
-    std::string encoder;
-    for (size_t s = 0; s < space_.blocks.size(); ++s)
-      if (space_.blocks[s].role == ATTN_ENCODER_SELF) encoder += space_.choice(r->placement[s]).toml + "\n";
     std::pair<int64_t, int64_t> range;
     for (const int64_t end : rungs_) {
       range = {range.second, end};
       if (end > examples || !r->usable() || r->quality.contains(range)) continue;
-      const Json request = {{"kind", "quality"},
-                            {"toml", toml_of(r->placement)},
-                            {"encoder", encoder},
-                            {"begin", range.first},
-                            {"end", range.second}};
-      tasks.push_back({r, fmt::format("quality|{}|{}-{}", r->id, range.first, range.second), request,
-                       [r, range](const Json& result) { result["sums"].get_to(r->quality[range]); }});
+      const Json request = quality_request(*r, "data", range);
+      tasks.push_back(
+          {r, fmt::format("{}|{}|data {}-{}", request["kind"].get<std::string>(), r->id, range.first, range.second),
+           request, [r, range](const Json& result) {
+             result["sums"].get_to(r->quality[range]);
+             r->outcomes.put(static_cast<size_t>(range.first), result["outcomes"]);
+           }});
     }
   }
   run("quality", pool_, tasks);
 }
 
-void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing,
-                       int real) {
-  const bool prefill = timing != Timing::screen;
+void TrialRunner::test(const std::vector<Record*>& records) {
+  const int64_t all = opened_["lists"]["test"];
   std::vector<Task> tasks;
   for (Record* r : records) {
-    if (!r->usable() || (!prefill && r->costs.contains(lengths.front()))) continue;
+    const Json request = quality_request(*r, "test", {0, all});
+    tasks.push_back({r, fmt::format("{}|{}|test 0-{}", request["kind"].get<std::string>(), r->id, all), request,
+                     [r](const Json& result) { r->test = result["outcomes"]; }});
+  }
+  run("test", pool_, tasks);
+}
+
+void TrialRunner::decode_test(const std::vector<Record*>& records) {
+  const int64_t all = opened_["lists"]["test"];
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    const Json request = {
+        {"kind", "decode"}, {"toml", toml_of(r->placement)}, {"split", "test"}, {"begin", 0}, {"end", all}};
+    tasks.push_back({r, fmt::format("decode|{}|test 0-{}", r->id, all), request, [r](const Json& result) {
+                       r->greedy = result;
+                       r->greedy.erase("outcomes");
+                     }});
+  }
+  run("decoding", pool_, tasks);
+}
+
+TrialRunner::Task TrialRunner::itself(Record& record, const std::string& key, int block) {
+  const std::string toml = toml_of(space_.baseline, {settings_.length});
+  const Json request = {{"kind", "cost"},
+                        {"toml", toml},
+                        {"baseline", toml},
+                        {"lengths", {settings_.length}},
+                        {"repetitions", settings_.repetitions},
+                        {"prefill", false},
+                        {"itself", true}};
+  return {&record, key, request,
+          [this, block](const Json& result) {
+            const Json& at = result["at"][0];
+            const bool decodes = at.contains("decode_ratio");
+            if (at.contains("refused")) return;  // which its own trial says
+            noise_.ratios.push_back(at[decodes ? "decode_ratio" : "prefill_ratio"]);
+            noise_.speeds.emplace(block, at[decodes ? "baseline_decode" : "baseline_prefill"].get<double>());
+          },
+          [](const std::string&) {}};
+}
+
+void TrialRunner::noise() {
+  Record baseline;
+  baseline.id = id_of(space_, space_.baseline);
+  std::vector<Task> tasks;
+  for (int i = 0; i < noise_repetitions; ++i) tasks.push_back(itself(baseline, fmt::format("itself|0|{}", i), 0));
+  WorkerPool fresh(command_, 1, open_timeout);
+  run("noise", fresh, tasks);
+}
+
+void TrialRunner::block(const std::vector<Record*>& records, Record& baseline, int block) {
+  std::vector<Task> tasks;
+  const auto add = [&](Record* r) {
+    if (!r->usable() || r->blocks.size() > static_cast<size_t>(block)) return;
+    const Json request = {{"kind", "cost"},
+                          {"toml", toml_of(r->placement, {settings_.length})},
+                          {"baseline", toml_of(space_.baseline, {settings_.length})},
+                          {"lengths", {settings_.length}},
+                          {"repetitions", settings_.repetitions},
+                          {"prefill", false}};
+    tasks.push_back({r, fmt::format("block|{}|{}|{}", block + 1, r->id, settings_.length), request,
+                     [this, r](const Json& result) { take_block(*r, result["at"][0]); }});
+  };
+  for (Record* r : records)
+    if (r != &baseline) add(r);
+  add(&baseline);
+  if (tasks.empty()) return;
+  tasks.push_back(itself(baseline, fmt::format("itself|{}|0", block + 1), block + 1));
+  std::mt19937_64 random(settings_.seed + static_cast<uint64_t>(block));
+  std::ranges::shuffle(tasks, random);
+  WorkerPool fresh(command_, 1, open_timeout);
+  run("timing", fresh, tasks);
+}
+
+void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing,
+                       int real) {
+  std::vector<Task> tasks;
+  for (Record* r : records) {
+    if (!r->usable()) continue;
     const Json request = {
         {"kind", "cost"},     {"toml", toml_of(r->placement, lengths)}, {"baseline", toml_of(space_.baseline, lengths)},
-        {"lengths", lengths}, {"repetitions", settings_.repetitions},   {"prefill", prefill},
+        {"lengths", lengths}, {"repetitions", settings_.repetitions},   {"prefill", true},
         {"real", real}};
-    tasks.push_back({r, fmt::format("cost|{}|{}|{}{}", r->id, fmt::join(lengths, ","), real, prefill ? "" : "|decode"),
-                     request, [this, r](const Json& result) { take_costs(*r, result); }});
+    tasks.push_back({r, fmt::format("cost|{}|{}|{}", r->id, fmt::join(lengths, ","), real), request,
+                     [this, r](const Json& result) { take_costs(*r, result); }});
     if (timing == Timing::beyond)
       tasks.back().fail = [r, length = lengths.front()](const std::string& reason) { r->untimed[length] = reason; };
   }
-  run("cost", timing_, tasks);
+  WorkerPool fresh(command_, 1, open_timeout);
+  run("cost", fresh, tasks);
 }
 
-// A refusal at the ranked length ends a candidate; at another length there is one figure less.
+// A refusal at the ranked length ends a candidate.  Ranked are the medians over blocks.
+void TrialRunner::take_block(Record& record, const Json& at) const {
+  const std::string refused = at.value("refused", "");
+  if (!refused.empty()) {
+    record.status = Record::Status::refused;
+    record.reason = refused;
+    return;
+  }
+  record.blocks.push_back(at);
+  Json& cost = record.costs[settings_.length] = at;
+  for (auto& [key, value] : cost.items()) {
+    if (!value.is_number_float() && !key.ends_with("_bytes")) continue;
+    std::vector<double> values;
+    for (const Json& block : record.blocks)
+      if (block[key].is_number()) values.push_back(block[key]);
+    if (values.empty()) continue;
+    if (value.is_number_float())
+      value = median(values);
+    else
+      value = static_cast<int64_t>(median(values));
+  }
+  for (const char* name : {"decode_ratio", "prefill_ratio"}) {
+    if (!cost.contains(name) || record.blocks.size() < 2) continue;
+    std::vector<double> ratios;
+    for (const Json& block : record.blocks) ratios.push_back(block[name]);
+    cost[std::string(name) + "_low"] = quantile(ratios, 0.25);
+    cost[std::string(name) + "_high"] = quantile(ratios, 0.75);
+  }
+}
+
+// At another length than the ranked one a refusal is one figure less.  What is ranked stays as the blocks have it.
 void TrialRunner::take_costs(Record& record, const Json& result) const {
   for (const Json& at : result["at"]) {
     const int64_t length = at["length"];
     const std::string refused = at.value("refused", "");
-    if (refused.empty()) {
+    if (length == settings_.length) {
+      Json& ranked = record.costs[length];
+      for (const auto& [key, value] : at.items())
+        if (refused.empty() && !ranked.contains(key)) ranked[key] = value;
+    } else if (refused.empty()) {
       record.costs[length] = at;
       record.untimed.erase(length);
-    } else if (length == settings_.length) {
-      record.status = Record::Status::refused;
-      record.reason = refused;
     } else {
       record.untimed[length] = refused;
     }
   }
   if (result.contains("real")) record.real = result["real"];
-}
-
-void TrialRunner::decode(const std::vector<Record*>& records, const std::string& split, int64_t examples) {
-  const std::string name = fmt::format("{} 0-{}", split, examples);
-  std::vector<Task> tasks;
-  for (Record* r : records) {
-    if (!r->usable() || r->greedy.contains(name)) continue;
-    const Json request = {
-        {"kind", "decode"}, {"toml", toml_of(r->placement)}, {"split", split}, {"begin", 0}, {"end", examples}};
-    tasks.push_back({r, fmt::format("decode|{}|{}", r->id, name), request, [=](const Json& result) {
-                       r->greedy[name] = result;
-                       r->greedy[name]["lists"] = examples;
-                     }});
-  }
-  run("decoding", pool_, tasks);
 }
 
 }  // namespace attnkit::search

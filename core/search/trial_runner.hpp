@@ -38,9 +38,16 @@ struct Host {
 };
 
 enum class Timing {
-  screen,  // decoding at one length, where it was not timed before
-  whole,   // prefill and decoding at lengths up to Settings::length
-  beyond   // one length beyond it, a trial by itself: what fails there is noted in Record::untimed, no more
+  whole,  // prefill and decoding at lengths up to Settings::length, and of what is ranked the prefill alone
+  beyond  // one length beyond it, a trial by itself: what fails there is noted in Record::untimed, no more
+};
+
+// How far timings can be trusted: throughputs of the baseline, as a second model of its manifest and as all others are
+// timed beside it.
+struct Noise {
+  std::vector<double> ratios;    // of the baseline to itself
+  std::map<int, double> speeds;  // by block the baseline's median tokens per second
+  double load = 0;               // of the machine when the search began, 1-minute average; -1: unknown
 };
 
 class TrialRunner {
@@ -59,11 +66,17 @@ class TrialRunner {
                 const std::function<void(Record&, const nlohmann::json&)>& take);
   // The first `examples`: one of rungs().
   void quality(const std::vector<Record*>& records, int64_t examples);
-  // Times one placement after another, nothing beside them; replaces what was measured before.  real: examples of the
-  // data set to time as they are.
+  // Times the baseline against itself, before anything else.
+  void noise();
+  // Block number `block` of the ranked costs, where a placement has none: a fresh worker process times each of them,
+  // the baseline, and the baseline against itself, in shuffled order.
+  void block(const std::vector<Record*>& records, Record& baseline, int block);
+  const Noise& noise_found() const { return noise_; }
+  // Times one placement after another, nothing beside them.  real: examples of the data set to time as they are.
   void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing, int real = 0);
-  // Greedy decoding of the first `examples` of "data" or "test".
-  void decode(const std::vector<Record*>& records, const std::string& split, int64_t examples);
+  // The test set: teacher-forced, or decoded greedily for bleu; and decoded greedily whatever the metric.
+  void test(const std::vector<Record*>& records);
+  void decode_test(const std::vector<Record*>& records);
 
   std::function<std::string(const Record& changed)> best;  // for progress; called after each trial
 
@@ -77,6 +90,9 @@ class TrialRunner {
   };
   void run(const std::string& stage, WorkerPool& pool, const std::vector<Task>& tasks);
   void take_costs(Record& record, const nlohmann::json& result) const;
+  void take_block(Record& record, const nlohmann::json& at) const;
+  nlohmann::json quality_request(const Record& record, const char* split, std::pair<int64_t, int64_t> range) const;
+  Task itself(Record& record, const std::string& key, int block);
   std::string toml_of(const Placement& placement, const std::vector<int64_t>& lengths = {}) const;
 
   const Settings& settings_;
@@ -84,7 +100,9 @@ class TrialRunner {
   const ManifestText& manifest_;
   Journal& journal_;
   const Host& host_;
-  WorkerPool pool_, timing_;
+  const WorkerCommand& command_;
+  WorkerPool pool_;
+  Noise noise_;
   nlohmann::json opened_;
   std::vector<int64_t> rungs_;
 };

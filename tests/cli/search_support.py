@@ -117,9 +117,10 @@ class SearchTest(CommandTest):
                 self.assertIn(document["settings"]["length"], [at["length"] for at in p["cost"]["at"]])
         winner = document["answer"]["placement"]
         if winner:
-            best = min((p for p in placements if p["finalist"] and p["rank"]), key=lambda p: p["rank"])
-            self.assertEqual(best["id"], winner)
-            self.assertTrue(document["answer"]["text"].startswith(f"at {document['settings']['length']} tokens: "))
+            self.assertEqual(next(p["id"] for p in placements if p["rank"] == 1), winner)
+            self.assertTrue(document["answer"]["text"].startswith(f"At {document['settings']['length']} tokens, "))
+            self.assertEqual(document["top_group"], [p["id"] for p in sorted(placements, key=lambda p: p["rank"] or 1000) if p["top"]])
+            self.assertEqual((document["top_group"][0], document["answer"]["tied"]), (winner, len(document["top_group"])))
 
     def runs(self, text="one two"):
         """The winner runs unchanged, from its folder and from elsewhere."""

@@ -18,7 +18,7 @@ class Strategies(SearchTest):
         self.assertEqual(len(self.result()["placements"]), 8)
         self.runs()
         self.assertIn("<svg", (self.out / "report.html").read_text() if shutil.which("gnuplot") else "<svg")
-        self.assertIn("at 32 tokens: ", said.out)
+        self.assertIn("At 32 tokens, ", said.out)
         self.assertEqual(said.err, f"report: {self.out}/report.html\nmanifest: {self.out}/winner.toml\n")
 
     def test_ablation_and_pareto_use_the_same_journal(self):
@@ -42,7 +42,9 @@ class Strategies(SearchTest):
         self.check_result(document)
         self.assertEqual(document["settings"]["lists"], {"data": 24, "test": 4})
         self.assertEqual(len(document["homogeneous"]), 4)
-        self.assertTrue(all("test" in p["greedy"] for p in document["placements"] if p["finalist"] or p["baseline"]))
+        for p in document["placements"]:
+            self.assertEqual(p["test"] is not None, p["top"] or p["baseline"])
+        self.assertEqual(document["placements"][0]["test"]["value"], document["placements"][0]["greedy"]["test"]["exact"])
         self.runs("half past three")
 
     def test_json_is_one_document(self):
@@ -53,7 +55,8 @@ class Strategies(SearchTest):
         qualities = []
         for jobs in (1, 4):
             self.search("--jobs", jobs, "--strategy", "grid", out=self.folder / str(jobs))
-            qualities.append({p["id"]: p["quality"] for p in self.result(self.folder / str(jobs))["placements"]})
+            qualities.append({p["id"]: {key: p["quality"][key] for key in ("lists", "value", "low", "high", "accuracy")}
+                              for p in self.result(self.folder / str(jobs))["placements"]})
             for quality in qualities[-1].values():
                 self.assertEqual(quality["lists"], 30 if quality["lists"] > 20 else 20)
         both = [id for id in qualities[0] if qualities[0][id]["lists"] == qualities[1][id]["lists"]]

@@ -97,7 +97,7 @@ struct Start {
 
 // Throughputs of the model by repetition, and ratios to the baseline's.
 struct Timings {
-  std::vector<double> throughput, ratio;
+  std::vector<double> throughput, ratio, baseline;
 };
 
 // Seconds of model and baseline, which swap places from one repetition to the next, so that going first is nobody's
@@ -111,6 +111,7 @@ Timings take_turns(int repetitions, size_t tokens, bool single, F&& time_model, 
     if (r % 2 != 0) model = time_model();
     timings.throughput.push_back(static_cast<double>(tokens) / model);
     timings.ratio.push_back(single ? 1 : baseline / model);
+    timings.baseline.push_back(single ? timings.throughput.back() : static_cast<double>(tokens) / baseline);
   }
   return timings;
 }
@@ -217,6 +218,7 @@ struct CostTrial::Baseline {
         std::max(repetitions, 1), tokens, single, [&] { return time(of, own); }, [&] { return time(model, other); });
     entry["prefill"] = median(timings.throughput);
     entry["prefill_ratio"] = median(timings.ratio);
+    entry["baseline_prefill"] = median(timings.baseline);
     entry["prefill_repetitions"] = repetitions;
   }
 
@@ -232,6 +234,7 @@ struct CostTrial::Baseline {
     const Timings timings = take_turns(request.repetitions, 1, &own == &other, time_model, time_baseline);
     entry["decode"] = median(timings.throughput);
     entry["decode_ratio"] = median(timings.ratio);
+    entry["baseline_decode"] = median(timings.baseline);
     entry["decode_ratio_low"] = quantile(timings.ratio, 0.25);
     entry["decode_ratio_high"] = quantile(timings.ratio, 0.75);
     entry["latency"] = median(latencies);
@@ -301,7 +304,7 @@ Json CostTrial::run(const CostRequest& request) {
     baseline_ = std::move(baseline);
   }
   std::optional<Model> own;
-  if (request.toml != request.baseline) own.emplace(runtime_, request.toml, dir_);
+  if (request.itself || request.toml != request.baseline) own.emplace(runtime_, request.toml, dir_);
   const Model& model = own ? *own : baseline_->model;
   Json result = {{"at", Json::array()}};
   std::optional<uint64_t> before;

@@ -14,6 +14,7 @@ struct CostRequest {
   int repetitions = 5;
   size_t real = 0;      // pairs of the data set to decode as they are; 0: none
   bool prefill = true;  // time it; else it is only what decoding starts from
+  bool itself = false;  // a second model of the baseline's manifest is timed beside it like any other
 };
 
 // One thread at a time.  runtime, data and facts must outlive it.
@@ -28,13 +29,13 @@ class CostTrial {
 
   // The document of the worker protocol.  At a length L a model with a decoder reads a source of L tokens (where it has
   // an encoder) and writes L - S tokens in one call: prefill; then, in every repetition from a copy of that session,
-  // S = min(32, L / 2) single ones: decode (from the median of a repetition), latency.  An encoder alone has prefill
-  // only.  Throughputs are tokens of source and target per second, medians over repetitions; latencies are seconds over
-  // all single tokens.  Prefills that take long are repeated less ("prefill_repetitions"; 0: one run of each, that of
-  // the memory).  peak_bytes: growth of the process's resident memory in one run of a model that has not run before,
-  // null where the system does not say.  A length that the model or the baseline refuses gives {length, refused}; so
-  // does "real". The baseline is kept for the next request.  Throws Error (manifests) and Failure (usage: no such
-  // request).
+  // S = min(32, L / 2) single ones: decode (from the median of a repetition), latency; baseline_decode beside it.  An
+  // encoder alone has prefill only.  Throughputs are tokens of source and target per second, medians over repetitions;
+  // latencies are seconds over all single tokens.  Prefills that take long are repeated less ("prefill_repetitions"; 0:
+  // one run of each, that of the memory).  peak_bytes: growth of the process's resident memory in one run of a model
+  // that has not run before, null where the system does not say.  A length that the model or the baseline refuses gives
+  // {length, refused}; so does "real". The baseline is kept for the next request.  Throws Error (manifests) and Failure
+  // (usage: no such request).
   nlohmann::json run(const CostRequest& request);
 
  private:

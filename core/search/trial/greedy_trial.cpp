@@ -75,14 +75,18 @@ Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, c
   greedy.seconds = seconds_since(start);
   std::vector<Ids> made(end - begin);
   for (size_t i = 0; i < order.size(); ++i) made[order[i] - begin] = std::move(decoder.made[i]);
-  std::vector<BleuStats> pairs;
+  greedy.outcomes.resize(end - begin);
+  std::vector<BleuStats>& pairs = greedy.outcomes.pairs;
   BleuStats corpus;
   for (size_t i = begin; i < end; ++i) {
     const Example& example = data[i];
     const Ids& ids = made[i - begin];
     QualitySums& sums = greedy.sums[bucket_of(bounds, example.words)];
     ++sums.examples;
-    sums.exact += ids == example.wanted;
+    const bool exact = ids == example.wanted;
+    sums.exact += exact;
+    const auto wanted = static_cast<int64_t>(example.wanted.size());
+    greedy.outcomes.set(i - begin, wanted, exact ? wanted : 0, 0);
     greedy.tokens += static_cast<int64_t>(ids.size());
     pairs.push_back(bleu_stats(model.detokenize(Side::target, ids), model.detokenize(Side::target, example.wanted)));
     corpus += pairs.back();

@@ -4,14 +4,14 @@
 
 #include <vector>
 
-#include "core/search/bleu.hpp"
-#include "core/search/quality.hpp"
+#include "core/search/outcomes.hpp"
 #include "core/search/trial/data_set.hpp"
 
 namespace attnkit::search {
 
 struct Greedy {
   std::vector<QualitySums> sums;  // by bucket; examples and exact alone are filled
+  Outcomes outcomes;              // right: all of an example's tokens, or none
   double bleu = 0;                // percent, against the references as the vocabulary spells them
   Interval bleu_interval;         // 95 %: bootstrap over examples
   int64_t tokens = 0;             // written, </s> included

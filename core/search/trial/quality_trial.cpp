@@ -138,7 +138,7 @@ void QualityTrial::decode(const Model& model, const Batch& source, const Batch& 
   kept.push_back(std::move(encoded));
 }
 
-std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
+Measured QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
   if (begin > end || end > data_.size())
     fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
   if (encoder != encoder_ || encoder.empty()) {
@@ -147,7 +147,8 @@ std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string
     encoder_ = encoder;
     token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
   }
-  std::vector<QualitySums> sums(bounds_.size() + 1);
+  Measured measured{std::vector<QualitySums>(bounds_.size() + 1), {}};
+  measured.outcomes.resize(end - begin);
   size_t number = 0;
   for (const std::vector<size_t>& rows : batches_of({begin, end})) {
     std::vector<Ids> sources, targets;
@@ -169,10 +170,12 @@ std::vector<QualitySums> QualityTrial::run(const Model& model, const std::string
                     fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
                                 data_.place_of(rows[r])));
       const auto tokens = static_cast<int64_t>(example.wanted.size());
-      sums[bucket_of(bounds_, example.words)] += sums_of_example(score.right == tokens, tokens, score.right, score.nll);
+      measured.sums[bucket_of(bounds_, example.words)] +=
+          sums_of_example(score.right == tokens, tokens, score.right, score.nll);
+      measured.outcomes.set(rows[r] - begin, tokens, score.right, score.nll);
     }
   }
-  return sums;
+  return measured;
 }
 
 }  // namespace attnkit::search

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/search/quality.hpp"
+#include "core/search/outcomes.hpp"
 #include "core/search/trial/data_set.hpp"
 
 namespace attnkit::search {
@@ -21,18 +21,23 @@ struct QualityBatch {
   size_t tokens = 600;  // of the longer side, padding included; a single example may have more
 };
 
+struct Measured {
+  std::vector<QualitySums> sums;  // by length bucket
+  Outcomes outcomes;              // of the examples asked for
+};
+
 // One thread at a time.  data and facts must outlive it.
 class QualityTrial {
  public:
   QualityTrial(const DataSet& data, const TaskFacts& facts, std::vector<int64_t> bounds, QualityBatch batch = {})
       : data_(data), facts_(facts), bounds_(std::move(bounds)), batch_(batch) {}
 
-  // By bucket (bounds.size() + 1 of them) the sums over examples [begin, end).  nll is in nats; </s> counts as a token.
+  // Examples [begin, end), in bounds.size() + 1 buckets.  nll is in nats; </s> counts as a token.
   // encoder: models given with equal keys must have equal encoders; the encoder's outputs are then kept for the next
   // model, as far as 1 GiB holds them.  Empty: nothing is kept.
   // Throws Failure (usage: a range outside the data) and Error (ATTN_INTERNAL naming the example: scores that are not
   // finite).
-  std::vector<QualitySums> run(const Model& model, const std::string& encoder, size_t begin, size_t end);
+  Measured run(const Model& model, const std::string& encoder, size_t begin, size_t end);
 
  private:
   using Range = std::pair<size_t, size_t>;

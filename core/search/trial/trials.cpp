@@ -32,6 +32,12 @@ DataSet read_data(const std::string& path, const Model& model, const TaskFacts& 
   return path.empty() ? DataSet() : DataSet(path, model, facts);
 }
 
+bool is_test(const Json& request) {
+  const std::string split = request.value("split", "data");
+  if (split != "data" && split != "test") fail(Fault::usage, "split \"{}\": possible are data and test", split);
+  return split == "test";
+}
+
 }  // namespace
 
 Json reply_to(const Json& request, const std::function<Json()>& work) {
@@ -60,6 +66,7 @@ Trials::Trials(const Json& open)
       test_(read_data(open.value("test", ""), *model_, facts_)),
       bounds_(length_bounds(data_)),
       quality_(data_, facts_, bounds_),
+      test_quality_(test_, facts_, bounds_),
       cost_(runtime_, dir_, data_, facts_) {}
 
 Json Trials::opened() const {
@@ -86,12 +93,18 @@ Json Trials::describe(const Json& request) const {
   return result;
 }
 
+Json Trials::quality(const Json& request) {
+  QualityTrial& trial = is_test(request) ? test_quality_ : quality_;
+  const Measured measured = trial.run(model_of(request.at("toml")), request.value("encoder", ""),
+                                      request.at("begin").get<size_t>(), request.at("end").get<size_t>());
+  return {{"sums", measured.sums}, {"outcomes", measured.outcomes}};
+}
+
 Json Trials::greedy(const Json& request) {
-  const std::string split = request.at("split");
-  if (split != "data" && split != "test") fail(Fault::usage, "split \"{}\": possible are data and test", split);
-  const Greedy g = decode(model_of(request.at("toml")), facts_, split == "data" ? data_ : test_, bounds_,
+  const Greedy g = decode(model_of(request.at("toml")), facts_, is_test(request) ? test_ : data_, bounds_,
                           request.at("begin").get<size_t>(), request.at("end").get<size_t>());
   return {{"sums", g.sums},
+          {"outcomes", g.outcomes},
           {"bleu", g.bleu},
           {"bleu_low", g.bleu_interval.low},
           {"bleu_high", g.bleu_interval.high},
@@ -104,15 +117,13 @@ Json Trials::answer(const Json& request) {
     const std::string kind = request.at("kind");
     if (kind == "describe") return describe(request);
     if (kind == "decode") return greedy(request);
-    if (kind == "quality")
-      return {{"sums", quality_.run(model_of(request.at("toml")), request.value("encoder", ""),
-                                    request.at("begin").get<size_t>(), request.at("end").get<size_t>())}};
+    if (kind == "quality") return quality(request);
     if (kind != "cost") fail(Fault::usage, "request \"{}\": possible are describe, quality, decode and cost", kind);
     // One model less in memory, whose caches would be in the way of the figures.
     model_.reset();
     return cost_.run({request.at("toml"), request.at("baseline"), request.at("lengths").get<std::vector<int64_t>>(),
-                      request.value("repetitions", 5), request.value("real", size_t{0}),
-                      request.value("prefill", true)});
+                      request.value("repetitions", 5), request.value("real", size_t{0}), request.value("prefill", true),
+                      request.value("itself", false)});
   });
 }
 

@@ -37,6 +37,7 @@ class Trials {
  private:
   const Model& model_of(const std::string& toml);
   nlohmann::json describe(const nlohmann::json& request) const;
+  nlohmann::json quality(const nlohmann::json& request);
   nlohmann::json greedy(const nlohmann::json& request);
 
   const std::string dir_;
@@ -46,7 +47,7 @@ class Trials {
   const TaskFacts facts_;
   const DataSet data_, test_;          // test_ may be empty
   const std::vector<int64_t> bounds_;  // of the length buckets
-  QualityTrial quality_;
+  QualityTrial quality_, test_quality_;
   CostTrial cost_;
 };
 

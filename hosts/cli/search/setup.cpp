@@ -100,7 +100,7 @@ const Options search_options = {
     {"space", "ROLE=NAME,...", "mechanisms that may sit in a role, or ROLE=all; may be repeated", true},
     {"baseline", "NAME", "mechanism in every block of what all is compared with"},
     {"data", "FILE", "examples that the search measures quality on: input, tab, reference"},
-    {"test", "FILE", "examples that only the finalists are reported on"},
+    {"test", "FILE", "examples that only the top group is reported on"},
     {"metric", "exact|bleu|accuracy|perplexity", "what quality is"},
     {"rank", "rcp|rcp_mem|quality|throughput", "what decides (default rcp_mem)"},
     {"length", "N", "tokens at which throughput and memory are ranked (default 512)"},
@@ -110,8 +110,11 @@ const Options search_options = {
     {"max-latency", "TIME", "longest time of a token, such as 500us"},
     {"trials", "N", "most placements that strategy pareto tries (default 64)"},
     {"seed", "N", "of strategy pareto (default 1)"},
+    {"quick", nullptr, "no more than the screening, and says so"},
+    {"thorough", nullptr, "all examples and timings for every placement"},
+    {"confidence", "X", "that the best placement is in the top group (default 0.95)"},
     {"screen", "N", "examples that every placement is measured on (default 500)"},
-    {"finalists", "N", "placements that are timed at every length and decoded (default 3)"},
+    {"finalists", "N", "placements of the top group that are timed at every length (default 3)"},
     {"repetitions", "N", "of a timing, of which the median counts (default 5)"},
     {"jobs", "N", "worker processes; timings run alone (default one per processor)"},
     {"trial-timeout", "SECONDS", "longest trial before its worker is killed (default 120)"},
@@ -144,6 +147,11 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.weights = weights_of(own);
   s.trials = static_cast<int>(integer("trials", s.trials, 1, 1000000));
   s.seed = static_cast<uint64_t>(integer("seed", 1, 0, UINT32_MAX));
+  if (arguments.has("quick") && arguments.has("thorough"))
+    fail(Exit::usage, "--quick and --thorough contradict each other: give one of them");
+  if (arguments.has("quick")) s.effort = search::Effort::quick;
+  if (arguments.has("thorough")) s.effort = search::Effort::thorough;
+  s.confidence = to_number("confidence", arguments.text("confidence", "0.95"), 0.5, 0.9999);
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));

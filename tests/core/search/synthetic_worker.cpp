@@ -9,7 +9,7 @@
 #include <regex>
 #include <string>
 
-#include "core/search/quality.hpp"
+#include "core/search/outcomes.hpp"
 #include "core/search/worker/channel.hpp"
 
 namespace {
@@ -44,7 +44,10 @@ json quality_of(const json& request) {
   QualitySums sums;
   sums.examples = sums.tokens = end - begin;
   sums.exact = sums.right = static_cast<int64_t>(share * static_cast<double>(end - begin));
-  return {{"sums", {sums}}};
+  attnkit::search::Outcomes outcomes;
+  outcomes.resize(static_cast<size_t>(end - begin));
+  for (int64_t i = 0; i < end - begin; ++i) outcomes.set(static_cast<size_t>(i), 1, i < sums.right, 0.1);
+  return {{"sums", {sums}}, {"outcomes", outcomes}};
 }
 
 json cost_of(const json& request, const std::string& refused) {
@@ -54,7 +57,8 @@ json cost_of(const json& request, const std::string& refused) {
     if (refused.empty())
       all.push_back({{"length", length},
                      {"decode", 1000 * ratio},
-                     {"decode_ratio", ratio},
+                     {"decode_ratio", request.value("itself", false) ? 1 : ratio},
+                     {"baseline_decode", 1000.0},
                      {"decode_ratio_low", ratio},
                      {"decode_ratio_high", ratio},
                      {"latency", 1e-3 / ratio},

@@ -51,9 +51,10 @@ TEST_F(TrialCost, EveryLengthHasItsFigures) {
   ASSERT_EQ(result["at"].size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     const Json& at = result["at"][i];
-    EXPECT_EQ(keys(at), (std::set<std::string>{"length", "prefill", "decode", "latency", "latency_p95", "prefill_ratio",
-                                               "prefill_repetitions", "decode_ratio", "decode_ratio_low",
-                                               "decode_ratio_high", "peak_bytes", "baseline_peak_bytes"}));
+    EXPECT_EQ(keys(at),
+              (std::set<std::string>{"length", "prefill", "decode", "latency", "latency_p95", "prefill_ratio",
+                                     "prefill_repetitions", "decode_ratio", "decode_ratio_low", "decode_ratio_high",
+                                     "peak_bytes", "baseline_peak_bytes", "baseline_decode", "baseline_prefill"}));
     EXPECT_EQ(at["length"], (std::vector<int>{1, 16, 64})[i]);
     for (const char* key : {"prefill", "decode", "latency", "prefill_ratio", "decode_ratio_low"})
       EXPECT_GT(at[key].get<double>(), 0) << key;

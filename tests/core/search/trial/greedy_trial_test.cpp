@@ -28,7 +28,8 @@ void expect_equal_exact(const Model& model, size_t begin, size_t end) {
   const TaskFacts facts = facts_of(model);
   const DataSet data(folder + "/dev.tsv", model, facts);
   const std::vector<int64_t> bounds = {12, 50};
-  const std::vector<QualitySums> told = QualityTrial(data, facts, bounds).run(model, "", begin, end);
+  const Measured told_all = QualityTrial(data, facts, bounds).run(model, "", begin, end);
+  const std::vector<QualitySums>& told = told_all.sums;
   const Greedy greedy = decode(model, facts, data, bounds, begin, end);
   ASSERT_EQ(greedy.sums.size(), told.size());
   int64_t tokens = 0;

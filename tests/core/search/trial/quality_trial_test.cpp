@@ -94,31 +94,45 @@ TEST(TrialQuality, EqualsAnIndependentComputation) {
   const QualitySums plain = plainly(first(), 0, 100);
   EXPECT_EQ(plain.examples, 100);
   QualityTrial trial(data(), facts(), {12, 25, 50, 75});
-  expect_same(total(trial.run(first(), "relu", 0, 100)), plain);
+  expect_same(total(trial.run(first(), "relu", 0, 100).sums), plain);
   QualityTrial one_by_one(data(), facts(), {}, {1, 1});
-  expect_same(total(one_by_one.run(first(), "", 0, 100)), plain);
+  const Measured alone = one_by_one.run(first(), "", 0, 100);
+  expect_same(total(alone.sums), plain);
+  for (size_t i = 0; i < 100; ++i) {
+    expect_same(plainly(first(), i, i + 1), [&] {
+      const Outcomes& o = alone.outcomes;
+      return sums_of_example(o.right[i] == o.tokens[i], o.tokens[i], o.right[i], static_cast<double>(o.nll[i]));
+    }());
+  }
 }
 
 TEST(TrialQuality, RangesAddUpBucketByBucket) {
   QualityTrial trial(data(), facts(), {12, 50});
-  std::vector<QualitySums> parts = trial.run(first(), "", 0, 37);
-  const std::vector<QualitySums> rest = trial.run(first(), "", 37, 100), whole = trial.run(first(), "", 0, 100);
+  Measured part = trial.run(first(), "", 0, 37);
+  const Measured remainder = trial.run(first(), "", 37, 100), all = trial.run(first(), "", 0, 100);
+  std::vector<QualitySums>& parts = part.sums;
+  const std::vector<QualitySums>&rest = remainder.sums, &whole = all.sums;
   ASSERT_EQ(whole.size(), 3u);
   for (size_t b = 0; b < whole.size(); ++b) {
     EXPECT_GT(whole[b].examples, 0);
     expect_same(parts[b] += rest[b], whole[b]);
   }
-  EXPECT_EQ(total(trial.run(first(), "", 50, 50)).examples, 0);
+  Outcomes joined;
+  joined.put(37, remainder.outcomes);  // in any order
+  joined.put(0, part.outcomes);
+  EXPECT_EQ(joined.tokens, all.outcomes.tokens);
+  EXPECT_EQ(joined.right, all.outcomes.right);
+  EXPECT_EQ(total(trial.run(first(), "", 50, 50).sums).examples, 0);
 }
 
 TEST(TrialQuality, KeptEncodersGiveTheSameSums) {
   const Model second = placement("relu", "softmax"), third = placement("softmax", "softmax");
   QualityTrial kept(data(), facts(), {}), fresh(data(), facts(), {});
   kept.run(first(), "relu", 0, 60);
-  EXPECT_EQ(kept.run(second, "relu", 0, 60), fresh.run(second, "", 0, 60));
-  EXPECT_EQ(kept.run(second, "relu", 0, 60), fresh.run(second, "", 0, 60));
-  EXPECT_EQ(kept.run(third, "softmax", 0, 60), fresh.run(third, "", 0, 60));
-  EXPECT_EQ(kept.run(second, "relu", 0, 60), fresh.run(second, "", 0, 60));
+  EXPECT_EQ(kept.run(second, "relu", 0, 60).sums, fresh.run(second, "", 0, 60).sums);
+  EXPECT_EQ(kept.run(second, "relu", 0, 60).sums, fresh.run(second, "", 0, 60).sums);
+  EXPECT_EQ(kept.run(third, "softmax", 0, 60).sums, fresh.run(third, "", 0, 60).sums);
+  EXPECT_EQ(kept.run(second, "relu", 0, 60).sums, fresh.run(second, "", 0, 60).sums);
 }
 
 TEST(TrialQuality, RangesOutsideTheDataAreRefused) {

@@ -1,0 +1,48 @@
+// search_replay RECORDED [--runs N] [--seed N] [--screen N] [--blocks N] [--confidence X]: how often a default search
+// would have found the placement that is best when everything is measured.
+#include "tests/core/search/replay.hpp"
+
+#include <fmt/core.h>
+
+#include <boost/program_options.hpp>
+#include <iostream>
+
+namespace po = boost::program_options;
+using namespace attnkit::search;
+
+int main(int argc, char** argv) {
+  std::string recorded;
+  int runs = 1000;
+  uint64_t seed = 1;
+  Settings settings;
+  po::options_description options;
+  options.add_options()("recorded", po::value(&recorded)->required())("runs", po::value(&runs))(
+      "seed", po::value(&seed))("screen", po::value(&settings.screen))("blocks", po::value(&settings.blocks))(
+      "most-blocks", po::value(&settings.most_blocks))("confidence", po::value(&settings.confidence));
+  po::positional_options_description positions;
+  positions.add("recorded", 1);
+  try {
+    po::variables_map map;
+    po::store(po::command_line_parser(argc, argv).options(options).positional(positions).run(), map);
+    po::notify(map);
+    const Recorded all(recorded);
+    fmt::print(
+        "| resampled | runs | top group has the best | winner within 1 % | mean loss | top group | examples | blocks "
+        "|\n");
+    fmt::print("|---|---|---|---|---|---|---|---|\n");
+    for (const auto& [kind, name] :
+         {std::pair(Resampling::order, "order"), std::pair(Resampling::examples, "examples")}) {
+      const ReplayTable t = replay(all, settings, kind, runs, seed);
+      const auto share = [&](int64_t part) {
+        const Interval i = wilson(part, t.runs);
+        return fmt::format("{:.1f} % ({:.1f}-{:.1f})", 100.0 * static_cast<double>(part) / t.runs, 100 * i.low,
+                           100 * i.high);
+      };
+      fmt::print("| {} | {} | {} | {} | {:.2f} % | {:.1f} | {:.0f} % | {:.1f} |\n", name, t.runs, share(t.covered),
+                 share(t.close), 100 * t.regret, t.tied, 100 * t.examples, t.blocks);
+    }
+  } catch (const std::exception& e) {
+    std::cerr << "search_replay: " << e.what() << '\n';
+    return 2;
+  }
+}
