@@ -4,6 +4,7 @@
 #include <boost/math/distributions/normal.hpp>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 namespace attnkit::search {
 namespace {
@@ -17,6 +18,11 @@ std::vector<double> logs(std::vector<double> values) {
   for (double& v : values) v = std::log(v);
   return values;
 }
+
+constexpr int kDraws = 400;
+constexpr uint64_t kSeed = 1;
+// Deviations beyond a boundary within which the widest gap is looked for.
+constexpr double kGap = 0.5;
 
 double square(double x) { return x * x; }
 
@@ -76,6 +82,15 @@ Standing Comparison::standing(const Racer& racer, double block_variance) const {
   return s;
 }
 
+Comparison::Terms Comparison::terms(const Standing& a, const Standing& b) const {
+  if (rank_ == Rank::throughput) return {0, 0, 0, 1, -1};
+  // Without a unit of quality nothing can be weighed against it.
+  if (rank_ == Rank::quality || std_bench_ == 0) return {1, -1, 0, 0, 0};
+  const double w = weights_.quality_weight / std_bench_;
+  return {w * b.gain, -w * a.gain, w * (a.gain - b.gain), a.gain * b.denominator * a.gain_slope,
+          -b.gain * a.denominator * b.gain_slope};
+}
+
 // Of wa * score_a + wb * score_b + wbase * baseline's score + speed_a * log_speed_a + speed_b * log_speed_b.
 double Comparison::deviation(const Standing& a, const Standing& b, double wa, double wb, double wbase, double speed_a,
                              double speed_b) const {
@@ -88,14 +103,11 @@ double Comparison::deviation(const Standing& a, const Standing& b, double wa, do
 }
 
 Advantage Comparison::advantage(const Standing& a, const Standing& b) const {
-  // Without a unit of quality nothing can be weighed against it.
-  if (rank_ == Rank::quality || (std_bench_ == 0 && rank_ != Rank::throughput))
-    return {a.score - b.score, deviation(a, b, 1, -1, 0, 0, 0)};
-  if (rank_ == Rank::throughput) return {a.log_speed - b.log_speed, deviation(a, b, 0, 0, 0, 1, -1)};
-  const double w = weights_.quality_weight / std_bench_;
-  const double left = a.gain * b.denominator, right = b.gain * a.denominator;
-  return {left - right,
-          deviation(a, b, w * b.gain, -w * a.gain, w * (a.gain - b.gain), left * a.gain_slope, -right * b.gain_slope)};
+  const Terms t = terms(a, b);
+  const double value = rank_ == Rank::throughput                   ? a.log_speed - b.log_speed
+                       : rank_ == Rank::quality || std_bench_ == 0 ? a.score - b.score
+                                                                   : a.gain * b.denominator - b.gain * a.denominator;
+  return {value, deviation(a, b, t.a, t.b, t.base, t.speed_a, t.speed_b)};
 }
 
 Advantage Comparison::above(const Standing& a, double share) const {
@@ -136,27 +148,86 @@ std::optional<Interval> Comparison::ratio(const Standing& a, const Standing& b) 
   return Interval{std::exp(centre - half), std::exp(centre + half)};
 }
 
+double Comparison::boundary(const std::vector<Standing>& all, size_t leader, const std::vector<int64_t>& rungs,
+                            double confidence) const {
+  // Scores of all placements and, last, of the baseline: their joint spread for one example.
+  const size_t count = all.size(), width = count + 1;
+  const auto influence = [&](size_t i) -> const std::vector<double>& {
+    return i < count ? all[i].influences : baseline_;
+  };
+  const double n = static_cast<double>(n_);
+  std::vector<double> spread(width * width);
+  for (size_t i = 0; i < width; ++i)
+    for (size_t j = 0; j <= i; ++j)
+      spread[i * width + j] = spread[j * width + i] =
+          std::inner_product(influence(i).begin(), influence(i).end(), influence(j).begin(), 0.0) / n;
+  // The advantage of a rival over the leader, were the leader the best: its mean and weights in units of its deviation.
+  struct Rival {
+    size_t place;
+    double mean, own, leader, base, own_speed, leader_speed;
+  };
+  std::vector<Rival> rivals;
+  std::vector<double> speed_spread;  // of a log speed, on the scale of one example
+  for (const Standing& s : all) speed_spread.push_back(std::sqrt(n * s.log_speed_variance));
+  for (size_t r = 0; r < count; ++r) {
+    if (r == leader) continue;
+    const Terms t = terms(all[r], all[leader]);
+    const auto at = [&](size_t a, size_t b) { return spread[a * width + b]; };
+    const double scale =
+        std::sqrt(square(t.a) * at(r, r) + square(t.b) * at(leader, leader) + square(t.base) * at(count, count) +
+                  2 * (t.a * t.b * at(r, leader) + t.base * (t.a * at(r, count) + t.b * at(leader, count))) +
+                  square(t.speed_a * speed_spread[r]) + square(t.speed_b * speed_spread[leader]));
+    const Advantage behind = advantage(all[leader], all[r]);
+    if (!(scale > 0) || !(behind.deviation > 0)) continue;
+    const double seen = std::max(0.0, behind.value / behind.deviation);
+    rivals.push_back({r, -seen * std::max(0.0, 1 - 1 / square(seen)), t.a / scale, t.b / scale, t.base / scale,
+                      t.speed_a / scale, t.speed_b / scale});
+  }
+  const std::vector<double> lower = cholesky(spread, width);
+  std::mt19937_64 random(kSeed);
+  std::normal_distribution<double> normal;
+  std::vector<double> drawn(width), score(width), speed(count), highest;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    std::ranges::fill(score, 0);
+    std::ranges::fill(speed, 0);
+    double top = 0;
+    for (size_t k = 0; k < rungs.size(); ++k) {
+      // A rung holds the sums of those before it; what it adds has the same spread by example.
+      const double before = k == 0 ? 0 : static_cast<double>(rungs[k - 1]), now = static_cast<double>(rungs[k]);
+      const double kept = std::sqrt(before / now), added = std::sqrt((now - before) / now), scale = std::sqrt(now / n);
+      for (double& d : drawn) d = normal(random);
+      for (size_t i = 0; i < width; ++i) {
+        const auto row = lower.begin() + static_cast<std::ptrdiff_t>(i * width);
+        score[i] = kept * score[i] +
+                   added * std::inner_product(row, row + static_cast<std::ptrdiff_t>(i + 1), drawn.begin(), 0.0);
+      }
+      for (size_t i = 0; i < count; ++i) speed[i] = kept * speed[i] + added * speed_spread[i] * normal(random);
+      for (const Rival& r : rivals)
+        top = std::max(top, scale * r.mean + r.own * score[r.place] + r.leader * score[leader] + r.base * score[count] +
+                                r.own_speed * speed[r.place] + r.leader_speed * speed[leader]);
+    }
+    highest.push_back(top);
+  }
+  // A leader that is ahead by luck makes the others look far behind; no boundary is lower than that of one comparison
+  // at every rung.
+  return std::max(quantile(highest, confidence), normal_point((1 - confidence) / static_cast<double>(rungs.size())));
+}
+
 namespace {
 
 // One race under way.
 class Race {
  public:
-  Race(const Settings& settings, const RaceTrack& track, size_t count)
-      : settings_(settings), track_(track), raced_(count) {
+  Race(const Settings& settings, const RaceTrack& track, size_t count) : settings_(settings), track_(track) {
     left_.resize(count);
     std::iota(left_.begin(), left_.end(), size_t{0});
   }
 
   RaceResult run() {
-    const double risk = (1 - settings_.confidence) / 2;
-    const size_t rungs = track_.rungs.size();
     int blocks = track_.blocks;
-    for (size_t r = 0; r < rungs; ++r, ++blocks) {
-      const bool is_last = r + 1 == rungs;
-      const double share = is_last ? static_cast<double>(std::max<size_t>(left_.size(), 2) - 1)
-                                   : static_cast<double>(raced_ * (rungs - 1));
+    for (size_t r = 0; r < track_.rungs.size(); ++r, ++blocks) {
       const size_t before = left_.size();
-      stage(track_.rungs[r], blocks, normal_point(risk / share), is_last);
+      stage(track_.rungs[r], blocks, r + 1 == track_.rungs.size());
       result_.stages.push_back({track_.rungs[r], blocks_, before, left_.size()});
       if (left_.empty()) break;
     }
@@ -165,17 +236,19 @@ class Race {
   }
 
  private:
-  void stage(int64_t examples, int blocks, double point, bool is_last) {
+  void stage(int64_t examples, int blocks, bool is_last) {
     for (bool more = true; more; ++blocks) {
       blocks_ = std::min(blocks, track_.most_blocks);
+      // In the order in which they were proposed, in which those that share an encoder are neighbours.
+      std::ranges::sort(left_);
       track_.measure(left_, examples, blocks_);
-      more = drop(static_cast<size_t>(examples), point, is_last) && is_last && blocks_ < track_.most_blocks;
+      more = drop(static_cast<size_t>(examples), is_last) && is_last && blocks_ < track_.most_blocks;
     }
   }
 
   // Puts the best first and takes away what is worse with confidence.  Returns whether further timing could tell some
   // of the others apart.
-  bool drop(size_t n, double point, bool is_last) {
+  bool drop(size_t n, bool is_last) {
     std::vector<Racer> racers;
     for (const size_t i : left_) racers.push_back(track_.racer(i));
     std::erase_if(left_, [&, at = size_t{0}](size_t) mutable { return !racers[at++].usable; });
@@ -183,40 +256,59 @@ class Race {
     if (left_.empty()) return false;
     const Comparison comparison(settings_, track_.std_bench, *track_.baseline, n);
     const double shared = block_variance(racers);
-    std::vector<Standing> standings;
-    for (const Racer& racer : racers) standings.push_back(comparison.standing(racer, shared));
+    std::vector<Standing> all;
+    for (const Racer& racer : racers) all.push_back(comparison.standing(racer, shared));
     const std::optional<double> limit = settings_.limits.min_quality_ratio;
-    const auto is_within = [&](const Standing& s, double tolerance) {
+    const auto is_within = [&](size_t i, double tolerance) {
       if (!limit) return true;
-      const Advantage above = comparison.above(s, *limit);
+      const Advantage above = comparison.above(all[i], *limit);
       return above.value + tolerance * above.deviation >= 0;
     };
-    // The leader is within the limits by what is measured; at the end so is whoever is tied with it.
     const auto order = [&](size_t i) {
-      const Standing& s = standings[i];
-      return std::tuple(is_within(s, 0), s.value.has_value(), s.value.value_or(0), s.score);
+      return std::tuple(is_within(i, 0), all[i].value.has_value(), all[i].value.value_or(0), all[i].score);
     };
     std::vector<size_t> by_value(left_.size());
     std::iota(by_value.begin(), by_value.end(), size_t{0});
     std::ranges::stable_sort(by_value, [&](size_t a, size_t b) { return order(a) > order(b); });
-    const Standing& leader = standings[by_value.front()];
+    const size_t leader = by_value.front();
     const bool has_leader = is_within(leader, 0);
+    const double boundary = has_leader ? comparison.boundary(all, leader, track_.rungs, settings_.confidence) : 0;
+    std::vector<double> beyond;  // by how many deviations a placement is farther behind than the boundary
+    for (const Standing& s : all) {
+      const Advantage behind = comparison.advantage(all[leader], s);
+      beyond.push_back(has_leader && behind.value > 0 ? behind.value / behind.deviation - boundary : -boundary);
+    }
+    const double cut = is_last ? cut_of(beyond) : 0,
+                 tolerance = is_last ? 0 : normal_point(1 - settings_.confidence) * 2;
     std::vector<size_t> kept;
     bool more = false;
     for (const size_t i : by_value) {
-      if (!is_within(standings[i], is_last ? 0 : point)) continue;
-      if (has_leader && i != by_value.front()) {
-        const Advantage behind = comparison.advantage(leader, standings[i]);
-        if (behind.value > point * behind.deviation) continue;
-        more |= is_timing(comparison, leader, standings[i], behind.deviation);
-      }
+      if (!is_within(i, tolerance) || beyond[i] > cut) continue;
       kept.push_back(left_[i]);
+      if (i != leader) more |= is_timing(comparison, all[leader], all[i]);
     }
     left_ = kept;
     return more;
   }
 
-  static bool is_timing(const Comparison& comparison, Standing a, Standing b, double deviation) {
+  // Repeating a search moves timings a little: a cut in the widest gap just beyond the boundary is crossed by the
+  // fewest.
+  static double cut_of(std::vector<double> beyond) {
+    std::ranges::sort(beyond);
+    double cut = 0, widest = 0, last = 0;
+    for (const double b : beyond) {
+      if (b <= 0) continue;
+      if (b - last > widest && last <= kGap) {
+        widest = b - last;
+        cut = last + widest / 2;
+      }
+      last = b;
+    }
+    return last <= kGap && widest < kGap ? last : cut;
+  }
+
+  static bool is_timing(const Comparison& comparison, Standing a, Standing b) {
+    const double deviation = comparison.advantage(a, b).deviation;
     a.log_speed_variance = b.log_speed_variance = 0;
     const double quality = comparison.advantage(a, b).deviation;
     return square(deviation) - square(quality) > kTimingShare * square(deviation);
@@ -224,7 +316,6 @@ class Race {
 
   const Settings& settings_;
   const RaceTrack& track_;
-  const size_t raced_;
   std::vector<size_t> left_;
   int blocks_ = 0;
   RaceResult result_;

@@ -54,6 +54,14 @@ class Comparison {
   // By how much a placement's score is above a share of the baseline's (perplexity: of its inverse).
   Advantage above(const Standing& a, double share) const;
 
+  // Were the leader the best: with probability `confidence` no other placement looks better than it by more than so
+  // many deviations at any rung.  From the joint distribution of all these comparisons (simulated with the influences'
+  // covariance), so that more placements make it larger, but those that go together or are far behind hardly do.
+  // Differences count as they were seen, less what noise alone would show (times 1 - 1/t^2 where t is the difference
+  // over its deviation).
+  double boundary(const std::vector<Standing>& all, size_t leader, const std::vector<int64_t>& rungs,
+                  double confidence) const;
+
   // The 95 % interval of the rank value, and of its ratio to another's (of the difference for Rank::quality).  No value
   // where a rank has none.
   std::optional<Interval> interval(const Standing& a) const;
@@ -62,6 +70,11 @@ class Comparison {
   Comparison with(Rank rank) const;
 
  private:
+  // Weights of both scores, the baseline's, and both log speeds in an advantage.
+  struct Terms {
+    double a, b, base, speed_a, speed_b;
+  };
+  Terms terms(const Standing& a, const Standing& b) const;
   double deviation(const Standing& a, const Standing& b, double wa, double wb, double wbase, double speed_a,
                    double speed_b) const;
   bool has_interval() const { return std_bench_ > 0 || rank_ == Rank::quality || rank_ == Rank::throughput; }
@@ -107,9 +120,8 @@ struct RaceTrack {
   std::function<Racer(size_t)> racer;
 };
 
-// Races placements 0 .. count - 1.  With probability settings.confidence no stage drops the best one: half of the risk
-// is shared by all comparisons with a leader, of every placement at every rung but the last, and half by those with the
-// winner at the end.  Stops early when one is left, which is then measured to the end.
+// Races placements 0 .. count - 1.  At each rung those beyond their boundary are dropped; with probability
+// settings.confidence the best one never is.  When one is left, it alone is measured to the end.
 RaceResult race(const Settings& settings, const RaceTrack& track, size_t count);
 
 }  // namespace attnkit::search
