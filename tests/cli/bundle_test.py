@@ -70,14 +70,15 @@ class Models(Bundles):
         tables = self.check(manifest)
         self.assertEqual(sorted(tables["attention"]["params"]), ["cosformer", "leap"])
         self.assertEqual(sorted(p.name for p in manifest.parent.iterdir()),
-                         ["README.md", "model.toml", "numbers-en-de.safetensors", "vocab.txt"])
+                         ["LICENSE", "README.md", "model.toml", "numbers-en-de.safetensors", "vocab.txt"])
+        self.assertFalse((manifest.parent / "LICENSE").is_symlink())
         self.assertEqual(self.says("model.toml", PHRASES, cwd=manifest.parent), self.says(SAMPLE, PHRASES))
         whole, own = (tensors(p.parent / "numbers-en-de.safetensors") for p in (SAMPLE, manifest))
         self.assertLess(len(own), len(whole))
         self.assertEqual(own, {name: whole[name] for name in own})  # f16 stays f16
         self.assertFalse([name for name in own if ".relu." in name or "encoder.self.1.leap" in name])
         readme = (manifest.parent / "README.md").read_text()
-        for part in ("# numbers-en-de", "attnkit run model.toml --text", "cosformer, leap, softmax", "No licence came with",
+        for part in ("# numbers-en-de", "attnkit run model.toml --text", "cosformer, leap, softmax",
                      f"{len(whole) - len(own)} of other placements left out"):
             self.assertIn(part, readme)
         # A bundle of a bundle is the same, but for where it says that it comes from.
@@ -128,7 +129,8 @@ class Models(Bundles):
         model = self.tiny("m", "", attention='default = "leap"')
         model.write_text(re.sub(r"(?ms)^file = .*?^sha256 = .*?$", "seed = 3", model.read_text()))
         before = self.says(model, ["one two"])
-        self.make(model)
+        self.assertIn("no licence was found", self.make(model).out)
+        self.assertIn(f"no LICENSE, COPYING or NOTICE in {model.parent}. ", (self.bundle / "README.md").read_text())
         self.check(self.bundle / "model.toml")
         self.assertTrue((self.bundle / "weights.safetensors").exists())
         self.assertEqual(self.says(self.bundle / "model.toml", ["one two"]), before)
