@@ -142,7 +142,8 @@ void keep_params(toml::table& root, const std::set<std::string>& mechanisms) {
 }
 
 // The placement, without params of other mechanisms and without [search].
-std::string used_only(toml::table root, const Space& space, const Placement& placement, Edits edits) {
+std::string used_only(const std::string& toml, const Space& space, const Placement& placement, Edits edits) {
+  toml::table root = parse(toml);
   std::set<std::string> mechanisms;
   for (const int c : placement) mechanisms.insert(mechanism_of(space.choice(c)));
   keep_params(root, mechanisms);
@@ -197,7 +198,7 @@ std::string ManifestText::deployed(const Space& space, const Placement& placemen
   const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
   Edits edits;
   for (const auto& [path, file] : files()) rebase(root, path, source, target, edits);
-  return commented(comment) + used_only(root, space, placement, std::move(edits));
+  return commented(comment) + used_only(toml_, space, placement, std::move(edits));
 }
 
 std::string ManifestText::bundled(const Space& space, const Placement& placement,
@@ -206,7 +207,7 @@ std::string ManifestText::bundled(const Space& space, const Placement& placement
   Edits edits = {
       {"weights", fmt::format("file = {}\nsha256 = {}\n", quoted(paths.at("weights.file")), quoted(sha256))}};
   for (const auto& [key, path] : paths) edits[key] = quoted(path);
-  return commented(comment) + used_only(parse(toml_), space, placement, std::move(edits));
+  return commented(comment) + used_only(toml_, space, placement, std::move(edits));
 }
 
 }  // namespace attnkit::search

@@ -65,7 +65,11 @@ class Contents {
   }
 
   Staging& staging() { return staging_; }
-  const std::vector<BundledFile>& files() const { return files_; }
+  std::vector<BundledFile> files() const {
+    std::vector<BundledFile> sorted = files_;
+    std::ranges::sort(sorted, {}, &BundledFile::name);
+    return sorted;
+  }
 
  private:
   Staging staging_;
@@ -142,7 +146,7 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
   facts.files = contents.files();
   facts.placement = search::id_of(space, placement);
   facts.result = result_of(from, facts.description["name"], facts.placement, weights.digest);
-  contents.add(readme_name, readme_text(facts), "what this is, with figures of the search");
+  contents.add(readme_name, readme_text(facts), "what this is, and its figures");
   try {
     Model(runtime, contents.staging().in(manifest_name));
   } catch (const Error& e) {

@@ -155,10 +155,10 @@ std::string readme_text(const BundleFacts& facts) {
   std::string out = fmt::format("# {}\n\n    attnkit run model.toml {}\n\n", d["name"].get<std::string>(),
                                 d["speech"].is_null() ? "--text TEXT" : "--audio FILE");
   out += fmt::format(
-      "A model for attnkit {} or later, of kind {}, with {} parameters. The folder may lie anywhere; beside it a "
-      "machine "
-      "needs attnkit\nand these mechanisms, whose plugins are built for each kind of machine: {}.\n\n## Mechanisms\n\n",
-      attnkit_version(), d["kind"].get<std::string>(), grouped_text(d["parameters"]), joined(mechanisms_of(d), ", "));
+      "runs it, wherever this folder lies, on a machine that has attnkit {} or later and its plugins {}. They are not "
+      "in\nthe "
+      "folder, since they are built for each machine. Kind {}, {} parameters.\n\n## Mechanisms\n\n",
+      attnkit_version(), joined(mechanisms_of(d), ", "), d["kind"].get<std::string>(), grouped_text(d["parameters"]));
   out += grid_text(d) + "\n## Figures\n\n";
   out += facts.result.is_null()
              ? "None: this placement was not measured by a search whose result lay beside its manifest.\n"

@@ -24,9 +24,9 @@ std::error_code last_error() { return {errno, std::generic_category()}; }
 
 // Absolute, without a '/' at its end; of a link where it leads.
 fs::path target_of(const std::string& folder) {
-  std::error_code absent;
-  const fs::path real = fs::canonical(folder, absent);
-  const fs::path path = absent ? fs::absolute(folder).lexically_normal() : real;
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(fs::absolute(folder), error);
+  if (error) fail_with(folder, error);
   return path.has_filename() ? path : path.parent_path();
 }
 

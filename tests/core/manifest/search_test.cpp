@@ -180,7 +180,7 @@ const Case spaces[] = {
     {"NoName", "space = { \"encoder.self\" = [\"\"] }", {"35:29 error AK201 no mechanism \"\""}},
     {"UnknownMechanismTwice",
      "space = { \"encoder.self\" = [{ use = \"x\", n = 1 }, { use = \"x\", n = 2 }, { use = \"x\", n = 1 }] }",
-     {"35:37 warning AK209", "35:59 warning AK209", "35:72 error AK215 \"encoder.self\" lists \"x\" twice",
+     {"35:37 warning AK209", "35:59 warning AK209", "35:73 error AK215 \"encoder.self\" lists \"x\" twice",
       "35:81 warning AK209"}},
     {"OptionOfAnUnknownMechanism",
      "space = { \"encoder.self\" = [{ use = \"x\", n = [1] }] }",

@@ -88,8 +88,8 @@ TEST(ManifestEdit, TheDeployedOneOpensFromItsNewFolder) {
 TEST(ManifestEdit, TheDeployedOneNamesOnlyWhatItUses) {
   const ManifestText manifest(text_of(sample));
   const std::string text = manifest.deployed(sample_space(), {0, 0, 2, 0, 0, 0, 0, 0, 0}, ATTNKIT_SAMPLE, "/", "");
-  EXPECT_THAT(text, HasSubstr("\nparams.leap = {"));
-  for (const char* gone : {"relu", "cosformer", "search", "dev.tsv", "default"})
+  EXPECT_THAT(text, HasSubstr("\nparams.leap = { factor = 4, guard = \"clamp\", eps = 0.1 }\n"));  // as it was written
+  for (const char* gone : {"params.relu", "cosformer", "search", "dev.tsv", "default"})
     EXPECT_THAT(text, Not(HasSubstr(gone)));
   for (const char* kept : {"adapters = true", "[length]", "sha256 = "}) EXPECT_THAT(text, HasSubstr(kept));
   EXPECT_THAT(manifest.deployed(sample_space(), Placement(9, 0), ATTNKIT_SAMPLE, "/", ""), Not(HasSubstr("params")));
