@@ -212,6 +212,22 @@ class Winners(Bundles):
             self.assertIn("no figures", self.make(self.out / "winner.toml").out)
             shutil.rmtree(self.bundle)
 
+    def test_figures_with_intervals(self):
+        self.search()
+        document = self.result()
+        own = next(p for p in document["placements"] if p["id"] == document["answer"]["placement"])
+        own |= {"test": {"value": 98.75, "low": 98.1, "high": 99.2, "lists": 2000, "baseline": 99.5},
+                "throughput": {"value": 3.5, "low": 3.25, "high": 3.75, "blocks": 4},
+                "memory": {"value": 0.5, "peak_bytes": 1 << 20, "baseline_peak_bytes": 2 << 20},
+                "rcp_mem": 2.5, "rcp_mem_low": 2.25, "rcp_mem_high": 2.75}
+        (self.out / "result.json").write_text(json.dumps(document))
+        self.make(self.out / "winner.toml")
+        readme = (self.bundle / "README.md").read_text()
+        for line in ("| exact, test set, 2000 examples | 98.8 % | 98.1 to 99.2 % | 99.5 % |",
+                     "| throughput over the baseline's at 32 tokens | 3.50 | 3.25 to 3.75 | 1 |",
+                     "| peak memory of a session at 32 tokens | 1.00 MiB |  | 2.00 MiB |", "| rcp_mem | 2.500 | 2.250 to 2.750 | "):
+            self.assertIn("\n" + line, readme)
+
     def test_without_a_winner(self):
         self.search("--max-state", "1B", "--bundle", self.bundle, code=8)
         self.assertFalse(self.bundle.exists())

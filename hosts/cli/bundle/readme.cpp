@@ -57,7 +57,9 @@ class Figures {
   }
 
   std::string text() const {
-    std::string out = head({"", "this model", "95 % interval", "baseline"});
+    const std::string answer = is_winner() ? text_in(member(result_, "answer"), "text") : "";
+    std::string out = answer.empty() ? "" : "> " + answer + "\n\n";
+    out += head({"", "this model", "95 % interval", "baseline"});
     add_quality(out);
     add_costs(out);
     for (const char* rank : {"rcp", "rcp_mem"})
@@ -123,13 +125,11 @@ class Figures {
 
   std::string circumstances() const {
     const Json& machine = member(result_, "machine");
-    std::string out =
-        fmt::format("\nThe baseline is `{}`. Measured by attnkit {} on {}, {} thread(s) of {}, with\n\n    {}\n",
-                    text_in(settings(), "baseline"), text_in(result_, "version"), text_in(result_, "date"),
-                    integer_in(machine, "threads"), text_in(machine, "cpu"), text_in(result_, "command"));
-    if (const std::string answer = text_in(member(result_, "answer"), "text"); !answer.empty() && is_winner())
-      out = "> " + answer + "\n\n" + out;
-    return out;
+    const int64_t threads = std::max<int64_t>(1, integer_in(machine, "threads"));
+    return fmt::format("\nThe baseline is `{}`. Measured by attnkit {} on {}, with {} on {}, by\n\n    {}\n",
+                       text_in(settings(), "baseline"), text_in(result_, "version"), text_in(result_, "date"),
+                       counted_text(static_cast<size_t>(threads), "thread"), text_in(machine, "cpu"),
+                       text_in(result_, "command"));
   }
 
   bool is_winner() const { return text_in(member(result_, "answer"), "placement") == text_in(*own_, "id"); }
