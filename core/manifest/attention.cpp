@@ -25,13 +25,16 @@ bool is_file_of(const std::string& path, const std::string& name) {
 }
 
 // Returns the mechanism of that name for the device; NULL when there is none, which is then reported at place.
-const Plugin* find_mechanism(const std::string& name, Place place, const Reading& to) {
+const Plugin* find_mechanism(const std::string& name, Place place, const Reading& to, Naming by) {
   if (const Plugin* plugin = to.registry.find(name, to.device_type)) return plugin;
   const std::vector<std::string> names = to.registry.names(to.device_type);
   const std::string found =
       names.empty() ? "no mechanism was found" : fmt::format("mechanisms found: {}", fmt::join(names, ", "));
   const auto report = [&](int code, const std::string& message, const std::string& help) {
-    to.error(code, place, message, help);
+    to.error(by == Naming::block || name.empty() ? code
+             : by == Naming::params              ? ak::unused_params
+                                                 : ak::not_searched,
+             place, message, by == Naming::params ? "no block uses it; " + help : help);
     return nullptr;
   };
   for (const SkippedFile& file : to.registry.skipped())
@@ -71,9 +74,11 @@ struct Assignments {
   }
 };
 
-void read_params(const Node& params, Reading& to) {
+// A mechanism that is not there is reported by the block that uses it, and here only if none does.
+void read_params(const Node& params, const std::set<std::string>& used, Reading& to) {
   for (const Entry& entry : params.entries) {
-    const Plugin* plugin = find_mechanism(entry.key, entry.place, to);
+    const Plugin* plugin = to.registry.find(entry.key, to.device_type);
+    if (!plugin && !used.contains(entry.key)) find_mechanism(entry.key, entry.place, to, Naming::params);
     if (entry.value.kind != Node::Kind::table) {
       to.error(ak::wrong_type, entry.value.place,
                fmt::format("options of {} must be a table, not {}", quote(entry.key), kind_name(entry.value.kind)),
@@ -159,7 +164,6 @@ Assignment read_override(const Node& table, const Reading& to) {
 Assignments read_assignments(const Node& attention, Reading& to) {
   const TableReader reader(attention, "attention", to.diagnostics);
   Assignments all;
-  if (const Entry* params = reader.given("params")) read_params(params->value, to);
   if (const Entry* entry = reader.given("default")) all.fallback = read_assignment(*entry, to);
   for (const uint32_t role : all_roles) {
     const Entry* entry = reader.given(role_name(role));
@@ -170,6 +174,11 @@ Assignments read_assignments(const Node& attention, Reading& to) {
   }
   if (const Entry* list = reader.given("override"))
     for (const Node& table : list->value.items) all.overrides.push_back(read_override(table, to));
+  std::set<std::string> used;
+  if (all.fallback) used.insert(all.fallback->mechanism);
+  for (const auto& [role, a] : all.blocks) used.insert(a.mechanism);
+  for (const Assignment& a : all.overrides) used.insert(a.mechanism);
+  if (const Entry* params = reader.given("params")) read_params(params->value, used, to);
   return all;
 }
 
@@ -201,13 +210,14 @@ void report_hidden(const Assignments& all, const Reading& to) {
 }  // namespace
 
 SearchChoice Use::choice() const {
+  if (!plugin) return choice_as_written(mechanism, options);
   OptionSet given(*plugin);
   Diagnostics reported;
   given.apply(options, reported);
   return given.choice();
 }
 
-Use read_use(const Node& value, const std::string& key, const Reading& to) {
+Use read_use(const Node& value, const std::string& key, const Reading& to, Naming by) {
   Use use;
   const Entry* name = value.find("use");
   const Node* text = value.kind == Node::Kind::text ? &value : name ? &name->value : nullptr;
@@ -225,8 +235,9 @@ Use read_use(const Node& value, const std::string& key, const Reading& to) {
   use.mechanism = text->text;
   for (const Entry& e : value.entries)
     if (&e != name) use.options.push_back(&e);
-  use.plugin = find_mechanism(use.mechanism, use.decided, to);
+  use.plugin = find_mechanism(use.mechanism, use.decided, to, by);
   if (use.plugin) use.sound = OptionSet(*use.plugin).apply(use.options, to.diagnostics);
+  if (!use.plugin && by == Naming::search) use.sound = check_values(use.options, to.diagnostics);
   return use;
 }
 

@@ -32,6 +32,8 @@ constexpr CodeRule codes[] = {
     {ak::wrong_option_type, error, manifest, "an option of another type"},
     {ak::wrong_option_value, error, manifest, "an option out of bounds, or none of the choices"},
     {ak::option_given_twice, error, manifest, "an option given by both `use` and `params` of an override"},
+    {ak::unused_params, warning, plugin, "`params` of a mechanism that is not there and that no block uses"},
+    {ak::not_searched, warning, manifest, "`[search]` names a mechanism that is not there"},
     {ak::no_such_block, error, manifest, "a block that a model of this kind does not have"},
     {ak::wrong_layers, error, manifest, "layers that are malformed, or that the stack does not have"},
     {ak::never_matches, error, manifest, "an override that later ones hide in every layer"},

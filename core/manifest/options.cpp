@@ -62,9 +62,20 @@ std::string options_text(const Plugin& plugin, const std::vector<OptionValue>& o
   return text;
 }
 
-std::string use_of(const Plugin& plugin, const std::string& options) {
-  const std::string name = toml_text(plugin.name);
+std::string use_of(const std::string& mechanism, const std::string& options) {
+  const std::string name = toml_text(mechanism);
   return options.empty() ? name : fmt::format("{{ use = {}, {} }}", name, options);
+}
+
+SearchChoice choice_of(const std::string& mechanism, const std::string& options) {
+  return {options.empty() ? mechanism : fmt::format("{}{{{}}}", mechanism, options), use_of(mechanism, options),
+          mechanism};
+}
+
+bool is_value(const Node& node) {
+  using Kind = Node::Kind;
+  return node.kind == Kind::text || node.kind == Kind::integer || node.kind == Kind::number ||
+         node.kind == Kind::boolean;
 }
 
 bool value_fits(const attn_option& option, const OptionValue& v) {
@@ -123,10 +134,31 @@ bool OptionSet::apply(const std::vector<const Entry*>& entries, Diagnostics& dia
   return sound;
 }
 
-SearchChoice OptionSet::choice() const {
-  const std::string options = options_text(plugin, values, &places);
-  return {options.empty() ? plugin.name : fmt::format("{}{{{}}}", plugin.name, options), use_of(plugin, options),
-          plugin.name};
+SearchChoice OptionSet::choice() const { return choice_of(plugin.name, options_text(plugin, values, &places)); }
+
+bool check_values(const std::vector<const Entry*>& entries, Diagnostics& diagnostics) {
+  bool sound = true;
+  for (const Entry* entry : entries) {
+    if (is_value(entry->value)) continue;
+    diagnostics.add(ak::wrong_option_type, entry->value.place,
+                    fmt::format("an option must be a number, true, false or text, and \"{}\" is {}", entry->key,
+                                kind_name(entry->value.kind)));
+    sound = false;
+  }
+  return sound;
+}
+
+SearchChoice choice_as_written(const std::string& mechanism, const std::vector<const Entry*>& entries) {
+  std::vector<std::string> options;
+  for (const Entry* entry : entries) {
+    const Node& v = entry->value;
+    options.push_back(fmt::format("{} = {}", entry->key,
+                                  v.kind == Node::Kind::integer  ? toml_text(v.integer)
+                                  : v.kind == Node::Kind::number ? toml_text(v.number)
+                                  : v.kind == Node::Kind::text   ? toml_text(v.text)
+                                                                 : toml_text(v.boolean)));
+  }
+  return choice_of(mechanism, fmt::format("{}", fmt::join(options, ", ")));
 }
 
 std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml) {
@@ -147,7 +179,7 @@ std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml) {
 }
 
 std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options) {
-  return use_of(plugin, options_text(plugin, options));
+  return use_of(plugin.name, options_text(plugin, options));
 }
 
 }  // namespace attnkit

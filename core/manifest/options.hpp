@@ -1,6 +1,7 @@
 // Options of a mechanism as a manifest gives them, against the schema that its plugin publishes.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/manifest/manifest.hpp"
@@ -19,5 +20,9 @@ struct OptionSet {
   std::vector<OptionValue> values;  // in the order of the schema
   std::vector<Place> places;        // of the value that was given; line 0: the plugin's default
 };
+
+// The same of a mechanism that is not there: nobody knows its options, but all options are numbers, truths and texts.
+bool check_values(const std::vector<const Entry*>& entries, Diagnostics& diagnostics);
+SearchChoice choice_as_written(const std::string& mechanism, const std::vector<const Entry*>& entries);
 
 }  // namespace attnkit

@@ -52,8 +52,11 @@ struct Use {
   SearchChoice choice() const;
 };
 
+// Who names a mechanism decides what it means that there is none: blocks cannot do without.
+enum class Naming { block, params, search };
+
 // Reports every mistake in it.  key: the key of value, which must live as long as the result.
-Use read_use(const Node& value, const std::string& key, const Reading& to);
+Use read_use(const Node& value, const std::string& key, const Reading& to, Naming by = Naming::block);
 
 // Reports place unless the model has such blocks, as far as is known.
 bool check_role(Place place, uint32_t role, const Reading& to);

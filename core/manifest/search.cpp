@@ -29,6 +29,7 @@ constexpr double max_bytes = 9007199254740992.0, max_seconds = 1e6;
 
 // The options that a use comes to, so that two ways to say the same are seen.
 std::vector<OptionValue> effective(const Use& use, const Reading& to) {
+  if (!use.plugin) return {};
   OptionSet options(*use.plugin);
   Diagnostics reported;
   const auto params = to.params.find(use.mechanism);
@@ -51,9 +52,9 @@ std::vector<SearchChoice> read_choices(const Entry& entry, const Reading& to) {
                            entry.key, kind_name(item.kind)));
       continue;
     }
-    const Use use = read_use(item, entry.key, to);
-    if (!use.plugin || !use.sound) continue;
-    const std::pair choice(use.mechanism, effective(use, to));
+    const Use use = read_use(item, entry.key, to, Naming::search);
+    if (use.mechanism.empty() || !use.sound) continue;
+    const std::pair choice(use.plugin ? use.mechanism : use.choice().toml, effective(use, to));
     if (std::find(listed.begin(), listed.end(), choice) != listed.end())
       to.error(ak::listed_twice, item.place,
                fmt::format("\"{}\" lists {} twice with the same options", entry.key, quote(use.mechanism)),
@@ -161,7 +162,8 @@ void read_search(const Node& search, Reading& to) {
   j["lengths"] = read_lengths(table, to);
   j["baseline"] = nullptr;
   if (const Entry* baseline = table.given("baseline"))
-    if (const Use use = read_use(baseline->value, baseline->key, to); use.plugin) j["baseline"] = use.choice();
+    if (const Use use = read_use(baseline->value, baseline->key, to, Naming::search); !use.mechanism.empty())
+      j["baseline"] = use.choice();
   for (const char* key : {"trials", "seed"}) j[key] = value_of(table, key);
   const auto bytes = quantity(limits, "max_state", byte_units, max_bytes, to);
   j["limits"] = {{"min_quality_ratio", value_of(limits, "min_quality_ratio")},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -124,6 +125,40 @@ std::string attention_text(const toml::table& root, const Space& space, const Pl
   return roles + (overrides.empty() ? "" : "override = [\n" + overrides + "]\n");
 }
 
+std::string mechanism_of(const Choice& choice) {
+  const toml::table key = parse("use = " + choice.toml);
+  return key["use"].value<std::string>().value_or(key["use"]["use"].value_or(std::string()));
+}
+
+// Takes away the params of all other mechanisms.
+void keep_params(toml::table& root, const std::set<std::string>& mechanisms) {
+  toml::table* params = root["attention"]["params"].as_table();
+  if (!params) return;
+  std::vector<std::string> others;
+  for (const auto& [name, options] : *params)
+    if (!mechanisms.contains(std::string(name.str()))) others.emplace_back(name.str());
+  for (const std::string& name : others) params->erase(name);
+  if (params->empty()) root["attention"].as_table()->erase("params");
+}
+
+// The placement, without params of other mechanisms and without [search].
+std::string used_only(const std::string& toml, const Space& space, const Placement& placement, Edits edits) {
+  toml::table root = parse(toml);
+  std::set<std::string> mechanisms;
+  for (const int c : placement) mechanisms.insert(mechanism_of(space.choice(c)));
+  keep_params(root, mechanisms);
+  edits["attention"] = attention_text(root, space, placement);
+  edits["search"] = "";
+  return written(root, edits);
+}
+
+std::string commented(const std::string& comment) {
+  std::istringstream lines(comment);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) out += line.empty() ? "#\n" : "# " + line + "\n";
+  return out;
+}
+
 void rebase(const toml::table& root, const std::string& path, const fs::path& from, const fs::path& to, Edits& edits) {
   const auto text = root.at_path(path).value<std::string>();
   if (!text || fs::path(*text).is_absolute()) return;
@@ -160,14 +195,19 @@ std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
 std::string ManifestText::deployed(const Space& space, const Placement& placement, const std::string& from,
                                    const std::string& to, const std::string& comment) const {
   const toml::table root = parse(toml_);
-  Edits edits = {{"attention", attention_text(root, space, placement)}};
   const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
+  Edits edits;
   for (const auto& [path, file] : files()) rebase(root, path, source, target, edits);
-  for (const char* path : {"search.data", "search.test"}) rebase(root, path, source, target, edits);
-  std::istringstream lines(comment);
-  std::string out;
-  for (std::string line; std::getline(lines, line);) out += line.empty() ? "#\n" : "# " + line + "\n";
-  return out + written(root, edits);
+  return commented(comment) + used_only(toml_, space, placement, std::move(edits));
+}
+
+std::string ManifestText::bundled(const Space& space, const Placement& placement,
+                                  const std::map<std::string, std::string>& paths, const std::string& sha256,
+                                  const std::string& comment) const {
+  Edits edits = {
+      {"weights", fmt::format("file = {}\nsha256 = {}\n", quoted(paths.at("weights.file")), quoted(sha256))}};
+  for (const auto& [key, path] : paths) edits[key] = quoted(path);
+  return commented(comment) + used_only(toml_, space, placement, std::move(edits));
 }
 
 }  // namespace attnkit::search

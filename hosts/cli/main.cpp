@@ -32,7 +32,9 @@ constexpr Command commands[] = {
     {"search", "MANIFEST", true, &search_options, search_command, "search MANIFEST [OPTION ...]",
      "finds the mechanism for every block by quality, throughput and memory"},
     {"report", "RESULT", true, &report_options, report_command, "report RESULT.json [OPTION ...]",
-     "the page of a search's result: figures, ranking, how to read them"}};
+     "the page of a search's result: figures, ranking, how to read them"},
+    {"bundle", "MANIFEST", true, &bundle_options, bundle_command, "bundle MANIFEST -o DIR [OPTION ...]",
+     "a model in a folder to copy: manifest, the weights that it uses, vocabulary, licence, figures"}};
 // Not for people, and so in no list.
 constexpr Command worker_command = {"search-worker",
                                     "DESCRIPTOR",

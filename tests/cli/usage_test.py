@@ -6,7 +6,7 @@ import unittest
 
 from command import SAMPLE, CommandTest
 
-SUBCOMMANDS = ["doctor", "plugins", "validate", "inspect", "run", "stream", "verify", "bench", "search", "report"]
+SUBCOMMANDS = ["doctor", "plugins", "validate", "inspect", "run", "stream", "verify", "bench", "search", "report", "bundle"]
 
 
 class Usage(CommandTest):

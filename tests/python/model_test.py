@@ -52,6 +52,13 @@ class Model(PackageTest):
         self.assertEqual([cost["length"] for cost in described["blocks"][0]["costs"]], [8, 16])
         self.refused("length 0", self.tiny().describe, [0])
 
+    def test_warns_of_what_no_block_uses(self):
+        model = self.tiny(attention='default = "softmax"\nparams.nope = { factor = 4 }',
+                          extra='[search]\nbaseline = "neither"\nspace = { "encoder.self" = ["softmax", "nope"] }\n')
+        self.assertEqual([(d.severity, d.code) for d in model.warnings], [("warning", 208), ("warning", 209), ("warning", 209)])
+        self.assertEqual(model.describe()["search"]["space"]["encoder.self"][1]["mechanism"], "nope")
+        self.assertEqual(model.translate(TEXTS[0]), self.tiny().translate(TEXTS[0]))
+
     def test_words_and_ids(self):
         model = self.tiny()
         ids = model.tokenize(attnkit.SOURCE, "two two-s Ü")

@@ -50,6 +50,14 @@ class Verify(PackageTest):
         self.assertEqual([layer["layer"] for layer in document["layers"]], ["decoder.cross.1", "decoder.ffn.1", "logits"])
         self.assertEqual((document["ok"], document["first"]), (False, "decoder.cross.1"))
 
+    def test_a_bundle_is_the_same_model(self):
+        self.write()
+        bundle = self.folder / "bundle"
+        self.run_ok("bundle", self.manifest, "-o", bundle)
+        self.assertLess((bundle / "tiny.safetensors").stat().st_size, (self.folder / "tiny.safetensors").stat().st_size)
+        said = self.run_ok("verify", bundle / "model.toml", "--golden", self.folder / "golden.safetensors", "--json").json()
+        self.assertEqual(said["layers"][0]["error"], 0)
+
     def test_tolerance_and_place(self):
         dtype, shape, values = self.tensors["logits"]
         values[shape[1] * shape[2] + 3] += 0.01

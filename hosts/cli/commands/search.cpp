@@ -12,6 +12,8 @@
 #include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/result.hpp"
+#include "hosts/cli/bundle/bundle.hpp"
+#include "hosts/cli/bundle/staging.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/interrupt.hpp"
@@ -111,6 +113,29 @@ void make_folder(const Paths& paths) {
   fs::create_directories(paths.folder, error);
   if (error || !fs::is_directory(paths.folder))
     fail(Exit::data, "{}: {}", quote(paths.folder.string()), error ? error.message() : "is no folder");
+}
+
+void check_bundle(const Arguments& arguments, const Paths& paths) {
+  if (!arguments.has("bundle")) return;
+  const std::string bundle = arguments.text("bundle");
+  check_new_folder(bundle);
+  const fs::path seen = fs::weakly_canonical(paths.folder).lexically_relative(fs::weakly_canonical(bundle));
+  if (seen.empty() || *seen.begin() == "..") return;
+  fail(Exit::usage, "--bundle {} would hold the folder of --output, {}: name another", quote(bundle),
+       quote(paths.folder.string()));
+}
+
+// All else is kept when this fails, so it can be done again without the search.
+void make_bundle(const Runtime& runtime, const Arguments& arguments, const Paths& paths) {
+  const std::string winner = paths.in("winner.toml"), folder = arguments.text("bundle");
+  try {
+    write_bundle(runtime, open_model_quietly(runtime, winner), winner, folder);
+  } catch (const Failure& e) {
+    if (e.exit() == Exit::interrupted) throw;
+    throw Failure(e.exit(), e.what(),
+                  fmt::format("the search is done; attnkit bundle {} -o {}", shell_word(winner), shell_word(folder)));
+  }
+  note(fmt::format("bundle: {}\n", folder));
 }
 
 std::vector<std::string> worker_argv() { return {fs::read_symlink("/proc/self/exe").string(), "search-worker"}; }
@@ -221,6 +246,7 @@ std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
 
 Exit search_model(const Arguments& arguments, const Paths& paths) {
   const Clock::time_point start = Clock::now();
+  check_bundle(arguments, paths);
   const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
   try_manifest(arguments);
   const Model model = open_model(runtime, arguments);
@@ -255,6 +281,7 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   note(fmt::format("report: {}\n", paths.in("report.html")));
   if (!search.winner()) return Exit::gate;
   note(fmt::format("manifest: {}\n", paths.in("winner.toml")));
+  if (arguments.has("bundle")) make_bundle(runtime, arguments, paths);
   return Exit::success;
 }
 

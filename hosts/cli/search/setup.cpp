@@ -95,6 +95,7 @@ std::string data_path(const Arguments& arguments, const json& own, const char* k
 const Options search_options = {
     {"output,o", "DIR", "folder of the journal, result, report and winning manifest (default search)"},
     {"resume", nullptr, "go on with the journal in that folder"},
+    {"bundle", "DIR", "a new folder with the winner and all it needs, to copy and run elsewhere"},
     {"strategy", "ablation|grid|pareto", "what is tried (default grid)"},
     {"per-layer", nullptr, "layers of a role may differ (ablation, pareto)"},
     {"space", "ROLE=NAME,...", "mechanisms that may sit in a role, or ROLE=all; may be repeated", true},

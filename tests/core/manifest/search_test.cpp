@@ -97,6 +97,17 @@ TEST(Search,
   EXPECT_EQ(report(found.diagnostics), "");
 }
 
+TEST(Search, KeepsChoicesWhoseMechanismIsNotThere) {
+  const Read found = search(
+      "space = { \"encoder.self\" = [\"fake_plain\", { use = \"x\", n = 2, on = true, r = 0.5, s = \"a\" }] "
+      "}\nbaseline = "
+      "\"y\"\n");
+  const Json& s = *found.manifest.search;
+  EXPECT_EQ(s["space"]["encoder.self"][1]["label"], "x{n = 2, on = true, r = 0.5, s = \"a\"}");
+  EXPECT_EQ(s["space"]["encoder.self"][1]["toml"], "{ use = \"x\", n = 2, on = true, r = 0.5, s = \"a\" }");
+  EXPECT_EQ(s["baseline"]["mechanism"], "y");
+}
+
 TEST(Search, KnowsUnits) {
   const std::pair<const char*, int64_t> sizes[] = {
       {"1", 1}, {"\"7B\"", 7}, {"\"1.5KiB\"", 1536}, {"\"2MiB\"", 2 << 20}, {"\"3GiB\"", int64_t{3} << 30}};
@@ -162,10 +173,19 @@ const Case spaces[] = {
     {"NotTwice", "space = { \"encoder.self\" = [\"fake_picky\", { use = \"fake_picky\", mode = \"add\" }] }", {}},
     {"UnknownMechanism",
      "space = { \"encoder.self\" = [\"fake_plane\"] }",
-     {"35:29 error AK201 no mechanism \"fake_plane\"; did you mean \"fake_plain\"?"}},
+     {"35:29 warning AK209 no mechanism \"fake_plane\"; did you mean \"fake_plain\"?"}},
     {"UnusableMechanism",
      "space = { \"encoder.self\" = [\"fake_broken\"] }",
-     {"35:29 error AK202 mechanism \"fake_broken\" cannot be used"}},
+     {"35:29 warning AK209 mechanism \"fake_broken\" cannot be used"}},
+    {"NoName", "space = { \"encoder.self\" = [\"\"] }", {"35:29 error AK201 no mechanism \"\""}},
+    {"UnknownMechanismTwice",
+     "space = { \"encoder.self\" = [{ use = \"x\", n = 1 }, { use = \"x\", n = 2 }, { use = \"x\", n = 1 }] }",
+     {"35:37 warning AK209", "35:59 warning AK209", "35:73 error AK215 \"encoder.self\" lists \"x\" twice",
+      "35:81 warning AK209"}},
+    {"OptionOfAnUnknownMechanism",
+     "space = { \"encoder.self\" = [{ use = \"x\", n = [1] }] }",
+     {"35:37 warning AK209",
+      "35:46 error AK205 an option must be a number, true, false or text, and \"n\" is an array"}},
     {"UnknownOption",
      "space = { \"encoder.self\" = [{ use = \"fake_picky\", siez = 3 }] }",
      {"35:51 error AK204 fake_picky has no option \"siez\"; did you mean \"size\"?"}},
@@ -177,7 +197,7 @@ const Case spaces[] = {
      {"35:58 error AK206 fake_picky's option \"size\" is 65"}},
     {"Everything",
      "space = { \"encoder.self\" = [\"fake_plane\", { use = \"fake_picky\", eps = 2 }] }\nrank = \"rpc\"\nseeds = 1",
-     {"35:29 error AK201", "35:71 error AK206", "36:8 error AK104 \"rank\" cannot be \"rpc\"; did you mean \"rcp\"?",
+     {"35:29 warning AK209", "35:71 error AK206", "36:8 error AK104 \"rank\" cannot be \"rpc\"; did you mean \"rcp\"?",
       "37:1 error AK101 unknown key \"seeds\"; did you mean \"seed\"?"}},
 };
 INSTANTIATE_TEST_SUITE_P(Space, SearchMistake, testing::ValuesIn(spaces), [](const auto& i) { return i.param.name; });
@@ -195,7 +215,7 @@ const Case settings[] = {
      "lengths = [8, 0, 1048577, \"64\", 8]",
      {"35:15 error AK104 length 0 is out of bounds: 1 to 1048576 are possible", "35:18 error AK104 length 1048577",
       "35:27 error AK103 a length must be an integer, not text", "35:33 error AK215 \"lengths\" has 8 twice"}},
-    {"Baseline", "baseline = \"fake_plane\"", {"35:12 error AK201 no mechanism \"fake_plane\""}},
+    {"Baseline", "baseline = \"fake_plane\"", {"35:12 warning AK209 no mechanism \"fake_plane\""}},
     {"BaselineOption", "baseline = { use = \"fake_picky\", size = 0 }", {"35:41 error AK206"}},
     {"BaselineIsNoMechanism",
      "baseline = [\"fake_plain\"]",

@@ -85,6 +85,38 @@ TEST(ManifestEdit, TheDeployedOneOpensFromItsNewFolder) {
   EXPECT_EQ(grid_of(text, folder.string()).front(), "decoder.cross.1=relu");
 }
 
+TEST(ManifestEdit, TheDeployedOneNamesOnlyWhatItUses) {
+  const ManifestText manifest(text_of(sample));
+  const std::string text = manifest.deployed(sample_space(), {0, 0, 2, 0, 0, 0, 0, 0, 0}, ATTNKIT_SAMPLE, "/", "");
+  EXPECT_THAT(text, HasSubstr("\nparams.leap = { factor = 4, guard = \"clamp\", eps = 0.1 }\n"));  // as it was written
+  for (const char* gone : {"params.relu", "cosformer", "search", "dev.tsv", "default"})
+    EXPECT_THAT(text, Not(HasSubstr(gone)));
+  for (const char* kept : {"adapters = true", "[length]", "sha256 = "}) EXPECT_THAT(text, HasSubstr(kept));
+  EXPECT_THAT(manifest.deployed(sample_space(), Placement(9, 0), ATTNKIT_SAMPLE, "/", ""), Not(HasSubstr("params")));
+}
+
+TEST(ManifestEdit, TheBundledOneHasItsOwnFiles) {
+  const ManifestText manifest(text_of(sample));
+  const std::string text = manifest.bundled(sample_space(), Placement(9, 1),
+                                            {{"weights.file", "w.safetensors"}, {"model.encoder.vocab", "a\"b.txt"}},
+                                            "12ab", "made by a test");
+  EXPECT_THAT(text, testing::StartsWith("# made by a test\n"));
+  EXPECT_THAT(text, HasSubstr("\n[weights]\nfile = \"w.safetensors\"\nsha256 = \"12ab\"\n"));
+  EXPECT_THAT(text, HasSubstr("encoder = { layers = 3, vocab = \"a\\\"b.txt\", lowercase = true }"));
+  EXPECT_THAT(text, HasSubstr("decoder = { layers = 3, vocab = \"vocab.txt\" }"));
+  EXPECT_THAT(text, HasSubstr("\"encoder.self\" = \"relu\"\n"));
+  EXPECT_THAT(text, Not(HasSubstr("leap")));
+  EXPECT_THAT(text, Not(HasSubstr("search")));
+}
+
+TEST(ManifestEdit, NoSeedIsKeptBesideAllTensors) {
+  std::string text = text_of(sample);
+  text.insert(text.find("sha256"), "seed = 3\n");
+  EXPECT_THAT(ManifestText(text).with(sample_space(), Placement(9, 1)), HasSubstr("seed = 3"));
+  EXPECT_THAT(ManifestText(text).bundled(sample_space(), Placement(9, 1), {{"weights.file", "w"}}, "12ab", ""),
+              Not(HasSubstr("seed")));
+}
+
 TEST(ManifestEdit, TextThatIsNoTomlIsRefused) {
   EXPECT_THROW(ManifestText("a = [}"), Failure);
   EXPECT_THROW(ManifestText("na\xc3\xafve \xe2\x82\xac"), Failure);
