@@ -21,6 +21,9 @@ std::vector<double> logs(std::vector<double> values) {
 
 constexpr int kDraws = 400;
 constexpr uint64_t kSeed = 1;
+// While timings are repeated a placement must be this much farther behind, since each repetition is one more chance to
+// be unlucky.
+constexpr double kOpen = 1;
 // Deviations beyond a boundary within which the widest gap is looked for.
 constexpr double kGap = 0.5;
 
@@ -242,13 +245,15 @@ class Race {
       // In the order in which they were proposed, in which those that share an encoder are neighbours.
       std::ranges::sort(left_);
       track_.measure(left_, examples, blocks_);
-      more = drop(static_cast<size_t>(examples), is_last) && is_last && blocks_ < track_.most_blocks;
+      const bool is_open = is_last && blocks_ < track_.most_blocks;
+      more = drop(static_cast<size_t>(examples), is_last, is_open) && is_open;
     }
+    if (is_last && !left_.empty()) drop(static_cast<size_t>(examples), true, false);
   }
 
-  // Puts the best first and takes away what is worse with confidence.  Returns whether further timing could tell some
-  // of the others apart.
-  bool drop(size_t n, bool is_last) {
+  // Puts the best first and takes away what is worse with confidence; is_open: more timings may come.  Returns whether
+  // further timing could tell some of the others apart.
+  bool drop(size_t n, bool is_last, bool is_open) {
     std::vector<Racer> racers;
     for (const size_t i : left_) racers.push_back(track_.racer(i));
     std::erase_if(left_, [&, at = size_t{0}](size_t) mutable { return !racers[at++].usable; });
@@ -278,7 +283,9 @@ class Race {
       const Advantage behind = comparison.advantage(all[leader], s);
       beyond.push_back(has_leader && behind.value > 0 ? behind.value / behind.deviation - boundary : -boundary);
     }
-    const double cut = is_last ? cut_of(beyond) : 0,
+    const double cut = is_open   ? kOpen
+                       : is_last ? cut_of(beyond)
+                                 : 0,
                  tolerance = is_last ? 0 : normal_point(1 - settings_.confidence) * 2;
     std::vector<size_t> kept;
     bool more = false;
@@ -296,15 +303,16 @@ class Race {
   static double cut_of(std::vector<double> beyond) {
     std::ranges::sort(beyond);
     double cut = 0, widest = 0, last = 0;
-    for (const double b : beyond) {
+    for (double b : beyond) {
+      b = std::min(b, kGap);
       if (b <= 0) continue;
-      if (b - last > widest && last <= kGap) {
+      if (b - last > widest) {
         widest = b - last;
-        cut = last + widest / 2;
+        cut = last;
       }
       last = b;
     }
-    return last <= kGap && widest < kGap ? last : cut;
+    return cut;
   }
 
   static bool is_timing(const Comparison& comparison, Standing a, Standing b) {
