@@ -28,36 +28,75 @@ std::string wrapped(const std::string& text) {
   return line.empty() ? out : out + line + "\n";
 }
 
-std::string quality_cell(const SearchView& view, const Measure& m) {
-  if (!m.value || !m.low || !m.high) return quality_text(view, m.value);
-  return fmt::format("{} \u00b1 {}", quality_text(view, m.value), quality_text(view, (*m.high - *m.low) / 2));
+// "99.20 +-0.40", half the width of the interval.
+std::string with_half(const Estimate& e, const std::string& value, int digits) {
+  return e.has_interval() ? fmt::format("{} \u00b1{:.{}f}", value, (*e.high - *e.low) / 2, digits) : value;
 }
 
-std::string mark_of(const Trial& t) { return t.winner ? "winner" : t.baseline ? "baseline" : ""; }
+std::string rank_cell(const Trial& t) {
+  if (t.rank == 0) return "-";
+  const std::string range = t.rank_low > 0 && t.rank_high > 0 ? fmt::format(" ({}-{})", t.rank_low, t.rank_high) : "";
+  return std::to_string(t.rank) + range;
+}
+
+std::string mark_of(const Trial& t) {
+  return t.winner ? "winner" : t.baseline ? "baseline" : t.top ? "tied" : t.screened ? "screened" : "";
+}
+
+// The value that placements are ranked by, with its interval; that of the quality has a column of its own.
+const Estimate* ranked_by(const SearchView& view, const Trial& t) {
+  return view.rank == "throughput" || view.rank == "quality" ? nullptr : &rank_value(view, t);
+}
+
+std::vector<std::string> row_of(const SearchView& view, const Trial& t) {
+  const int digits = view.lower_is_better ? 4 : 2;
+  const Estimate &difference = t.quality.difference, *value = ranked_by(view, t);
+  std::vector<std::string> row = {rank_cell(t),
+                                  t.pareto && t.comparable ? "*" : "",
+                                  plain(short_name(t)),
+                                  t.quality.lists > 0 ? grouped_text(static_cast<uint64_t>(t.quality.lists)) : "n/a",
+                                  quality_text(view, t.quality.own.value),
+                                  with_half(difference, difference_text(view, difference.value), digits),
+                                  fixed_text(t.throughput.value, 2),
+                                  memory_text(t.peak_bytes ? t.peak_bytes : t.cost.state_bytes)};
+  if (value) row.push_back(with_half(*value, fixed_text(value->value, 2), 2));
+  row.push_back(mark_of(t));
+  return row;
+}
 
 std::string ranking_text(const SearchView& view, size_t rows) {
-  const bool peak = std::ranges::any_of(view.trials, [](const Trial& t) { return t.cost.peak_bytes.has_value(); });
+  const bool peak = std::ranges::any_of(view.trials, [](const Trial& t) { return t.peak_bytes.has_value(); });
   std::vector<std::string> titles = {
-      ">rank", "", ">" + metric_title(view), ">x speed", peak ? ">peak" : ">state", ">RCP", ">RCP_mem", ""};
-  titles.insert(titles.begin() + 2, view.roles.begin(), view.roles.end());
+      ">rank", "", "placement", ">n", ">dev", ">to baseline", ">x speed", peak ? ">peak" : ">state"};
+  if (!view.trials.empty() && ranked_by(view, view.trials.front())) titles.push_back(">" + rank_name(view));
+  titles.emplace_back("");
   Table table(titles);
   size_t shown = 0;
   for (const Trial& t : view.trials) {
     const bool in_rows = t.rank > 0 && shown < rows;
-    if (!in_rows && !t.named()) continue;
     shown += in_rows;
-    std::vector<std::string> row = {t.rank > 0 ? std::to_string(t.rank) : "-", t.pareto ? "*" : ""};
-    for (const std::string& role : view.roles) {
-      const std::vector<std::string>* layers = t.layers(role);
-      row.push_back(layers ? plain(layers_text(*layers)) : "-");
-    }
-    for (const std::string& cell : {quality_cell(view, t.quality), fixed_text(t.cost.ratio, 2),
-                                    memory_text(peak ? t.cost.peak_bytes : t.cost.state_bytes), fixed_text(t.rcp, 3),
-                                    fixed_text(t.rcp_mem, 3), mark_of(t)})
-      row.push_back(cell);
-    table.add(row);
+    if (in_rows || t.named()) table.add(row_of(view, t));
   }
-  return table.text();
+  const std::string roles =
+      view.roles.empty() ? "" : fmt::format("placement: the mechanism of {}; ", plain(joined(view.roles, ", ")));
+  return wrapped(fmt::format("{}dev: {} on the first n lists; \u00b1: half of a 95 % interval", roles,
+                             metric_title(view))) +
+         table.text();
+}
+
+// The first words for whoever asked for a quick answer.
+std::string screening_text(const SearchView& view) {
+  if (!view.is_screening()) return "";
+  return wrapped("This is a screening: without --quick the search goes on until the winner is decided.") + "\n";
+}
+
+std::string top_text(const SearchView& view) {
+  const std::vector<const Trial*> tied = view.tied();
+  if (tied.empty()) return view.winner() && view.winner()->top ? "nothing is tied with the winner\n" : "";
+  std::vector<std::string> names;
+  for (const Trial* t : tied) names.push_back(short_name(*t));
+  return wrapped(fmt::format("tied with the winner, not worse with {} confidence: {}", percent_text(view.confidence),
+                             joined(names, "; ")));
 }
 
 std::string reasons_text(const SearchView& view) {
@@ -80,9 +119,9 @@ std::string reasons_text(const SearchView& view) {
 
 std::string search_table(const Json& result, size_t rows) {
   const SearchView view = view_of(result);
-  std::string out = wrapped(view.answer);
+  std::string out = screening_text(view) + wrapped(view.answer);
   if (!out.empty()) out += "\n";
-  if (!view.trials.empty()) out += ranking_text(view, rows) + "\n";
+  if (!view.trials.empty()) out += ranking_text(view, rows) + "\n" + top_text(view);
   out +=
       fmt::format("{}: {} ranked, {} limited, {} refused, {} failed\n", counted_text(view.trials.size(), "placement"),
                   view.count("ranked"), view.count("limited"), view.count("refused"), view.count("failed"));
