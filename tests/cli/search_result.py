@@ -56,10 +56,9 @@ def share_json(wrong, start, end):
 
 def compared_json(wrong, baseline, n):
     difference, deviation, p = paired(wrong, baseline, n)
-    same = wrong == baseline
     return {**share_json(wrong, 0, n), "baseline": share_json(baseline, 0, n)["value"], "difference": difference,
-            "difference_low": 0.0 if same else difference - Z95 * deviation,
-            "difference_high": 0.0 if same else difference + Z95 * deviation, "p": None if same else p}
+            "difference_low": difference - Z95 * deviation,
+            "difference_high": difference + Z95 * deviation, "p": p}
 
 
 def id_of(layers):
@@ -153,6 +152,8 @@ class Race:
         named = is_top or p is base or len(set(p.layers)) == 1
         n = p.lists()
         quality = compared_json(p.data, base.data, n)
+        if p is base:
+            quality.update(difference_low=0.0, difference_high=0.0, p=None)
         ends = [end * n // LISTS for end in itertools.accumulate(BUCKETS, initial=0)]
         buckets = [share_json(p.data, start, end) for start, end in zip(ends, ends[1:])]
         quality.update(accuracy=100 - (100 - quality["value"]) / 12, perplexity=math.exp((100.5 - quality["value"]) / 500),

@@ -49,7 +49,7 @@ const Estimate* ranked_by(const SearchView& view, const Trial& t) {
 }
 
 std::vector<std::string> row_of(const SearchView& view, const Trial& t) {
-  const int digits = view.lower_is_better ? 4 : 2;
+  const int digits = view.lower_is_better ? 5 : 2;
   const Estimate &difference = t.quality.difference, *value = ranked_by(view, t);
   std::vector<std::string> row = {rank_cell(t),
                                   t.pareto && t.comparable ? "*" : "",

@@ -279,7 +279,7 @@ std::string fixed_text(std::optional<double> value, int digits) {
 }
 
 std::string quality_text(const SearchView& view, std::optional<double> value) {
-  return fixed_text(value, view.lower_is_better ? 4 : 2);
+  return fixed_text(value, view.lower_is_better ? 5 : 2);
 }
 
 const char* quality_unit(const SearchView& view) {
@@ -303,7 +303,7 @@ std::string signed_text(double value, int digits) {
 }
 
 std::string difference_text(const SearchView& view, std::optional<double> difference) {
-  return difference ? signed_text(*difference, view.lower_is_better ? 4 : 2) : "n/a";
+  return difference ? signed_text(*difference, view.lower_is_better ? 5 : 2) : "n/a";
 }
 
 std::string percent_text(double share) { return fmt::format("{:.4g} %", 100 * share); }

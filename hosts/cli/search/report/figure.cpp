@@ -179,13 +179,13 @@ std::string label_at(const Canvas& c, double x, double y, const std::string& tex
 }
 
 std::string line_at(const Canvas& c, double x1, double y1, double x2, double y2, const std::string& hue,
-                    const std::string& options) {
-  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead {} lw 0.8 lc rgb {}\n",
-                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, options, colour(hue));
+                    const std::string& layer, const std::string& dashes) {
+  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead {} lw 0.8 lc rgb {}{}\n",
+                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, layer, colour(hue), dashes);
 }
 
 std::string leader_at(const Canvas& canvas, double x1, double y1, double x2, double y2) {
-  return line_at(canvas, x1, y1, x2, y2, "muted", "dt (2,5) front");
+  return line_at(canvas, x1, y1, x2, y2, "muted", "front", " dt (2,5)");
 }
 
 std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,

@@ -42,9 +42,9 @@ std::string label_at(const Canvas& canvas, double x, double y, const std::string
                      size_t longest = 60);
 // A line of dots from a point to its label, which looks like no data.
 std::string leader_at(const Canvas& canvas, double x1, double y1, double x2, double y2);
-// A thin line between two pixels.
+// A thin line between two pixels, in front of the plots or "back".
 std::string line_at(const Canvas& canvas, double x1, double y1, double x2, double y2, const std::string& hue,
-                    const std::string& options = "front");
+                    const std::string& layer, const std::string& dashes = "");
 
 // At most `longest` characters, the last one three dots where some were cut.
 std::string shortened(const std::string& text, size_t longest);

@@ -16,7 +16,7 @@ constexpr double max_disc = 13, letter = 6.7;  // pixels
 constexpr size_t max_ranks = 12;               // more numbers would cover the points
 
 Canvas disc_canvas(Width width) {
-  return width == Width::wide ? Canvas{760, 440, 82, 22, 18, 52} : Canvas{372, 380, 64, 10, 12, 50};
+  return width == Width::wide ? Canvas{760, 440, 82, 22, 18, 52} : Canvas{372, 388, 64, 10, 12, 58};
 }
 
 // Where there is no room for the mechanisms, the kind alone.
@@ -250,7 +250,7 @@ std::vector<Line> lines_of(const SearchView& view) {
 }
 
 Canvas canvas_of(const std::vector<Line>& lines, Width width) {
-  Canvas canvas = width == Width::wide ? Canvas{760, 340, 86, 22, 18, 52} : Canvas{372, 320, 66, 16, 12, 50};
+  Canvas canvas = width == Width::wide ? Canvas{760, 340, 86, 22, 18, 52} : Canvas{372, 328, 66, 16, 12, 58};
   size_t widest = 0;
   for (const Line& line : lines) widest = std::max(widest, width_of(figure_label(*line.trial, canvas)));
   canvas.right += static_cast<int>(letter * static_cast<double>(widest));

@@ -438,8 +438,8 @@ std::string search_html(const Json& result) {
   out +=
       head_of(view, result) + quality_section(view) + test_section(view) + block_section(view) + length_section(view);
   out += bucket_section(view) + ranking_section(view) + section("Not ranked", reasons_table(view)) + race_section(view);
-  out += section("How to read this", notes_html(view, result)) + footer_html(view, result);
-  return out + fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", report_script);
+  out += section("How to read this", notes_html(view, result)) + "</main>\n" + footer_html(view, result);
+  return out + fmt::format("<script>{}</script>\n</body>\n</html>\n", report_script);
 }
 
 }  // namespace attnkit::cli

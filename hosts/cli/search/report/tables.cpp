@@ -20,6 +20,16 @@ std::string rate_text(std::optional<double> speed) {
   return speed ? grouped_text(static_cast<uint64_t>(std::min(*speed, 1e15) + 0.5)) : "n/a";
 }
 
+// The baseline's own is 0, without an interval.
+std::string difference_of(const SearchView& view, const Trial& t, const Measure& m) {
+  return difference_html(view, t.baseline ? Estimate{m.difference.value, {}, {}} : m.difference);
+}
+
+std::string times_html(const Estimate& e) {
+  return fixed_html({e.value, {}, {}}, 2) + "\u00d7" +
+         (e.has_interval() ? fmt::format(" <small>{:.2f}\u2013{:.2f}</small>", *e.low, *e.high) : "");
+}
+
 struct Column {
   std::string title;  // HTML
   std::function<std::optional<double>(const Trial&)>
@@ -42,8 +52,8 @@ std::vector<Column> columns_of(const SearchView& view) {
       {"n", lists_of, [](const Trial& t) { return lists_text(t.quality.lists); }},
       {escaped(metric_title(view)) + " (dev)", [](const Trial& t) { return t.quality.own.value; },
        [&view](const Trial& t) { return quality_html(view, t.quality.own); }},
-      {"less the<br>baseline\u2019s", [](const Trial& t) { return t.quality.difference.value; },
-       [&view](const Trial& t) { return difference_html(view, t.quality.difference); }},
+      {"difference from the baseline", [](const Trial& t) { return t.quality.difference.value; },
+       [&view](const Trial& t) { return difference_of(view, t, t.quality); }},
       {times(view.decodes ? "decode" : "speed"), estimate(&Trial::throughput), fixed(&Trial::throughput)},
       {"peak", [](const Trial& t) { return t.peak_bytes; }, [](const Trial& t) { return memory_text(t.peak_bytes); }},
       {times("peak"), [](const Trial& t) { return t.memory; }, [](const Trial& t) { return fixed_text(t.memory, 4); }},
@@ -82,8 +92,8 @@ const char* row_class(const Trial& t) {
 
 std::string ranked_row(const SearchView& view, const Trial& t, const std::vector<Column>& columns) {
   std::string out =
-      fmt::format("<tr{}><th scope=\"row\" class=\"n\" data-v=\"{}\">{}</th><td class=\"mark\" data-v=\"{}\">{}</td>",
-                  row_class(t), t.rank > 0 ? std::to_string(t.rank) : "", rank_text(t), mark_order(t), marks_html(t));
+      fmt::format("<tr{}><th scope=\"row\" class=\"n\" data-v=\"{}\">{}</th><td data-v=\"{}\">{}</td>", row_class(t),
+                  t.rank > 0 ? std::to_string(t.rank) : "", rank_text(t), mark_order(t), marks_html(t));
   for (const std::string& role : view.roles) {
     const auto in = [&](const Trial* from) {
       const std::vector<std::string>* layers = from ? from->layers(role) : nullptr;
@@ -141,7 +151,7 @@ std::string comparison_table(const SearchView& view) {
   add_quality(winner->test, baseline->test, "test");
   const auto add = [&](const char* title, std::optional<double> own, std::optional<double> other, auto text,
                        const Estimate& ratio) {
-    if (own || other) body += row_of(title, text(own), text(other), ratio.value ? fixed_html(ratio, 2) + "\u00d7" : "");
+    if (own || other) body += row_of(title, text(own), text(other), ratio.value ? times_html(ratio) : "");
   };
   const auto quotient = [](std::optional<double> own, std::optional<double> other) {
     return Estimate{own && other && *other > 0 ? std::optional(*own / *other) : std::nullopt, {}, {}};
@@ -238,11 +248,12 @@ std::string test_table(const SearchView& view) {
     if (t.test.own.value) rows.push_back(&t);
   if (rows.empty()) return "";
   const bool ratios = std::ranges::any_of(rows, [](const Trial* t) { return t->rank_ratio.has_interval(); });
-  const bool differences = std::ranges::any_of(rows, [](const Trial* t) { return t->test.difference.value.has_value(); });
+  const bool differences =
+      std::ranges::any_of(rows, [](const Trial* t) { return t->test.difference.value.has_value(); });
   std::string head = head_cell("rank", true) + head_cell("mark") + head_cell("placement"), body;
   const std::string title = metric_title(view);
   head += head_cell("n (test)", true) + head_cell(title + " (test)", true);
-  if (differences) head += head_cell("less the baseline\u2019s (test)", true);
+  if (differences) head += head_cell("difference from the baseline (test)", true);
   head += head_cell(title + " (dev)", true);
   if (ratios)
     head += fmt::format("<th scope=\"col\" class=\"n\">{} (dev), times the winner\u2019s</th>", rank_html(view));
@@ -250,7 +261,7 @@ std::string test_table(const SearchView& view) {
     body += fmt::format("<tr{}>{}<td>{}</td><th scope=\"row\">{}</th>", row_class(*t), number_cell(rank_text(*t)),
                         marks_html(*t), escaped(short_name(*t)));
     body += number_cell(lists_text(t->test.lists)) + number_cell(quality_html(view, t->test.own));
-    if (differences) body += number_cell(difference_html(view, t->test.difference));
+    if (differences) body += number_cell(difference_of(view, *t, t->test));
     body += number_cell(quality_html(view, t->quality.own));
     if (ratios) body += number_cell(fixed_html(t->rank_ratio, 3));
     body += "</tr>\n";
