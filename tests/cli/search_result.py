@@ -181,6 +181,8 @@ class Race:
                                   "rank_ratio_high": math.exp(ratio + Z95 * wide)}
         if is_top or p is base:
             json_["test"] = compared_json(p.test, base.test, LISTS)
+            if p is base:
+                json_["test"].update(difference_low=0.0, difference_high=0.0, p=None)
             decoded = {name: {"exact": m["value"], "low": m["low"], "high": m["high"], "bleu": m["value"] + .3, "lists": LISTS}
                        for name, m in (("data", quality), ("test", json_["test"]))}
             json_["greedy"] = decoded

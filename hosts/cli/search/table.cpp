@@ -18,25 +18,27 @@ std::string plain(std::string text) {
   return text;
 }
 
-std::string wrapped(const std::string& text) {
+std::string wrapped(const std::string& text, const std::string& indent = "") {
   std::istringstream words(plain(text));
-  std::string out, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && width_of(line) + 1 + width_of(word) > line_width) out += line + "\n", line.clear();
-    line += (line.empty() ? "" : " ") + word;
+  std::string out, line = indent;
+  bool begun = false;  // the line holds a word
+  for (std::string word; words >> word; begun = true) {
+    if (begun && width_of(line) + 1 + width_of(word) > line_width)
+      out += line + "\n", line = indent + indent, begun = false;
+    line += (begun ? " " : "") + word;
   }
-  return line.empty() ? out : out + line + "\n";
+  return begun ? out + line + "\n" : out;
 }
 
-// "99.20 +-0.40", half the width of the interval.
+// "99.20+-0.40", half the width of the interval.
 std::string with_half(const Estimate& e, const std::string& value, int digits) {
-  return e.has_interval() ? fmt::format("{} \u00b1{:.{}f}", value, (*e.high - *e.low) / 2, digits) : value;
+  return e.has_interval() ? fmt::format("{}\u00b1{:.{}f}", value, (*e.high - *e.low) / 2, digits) : value;
 }
 
 std::string rank_cell(const Trial& t) {
   if (t.rank == 0) return "-";
   const std::string range = t.rank_low > 0 && t.rank_high > 0 ? fmt::format(" ({}-{})", t.rank_low, t.rank_high) : "";
-  return std::to_string(t.rank) + range;
+  return (t.pareto && t.comparable ? "*" : "") + std::to_string(t.rank) + range;
 }
 
 std::string mark_of(const Trial& t) {
@@ -49,25 +51,23 @@ const Estimate* ranked_by(const SearchView& view, const Trial& t) {
 }
 
 std::vector<std::string> row_of(const SearchView& view, const Trial& t) {
+  constexpr double mebi = 1 << 20;
   const int digits = view.lower_is_better ? 5 : 2;
   const Estimate &difference = t.quality.difference, *value = ranked_by(view, t);
   std::vector<std::string> row = {rank_cell(t),
-                                  t.pareto && t.comparable ? "*" : "",
                                   plain(short_name(t)),
-                                  t.quality.lists > 0 ? grouped_text(static_cast<uint64_t>(t.quality.lists)) : "n/a",
+                                  t.quality.lists > 0 ? std::to_string(t.quality.lists) : "n/a",
                                   quality_text(view, t.quality.own.value),
                                   with_half(difference, difference_text(view, difference.value), digits),
-                                  fixed_text(t.throughput.value, 2),
-                                  memory_text(t.peak_bytes ? t.peak_bytes : t.cost.state_bytes)};
+                                  t.throughput.value ? fmt::format("{:.2f}x", *t.throughput.value) : "n/a",
+                                  t.peak_bytes ? fmt::format("{:.2f}", *t.peak_bytes / mebi) : "n/a"};
   if (value) row.push_back(with_half(*value, fixed_text(value->value, 2), 2));
   row.push_back(mark_of(t));
   return row;
 }
 
 std::string ranking_text(const SearchView& view, size_t rows) {
-  const bool peak = std::ranges::any_of(view.trials, [](const Trial& t) { return t.peak_bytes.has_value(); });
-  std::vector<std::string> titles = {
-      ">rank", "", "placement", ">n", ">dev", ">to baseline", ">x speed", peak ? ">peak" : ">state"};
+  std::vector<std::string> titles = {">rank", "placement", ">n", ">dev", ">difference", ">speed", ">MiB"};
   if (!view.trials.empty() && ranked_by(view, view.trials.front())) titles.push_back(">" + rank_name(view));
   titles.emplace_back("");
   Table table(titles);
@@ -79,8 +79,9 @@ std::string ranking_text(const SearchView& view, size_t rows) {
   }
   const std::string roles =
       view.roles.empty() ? "" : fmt::format("placement: the mechanism of {}; ", plain(joined(view.roles, ", ")));
-  return wrapped(fmt::format("{}dev: {} on the first n lists; \u00b1: half of a 95 % interval", roles,
-                             metric_title(view))) +
+  return wrapped(fmt::format("{}dev: {} on the first n lists; difference from and speed over the baseline's; MiB: peak "
+                             "memory; *: on the Pareto front; \u00b1: half of a 95 % interval",
+                             roles, metric_title(view))) +
          table.text();
 }
 
@@ -103,7 +104,7 @@ std::string reasons_text(const SearchView& view) {
   std::vector<std::string> reasons;
   const auto add = [&](const std::string& status, const std::string& reason) {
     const std::string line =
-        fmt::format("  {}: {}\n", status, reason.empty() ? "no reason was recorded" : plain(reason));
+        wrapped(fmt::format("{}: {}", status, reason.empty() ? "no reason was recorded" : reason), "  ");
     if (std::find(reasons.begin(), reasons.end(), line) == reasons.end()) reasons.push_back(line);
   };
   for (const Trial& t : view.trials)

@@ -27,7 +27,7 @@ constexpr std::array hues = {
     Hue{"winner", "#d55e00", "#ff8a3d"}, Hue{"baseline", "#1b1f24", "#e6e9ec"}, Hue{"line1", "#0072b2", "#56b4e9"},
     Hue{"line2", "#009e73", "#2fc79b"},  Hue{"line3", "#b0578d", "#e29bc4"},    Hue{"line4", "#a87400", "#e6b422"},
     Hue{"line5", "#3c8dbc", "#8ccbf0"},  Hue{"line6", "#6b6ecf", "#a5a7ee"},    Hue{"bad1", "#fdeee0", "#382a1f"},
-    Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#985b24"},
+    Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#8f5420"},
     Hue{"good1", "#e4f0f9", "#1d2f3d"},  Hue{"good2", "#c4def1", "#20465f"},    Hue{"good3", "#98c6e5", "#245d82"},
     Hue{"good4", "#68aad7", "#2a75a5"},  Hue{"even", "#f2f4f6", "#23282e"},     Hue{"hatch", "#c3cad1", "#4a535c"}};
 

@@ -278,7 +278,7 @@ std::string race_table(const SearchView& view) {
   if (body.empty()) return "";
   std::string head;
   for (const char* title : {"examples", "timing blocks", "raced", "kept", "dropped"}) head += head_cell(title, true);
-  return table_html(head, body, "", " class=\"race\"") + "\n";
+  return scrolled("The race", table_html(head, body, "", " class=\"race\""));
 }
 
 }  // namespace attnkit::cli
