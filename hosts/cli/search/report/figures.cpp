@@ -22,7 +22,7 @@ Canvas disc_canvas(Width width) {
 // Where there is no room for the mechanisms, the kind alone.
 std::string figure_label(const Trial& trial, const Canvas& canvas) {
   const std::string label = named_label(trial);
-  const size_t room = static_cast<size_t>(canvas.width) / 20;
+  const size_t room = canvas.width < 500 ? 14 : 40;
   if (width_of(label) <= room || !(trial.winner || trial.baseline)) return shortened(label, room);
   return label.substr(0, label.find(':'));
 }

@@ -206,10 +206,11 @@ std::string notes_html(const SearchView& view, const Json& result) {
         fmt::format(
             "In the top group: not worse than the winner with {} confidence, corrected for how many were compared.",
             percent_text(view.confidence)));
-  out += entry(
-      "screened",
-      "\u25cb, hollow in the figure: measured on fewer lists than the others, because the race dropped it. By luck "
-      "its quality may look better than it is.");
+  if (std::ranges::any_of(view.trials, &Trial::screened))
+    out += entry(
+        "screened",
+        "\u25cb, hollow in the figure: measured on fewer lists than the others, because the race dropped it. By luck "
+        "its quality may look better than it is.");
   out += entry("timing",
                "Each placement is timed in turn with the baseline, so that both meet the same state of the machine. A "
                "ratio is the median of these pairs; speeds and latencies are medians.");
@@ -273,7 +274,10 @@ std::string quality_section(const SearchView& view) {
              (alike ? key("line1", "and others with a name: one mechanism everywhere, ") : "") +
              key("other", "other placements. ");
   if (hollow) caption += "Hollow: screened, on fewer lists than the others. ";
-  caption += "The line is the Pareto front of those measured on all lists. " + area_text(view);
+  caption += std::ranges::any_of(view.trials, &Trial::comparable)
+                 ? "The line is the Pareto front of those measured on all lists. "
+                 : "No Pareto front: nothing was measured on all lists. ";
+  caption += area_text(view);
   caption +=
       "Thin bars are 95 % intervals, drawn where there is a name or a number. Dotted lines lead to labels. Up and to "
       "the right is better.";
@@ -306,12 +310,14 @@ std::string block_section(const SearchView& view) {
 std::string test_section(const SearchView& view) {
   const std::string table = test_table(view);
   if (table.empty()) return "";
-  return section(
-      "The test set",
-      "<p class=\"quiet\">The winner on dev is the best of many there and so looks better than it is: selection bias. "
-      "These numbers are free of it, because the test set was read once, after the race, by the top group and the "
-      "baseline alone, and nothing was chosen by it.</p>\n" +
-          table);
+  const std::string bias =
+      "The winner on dev is the best of many there and so looks better than it is: selection bias. ";
+  const std::string read =
+      std::ranges::any_of(view.trials, &Trial::top)
+          ? "These numbers are free of it, because the test set was read once, after the race, by the top "
+            "group and the baseline alone, and nothing was chosen by it."
+          : "These numbers are free of it, because nothing was chosen by the test set.";
+  return section("The test set", "<p class=\"quiet\">" + bias + read + "</p>\n" + table);
 }
 
 std::string count_of(int64_t n, const char* noun) { return lists_text(n) + " " + noun + (n == 1 ? "" : "s"); }
@@ -350,8 +356,8 @@ std::string race_section(const SearchView& view) {
   const size_t tied = view.tied().size();
   text += view.is_screening() ? "A screening ends there."
           : view.decided      ? "The winner alone was left."
-          : tied > 0 ? fmt::format("The winner and {} tied with it were left.", counted_text(tied, "placement"))
-                     : "";
+          : tied > 0          ? fmt::format("At the end {} are tied with the winner.", counted_text(tied, "placement"))
+                              : "";
   text += fmt::format(
       "</p><p class=\"quiet\">A placement is dropped when its {} is below the leader\u2019s with {} confidence, "
       "corrected "
@@ -411,7 +417,8 @@ std::string tied_html(const SearchView& view) {
   std::vector<std::string> names;
   for (size_t i = 0; i < std::min(most, tied.size()); ++i) names.push_back(escaped(short_name(*tied[i])));
   const std::string more = tied.size() > most ? fmt::format("; and {} more", tied.size() - most) : "";
-  return fmt::format("<p>Tied with it: {}{}.</p>\n", joined(names, "; "), more);
+  return fmt::format("<p>Tied with it: {}{}. <span class=\"quiet\">(The mechanisms of {}.)</span></p>\n",
+                     joined(names, "; "), more, escaped(joined(view.roles, ", ")));
 }
 
 std::string head_of(const SearchView& view, const Json& result) {
