@@ -136,6 +136,12 @@ class Content(ReportTest):
         self.assertLess(said.index("This is a screening: every placement was measured on the first 500 examples"),
                         said.index(self.document["answer"]["text"]))
 
+    def test_decided_early(self):
+        for placement in self.document["placements"]:
+            placement["screened"] = "quality" in placement
+        for row in self.page(self.document, env=self.without_gnuplot).table("ranks"):
+            self.assertEqual("screened" in row["mark"], row["n"] != "2,000")
+
     def test_race(self):
         page = self.page(self.document, env=self.without_gnuplot)
         for row, stage in zip(page.table("race"), self.document["race"]["stages"]):

@@ -169,14 +169,16 @@ void read_space(const Json& result, SearchView& view) {
     }
 }
 
-// Documents before there was "screened" say it by the number of examples.
+// Documents before there was "screened" say it by the number of examples.  Where a race was decided early nobody has
+// all of them, and the survivors can be compared with one another.
 void mark_screened(const Json& placements, SearchView& view) {
   int64_t most = 0;
   for (const Trial& trial : view.trials) most = std::max(most, trial.quality.lists);
   for (size_t i = 0; i < view.trials.size(); ++i) {
     Trial& trial = view.trials[i];
+    const Json& flag = member(placements[i], "screened");
     const bool is_short = trial.quality.own.value && trial.quality.lists < most;
-    trial.screened = member(placements[i], "screened").is_boolean() ? flag_in(placements[i], "screened") : is_short;
+    trial.screened = (is_short || view.is_screening()) && (!flag.is_boolean() || flag.get<bool>());
     trial.comparable = trial.quality.own.value && !trial.screened && !is_short;
   }
 }
