@@ -170,15 +170,13 @@ class Race:
             value = gain / self.denominator(p)
             json_.update({name: value, f"{name}_low": value * math.exp(-Z95 * spread),
                           f"{name}_high": value * math.exp(Z95 * spread)})
-        if self.top and p is not self.limited:
+        if p is not self.limited and p is not self.top[0]:
             winner = self.top[0]
             difference, deviation, _ = paired(p.data, winner.data, n)
-            ratio, wide = self.log_ratio(p, winner) if p is not winner else (0, 0)
-            json_["to_winner"] = {"lists": n, "difference": difference,
-                                  "difference_low": difference - Z95 * deviation if wide else 0.0,
-                                  "difference_high": difference + Z95 * deviation if wide else 0.0,
-                                  "rank_ratio": math.exp(ratio), "rank_ratio_low": math.exp(ratio - Z95 * wide),
-                                  "rank_ratio_high": math.exp(ratio + Z95 * wide)}
+            ratio, wide = self.log_ratio(p, winner)
+            json_["to_winner"] = {"lists": n, "difference": difference, "difference_low": difference - Z95 * deviation,
+                                  "difference_high": difference + Z95 * deviation, "rank_ratio": math.exp(ratio),
+                                  "rank_ratio_low": math.exp(ratio - Z95 * wide), "rank_ratio_high": math.exp(ratio + Z95 * wide)}
         if is_top or p is base:
             json_["test"] = compared_json(p.test, base.test, LISTS)
             if p is base:

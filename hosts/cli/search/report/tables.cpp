@@ -263,7 +263,7 @@ std::string test_table(const SearchView& view) {
     body += number_cell(lists_text(t->test.lists)) + number_cell(quality_html(view, t->test.own));
     if (differences) body += number_cell(difference_of(view, *t, t->test));
     body += number_cell(quality_html(view, t->quality.own));
-    if (ratios) body += number_cell(fixed_html(t->rank_ratio, 3));
+    if (ratios) body += number_cell(t->winner ? "1" : fixed_html(t->rank_ratio, 3));
     body += "</tr>\n";
   }
   return scrolled("The test set", table_html(head, body, "", " class=\"tested\""));
