@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through its DevTools protocol over two pipes: no network, nothing but the standard library."""
+"""Chromium without a window, driven through its DevTools protocol over two pipes, by the standard library alone."""
 
 import base64
 import contextlib
@@ -23,8 +23,8 @@ class Browser:
         flags = ["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                  "--no-first-run", "--disable-background-networking", "--disable-extensions", f"--user-data-dir={profile}"]
         redirect = f'exec "$@" 3<&{commands} 4>&{answers}'
-        self.process = subprocess.Popen(["bash", "-c", redirect, "bash", PROGRAM, *flags, "about:blank"], pass_fds=(commands, answers),
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(["bash", "-c", redirect, "bash", PROGRAM, *flags, "about:blank"],
+                                        pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(commands)
         os.close(answers)
         self.rest, self.count, self.session, self.events = b"", 0, None, []
@@ -77,8 +77,8 @@ class Browser:
 
     def complaints(self):
         """What the page's console would show as errors or warnings."""
-        said = [e for e in self.events if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")]
-        return [json.dumps(e["params"])[:400] for e in said]
+        kinds = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+        return [json.dumps(e["params"])[:400] for e in self.events if e.get("method") in kinds]
 
     def run(self, script):
         """The value of an expression in the page."""

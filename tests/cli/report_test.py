@@ -281,19 +281,21 @@ class Numbers(ReportTest):
 
     def use(self, exponents, weight, metric="exact"):
         """Ranks the document by other exponents, another weight and another metric."""
-        self.settings.update(exponents=dict(zip(("throughput", "quality", "memory"), exponents)), quality_weight=weight, metric=metric)
+        self.settings.update(exponents=dict(zip(("throughput", "quality", "memory"), exponents)), quality_weight=weight,
+                             metric=metric)
         measured = [p for p in self.document["placements"] if p.get("quality")]
         if metric == "perplexity":
             for p in measured:
                 q = p["quality"]
                 q.update(value=q["perplexity"], low=q["perplexity"] - .001, high=q["perplexity"] + .001,
                          baseline=math.exp((100.5 - q["baseline"]) / 500))
-                q.update({f"difference{end}": q["value"] - q["baseline"] + shift for end, shift in (("", 0), ("_low", -.0004), ("_high", .0004))})
+                for end, shift in (("", 0), ("_low", -.0004), ("_high", .0004)):
+                    q[f"difference{end}"] = q["value"] - q["baseline"] + shift
             self.document["std_bench"] /= 500
         for p in measured:
             q = p["quality"]
-            p["rcp"], p["rcp_mem"] = self.values(p["throughput"]["value"], p["memory"]["value"], self.loss(q["value"], q["baseline"]),
-                                                 self.document["std_bench"])
+            p["rcp"], p["rcp_mem"] = self.values(p["throughput"]["value"], p["memory"]["value"],
+                                                 self.loss(q["value"], q["baseline"]), self.document["std_bench"])
 
     def check_result(self):
         rows = [p for p in self.document["placements"] if p.get("quality")]
@@ -330,7 +332,8 @@ class Numbers(ReportTest):
                 self.assertGreaterEqual(max(found) + rounding, printed, row)
                 self.assertLess(max(found) - min(found), .06 * printed, "the page rounds so much that nothing is shown")
             (own, half), (other, other_half) = number(row["peak"]), number(baseline["peak"])
-            self.assertAlmostEqual(own / other, number(row["\u00d7 peak"])[0], delta=half / other + own * other_half / other ** 2 + 1e-4)
+            self.assertAlmostEqual(own / other, number(row["\u00d7 peak"])[0],
+                                   delta=half / other + own * other_half / other ** 2 + 1e-4)
 
     def test_default(self):
         self.check_result()
@@ -368,9 +371,9 @@ class Numbers(ReportTest):
                 self.assertEqual(row[title], expected, p["id"])
             if p["rank"]:
                 self.assertEqual(cells[0], f"{p['rank']} ({p['rank_low']}\u2013{p['rank_high']})")
-            marks = [word for word, is_so in (("winner", p["id"] == self.document["answer"]["placement"]), ("tied", p["top"] and p["rank"] > 1),
-                                              ("baseline", p["baseline"]), ("limited", p["status"] == "limited"), ("screened", p["screened"])) if is_so]
-            self.assertEqual(re.findall(r"\w+", row["mark"]), marks)
+            marks = {"winner": p["id"] == self.document["answer"]["placement"], "tied": p["top"] and p["rank"] > 1,
+                     "baseline": p["baseline"], "limited": p["status"] == "limited", "screened": p["screened"]}
+            self.assertEqual(re.findall(r"\w+", row["mark"]), [mark for mark, is_so in marks.items() if is_so])
             self.assertEqual(row["mark"][:1] == "\u25cb", p["screened"])
             self.assertEqual(row["mark"][:1] == "\u25cf", p["pareto"])
 

@@ -1,5 +1,5 @@
-"""A result of attnkit search as the command writes it, from a simulated race: every number follows from outcomes and timings
-that are drawn here, so that what the page prints can be computed again.  As a program it prints the document."""
+"""A result of attnkit search as the command writes it, from a simulated race: every number follows from outcomes and
+timings that are drawn here, so that what the page prints can be computed again.  As a program it prints the document."""
 
 import copy
 import itertools
@@ -94,7 +94,8 @@ class Race:
         self.all = [Placement(layers, draw, luck) for layers in spaces]
         self.baseline = self.all[0]
         self.baseline.blocks = [1.0] * STAGES[-1][1]
-        self.homogeneous = [{"id": p.id, "quality": share_json(p.data, 0, LISTS)["value"]} for p in self.all if len(set(p.layers)) == 1]
+        self.homogeneous = [{"id": p.id, "quality": share_json(p.data, 0, LISTS)["value"]}
+                            for p in self.all if len(set(p.layers)) == 1]
         self.std_bench = statistics.stdev(h["quality"] for h in self.homogeneous)
         self.limited = Placement(("leap{factor = 2}", "softmax", "softmax"), draw, luck)
         self.stages, left = [], list(self.all)
@@ -215,7 +216,8 @@ def document():
     race = Race()
     winner, base = race.top[0], race.baseline
     command = "attnkit search samples/models/numbers-en-de/model.toml --min-quality-ratio 0.95 --jobs 2 -o search"
-    text = (f"At {LENGTH} tokens {' / '.join(winner.layers)} keeps {100 * (LISTS - count(winner.test, 0, LISTS)) / (LISTS - count(base.test, 0, LISTS)):.1f} % of softmax's exact "
+    kept = (LISTS - count(winner.test, 0, LISTS)) / (LISTS - count(base.test, 0, LISTS))
+    text = (f"At {LENGTH} tokens {' / '.join(winner.layers)} keeps {100 * kept:.1f} % of softmax's exact "
             f"match on the test set at {winner.speed():.2f} times its decode throughput; {len(race.top) - 1} others are not "
             "distinguishable from it.")
     digest = lambda name: random.Random(name).randbytes(32).hex()
