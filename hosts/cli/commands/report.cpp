@@ -1,6 +1,7 @@
-// attnkit report: the page of a search's result.
+// attnkit report: the page of a search's result, or its table.
 #include "hosts/cli/search/report/report.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
 
@@ -8,12 +9,14 @@
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/table.hpp"
 #include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
 
 const Options report_options = {
     {"output,o", "FILE", "the page; by default report.html beside the result; - is standard output"},
+    {"table", nullptr, "print the table that the search printed, and write no page"},
 };
 
 namespace {
@@ -63,7 +66,13 @@ void check_kept(const std::string& input, const std::string& output, const Json&
 }  // namespace
 
 Exit report_command(const Arguments& arguments) {
-  const std::string input = arguments.text("RESULT"), output = output_of(arguments, input);
+  const std::string input = arguments.text("RESULT");
+  if (arguments.has("table")) {
+    if (arguments.has("output") || arguments.json()) fail(Exit::usage, "--table goes with neither --output nor --json");
+    print(search_table(read_result(input), SIZE_MAX));
+    return Exit::success;
+  }
+  const std::string output = output_of(arguments, input);
   if (arguments.json() && output == "-") fail(Exit::usage, "--json and --output - both want standard output");
   check_output(arguments);
   const Json result = read_result(input);

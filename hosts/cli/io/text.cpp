@@ -45,7 +45,7 @@ std::string bytes_text(uint64_t bytes) {
 
 std::string count_text(double count) { return scaled(count, 1000, {"", "k", "M", "G", "T"}); }
 
-std::string seconds_text(double seconds) { return scaled(seconds * 1e9, 1000, {"ns", "us", "ms", "s"}); }
+std::string seconds_text(double seconds) { return scaled(seconds * 1e9, 1000, {"ns", "\u00b5s", "ms", "s"}); }
 
 std::string grouped_text(uint64_t count) { return fmt::format("{}", fmt::group_digits(count)); }
 

@@ -18,7 +18,7 @@ std::string shell_word(std::string_view text);
 
 std::string bytes_text(uint64_t bytes);    // "33.0 KiB"
 std::string count_text(double count);      // "1.04 M"
-std::string seconds_text(double seconds);  // "3.21 us"
+std::string seconds_text(double seconds);  // "3.21 \u00b5s"
 std::string grouped_text(uint64_t count);  // "1,043,456"
 
 // "1 token", "2 tokens".

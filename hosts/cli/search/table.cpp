@@ -18,53 +18,93 @@ std::string plain(std::string text) {
   return text;
 }
 
-std::string wrapped(const std::string& text) {
+std::string wrapped(const std::string& text, const std::string& indent = "") {
   std::istringstream words(plain(text));
-  std::string out, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && width_of(line) + 1 + width_of(word) > line_width) out += line + "\n", line.clear();
-    line += (line.empty() ? "" : " ") + word;
+  std::string out, line = indent;
+  bool begun = false;  // the line holds a word
+  for (std::string word; words >> word; begun = true) {
+    if (begun && width_of(line) + 1 + width_of(word) > line_width)
+      out += line + "\n", line = indent + indent, begun = false;
+    line += (begun ? " " : "") + word;
   }
-  return line.empty() ? out : out + line + "\n";
+  return begun ? out + line + "\n" : out;
 }
 
-std::string quality_cell(const SearchView& view, const Measure& m) {
-  if (!m.value || !m.low || !m.high) return quality_text(view, m.value);
-  return fmt::format("{} \u00b1 {}", quality_text(view, m.value), quality_text(view, (*m.high - *m.low) / 2));
+// "99.20+-0.40", half the width of the interval.
+std::string with_half(const Estimate& e, const std::string& value, int digits) {
+  return e.has_interval() ? fmt::format("{}\u00b1{:.{}f}", value, (*e.high - *e.low) / 2, digits) : value;
 }
 
-std::string mark_of(const Trial& t) { return t.winner ? "winner" : t.baseline ? "baseline" : ""; }
+std::string rank_cell(const Trial& t) {
+  if (t.rank == 0) return "-";
+  const std::string range = t.rank_low > 0 && t.rank_high > 0 ? fmt::format(" ({}-{})", t.rank_low, t.rank_high) : "";
+  return (t.pareto && t.comparable ? "*" : "") + std::to_string(t.rank) + range;
+}
+
+std::string mark_of(const Trial& t) {
+  return t.winner ? "winner" : t.baseline ? "baseline" : t.top ? "tied" : t.screened ? "screened" : "";
+}
+
+// The value that placements are ranked by, with its interval; that of the quality has a column of its own.
+const Estimate* ranked_by(const SearchView& view, const Trial& t) {
+  return view.rank == "throughput" || view.rank == "quality" ? nullptr : &rank_value(view, t);
+}
+
+std::vector<std::string> row_of(const SearchView& view, const Trial& t) {
+  constexpr double mebi = 1 << 20;
+  const int digits = view.lower_is_better ? 5 : 2;
+  const Estimate &difference = t.quality.difference, *value = ranked_by(view, t);
+  std::vector<std::string> row = {rank_cell(t),
+                                  plain(short_name(t)),
+                                  t.quality.lists > 0 ? std::to_string(t.quality.lists) : "n/a",
+                                  quality_text(view, t.quality.own.value),
+                                  with_half(difference, difference_text(view, difference.value), digits),
+                                  t.throughput.value ? fmt::format("{:.2f}x", *t.throughput.value) : "n/a",
+                                  t.peak_bytes ? fmt::format("{:.2f}", *t.peak_bytes / mebi) : "n/a"};
+  if (value) row.push_back(with_half(*value, fixed_text(value->value, 2), 2));
+  row.push_back(mark_of(t));
+  return row;
+}
 
 std::string ranking_text(const SearchView& view, size_t rows) {
-  const bool peak = std::ranges::any_of(view.trials, [](const Trial& t) { return t.cost.peak_bytes.has_value(); });
-  std::vector<std::string> titles = {
-      ">rank", "", ">" + metric_title(view), ">x speed", peak ? ">peak" : ">state", ">RCP", ">RCP_mem", ""};
-  titles.insert(titles.begin() + 2, view.roles.begin(), view.roles.end());
+  std::vector<std::string> titles = {">rank", "placement", ">n", ">dev", ">difference", ">speed", ">MiB"};
+  if (!view.trials.empty() && ranked_by(view, view.trials.front())) titles.push_back(">" + rank_name(view));
+  titles.emplace_back("");
   Table table(titles);
   size_t shown = 0;
   for (const Trial& t : view.trials) {
     const bool in_rows = t.rank > 0 && shown < rows;
-    if (!in_rows && !t.named()) continue;
     shown += in_rows;
-    std::vector<std::string> row = {t.rank > 0 ? std::to_string(t.rank) : "-", t.pareto ? "*" : ""};
-    for (const std::string& role : view.roles) {
-      const std::vector<std::string>* layers = t.layers(role);
-      row.push_back(layers ? plain(layers_text(*layers)) : "-");
-    }
-    for (const std::string& cell : {quality_cell(view, t.quality), fixed_text(t.cost.ratio, 2),
-                                    memory_text(peak ? t.cost.peak_bytes : t.cost.state_bytes), fixed_text(t.rcp, 3),
-                                    fixed_text(t.rcp_mem, 3), mark_of(t)})
-      row.push_back(cell);
-    table.add(row);
+    if (in_rows || t.named()) table.add(row_of(view, t));
   }
-  return table.text();
+  const std::string roles =
+      view.roles.empty() ? "" : fmt::format("placement: the mechanism of {}; ", plain(joined(view.roles, ", ")));
+  return wrapped(fmt::format("{}dev: {} on the first n lists; difference from and speed over the baseline's; MiB: peak "
+                             "memory; *: on the Pareto front; \u00b1: half of a 95 % interval",
+                             roles, metric_title(view))) +
+         table.text();
+}
+
+// The first words for whoever asked for a quick answer.
+std::string screening_text(const SearchView& view) {
+  if (!view.is_screening()) return "";
+  return wrapped("This is a screening: without --quick the search goes on until the winner is decided.") + "\n";
+}
+
+std::string top_text(const SearchView& view) {
+  const std::vector<const Trial*> tied = view.tied();
+  if (tied.empty()) return view.winner() && view.winner()->top ? "nothing is tied with the winner\n" : "";
+  std::vector<std::string> names;
+  for (const Trial* t : tied) names.push_back(short_name(*t));
+  return wrapped(fmt::format("tied with the winner, not worse with {} confidence: {}", percent_text(view.confidence),
+                             joined(names, "; ")));
 }
 
 std::string reasons_text(const SearchView& view) {
   std::vector<std::string> reasons;
   const auto add = [&](const std::string& status, const std::string& reason) {
     const std::string line =
-        fmt::format("  {}: {}\n", status, reason.empty() ? "no reason was recorded" : plain(reason));
+        wrapped(fmt::format("{}: {}", status, reason.empty() ? "no reason was recorded" : reason), "  ");
     if (std::find(reasons.begin(), reasons.end(), line) == reasons.end()) reasons.push_back(line);
   };
   for (const Trial& t : view.trials)
@@ -80,9 +120,9 @@ std::string reasons_text(const SearchView& view) {
 
 std::string search_table(const Json& result, size_t rows) {
   const SearchView view = view_of(result);
-  std::string out = wrapped(view.answer);
+  std::string out = screening_text(view) + wrapped(view.answer);
   if (!out.empty()) out += "\n";
-  if (!view.trials.empty()) out += ranking_text(view, rows) + "\n";
+  if (!view.trials.empty()) out += ranking_text(view, rows) + "\n" + top_text(view);
   out +=
       fmt::format("{}: {} ranked, {} limited, {} refused, {} failed\n", counted_text(view.trials.size(), "placement"),
                   view.count("ranked"), view.count("limited"), view.count("refused"), view.count("failed"));

@@ -34,17 +34,17 @@ int64_t integer_in(const Json& object, const char* key) {
   return static_cast<int64_t>(std::clamp(number, -most, most));
 }
 
+const Json& list_in(const Json& object, const char* key) {
+  static const Json empty = Json::array();
+  const Json& value = member(object, key);
+  return value.is_array() ? value : empty;
+}
+
 namespace {
 
 bool flag_in(const Json& object, const char* key) {
   const Json& value = member(object, key);
   return value.is_boolean() && value.get<bool>();
-}
-
-const Json& list_in(const Json& object, const char* key) {
-  static const Json empty = Json::array();
-  const Json& value = member(object, key);
-  return value.is_array() ? value : empty;
 }
 
 std::vector<std::string> texts_of(const Json& list) {
@@ -54,9 +54,27 @@ std::vector<std::string> texts_of(const Json& list) {
   return texts;
 }
 
-Measure measure_of(const Json& json, const char* key) {
-  return {number_in(json, key), number_in(json, "low"), number_in(json, "high"), number_in(json, "difference"),
-          integer_in(json, "lists")};
+// `key`, `key`_low and `key`_high.
+Estimate estimate_in(const Json& json, const std::string& key) {
+  return {number_in(json, key.c_str()), number_in(json, (key + "_low").c_str()),
+          number_in(json, (key + "_high").c_str())};
+}
+
+Measure measure_of(const Json& json) {
+  return {{number_in(json, "value"), number_in(json, "low"), number_in(json, "high")},
+          estimate_in(json, "difference"),
+          std::max<int64_t>(0, integer_in(json, "lists"))};
+}
+
+// Of documents before there was "test": greedy decoding of the test set.
+Measure tested(const Json& json, const SearchView& view) {
+  if (json.contains("test")) return measure_of(member(json, "test"));
+  const Json& greedy = member(member(json, "greedy"), "test");
+  Measure m;
+  m.lists = std::max<int64_t>(0, integer_in(greedy, "lists"));
+  if (view.metric == "exact") m.own = {number_in(greedy, "exact"), number_in(greedy, "low"), number_in(greedy, "high")};
+  if (view.metric == "bleu") m.own = estimate_in(greedy, "bleu");
+  return m;
 }
 
 // A zero of these says that nothing was measured.
@@ -88,6 +106,19 @@ void read_costs(const Json& json, const SearchView& view, Trial& trial) {
     if (cost.length == view.length) trial.cost = cost;
 }
 
+// Documents before there was "throughput" have ratios without intervals.
+void read_ratios(const Json& json, Trial& trial) {
+  const Json &speed = member(json, "throughput"), &memory = member(json, "memory");
+  trial.throughput = {positive_in(speed, "value"), positive_in(speed, "low"), positive_in(speed, "high")};
+  if (!speed.is_object()) trial.throughput.value = trial.cost.ratio;
+  trial.memory = positive_in(memory, "value");
+  trial.peak_bytes = positive_in(memory, "peak_bytes");
+  if (memory.is_object()) return;
+  trial.peak_bytes = trial.cost.peak_bytes;
+  if (trial.peak_bytes && trial.cost.baseline_peak_bytes)
+    trial.memory = *trial.peak_bytes / *trial.cost.baseline_peak_bytes;
+}
+
 Trial trial_of(const Json& json, const SearchView& view) {
   Trial trial;
   trial.id = text_in(json, "id");
@@ -96,19 +127,20 @@ Trial trial_of(const Json& json, const SearchView& view) {
   if (const Json& blocks = member(json, "blocks"); blocks.is_object())
     for (const auto& [role, layers] : blocks.items()) trial.blocks.emplace_back(role, texts_of(layers));
   trial.rank = std::max<int64_t>(0, integer_in(json, "rank"));
+  trial.rank_low = std::max<int64_t>(0, integer_in(json, "rank_low"));
+  trial.rank_high = std::max<int64_t>(0, integer_in(json, "rank_high"));
   trial.pareto = flag_in(json, "pareto");
   trial.baseline = flag_in(json, "baseline");
+  trial.top = flag_in(json, "top");
   const Json& quality = member(json, "quality");
-  trial.quality = measure_of(quality, "value");
-  for (const Json& bucket : list_in(quality, "buckets")) trial.buckets.push_back(measure_of(bucket, "value"));
+  trial.quality = measure_of(quality);
+  for (const Json& bucket : list_in(quality, "buckets")) trial.buckets.push_back(measure_of(bucket));
+  trial.test = tested(json, view);
   read_costs(json, view, trial);
-  trial.rcp = number_in(json, "rcp");
-  trial.rcp_mem = number_in(json, "rcp_mem");
-  const Json &data = member(member(json, "greedy"), "data"), &test = member(member(json, "greedy"), "test");
-  trial.greedy_data = measure_of(data, "exact");
-  trial.greedy_test = measure_of(test, "exact");
-  trial.bleu_data = number_in(data, "bleu");
-  trial.bleu_test = number_in(test, "bleu");
+  read_ratios(json, trial);
+  trial.rcp = estimate_in(json, "rcp");
+  trial.rcp_mem = estimate_in(json, "rcp_mem");
+  trial.rank_ratio = estimate_in(member(json, "to_winner"), "rank_ratio");
   return trial;
 }
 
@@ -137,6 +169,20 @@ void read_space(const Json& result, SearchView& view) {
     }
 }
 
+// Documents before there was "screened" say it by the number of examples.  Where a race was decided early nobody has
+// all of them, and the survivors can be compared with one another.
+void mark_screened(const Json& placements, SearchView& view) {
+  int64_t most = 0;
+  for (const Trial& trial : view.trials) most = std::max(most, trial.quality.lists);
+  for (size_t i = 0; i < view.trials.size(); ++i) {
+    Trial& trial = view.trials[i];
+    const Json& flag = member(placements[i], "screened");
+    const bool is_short = trial.quality.own.value && trial.quality.lists < most;
+    trial.screened = (is_short || view.is_screening()) && (!flag.is_boolean() || flag.get<bool>());
+    trial.comparable = trial.quality.own.value && !trial.screened && !is_short;
+  }
+}
+
 void mark(const Json& result, SearchView& view) {
   const std::string baseline = text_in(member(result, "settings"), "baseline"),
                     winner = text_in(member(result, "answer"), "placement");
@@ -160,6 +206,8 @@ SearchView view_of(const Json& result) {
   view.answer = text_in(member(result, "answer"), "text");
   view.metric = text_in(settings, "metric").empty() ? "quality" : text_in(settings, "metric");
   view.rank = text_in(settings, "rank");
+  view.effort = text_in(settings, "effort");
+  view.confidence = std::clamp(number_in(settings, "confidence").value_or(0.95), 0.0, 1.0);
   view.lower_is_better = view.metric == "perplexity";
   view.per_layer = flag_in(settings, "per_layer");
   view.length = integer_in(settings, "length");
@@ -169,10 +217,15 @@ SearchView view_of(const Json& result) {
   const Json& placements = list_in(result, "placements");
   view.decodes = any_decodes(placements);
   for (const Json& placement : placements) view.trials.push_back(trial_of(placement, view));
+  mark_screened(placements, view);
   const auto key = [](const Trial& t) { return t.rank > 0 ? t.rank : std::numeric_limits<int64_t>::max(); };
   std::ranges::stable_sort(view.trials, {}, key);
   for (const Json& refused : list_in(result, "refused"))
     view.refusals.push_back({text_in(refused, "block"), text_in(refused, "choice"), text_in(refused, "reason")});
+  for (const Json& stage : list_in(member(result, "race"), "stages"))
+    view.stages.push_back({integer_in(stage, "examples"), integer_in(stage, "blocks"), integer_in(stage, "raced"),
+                           integer_in(stage, "kept")});
+  view.decided = flag_in(member(result, "race"), "decided");
   mark(result, view);
   read_space(result, view);
   return view;
@@ -195,6 +248,13 @@ std::vector<const Trial*> SearchView::named() const {
     if (const Trial* t = first(flag); t && std::ranges::count(all, t) == 0) all.push_back(t);
   for (const Trial& t : trials)
     if (t.homogeneous && std::ranges::count(all, &t) == 0) all.push_back(&t);
+  return all;
+}
+
+std::vector<const Trial*> SearchView::tied() const {
+  std::vector<const Trial*> all;
+  for (const Trial& t : trials)
+    if (t.tied()) all.push_back(&t);
   return all;
 }
 
@@ -221,7 +281,7 @@ std::string fixed_text(std::optional<double> value, int digits) {
 }
 
 std::string quality_text(const SearchView& view, std::optional<double> value) {
-  return fixed_text(value, view.lower_is_better ? 4 : 2);
+  return fixed_text(value, view.lower_is_better ? 5 : 2);
 }
 
 const char* quality_unit(const SearchView& view) {
@@ -242,6 +302,22 @@ std::string signed_text(double value, int digits) {
   const std::string text = fmt::format("{:.{}f}", std::abs(value), digits);
   if (text.find_first_of("123456789") == std::string::npos) return text;
   return (value < 0 ? "\u2212" : "+") + text;
+}
+
+std::string difference_text(const SearchView& view, std::optional<double> difference) {
+  return difference ? signed_text(*difference, view.lower_is_better ? 5 : 2) : "n/a";
+}
+
+std::string percent_text(double share) { return fmt::format("{:.4g} %", 100 * share); }
+
+std::string rank_name(const SearchView& view) {
+  if (view.rank == "rcp_mem") return "RCP_mem";
+  return view.rank == "quality" ? metric_name(view) : view.rank == "throughput" ? "throughput" : "RCP";
+}
+
+const Estimate& rank_value(const SearchView& view, const Trial& trial) {
+  if (view.rank == "rcp_mem") return trial.rcp_mem;
+  return view.rank == "quality" ? trial.quality.own : view.rank == "throughput" ? trial.throughput : trial.rcp;
 }
 
 std::string memory_text(std::optional<double> bytes) {

@@ -11,7 +11,7 @@
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/gnuplot.hpp"
 #include "hosts/cli/io/text.hpp"
-#include "hosts/cli/search/report/report.hpp"
+#include "hosts/cli/search/report/html.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -27,21 +27,9 @@ constexpr std::array hues = {
     Hue{"winner", "#d55e00", "#ff8a3d"}, Hue{"baseline", "#1b1f24", "#e6e9ec"}, Hue{"line1", "#0072b2", "#56b4e9"},
     Hue{"line2", "#009e73", "#2fc79b"},  Hue{"line3", "#b0578d", "#e29bc4"},    Hue{"line4", "#a87400", "#e6b422"},
     Hue{"line5", "#3c8dbc", "#8ccbf0"},  Hue{"line6", "#6b6ecf", "#a5a7ee"},    Hue{"bad1", "#fdeee0", "#382a1f"},
-    Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#985b24"},
+    Hue{"bad2", "#fbd9b9", "#553820"},   Hue{"bad3", "#f6bb87", "#774a22"},     Hue{"bad4", "#ee9a52", "#8f5420"},
     Hue{"good1", "#e4f0f9", "#1d2f3d"},  Hue{"good2", "#c4def1", "#20465f"},    Hue{"good3", "#98c6e5", "#245d82"},
     Hue{"good4", "#68aad7", "#2a75a5"},  Hue{"even", "#f2f4f6", "#23282e"},     Hue{"hatch", "#c3cad1", "#4a535c"}};
-
-std::string cut(const std::string& text, size_t longest) {
-  if (width_of(text) <= longest) return text;
-  std::string out;
-  size_t kept = 0;
-  for (const char c : text) {
-    kept += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    if (kept >= longest) break;
-    out += c;
-  }
-  return out + "\u2026";
-}
 
 // gnuplot opens a group for every change of pen, drawn with or not.
 void drop_empty_groups(std::string& svg) {
@@ -123,6 +111,18 @@ double cost_of(const LabelPlace& place, const std::vector<LabelPlace>& taken, co
 
 }  // namespace
 
+std::string shortened(const std::string& text, size_t longest) {
+  if (width_of(text) <= longest) return text;
+  std::string out;
+  size_t kept = 0;
+  for (const char c : text) {
+    kept += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    if (kept >= longest) break;
+    out += c;
+  }
+  return out + "\u2026";
+}
+
 double Axes::x(double value) const {
   return canvas.left + share(value, x_range, log_x) * (canvas.width - canvas.left - canvas.right);
 }
@@ -154,7 +154,7 @@ std::string colour_style() {
       dark);
 }
 
-std::string script_text(const std::string& text, size_t longest) { return gnuplot_text(cut(text, longest)); }
+std::string script_text(const std::string& text, size_t longest) { return gnuplot_text(shortened(text, longest)); }
 
 std::string tic_text(const std::string& text, size_t longest) {
   std::string out = script_text(text, longest);
@@ -179,13 +179,17 @@ std::string label_at(const Canvas& c, double x, double y, const std::string& tex
 }
 
 std::string line_at(const Canvas& c, double x1, double y1, double x2, double y2, const std::string& hue,
-                    const std::string& options) {
-  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead {} lw 0.8 lc rgb {}\n",
-                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, options, colour(hue));
+                    const std::string& layer, const std::string& dashes) {
+  return fmt::format("set arrow from screen {:.5f},{:.5f} to screen {:.5f},{:.5f} nohead {} lw 0.8 lc rgb {}{}\n",
+                     x1 / c.width, 1 - y1 / c.height, x2 / c.width, 1 - y2 / c.height, layer, colour(hue), dashes);
+}
+
+std::string leader_at(const Canvas& canvas, double x1, double y1, double x2, double y2) {
+  return line_at(canvas, x1, y1, x2, y2, "muted", "front", " dt (2,5)");
 }
 
 std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
-                       const std::vector<std::string>& hints) {
+                       const std::string& alternative, const std::vector<std::string>& hints) {
   std::string svg = run_gnuplot(script);
   const size_t begin = svg.find("<svg"), end = svg.rfind("</svg>");
   if (begin == std::string::npos || end == std::string::npos) fail(Exit::data, "gnuplot drew no picture");
@@ -199,10 +203,16 @@ std::string figure_svg(const Canvas& canvas, const std::string& script, const st
     boost::replace_all(svg, "'#" + kind, "'#" + id + kind);
     boost::replace_all(svg, "(#" + kind, "(#" + id + kind);
   }
-  boost::replace_all(svg, "<title>Gnuplot</title>", "<title>" + escaped(title) + "</title>");
+  const std::string heads = fmt::format("<title id=\"{0}title\">{1}</title>\n<desc id=\"{0}desc\">{2}</desc>", id,
+                                        escaped(title), escaped(alternative));
+  const size_t first = svg.find("<title>Gnuplot</title>"), last = svg.find("</desc>", first);
+  if (first == std::string::npos || last == std::string::npos) fail(Exit::data, "gnuplot drew no picture");
+  svg.replace(first, last + 7 - first, heads);
   svg.replace(
       0, 4,
-      fmt::format("<svg role=\"img\" style=\"min-width:{}px;max-width:{}px\"", canvas.width * 3 / 4, canvas.width));
+      fmt::format(
+          "<svg role=\"img\" aria-labelledby=\"{0}title\" aria-describedby=\"{0}desc\" style=\"max-width:{1}px\"", id,
+          canvas.width));
   return svg;
 }
 

@@ -26,7 +26,7 @@ struct Axes {
 };
 
 // A colour of the page as gnuplot writes it: ink, muted, rule, paper, other, front, winner, baseline, line1 to line6,
-// bad1 to bad4, good1 to good4, even, hatch.  opacity in [0, 1].
+// bad1 to bad4, good1 to good4, even.  opacity in [0, 1].
 std::string colour(const std::string& name, double opacity = 1);
 // The style sheet's part that gives these names their values, light and dark.
 std::string colour_style();
@@ -40,14 +40,19 @@ std::string figure_head(const Canvas& canvas);
 // `set label` at a pixel; align is left, center or right.
 std::string label_at(const Canvas& canvas, double x, double y, const std::string& text, const std::string& options,
                      size_t longest = 60);
-// A thin line between two pixels.
+// A line of dots from a point to its label, which looks like no data.
+std::string leader_at(const Canvas& canvas, double x1, double y1, double x2, double y2);
+// A thin line between two pixels, in front of the plots or "back".
 std::string line_at(const Canvas& canvas, double x1, double y1, double x2, double y2, const std::string& hue,
-                    const std::string& options = "front");
+                    const std::string& layer, const std::string& dashes = "");
 
-// Runs the script and returns <svg> for a page: its ids begin with `id`, hints[i] is what is shown over plot i.
-// It shrinks by a quarter at most, so that its text stays readable.  Throws like run_gnuplot.
+// At most `longest` characters, the last one three dots where some were cut.
+std::string shortened(const std::string& text, size_t longest);
+
+// Runs the script and returns <svg> for a page: its ids begin with `id`, `alternative` says in words what it shows,
+// hints[i] is what is shown over plot i.  Throws like run_gnuplot.
 std::string figure_svg(const Canvas& canvas, const std::string& script, const std::string& id, const std::string& title,
-                       const std::vector<std::string>& hints = {});
+                       const std::string& alternative, const std::vector<std::string>& hints);
 
 // Pixels, y downward.
 struct Box {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/report/figure.hpp"
@@ -11,9 +12,20 @@ namespace attnkit::cli {
 namespace {
 
 // Quality against speed.
-constexpr Canvas disc_canvas{760, 440, 82, 22, 18, 52};
 constexpr double max_disc = 13, letter = 6.7;  // pixels
-constexpr size_t max_disc_label = 40;
+constexpr size_t max_ranks = 12;               // more numbers would cover the points
+
+Canvas disc_canvas(Width width) {
+  return width == Width::wide ? Canvas{760, 440, 82, 22, 18, 52} : Canvas{372, 388, 64, 10, 12, 58};
+}
+
+// Where there is no room for the mechanisms, the kind alone.
+std::string figure_label(const Trial& trial, const Canvas& canvas) {
+  const std::string label = named_label(trial);
+  const size_t room = canvas.width < 500 ? 14 : 40;
+  if (width_of(label) <= room || !(trial.winner || trial.baseline)) return shortened(label, room);
+  return label.substr(0, label.find(':'));
+}
 
 struct Disc {
   const Trial* trial;
@@ -21,7 +33,7 @@ struct Disc {
 };
 
 std::optional<double> memory_of(const SearchView& view, const Trial& trial) {
-  return std::string_view(area_name(view)) == "state" ? trial.cost.state_bytes : trial.cost.peak_bytes;
+  return std::string_view(area_name(view)) == "state" ? trial.cost.state_bytes : trial.peak_bytes;
 }
 
 // The largest first, those with names last, so that none hides another.
@@ -33,9 +45,10 @@ std::vector<Disc> discs_of(const SearchView& view) {
   for (const Trial& t : view.trials) {
     if (!is_drawn(t)) continue;
     const double share = high > 0 ? memory_of(view, t).value_or(0) / high : 0.25;
-    discs.push_back({&t, *t.cost.ratio, *t.quality.value, std::max(2.0, max_disc * std::sqrt(share))});
+    discs.push_back({&t, *t.throughput.value, *t.quality.own.value, std::max(2.0, max_disc * std::sqrt(share))});
   }
-  std::ranges::stable_sort(discs, {}, [](const Disc& d) { return std::pair(d.trial->named(), -d.radius); });
+  std::ranges::stable_sort(discs, {},
+                           [](const Disc& d) { return std::tuple(d.trial->named(), d.trial->top, -d.radius); });
   return discs;
 }
 
@@ -52,19 +65,25 @@ std::pair<double, double> padded(double low, double high, double share) {
   return {low - pad, high + pad};
 }
 
-Axes axes_of(const SearchView& view, const std::vector<Disc>& discs) {
+// Its intervals are drawn.
+bool has_bars(const Trial& trial) { return trial.named() || trial.top; }
+
+Axes axes_of(const SearchView& view, const std::vector<Disc>& discs, const Canvas& canvas) {
   double left = 1, right = 1, low = INFINITY, high = -INFINITY;
+  const auto reach = [](const Disc& d, const Estimate& e, double at, double& from, double& to) {
+    const bool bars = has_bars(*d.trial);
+    from = std::min({from, at, bars ? e.low.value_or(at) : at});
+    to = std::max({to, at, bars ? e.high.value_or(at) : at});
+  };
   for (const Disc& d : discs) {
-    left = std::min(left, d.x), right = std::max(right, d.x);
-    const bool bars = d.trial->named();
-    low = std::min({low, d.y, bars ? d.trial->quality.low.value_or(d.y) : d.y});
-    high = std::max({high, d.y, bars ? d.trial->quality.high.value_or(d.y) : d.y});
+    reach(d, d.trial->throughput, d.x, left, right);
+    reach(d, d.trial->quality.own, d.y, low, high);
   }
   std::pair<double, double> y = padded(low, high, 0.06), x = padded(left, right, 0.06);
-  const bool wide = right > 8 * left;
-  if (wide) x = {left / 1.25, right * 1.25};
+  const bool is_wide = right > 8 * left;
+  if (is_wide) x = {left / 1.25, right * 1.25};
   if (view.lower_is_better) std::swap(y.first, y.second);
-  return {disc_canvas, x, y, wide, false};
+  return {canvas, x, y, is_wide, false};
 }
 
 std::string tics_of(const SearchView& view, const Axes& axes) {
@@ -77,28 +96,32 @@ std::string tics_of(const SearchView& view, const Axes& axes) {
 
 std::string hint_of(const SearchView& view, const Trial& t) {
   std::string hint = t.rank > 0 ? fmt::format("rank {}: ", t.rank) : "";
-  hint += fmt::format("{}; {}{}, {}x", short_name(t), quality_text(view, t.quality.value), quality_unit(view),
-                      fixed_text(t.cost.ratio, 2));
-  const std::optional<double> memory = memory_of(view, t);
-  return memory ? fmt::format("{}, {} {}", hint, area_name(view), memory_text(memory)) : hint;
+  hint += fmt::format("{}; {}{}, {}x", short_name(t), quality_text(view, t.quality.own.value), quality_unit(view),
+                      fixed_text(t.throughput.value, 2));
+  if (const std::optional<double> memory = memory_of(view, t))
+    hint += fmt::format(", {} {}", area_name(view), memory_text(memory));
+  return t.screened ? fmt::format("{}; screened, n = {}", hint, t.quality.lists) : hint;
 }
 
 std::string data_of(const std::vector<Disc>& discs) {
   std::string out = "$discs << EOD\n";
-  for (const Disc& d : discs)
-    out += fmt::format("{} {} {} {} {}\n", d.x, d.y, d.radius / 4.5, d.trial->quality.low.value_or(d.y),
-                       d.trial->quality.high.value_or(d.y));
+  for (const Disc& d : discs) {
+    const Estimate &q = d.trial->quality.own, &t = d.trial->throughput;
+    out += fmt::format("{} {} {} {} {} {} {}\n", d.x, d.y, d.radius / 4.5, q.low.value_or(d.y), q.high.value_or(d.y),
+                       t.low.value_or(d.x), t.high.value_or(d.x));
+  }
   return out + "EOD\n";
 }
 
 using Points = std::vector<std::pair<double, double>>;
 
-// Those of the front that nothing beats in this figure's two dimensions, from right to left.
+// Those of the front that nothing beats in this figure's two dimensions, from right to left.  Measured on fewer
+// examples a placement may stand above the line by luck.
 Points front_of(const SearchView& view, const std::vector<Disc>& discs) {
   const double sign = view.lower_is_better ? -1 : 1;
   Points all, front;
   for (const Disc& d : discs)
-    if (d.trial->pareto) all.emplace_back(d.x, sign * d.y);
+    if (d.trial->pareto && d.trial->comparable) all.emplace_back(d.x, sign * d.y);
   std::sort(all.rbegin(), all.rend());
   double best = -INFINITY;
   for (const auto& [x, y] : all)
@@ -118,9 +141,11 @@ std::vector<Box> obstacles_of(const std::vector<Disc>& discs, const Points& fron
   for (const Disc& d : discs) {
     const double x = axes.x(d.x), y = axes.y(d.y);
     boxes.push_back({x - d.radius, y - d.radius, x + d.radius, y + d.radius});
-    if (!d.trial->named()) continue;
-    const double low = axes.y(d.trial->quality.low.value_or(d.y)), high = axes.y(d.trial->quality.high.value_or(d.y));
+    if (!has_bars(*d.trial)) continue;
+    const Estimate &q = d.trial->quality.own, &t = d.trial->throughput;
+    const double low = axes.y(q.low.value_or(d.y)), high = axes.y(q.high.value_or(d.y));
     boxes.push_back({x - 3, std::min(low, high), x + 3, std::max(low, high)});
+    boxes.push_back({axes.x(t.low.value_or(d.x)), y - 3, axes.x(t.high.value_or(d.x)), y + 3});
   }
   for (size_t i = 1; i < front.size(); ++i) {
     const double x = axes.x(front[i - 1].first), y = axes.y(front[i - 1].second);
@@ -134,27 +159,37 @@ std::vector<Box> obstacles_of(const std::vector<Disc>& discs, const Points& fron
   return boxes;
 }
 
+// Names, and for what is tied with the winner its rank.
 std::string labels_of(const SearchView& view, const std::vector<Disc>& discs, const Points& front, const Axes& axes) {
+  const Canvas& canvas = axes.canvas;
   std::vector<LabelWish> wishes;
   std::vector<std::string> texts;
-  for (const Trial* t : view.named())
+  const auto wish = [&](const Trial* t, const std::string& text) {
     for (const Disc& d : discs)
       if (d.trial == t) {
-        texts.push_back(named_label(*t));
-        const double width = letter * static_cast<double>(std::min(width_of(texts.back()), max_disc_label));
-        wishes.push_back({axes.x(d.x), axes.y(d.y), d.radius, width});
+        texts.push_back(text);
+        wishes.push_back({axes.x(d.x), axes.y(d.y), d.radius, letter * static_cast<double>(width_of(text))});
       }
-  const Box area{disc_canvas.left + 6.0, disc_canvas.top * 1.0, disc_canvas.width - 4.0,
-                 disc_canvas.height - disc_canvas.bottom - 6.0};
+  };
+  for (const Trial* t : view.named()) wish(t, figure_label(*t, canvas));
+  const std::vector<const Trial*> tied = view.tied();
+  for (const Trial* t : tied)
+    if (!t->named() && t->rank > 0 && tied.size() <= max_ranks) wish(t, std::to_string(t->rank));
+  const Box area{canvas.left + 6.0, canvas.top * 1.0, canvas.width - 4.0, canvas.height - canvas.bottom - 6.0};
   const std::vector<LabelPlace> places = place_labels(wishes, obstacles_of(discs, front, axes), area);
   std::string out;
   for (size_t i = 0; i < places.size(); ++i) {
     const LabelPlace& p = places[i];
-    out += label_at(disc_canvas, (p.box.left + p.box.right) / 2, (p.box.top + p.box.bottom) / 2, texts[i],
+    out += label_at(canvas, (p.box.left + p.box.right) / 2, (p.box.top + p.box.bottom) / 2, texts[i],
                     fmt::format("center tc rgb {}", colour("ink")));
-    if (p.leader) out += line_at(disc_canvas, p.from_x, p.from_y, p.to_x, p.to_y, "muted");
+    if (p.leader) out += leader_at(canvas, p.from_x, p.from_y, p.to_x, p.to_y);
   }
   return out;
+}
+
+std::string disc_hue(const SearchView& view, const Trial& t) {
+  if (t.named()) return named_colour(view, t);
+  return t.top ? "winner" : t.pareto && t.comparable ? "front" : "other";
 }
 
 // One plot for each mark, with a hint over it.
@@ -163,160 +198,39 @@ std::string plot_of(const SearchView& view, const std::vector<Disc>& discs, std:
   hints = {"Pareto front"};
   for (size_t i = 0; i < discs.size(); ++i) {
     const Trial& t = *discs[i].trial;
-    const auto add = [&](const std::string& columns, const std::string& style, const std::string& hue) {
-      out += fmt::format(", $discs every ::{}::{} using {} with {} lc rgb {}", i, i, columns, style, hue);
+    const std::string hue = disc_hue(view, t);
+    const auto add = [&](const std::string& columns, const std::string& style, const std::string& pen) {
+      out += fmt::format(", $discs every ::{}::{} using {} with {} lc rgb {}", i, i, columns, style, pen);
       hints.push_back(hint_of(view, t));
     };
-    const std::string disc = "points pt 7 ps variable";
-    if (!t.named()) {
-      add("1:2:3", disc, colour(t.pareto ? "front" : "other", 0.5));
-      continue;
-    }
-    add("1:2:($3+0.35)", disc, colour("paper"));
-    add("1:2:3", disc, colour(named_colour(view, t), 0.9));
-    if (t.quality.low && t.quality.high) add("1:4:(0):($5-$4)", "vectors nohead lw 1.2", colour(named_colour(view, t)));
+    if (t.named()) add("1:2:($3+0.35)", "points pt 7 ps variable", colour("paper"));
+    if (t.screened)
+      add("1:2:3", "points pt 6 ps variable lw 1.2", colour(hue));
+    else
+      add("1:2:3", "points pt 7 ps variable", colour(hue, t.named() ? 0.9 : 0.5));
+    if (!has_bars(t)) continue;
+    const std::string bar = fmt::format("vectors nohead lw {}", t.named() ? 1.2 : 0.7);
+    if (t.quality.own.has_interval()) add("1:4:(0):($5-$4)", bar, colour(hue));
+    if (t.throughput.has_interval()) add("6:2:($7-$6):(0)", bar, colour(hue));
   }
   return out + "\n";
 }
 
-// The effect of each mechanism on quality in a block when nothing else changes.
-constexpr size_t max_choice = 24;
-constexpr int row_height = 40;  // pixels
-
-enum class Kind { empty, baseline, measured, refused, failed };
-
-struct Cell {
-  Kind kind = Kind::empty;
-  double delta = 0;  // quality less that of the baseline
-};
-
-struct Row {
-  std::string block, role;
-  std::vector<Cell> cells;
-};
-
-using BlockChoices = std::vector<std::pair<std::string, std::string>>;  // row name, choice
-
-BlockChoices choices_of(const SearchView& view, const Trial& trial) {
-  BlockChoices choices;
-  for (const auto& [role, layers] : trial.blocks) {
-    if (!view.per_layer) choices.emplace_back(role, layers_text(layers));
-    for (size_t l = 0; view.per_layer && l < layers.size(); ++l)
-      choices.emplace_back(fmt::format("{}.{}", role, l + 1), layers[l]);
-  }
-  return choices;
-}
-
-std::vector<Row> rows_of(const SearchView& view) {
-  const Trial* model = view.baseline() ? view.baseline() : &view.trials.front();
-  std::vector<Row> rows;
-  for (const auto& [role, layers] : model->blocks)
-    for (size_t l = 0; l < (view.per_layer ? layers.size() : 1); ++l)
-      rows.push_back(
-          {view.per_layer ? fmt::format("{}.{}", role, l + 1) : role, role, std::vector<Cell>(view.choices.size())});
-  return rows;
-}
-
-Cell* cell_at(const SearchView& view, std::vector<Row>& rows, const std::string& block, const std::string& choice) {
-  const auto column = std::find(view.choices.begin(), view.choices.end(), choice) - view.choices.begin();
-  for (Row& row : rows)
-    if (row.block == block && static_cast<size_t>(column) < view.choices.size())
-      return &row.cells[static_cast<size_t>(column)];
-  return nullptr;
-}
-
-// Fills the cell of a block that alone differs from the baseline; the baseline itself fills one cell of each row.
-void fill(const SearchView& view, const Trial& trial, const Trial& baseline, std::vector<Row>& rows) {
-  const BlockChoices own = choices_of(view, trial), base = choices_of(view, baseline);
-  if (own.size() != base.size()) return;
-  std::vector<size_t> differing;
-  for (size_t s = 0; s < own.size(); ++s)
-    if (own[s] != base[s]) differing.push_back(s);
-  if (differing.size() != 1) return;
-  const auto& [block, choice] = own[differing.front()];
-  Cell* cell = cell_at(view, rows, block, choice);
-  if (!cell) return;
-  if (trial.quality.value && baseline.quality.value)
-    *cell = {Kind::measured, trial.quality.difference.value_or(*trial.quality.value - *baseline.quality.value)};
-  else if (trial.status == "refused" || trial.status == "failed")
-    cell->kind = trial.status == "refused" ? Kind::refused : Kind::failed;
-}
-
-std::vector<Row> filled_rows(const SearchView& view) {
-  std::vector<Row> rows = rows_of(view);
-  for (const Refusal& refusal : view.refusals)
-    for (Row& row : rows)
-      if (refusal.block == row.role || refusal.block == row.block)
-        if (Cell* cell = cell_at(view, rows, row.block, refusal.choice)) cell->kind = Kind::refused;
-  if (const Trial* baseline = view.baseline()) {
-    for (const auto& [block, choice] : choices_of(view, *baseline))
-      if (Cell* cell = cell_at(view, rows, block, choice)) cell->kind = Kind::baseline;
-    for (const Trial& trial : view.trials) fill(view, trial, *baseline, rows);
-  }
-  return rows;
-}
-
-// Four steps to each side, by square roots so that one large difference does not bleach the others.
-std::string hue_of(const SearchView& view, const Cell& cell, double high) {
-  const double better = view.lower_is_better ? -cell.delta : cell.delta;
-  const long step = high > 0 ? std::lround(4 * std::sqrt(std::abs(better) / high)) : 0;
-  if (cell.kind != Kind::measured || step == 0) return "even";
-  return fmt::format("{}{}", better > 0 ? "good" : "bad", step);
-}
-
-std::string text_of(const SearchView& view, const Cell& cell) {
-  constexpr const char* names[] = {"", "baseline", "", "refused", "failed"};  // by kind
-  return cell.kind == Kind::measured ? signed_text(cell.delta, view.lower_is_better ? 4 : 2)
-                                     : names[static_cast<size_t>(cell.kind)];
-}
-
-Canvas canvas_of(const SearchView& view, const std::vector<Row>& rows) {
-  size_t block = 8, choice = 8;
-  for (const Row& row : rows) block = std::max(block, width_of(row.block));
-  for (const std::string& c : view.choices) choice = std::max(choice, std::min(width_of(c), max_choice));
-  const int column = static_cast<int>(choice) * 7 + 22, left = static_cast<int>(block) * 7 + 20;
-  return {left + column * static_cast<int>(view.choices.size()) + 2,
-          32 + row_height * static_cast<int>(rows.size()) + 4,
-          left,
-          2,
-          32,
-          4};
-}
-
-std::string axes_of(const SearchView& view, const std::vector<Row>& rows) {
-  std::string out = fmt::format("set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset link x2\n",
-                                static_cast<int>(view.choices.size()) - 1, static_cast<int>(rows.size()) - 1);
-  out += "unset xtics\nunset border\nset tics scale 0\nset x2tics nomirror offset 0,-0.3 (";
-  for (size_t c = 0; c < view.choices.size(); ++c)
-    out += fmt::format("{}{} {}", c ? "," : "", tic_text(view.choices[c], max_choice), c);
-  out += ")\nset ytics (";
-  for (size_t r = 0; r < rows.size(); ++r) out += fmt::format("{}{} {}", r ? "," : "", tic_text(rows[r].block), r);
-  return out + fmt::format(")\nset tics tc rgb {}\n", colour("ink"));
-}
-
-std::string cells_of(const SearchView& view, const std::vector<Row>& rows) {
-  double high = 0;
-  for (const Row& row : rows)
-    for (const Cell& cell : row.cells) high = std::max(high, std::abs(cell.delta));
-  std::string out;
-  for (size_t r = 0; r < rows.size(); ++r)
-    for (size_t c = 0; c < rows[r].cells.size(); ++c) {
-      const Cell& cell = rows[r].cells[c];
-      const bool hatched = cell.kind == Kind::refused || cell.kind == Kind::failed, quiet = cell.kind != Kind::measured;
-      const std::string place =
-          fmt::format("set object rect center first {},{} size first 0.97,0.94 behind noclip ", c, r);
-      if (cell.kind == Kind::empty) continue;
-      out += place + fmt::format("fs solid noborder fc rgb {}\n", colour(hue_of(view, cell, high)));
-      if (hatched) out += place + fmt::format("fs pattern 4 noborder fc rgb {}\n", colour("hatch"));
-      out += fmt::format("set label {} at first {},{} center front tc rgb {}\n", script_text(text_of(view, cell)), c, r,
-                         colour(quiet ? "muted" : "ink"));
-    }
-  return out;
+// The picture in words, for those who cannot see it.
+std::string quality_alternative(const SearchView& view, const std::vector<Disc>& discs, const Points& front) {
+  std::string out =
+      fmt::format("{} by {} against throughput.", counted_text(discs.size(), "placement"), metric_name(view));
+  for (const Trial* t : view.named()) out += fmt::format(" {}: {}.", named_label(*t), hint_of(view, *t));
+  if (!front.empty())
+    out += fmt::format(
+        " The Pareto front goes from {}{} at {:.2f} times the baseline's throughput to {}{} at {:.2f} times.",
+        quality_text(view, front.back().second), quality_unit(view), front.back().first,
+        quality_text(view, front.front().second), quality_unit(view), front.front().first);
+  return out + " All numbers are in the table of all placements.";
 }
 
 // Speed against length.
 constexpr double line_height = 16;  // pixels
-constexpr size_t max_line_label = 34;
 
 struct Line {
   const Trial* trial;
@@ -335,11 +249,12 @@ std::vector<Line> lines_of(const SearchView& view) {
   return lines;
 }
 
-Canvas canvas_of(const std::vector<Line>& lines) {
+Canvas canvas_of(const std::vector<Line>& lines, Width width) {
+  Canvas canvas = width == Width::wide ? Canvas{760, 340, 86, 22, 18, 52} : Canvas{372, 328, 66, 16, 12, 58};
   size_t widest = 0;
-  for (const Line& line : lines)
-    widest = std::max(widest, std::min(width_of(named_label(*line.trial)), max_line_label));
-  return {760, 340, 86, 22 + static_cast<int>(letter * static_cast<double>(widest)), 18, 52};
+  for (const Line& line : lines) widest = std::max(widest, width_of(figure_label(*line.trial, canvas)));
+  canvas.right += static_cast<int>(letter * static_cast<double>(widest));
+  return canvas;
 }
 
 Axes axes_of(const std::vector<Line>& lines, const Canvas& canvas) {
@@ -401,14 +316,14 @@ std::string data_of(const std::vector<Line>& lines) {
   return out;
 }
 
-std::string labels_of(const SearchView& view, const std::vector<Line>& lines, const Axes& axes, const Canvas& canvas) {
+std::string labels_of(const std::vector<Line>& lines, const Axes& axes, const Canvas& canvas) {
   std::string out;
   for (const Line& line : lines) {
     const double x = axes.x(line.points.back().first), y = axes.y(line.points.back().second);
     const double text_x = canvas.width - canvas.right + 12;
-    if (std::abs(y - line.label_y) > 3) out += line_at(canvas, x + 6, y, text_x - 3, line.label_y, "muted");
-    out += label_at(canvas, text_x, line.label_y, named_label(*line.trial),
-                    fmt::format("left tc rgb {}", colour(named_colour(view, *line.trial))), max_line_label);
+    if (std::abs(y - line.label_y) > 3) out += leader_at(canvas, x + 6, y, text_x - 3, line.label_y);
+    out += label_at(canvas, text_x, line.label_y, figure_label(*line.trial, canvas),
+                    fmt::format("left tc rgb {}", colour("ink")));
   }
   return out;
 }
@@ -428,17 +343,29 @@ std::string plot_of(const SearchView& view, const std::vector<Line>& lines, std:
   return out + "\n";
 }
 
+std::string length_alternative(const SearchView& view, const std::vector<Line>& lines) {
+  std::string out = fmt::format("{} in tokens per second by length in tokens.",
+                                view.decodes ? "Decode throughput" : "Throughput of whole sequences");
+  for (const Line& line : lines) {
+    out += fmt::format(" {}:", named_label(*line.trial));
+    for (const auto& [length, speed] : line.points)
+      out += fmt::format("{} {} at {}", &length == &line.points.front().first ? "" : ",",
+                         grouped_text(static_cast<uint64_t>(std::clamp(speed, 0.0, 1e15) + 0.5)), length);
+    out += ".";
+  }
+  return out;
+}
+
 }  // namespace
 
 bool is_drawn(const Trial& trial) {
-  return trial.quality.value && trial.cost.ratio && (trial.named() || trial.status != "limited");
+  return trial.quality.own.value && trial.throughput.value && (trial.named() || trial.status != "limited");
 }
 
 const char* area_name(const SearchView& view) {
-  const auto any = [&](std::optional<double> Cost::*member) {
-    return std::ranges::any_of(view.trials, [=](const Trial& t) { return (t.cost.*member).has_value(); });
-  };
-  return any(&Cost::peak_bytes) ? "peak memory" : any(&Cost::state_bytes) ? "state" : "";
+  if (std::ranges::any_of(view.trials, [](const Trial& t) { return t.peak_bytes.has_value(); })) return "peak memory";
+  const auto has_state = [](const Trial& t) { return t.cost.state_bytes.has_value(); };
+  return std::ranges::any_of(view.trials, has_state) ? "state" : "";
 }
 
 std::string named_label(const Trial& trial) {
@@ -464,42 +391,33 @@ std::string named_colour(const SearchView& view, const Trial& trial) {
   return fmt::format("line{}", index % 6 + 1);
 }
 
-std::string quality_figure(const SearchView& view) {
+std::string quality_figure(const SearchView& view, Width width) {
   const std::vector<Disc> discs = discs_of(view);
   if (discs.empty()) return "";
-  const Axes axes = axes_of(view, discs);
-  std::string script = figure_head(disc_canvas) + axes.ranges() + tics_of(view, axes);
+  const Canvas canvas = disc_canvas(width);
+  const Axes axes = axes_of(view, discs, canvas);
+  std::string script = figure_head(canvas) + axes.ranges() + tics_of(view, axes);
   script += fmt::format("set grid lt 1 lw 0.6 lc rgb {}\n", colour("rule"));
   script += fmt::format("set xlabel {} tc rgb {}\n",
-                        script_text(fmt::format("{}, times that of the baseline{}",
+                        script_text(fmt::format("{}, times the baseline\u2019s{}",
                                                 view.decodes ? "decode throughput" : "throughput of whole sequences",
-                                                view.length ? fmt::format(", at {} tokens", view.length) : ""),
+                                                view.length ? fmt::format(", {} tokens", view.length) : ""),
                                     120),
                         colour("ink"));
   const std::string unit = *quality_unit(view) ? ", %" : view.lower_is_better ? " (lower is better)" : "";
-  script += fmt::format("set ylabel {} tc rgb {}\n", script_text(metric_name(view) + unit), colour("ink"));
-  script += line_at(disc_canvas, axes.x(1), disc_canvas.height - disc_canvas.bottom, axes.x(1), disc_canvas.top,
-                    "other", "back");
+  script += fmt::format("set ylabel {} tc rgb {}\n", script_text(metric_name(view) + unit + " (dev)"), colour("ink"));
+  script += line_at(canvas, axes.x(1), canvas.height - canvas.bottom, axes.x(1), canvas.top, "other", "back");
   const Points front = front_of(view, discs);
   std::vector<std::string> hints;
   script += data_of(discs) + front_data(front) + labels_of(view, discs, front, axes) + plot_of(view, discs, hints);
-  return figure_svg(disc_canvas, script, "f1", "Quality against speed", hints);
+  return figure_svg(canvas, script, width == Width::wide ? "f1" : "f1n", "Quality against speed",
+                    quality_alternative(view, discs, front), hints);
 }
 
-std::string ablation_figure(const SearchView& view) {
-  if (view.trials.empty() || !view.baseline() || view.choices.empty() || view.choices.size() > 64) return "";
-  const std::vector<Row> rows = filled_rows(view);
-  if (std::ranges::none_of(rows, [](const Row& r) { return std::ranges::count(r.cells, Kind::measured, &Cell::kind); }))
-    return "";
-  const Canvas canvas = canvas_of(view, rows);
-  const std::string script = figure_head(canvas) + axes_of(view, rows) + cells_of(view, rows) + "plot NaN notitle\n";
-  return figure_svg(canvas, script, "f2", "Quality by block and mechanism");
-}
-
-std::string length_figure(const SearchView& view) {
+std::string length_figure(const SearchView& view, Width width) {
   std::vector<Line> lines = lines_of(view);
   if (lines.empty()) return "";
-  const Canvas canvas = canvas_of(lines);
+  const Canvas canvas = canvas_of(lines, width);
   const Axes axes = axes_of(lines, canvas);
   place(lines, axes, canvas);
   std::string script = figure_head(canvas) + axes.ranges() + length_tics(lines) + speed_tics(axes);
@@ -508,8 +426,9 @@ std::string length_figure(const SearchView& view) {
   script += fmt::format("set ylabel '{}, tokens/s' tc rgb {}\n", view.decodes ? "decode throughput" : "throughput",
                         colour("ink"));
   std::vector<std::string> hints;
-  script += data_of(lines) + labels_of(view, lines, axes, canvas) + plot_of(view, lines, hints);
-  return figure_svg(canvas, script, "f3", "Speed against length", hints);
+  script += data_of(lines) + labels_of(lines, axes, canvas) + plot_of(view, lines, hints);
+  return figure_svg(canvas, script, width == Width::wide ? "f2" : "f2n", "Speed against length",
+                    length_alternative(view, lines), hints);
 }
 
 }  // namespace attnkit::cli

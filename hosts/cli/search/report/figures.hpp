@@ -7,14 +7,16 @@
 
 namespace attnkit::cli {
 
+// A page shows the narrow ones on narrow screens.
+enum class Width { wide, narrow };
+
 // Each gives an <svg> for the page, or "" when the document holds nothing to draw.  Throw like run_gnuplot.
 
-// Quality against speed relative to the baseline; a disc's area is its memory, a line joins the Pareto front.
-std::string quality_figure(const SearchView& view);
-// Quality lost or won by each mechanism in each block alone.
-std::string ablation_figure(const SearchView& view);
+// Quality against speed relative to the baseline; a disc's area is its memory, hollow when it was screened alone; a
+// line joins the Pareto front of what is comparable.
+std::string quality_figure(const SearchView& view, Width width);
 // Speed against length for the baseline, the winner and the homogeneous placements.
-std::string length_figure(const SearchView& view);
+std::string length_figure(const SearchView& view, Width width);
 
 // The meaning of a disc's area: "peak memory", "state", or "" when no memory was measured.
 const char* area_name(const SearchView& view);

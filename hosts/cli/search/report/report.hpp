@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "hosts/cli/io/output.hpp"
 
@@ -11,8 +10,5 @@ namespace attnkit::cli {
 // `result` is a document "attnkit.search/1"; whatever is missing in it is missing on the page.  The page needs nothing
 // else: no other file, no network.  Without gnuplot it says so in place of its figures.  Throws Failure (interrupted).
 std::string search_html(const Json& result);
-
-// For text and for attributes in either quotes; control characters other than line feeds and tabs are dropped.
-std::string escaped(std::string_view text);
 
 }  // namespace attnkit::cli

@@ -5,24 +5,10 @@
 
 #include "hosts/cli/io/text.hpp"
 #include "hosts/cli/search/report/figures.hpp"
-#include "hosts/cli/search/report/report.hpp"
+#include "hosts/cli/search/report/html.hpp"
 
 namespace attnkit::cli {
 namespace {
-
-std::string head_cell(const std::string& text, bool number = false) {
-  return fmt::format("<th scope=\"col\"{}>{}</th>", number ? " class=\"n\"" : "", escaped(text));
-}
-
-std::string number_cell(const std::string& text) { return fmt::format("<td class=\"n\">{}</td>", escaped(text)); }
-
-std::string table_html(const std::string& head, const std::string& body, const std::string& caption = "",
-                       const char* attributes = "") {
-  return fmt::format("<table{}>{}<thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>", attributes,
-                     caption.empty() ? "" : "<caption>" + caption + "</caption>", head, body);
-}
-
-std::string scrolled(const std::string& table) { return "<div class=\"scroll\">" + table + "</div>\n"; }
 
 std::string row_of(const std::string& title, const std::string& winner, const std::string& baseline,
                    const std::string& change) {
@@ -34,69 +20,80 @@ std::string rate_text(std::optional<double> speed) {
   return speed ? grouped_text(static_cast<uint64_t>(std::min(*speed, 1e15) + 0.5)) : "n/a";
 }
 
-std::string measure_html(const SearchView& view, const Measure& m) {
-  if (!m.low || !m.high) return quality_text(view, m.value);
-  return fmt::format("{} <small>{}\u2013{}</small>", quality_text(view, m.value), quality_text(view, m.low),
-                     quality_text(view, m.high));
+// The baseline's own is 0, without an interval.
+std::string difference_of(const SearchView& view, const Trial& t, const Measure& m) {
+  return difference_html(view, t.baseline ? Estimate{m.difference.value, {}, {}} : m.difference);
+}
+
+std::string times_html(const Estimate& e) {
+  return fixed_html({e.value, {}, {}}, 2) + "\u00d7" +
+         (e.has_interval() ? fmt::format(" <small>{:.2f}\u2013{:.2f}</small>", *e.low, *e.high) : "");
 }
 
 struct Column {
-  std::string title;
+  std::string title;  // HTML
   std::function<std::optional<double>(const Trial&)>
       value;                                      // what is sorted by, and whether the column is shown at all
   std::function<std::string(const Trial&)> text;  // HTML
 };
 
-std::string ratio_text(const Cost& cost) {
-  if (!cost.ratio) return "n/a";
-  if (!cost.ratio_low || !cost.ratio_high) return fmt::format("{:.2f}", *cost.ratio);
-  return fmt::format("<span title=\"quartiles {:.3f} to {:.3f}\">{:.2f}</span>", *cost.ratio_low, *cost.ratio_high,
-                     *cost.ratio);
+std::optional<double> lists_of(const Trial& t) {
+  return t.quality.lists > 0 ? std::optional(static_cast<double>(t.quality.lists)) : std::nullopt;
 }
 
-// Greedy decoding is done for finalists alone; the others' cells stay empty.
-std::string greedy_text(const Measure& exact, std::optional<double> bleu) {
-  if (!exact.value) return "";
-  const std::string out = fmt::format("{:.2f}", *exact.value);
-  return bleu ? fmt::format("<span title=\"BLEU {:.2f}\">{}</span>", *bleu, out) : out;
-}
+// The number of times a quantity is the baseline's.
+std::string times(const char* what) { return fmt::format("\u00d7 {}", what); }
 
 std::vector<Column> columns_of(const SearchView& view) {
   const auto cost = [](std::optional<double> Cost::*member) { return [=](const Trial& t) { return t.cost.*member; }; };
-  const auto memory = [](auto member) { return [=](const Trial& t) { return memory_text(t.cost.*member); }; };
+  const auto estimate = [](Estimate Trial::*member) { return [=](const Trial& t) { return (t.*member).value; }; };
+  const auto fixed = [](Estimate Trial::*member) { return [=](const Trial& t) { return fixed_html(t.*member, 3); }; };
   return {
-      {metric_title(view), [](const Trial& t) { return t.quality.value; },
-       [&view](const Trial& t) { return measure_html(view, t.quality); }},
-      {view.decodes ? "\u00d7 decode" : "\u00d7 speed", cost(&Cost::ratio),
-       [](const Trial& t) { return ratio_text(t.cost); }},
+      {"n", lists_of, [](const Trial& t) { return lists_text(t.quality.lists); }},
+      {escaped(metric_title(view)) + " (dev)", [](const Trial& t) { return t.quality.own.value; },
+       [&view](const Trial& t) { return quality_html(view, t.quality.own); }},
+      {"difference from the baseline", [](const Trial& t) { return t.quality.difference.value; },
+       [&view](const Trial& t) { return difference_of(view, t, t.quality); }},
+      {times(view.decodes ? "decode" : "speed"), estimate(&Trial::throughput), fixed(&Trial::throughput)},
+      {"peak", [](const Trial& t) { return t.peak_bytes; }, [](const Trial& t) { return memory_text(t.peak_bytes); }},
+      {times("peak"), [](const Trial& t) { return t.memory; }, [](const Trial& t) { return fixed_text(t.memory, 4); }},
+      {"RCP", estimate(&Trial::rcp), fixed(&Trial::rcp)},
+      {"RCP<sub>mem</sub>", estimate(&Trial::rcp_mem), fixed(&Trial::rcp_mem)},
       {"latency", cost(&Cost::latency), [](const Trial& t) { return latency_text(t.cost.latency); }},
-      {"peak", cost(&Cost::peak_bytes), memory(&Cost::peak_bytes)},
-      {"state", cost(&Cost::state_bytes), memory(&Cost::state_bytes)},
-      {"RCP", [](const Trial& t) { return t.rcp; }, [](const Trial& t) { return fixed_text(t.rcp, 3); }},
-      {"RCP_mem", [](const Trial& t) { return t.rcp_mem; }, [](const Trial& t) { return fixed_text(t.rcp_mem, 3); }},
-      {"greedy dev", [](const Trial& t) { return t.greedy_data.value; },
-       [](const Trial& t) { return greedy_text(t.greedy_data, t.bleu_data); }},
-      {"greedy test", [](const Trial& t) { return t.greedy_test.value; },
-       [](const Trial& t) { return greedy_text(t.greedy_test, t.bleu_test); }},
+      {"state", cost(&Cost::state_bytes), [](const Trial& t) { return memory_text(t.cost.state_bytes); }},
   };
 }
 
-std::string tags_of(const Trial& t) {
-  std::vector<std::string> tags;
-  if (t.winner) tags.emplace_back("winner");
-  if (t.baseline) tags.emplace_back("baseline");
-  if (t.status == "limited") tags.emplace_back("limited");
-  return (t.pareto ? "<span title=\"on the Pareto front\">\u25cf</span>" : "") +
-         (tags.empty() ? "" : fmt::format("<span class=\"tag\">{}</span>", joined(tags, ", ")));
+std::string rank_text(const Trial& t) {
+  if (t.rank == 0) return "\u2013";
+  if (t.rank_low == 0 || t.rank_high == 0) return std::to_string(t.rank);
+  return fmt::format("{} <small>({}\u2013{})</small>", t.rank, t.rank_low, t.rank_high);
+}
+
+std::string marks_html(const Trial& t) {
+  std::vector<std::string> marks;
+  if (t.winner) marks.emplace_back("winner");
+  if (t.tied()) marks.emplace_back("tied");
+  if (t.baseline) marks.emplace_back("baseline");
+  if (t.status == "limited") marks.emplace_back("limited");
+  if (t.screened) marks.emplace_back("screened");
+  const char* sign = t.pareto && t.comparable ? "<span role=\"img\" aria-label=\"on the Pareto front\">\u25cf</span> "
+                     : t.screened             ? "<span aria-hidden=\"true\">\u25cb</span> "
+                                              : "";
+  return sign + joined(marks, ", ");
+}
+
+// What sorts first: the front, then the others, then what was screened.
+int mark_order(const Trial& t) { return t.screened ? 2 : t.pareto ? 0 : 1; }
+
+const char* row_class(const Trial& t) {
+  return t.winner ? " class=\"winner\"" : t.baseline ? " class=\"baseline\"" : t.top ? " class=\"tied\"" : "";
 }
 
 std::string ranked_row(const SearchView& view, const Trial& t, const std::vector<Column>& columns) {
-  std::string out = fmt::format("<tr{}><td class=\"n\" data-v=\"{}\">{}</td><td data-v=\"{}\">{}</td>",
-                                t.winner     ? " class=\"winner\""
-                                : t.baseline ? " class=\"baseline\""
-                                             : "",
-                                t.rank > 0 ? std::to_string(t.rank) : "",
-                                t.rank > 0 ? std::to_string(t.rank) : "\u2013", t.pareto ? 0 : 1, tags_of(t));
+  std::string out =
+      fmt::format("<tr{}><th scope=\"row\" class=\"n\" data-v=\"{}\">{}</th><td data-v=\"{}\">{}</td>", row_class(t),
+                  t.rank > 0 ? std::to_string(t.rank) : "", rank_text(t), mark_order(t), marks_html(t));
   for (const std::string& role : view.roles) {
     const auto in = [&](const Trial* from) {
       const std::vector<std::string>* layers = from ? from->layers(role) : nullptr;
@@ -110,11 +107,6 @@ std::string ranked_row(const SearchView& view, const Trial& t, const std::vector
     out += fmt::format("<td class=\"n\" data-v=\"{}\">{}</td>", value ? fmt::format("{}", *value) : "", c.text(t));
   }
   return out + "</tr>\n";
-}
-
-std::string title_html(const std::string& title) {
-  if (title == "RCP_mem") return "RCP<sub>mem</sub>";
-  return title.starts_with("greedy ") ? "greedy<br>" + title.substr(7) : escaped(title);
 }
 
 }  // namespace
@@ -145,27 +137,36 @@ std::string placement_table(const SearchView& view) {
 std::string comparison_table(const SearchView& view) {
   const Trial *winner = view.winner(), *baseline = view.baseline();
   if (!winner || !baseline) return "";
-  const Cost &w = winner->cost, &b = baseline->cost;
   std::string body;
-  const auto& [q, base] = std::pair(winner->quality.value, baseline->quality.value);
-  if (q || base)
-    body += row_of(metric_title(view), quality_text(view, q), quality_text(view, base),
-                   q && base ? signed_text(*q - *base, view.lower_is_better ? 4 : 2) : "");
-  const auto add = [&](const char* title, std::optional<double> Cost::*member, auto text, bool paired = false) {
-    const std::optional<double> own = w.*member, other = b.*member;
-    // Of speeds the ratio is the median of pairs, which the quotient of two medians need not equal.
-    std::string change;
-    if (paired && w.ratio) change = fmt::format("{:.2f}\u00d7", *w.ratio);
-    if (!paired && own && other && *other > 0) change = fmt::format("{:.2f}\u00d7", *own / *other);
-    if (own || other) body += row_of(title, text(own), text(other), change);
+  const auto add_quality = [&](const Measure& own, const Measure& other, const char* split) {
+    if (!own.own.value && !other.own.value) return;
+    const std::string title =
+        fmt::format("{} ({}{})", metric_title(view), split, own.lists > 0 ? ", n = " + lists_text(own.lists) : "");
+    Estimate change = own.difference;
+    if (!change.value && own.own.value && other.own.value) change.value = *own.own.value - *other.own.value;
+    body += row_of(title, quality_html(view, own.own), quality_html(view, other.own),
+                   change.value ? difference_html(view, change) : "");
   };
-  add(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", &Cost::speed, rate_text, true);
-  add("latency of a token", &Cost::latency, latency_text);
-  add("peak memory", &Cost::peak_bytes, memory_text);
-  add("state of a session", &Cost::state_bytes, memory_text);
+  add_quality(winner->quality, baseline->quality, "dev");
+  add_quality(winner->test, baseline->test, "test");
+  const auto add = [&](const char* title, std::optional<double> own, std::optional<double> other, auto text,
+                       const Estimate& ratio) {
+    if (own || other) body += row_of(title, text(own), text(other), ratio.value ? times_html(ratio) : "");
+  };
+  const auto quotient = [](std::optional<double> own, std::optional<double> other) {
+    return Estimate{own && other && *other > 0 ? std::optional(*own / *other) : std::nullopt, {}, {}};
+  };
+  const Cost &w = winner->cost, &b = baseline->cost;
+  // Of speeds the ratio is the median of pairs, which the quotient of two medians need not equal.
+  add(view.decodes ? "decode throughput, tokens/s" : "throughput, tokens/s", w.speed, b.speed, rate_text,
+      winner->throughput);
+  add("latency of a token", w.latency, b.latency, latency_text, quotient(w.latency, b.latency));
+  add("peak memory", winner->peak_bytes, baseline->peak_bytes, memory_text, Estimate{winner->memory, {}, {}});
+  add("state of a session", w.state_bytes, b.state_bytes, memory_text, quotient(w.state_bytes, b.state_bytes));
   if (body.empty()) return "";
-  return table_html("<th></th>" + head_cell("winner", true) + head_cell("baseline", true) + head_cell("change", true),
-                    body, view.length ? fmt::format("At {} tokens", view.length) : "Measured") +
+  const std::string length = view.length ? fmt::format("At {} tokens", view.length) : "Measured";
+  return table_html("<td></td>" + head_cell("winner", true) + head_cell("baseline", true) + head_cell("change", true),
+                    body, length + "; small: 95 % intervals") +
          "\n";
 }
 
@@ -179,7 +180,7 @@ std::string bucket_table(const SearchView& view) {
     for (size_t b = 0; b < view.buckets.size(); ++b) {
       const Measure m = b < t->buckets.size() ? t->buckets[b] : Measure{};
       lists[b] = std::max(lists[b], m.lists);
-      body += fmt::format("<td class=\"n\">{}</td>", measure_html(view, m));
+      body += fmt::format("<td class=\"n\">{}</td>", quality_html(view, m.own));
     }
     body += "</tr>\n";
   }
@@ -187,7 +188,7 @@ std::string bucket_table(const SearchView& view) {
   for (size_t b = 0; b < view.buckets.size(); ++b)
     head += fmt::format("<th scope=\"col\" class=\"n\">{}<br><small>{} lists</small></th>", escaped(view.buckets[b]),
                         grouped_text(static_cast<uint64_t>(std::max<int64_t>(0, lists[b]))));
-  return scrolled(table_html(head, body));
+  return scrolled("Quality against length", table_html(head, body));
 }
 
 std::string untimed_table(const SearchView& view) {
@@ -198,8 +199,8 @@ std::string untimed_table(const SearchView& view) {
                           number_cell(std::to_string(length)), escaped(t.id),
                           escaped(reason.empty() ? "no reason was recorded" : reason));
   if (body.empty()) return "";
-  return scrolled(
-      table_html(head_cell("tokens", true) + head_cell("placement") + head_cell("reason"), body, "Not timed"));
+  return scrolled("Not timed", table_html(head_cell("tokens", true) + head_cell("placement") + head_cell("reason"),
+                                          body, "Not timed"));
 }
 
 std::string reasons_table(const SearchView& view) {
@@ -223,7 +224,7 @@ std::string reasons_table(const SearchView& view) {
   for (size_t r = 0; r < rows.size(); ++r)
     body += fmt::format("<tr><td>{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n", rows[r].first,
                         joined(what[r], "<br>"), escaped(rows[r].second));
-  return scrolled(table_html(head_cell("status") + head_cell("what") + head_cell("reason"), body));
+  return scrolled("Not ranked", table_html(head_cell("status") + head_cell("what") + head_cell("reason"), body));
 }
 
 std::string ranking_table(const SearchView& view) {
@@ -232,13 +233,52 @@ std::string ranking_table(const SearchView& view) {
   std::erase_if(columns, [&](const Column& c) {
     return std::none_of(view.trials.begin(), view.trials.end(), [&](const Trial& t) { return c.value(t).has_value(); });
   });
-  std::string head = "<th scope=\"col\" class=\"n\">rank</th><th scope=\"col\" title=\"Pareto front\">front</th>", body;
-  for (const std::string& role : view.roles) head += fmt::format("<th scope=\"col\">{}</th>", escaped(role));
-  for (const Column& c : columns) head += fmt::format("<th scope=\"col\" class=\"n\">{}</th>", title_html(c.title));
+  std::string head = "<th scope=\"col\" class=\"n\" aria-sort=\"ascending\">rank</th><th scope=\"col\">mark</th>", body;
+  for (const std::string& role : view.roles) head += head_cell(role);
+  for (const Column& c : columns) head += fmt::format("<th scope=\"col\" class=\"n\">{}</th>", c.title);
   for (const Trial& t : view.trials)
     if (is_listed(t)) body += ranked_row(view, t, columns);
   if (body.empty()) return "";
-  return scrolled(table_html(head, body, "", " class=\"ranks\""));
+  return scrolled("All placements", table_html(head, body, "", " class=\"ranks\""));
+}
+
+std::string test_table(const SearchView& view) {
+  std::vector<const Trial*> rows;
+  for (const Trial& t : view.trials)
+    if (t.test.own.value) rows.push_back(&t);
+  if (rows.empty()) return "";
+  const bool ratios = std::ranges::any_of(rows, [](const Trial* t) { return t->rank_ratio.has_interval(); });
+  const bool differences =
+      std::ranges::any_of(rows, [](const Trial* t) { return t->test.difference.value.has_value(); });
+  std::string head = head_cell("rank", true) + head_cell("mark") + head_cell("placement"), body;
+  const std::string title = metric_title(view);
+  head += head_cell("n (test)", true) + head_cell(title + " (test)", true);
+  if (differences) head += head_cell("difference from the baseline (test)", true);
+  head += head_cell(title + " (dev)", true);
+  if (ratios)
+    head += fmt::format("<th scope=\"col\" class=\"n\">{} (dev), times the winner\u2019s</th>", rank_html(view));
+  for (const Trial* t : rows) {
+    body += fmt::format("<tr{}>{}<td>{}</td><th scope=\"row\">{}</th>", row_class(*t), number_cell(rank_text(*t)),
+                        marks_html(*t), escaped(short_name(*t)));
+    body += number_cell(lists_text(t->test.lists)) + number_cell(quality_html(view, t->test.own));
+    if (differences) body += number_cell(difference_of(view, *t, t->test));
+    body += number_cell(quality_html(view, t->quality.own));
+    if (ratios) body += number_cell(t->winner ? "1" : fixed_html(t->rank_ratio, 3));
+    body += "</tr>\n";
+  }
+  return scrolled("The test set", table_html(head, body, "", " class=\"tested\""));
+}
+
+std::string race_table(const SearchView& view) {
+  std::string body;
+  for (const Stage& s : view.stages)
+    body += fmt::format("<tr>{}{}{}{}{}</tr>\n", number_cell(lists_text(s.examples)),
+                        number_cell(std::to_string(s.blocks)), number_cell(std::to_string(s.raced)),
+                        number_cell(std::to_string(s.kept)), number_cell(std::to_string(s.raced - s.kept)));
+  if (body.empty()) return "";
+  std::string head;
+  for (const char* title : {"examples", "timing blocks", "raced", "kept", "dropped"}) head += head_cell(title, true);
+  return scrolled("The race", table_html(head, body, "", " class=\"race\""));
 }
 
 }  // namespace attnkit::cli
