@@ -1,9 +1,9 @@
 #include "core/search/surrogate.hpp"
 
 #include <algorithm>
+#include <attnkit/kernels/simd.hpp>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -13,64 +13,84 @@ namespace {
 constexpr size_t max_shaping = 128;  // placements that decide on the shape: it is known from few
 constexpr int max_sweeps = 20;       // of a climb, which ends by itself after three or four
 
-// Eight sums at once, since a processor adds eight numbers in the time of one that waits for the last.
-double dot(const double* a, const double* b, size_t n) {
-  typedef double Vector __attribute__((vector_size(32)));
-  constexpr size_t lanes = sizeof(Vector) / sizeof(double);
-  Vector sums[2] = {}, x, y;
-  size_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes)
-    for (size_t k = 0; k < 2; ++k) {
-      std::memcpy(&x, a + i + k * lanes, sizeof x);
-      std::memcpy(&y, b + i + k * lanes, sizeof y);
-      sums[k] += x * y;
-    }
-  const Vector both = sums[0] + sums[1];
-  double sum = (both[0] + both[1]) + (both[2] + both[3]);
-  for (; i < n; ++i) sum += a[i] * b[i];
-  return sum;
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
 // Cholesky's factor of a positive definite matrix (n, n), in its lower half.  A row that is finished serves several
 // others while it is at hand: most of the time would go into fetching it.
-void factorise(std::vector<double>& matrix, size_t n) {
-  constexpr size_t block = 16;
-  const auto reduce = [&](size_t i, size_t j) {
-    double *const row = matrix.data() + i * n, *const other = matrix.data() + j * n;
-    row[j] = (row[j] - dot(row, other, j)) / other[j];
-  };
-  for (size_t first = 0; first < n; first += block) {
-    const size_t last = std::min(first + block, n);
-    for (size_t j = 0; j < first; ++j)
-      for (size_t i = first; i < last; ++i) reduce(i, j);
-    for (size_t i = first; i < last; ++i) {
-      for (size_t j = first; j < i; ++j) reduce(i, j);
-      double* const row = matrix.data() + i * n;
-      row[i] = std::sqrt(std::max(row[i] - dot(row, row, i), 1e-12));
+struct Factorise {
+  double* matrix;
+  size_t n;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    constexpr size_t block = 16;
+    for (size_t first = 0; first < n; first += block) {
+      const size_t last = std::min(first + block, n);
+      for (size_t j = 0; j < first; ++j)
+        for (size_t i = first; i < last; ++i) reduce(i, j);
+      for (size_t i = first; i < last; ++i) {
+        double* const row = matrix + i * n;
+        for (size_t j = first; j < i; ++j) reduce(i, j);
+        row[i] = std::sqrt(std::max(row[i] - simd::dot(row, row, static_cast<int64_t>(i)), 1e-12));
+      }
     }
   }
-}
+
+  ATTNKIT_INLINE void reduce(size_t i, size_t j) const {
+    double *const row = matrix + i * n, *const other = matrix + j * n;
+    row[j] = (row[j] - simd::dot(row, other, static_cast<int64_t>(j))) / other[j];
+  }
+};
+
+void factorise(std::vector<double>& matrix, size_t n) { simd::dispatch(Factorise{matrix.data(), n}); }
+
+// Makes b what root * root' takes to it.
+struct Solve {
+  const double* root;
+  double* b;
+  size_t n;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    for (size_t i = 0; i < n; ++i)
+      b[i] = (b[i] - simd::dot(root + i * n, static_cast<const double*>(b), static_cast<int64_t>(i))) / root[i * n + i];
+    for (size_t i = n; i-- > 0;) {
+      b[i] /= root[i * n + i];
+      for (size_t j = 0; j < i; ++j) b[j] -= b[i] * root[i * n + j];
+    }
+  }
+};
 
 std::vector<double> solve(const std::vector<double>& root, std::vector<double> b) {
-  const size_t n = b.size();
-  for (size_t i = 0; i < n; ++i) b[i] = (b[i] - dot(&root[i * n], b.data(), i)) / root[i * n + i];
-  for (size_t i = n; i-- > 0;) {
-    b[i] /= root[i * n + i];
-    for (size_t j = 0; j < i; ++j) b[j] -= b[i] * root[i * n + j];
-  }
+  simd::dispatch(Solve{root.data(), b.data(), b.size()});
   return b;
 }
 
 // The diagonal of the inverse of root * root'.
+struct InverseDiagonal {
+  const double* root;
+  double* diagonal;
+  double* column;
+  size_t n;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    for (size_t i = 0; i < n; ++i) {
+      const double* const known = column + i;
+      for (size_t k = i; k < n; ++k) {
+        const double sum = simd::dot(root + k * n + i, known, static_cast<int64_t>(k - i));
+        column[k] = ((k == i ? 1 : 0) - sum) / root[k * n + k];
+      }
+      diagonal[i] = simd::dot(known, known, static_cast<int64_t>(n - i));
+    }
+  }
+};
+
 std::vector<double> inverse_diagonal(const std::vector<double>& root, size_t n) {
   std::vector<double> diagonal(n), column(n);
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t k = i; k < n; ++k) {
-      const double sum = dot(&root[k * n + i], column.data() + i, k - i);
-      column[k] = ((k == i ? 1 : 0) - sum) / root[k * n + k];
-    }
-    diagonal[i] = dot(column.data() + i, column.data() + i, n - i);
-  }
+  simd::dispatch(InverseDiagonal{root.data(), diagonal.data(), column.data(), n});
   return diagonal;
 }
 
@@ -130,7 +150,7 @@ Surrogate::Surrogate(const std::vector<Placement>& placements, std::vector<doubl
   kernel_ = kernel(shape_);
   root_ = covariance(shape_, 1, values_.size());
   factorise(root_, values_.size());
-  scale_ = std::sqrt(dot(values_.data(), solve(root_, values_).data(), values_.size()) / n);
+  scale_ = std::sqrt(dot(values_, solve(root_, values_)) / n);
 }
 
 std::vector<double> Surrogate::kernel(const Shape& shape) const {
@@ -162,7 +182,7 @@ double Surrogate::likelihood(const Shape& shape) const {
   for (size_t i = 0; i < count; ++i) some.push_back(values_[i * stride]);
   factorise(root, count);
   const auto n = static_cast<double>(count);
-  double result = -n / 2 * std::log(std::max(1e-12, dot(some.data(), solve(root, some).data(), count) / n));
+  double result = -n / 2 * std::log(std::max(1e-12, dot(some, solve(root, some)) / n));
   for (size_t i = 0; i < count; ++i) result -= std::log(root[i * count + i]);
   return result;
 }
