@@ -36,7 +36,7 @@ CLASSIFIER = f'head = {{ type = "classifier", classes = {tiny_model.CLASSES} }}'
 class Search(SearchTest):
     def search_by(self, strategy, model, *options):
         """Returns the result of a search that is checked and has a winner."""
-        out = self.folder / f"out-{strategy[0]}"
+        out = self.folder / f"out-{len(list(self.folder.iterdir()))}"
         self.search("--strategy", *strategy, *options, model=model, out=out)
         document = self.result(out)
         self.check_result(document)
