@@ -1,7 +1,8 @@
 // Strategies at equal cost on models whose truth is known.
 #pragma once
 
-#include "core/base/clock.hpp"
+#include <ctime>
+
 #include "tests/core/search/synthetic/space.hpp"
 
 namespace attnkit::search {
@@ -35,7 +36,7 @@ inline std::unique_ptr<Strategy> make(Contestant who, const Space& space, int tr
 
 struct Found {
   double value = 0;         // the true one of what measurements rank first
-  double longest_step = 0;  // seconds to propose a generation
+  double longest_step = 0;  // seconds of the processor to propose a generation
   Seen seen;
 };
 
@@ -44,9 +45,9 @@ inline Found search(Contestant who, const SyntheticModel& model, int trials, uin
   Found found;
   std::vector<Outcome> outcomes;
   while (true) {
-    const Clock::time_point start = Clock::now();
+    const std::clock_t start = std::clock();
     const std::vector<Placement> batch = strategy->next(outcomes);
-    found.longest_step = std::max(found.longest_step, seconds_since(start));
+    found.longest_step = std::max(found.longest_step, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
     if (batch.empty()) break;
     for (const Placement& placement : batch) outcomes.push_back(model.measured(placement, seed));
   }

@@ -25,9 +25,10 @@ std::string mean_of(const std::vector<double>& values) {
 void print_table(int choices, bool is_deep, const std::vector<int>& all_trials, int models) {
   constexpr int countable = 5;  // choices
   fmt::print(
-      "| trials | strategy | value found / best | tenth worst | best found | than evolution | tau of quality | "
-      "longest step |\n|---|---|---|---|---|---|---|---|\n");
+      "| trials | strategy | value found / best | tenth worst | best found | more than evolution | tau of quality |\n"
+      "|---|---|---|---|---|---|---|\n");
   std::vector<double> best;
+  double longest = 0;
   for (int m = 1; m <= models; ++m) {
     const SyntheticModel model(choices, static_cast<uint64_t>(m), is_deep);
     best.push_back(choices <= countable ? best_of_all(model) : best_known(model, 1));
@@ -36,7 +37,6 @@ void print_table(int choices, bool is_deep, const std::vector<int>& all_trials, 
     std::vector<std::vector<double>> shares(contestant_names.size());
     for (size_t who : {size_t{1}, size_t{0}, size_t{2}}) {
       std::vector<double> gain, tau;
-      double longest = 0;
       for (int m = 1; m <= models; ++m) {
         const auto seed = static_cast<uint64_t>(m);
         const Found found = search(static_cast<Contestant>(who), SyntheticModel(choices, seed, is_deep), trials, seed);
@@ -46,12 +46,13 @@ void print_table(int choices, bool is_deep, const std::vector<int>& all_trials, 
         if (found.seen.quality) tau.push_back(found.seen.quality->tau);
       }
       const auto right = std::ranges::count_if(shares[who], [](double share) { return share > 1 - 1e-9; });
-      fmt::print("| {} | {} | {} | {:.3f} | {} of {} | {} | {} | {} |\n", trials, contestant_names[who],
+      fmt::print("| {} | {} | {} | {:.3f} | {} of {} | {} | {} |\n", trials, contestant_names[who],
                  mean_of(shares[who]), quantile(shares[who], 0.1), right, models, who == 1 ? "" : mean_of(gain),
-                 tau.empty() ? "" : mean_of(tau), tau.empty() ? "" : fmt::format("{:.2f} s", longest));
+                 tau.empty() ? "" : mean_of(tau));
       std::fflush(stdout);
     }
   }
+  fmt::print("\nThe longest step of a strategy took {:.2f} s of the processor.\n", longest);
 }
 
 }  // namespace
