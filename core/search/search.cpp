@@ -135,7 +135,7 @@ void Search::explore() {
       settings_.strategy == StrategyKind::grid ? make_grid(space_)
       : settings_.strategy == StrategyKind::ablation
           ? make_ablation(space_, settings_.per_layer)
-          : make_evolution(space_, settings_.per_layer, settings_.trials, settings_.seed);
+          : make_guided_evolution(space_, settings_.per_layer, settings_.trials, settings_.seed);
   std::vector<const Record*> asked;
   while (true) {
     std::vector<Record*> records;

@@ -134,6 +134,10 @@ Placement with_choice(Placement placement, Unit unit, int choice) {
   return placement;
 }
 
+bool is_allowed(const Space& space, Unit unit, const Placement& placement) {
+  return is_uniform(placement, unit) && std::ranges::count(space.allowed[unit.first], placement[unit.first]) > 0;
+}
+
 std::string id_of(const Space& space, const Placement& placement) {
   std::string id;
   for (uint32_t role : roles_of(space)) {

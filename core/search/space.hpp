@@ -66,6 +66,8 @@ Unit blocks_of(const Space& space, uint32_t role);
 // The same choice in the whole unit?
 bool is_uniform(const Placement& placement, Unit unit);
 Placement with_choice(Placement placement, Unit unit, int choice);
+// Has the unit one choice, and one that it may take?  The baseline's need not be.
+bool is_allowed(const Space& space, Unit unit, const Placement& placement);
 
 // "encoder.self=b decoder.self=c decoder.cross=a"; a role whose layers differ lists them:
 // "decoder.self=c,a,c".  Equal placements have equal ids.

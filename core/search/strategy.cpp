@@ -21,10 +21,6 @@ std::vector<Unit> units_of(const Space& space, bool per_layer) {
   return units;
 }
 
-bool is_allowed(const Space& space, Unit unit, const Placement& placement) {
-  return is_uniform(placement, unit) && std::ranges::count(space.allowed[unit.first], placement[unit.first]) > 0;
-}
-
 Placement placement_at(const Space& space, const std::vector<Unit>& units, uint64_t index) {
   Placement placement(space.blocks.size());
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
@@ -62,19 +58,22 @@ Points objectives(std::span<const Outcome> outcomes) {
 class BatchStrategy : public Strategy {
  public:
   std::vector<Placement> next(std::span<const Outcome> finished) final {
-    for (const Outcome& outcome : finished) outcomes_.emplace(outcome.placement, outcome);
+    for (const Outcome& outcome : finished) outcomes_.insert_or_assign(outcome.placement, outcome);
     std::vector<Placement> fresh;
     for (Placement& placement : batch())
       if (wanted_.insert(placement).second) fresh.push_back(std::move(placement));
     return fresh;
   }
 
+  Seen seen() const override { return {size_, wanted_.size()}; }
+
  protected:
-  explicit BatchStrategy(const Space& space) : space_(space) {}
+  BatchStrategy(const Space& space, bool per_layer) : space_(space), size_(size_of(space, per_layer)) {}
   // The next batch, made from outcomes_ alone; empty: done.  Placements wanted before are dropped.
   virtual std::vector<Placement> batch() = 0;
 
   const Space space_;
+  const uint64_t size_;
   std::map<Placement, Outcome> outcomes_;  // of all batches so far
   std::set<Placement> wanted_;             // by all batches so far
 };
@@ -82,7 +81,7 @@ class BatchStrategy : public Strategy {
 // Every placement with one choice per role, those with equal encoders next to each other.
 class Grid : public BatchStrategy {
  public:
-  explicit Grid(const Space& space) : BatchStrategy(space) {}
+  explicit Grid(const Space& space) : BatchStrategy(space, false) {}
 
  private:
   std::vector<Placement> batch() override {
@@ -91,7 +90,7 @@ class Grid : public BatchStrategy {
     all.insert(all.begin(), space_.baseline);
     // The encoder's role comes first in a space and so changes slowest.
     const std::vector<Unit> units = units_of(space_, false);
-    for (uint64_t i = 0; i < size_of(space_, false); ++i) all.push_back(placement_at(space_, units, i));
+    for (uint64_t i = 0; i < size_; ++i) all.push_back(placement_at(space_, units, i));
     return all;
   }
 };
@@ -101,7 +100,7 @@ constexpr uint64_t kMaxCombinations = 32;
 constexpr size_t kChoicesPerUnit = 2;
 
 bool is_ranked(const Outcome& o) { return o.rank && !std::isnan(*o.rank); }
-bool is_measured(const Outcome& o) { return !std::isnan(o.quality + o.throughput + o.memory); }
+bool is_measured(const Outcome& o) { return std::isfinite(o.quality + o.throughput + o.memory); }
 
 // Positions from best to worst: by rank, or by front and then quality if one has no rank; the first of equals first.
 std::vector<size_t> best_first(const std::vector<Outcome>& outcomes) {
@@ -120,7 +119,7 @@ std::vector<size_t> best_first(const std::vector<Outcome>& outcomes) {
 
 class Ablation : public BatchStrategy {
  public:
-  Ablation(const Space& space, bool per_layer) : BatchStrategy(space), units_(units_of(space, per_layer)) {}
+  Ablation(const Space& space, bool per_layer) : BatchStrategy(space, per_layer), units_(units_of(space, per_layer)) {}
 
  private:
   std::vector<Placement> batch() override {
@@ -251,31 +250,20 @@ Population select(const std::map<Placement, Outcome>& outcomes) {
 class Evolution : public BatchStrategy {
  public:
   Evolution(const Space& space, bool per_layer, int trials, uint64_t seed)
-      : BatchStrategy(space),
+      : BatchStrategy(space, per_layer),
         units_(units_of(space, per_layer)),
-        size_(size_of(space, per_layer)),
         trials_(static_cast<size_t>(std::max(trials, 0))),
         random_(seed) {}
 
- private:
-  std::vector<Placement> batch() override {
-    const size_t left = trials_ - std::min(trials_, wanted_.size());
-    std::vector<Placement> found;
-    std::set<Placement> seen = wanted_;
-    if (seen.empty()) {
-      for (Placement& placement : starting_points(space_, units_of(space_, false)))
-        if (found.size() < left && seen.insert(placement).second) found.push_back(std::move(placement));
-      return found;
-    }
-    const Population population = select(outcomes_);
-    while (found.size() < std::min(kGeneration, left)) {
-      std::optional<Placement> child = new_child(population, found.size() % kLocalMoveEvery == 0, seen);
-      if (!child) break;
-      seen.insert(*child);
-      found.push_back(std::move(*child));
-    }
-    return found;
+ protected:
+  // Called before each generation, with its population.
+  virtual void prepare(const Population&) {}
+  virtual std::optional<Placement> proposal(const Population& population, size_t number,
+                                            const std::set<Placement>& seen) {
+    return new_child(population, number % kLocalMoveEvery == 0, seen);
   }
+  // In the first generation, as far as `trials` goes.
+  virtual std::vector<Placement> start() { return starting_points(space_, units_of(space_, false)); }
 
   std::optional<Placement> new_child(const Population& population, bool is_local, const std::set<Placement>& seen) {
     for (int attempt = 0; attempt < kAttempts && !population.placements.empty(); ++attempt) {
@@ -288,6 +276,34 @@ class Evolution : public BatchStrategy {
       if (!seen.contains(child)) return child;
     }
     return std::nullopt;
+  }
+
+  // std::uniform_int_distribution differs between standard libraries.
+  size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
+
+  const std::vector<Unit> units_;
+  const size_t trials_;
+  std::mt19937_64 random_;
+
+ private:
+  std::vector<Placement> batch() final {
+    const size_t left = trials_ - std::min(trials_, wanted_.size());
+    std::vector<Placement> found;
+    std::set<Placement> seen = wanted_;
+    if (seen.empty()) {
+      for (Placement& placement : start())
+        if (found.size() < left && seen.insert(placement).second) found.push_back(std::move(placement));
+      return found;
+    }
+    const Population population = select(outcomes_);
+    if (left > 0) prepare(population);
+    while (found.size() < std::min(kGeneration, left)) {
+      std::optional<Placement> child = proposal(population, found.size(), seen);
+      if (!child) break;
+      seen.insert(*child);
+      found.push_back(std::move(*child));
+    }
+    return found;
   }
 
   Placement neighbour(const Population& population) {
@@ -322,14 +338,143 @@ class Evolution : public BatchStrategy {
     const int choice = others[below(others.size())];
     return with_choice(std::move(placement), unit, choice);
   }
+};
 
-  // std::uniform_int_distribution differs between standard libraries.
-  size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
+// Guided evolution: of every four placements one is bred, two are where the rank value seems highest, and one where a
+// trade-off of quality, throughput and memory does.
+constexpr size_t kStarts = 4;  // of a climb, half of them from the population
+constexpr double kBold = 1, kTimid = 0.3;
+constexpr size_t kObjectives = 3;
 
-  std::vector<Unit> units_;
-  uint64_t size_;
-  size_t trials_;
-  std::mt19937_64 random_;
+// Quality, and logarithms of the costs, which differ by factors; higher is better.
+std::vector<double> scores_of(const Outcome& o) {
+  constexpr double least = 1e-9;
+  return {o.quality, std::log(std::max(o.throughput, least)), -std::log(std::max(o.memory, least))};
+}
+
+double lowest_of(std::span<const double> values) {
+  double lowest = std::numeric_limits<double>::infinity();
+  for (double v : values) lowest = std::min(lowest, v);
+  return lowest;
+}
+
+class GuidedEvolution : public Evolution {
+ public:
+  using Evolution::Evolution;
+
+  Seen seen() const override {
+    Seen seen = Evolution::seen();
+    std::vector<Placement> placements;
+    std::vector<std::vector<double>> measured(kObjectives);
+    for (const auto& [placement, outcome] : outcomes_) {
+      if (!is_measured(outcome)) continue;
+      placements.push_back(placement);
+      for (size_t k = 0; k < kObjectives; ++k) measured[k].push_back(scores_of(outcome)[k]);
+    }
+    if (placements.size() < 3) return seen;
+    std::optional<HeldOut>* const errors[kObjectives] = {&seen.quality, &seen.throughput, &seen.memory};
+    for (size_t k = 0; k < kObjectives; ++k)
+      *errors[k] = compare(Surrogate(placements, measured[k]).held_out(), measured[k]);
+    return seen;
+  }
+
+ private:
+  // Changes of a single role tell less than what the surrogates ask for.
+  std::vector<Placement> start() override {
+    std::vector<Placement> found = homogeneous(space_);
+    found.insert(found.begin(), space_.baseline);
+    return found;
+  }
+
+  void prepare(const Population& population) override {
+    placements_.clear();
+    objectives_.clear();
+    value_.reset();
+    if (population.placements.empty()) return;
+    std::vector<std::vector<double>> scores(kObjectives);
+    for (const auto& [placement, outcome] : outcomes_) {
+      placements_.push_back(placement);
+      // What could not be measured is as bad as the worst that was, for the search to keep away from it.
+      for (size_t k = 0; k < kObjectives; ++k)
+        scores[k].push_back(is_measured(outcome) ? scores_of(outcome)[k] : std::numeric_limits<double>::infinity());
+    }
+    for (size_t k = 0; k < kObjectives; ++k) {
+      const double worst = lowest_of(scores[k]);
+      if (!std::isfinite(worst)) return objectives_.clear();
+      std::ranges::replace(scores[k], std::numeric_limits<double>::infinity(), worst);
+      best_[k] = std::ranges::max(scores[k]);
+      range_[k] = best_[k] - worst;
+      objectives_.emplace_back(placements_, std::move(scores[k]));
+    }
+    const auto is_valued = [](const auto& o) { return !o.second.usable || std::isfinite(o.second.rank.value_or(NAN)); };
+    if (std::ranges::all_of(outcomes_, is_valued)) value_.emplace(placements_, rank_values());
+  }
+
+  // By placement; logarithms where all are positive, as a ratio is.  What is unusable has the worst of them.
+  std::vector<double> rank_values() const {
+    std::vector<double> values;
+    for (const auto& [placement, o] : outcomes_)
+      values.push_back(o.usable ? *o.rank : std::numeric_limits<double>::infinity());
+    const double worst = lowest_of(values);
+    std::ranges::replace(values, std::numeric_limits<double>::infinity(), worst);
+    for (double& v : values) v = worst > 0 ? std::log(v) : v;
+    return values;
+  }
+
+  std::optional<Placement> proposal(const Population& population, size_t number,
+                                    const std::set<Placement>& seen) override {
+    if (objectives_.empty() || number % 4 == 0) return new_child(population, number % 8 == 0, seen);
+    const bool is_trade = !value_ || number % 4 == 3;
+    const Climb climb = is_trade ? trade_off(population) : highest(population, number % 4 == 1 ? kBold : kTimid);
+    if (!seen.contains(climb.top)) return climb.top;
+    for (const auto& [score, placement] : climb.beside)
+      if (!seen.contains(placement)) return placement;
+    return new_child(population, false, seen);
+  }
+
+  Climb highest(const Population& population, double boldness) {
+    const Surrogate::Draw draw = value_->draw(random_(), boldness);
+    return best_climb(population, {&draw, 1}, [](std::span<const double> values) { return values[0]; });
+  }
+
+  // What falls behind the best by the most, with random weights, decides (Chebyshev's norm, as in ParEGO).
+  Climb trade_off(const Population& population) {
+    constexpr double resolution = 4294967296.0, sum_share = 0.05;
+    double weights[kObjectives];
+    std::vector<Surrogate::Draw> draws;
+    for (size_t k = 0; k < kObjectives; ++k) {
+      // Exponential ones are even over all shares.
+      weights[k] = -std::log((static_cast<double>(random_() >> 32) + 1) / resolution) / std::max(range_[k], 1e-12);
+      draws.push_back(objectives_[k].draw(random_(), kBold));
+    }
+    return best_climb(population, draws, [&](std::span<const double> values) {
+      double least = 0, sum = 0;
+      for (size_t k = 0; k < kObjectives; ++k) {
+        const double lead = weights[k] * (values[k] - best_[k]);
+        least = k == 0 ? lead : std::min(least, lead);
+        sum += lead;
+      }
+      return least + sum_share * sum;
+    });
+  }
+
+  Climb best_climb(const Population& population, std::span<const Surrogate::Draw> draws,
+                   const std::function<double(std::span<const double>)>& score) {
+    std::optional<Climb> best;
+    for (size_t i = 0; i < kStarts; ++i) {
+      Placement from = i % 2 == 0 ? placement_at(space_, units_, random_() % size_)
+                                  : population.placements[below(population.placements.size())];
+      Climb found = climb(space_, units_, std::move(from), draws, score);
+      if (!best || found.score > best->score) best = std::move(found);
+    }
+    return std::move(*best);
+  }
+
+  // Of one generation.
+  std::vector<Placement> placements_;
+  std::vector<Surrogate> objectives_;
+  double best_[kObjectives] = {}, range_[kObjectives] = {};
+  std::optional<Surrogate> value_;  // where all that is usable has a rank value
 };
 
 }  // namespace
@@ -342,6 +487,10 @@ std::unique_ptr<Strategy> make_ablation(const Space& space, bool per_layer) {
 
 std::unique_ptr<Strategy> make_evolution(const Space& space, bool per_layer, int trials, uint64_t seed) {
   return std::make_unique<Evolution>(space, per_layer, trials, seed);
+}
+
+std::unique_ptr<Strategy> make_guided_evolution(const Space& space, bool per_layer, int trials, uint64_t seed) {
+  return std::make_unique<GuidedEvolution>(space, per_layer, trials, seed);
 }
 
 }  // namespace attnkit::search

@@ -11,6 +11,7 @@
 
 #include "core/base/sha256.hpp"
 #include "core/search/failure.hpp"
+#include "core/search/trial/data_set.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -66,6 +67,16 @@ Json identity_of(const ManifestText& manifest, const Space& space, const Setting
   for (const LoadedMechanism& mechanism : mechanisms)
     identity["plugin " + mechanism.name] = digest_of_file(mechanism.file);
   return identity;
+}
+
+std::string digest_of_recordings(const Settings& settings) {
+  std::string all;
+  for (const std::string& list : {settings.data, settings.test})
+    if (!list.empty())
+      for (const std::string& path : recordings_of(list))
+        // One that is not there is for a worker to refuse, which says where it is named.
+        all += std::filesystem::is_regular_file(path) ? digest_of_file(path) : "none";
+  return digest(all);
 }
 
 TrialRunner::TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest,

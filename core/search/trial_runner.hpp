@@ -24,6 +24,9 @@ nlohmann::json identity_of(const ManifestText& manifest, const Space& space, con
                            const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms,
                            const std::string& cpu);
 
+// What beside it identifies data sets of speech: the recordings that they name.  Throws Failure (data).
+std::string digest_of_recordings(const Settings& settings);
+
 // Called as trials end.
 struct Progress {
   std::string stage;  // "quality", "cost", ...

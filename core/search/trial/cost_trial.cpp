@@ -35,9 +35,9 @@ double lap(Clock::time_point& last) {
 
 // Tokens of one session, or of one pass of an encoder alone.
 struct ForcedTokens {
-  Ids source;    // read, or run through an encoder alone; may be empty
-  Batch prompt;  // one row, written at once; may be empty
-  Ids steps;     // written one by one
+  Example source;  // read, or run through an encoder alone; rows 0: there is none
+  Batch prompt;    // one row, written at once; may be empty
+  Ids steps;       // written one by one
 };
 
 // A session that has read the source and written the prompt; of an encoder alone nothing is kept.
@@ -46,10 +46,11 @@ class ForcedSession {
   // Runs the prefill.  Throws Error.
   ForcedSession(const Model& model, const TaskFacts& facts, const ForcedTokens& tokens) {
     if (!facts.decoder()) {
-      const Batch source({&tokens.source, 1});
-      const Scores scores(facts, 1, source.length);
+      const Scores scores(facts, 1, static_cast<int64_t>(tokens.source.rows));
+      const Batch text({&tokens.source.source, 1});
+      const SpeechBatch speech({&tokens.source.frames, 1}, facts.info.features);
       Clock::time_point last = Clock::now();
-      model.forward(source, Batch(), scores.out);
+      facts.takes_speech() ? model.forward(speech, Batch(), scores.out) : model.forward(text, Batch(), scores.out);
       prefill_seconds_ = lap(last);
       return;
     }
@@ -58,7 +59,7 @@ class ForcedSession {
     attnkit_session* const self = session_->get();
     // Known before the source is read, so that no prediction decides whether the tokens to come are allowed.
     session_->set_length(static_cast<double>(tokens.prompt.length + static_cast<int64_t>(tokens.steps.size())));
-    if (!tokens.source.empty()) session_->read(tokens.source);
+    if (tokens.source.rows > 0) read_source(*session_, facts, tokens.source);
     if (tokens.prompt.length > 0) Session::write({&self, 1}, tokens.prompt);
     prefill_seconds_ = lap(last);
   }
@@ -145,7 +146,7 @@ Ids random_ids(const Ids& from, Side side, int64_t n) {
 
 struct CostTrial::Baseline {
   void open(const std::vector<int64_t>& lengths) {
-    if (facts_.encoder()) source_ids = ordinary_ids(model, Side::source, facts_.info);
+    if (facts_.encoder() && !facts_.takes_speech()) source_ids = ordinary_ids(model, Side::source, facts_.info);
     if (facts_.decoder()) target_ids = ordinary_ids(model, Side::target, facts_.info);
     std::optional<uint64_t> before;
     for (int64_t length : lengths) starts[length] = start(model, length, before);
@@ -156,9 +157,24 @@ struct CostTrial::Baseline {
     return toml == request.baseline && std::ranges::all_of(request.lengths, is_known);
   }
 
+  // So many random tokens, or rows of the data set's speech, from its beginning again where it ends.
+  Example source_of(int64_t length) const {
+    Example source;
+    source.rows = static_cast<size_t>(length);
+    if (!facts_.takes_speech()) {
+      source.source = random_ids(source_ids, Side::source, length);
+      return source;
+    }
+    const auto numbers = static_cast<size_t>(length * facts_.info.subsampling * facts_.info.features);
+    for (size_t i = 0; source.frames.size() < numbers; i = (i + 1) % data_.size())
+      source.frames.insert(source.frames.end(), data_[i].frames.begin(), data_[i].frames.end());
+    source.frames.resize(numbers);
+    return source;
+  }
+
   ForcedTokens tokens_of(int64_t length) const {
     ForcedTokens tokens;
-    if (facts_.encoder()) tokens.source = random_ids(source_ids, Side::source, length);
+    if (facts_.encoder()) tokens.source = source_of(length);
     if (!facts_.decoder()) return tokens;
     const Ids target = random_ids(target_ids, Side::target, length);
     const auto steps = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(length / 2, 1, max_steps));
@@ -213,7 +229,7 @@ struct CostTrial::Baseline {
     const auto time = [&](const Model& m, const Start& s) {
       return repetitions == 0 ? s.session->prefill_seconds() : ForcedSession(m, facts_, s.tokens).prefill_seconds();
     };
-    const size_t tokens = own.tokens.source.size() + own.tokens.prompt.ids.size();
+    const size_t tokens = own.tokens.source.rows + own.tokens.prompt.ids.size();
     const Timings timings = take_turns(
         std::max(repetitions, 1), tokens, single, [&] { return time(of, own); }, [&] { return time(model, other); });
     entry["prefill"] = median(timings.throughput);
@@ -242,16 +258,16 @@ struct CostTrial::Baseline {
   }
 
   // Pairs of the data set at evenly spaced quantiles of length.
-  Json real(const Model& of, const DataSet& data, const CostRequest& request) const {
-    std::vector<size_t> order(data.size());
+  Json real(const Model& of, const CostRequest& request) const {
+    std::vector<size_t> order(data_.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::ranges::stable_sort(order, {}, [&](size_t i) { return data[i].words; });
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return data_[i].words; });
     const size_t pairs = std::min(request.real, order.size());
     std::vector<ForcedTokens> inputs;
     size_t tokens = 0;
     for (size_t i = 0; i < pairs; ++i) {
-      const Example& example = data[order[(2 * i + 1) * order.size() / (2 * pairs)]];
-      inputs.push_back({example.source, Batch(), example.target});
+      const Example& example = data_[order[(2 * i + 1) * order.size() / (2 * pairs)]];
+      inputs.push_back({example, Batch(), example.target});
       tokens += example.target.size();
     }
     const auto seconds = [&](const Model& m, std::span<const ForcedTokens> all) {
@@ -274,6 +290,7 @@ struct CostTrial::Baseline {
   }
 
   const TaskFacts& facts_;
+  const DataSet& data_;
   const std::string toml;
   const Model model;
   Ids source_ids = {}, target_ids = {};  // that are no special tokens
@@ -295,7 +312,7 @@ Json CostTrial::run(const CostRequest& request) {
     baseline_.reset();
     std::unique_ptr<Baseline> baseline;
     try {
-      baseline.reset(new Baseline{facts_, request.baseline, Model(runtime_, request.baseline, dir_)});
+      baseline.reset(new Baseline{facts_, data_, request.baseline, Model(runtime_, request.baseline, dir_)});
     } catch (const Error& e) {
       // Not this placement's fault, whatever the reason.
       fail(Fault::internal, "the baseline: {}", e.what());
@@ -311,7 +328,7 @@ Json CostTrial::run(const CostRequest& request) {
   for (int64_t length : rising.lengths) result["at"].push_back(baseline_->at(model, length, rising, before));
   if (request.real == 0 || !facts_.decoder()) return result;
   try {
-    result["real"] = baseline_->real(model, data_, rising);
+    result["real"] = baseline_->real(model, rising);
   } catch (const Error& e) {
     if (!is_refusal(e)) throw;
     result["real"] = {{"refused", e.what()}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,6 +20,8 @@ constexpr std::string_view byte_order_mark = "\ufeff";
 struct Reader {
   const Model& model;
   const TaskFacts& facts;
+  const ReadAudio& read_audio;
+  const std::filesystem::path folder;  // of the recordings
 
   Ids tokens_of(Side side, const std::string& text, const std::string& place, const char* what) const {
     Ids ids;
@@ -46,17 +49,30 @@ struct Reader {
          facts.info.outputs - 1);
   }
 
+  std::vector<float> frames_of(const std::string& name, const std::string& place) const {
+    if (name.empty()) fail(Fault::data, "{}: the path of a recording is needed before the tab", place);
+    return model.features(read_audio((folder / name).string(), place + ": " + name, facts.info));
+  }
+
   Example read(const std::string& line, const std::string& place) const {
     const bool is_class = facts.task == Task::classification, is_pair = is_class || facts.task == Task::translation;
     const auto tabs = std::ranges::count(line, '\t');
     if (is_pair && tabs != 1)
-      fail(Fault::data, "{}: has {} tab; a line is an input, a tab and {}", place, tabs == 0 ? "no" : "more than one",
-           is_class ? "its class" : "its reference");
+      fail(Fault::data, "{}: has {} tab; a line is {}, a tab and {}", place, tabs == 0 ? "no" : "more than one",
+           facts.takes_speech() ? "the path of a recording" : "an input", is_class ? "its class" : "its reference");
     const size_t tab = is_pair ? line.find('\t') : line.size();
     Example example;
     const Side side = facts.encoder() ? Side::source : Side::target;
-    Ids input = tokens_of(side, line.substr(0, tab), place, is_pair ? "the input" : "the text");
-    example.words = static_cast<int64_t>(input.size());
+    Ids input;
+    if (facts.takes_speech()) {
+      example.frames = frames_of(line.substr(0, tab), place);
+      const auto numbers = static_cast<size_t>(facts.info.features * facts.info.subsampling);
+      example.rows = example.frames.size() / numbers;
+      example.words = static_cast<int64_t>(example.rows);
+    } else {
+      input = tokens_of(side, line.substr(0, tab), place, is_pair ? "the input" : "the text");
+      example.words = static_cast<int64_t>(input.size());
+    }
     if (is_class)
       example.wanted = {class_of(line.substr(tab + 1), place)};
     else
@@ -66,15 +82,37 @@ struct Reader {
       example.target.insert(example.target.end(), example.wanted.begin(), example.wanted.end());
     }
     if (!is_class) example.wanted.push_back(facts.info.end_id);
-    if (facts.encoder()) {
+    if (facts.encoder() && !facts.takes_speech()) {
       example.source = std::move(input);
       example.source.push_back(facts.info.end_id);
+      example.rows = example.source.size();
     }
     return example;
   }
 };
 
+std::filesystem::path folder_of(const std::string& path) { return std::filesystem::absolute(path).parent_path(); }
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::string> lines;
+  for (std::string line; file && std::getline(file, line); lines.push_back(line)) {
+    if (lines.empty() && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+    if (line.ends_with('\r')) line.pop_back();
+  }
+  if (!file.eof()) fail(Fault::data, "{}: cannot be read: give a text file that is there", path);
+  if (lines.empty()) fail(Fault::data, "{}: is empty: give one example per line", path);
+  return lines;
+}
+
 }  // namespace
+
+std::vector<std::string> recordings_of(const std::string& path) {
+  std::vector<std::string> paths;
+  for (const std::string& line : lines_of(path))
+    paths.push_back((folder_of(path) / line.substr(0, line.find('\t'))).string());
+  return paths;
+}
 
 TaskFacts facts_of(const Model& model) {
   TaskFacts facts{model.info(), Task::translation};
@@ -88,6 +126,11 @@ TaskFacts facts_of(const Model& model) {
 bool asks_for_length(const Model& model) {
   const auto length = nlohmann::json::parse(model.describe()).at("length");
   return length.is_null() || length.at("predict") == "reference";
+}
+
+void read_source(Session& session, const TaskFacts& facts, const Example& example) {
+  facts.takes_speech() ? session.read(SpeechBatch({&example.frames, 1}, facts.info.features))
+                       : session.read(example.source);
 }
 
 Scores::Scores(const TaskFacts& facts, int64_t rows, int64_t tokens)
@@ -124,20 +167,16 @@ std::vector<size_t> spread(size_t n) {
   return order;
 }
 
-DataSet::DataSet(const std::string& path, const Model& model, const TaskFacts& facts) : path_(path) {
-  std::ifstream file(path, std::ios::binary);
+DataSet::DataSet(const std::string& path, const Model& model, const TaskFacts& facts, const ReadAudio& read_audio)
+    : path_(path) {
+  if (facts.takes_speech() && !read_audio) fail(Fault::usage, "{}: this program reads no recordings", path);
   std::vector<Example> in_file;
-  const Reader reader{model, facts};
-  std::string line;
-  while (file && std::getline(file, line)) {
+  const Reader reader{model, facts, read_audio, folder_of(path)};
+  for (const std::string& line : lines_of(path)) {
     const size_t number = in_file.size() + 1;
-    if (number == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
-    if (line.ends_with('\r')) line.pop_back();
     in_file.push_back(reader.read(line, fmt::format("{}:{}", path, number)));
     in_file.back().line = number;
   }
-  if (!file.eof()) fail(Fault::data, "{}: cannot be read: give a text file that is there", path);
-  if (in_file.empty()) fail(Fault::data, "{}: is empty: give one example per line", path);
   for (size_t i : spread(in_file.size())) examples_.push_back(std::move(in_file[i]));
 }
 

@@ -3,12 +3,14 @@
 
 #include <attnkit/attnkit.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace attnkit::search {
 
-// The task of a model with an example, which decides what a line of a data set holds.
+// The task of a model with an example, which decides what a line of a data set holds.  Where the model takes speech,
+// the input is the path of a recording, relative to the data set.
 enum class Task {
   translation,     // encoder and decoder: "input<TAB>reference"
   continuation,    // a decoder alone predicts each token of a text from those before it: "text"
@@ -22,6 +24,7 @@ struct TaskFacts {
   Task task = Task::translation;
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }
+  bool takes_speech() const { return info.sample_rate > 0; }
 };
 // Throws Error.
 TaskFacts facts_of(const Model& model);
@@ -40,20 +43,34 @@ struct Scores {
 
 // As the model takes them; which of the ids are given and which are wanted depends on the task.
 struct Example {
-  Ids source;         // tokens and </s>; continuation: nothing
-  Ids target;         // read by the decoder: <s> and tokens; without a decoder: nothing
-  Ids wanted;         // by row of scores: tokens and </s>, or the class
-  int64_t words = 0;  // tokens of the input, without <s> and </s>
-  size_t line = 0;    // of the file, from 1
+  Ids source;                      // tokens and </s>; continuation, speech: nothing
+  std::vector<float> frames = {};  // of speech, (n, features)
+  Ids target;                      // read by the decoder: <s> and tokens; without a decoder: nothing
+  Ids wanted;                      // by row of scores: tokens and </s>, or the class
+  size_t rows = 0;                 // of the encoder: tokens of the source, or what the frames make
+  int64_t words = 0;               // tokens of the input, without <s> and </s>; of speech its rows
+  size_t line = 0;                 // of the file, from 1
 };
+
+// Returns the samples of a recording that the model of `info` can take.  Files of audio are for hosts to read.  Throws
+// Failure (data) that begins with origin.
+using ReadAudio = std::function<std::vector<float>(const std::string& path, const std::string& origin,
+                                                   const attnkit_model_info& info)>;
+
+// The recordings that a data set of speech names, by line.
+std::vector<std::string> recordings_of(const std::string& path);
+
+// Gives a session the whole source of an example, which has one.
+void read_source(Session& session, const TaskFacts& facts, const Example& example);
 
 // Immutable: any thread.  Valid for every model with the same vocabularies, task and max_length.
 class DataSet {
  public:
   DataSet() = default;
   // Throws Failure (data) naming file and line: unreadable, empty, no or too many tabs, an empty side, no UTF-8, a word
-  // that the vocabulary cannot spell, longer than max_length, no such class.  Lines may end with CR LF.
-  DataSet(const std::string& path, const Model& model, const TaskFacts& facts);
+  // that the vocabulary cannot spell, longer than max_length, no such class, a recording that cannot be read.  Lines
+  // may end with CR LF.  Of speech all frames are kept: 32 KB a second with 80 numbers every 10 ms.
+  DataSet(const std::string& path, const Model& model, const TaskFacts& facts, const ReadAudio& read_audio = {});
 
   size_t size() const { return examples_.size(); }
   // In the order of the search: every prefix of it is a spread over the whole file, and depends on its length alone.

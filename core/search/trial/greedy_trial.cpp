@@ -34,8 +34,8 @@ class Decoder : public BatchedDecoder {
     Session session(model_, 1);
     // Before the source: the keys made from it may depend on the length.
     if (needs_length_) session.set_length(static_cast<double>(example.wanted.size()));
-    session.read(example.source);
-    const int64_t limit = default_limit(static_cast<int64_t>(example.source.size()), facts_.info.max_length);
+    read_source(session, facts_, example);
+    const int64_t limit = default_limit(static_cast<int64_t>(example.rows), facts_.info.max_length);
     return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};
   }
   void done(Active& input) override { made[input.index] = std::move(input.made); }
@@ -54,7 +54,7 @@ class Decoder : public BatchedDecoder {
 std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end) {
   std::vector<size_t> order(end - begin);
   std::iota(order.begin(), order.end(), begin);
-  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return data[i].source.size(); });
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return data[i].rows; });
   return order;
 }
 

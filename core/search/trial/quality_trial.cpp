@@ -107,12 +107,12 @@ std::vector<std::vector<size_t>> QualityTrial::batches_of(Range range) const {
   std::iota(order.begin(), order.end(), range.first);
   const auto length = [&](size_t i) { return std::max(data_[i].target.size(), size_t{1}); };
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::tuple(length(a), data_[a].source.size(), a) < std::tuple(length(b), data_[b].source.size(), b);
+    return std::tuple(length(a), data_[a].rows, a) < std::tuple(length(b), data_[b].rows, b);
   });
   std::vector<std::vector<size_t>> batches;
   size_t longest = 0;
   for (size_t i : order) {
-    const size_t tokens = std::max(data_[i].target.size(), data_[i].source.size());
+    const size_t tokens = std::max(data_[i].target.size(), data_[i].rows);
     const size_t rows = batches.empty() ? batch_.rows : batches.back().size();
     longest = std::max(longest, tokens);
     const size_t area = (rows + 1) * longest;
@@ -125,14 +125,15 @@ std::vector<std::vector<size_t>> QualityTrial::batches_of(Range range) const {
   return batches;
 }
 
-void QualityTrial::decode(const Model& model, const Batch& source, const Batch& target, const attn_tensor& out,
-                          size_t number, Range range) {
-  if (encoder_.empty()) return model.forward(source, target, out);
+template <class Source>
+void QualityTrial::predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out,
+                           size_t number, Range range, size_t rows) {
+  if (encoder_.empty() || facts_.task != Task::translation) return model.forward(source, target, out);
   std::vector<Encoded>& kept = kept_[range];
   if (number < kept.size()) return model.decode(kept[number], target, out);
   Encoded encoded = model.encode(source);
   model.decode(encoded, target, out);
-  const uint64_t bytes = static_cast<uint64_t>(source.rows() * source.length) * token_bytes_;
+  const uint64_t bytes = source.lengths.size() * rows * token_bytes_;
   if (number > kept.size() || bytes > max_kept - kept_bytes_) return;
   kept_bytes_ += bytes;
   kept.push_back(std::move(encoded));
@@ -152,16 +153,22 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
   size_t number = 0;
   for (const std::vector<size_t>& rows : batches_of({begin, end})) {
     std::vector<Ids> sources, targets;
+    std::vector<std::vector<float>> speech;
+    size_t longest = 0;  // rows of the encoder
     for (size_t i : rows) {
-      if (facts_.encoder()) sources.push_back(data_[i].source);
+      if (facts_.takes_speech())
+        speech.push_back(data_[i].frames);
+      else if (facts_.encoder())
+        sources.push_back(data_[i].source);
       if (facts_.decoder()) targets.push_back(data_[i].target);
+      longest = std::max(longest, data_[i].rows);
     }
     const Batch source(sources), target(targets);
     const Scores scores(facts_, static_cast<int64_t>(rows.size()), facts_.decoder() ? target.length : source.length);
-    if (facts_.task == Task::translation)
-      decode(model, source, target, scores.out, number++, {begin, end});
+    if (facts_.takes_speech())
+      predict(model, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end}, longest);
     else
-      model.forward(source, target, scores.out);
+      predict(model, source, target, scores.out, number++, {begin, end}, longest);
     for (size_t r = 0; r < rows.size(); ++r) {
       const Example& example = data_[rows[r]];
       const ExampleScore score = score_example(scores.row(r), scores.width, example.wanted);

@@ -42,8 +42,9 @@ class QualityTrial {
  private:
   using Range = std::pair<size_t, size_t>;
   std::vector<std::vector<size_t>> batches_of(Range range) const;
-  void decode(const Model& model, const Batch& source, const Batch& target, const attn_tensor& out, size_t number,
-              Range range);
+  template <class Source>  // Batch or SpeechBatch
+  void predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out, size_t number,
+               Range range, size_t rows);
 
   const DataSet& data_;
   const TaskFacts& facts_;

@@ -28,8 +28,8 @@ const char* kind_name(const TaskFacts& facts) {
   return facts.task == Task::translation ? "encoder-decoder" : facts.task == Task::continuation ? "decoder" : "encoder";
 }
 
-DataSet read_data(const std::string& path, const Model& model, const TaskFacts& facts) {
-  return path.empty() ? DataSet() : DataSet(path, model, facts);
+DataSet read_data(const std::string& path, const Model& model, const TaskFacts& facts, const ReadAudio& read_audio) {
+  return path.empty() ? DataSet() : DataSet(path, model, facts, read_audio);
 }
 
 bool is_test(const Json& request) {
@@ -58,12 +58,12 @@ Json reply_to(const Json& request, const std::function<Json()>& work) {
   return reply;
 }
 
-Trials::Trials(const Json& open)
+Trials::Trials(const Json& open, const ReadAudio& read_audio)
     : dir_(open.at("dir")),
       runtime_(open.value("threads", 1u), open.value("plugin_path", "")),
       facts_(facts_of(model_of(open.at("toml")))),
-      data_(open.at("data").get<std::string>(), *model_, facts_),
-      test_(read_data(open.value("test", ""), *model_, facts_)),
+      data_(open.at("data").get<std::string>(), *model_, facts_, read_audio),
+      test_(read_data(open.value("test", ""), *model_, facts_, read_audio)),
       bounds_(length_bounds(data_)),
       quality_(data_, facts_, bounds_),
       test_quality_(test_, facts_, bounds_),

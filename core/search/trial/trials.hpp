@@ -25,7 +25,8 @@ class Trials {
   // {"dir", "toml", "plugin_path", "threads", "data", "test"}: toml is any manifest of the search; its vocabularies
   // tokenise the data.  plugin_path and test may be absent; threads counts from 1, 1 if absent. Throws Error and
   // Failure; use reply_to.
-  explicit Trials(const nlohmann::json& open);
+  // read_audio: for models that take speech.
+  explicit Trials(const nlohmann::json& open, const ReadAudio& read_audio = {});
   Trials(const Trials&) = delete;
   Trials& operator=(const Trials&) = delete;
 

@@ -250,9 +250,6 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
   try_manifest(arguments);
   const Model model = open_model(runtime, arguments);
-  if (model.info().sample_rate > 0)
-    fail(Exit::usage, "search tries models on texts; {} takes speech: compare placements with attnkit stream",
-         quote(arguments.text("MANIFEST")));
   const json description = json::parse(model.describe());
   const search::Settings settings = search_settings(arguments, description);
   const search::WorkerCommand command = worker_command(arguments, settings, paths);
@@ -261,7 +258,8 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   for (const search::LoadedMechanism& m : mechanisms) names.push_back(m.name);
   const search::Space space = search::make_space(search_space(arguments, description, names));
   const search::ManifestText manifest(command.open["toml"]);
-  const json identity = search::identity_of(manifest, space, settings, command, mechanisms, cpu_name());
+  json identity = search::identity_of(manifest, space, settings, command, mechanisms, cpu_name());
+  if (model.info().sample_rate > 0) identity["recordings"] = search::digest_of_recordings(settings);
   make_folder(paths);
   search::Journal journal = arguments.has("resume") ? search::Journal::resume(paths.in("journal.jsonl"), identity)
                                                     : search::Journal::create(paths.in("journal.jsonl"), identity);

@@ -1,7 +1,9 @@
 // attnkit search-worker: answers the trials of a search until the search has gone.  Not for people.
+#include "core/search/failure.hpp"
 #include "core/search/trial/trials.hpp"
 #include "core/search/worker/channel.hpp"
 #include "hosts/cli/command.hpp"
+#include "hosts/cli/io/audio.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -11,6 +13,14 @@ nlohmann::json try_model(const nlohmann::json& request) {
   const Runtime runtime(1, request.at("plugin_path").get<std::string>());
   const Model model(runtime, request.at("manifest").get<std::string>());
   return nlohmann::json::object();
+}
+
+std::vector<float> read_recording(const std::string& path, const std::string& origin, const attnkit_model_info& info) {
+  try {
+    return read_audio(path, origin, speech_format(info));
+  } catch (const Failure& e) {
+    throw search::Failure(search::Fault::data, e.what());
+  }
 }
 
 }  // namespace
@@ -27,7 +37,7 @@ Exit search_worker_command(const Arguments& arguments) {
       channel.send(search::reply_to(*request, [&] { return try_model(*request); }));
     else
       channel.send(search::reply_to(*request, [&] {
-        trials.emplace(*request);
+        trials.emplace(*request, read_recording);
         return trials->opened();
       }));
   }

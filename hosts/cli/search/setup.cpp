@@ -100,7 +100,7 @@ const Options search_options = {
     {"per-layer", nullptr, "layers of a role may differ (ablation, pareto)"},
     {"space", "ROLE=NAME,...", "mechanisms that may sit in a role, or ROLE=all; may be repeated", true},
     {"baseline", "NAME", "mechanism in every block of what all is compared with"},
-    {"data", "FILE", "examples that the search measures quality on: input, tab, reference"},
+    {"data", "FILE", "examples that the search measures quality on: input or recording, tab, reference"},
     {"test", "FILE", "examples that only the top group is reported on"},
     {"metric", "exact|bleu|accuracy|perplexity", "what quality is"},
     {"rank", "rcp|rcp_mem|quality|throughput", "what decides (default rcp_mem)"},

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tests/core/search/replay.hpp"
+#include "tests/core/search/replay/replay.hpp"
 
 namespace attnkit::search {
 namespace {

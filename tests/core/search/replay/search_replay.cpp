@@ -1,6 +1,6 @@
 // search_replay RECORDED [--runs N] [--seed N] [--screen N] [--blocks N] [--confidence X]: how often a default search
 // would have found the placement that is best when everything is measured.
-#include "tests/core/search/replay.hpp"
+#include "tests/core/search/replay/replay.hpp"
 
 #include <fmt/core.h>
 
