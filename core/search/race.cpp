@@ -6,6 +6,8 @@
 #include <numeric>
 #include <random>
 
+#include "core/search/cholesky.hpp"
+
 namespace attnkit::search {
 namespace {
 
@@ -186,7 +188,11 @@ double Comparison::boundary(const std::vector<Standing>& all, size_t leader, con
     rivals.push_back({r, -seen * std::max(0.0, 1 - 1 / square(seen)), t.a / scale, t.b / scale, t.base / scale,
                       t.speed_a / scale, t.speed_b / scale});
   }
-  const std::vector<double> lower = cholesky(spread, width);
+  // Placements that err alike make the matrix singular.
+  double most = 0;
+  for (size_t i = 0; i < width; ++i) most = std::max(most, spread[i * width + i]);
+  for (size_t i = 0; i < width; ++i) spread[i * width + i] += 1e-9 * most + 1e-9;
+  cholesky(spread, width);
   std::mt19937_64 random(kSeed);
   std::normal_distribution<double> normal;
   std::vector<double> drawn(width), score(width), speed(count), highest;
@@ -200,7 +206,7 @@ double Comparison::boundary(const std::vector<Standing>& all, size_t leader, con
       const double kept = std::sqrt(before / now), added = std::sqrt((now - before) / now), scale = std::sqrt(now / n);
       for (double& d : drawn) d = normal(random);
       for (size_t i = 0; i < width; ++i) {
-        const auto row = lower.begin() + static_cast<std::ptrdiff_t>(i * width);
+        const auto row = spread.begin() + static_cast<std::ptrdiff_t>(i * width);
         score[i] = kept * score[i] +
                    added * std::inner_product(row, row + static_cast<std::ptrdiff_t>(i + 1), drawn.begin(), 0.0);
       }

@@ -345,6 +345,18 @@ class Standings {
   std::vector<double> lows_, highs_;
 };
 
+Json held_out_json(const std::optional<HeldOut>& held_out) {
+  return held_out ? Json{{"rmse", held_out->rmse}, {"tau", held_out->tau}, {"n", held_out->n}} : Json();
+}
+
+// Of strategies that guess, how well.
+Json surrogate_json(const Seen& seen) {
+  if (!seen.quality) return {};
+  return {{"quality", held_out_json(seen.quality)},
+          {"throughput", held_out_json(seen.throughput)},
+          {"memory", held_out_json(seen.memory)}};
+}
+
 Json race_json(const Search& search) {
   Json json = {{"stages", Json::array()}, {"decided", search.top().size() == 1}};
   for (const RaceStage& s : search.stages())
@@ -466,6 +478,9 @@ Json result_document(const Search& search) {
     const auto quality = quality_of(*record, search.settings().metric, search.most_examples());
     json["homogeneous"].push_back({{"id", record->id}, {"quality", quality ? Json(quality->value) : Json()}});
   }
+  json["space_size"] = search.seen().space_size;
+  json["proposed"] = search.seen().proposed;
+  json["surrogate"] = surrogate_json(search.seen());
   json["race"] = race_json(search);
   json["noise"] = noise_json(search.noise());
   json["top_group"] = Json::array();

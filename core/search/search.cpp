@@ -140,10 +140,11 @@ void Search::explore() {
   while (true) {
     std::vector<Record*> records;
     for (const Placement& placement : strategy->next(outcomes(asked))) records.push_back(record_of(placement));
-    if (records.empty()) return;
+    if (records.empty()) break;
     measure(records, runner_.rungs().front(), settings_.blocks);
     asked.insert(asked.end(), records.begin(), records.end());
   }
+  seen_ = strategy->seen();
 }
 
 void Search::run_race() {

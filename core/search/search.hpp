@@ -53,6 +53,7 @@ class Search {
            std::min<std::ptrdiff_t>(settings_.finalists, std::ssize(top_));
   }
   const Record* winner() const { return top_.empty() ? nullptr : top_.front(); }
+  const Seen& seen() const { return seen_; }
   const std::vector<RaceStage>& stages() const { return stages_; }
   const Noise& noise() const { return runner_.noise_found(); }
   // Examples of the last stage; a placement with fewer was dropped.
@@ -86,6 +87,7 @@ class Search {
   Record* baseline_ = nullptr;
   std::vector<Record*> homogeneous_, top_;
   std::vector<RaceStage> stages_;
+  Seen seen_;
   std::vector<RefusedChoice> refused_;
   std::optional<double> std_bench_;
   Leader leader_;

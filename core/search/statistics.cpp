@@ -95,26 +95,6 @@ double quantile(std::span<const double> values, double p) {
 
 double median(std::span<const double> values) { return quantile(values, 0.5); }
 
-std::vector<double> cholesky(std::span<const double> matrix, size_t n) {
-  double largest = 0;
-  for (size_t i = 0; i < n; ++i) largest = std::max(largest, matrix[i * n + i]);
-  const double least = 1e-12 * largest;
-  std::vector<double> lower(n * n, 0);
-  for (size_t j = 0; j < n; ++j) {
-    const auto dot = [&](size_t a, size_t b) {
-      double sum = 0;
-      for (size_t k = 0; k < j; ++k) sum += lower[a * n + k] * lower[b * n + k];
-      return sum;
-    };
-    const double left = matrix[j * n + j] - dot(j, j);
-    // A variable that those before it explain has nothing of its own.
-    if (!(left > least)) continue;
-    const double pivot = lower[j * n + j] = std::sqrt(left);
-    for (size_t i = j + 1; i < n; ++i) lower[i * n + j] = (matrix[i * n + j] - dot(i, j)) / pivot;
-  }
-  return lower;
-}
-
 std::optional<double> rcp(double throughput, double quality, double baseline_quality, double std_bench,
                           const RcpSettings& settings) {
   if (!is_positive(throughput)) return std::nullopt;

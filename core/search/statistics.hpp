@@ -28,10 +28,6 @@ double sample_deviation(std::span<const double> values);
 double quantile(std::span<const double> values, double p);
 double median(std::span<const double> values);
 
-// The lower triangle L of a symmetric matrix of n rows that is L times its transpose, for a matrix without negative
-// eigenvalues (but for rounding): rows that those before them explain get no column of their own.
-std::vector<double> cholesky(std::span<const double> matrix, size_t n);
-
 // The exponents a, b, c and the weight w of the formulas below.
 struct RcpSettings {
   double throughput = 1;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "core/search/cholesky.hpp"
+
 namespace attnkit::search {
 namespace {
 
@@ -16,35 +18,6 @@ constexpr int max_sweeps = 20;       // of a climb, which ends by itself after t
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
-
-// Cholesky's factor of a positive definite matrix (n, n), in its lower half.  A row that is finished serves several
-// others while it is at hand: most of the time would go into fetching it.
-struct Factorise {
-  double* matrix;
-  size_t n;
-
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    constexpr size_t block = 16;
-    for (size_t first = 0; first < n; first += block) {
-      const size_t last = std::min(first + block, n);
-      for (size_t j = 0; j < first; ++j)
-        for (size_t i = first; i < last; ++i) reduce(i, j);
-      for (size_t i = first; i < last; ++i) {
-        double* const row = matrix + i * n;
-        for (size_t j = first; j < i; ++j) reduce(i, j);
-        row[i] = std::sqrt(std::max(row[i] - simd::dot(row, row, static_cast<int64_t>(i)), 1e-12));
-      }
-    }
-  }
-
-  ATTNKIT_INLINE void reduce(size_t i, size_t j) const {
-    double *const row = matrix + i * n, *const other = matrix + j * n;
-    row[j] = (row[j] - simd::dot(row, other, static_cast<int64_t>(j))) / other[j];
-  }
-};
-
-void factorise(std::vector<double>& matrix, size_t n) { simd::dispatch(Factorise{matrix.data(), n}); }
 
 // Makes b what root * root' takes to it.
 struct Solve {
@@ -149,7 +122,7 @@ Surrogate::Surrogate(const std::vector<Placement>& placements, std::vector<doubl
   }
   kernel_ = kernel(shape_);
   root_ = covariance(shape_, 1, values_.size());
-  factorise(root_, values_.size());
+  cholesky(root_, values_.size());
   scale_ = std::sqrt(dot(values_, solve(root_, values_)) / n);
 }
 
@@ -180,7 +153,7 @@ double Surrogate::likelihood(const Shape& shape) const {
   const size_t stride = (values_.size() + max_shaping - 1) / max_shaping, count = (values_.size() - 1) / stride + 1;
   std::vector<double> root = covariance(shape, stride, count), some;
   for (size_t i = 0; i < count; ++i) some.push_back(values_[i * stride]);
-  factorise(root, count);
+  cholesky(root, count);
   const auto n = static_cast<double>(count);
   double result = -n / 2 * std::log(std::max(1e-12, dot(some, solve(root, some)) / n));
   for (size_t i = 0; i < count; ++i) result -= std::log(root[i * count + i]);

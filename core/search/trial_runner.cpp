@@ -1,5 +1,7 @@
 #include "core/search/trial_runner.hpp"
 
+#include <attnkit/attnkit.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,6 +52,14 @@ std::string digest_of_file(const std::string& path) {
   return digest(bytes);
 }
 
+// The file that libattnkit was loaded from.
+std::string library_file() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&attnkit_version), &info) == 0 || !info.dli_fname)
+    fail(Fault::internal, "the system does not say where libattnkit is");
+  return info.dli_fname;
+}
+
 }  // namespace
 
 Json identity_of(const ManifestText& manifest, const Space& space, const Settings& settings,
@@ -61,7 +71,9 @@ Json identity_of(const ManifestText& manifest, const Space& space, const Setting
                    {"baseline", id_of(space, space.baseline)},
                    {"repetitions", settings.repetitions},
                    {"threads", settings.threads},
-                   {"cpu", cpu}};
+                   {"cpu", cpu},
+                   {"program", digest_of_file(command.argv.front())},
+                   {"library", digest_of_file(library_file())}};
   for (const auto& [key, file] : manifest.files())
     identity[key] = digest_of_file((std::filesystem::path(command.open["dir"].get<std::string>()) / file).string());
   for (const LoadedMechanism& mechanism : mechanisms)

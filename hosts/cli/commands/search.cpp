@@ -212,23 +212,29 @@ std::string cpu_name() {
 }
 
 Json with_circumstances(Json result, const Arguments& arguments, const json& description,
-                        const search::Settings& settings, double seconds) {
-  Json document = {
-      {"schema", result["schema"]},
-      {"status", result["status"]},
-      {"version", attnkit_version()},
-      {"command", command_of(arguments, false)},
-      {"seconds", seconds},
-      {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)))},
-      {"model",
-       {{"name", description["name"]},
-        {"kind", description["kind"]},
-        {"head", description["head"]},
-        {"manifest", arguments.text("MANIFEST")},
-        {"encoder_layers", description["encoder_layers"]},
-        {"decoder_layers", description["decoder_layers"]}}},
-      {"machine",
-       {{"cpu", cpu_name()}, {"processors", std::thread::hardware_concurrency()}, {"threads", settings.threads}}}};
+                        const search::Settings& settings, const json& identity, double seconds) {
+  Json document = {{"schema", result["schema"]},
+                   {"status", result["status"]},
+                   {"version", attnkit_version()},
+                   {"command", command_of(arguments, false)},
+                   {"seconds", seconds},
+                   {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)))},
+                   {"model",
+                    {{"name", description["name"]},
+                     {"kind", description["kind"]},
+                     {"head", description["head"]},
+                     {"manifest", arguments.text("MANIFEST")},
+                     {"encoder_layers", description["encoder_layers"]},
+                     {"decoder_layers", description["decoder_layers"]},
+                     {"weights_sha256", identity.value("weights.file", json())},
+                     {"data_sha256", identity["data"]},
+                     {"test_sha256", settings.test.empty() ? json() : identity["test"]}}},
+                   {"machine",
+                    {{"cpu", cpu_name()},
+                     {"processors", std::thread::hardware_concurrency()},
+                     {"threads", settings.threads},
+                     {"compiler", ATTNKIT_COMPILER},
+                     {"commit", std::string(ATTNKIT_COMMIT).empty() ? json() : json(ATTNKIT_COMMIT)}}}};
   result.erase("schema");
   result.erase("status");
   document.update(result);
@@ -269,9 +275,9 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   search.run();
   progress.clear();
   const double seconds = seconds_since(start);
-  const Json result =
-      write_files(search, manifest, arguments, paths,
-                  with_circumstances(search::result_document(search), arguments, description, settings, seconds));
+  const Json result = write_files(
+      search, manifest, arguments, paths,
+      with_circumstances(search::result_document(search), arguments, description, settings, identity, seconds));
   if (arguments.json())
     print_json(result);
   else
