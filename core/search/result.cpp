@@ -105,8 +105,8 @@ std::string crossover_text(const AnswerInput& input) {
 // The reason for no winner.
 std::string failure_text(const std::vector<Ranked>& ranking) {
   const auto is_limited = [](const Ranked& r) { return r.record->usable() && !r.limit.empty(); };
-  if (std::ranges::any_of(ranking, is_limited)) return "no placement is within the limits";
-  std::string text = "no placement could be measured to the end";
+  if (std::ranges::any_of(ranking, is_limited)) return "No placement is within the limits.";
+  const std::string text = "No placement could be measured to the end";
   for (const Ranked& r : ranking)
     if (!r.record->usable()) return fmt::format("{}; the first, {}: {}", text, r.record->id, r.record->reason);
   return text;

@@ -103,7 +103,7 @@ class Limits(SearchTest):
             self.assertEqual({p["status"] for p in document["placements"]}, {"limited"})
             self.assertTrue(all(limit[0][2:].replace("-", "_") in p["reason"] for p in document["placements"]))
             self.assertIsNone(document["answer"]["placement"])
-            self.assertIn("no placement is within the limits", said.out)
+            self.assertIn("No placement is within the limits.", said.out)
             self.assertFalse((self.out / "winner.toml").exists(), "the winner of another search was left there")
             self.assertTrue((self.out / "report.html").exists())
 

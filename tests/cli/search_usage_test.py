@@ -106,7 +106,7 @@ class Usage(SearchTest):
         command = self.result(odd)["command"]
         self.assertEqual(shlex.split(command)[:5], ["attnkit", "search", str(self.model), "-o", str(odd)])
         page = html.unescape(re.sub("<[^>]*>", "", (odd / "report.html").read_text()))
-        self.assertEqual(page.count(command), 2)
+        self.assertEqual(page.count(command), 1)
         self.run_ok("run", odd / "winner.toml", "--text", "one", cwd="/")
         self.assertIn("--resume continues it", self.search(code=6, out=odd).err)
 

@@ -102,7 +102,7 @@ TEST_F(RankingTest, LimitsFilterBeforeRanksAreGiven) {
   for (size_t i = 1; i < all.size(); ++i) EXPECT_FALSE(all[i].rank.has_value());
   EXPECT_THAT(all[1].limit, HasSubstr("min_quality_ratio: 0.9600 is below 0.97"));
   EXPECT_THAT(all[2].limit, HasSubstr("max_state: 600 bytes at 512 tokens are above 500"));
-  EXPECT_THAT(all[3].limit, HasSubstr("max_latency: 909 us"));
+  EXPECT_THAT(all[3].limit, HasSubstr("max_latency: 909 \u00b5s"));
 }
 
 TEST_F(RankingTest, FailedOnesComeLast) {

@@ -125,13 +125,13 @@ TEST_F(SearchTest, ThatNothingCouldBeMeasuredIsNoLimit) {
     mischief({{"kind", "cost"}, {"mechanism", name}, {"prefill", true}, {"do", "crash"}});
   EXPECT_EQ(search(2).winner(), nullptr);
   EXPECT_THAT(result_document(search(2, true))["answer"]["text"].get<std::string>(),
-              testing::AllOf(HasSubstr("no placement could be measured to the end; the first, "),
+              testing::AllOf(HasSubstr("No placement could be measured to the end; the first, "),
                              HasSubstr(": killed by signal 11")));
   command_.open["mischief"] = json::array();
   settings_.limits.max_state = 1;
   fs::remove(folder_ / "journal.jsonl");
   search(2);
-  EXPECT_EQ(result_document(search(2, true))["answer"]["text"], "no placement is within the limits");
+  EXPECT_EQ(result_document(search(2, true))["answer"]["text"], "No placement is within the limits.");
 }
 
 TEST_F(SearchTest, ABaselineThatCannotBeMeasuredIsSaid) {
