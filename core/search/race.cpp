@@ -14,7 +14,7 @@ namespace {
 // The sample variance of a few blocks says little; this many more come from all racers together.
 constexpr double kSharedBlocks = 4;
 // Further blocks are timed while timing makes up more than this part of what is unknown about a comparison.
-constexpr double kTimingShare = 0.1;
+constexpr double kTimingShare = 0.25;
 
 std::vector<double> logs(std::vector<double> values) {
   for (double& v : values) v = std::log(v);
