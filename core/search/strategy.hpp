@@ -57,8 +57,8 @@ std::unique_ptr<Strategy> make_ablation(const Space& space, bool per_layer);
 // `trials` placements or every placement of the space.
 std::unique_ptr<Strategy> make_evolution(const Space& space, bool per_layer, int trials, uint64_t seed);
 
-// The same, but three quarters of the proposals after the first are where surrogates of the outcomes, drawn as boldly as
-// the measurements allow, have their highest rank value or trade-off of quality, throughput and memory.
+// The same, but three quarters of the proposals after the first are where surrogates of the outcomes, drawn as boldly
+// as the measurements allow, have their highest rank value or trade-off of quality, throughput and memory.
 std::unique_ptr<Strategy> make_guided_evolution(const Space& space, bool per_layer, int trials, uint64_t seed);
 
 // Moves of strategies: the units of a space, roles or single blocks.
