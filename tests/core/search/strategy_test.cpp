@@ -20,7 +20,9 @@ const std::vector<Kind>& kinds() {
       {"ablation by role", [](const Space& s) { return make_ablation(s, false); }},
       {"ablation by site", [](const Space& s) { return make_ablation(s, true); }},
       {"evolution by role", [](const Space& s) { return make_evolution(s, false, 40, 1); }},
-      {"evolution by site", [](const Space& s) { return make_evolution(s, true, 60, 1); }}};
+      {"evolution by site", [](const Space& s) { return make_evolution(s, true, 60, 1); }},
+      {"guided evolution by role", [](const Space& s) { return make_guided_evolution(s, false, 40, 1); }},
+      {"guided evolution by site", [](const Space& s) { return make_guided_evolution(s, true, 60, 1); }}};
   return all;
 }
 

@@ -25,7 +25,8 @@ std::string mean_of(const std::vector<double>& values) {
 void print_table(int choices, bool is_deep, const std::vector<int>& all_trials, int models) {
   constexpr int countable = 5;  // choices
   fmt::print(
-      "| trials | strategy | value found / best | tenth worst | best found | more than evolution | tau of quality |\n"
+      "| trials | strategy | value found / best | nine of ten exceed | best found | more than evolution | tau of "
+      "quality |\n"
       "|---|---|---|---|---|---|---|\n");
   std::vector<double> best;
   double longest = 0;
