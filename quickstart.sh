@@ -21,9 +21,9 @@ if [ $# -gt 0 ]; then
   exec "$build/bin/attnkit" run "$model" "${texts[@]}"
 fi
 
-echo "searching the 64 placements of four mechanisms in three blocks (about a minute on two cores)"
+echo "screening the 64 placements of four mechanisms in three blocks (about a minute on two cores)"
 rm -rf "$build/search"
-"$build/bin/attnkit" search "$model" --output "$build/search" --finalists 2
+"$build/bin/attnkit" search "$model" --output "$build/search" --quick --finalists 2
 echo
 echo "translating with the winner:"
 "$build/bin/attnkit" run "$build/search/winner.toml" --text "two hundred and forty-one euros" \

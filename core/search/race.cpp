@@ -14,7 +14,7 @@ namespace {
 // The sample variance of a few blocks says little; this many more come from all racers together.
 constexpr double kSharedBlocks = 4;
 // Further blocks are timed while timing makes up more than this part of what is unknown about a comparison.
-constexpr double kTimingShare = 0.25;
+constexpr double kTimingShare = 0.02;
 
 std::vector<double> logs(std::vector<double> values) {
   for (double& v : values) v = std::log(v);
@@ -246,25 +246,26 @@ class Race {
 
  private:
   void stage(int64_t examples, int blocks, bool is_last) {
-    for (bool more = true; more; ++blocks) {
-      blocks_ = std::min(blocks, track_.most_blocks);
-      // In the order in which they were proposed, in which those that share an encoder are neighbours.
-      std::ranges::sort(left_);
-      track_.measure(left_, examples, blocks_);
-      const bool is_open = is_last && blocks_ < track_.most_blocks;
-      more = drop(static_cast<size_t>(examples), is_last, is_open) && is_open;
+    blocks_ = std::min(blocks, track_.most_blocks);
+    // In the order in which they were proposed, in which those that share an encoder are neighbours.
+    std::ranges::sort(left_);
+    track_.measure(left_, examples, blocks_);
+    std::vector<size_t> close = drop(static_cast<size_t>(examples), is_last, is_last && blocks_ < track_.most_blocks);
+    while (is_last && !close.empty() && blocks_ < track_.most_blocks) {
+      track_.measure(close, examples, ++blocks_);
+      close = drop(static_cast<size_t>(examples), true, blocks_ < track_.most_blocks);
     }
     if (is_last && !left_.empty()) drop(static_cast<size_t>(examples), true, false);
   }
 
-  // Puts the best first and takes away what is worse with confidence; is_open: more timings may come.  Returns whether
-  // further timing could tell some of the others apart.
-  bool drop(size_t n, bool is_last, bool is_open) {
+  // Puts the best first and takes away what is worse with confidence; is_open: more timings may come.  Returns those
+  // that further timings could tell from the leader, and the leader.
+  std::vector<size_t> drop(size_t n, bool is_last, bool is_open) {
     std::vector<Racer> racers;
     for (const size_t i : left_) racers.push_back(track_.racer(i));
     std::erase_if(left_, [&, at = size_t{0}](size_t) mutable { return !racers[at++].usable; });
     std::erase_if(racers, [](const Racer& r) { return !r.usable; });
-    if (left_.empty()) return false;
+    if (left_.empty()) return {};
     const Comparison comparison(settings_, track_.std_bench, *track_.baseline, n);
     const double shared = block_variance(racers);
     std::vector<Standing> all;
@@ -293,15 +294,17 @@ class Race {
                        : is_last ? cut_of(beyond)
                                  : 0,
                  tolerance = is_last ? 0 : normal_point(1 - settings_.confidence) * 2;
-    std::vector<size_t> kept;
-    bool more = false;
+    std::vector<size_t> kept, close;
     for (const size_t i : by_value) {
       if (!is_within(i, tolerance) || beyond[i] > cut) continue;
       kept.push_back(left_[i]);
-      if (i != leader) more |= is_timing(comparison, all[leader], all[i]);
+      // Behind by less than a deviation it may be the best, beside the boundary it may be dropped.
+      const bool is_close = beyond[i] < 1 - boundary || std::abs(beyond[i]) < kGap;
+      if (i != leader && is_close && is_timing(comparison, all[leader], all[i])) close.push_back(left_[i]);
     }
+    if (!close.empty()) close.push_back(left_[leader]);
     left_ = kept;
-    return more;
+    return close;
   }
 
   // Repeating a search moves timings a little: a cut in the widest gap just beyond the boundary is crossed by the

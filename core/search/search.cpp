@@ -154,7 +154,7 @@ void Search::run_race() {
   RaceTrack track;
   track.rungs = runner_.rungs();
   const bool is_thorough = settings_.effort == Effort::thorough, is_quick = settings_.effort == Effort::quick;
-  track.blocks = is_thorough ? settings_.most_blocks : settings_.blocks;
+  track.blocks = is_thorough ? settings_.most_blocks / 2 : settings_.blocks;
   track.most_blocks = is_quick ? settings_.blocks : settings_.most_blocks;
   track.baseline = &baseline_->outcomes;
   track.std_bench = std_bench_;
@@ -193,7 +193,9 @@ void Search::finish() {
   std::erase_if(others, [&](Record* r) { return std::ranges::count(leading, r) > 0; });
   runner_.cost(others, ranked_lengths, Timing::whole);
   if (examples("test") == 0) return;
-  runner_.test(with_baseline(top_.size()));
+  // A screening leaves nearly everybody in it, and is to be quick.
+  runner_.test(
+      with_baseline(settings_.effort == Effort::quick ? static_cast<size_t>(settings_.finalists) : top_.size()));
   drop_failed();
   if (opened()["kind"] == "encoder-decoder") runner_.decode_test(with_baseline(1));
   drop_failed();
