@@ -55,7 +55,10 @@ Comparison::Comparison(const Settings& settings, std::optional<double> std_bench
       std_bench_(std_bench && std::isfinite(*std_bench) ? std::max(*std_bench, 0.0) : 0),
       baseline_score_(score_of(metric_, baseline, n)),
       baseline_(influences(metric_, baseline, n)),
-      n_(n) {}
+      n_(n) {
+  // An exponent of 0 leaves quality out.
+  if (weights_.quality == 0) weights_.quality = 1, weights_.quality_weight = 0;
+}
 
 Comparison Comparison::with(Rank rank) const {
   Comparison other = *this;
@@ -76,7 +79,7 @@ Standing Comparison::standing(const Racer& racer, double block_variance) const {
   // The median of many normal values varies by pi / 2 more than their mean; of two it is the mean.
   s.log_speed_variance = variance / count * (blocks.size() > 2 ? M_PI / 2 : 1);
   const double speed = std::exp(weights_.throughput * s.log_speed), space = std::pow(1 / racer.memory, weights_.memory);
-  const double power = weights_.quality > 0 ? weights_.quality : 1;
+  const double power = weights_.quality;
   s.gain = std::pow(rank_ == Rank::rcp_mem ? (speed + space) / 2 : speed, 1 / power);
   s.gain_slope = weights_.throughput * (rank_ == Rank::rcp_mem ? speed / (speed + space) : 1) / power;
   if (rank_ == Rank::throughput && std::isfinite(s.log_speed)) s.value = std::exp(s.log_speed);
@@ -126,8 +129,7 @@ double Comparison::log_value(const Standing& a) const { return std::log(*a.value
 // d log(value) / d score.
 double Comparison::slope(const Standing& a) const {
   if (rank_ == Rank::throughput) return 0;
-  const double power = weights_.quality > 0 ? weights_.quality : 1;
-  return power * weights_.quality_weight / std_bench_ / a.denominator;
+  return weights_.quality * weights_.quality_weight / std_bench_ / a.denominator;
 }
 
 std::optional<Interval> Comparison::interval(const Standing& a) const {
@@ -136,7 +138,7 @@ std::optional<Interval> Comparison::interval(const Standing& a) const {
     const double half = kNormal95 * deviation(a, a, 1, 0, 0, 0, 0);
     return Interval{*a.value - half, *a.value + half};
   }
-  const double power = weights_.quality > 0 ? weights_.quality : 1, s = slope(a);
+  const double power = weights_.quality, s = slope(a);
   const double half = kNormal95 * deviation(a, a, s, 0, -s, power * a.gain_slope, 0);
   return Interval{*a.value * std::exp(-half), *a.value * std::exp(half)};
 }
@@ -147,7 +149,7 @@ std::optional<Interval> Comparison::ratio(const Standing& a, const Standing& b) 
     const Advantage d = advantage(a, b);
     return Interval{d.value - kNormal95 * d.deviation, d.value + kNormal95 * d.deviation};
   }
-  const double power = weights_.quality > 0 ? weights_.quality : 1, sa = slope(a), sb = slope(b);
+  const double power = weights_.quality, sa = slope(a), sb = slope(b);
   const double half = kNormal95 * deviation(a, b, sa, -sb, sb - sa, power * a.gain_slope, -power * b.gain_slope);
   const double centre = log_value(a) - log_value(b);
   return Interval{std::exp(centre - half), std::exp(centre + half)};

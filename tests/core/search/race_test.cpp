@@ -126,6 +126,15 @@ TEST_F(RaceTest, WithoutAUnitOfQualityOnlyQualityDrops) {
   EXPECT_THAT(run().top, ElementsAre(1, 0));
 }
 
+TEST_F(RaceTest, AnExponentOfZeroLeavesQualityOut) {
+  settings_.weights.quality = 0;
+  add(0.99, 1);
+  add(0.5, 3);
+  EXPECT_THAT(run().top, ElementsAre(1));
+  settings_.weights.quality = 2;
+  EXPECT_THAT(run().top, ElementsAre(0));
+}
+
 TEST_F(RaceTest, EveryMetricRaces) {
   for (const Metric metric : {Metric::accuracy, Metric::perplexity}) {
     settings_.metric = metric;
