@@ -44,8 +44,8 @@ std::string limit_of(const Ranked& r, const RankingInput& input) {
     return fmt::format("max_state: {} bytes at {} tokens are above {}", state, length, *limits.max_state);
   const std::optional<double> latency = cost_of(*r.record, length, "latency");
   if (limits.max_latency && latency && *latency > *limits.max_latency)
-    return fmt::format("max_latency: {:.0f} \u00b5s a token at {} tokens are above {:.0f} \u00b5s", *latency * 1e6, length,
-                       *limits.max_latency * 1e6);
+    return fmt::format("max_latency: {:.0f} \u00b5s a token at {} tokens are above {:.0f} \u00b5s", *latency * 1e6,
+                       length, *limits.max_latency * 1e6);
   return "";
 }
 

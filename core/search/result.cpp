@@ -112,6 +112,28 @@ std::string failure_text(const std::vector<Ranked>& ranking) {
   return text;
 }
 
+// What keeps the top group together: the kind of which more of the spread of its differences to the winner is.
+std::string tie_text(const Search& search) {
+  if (search.top().size() < 2) return "";
+  std::vector<Racer> racers;
+  for (const Record* record : search.top()) racers.push_back(search.racer(*record));
+  const double shared = block_variance(racers);
+  const Comparison comparison = search.comparison(search.most_examples());
+  std::vector<Standing> timed, exact;
+  for (const Racer& racer : racers) {
+    timed.push_back(comparison.standing(racer, shared));
+    exact.push_back(timed.back());
+    exact.back().log_speed_variance = 0;
+  }
+  double all = 0, examples = 0;
+  for (size_t i = 1; i < racers.size(); ++i) {
+    all += std::pow(comparison.advantage(timed[0], timed[i]).deviation, 2);
+    examples += std::pow(comparison.advantage(exact[0], exact[i]).deviation, 2);
+  }
+  if (all > 2 * examples) return "timings vary too much on this machine";
+  return fmt::format("{} examples are too few", search.most_examples());
+}
+
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   const Record* winner = search.winner();
   Json answer = {{"placement", nullptr}, {"length", search.settings().length}, {"crossover", nullptr}};
@@ -125,7 +147,7 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   answer["tied"] = search.top().size();
   answer["crossover"] = maybe(crossover(*winner));
   answer["text"] = answer_text({search.space(), search.settings(), search.declared(), of(winner),
-                                of(&search.baseline()), test, search.top().size()});
+                                of(&search.baseline()), test, search.top().size(), tie_text(search)});
   return answer;
 }
 
@@ -453,8 +475,9 @@ std::string answer_text(const AnswerInput& input) {
       fmt::format("{}{} tokens, {}", input.settings.effort == Effort::quick ? "By a screening alone: at " : "At ",
                   input.settings.length, roles_text(input.space, placement));
   const std::string tied = input.tied < 2 ? ""
-                                          : fmt::format(" {} {} not told apart from it.", input.tied - 1,
-                                                        input.tied == 2 ? "other is" : "others are");
+                                          : fmt::format(" {} {} not told apart from it{}{}.", input.tied - 1,
+                                                        input.tied == 2 ? "other is" : "others are",
+                                                        input.why.empty() ? "" : ": ", input.why);
   if (placement == input.space.baseline) return what + ": nothing that was tried ranks above the baseline." + tied;
   const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();
   return fmt::format("{} {} at {:.2f}x its {} throughput{}{}.{}", what, quality_text(input),

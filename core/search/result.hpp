@@ -18,8 +18,9 @@ struct AnswerInput {
   const Declared& declared;
   const Ranked& winner;
   const Ranked& baseline;
-  bool test = false;  // quality is that of the test set
-  size_t tied = 1;    // placements of the top group
+  bool test = false;     // quality is that of the test set
+  size_t tied = 1;       // placements of the top group
+  std::string why = {};  // they are tied; may be empty
 };
 
 // Names the placement, what it keeps and gains, and the length from which it is faster.

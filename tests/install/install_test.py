@@ -122,7 +122,7 @@ class Commands(unittest.TestCase):
     # What is not run here, and why.
     elsewhere = {
         r"\./(quickstart|test)\.sh": "this is the test; continuous integration runs both",
-        r"(build/bin/)?attnkit search": "takes a minute; quickstart.sh and the tests of search run it",
+        r"(build/bin/)?attnkit (search|bundle search/)": "takes minutes; quickstart.sh and the tests of search and bundles run it",
         r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",

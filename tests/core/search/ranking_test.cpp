@@ -152,9 +152,10 @@ TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
             "At 512 tokens, encoder.self a, decoder.self b keeps 99.1 % of a's exact match on 1000 examples of dev at "
             "1.40x its decode throughput and 1/15 of the state of decoder.self; below 154 tokens a is as fast.");
   settings_.effort = Effort::quick;
-  EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false, 3}),
-              testing::AllOf(testing::StartsWith("By a screening alone: at 512 tokens, "),
-                             testing::EndsWith("as fast. 2 others are not told apart from it.")));
+  EXPECT_THAT(
+      answer_text({space_, settings_, declared_, all[0], all[1], false, 3, "1000 examples are too few"}),
+      testing::AllOf(testing::StartsWith("By a screening alone: at 512 tokens, "),
+                     testing::EndsWith("as fast. 2 others are not told apart from it: 1000 examples are too few.")));
   winner.costs[64]["decode_ratio_low"] = 1.1;
   EXPECT_EQ(crossover(winner), 0);
   winner.costs[512]["decode_ratio_low"] = winner.costs[64]["decode_ratio_low"] = 0.99;

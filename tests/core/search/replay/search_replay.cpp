@@ -1,11 +1,11 @@
 // search_replay RECORDED [--runs N] [--seed N] [--screen N] [--blocks N] [--confidence X]: how often a default search
 // would have found the placement that is best when everything is measured.
-#include "tests/core/search/replay/replay.hpp"
-
 #include <fmt/core.h>
 
 #include <boost/program_options.hpp>
 #include <iostream>
+
+#include "tests/core/search/replay/replay.hpp"
 
 namespace po = boost::program_options;
 using namespace attnkit::search;
