@@ -124,8 +124,6 @@ Advantage Comparison::above(const Standing& a, double share) const {
   return {a.score - share * baseline_score_, deviation(a, a, 1, 0, -share, 0, 0)};
 }
 
-double Comparison::log_value(const Standing& a) const { return std::log(*a.value); }
-
 // d log(value) / d score.
 double Comparison::slope(const Standing& a) const {
   if (rank_ == Rank::throughput) return 0;
@@ -151,7 +149,7 @@ std::optional<Interval> Comparison::ratio(const Standing& a, const Standing& b) 
   }
   const double power = weights_.quality, sa = slope(a), sb = slope(b);
   const double half = kNormal95 * deviation(a, b, sa, -sb, sb - sa, power * a.gain_slope, -power * b.gain_slope);
-  const double centre = log_value(a) - log_value(b);
+  const double centre = std::log(*a.value / *b.value);
   return Interval{std::exp(centre - half), std::exp(centre + half)};
 }
 

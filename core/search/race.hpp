@@ -78,7 +78,6 @@ class Comparison {
   double deviation(const Standing& a, const Standing& b, double wa, double wb, double wbase, double speed_a,
                    double speed_b) const;
   bool has_interval() const { return std_bench_ > 0 || rank_ == Rank::quality || rank_ == Rank::throughput; }
-  double log_value(const Standing& a) const;
   double slope(const Standing& a) const;
 
   Metric metric_;

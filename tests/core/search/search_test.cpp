@@ -77,6 +77,8 @@ TEST_F(SearchTest, FindsTheBest) {
   EXPECT_EQ(found.winner()->id, best);
   EXPECT_EQ(found.ranking().size(), 27u);
   EXPECT_EQ(found.top().size(), 1u);
+  EXPECT_EQ(found.noise().ratios.size(),
+            5 + found.noise().speeds.size() - 1);  // once a block, however many go through it
   EXPECT_EQ(found.winner()->costs.size(), 3u);
   EXPECT_TRUE(found.winner()->untimed.empty());
   EXPECT_FALSE(placement(best)["cost"].contains("untimed"));
