@@ -1,10 +1,12 @@
 // attnkit.h: one mechanism by itself.
 #include <algorithm>
+#include <boost/container/small_vector.hpp>
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "core/api/handles.hpp"
+#include "core/api/overlap.hpp"
 #include "core/base/text.hpp"
 
 using namespace attnkit;
@@ -71,7 +73,7 @@ void check_tensor(const attn_port& port, const attn_tensor& t, const attn_reques
     if (t.stride[d] < (d == port.ndim - 1 ? 1 : 0))
       fail(ATTN_INVALID, "port \"{}\" has stride {} in dimension {}", port.name, t.stride[d], d);
   }
-  if (t.stride[port.ndim - 1] != 1)
+  if (t.stride[port.ndim - 1] != 1 && t.shape[port.ndim - 1] > 1)
     fail(ATTN_INVALID, "port \"{}\": the innermost stride must be 1, not {}", port.name, t.stride[port.ndim - 1]);
   // f64 plans have f64 everywhere but in tables.
   const bool typed = port.dtype_bits && (port.kind == ATTN_TABLE || request.dtype_bits != 64);
@@ -82,7 +84,22 @@ void check_tensor(const attn_port& port, const attn_tensor& t, const attn_reques
          bits);
   if (t.device_type != request.device_type)
     fail(ATTN_INVALID, "port \"{}\" is on device type {}, not {}", port.name, t.device_type, request.device_type);
+  if (t.dtype_lanes > 1) fail(ATTN_INVALID, "port \"{}\" has {} lanes an element, not 1", port.name, t.dtype_lanes);
   if (!t.data && !empty && port.kind != ATTN_AUX_IN) fail(ATTN_INVALID, "port \"{}\" has no data", port.name);
+  if (bits >= 8 && reinterpret_cast<uintptr_t>(t.data) % (bits / 8u))
+    fail(ATTN_INVALID, "the data of port \"{}\" is not aligned to its elements of {} bytes", port.name, bits / 8u);
+}
+
+// The tensor that a LEARNED or TABLE port is filled in.
+void check_stored(const attn_port& port, const attn_tensor& t) {
+  if (port.kind != ATTN_LEARNED && port.kind != ATTN_TABLE)
+    fail(ATTN_INVALID, "port \"{}\" is not stored: only LEARNED and TABLE ports are filled", port.name);
+  check_tensor(port, t, cpu_request(0, 1, 0, 0, 0, 0), {});
+  const attn_tensor wanted = contiguous(port, nullptr);
+  for (int d = 0; d < port.ndim; ++d)
+    if (t.stride[d] != wanted.stride[d] && t.shape[d] > 1)
+      fail(ATTN_INVALID, "port \"{}\" has stride {} in dimension {}, and is filled contiguously: {}", port.name,
+           t.stride[d], d, wanted.stride[d]);
 }
 
 // skipped(kind, port): may this one be left out?
@@ -96,6 +113,17 @@ void check_tensors(const Mechanism& mechanism, const attn_tensor* tensors, const
       throw Error(e.code(), e.what(), static_cast<int32_t>(i));
     }
   }
+}
+
+// What is written is apart from all else.
+void check_outputs(const Mechanism& mechanism, const attn_tensor* tensors) {
+  boost::container::small_vector<UsedTensor, 16> used;
+  for (size_t i = 0; i < mechanism.ports().size(); ++i) {
+    const attn_port& port = *mechanism.ports()[i];
+    const bool written = port.kind == ATTN_OUTPUT || port.kind == ATTN_AUX_OUT;
+    used.push_back({&tensors[i], port.name, written ? "the output " : "", written, static_cast<int32_t>(i)});
+  }
+  check_overlaps({used.data(), used.size()});
 }
 
 void check_lengths(const char* name, const int32_t* values, int64_t n, int64_t most) {
@@ -170,8 +198,11 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
   bound("keys", run.keys, request.keys);
   if (!run.ports) fail(ATTN_INVALID, "run.ports must not be NULL");
   check_tensors(mechanism, run.ports, request, run, [](uint32_t, size_t) { return false; });
+  check_outputs(mechanism, run.ports);
   if ((request.flags & ATTN_TRAIN) && plan.info().saved_bytes && run.batch > 0 && !run.saved)
     fail(ATTN_INVALID, "run.saved must not be NULL under ATTN_TRAIN: the plan saves {} bytes", plan.info().saved_bytes);
+  if ((request.flags & ATTN_TRAIN) && reinterpret_cast<uintptr_t>(run.saved) % ATTN_ALIGN)
+    fail(ATTN_INVALID, "run.saved is not aligned to {} bytes", ATTN_ALIGN);
   // Per-row arrays of a CUDA run are device memory, which the host cannot look into.
   if (request.device_type != 1) return;
   const int64_t far = INT32_MAX;
@@ -183,6 +214,8 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
   check_totals("k_total", run.k_total, run.batch, request.flags & ATTN_KNOWS_K_TOTAL);
   if ((request.flags & ATTN_PREFIX) && !run.visible)
     fail(ATTN_INVALID, "the request promised visible, the run has none");
+  if (run.visible && run.queries > 0 && !(request.flags & ATTN_PREFIX))
+    fail(ATTN_INVALID, "visible goes with ATTN_PREFIX and only with it");
   check_visible(run);
   check_state(request, plan.info(), run);
   check_order(mechanism, run);
@@ -190,10 +223,33 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
 
 void check_grads(const Mechanism& mechanism, const attn_request& request, const attn_grad& grad) {
   require_size(grad, "grad");
+  if (!(request.flags & ATTN_TRAIN)) fail(ATTN_INVALID, "a gradient needs a request with ATTN_TRAIN");
   if (!grad.grads) fail(ATTN_INVALID, "grad.grads must not be NULL");
-  check_tensors(mechanism, grad.grads, request, *grad.run, [&](uint32_t kind, size_t i) {
+  const auto skipped = [&](uint32_t kind, size_t i) {
     return kind != ATTN_OUTPUT && kind != ATTN_AUX_OUT && !grad.grads[i].data;
-  });
+  };
+  check_tensors(mechanism, grad.grads, request, *grad.run, skipped);
+  std::vector<UsedTensor> used;
+  for (size_t i = 0; i < mechanism.ports().size(); ++i) {
+    const attn_port& port = *mechanism.ports()[i];
+    const bool given = port.kind == ATTN_OUTPUT || port.kind == ATTN_AUX_OUT;
+    const auto index = static_cast<int32_t>(i);
+    used.push_back({&grad.run->ports[i], port.name, "", false, index});
+    if (port.kind != ATTN_TABLE) used.push_back({&grad.grads[i], port.name, "the gradient of ", !given, index});
+  }
+  check_overlaps(used);
+}
+
+void check_exec(const attn_request& request, const attn_exec& exec, uint64_t scratch_bytes) {
+  require_size(exec, "exec");
+  if (exec.workers < 1 || exec.workers > request.workers)
+    fail(ATTN_INVALID, "exec.workers {}: the request allows 1 to {}", exec.workers, request.workers);
+  if (exec.scratch_bytes < scratch_bytes)
+    fail(ATTN_INVALID, "exec.scratch_bytes {} is below the {} that the plan needs", exec.scratch_bytes, scratch_bytes);
+  if (scratch_bytes > 0 && !exec.scratch) fail(ATTN_INVALID, "exec.scratch must not be NULL");
+  if (scratch_bytes > 0 && reinterpret_cast<uintptr_t>(exec.scratch) % ATTN_ALIGN)
+    fail(ATTN_INVALID, "exec.scratch is not aligned to {} bytes", ATTN_ALIGN);
+  if (request.device_type == 1 && !exec.parallel_for) fail(ATTN_INVALID, "exec.parallel_for must not be NULL");
 }
 
 // The library has no streams and no memory but the CPU's.
@@ -205,10 +261,12 @@ void require_exec(const attn_request& request, const attn_exec* exec) {
 template <class Run>
 void with_exec(const attnkit_block& block, const Plan& plan, const attn_exec* given, uint64_t scratch_bytes,
                Run&& run) {
-  if (given) return run(given);
+  if (given) {
+    check_exec(plan.request(), *given, scratch_bytes);
+    return run(given);
+  }
   Buffer scratch;
-  const attn_exec exec =
-      block.runtime->threads.exec(scratch.get<char>(static_cast<int64_t>(scratch_bytes)), scratch_bytes);
+  const attn_exec exec = block.runtime->threads.exec(plan.scratch(scratch, scratch_bytes), scratch_bytes);
   if (exec.workers > plan.request().workers)
     fail(ATTN_INVALID, "request.workers {} is below the runtime's {} threads", plan.request().workers, exec.workers);
   run(&exec);
@@ -245,6 +303,7 @@ int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t s
     require({{tensor, "tensor"}});
     const Mechanism& m = of(block);
     if (port >= m.ports().size()) fail(ATTN_INVALID, "port {}: this mechanism has {}", port, m.ports().size());
+    check_stored(*m.ports()[port], *tensor);
     m.fill(port, seed, *tensor);
   });
 }

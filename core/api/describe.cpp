@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/text.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plugin/probe.hpp"
 
@@ -49,8 +50,8 @@ Json option_of(const attn_option& option) {
     out["min"] = whole ? Json(static_cast<int64_t>(option.min)) : Json(option.min);
     out["max"] = whole ? Json(static_cast<int64_t>(option.max)) : Json(option.max);
   }
-  for (uint32_t i = 0; i < option.n_choices; ++i) out["choices"].push_back(option.choices[i]);
-  out["doc"] = option.doc;
+  for (uint32_t i = 0; i < option.n_choices; ++i) out["choices"].push_back(clean_line(option.choices[i]));
+  out["doc"] = clean_line(option.doc);
   return out;
 }
 
@@ -60,9 +61,9 @@ Json plugin_of(const Plugin& plugin) {
               {"device", device_name(table.device_type)},
               {"file", plugin.path},
               {"abi_minor", table.abi_minor},
-              {"summary", table.summary},
-              {"citation", table.citation},
-              {"state_revision", table.state_revision},
+              {"summary", clean_line(table.summary)},
+              {"citation", clean_line(table.citation)},
+              {"state_revision", clean_line(table.state_revision)},
               {"options", Json::array()},
               {"places", probe(plugin)}};
   for (uint32_t i = 0; i < table.n_options; ++i) out["options"].push_back(option_of(*table.options[i]));
@@ -155,6 +156,11 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json
 
 Json head_json(const Manifest& m) {
   if (m.head == HeadType::lm) return {{"type", "lm"}};
+  if (m.head == HeadType::embedding)
+    return {{"type", "embedding"},
+            {"pool", m.pool == Pool::mean ? "mean" : "first"},
+            {"of", text_or_null(m.pool_of)},
+            {"normalise", m.normalise}};
   return {{"type", "classifier"},
           {"classes", m.classes},
           {"pool", m.pool == Pool::mean ? "mean" : "first"},
@@ -228,14 +234,20 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"ffn", m.ffn},
             {"max_length", m.max_length},
             {"norm", m.norm == Norm::pre ? "pre" : "post"},
-            {"activation", m.activation == Activation::relu ? "relu" : "gelu"},
+            {"activation", activation_name(m.activation)},
             {"positions", positions_name(m.positions)},
+            {"norm_eps", m.norm_eps},
+            {"position_offset", m.position_offset},
+            {"token_types", m.token_types},
+            {"embed_norm", m.embed_norm},
+            {"vocab_size", m.encoder.vocab_size},
             {"embed_scale", m.embed_scale},
             {"tie_embeddings", m.tie_embeddings},
             {"head_norm", m.head_norm},
             {"adapters", m.adapters},
             {"causal", m.encoder.causal},
             {"parameters", model.parameters()},
+            {"weights_type", weight_type_name(m.weights_type)},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
             {"source_vocabulary", text_or_null(m.encoder.vocab)},

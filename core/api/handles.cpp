@@ -3,6 +3,9 @@
 namespace attnkit {
 namespace {
 
+// Elements of 4 bytes, one by one, each where it may be read.
+bool is_whole(const attn_tensor& t) { return t.dtype_lanes <= 1 && reinterpret_cast<uintptr_t>(t.data) % 4 == 0; }
+
 SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
   const bool frames = t.ndim == 3;
   int64_t stride = 1;
@@ -13,10 +16,11 @@ SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
     whole = t.shape[d] >= 0 && t.shape[d] <= max_shape[d];
     whole = whole && (t.stride[d] == stride || t.shape[d] <= 1);
   }
-  whole = whole && t.device_type == 1 && (t.data || stride == 0);
+  whole = whole && t.device_type == 1 && (t.data || stride == 0) && is_whole(t);
   if (!whole)
     fail(ATTN_INVALID,
-         "source must be a contiguous float32 tensor on the CPU: samples (rows, length) or frames (rows, length, "
+         "source must be an aligned, contiguous float32 tensor on the CPU: samples (rows, length) or frames (rows, "
+         "length, "
          "features)");
   const auto* data = static_cast<const float*>(t.data);
   return frames ? SourceBatch::frames(data, t.shape[1], t.shape[2], t.shape[0], lens)
@@ -27,8 +31,9 @@ SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
 
 Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name) {
   if (!t || !t->data) return {};
-  if (t->ndim != 2 || t->dtype_code != 0 || t->dtype_bits != 32 || t->device_type != 1 || t->stride[1] != 1)
-    fail(ATTN_INVALID, "{} must be a two-dimensional int32 tensor on the CPU with unit inner stride", name);
+  if (t->ndim != 2 || t->dtype_code != 0 || t->dtype_bits != 32 || t->device_type != 1 || t->stride[1] != 1 ||
+      !is_whole(*t))
+    fail(ATTN_INVALID, "{} must be an aligned, two-dimensional int32 tensor on the CPU with unit inner stride", name);
   if (t->shape[0] < 0 || t->shape[1] < 0 || (t->shape[0] > 1 && t->stride[0] < t->shape[1]))
     fail(ATTN_INVALID, "{}: shape {}x{} with row stride {} is impossible", name, t->shape[0], t->shape[1],
          t->stride[0]);
@@ -52,11 +57,13 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
 
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {
   require({{t, name}});
-  bool ok = t->data && t->ndim == shape.size() && t->dtype_code == 2 && t->dtype_bits == 32 && t->device_type == 1;
+  bool ok = t->data && is_whole(*t) && t->ndim == shape.size() && t->dtype_code == 2 && t->dtype_bits == 32 &&
+            t->device_type == 1;
   int64_t stride = 1;
   for (size_t d = shape.size(); ok && d-- > 0; stride *= shape[d])
     ok = t->shape[d] == shape[d] && (t->stride[d] == stride || shape[d] <= 1);
-  if (!ok) fail(ATTN_INVALID, "{} must be a contiguous float32 CPU tensor of shape {}", name, shape_text(shape));
+  if (!ok)
+    fail(ATTN_INVALID, "{} must be an aligned, contiguous float32 CPU tensor of shape {}", name, shape_text(shape));
   return static_cast<float*>(t->data);
 }
 

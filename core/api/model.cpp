@@ -49,9 +49,9 @@ const Model& of(const attnkit_model* model) {
   return *model->model;
 }
 
-const Vocabulary& vocabulary(const Model& model, uint32_t side) {
+const Tokenizer& vocabulary(const Model& model, uint32_t side) {
   if (side > 1) fail(ATTN_INVALID, "side {}: 0 is the source, 1 the target", side);
-  const Vocabulary* v = model.vocabulary(side == 1);
+  const Tokenizer* v = model.vocabulary(side == 1);
   if (!v && side == 0 && model.frontend())
     fail(ATTN_INVALID, "the source of this model is speech, not text: it has no tokens");
   if (!v) fail(ATTN_INVALID, "this model has no {} side", side ? "target" : "source");
@@ -90,12 +90,12 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
     full.kind = m.manifest().kind == ModelKind::encoder   ? ATTNKIT_ENCODER
                 : m.manifest().kind == ModelKind::decoder ? ATTNKIT_DECODER
                                                           : ATTNKIT_ENCODER_DECODER;
-    const Vocabulary *source = m.vocabulary(false), *target = m.vocabulary(true);
+    const Tokenizer *source = m.vocabulary(false), *target = m.vocabulary(true);
     full.source_vocab = source ? source->size() : 0;
     full.target_vocab = target ? target->size() : 0;
     full.outputs = static_cast<int32_t>(m.outputs());
     full.max_length = m.manifest().max_length;
-    const Vocabulary* any = target ? target : source;
+    const Tokenizer* any = target ? target : source;
     full.begin_id = any ? any->begin_id() : -1;
     full.end_id = any ? any->end_id() : -1;
     full.beams = static_cast<uint32_t>(m.manifest().beams);
@@ -147,6 +147,8 @@ int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* sour
   return guard(err, [&] {
     const Model& m = of(model);
     require({{source, "source"}, {encoded, "encoded"}});
+    const bool empty = std::count(source->shape, source->shape + std::min(source->ndim, 4u), 0) > 0;
+    if (!source->data && !empty) fail(ATTN_INVALID, "source has no data");
     *encoded = new attnkit_encoded{m.encode(to_source(m, source, source_len))};
   });
 }

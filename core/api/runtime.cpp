@@ -22,6 +22,9 @@ int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_r
     const char* path = nullptr;
     int32_t device = 0;
     if (options) {
+      // Not even the first option would be read: the caller forgot to set it.
+      if (!ATTN_HAS(attnkit_runtime_options, options, threads))
+        fail(ATTN_INVALID, "options.struct_size {}: set it to sizeof(attnkit_runtime_options)", options->struct_size);
       if (ATTN_HAS(attnkit_runtime_options, options, threads)) threads = options->threads;
       if (ATTN_HAS(attnkit_runtime_options, options, plugin_path)) path = options->plugin_path;
       if (ATTN_HAS(attnkit_runtime_options, options, device_type)) device = options->device_type;

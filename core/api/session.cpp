@@ -30,6 +30,8 @@ Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stre
   if (source.batch != 1 || source.length < 1)
     fail(ATTN_INVALID, "the source must be one row of at least one {}", model.frontend() ? "sample or frame" : "id");
   if (options.ends && options.units == 0) fail(ATTN_INVALID, "options.ends has no units");
+  if (!options.ends && options.units > 0)
+    fail(ATTN_INVALID, "options.units {} without options.ends: say where they end, or leave both out", options.units);
   if (options.units > static_cast<uint64_t>(source.length))
     fail(ATTN_INVALID, "{} units for {} {}: each has at least one", options.units, source.length,
          unit_name(source.kind));

@@ -4,22 +4,20 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/base/text.hpp"
+
 namespace attnkit {
 namespace {
 
-bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-// Copies as much as fits in room bytes with the NUL: whole UTF-8 characters, control characters as spaces.
-void copy_line(char* out, size_t room, std::string_view text) {
-  size_t n = std::min(text.size(), room - 1);
-  if (n < text.size()) {
-    while (n > 0 && continues_character(text[n])) --n;
+// Copies as much as fits in room bytes with the NUL: whole UTF-8 characters, as one line.
+void copy_line(char* out, size_t room, std::string_view text) noexcept {
+  for (Shown next; !text.empty(); text.remove_prefix(next.bytes)) {
+    next = shown(text);
+    if (next.as.size() >= room) break;
+    out = std::copy(next.as.begin(), next.as.end(), out);
+    room -= next.as.size();
   }
-  std::transform(text.begin(), text.begin() + n, out, [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte < 0x20 || byte == 0x7F ? ' ' : c;
-  });
-  out[n] = '\0';
+  *out = '\0';
 }
 
 bool is_known(int32_t code) { return code >= ATTN_OK && code <= ATTN_INTERNAL; }
@@ -48,14 +46,13 @@ attn_error empty_error() noexcept {
 void check_plugin(int32_t code, const attn_error& err, const std::string& who) {
   if (code == ATTN_OK) return;
   // A plugin may have forgotten the NUL.
-  std::string message(err.message, strnlen(err.message, sizeof(err.message)));
-  std::replace_if(
-      message.begin(), message.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  const std::string message = clean_line({err.message, strnlen(err.message, sizeof(err.message))});
   if (!is_known(code))
     throw Error(ATTN_INTERNAL, fmt::format("{}: returned code {}, which plugin.h does not have; report it to the "
                                            "plugin's author{}{}",
                                            who, code, message.empty() ? "" : ": ", message));
-  if (message.empty()) message = fmt::format("failed with code {} and gave no reason", code);
+  if (message.empty())
+    throw Error(code, fmt::format("{}: failed with code {} and gave no reason", who, code), err.where);
   throw Error(code, fmt::format("{}: {}", who, message), err.where);
 }
 

@@ -1,6 +1,7 @@
 #include "core/base/file.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,13 +28,18 @@ uint64_t regular_size(int fd, const std::string& path) {
   return static_cast<uint64_t>(status.st_size);
 }
 
+Descriptor open_to_read(const std::string& path) {
+  if (path.find('\0') != std::string::npos) fail(ATTN_INVALID, "{}: holds a NUL byte", path.c_str());
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0) fail_with_errno(path, "cannot be opened");
+  return file;
+}
+
 }  // namespace
 
 std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
-  if (path.find('\0') != std::string::npos) fail(ATTN_INVALID, "{}: holds a NUL byte", path.c_str());
-  // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0) fail_with_errno(path, "cannot be opened");
+  const Descriptor file = open_to_read(path);
   const uint64_t size = regular_size(file.get(), path);
   if (size > limit) fail(ATTN_INVALID, "{}: holds {} bytes; at most {} are allowed", path, size, limit);
   std::vector<std::byte> bytes(size);
@@ -45,6 +51,23 @@ std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
     done += static_cast<size_t>(n);
   }
   return bytes;
+}
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
+  const Descriptor file = open_to_read(path);
+  const uint64_t size = regular_size(file.get(), path);
+  if (size == 0) return std::shared_ptr<const MappedFile>(new MappedFile({}));
+  void* at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (at == MAP_FAILED) fail_with_errno(path, "cannot be mapped into memory");
+  return std::shared_ptr<const MappedFile>(new MappedFile({static_cast<const std::byte*>(at), size}));
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::release() const {
+  if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
 }
 
 std::string join_path(const std::string& dir, const std::string& path) {

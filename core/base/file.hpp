@@ -1,8 +1,10 @@
-// Whole files, read at once; paths; the file that this code lies in.
+// Whole files, read at once or mapped; paths; the file that this code lies in.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,23 @@ namespace attnkit {
 // Returns all bytes of a regular file (or a link to one); pipes, devices and folders are refused without waiting for
 // them. Throws Error (ATTN_INVALID) naming the file and the reason; also when it holds more than limit bytes.
 std::vector<std::byte> read_file(const std::string& path, uint64_t limit);
+
+// A regular file's bytes where the kernel keeps them: nothing is read before it is looked at, and processes share it.
+// Whoever shortens the file meanwhile ends the process that looks there (SIGBUS); renaming another over it does not.
+class MappedFile {
+ public:
+  // Throws Error as read_file does.
+  static std::shared_ptr<const MappedFile> open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return bytes_; }
+  // Gives back the memory of all that was looked at so far; it can be looked at again.
+  void release() const;
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::span<const std::byte> bytes_;
+};
 
 // Returns path behind dir, or path itself when it is absolute.
 std::string join_path(const std::string& dir, const std::string& path);

@@ -28,6 +28,12 @@ size_t character(std::string_view text) {
   return n;
 }
 
+// C0, DEL and C1, which UTF-8 writes in two bytes.
+bool is_control(std::string_view c) {
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(c[i]); };
+  return c.size() == 1 ? at(0) < 0x20 || at(0) == 0x7f : c.size() == 2 && at(0) == 0xc2 && at(1) < 0xa0;
+}
+
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
@@ -87,6 +93,23 @@ size_t valid_utf8(std::string_view text) {
     i += n;
   }
   return i;
+}
+
+Shown shown(std::string_view text) noexcept {
+  const size_t n = character(text);
+  if (n == 0) return {"\uFFFD", 1};
+  const std::string_view c = text.substr(0, n);
+  return {is_control(c) ? " " : c, n};
+}
+
+std::string clean_line(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Shown next = shown(text);
+    out += next.as;
+    text.remove_prefix(next.bytes);
+  }
+  return out;
 }
 
 std::string quote(std::string_view text) {

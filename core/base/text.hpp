@@ -31,6 +31,16 @@ size_t white_space(std::string_view text);
 // Returns the bytes of the longest prefix that is valid UTF-8 (no overlong forms, no surrogates).
 size_t valid_utf8(std::string_view text);
 
+// How the front of a text, not empty, appears where a terminal obeys it: as it is, a control character as a space, a
+// byte that is no UTF-8 as U+FFFD.
+struct Shown {
+  std::string_view as;
+  size_t bytes;  // of the text
+};
+Shown shown(std::string_view text) noexcept;
+// Returns a whole text so.
+std::string clean_line(std::string_view text);
+
 // Returns the text in double quotes, on one line: control characters escaped, invalid bytes as \xNN, cut with "..."
 // after about 60 bytes.
 std::string quote(std::string_view text);

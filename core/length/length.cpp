@@ -11,7 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/manifest/diagnostics.hpp"
 #include "core/model/layers.hpp"
-#include "core/model/vocabulary.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 namespace attnkit {
 namespace {
@@ -72,11 +72,11 @@ Layers read_layers(const Weights& weights, LayerReader from, int64_t width) {
 std::string identity_of(const Layers& layers) {
   Sha256 sum;
   for (const Convolution* c : {&layers.first, &layers.second}) {
-    sum.add_numbers(c->dense.numbers());
+    c->dense.digest(sum);
     sum.add_numbers(std::span(c->norm.weight));
     sum.add_numbers(std::span(c->norm.bias));
   }
-  sum.add_numbers(layers.out.numbers());
+  layers.out.digest(sum);
   return "network " + hex(sum.digest());
 }
 
@@ -113,9 +113,8 @@ struct Network {
   static void apply(Threads& threads, const Convolution& layer, const float* padded, int64_t width, float* y,
                     int64_t n) {
     const int64_t c = layer.dense.outputs();
-    layer.dense.apply(threads, padded, width, y, c, n);
-    activate(Activation::relu, y, n * c);
-    layer.norm.apply(y, y, n);
+    layer.dense.apply(threads, padded, width, y, c, n, Activation::relu);
+    layer.norm.apply(threads, y, y, n);
   }
 
   double total(const float* logs, int64_t n) const {
@@ -141,7 +140,7 @@ Length by_network(Layers layers, double max_length) {
 
 }  // namespace
 
-LengthTable read_length_table(const std::string& path, const Vocabulary& vocabulary) {
+LengthTable read_length_table(const std::string& path, const Tokenizer& vocabulary) {
   std::unordered_map<std::string_view, size_t> ids;
   for (int32_t id = 0; id < vocabulary.size(); ++id) ids.emplace(vocabulary.token(id), id);
   LengthTable table{std::vector<double>(ids.size(), NAN)};
@@ -181,7 +180,7 @@ const char* predict_name(Predict predict) {
   return names[static_cast<size_t>(predict)];
 }
 
-std::unique_ptr<const Length> make_length(const Manifest& m, const Vocabulary* source, Diagnostics& diagnostics) {
+std::unique_ptr<const Length> make_length(const Manifest& m, const Tokenizer* source, Diagnostics& diagnostics) {
   const auto max_length = static_cast<double>(m.max_length);
   const auto open = [&](int code, auto&& make) -> std::unique_ptr<const Length> {
     try {

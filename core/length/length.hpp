@@ -15,7 +15,7 @@
 
 namespace attnkit {
 
-class Vocabulary;
+class Tokenizer;
 
 // Buffers of one thread of control.
 struct LengthBuffers {
@@ -37,7 +37,7 @@ const char* predict_name(Predict predict);
 
 // Makes the predictor that the manifest names; source: the vocabulary, NULL without an encoder.  NULL where nothing is
 // predicted, or after a diagnostic.  Throws Stopped.
-std::unique_ptr<const Length> make_length(const Manifest& manifest, const Vocabulary* source, Diagnostics& diagnostics);
+std::unique_ptr<const Length> make_length(const Manifest& manifest, const Tokenizer* source, Diagnostics& diagnostics);
 
 // Target positions that each source token makes on average, for predict = "lut".
 struct LengthTable {
@@ -48,6 +48,6 @@ struct LengthTable {
 
 // File: UTF-8, one token per line: token, TAB, a number from 0.  Throws Error (ATTN_INVALID) naming file and line: no
 // lines, a token that the vocabulary lacks or that stood before, no number.
-LengthTable read_length_table(const std::string& path, const Vocabulary& vocabulary);
+LengthTable read_length_table(const std::string& path, const Tokenizer& vocabulary);
 
 }  // namespace attnkit

@@ -32,9 +32,9 @@ const Plugin* find_mechanism(const std::string& name, Place place, const Reading
       names.empty() ? "no mechanism was found" : fmt::format("mechanisms found: {}", fmt::join(names, ", "));
   const auto report = [&](int code, const std::string& message, const std::string& help) {
     to.error(by == Naming::block || name.empty() ? code
-             : by == Naming::params              ? ak::unused_params
+             : by == Naming::nobody              ? ak::unused_mechanism
                                                  : ak::not_searched,
-             place, message, by == Naming::params ? "no block uses it; " + help : help);
+             place, message, by == Naming::nobody ? "no block uses it; " + help : help);
     return nullptr;
   };
   for (const SkippedFile& file : to.registry.skipped())
@@ -74,11 +74,11 @@ struct Assignments {
   }
 };
 
-// A mechanism that is not there is reported by the block that uses it, and here only if none does.
+// A mechanism that is not there is reported by the entry that names it, and here only if none does.
 void read_params(const Node& params, const std::set<std::string>& used, Reading& to) {
   for (const Entry& entry : params.entries) {
     const Plugin* plugin = to.registry.find(entry.key, to.device_type);
-    if (!plugin && !used.contains(entry.key)) find_mechanism(entry.key, entry.place, to, Naming::params);
+    if (!plugin && !used.contains(entry.key)) find_mechanism(entry.key, entry.place, to, Naming::nobody);
     if (entry.value.kind != Node::Kind::table) {
       to.error(ak::wrong_type, entry.value.place,
                fmt::format("options of {} must be a table, not {}", quote(entry.key), kind_name(entry.value.kind)),
@@ -209,6 +209,21 @@ void report_hidden(const Assignments& all, const Reading& to) {
 
 }  // namespace
 
+// A mechanism that is not there is an error once a block uses it, or might, were other mistakes put right.
+void report_missing(const Assignments& all, const Reading& to) {
+  const bool complete = to.kind_known && std::all_of(std::begin(all_roles), std::end(all_roles), [&](uint32_t role) {
+                          return !has_role(to.manifest.kind, role) || to.has_layers(role);
+                        });
+  const auto report = [&](const Assignment& a) {
+    if (a.plugin || a.mechanism.empty()) return;
+    const bool unused = complete && a.matchable && a.hits == 0;
+    find_mechanism(a.mechanism, a.decided, to, unused ? Naming::nobody : Naming::block);
+  };
+  if (all.fallback) report(*all.fallback);
+  for (const auto& [role, a] : all.blocks) report(a);
+  for (const Assignment& a : all.overrides) report(a);
+}
+
 SearchChoice Use::choice() const {
   if (!plugin) return choice_as_written(mechanism, options);
   OptionSet given(*plugin);
@@ -235,7 +250,8 @@ Use read_use(const Node& value, const std::string& key, const Reading& to, Namin
   use.mechanism = text->text;
   for (const Entry& e : value.entries)
     if (&e != name) use.options.push_back(&e);
-  use.plugin = find_mechanism(use.mechanism, use.decided, to, by);
+  use.plugin = by == Naming::block && !use.mechanism.empty() ? to.registry.find(use.mechanism, to.device_type)
+                                                             : find_mechanism(use.mechanism, use.decided, to, by);
   if (use.plugin) use.sound = OptionSet(*use.plugin).apply(use.options, to.diagnostics);
   if (!use.plugin && by == Naming::search) use.sound = check_values(use.options, to.diagnostics);
   return use;
@@ -269,6 +285,7 @@ void read_attention(const Node& attention, Reading& to) {
       if (to.has_layers(ATTN_DECODER_CROSS)) decide(ATTN_DECODER_CROSS, layer);
     }
   report_hidden(all, to);
+  report_missing(all, to);
   check_fit(cells, to);
   for (const Cell& cell : cells) to.manifest.blocks.push_back(cell.choice);
 }

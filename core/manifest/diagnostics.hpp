@@ -17,10 +17,10 @@ constexpr int no_toml = 100, unknown_key = 101, missing_key = 102, wrong_type = 
 // the model
 constexpr int wrong_schema = 110, not_applicable = 113, widths_do_not_divide = 114;
 // files
-constexpr int bad_weights_file = 120, bad_vocabulary = 121, bad_length_table = 122;
+constexpr int bad_weights_file = 120, bad_vocabulary = 121, bad_length_table = 122, bad_names = 123;
 // attention
 constexpr int unknown_mechanism = 201, unusable_mechanism = 202, refused = 203, unknown_option = 204,
-              wrong_option_type = 205, wrong_option_value = 206, option_given_twice = 207, unused_params = 208,
+              wrong_option_type = 205, wrong_option_value = 206, option_given_twice = 207, unused_mechanism = 208,
               not_searched = 209, no_such_block = 210, wrong_layers = 211, never_matches = 212, no_mechanism = 213,
               unused_entry = 214, listed_twice = 215;
 // plugins

@@ -28,8 +28,15 @@ constexpr KeyRule keys[] = {
     {"model", "heads", T::integer, must, 1, 1024, "attention heads of every block"},
     {"model", "ffn", T::integer, must, 1, 1048576, "inner width of the feed-forward layers"},
     {"model", "norm", T::choice, "pre", "pre|post", "layer norm before or after each sublayer"},
-    {"model", "activation", T::choice, "relu", "relu|gelu", "of the feed-forward layers"},
+    {"model", "norm_eps", T::number, "1e-05", 1e-15, 1, "what every layer norm adds to the variance"},
+    {"model", "activation", T::choice, "relu", "relu|gelu|gelu_tanh|quick_gelu|silu",
+     "of the feed-forward layers; `gelu` is the exact one, `quick_gelu` x sigmoid(1.702 x)"},
     {"model", "positions", T::choice, "sinusoidal", "sinusoidal|learned|none", "what is added to the embeddings"},
+    {"model", "position_offset", T::integer, "0", 0, 1048576,
+     "learned positions: the row of the first; its table has `max_length` rows more than this"},
+    {"model", "token_types", T::integer, "0", 0, 1024,
+     "rows of a table of token types, for encoders of text; its first row is added to every position"},
+    {"model", "embed_norm", T::boolean, "false", "layer norm of the embedded tokens with all that is added to them"},
     {"model", "embed_scale", T::boolean, "false", "embeddings times sqrt(d_model)"},
     {"model", "tie_embeddings", T::boolean, "false", "the output layer is the decoder's embedding; needs a decoder"},
     {"model", "head_norm", T::boolean, "false", "each head's output divided by its root mean square"},
@@ -44,7 +51,17 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.encoder", "vocab", T::text, "",
      "vocabulary file, relative to the manifest; required where the source is text"},
-    {"model.encoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
+    {"model.encoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface",
+     "what `vocab` is and how it splits text: `longest`: attnkit's own; `wordpiece`: BERT's vocab.txt; `huggingface`: "
+     "a "
+     "tokenizer.json"},
+    {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
+     "rows of the embedding, where it has more than the vocabulary has tokens"},
+    {"model.encoder", "truncate", T::integer, "", 2, 1048576,
+     "`wordpiece`, `huggingface`: longer texts are cut to this many tokens, at most `max_length`; absent: they are "
+     "refused"},
+    {"model.encoder", "lowercase", T::boolean, "false",
+     "lower-case A to Z of the text before it is split; `wordpiece`: all letters, and strip accents"},
     {"model.encoder", "causal", T::boolean, "false",
      "a unidirectional encoder: positions see only themselves and what stands before them"},
     {"model.encoder", "features", T::table, "", "what frames of speech hold; with `frontend`, in place of `vocab`"},
@@ -69,23 +86,37 @@ constexpr KeyRule keys[] = {
     {"model.decoder", "vocab", T::text, must, "vocabulary file, relative to the manifest"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
 
-    {"model.head", "type", T::choice, must, "lm|classifier",
+    {"model.head", "type", T::choice, must, "lm|classifier|embedding",
      "`lm`, also without this table: a score for every token of the vocabulary at every position; `classifier`: for "
-     "each class, one score for the whole input, for kind `encoder`"},
+     "each class, one score for the whole input; `embedding`: a vector for the whole input; both for kind `encoder`"},
     {"model.head", "classes", T::integer, "", 2, 1048576, "classifier: how many classes; required there"},
     {"model.head", "pool", T::choice, "mean", "mean|first",
-     "classifier: what it sees of the encoder's output: the mean of the positions, or the first"},
+     "classifier, embedding: what it sees of the encoder's output: the mean of the positions, or the first"},
     {"model.head", "of", T::text, "",
-     "classifier: pools this sequence in place of the encoder's output, one that its mechanisms carry from block to "
+     "classifier, embedding: pools this sequence in place of the encoder's output, one that its mechanisms carry from "
+     "block to "
      "block, by its name; rows of zeros at its end, which were left out, do not count"},
+    {"model.head", "normalise", T::boolean, "false", "embedding: divided by its length"},
     {"model.head", "hidden", T::integer, "", 1, 1048576,
      "classifier: width of a layer with ReLU between pool and classes; absent: none"},
 
-    {"weights", "file", T::text, "", "safetensors file, relative to the manifest; this, `seed` or both"},
-    {"weights", "sha256", T::text, "", "64 hexadecimal digits; with it, no damaged file is accepted"},
+    {"weights", "file", T::text, "",
+     "safetensors file, or the index of several, relative to the manifest; this, `seed` or both"},
+    {"weights", "names", T::text, "",
+     "what `file` calls its tensors, where that is not what attnkit calls them: an architecture that ships with "
+     "attnkit "
+     "(`bert`), or a TOML file, relative to the manifest; its name ends in .toml"},
+    {"weights", "sha256", T::text, "",
+     "64 hexadecimal digits; with it, no damaged file is accepted, and the file is read whole; without it, it is "
+     "mapped "
+     "into memory: replace it then by renaming another, never in place"},
     {"weights", "seed", T::integer, "", 0, 4294967295,
      "without `file`, an untrained model: all tensors are initialised by this seed; with it, those of the mechanisms' "
      "own that the file lacks"},
+    {"weights", "type", T::choice, "f32", "f32|bf16|int8",
+     "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; int8 "
+     "keeps 8 bits with a scale for each output, a quarter, and rounds the inputs while running, with a scale for each "
+     "row"},
 
     {"attention", "default", T::use, "", "for blocks that nothing else decides"},
     {"attention", "encoder.self", T::use, "", "for the encoder's self attention"},

@@ -14,8 +14,17 @@ const char* kind_name(ModelKind kind) {
   return kind == ModelKind::encoder ? "encoder" : kind == ModelKind::decoder ? "decoder" : "encoder-decoder";
 }
 
+const char* weight_type_name(WeightType type) {
+  return type == WeightType::f32 ? "f32" : type == WeightType::bf16 ? "bf16" : "int8";
+}
+
 const char* positions_name(Positions positions) {
   return positions == Positions::sinusoidal ? "sinusoidal" : positions == Positions::learned ? "learned" : "none";
+}
+
+const char* activation_name(Activation activation) {
+  constexpr const char* names[] = {"relu", "gelu", "gelu_tanh", "quick_gelu", "silu"};
+  return names[static_cast<size_t>(activation)];
 }
 
 bool has_role(ModelKind kind, uint32_t role) {

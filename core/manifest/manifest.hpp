@@ -13,14 +13,19 @@
 #include "core/manifest/diagnostics.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/speech/fbank.hpp"
+#include "core/tokenizer/tokenizer.hpp"
 
 namespace attnkit {
 
+struct NameMap;
+
 enum class ModelKind { encoder, decoder, encoder_decoder };
 enum class Norm { pre, post };
-enum class Activation { relu, gelu };
+enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
+enum class WeightType { f32, bf16, int8 };  // of dense layers and embeddings
 enum class Positions { sinusoidal, learned, none };
-enum class HeadType { lm, classifier };
+enum class HeadType { lm, classifier, embedding };
+enum class Split { longest, wordpiece, huggingface };  // how text becomes tokens
 enum class Pool { mean, first };
 enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };
@@ -29,7 +34,9 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   int layers = 0;
   std::string vocab;  // absolute path; empty: none given
   bool lowercase = false;
-  bool causal = false;  // encoder only: a unidirectional encoder
+  std::shared_ptr<const Tokenizer> tokenizer;  // NULL: there is no vocabulary
+  int vocab_size = 0;                          // rows of the embedding; 0: the tokenizer's
+  bool causal = false;                         // encoder only: a unidirectional encoder
   Place place;
 };
 
@@ -73,15 +80,21 @@ struct Manifest {
   Norm norm = Norm::pre;
   Activation activation = Activation::relu;
   Positions positions = Positions::sinusoidal;
-  bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false;
+  bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false, embed_norm = false;
+  double norm_eps = 1e-5;
+  int position_offset = 0;  // rows of learned positions before the first
+  int token_types = 0;      // of an encoder; text is of the first
   Stack encoder, decoder;
   HeadType head = HeadType::lm;
   int classes = 0, head_hidden = 0;  // head_hidden 0: the classifier is one layer
+  bool normalise = false;            // an embedding
   Pool pool = Pool::mean;
   Place pool_place;
-  std::string pool_of;                   // the auxiliary sequence that a classifier pools; empty: the encoder's output
-  std::string weights_file;              // absolute path; empty: none
-  std::string weights_sha256;            // lower-case hex or empty
+  std::string pool_of;                           // the auxiliary sequence that is pooled; empty: the encoder's output
+  std::string weights_file;                      // absolute path; empty: none
+  std::string weights_sha256;                    // lower-case hex or empty
+  std::shared_ptr<const NameMap> weights_names;  // what the file calls its tensors; NULL: what attnkit calls them
+  WeightType weights_type = WeightType::f32;
   std::optional<uint64_t> weights_seed;  // initialises the tensors that the file lacks
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
@@ -111,6 +124,8 @@ std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& optio
 void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
+const char* weight_type_name(WeightType type);
+const char* activation_name(Activation activation);
 bool has_role(ModelKind kind, uint32_t role);
 int layers_of(const Manifest& manifest, uint32_t role);
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"

@@ -32,7 +32,7 @@ std::string fallback_text(const attn_value& v) {
 std::string help_text(const attn_option& option) {
   std::string text =
       fmt::format("{} is {}; {} when not given", option.name, need_text(option), fallback_text(option.fallback));
-  return option.doc && *option.doc ? fmt::format("{}: {}", text, option.doc) : text;
+  return option.doc && *option.doc ? fmt::format("{}: {}", text, clean_line(option.doc)) : text;
 }
 
 // Nothing: the node is of another type.

@@ -9,9 +9,11 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/import/architecture.hpp"
 #include "core/length/length.hpp"
 #include "core/manifest/reader.hpp"
-#include "core/model/vocabulary.hpp"
+#include "core/tokenizer/huggingface.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 namespace attnkit {
 namespace {
@@ -79,7 +81,7 @@ bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
 
 // features and frontend of the encoder: a source that is speech.
 void read_speech(const Node& encoder, Reading& to) {
-  for (const char* key : {"vocab", "lowercase"})
+  for (const char* key : {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate"})
     if (const Entry* entry = encoder.find(key))
       to.not_applicable(entry->place, fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
                         "remove it, or \"features\" and \"frontend\"");
@@ -96,6 +98,43 @@ void read_speech(const Node& encoder, Reading& to) {
   if (read_frontend(*frontend, to, speech) && sound) to.manifest.speech = speech;
 }
 
+void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, Split split, size_t most) {
+  constexpr const char* helps[] = {"a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them",
+                                   "BERT's vocab.txt has one token per line, [CLS] and [SEP] among them",
+                                   "docs/importing.md lists what is supported of a tokenizer.json"};
+  try {
+    if (split == Split::longest)
+      stack.tokenizer = std::make_shared<const Vocabulary>(Vocabulary::open(stack.vocab, stack.lowercase));
+    else if (split == Split::wordpiece)
+      stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, most);
+    else
+      stack.tokenizer = open_tokenizer_json(stack.vocab, most);
+  } catch (const Error& e) {
+    to.error(ak::bad_vocabulary, table.place("vocab"), e.what(), helps[static_cast<size_t>(split)]);
+  }
+}
+
+// How the encoder's text becomes tokens.
+void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
+  Split split = Split::longest;
+  if (!take(table.choice("tokenizer"), split)) return;
+  const int64_t max_length = to.manifest.max_length, truncate = table.integer("truncate").value_or(0);
+  if (truncate > 0 && split == Split::longest)
+    to.not_applicable(table.place("truncate"), "\"truncate\" is for the tokenizers \"wordpiece\" and \"huggingface\"");
+  if (truncate > max_length && max_length > 0)
+    to.error(ak::wrong_value, table.place("truncate"),
+             fmt::format("\"truncate\" is {}, more than max_length, {}", truncate, max_length));
+  if (table.mentioned("lowercase") && split == Split::huggingface)
+    to.not_applicable(table.place("lowercase"), "\"lowercase\" is said by the tokenizer.json itself");
+  constexpr size_t no_limit = SIZE_MAX;
+  open_vocabulary(table, to, stack, split, truncate > 0 ? static_cast<size_t>(truncate) : no_limit);
+  stack.vocab_size = int_of(table, "vocab_size");
+  if (stack.tokenizer && stack.vocab_size > 0 && stack.vocab_size < stack.tokenizer->size())
+    to.error(ak::wrong_value, table.place("vocab_size"),
+             fmt::format("\"vocab_size\" is {}, and {} has {} tokens", stack.vocab_size, stack.vocab,
+                         stack.tokenizer->size()));
+}
+
 void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack) {
   const TableReader table(entry.value, path, to.diagnostics);
   stack.place = entry.place;
@@ -110,12 +149,8 @@ void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack)
   const auto vocab = table.text("vocab");
   if (!vocab) return;
   stack.vocab = join_path(to.dir, *vocab);
-  try {
-    Vocabulary::open(stack.vocab, stack.lowercase);
-  } catch (const Error& e) {
-    to.error(ak::bad_vocabulary, table.place("vocab"), e.what(),
-             "a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them");
-  }
+  if (encoder) return read_tokenizer(table, to, stack);
+  open_vocabulary(table, to, stack, Split::longest, 0);
 }
 
 // A stack is there if and only if the kind has it.
@@ -141,17 +176,40 @@ void read_stacks(const Node& model, const TableReader& table, Reading& to) {
   }
 }
 
-void read_classifier(const TableReader& head, const Entry& entry, Reading& to) {
+// Which keys go with which type.
+void check_head_keys(const TableReader& head, const Entry& entry, const Reading& to) {
+  const HeadType type = to.manifest.head;
+  struct Owned {
+    const char* key;
+    bool fits;
+    const char* owner;
+  };
+  const bool classifier = type == HeadType::classifier, embedding = type == HeadType::embedding;
+  for (const auto& [key, fits, owner] : {Owned{"classes", classifier, "a classifier"},
+                                         {"hidden", classifier, "a classifier"},
+                                         {"normalise", embedding, "an embedding"},
+                                         {"pool", classifier || embedding, "a classifier or an embedding"},
+                                         {"of", classifier || embedding, "a classifier or an embedding"}})
+    if (head.mentioned(key) && !fits)
+      to.not_applicable(entry.value.find(key)->place, fmt::format("\"{}\" is for {} only", key, owner));
+}
+
+// A classifier or an embedding.
+void read_pooling(const TableReader& head, const Entry& entry, Reading& to) {
   Manifest& m = to.manifest;
+  const bool classifier = m.head == HeadType::classifier;
   if (to.kind_known && m.kind != ModelKind::encoder)
     to.not_applicable(head.place("type"),
-                      fmt::format("a classifier needs kind \"encoder\", not \"{}\"", kind_name(m.kind)),
+                      fmt::format("{} needs kind \"encoder\", not \"{}\"", classifier ? "a classifier" : "an embedding",
+                                  kind_name(m.kind)),
                       "use type = \"lm\"");
-  if (!head.mentioned("classes"))
+  if (classifier && !head.mentioned("classes"))
     to.error(ak::missing_key, entry.value.place, "a classifier needs \"classes\"",
              "how many classes there are, at least 2");
+  check_head_keys(head, entry, to);
   m.classes = int_of(head, "classes");
   m.head_hidden = int_of(head, "hidden");
+  m.normalise = head.boolean("normalise").value_or(false);
   take(head.choice("pool"), m.pool);
   m.pool_of = head.text("of").value_or("");
   m.pool_place = head.place("of");
@@ -161,10 +219,8 @@ void read_head(const TableReader& table, Reading& to) {
   if (const Entry* entry = table.given("head")) {
     const TableReader head(entry->value, "model.head", to.diagnostics);
     if (!take(head.choice("type"), to.manifest.head)) return;
-    if (to.manifest.head == HeadType::classifier) return read_classifier(head, *entry, to);
-    for (const char* key : {"classes", "pool", "of", "hidden"})
-      if (head.mentioned(key))
-        to.not_applicable(entry->value.find(key)->place, fmt::format("\"{}\" is for a classifier only", key));
+    if (to.manifest.head != HeadType::lm) return read_pooling(head, *entry, to);
+    check_head_keys(head, *entry, to);
   } else if (table.mentioned("head")) {
     return;
   }
@@ -173,6 +229,17 @@ void read_head(const TableReader& table, Reading& to) {
     to.not_applicable(table.place("head"),
                       "an encoder alone that takes speech has no tokens to score: it must be a classifier",
                       "head = { type = \"classifier\", classes = 10 }, or kind = \"encoder-decoder\"");
+}
+
+// Which keys of the embedding go with what is embedded.
+void check_embedding_keys(const TableReader& table, const Reading& to) {
+  const Manifest& m = to.manifest;
+  if (m.position_offset > 0 && m.positions != Positions::learned)
+    to.not_applicable(table.place("position_offset"), "\"position_offset\" is for positions = \"learned\"");
+  if (m.token_types > 0 && (m.speech || to.is(ModelKind::decoder)))
+    to.not_applicable(table.place("token_types"), "\"token_types\" is for encoders of text");
+  if (m.embed_norm && m.speech)
+    to.not_applicable(table.place("embed_norm"), "\"embed_norm\" is for text, and this encoder takes speech");
 }
 
 void read_model(const Node& model, Reading& to) {
@@ -189,6 +256,10 @@ void read_model(const Node& model, Reading& to) {
   take(table.choice("positions"), m.positions);
   m.embed_scale = table.boolean("embed_scale").value_or(false);
   m.tie_embeddings = table.boolean("tie_embeddings").value_or(false);
+  m.norm_eps = table.number("norm_eps").value_or(1e-5);
+  m.embed_norm = table.boolean("embed_norm").value_or(false);
+  m.position_offset = int_of(table, "position_offset");
+  m.token_types = int_of(table, "token_types");
   m.head_norm = table.boolean("head_norm").value_or(false);
   m.adapters = table.boolean("adapters").value_or(false);
   if (m.heads > 0 && m.d_model % m.heads != 0)
@@ -199,6 +270,7 @@ void read_model(const Node& model, Reading& to) {
     to.not_applicable(table.place("tie_embeddings"),
                       "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none");
   read_stacks(model, table, to);
+  check_embedding_keys(table, to);
   read_head(table, to);
 }
 
@@ -240,6 +312,17 @@ void read_weights(const Node& weights, Reading& to) {
   if (!file && table.mentioned("sha256"))
     to.not_applicable(table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given");
   m.weights_sha256 = sha256_of(table, to);
+  take(table.choice("type"), m.weights_type);
+  if (!m.weights_sha256.empty() && m.weights_file.ends_with(".json"))
+    to.not_applicable(table.place("sha256"), "\"sha256\" of an index says nothing of the files that it names");
+  const auto names = table.text("names");
+  if (!names) return;
+  if (!file) to.not_applicable(table.place("names"), "\"names\" is of the file, and no \"file\" is given");
+  try {
+    m.weights_names = std::make_shared<const NameMap>(open_architecture(*names, to.dir).tensors);
+  } catch (const Error& e) {
+    to.error(ak::bad_names, table.place("names"), e.what(), "docs/importing.md shows such a file");
+  }
 }
 
 void read_lut(const TableReader& table, Reading& to) {
@@ -248,13 +331,8 @@ void read_lut(const TableReader& table, Reading& to) {
   if (!file) return;
   m.length_file = join_path(to.dir, *file);
   m.length_place = table.place("lut");
-  std::optional<Vocabulary> vocabulary;
-  try {
-    if (!m.encoder.vocab.empty()) vocabulary = Vocabulary::open(m.encoder.vocab, m.encoder.lowercase);
-  } catch (const Error&) {
-    // [model] has reported it.
-  }
-  if (!vocabulary) return;
+  const Tokenizer* vocabulary = m.encoder.tokenizer.get();
+  if (!vocabulary) return;  // [model] has reported it
   try {
     read_length_table(m.length_file, *vocabulary);
   } catch (const Error& e) {

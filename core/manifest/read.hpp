@@ -45,7 +45,7 @@ void read_search(const Node& search, Reading& to);
 struct Use {
   Place decided;  // of the mechanism's name
   std::string mechanism;
-  const Plugin* plugin = nullptr;  // NULL: none that could sit there, and reported
+  const Plugin* plugin = nullptr;  // NULL: none that could sit there
   std::vector<const Entry*> options;
   bool sound = true;  // its options
 
@@ -53,9 +53,10 @@ struct Use {
 };
 
 // Who names a mechanism decides what it means that there is none: blocks cannot do without.
-enum class Naming { block, params, search };
+enum class Naming { block, nobody, search };
 
-// Reports every mistake in it.  key: the key of value, which must live as long as the result.
+// Reports every mistake in it, for a block all but that there is no such mechanism: no block may come to use it.  key:
+// the key of value, which must live as long as the result.
 Use read_use(const Node& value, const std::string& key, const Reading& to, Naming by = Naming::block);
 
 // Reports place unless the model has such blocks, as far as is known.

@@ -13,6 +13,9 @@ namespace {
 // fairseq's: projections into heads are smaller than the one out of them.
 const double inward = std::sqrt(0.5);
 
+// More than any memory, and so little that the states of all blocks can be added up.
+constexpr uint64_t max_state = uint64_t{1} << 48;
+
 // (batch, heads, rows, width), the heads of a row side by side.
 attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
   const int64_t stride = heads * width;
@@ -35,10 +38,13 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
     : choice_(choice),
       path_(block_path(choice.role, choice.layer)),
       d_model_(manifest.d_model),
+      type_(manifest.weights_type),
       head_norm_(manifest.head_norm),
       streams_(choice.role != ATTN_ENCODER_SELF || (manifest.stream && manifest.encoder.causal)),
       totals_(total_flags(manifest, choice)),
+      max_length_(manifest.max_length),
       mechanism_(Mechanism::create(plugin, block_of(manifest, choice), choice.options)) {
+  if (streams_) row_bytes_ = state_bytes(max_length_);
   const std::string adapter = path_ + "." + choice.mechanism + ".adapter.";
   if (manifest.adapters) {
     for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"})
@@ -84,7 +90,7 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
   if (bias) b = reader.f32(name + ".bias", {outputs}, constant(0), owner);
   if (adapted_) adapt(w, b);
   parameters_ += inputs * outputs + (bias ? outputs : 0);
-  return Dense(inputs, outputs, w, b);
+  return Dense(inputs, outputs, w, b, type_);
 }
 
 void Block::load_projection(size_t i, WeightReader& reader) {
@@ -149,8 +155,16 @@ Plan Block::plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t
 }
 
 Plan Block::plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const {
-  return mechanism_->plan(
+  Plan plan = mechanism_->plan(
       cpu_request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
+  const uint64_t needed = plan.info().state_bytes, room = state_bytes(std::max(capacity, keys));
+  if (needed > room)
+    fail(
+        ATTN_INTERNAL,
+        "{}: \"{}\" needs {} bytes of state for {} keys when it appends {}, and {} when it appends none: the plugin is "
+        "faulty",
+        path_, choice_.mechanism, needed, std::max(capacity, keys), keys, room);
+  return plan;
 }
 
 bool Block::needs_target(int64_t queries, int64_t keys) const {
@@ -167,17 +181,25 @@ bool Block::needs_target(int64_t queries, int64_t keys) const {
 
 uint64_t Block::state_bytes(int64_t capacity) const {
   if (capacity == 0) return 0;
+  if (capacity == max_length_ && row_bytes_ > 0) return row_bytes_;
   const uint64_t bytes = mechanism_->ask(cpu_request(totals_ | ATTN_STREAM, 1, 1, 1, 0, capacity)).state_bytes;
-  return (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+  if (bytes > max_state)
+    fail(ATTN_UNSUPPORTED, "{}: \"{}\" needs {} bytes of state for {} keys, at most {} are possible: lower max_length",
+         path_, choice_.mechanism, bytes, capacity, max_state);
+  const uint64_t rounded = (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+  if (capacity < max_length_ && rounded > row_bytes_)
+    fail(ATTN_INTERNAL, "{}: \"{}\" needs {} bytes of state for {} keys and {} for {}: the plugin is faulty", path_,
+         choice_.mechanism, bytes, capacity, row_bytes_, max_length_);
+  return rounded;
 }
 
 void Block::digest(Sha256& to) const {
-  for (const Dense& projection : projections_) to.add_numbers(projection.numbers());
+  for (const Dense& projection : projections_) projection.digest(to);
   for (const Stored& stored : stored_) {
     to.add_numbers(std::span(stored.f32));
     to.add(stored.raw);
   }
-  to.add_numbers(out_.numbers());
+  out_.digest(to);
 }
 
 void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
@@ -194,11 +216,11 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   float* o = static_cast<float*>(ws.tensors[output_].data);
   const int64_t rows = batch * queries;
   if (out_raw_) {
-    std::copy(o, o + rows * d_model_, call.out);
+    add(call.sum, o, rows * d_model_);
     return;
   }
   if (head_norm_) normalise_heads(o, rows, port.shape[1], port.shape[3]);
-  out_.apply(*ws.threads, o, port.shape[1] * port.shape[3], call.out, d_model_, rows);
+  out_.add(*ws.threads, o, port.shape[1] * port.shape[3], call.sum, d_model_, rows);
 }
 
 // The run of a call whose inputs are projected; it borrows from ws.
@@ -207,7 +229,7 @@ attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) 
   ws.tensors.resize(projections_.size());
   for (size_t i = 0; i < ws.tensors.size(); ++i) ws.tensors[i] = project(ws, call, i);
   const uint64_t scratch = plan.info().scratch_bytes;
-  ws.exec = ws.threads->exec(ws.scratch.get<char>(static_cast<int64_t>(scratch)), scratch);
+  ws.exec = ws.threads->exec(plan.scratch(ws.scratch, scratch), scratch);
   const auto or_null = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
   attn_run run{};
   run.struct_size = sizeof run;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/manifest/manifest.hpp"
-#include "core/model/dense.hpp"
+#include "core/model/dense/dense.hpp"
 #include "core/model/workspace.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/weights/reader.hpp"
@@ -21,7 +21,7 @@ struct BlockCall {
   const Side &queries, &keys;
   const float* input;    // (batch, queries.length, D): what QUERY ports project
   const float* context;  // (batch, keys.length, D): what KEY ports project
-  float* out;            // (batch, queries.length, D); may be NULL when there are no queries
+  float* sum;            // (batch, queries.length, D): what the block adds to; NULL when there are no queries
   Aux& aux;
   int64_t batch() const { return static_cast<int64_t>(queries.lengths.size()); }
 };
@@ -46,10 +46,11 @@ class Block {
   // Would the mechanism refuse to run so in sessions, `queries` reading and `keys` being appended (0: none), without
   // the target's length?  False where it is not given it anyway.
   bool needs_target(int64_t queries, int64_t keys) const;
-  uint64_t state_bytes(int64_t capacity) const;  // of one row, a multiple of ATTN_ALIGN; 0 for a capacity of 0
+  // Of one row, a multiple of ATTN_ALIGN; 0 for a capacity of 0.  Up to max_length never more than at max_length.
+  uint64_t state_bytes(int64_t capacity) const;
 
-  // Project, attend, normalise heads, project out.  plan NULL: one is made for this run.  Any thread, one workspace
-  // each.
+  // Project, attend, normalise heads, project out, add.  plan NULL: one is made for this run.  Any thread, one
+  // workspace each.
   void run(Workspace& ws, const Plan* plan, const BlockCall& call) const;
   // weights (heads, queries, keys) of batch row 0: the mechanism's output when its values are unit vectors.
   void attention(Workspace& ws, const BlockCall& call, float* weights) const;
@@ -74,8 +75,11 @@ class Block {
   BlockChoice choice_;
   std::string path_;
   int64_t d_model_ = 0;
+  WeightType type_ = WeightType::f32;
   bool head_norm_ = false, adapted_ = false, streams_ = false;
   uint32_t totals_ = 0;
+  int64_t max_length_ = 0;
+  uint64_t row_bytes_ = 0;  // of a state at max_length; 0 where no run carries state
   std::shared_ptr<const Mechanism> mechanism_;
   std::vector<Dense> projections_;  // by port; empty where the port has none
   std::vector<Stored> stored_;      // by port

@@ -5,7 +5,7 @@
 namespace attnkit {
 
 void Decoder::load(LayerReader& from) {
-  vocabulary = Vocabulary::open(manifest_.decoder.vocab, manifest_.decoder.lowercase);
+  vocabulary = manifest_.decoder.tokenizer;
   embedding = from.embedding("decoder", manifest_, vocabulary->size());
   stack.load(from, "decoder", manifest_.decoder.layers);
 }

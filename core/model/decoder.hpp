@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/model/transformer.hpp"
-#include "core/model/vocabulary.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 namespace attnkit {
 
@@ -13,7 +13,7 @@ class Decoder {
   explicit Decoder(const Manifest& manifest) : stack(manifest), manifest_(manifest) {}
   void load(LayerReader& from);
 
-  std::optional<Vocabulary> vocabulary;
+  std::shared_ptr<const Tokenizer> vocabulary;
   Embedding embedding;
   Transformer stack;
 

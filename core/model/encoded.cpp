@@ -34,13 +34,18 @@ EncoderIdentity model_traits(const Manifest& m) {
   traits.add("ffn", m.ffn);
   traits.add("max_length", m.max_length);
   traits.add("norm", m.norm == Norm::pre ? "pre" : "post");
-  traits.add("activation", m.activation == Activation::relu ? "relu" : "gelu");
+  traits.add("activation", activation_name(m.activation));
   traits.add("positions", positions_name(m.positions));
   traits.add("embed_scale", m.embed_scale);
   traits.add("head_norm", m.head_norm);
   traits.add("adapters", m.adapters);
   traits.add("encoder.layers", m.encoder.layers);
   traits.add("encoder.causal", m.encoder.causal);
+  // Sessions that were saved before these keys came have no word of them.
+  if (m.norm_eps != 1e-5) traits.add("norm_eps", m.norm_eps);
+  if (m.embed_norm) traits.add("embed_norm", m.embed_norm);
+  if (m.token_types > 0) traits.add("token_types", m.token_types);
+  if (m.position_offset > 0) traits.add("position_offset", m.position_offset);
   if (m.speech) {
     const SpeechTable& s = *m.speech;
     traits.add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate,
@@ -54,6 +59,7 @@ EncoderIdentity model_traits(const Manifest& m) {
 EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, int32_t device_type) {
   EncoderIdentity traits = model_traits(m);
   traits.add("weights", weights_text(m));
+  traits.add("weights.type", weight_type_name(m.weights_type));
   for (const BlockChoice& block : m.blocks) {
     if (block.role != ATTN_ENCODER_SELF) continue;
     const Plugin& plugin = *registry.find(block.mechanism, device_type);

@@ -4,7 +4,7 @@
 
 namespace attnkit {
 
-void check_ids(const Ids& ids, const char* side, const Vocabulary* vocabulary, int64_t max_length) {
+void check_ids(const Ids& ids, const char* side, const Tokenizer* vocabulary, int64_t max_length) {
   if (!vocabulary) fail(ATTN_INVALID, "this model has no {} side", side);
   if (ids.batch < 0 || ids.length < 0 || (ids.batch > 0 && ids.length > 0 && !ids.data))
     fail(ATTN_INVALID, "{}: no ids", side);
@@ -37,8 +37,8 @@ void Encoder::load(LayerReader& from) {
     frontend.emplace(speech, m.activation, mean, scale, std::move(convolutions),
                      from.dense("encoder.frontend.out", channels, m.d_model));
   }
-  if (!m.encoder.vocab.empty()) vocabulary = Vocabulary::open(m.encoder.vocab, m.encoder.lowercase);
-  embedding = from.embedding("encoder", m, vocabulary ? vocabulary->size() : 0);
+  vocabulary = m.encoder.tokenizer;
+  embedding = from.embedding("encoder", m, vocabulary ? std::max(vocabulary->size(), m.encoder.vocab_size) : 0);
   stack.load(from, "encoder", m.encoder.layers);
 }
 
@@ -47,7 +47,7 @@ void Encoder::check(const SourceBatch& source) const {
   if (!frontend) {
     if (source.is_speech())
       fail(ATTN_INVALID, "source: this model takes text: int32 ids (rows, length), not f32 {}", unit_name(source.kind));
-    return check_ids(source.as_ids(), "source", vocabulary ? &*vocabulary : nullptr, max_length);
+    return check_ids(source.as_ids(), "source", vocabulary.get(), max_length);
   }
   const FbankSpec& features = frontend->table().features;
   if (source.kind == SourceKind::ids)
@@ -69,7 +69,7 @@ void Encoder::check(const SourceBatch& source) const {
 
 void Encoder::embed(const SourcePart& part, float* x) const {
   std::copy_n(part.rows, part.length * manifest_.d_model, x);
-  embedding.add_positions(part.first, part.length, x);
+  embedding.finish(part.first, part.length, x);
 }
 
 void Encoder::run(Workspace& ws, const SourceBatch& source, float* x, Aux& aux, const Probe* probe) const {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "core/model/transformer.hpp"
-#include "core/model/vocabulary.hpp"
 #include "core/speech/frontend.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 namespace attnkit {
 
@@ -14,9 +14,9 @@ class Encoder {
   explicit Encoder(const Manifest& manifest) : stack(manifest), manifest_(manifest) {}
   void load(LayerReader& from);
 
-  std::optional<Vocabulary> vocabulary;  // of text
-  std::optional<Frontend> frontend;      // of speech
-  Embedding embedding;                   // of speech: positions alone
+  std::shared_ptr<const Tokenizer> vocabulary;  // of text; NULL of speech
+  std::optional<Frontend> frontend;             // of speech
+  Embedding embedding;                          // of speech: positions alone
   Transformer stack;
 
   // Throws Error (ATTN_INVALID) unless the model takes this, and that with at most max_length rows.
@@ -39,6 +39,6 @@ class Encoder {
 };
 
 // Throws Error (ATTN_INVALID) unless ids of that side fit the vocabulary (NULL: the model has none) and max_length.
-void check_ids(const Ids& ids, const char* side, const Vocabulary* vocabulary, int64_t max_length);
+void check_ids(const Ids& ids, const char* side, const Tokenizer* vocabulary, int64_t max_length);
 
 }  // namespace attnkit

@@ -1,6 +1,7 @@
 #include "core/model/head.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace attnkit {
 
@@ -8,29 +9,57 @@ namespace {
 bool is_zero(const float* row, int64_t width) {
   return std::all_of(row, row + width, [](float x) { return x == 0; });
 }
+
+void normalise(float* row, int64_t width) {
+  double squares = 0;
+  for (int64_t c = 0; c < width; ++c) squares += static_cast<double>(row[c]) * row[c];
+  const auto inverse = static_cast<float>(1 / std::max(std::sqrt(squares), 1e-12));  // of no tokens it stays zero
+  for (int64_t c = 0; c < width; ++c) row[c] *= inverse;
+}
 }  // namespace
 
-void Head::load(LayerReader& from, const std::vector<float>& embedding) {
+void Head::load(LayerReader& from, const Embedding& embedding) {
   const int64_t d = manifest_.d_model, inner = manifest_.head_hidden;
-  if (classifies()) {
+  if (manifest_.head == HeadType::embedding) return;
+  if (manifest_.head == HeadType::classifier) {
     if (inner > 0) hidden = from.dense("head.hidden", d, inner);
     out = from.dense("head", inner > 0 ? inner : d, manifest_.classes);
     return;
   }
-  const int64_t vocabulary = static_cast<int64_t>(embedding.size()) / d;
-  out = Dense(d, vocabulary,
-              manifest_.tie_embeddings ? embedding : from.tensor("head.weight", {vocabulary, d}, xavier(d, vocabulary)),
-              {});
+  if (manifest_.tie_embeddings) {
+    out = embedding.packed;
+    return;
+  }
+  const int64_t vocabulary = embedding.vocabulary();
+  out = Dense(d, vocabulary, from.tensor("head.weight", {vocabulary, d}, xavier(d, vocabulary)), {}, from.type);
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {
   out.apply(*ws.threads, x, out.inputs(), scores, out.outputs(), rows);
 }
 
-void Head::classify(Workspace& ws, const float* x, const Aux& aux, float* scores) const {
+void Head::judge(Workspace& ws, const float* x, const Aux& aux, float* results) const {
   const Manifest& m = manifest_;
   const int64_t d = m.d_model, batch = static_cast<int64_t>(ws.source.lengths.size());
   if (batch == 0) return;
+  if (m.head == HeadType::embedding) {
+    pool(ws, x, aux, results);
+    for (int64_t b = 0; m.normalise && b < batch; ++b) normalise(results + b * d, d);
+    return;
+  }
+  float* pooled = ws.y.get<float>(batch * d);
+  pool(ws, x, aux, pooled);
+  if (m.head_hidden > 0) {
+    float* inner = ws.hidden.get<float>(batch * hidden.outputs());
+    hidden.apply(*ws.threads, pooled, d, inner, hidden.outputs(), batch, Activation::relu);
+    pooled = inner;
+  }
+  score(ws, pooled, batch, results);
+}
+
+void Head::pool(const Workspace& ws, const float* x, const Aux& aux, float* pooled) const {
+  const Manifest& m = manifest_;
+  const int64_t d = m.d_model, batch = static_cast<int64_t>(ws.source.lengths.size());
   std::vector<int64_t> real(ws.source.lengths.begin(), ws.source.lengths.end());
   int64_t length = ws.source.length;
   if (!m.pool_of.empty()) {
@@ -41,20 +70,12 @@ void Head::classify(Workspace& ws, const float* x, const Aux& aux, float* scores
     for (int64_t b = 0; b < batch; ++b)
       for (real[b] = length; real[b] > 0 && is_zero(x + (b * length + real[b] - 1) * d, d);) --real[b];
   }
-  float* pooled = ws.y.get<float>(batch * d);
   std::fill(pooled, pooled + batch * d, 0.0f);
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t n = m.pool == Pool::first ? std::min<int64_t>(1, real[b]) : real[b];
     for (int64_t i = 0; i < n; ++i)
       for (int64_t c = 0; c < d; ++c) pooled[b * d + c] += x[(b * length + i) * d + c] / static_cast<float>(n);
   }
-  if (m.head_hidden > 0) {
-    float* inner = ws.hidden.get<float>(batch * hidden.outputs());
-    hidden.apply(*ws.threads, pooled, d, inner, hidden.outputs(), batch);
-    activate(Activation::relu, inner, batch * hidden.outputs());
-    pooled = inner;
-  }
-  score(ws, pooled, batch, scores);
 }
 
 }  // namespace attnkit

@@ -44,7 +44,8 @@ struct Normalise {
       float* out = y + r * width;
       const double mean = moment<1>(in, width, 0) / static_cast<double>(width);
       const double variance = moment<2>(in, width, mean) / static_cast<double>(width);
-      const float inverse = static_cast<float>(1.0 / std::sqrt(variance + 1e-5)), centre = static_cast<float>(mean);
+      const float inverse = static_cast<float>(1.0 / std::sqrt(variance + norm.epsilon)),
+                  centre = static_cast<float>(mean);
       int64_t i = 0;
       for (; i + simd::kLanes <= width; i += simd::kLanes)
         simd::at(out + i).v = (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v + simd::at(bias + i).v;
@@ -57,6 +58,12 @@ struct Normalise {
 
 void LayerNorm::apply(const float* x, float* y, int64_t rows) const { simd::dispatch(Normalise{*this, x, y, rows}); }
 
+void LayerNorm::apply(Threads& threads, const float* x, float* y, int64_t rows) const {
+  const int64_t width = static_cast<int64_t>(weight.size()), grain = 16384 / std::max<int64_t>(1, width) + 1;
+  threads.each(rows, grain,
+               [&](int64_t begin, int64_t end, uint32_t) { apply(x + begin * width, y + begin * width, end - begin); });
+}
+
 void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
   for (int64_t r = 0; r < rows * heads; ++r, o += width) {
     float squares = 0;
@@ -66,33 +73,32 @@ void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
   }
 }
 
-void activate(Activation activation, float* x, int64_t n) {
-  if (activation == Activation::relu) {
-    // A NaN must stay one, which max(x, 0) would hide.
-    for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0.0f : x[i];
-  } else {
-    for (int64_t i = 0; i < n; ++i) x[i] = 0.5f * x[i] * (1.0f + std::erf(x[i] * 0.70710678f));
-  }
-}
-
 void add(float* x, const float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] += y[i];
+}
+
+void Embedding::row(int64_t id, float* x) const {
+  if (table.empty())
+    packed.row(id, x);
+  else
+    std::copy_n(table.data() + id * width, width, x);
 }
 
 void Embedding::apply(const Ids& ids, const std::vector<int32_t>& first, float* x) const {
   for (int64_t b = 0; b < ids.batch; ++b, x += ids.length * width) {
     const int64_t n = ids.length_of(b);
     for (int64_t i = 0; i < n; ++i) {
-      const float* token = table.data() + ids.data[b * ids.stride + i] * width;
-      for (int64_t c = 0; c < width; ++c) x[i * width + c] = scale * token[c];
+      row(ids.data[b * ids.stride + i], x + i * width);
+      for (int64_t c = 0; c < width; ++c) x[i * width + c] *= scale;
     }
-    add_positions(first.empty() ? 0 : first[b], n, x);
+    finish(first.empty() ? 0 : first[b], n, x);
     std::fill(x + n * width, x + ids.length * width, 0.0f);
   }
 }
 
-void Embedding::add_positions(int64_t first, int64_t rows, float* x) const {
+void Embedding::finish(int64_t first, int64_t rows, float* x) const {
   if (!positions.empty()) add(x, positions.data() + first * width, rows * width);
+  if (!norm.weight.empty()) norm.apply(x, x, rows);
 }
 
 std::vector<float> sinusoidal_positions(int64_t rows, int64_t width) {
@@ -114,27 +120,44 @@ std::vector<float> LayerReader::tensor(const std::string& name, const std::vecto
 }
 
 LayerNorm LayerReader::norm(const std::string& name, int64_t width) {
-  return {tensor(name + ".weight", {width}, constant(1)), tensor(name + ".bias", {width}, constant(0))};
+  return {tensor(name + ".weight", {width}, constant(1)), tensor(name + ".bias", {width}, constant(0)), norm_eps};
 }
 
 Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t outputs) {
   const std::vector<float> weight = tensor(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
-  return Dense(inputs, outputs, weight, tensor(name + ".bias", {outputs}, constant(0)));
+  return Dense(inputs, outputs, weight, tensor(name + ".bias", {outputs}, constant(0)), type);
 }
 
 Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel) {
   const std::vector<float> weight =
       tensor(name + ".weight", {outputs, inputs, kernel}, xavier(inputs * kernel, outputs));
-  return convolution_of(inputs, outputs, kernel, weight, tensor(name + ".bias", {outputs}, constant(0)));
+  return convolution_of(inputs, outputs, kernel, weight, tensor(name + ".bias", {outputs}, constant(0)), type);
 }
 
 Embedding LayerReader::embedding(const std::string& name, const Manifest& m, int64_t vocabulary) {
   const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
-  Embedding made{m.d_model, m.embed_scale ? std::sqrt(static_cast<float>(m.d_model)) : 1.0f, {}, {}};
-  if (vocabulary > 0) made.table = tensor(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
+  Embedding made;
+  made.width = m.d_model;
+  if (m.embed_scale) made.scale = std::sqrt(static_cast<float>(m.d_model));
+  if (vocabulary > 0) {
+    Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
+    parameters += static_cast<int64_t>(table.size());
+    if (type != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
+      made.packed = Dense(m.d_model, vocabulary, {table.values.begin(), table.values.end()}, {}, type);
+    else
+      made.table = std::move(table);
+  }
   if (m.positions == Positions::sinusoidal) made.positions = sinusoidal_positions(m.max_length, m.d_model);
-  if (m.positions == Positions::learned)
-    made.positions = tensor(name + ".positions.weight", {m.max_length, m.d_model}, embedded);
+  if (m.positions == Positions::learned) {
+    made.positions = tensor(name + ".positions.weight", {m.max_length + m.position_offset, m.d_model}, embedded);
+    made.positions.erase(made.positions.begin(), made.positions.begin() + m.position_offset * m.d_model);
+  }
+  if (m.token_types > 0 && vocabulary > 0 && name == "encoder") {
+    const std::vector<float> types = tensor(name + ".token_types.weight", {m.token_types, m.d_model}, embedded);
+    made.positions.resize(static_cast<size_t>(m.max_length) * static_cast<size_t>(m.d_model));
+    for (int64_t p = 0; p < m.max_length; ++p) add(made.positions.data() + p * m.d_model, types.data(), m.d_model);
+  }
+  if (m.embed_norm) made.norm = norm(name + ".embed.norm", m.d_model);
   return made;
 }
 

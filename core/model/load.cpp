@@ -10,7 +10,7 @@ namespace attnkit {
 namespace {
 
 // Hosts learn one pair of ids from attnkit_model_info and end sources and begin targets with it.
-void check_vocabularies(const Vocabulary* s, const Vocabulary* t, Place place, Diagnostics& diagnostics) {
+void check_vocabularies(const Tokenizer* s, const Tokenizer* t, Place place, Diagnostics& diagnostics) {
   if (s && t && (s->begin_id() != t->begin_id() || s->end_id() != t->end_id()))
     diagnostics.add(
         ak::bad_vocabulary, place,
@@ -39,7 +39,7 @@ void check_carried(const std::vector<const Block*>& blocks, Diagnostics& diagnos
   }
 }
 
-// A classifier may pool a sequence that the encoder's mechanisms carry instead of the encoder's output.
+// A head may pool a sequence that the encoder's mechanisms carry instead of the encoder's output.
 void check_pooled(const Model& model, Diagnostics& diagnostics) {
   const Manifest& m = model.manifest();
   const auto carried = model.carried();
@@ -82,14 +82,14 @@ Model::Model(std::shared_ptr<Runtime> runtime, Manifest manifest)
       head_(manifest_) {}
 
 void Model::load(WeightReader& weights, Diagnostics& diagnostics) {
-  LayerReader from{weights};
+  LayerReader from{weights, manifest_.weights_type, manifest_.norm_eps};
   if (has_encoder()) encoder_.load(from);
   if (has_decoder()) decoder_.load(from);
   check_vocabularies(vocabulary(false), vocabulary(true), manifest_.decoder.place, diagnostics);
   for (const BlockChoice& choice : manifest_.blocks) load_block(choice, from, diagnostics);
   check_carried(blocks_, diagnostics);
-  head_.load(from, has_decoder() ? decoder_.embedding.table : encoder_.embedding.table);
-  if (head_.classifies()) check_pooled(*this, diagnostics);
+  head_.load(from, has_decoder() ? decoder_.embedding : encoder_.embedding);
+  if (head_.pools()) check_pooled(*this, diagnostics);
   parameters_ = from.parameters;
   std::map<std::string, int64_t> common;  // learned tensors that several blocks use
   for (const Block* block : blocks_) {
@@ -130,7 +130,8 @@ std::vector<std::byte> Model::weights() const {
   };
   try {
     std::optional<Weights> file;
-    if (!manifest_.weights_file.empty()) file = Weights::open(manifest_.weights_file, manifest_.weights_sha256);
+    if (!manifest_.weights_file.empty())
+      file = Weights::open(manifest_.weights_file, manifest_.weights_sha256, manifest_.weights_names);
     WeightReader reader(file ? &*file : nullptr, manifest_.weights_seed, diagnostics, manifest_.weights_place);
     reader.keep(&kept);
     Model(runtime_, manifest_).load(reader, diagnostics);
@@ -152,9 +153,10 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   const Manifest& m = model->manifest_;
   try {
     std::optional<Weights> weights;
-    if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256);
+    if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256, m.weights_names);
     WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place);
     model->load(reader, diagnostics);
+    if (weights) weights->release();
     model->length_ = make_length(m, model->vocabulary(false), diagnostics);
     if (model->has_encoder())
       model->encoder_identity_ =

@@ -12,15 +12,14 @@ WorkspacePool::Lease Model::lease() const {
   return lease;
 }
 
-const Vocabulary* Model::vocabulary(bool target) const {
-  const std::optional<Vocabulary>& v = target ? decoder_.vocabulary : encoder_.vocabulary;
-  return v ? &*v : nullptr;
+const Tokenizer* Model::vocabulary(bool target) const {
+  return (target ? decoder_.vocabulary : encoder_.vocabulary).get();
 }
 
 void Model::check_target(const Ids& ids) const { check_ids(ids, "target", vocabulary(true), manifest_.max_length); }
 
 std::vector<int64_t> Model::output_shape(const SourceBatch& source, const Ids& target) const {
-  if (head_.classifies()) return {source.batch, outputs()};
+  if (head_.pools()) return {source.batch, outputs()};
   if (has_decoder()) return {target.batch, target.length, outputs()};
   return {source.batch, source.length, outputs()};
 }
@@ -34,8 +33,8 @@ void Model::forward(const SourceBatch& source, const Ids& target, float* out, co
   Aux aux;
   float* x = ws->memory.get<float>(source.batch * source_rows(source) * manifest_.d_model);
   if (has_encoder()) encoder_.run(*ws, source, x, aux, probe);
-  if (head_.classifies()) {
-    if (out) head_.classify(*ws, x, aux, out);
+  if (head_.pools()) {
+    if (out) head_.judge(*ws, x, aux, out);
     return;
   }
   if (has_decoder()) {
@@ -157,7 +156,7 @@ bool Model::keeps_rows() const {
 const std::string& Model::digest() const {
   std::call_once(digested_, [this] {
     Sha256 all;
-    const auto add = [&](const std::vector<float>& numbers) { all.add_numbers(std::span(numbers)); };
+    const auto add = [&](std::span<const float> numbers) { all.add_numbers(numbers); };
     const auto add_norm = [&](const LayerNorm& norm) {
       add(norm.weight);
       add(norm.bias);
@@ -165,8 +164,13 @@ const std::string& Model::digest() const {
     if (frontend()) frontend()->digest(all);
     for (const auto& [embedding, stack] :
          {std::pair(&encoder_.embedding, &encoder_.stack), std::pair(&decoder_.embedding, &decoder_.stack)}) {
-      add(embedding->table);
-      if (manifest_.positions == Positions::learned) add(embedding->positions);
+      std::vector<float> token(static_cast<size_t>(embedding->width));
+      for (int64_t id = 0; id < embedding->vocabulary(); ++id) {
+        embedding->row(id, token.data());
+        add(token);
+      }
+      if (manifest_.positions == Positions::learned || manifest_.token_types > 0) add(embedding->positions);
+      add_norm(embedding->norm);
       for (const Layer& layer : stack->layers) {
         for (const Attention* attention : {&layer.self, &layer.cross}) {
           if (!attention->block) continue;
@@ -174,13 +178,13 @@ const std::string& Model::digest() const {
           attention->block->digest(all);
         }
         add_norm(layer.feed_forward.norm);
-        all.add_numbers(layer.feed_forward.in.numbers());
-        all.add_numbers(layer.feed_forward.out.numbers());
+        layer.feed_forward.in.digest(all);
+        layer.feed_forward.out.digest(all);
       }
       add_norm(stack->norm);
     }
-    all.add_numbers(head_.hidden.numbers());
-    all.add_numbers(head_.out.numbers());
+    head_.hidden.digest(all);
+    head_.out.digest(all);
     digest_ = hex(all.digest());
   });
   return digest_;

@@ -27,7 +27,7 @@ class Model {
 
   const Manifest& manifest() const { return manifest_; }
   Runtime& runtime() const { return *runtime_; }
-  const Vocabulary* vocabulary(bool target) const;                                                // NULL: there is none
+  const Tokenizer* vocabulary(bool target) const;                                                 // NULL: there is none
   const Frontend* frontend() const { return encoder_.frontend ? &*encoder_.frontend : nullptr; }  // NULL: no speech
   bool has_encoder() const { return manifest_.encoder.layers > 0; }
   bool has_decoder() const { return manifest_.decoder.layers > 0; }

@@ -27,17 +27,13 @@ void Transformer::load(LayerReader& from, const std::string& name, int count) {
 
 template <class F>
 void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, F&& f) const {
-  const int64_t n = rows * manifest_.d_model;
-  float* y = ws.y.get<float>(n);
   if (manifest_.norm == Norm::pre) {
-    float* normed = ws.normed.get<float>(n);
-    around.apply(x, normed, rows);
-    f(normed, y);
-    add(x, y, n);
+    float* normed = ws.normed.get<float>(rows * manifest_.d_model);
+    around.apply(*ws.threads, x, normed, rows);
+    f(normed);
   } else {
-    f(x, y);
-    add(x, y, n);
-    around.apply(x, x, rows);
+    f(x);
+    around.apply(*ws.threads, x, x, rows);
   }
 }
 
@@ -53,8 +49,8 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
       if (!attention->block) continue;
       const bool cross = attention == &layer.cross;
       const Plan* plan = walk.plans ? &(*walk.plans)[block++] : nullptr;
-      residual(ws, attention->norm, x, rows, [&](const float* in, float* out) {
-        const BlockCall call{walk.self, cross ? walk.cross : walk.self, in, cross ? walk.memory : in, out, walk.aux};
+      residual(ws, attention->norm, x, rows, [&](const float* in) {
+        const BlockCall call{walk.self, cross ? walk.cross : walk.self, in, cross ? walk.memory : in, x, walk.aux};
         const BlockChoice& choice = attention->block->choice();
         if (walk.probe && walk.probe->role == choice.role && walk.probe->layer == choice.layer)
           attention->block->attention(ws, call, walk.probe->weights);
@@ -62,15 +58,14 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
       });
       show(attention->block->path());
     }
-    residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in, float* out) {
+    residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in) {
       float* hidden = ws.hidden.get<float>(rows * width);
-      layer.feed_forward.in.apply(*ws.threads, in, d, hidden, width, rows);
-      activate(manifest_.activation, hidden, rows * width);
-      layer.feed_forward.out.apply(*ws.threads, hidden, width, out, d, rows);
+      layer.feed_forward.in.apply(*ws.threads, in, d, hidden, width, rows, manifest_.activation);
+      layer.feed_forward.out.add(*ws.threads, hidden, width, x, d, rows);
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
-  if (manifest_.norm == Norm::pre) norm.apply(x, x, rows);
+  if (manifest_.norm == Norm::pre) norm.apply(*ws.threads, x, x, rows);
   show(name_);
 }
 

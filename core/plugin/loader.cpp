@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 
 namespace attnkit {
 namespace {
@@ -199,7 +200,7 @@ attn_plugin ask(attn_plugin_main_fn main) {
   try {
     code = main(&host, &table, &err);
   } catch (const std::exception& e) {
-    fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception: {}", e.what());
+    fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception: {}", clean_line(e.what()));
   } catch (...) {
     fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception");
   }

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <set>
 #include <string_view>
+
+#include "core/base/text.hpp"
 
 namespace attnkit {
 namespace {
 
 constexpr uint32_t max_ports = 256;
 constexpr int64_t max_extent = int64_t{1} << 31;
+constexpr size_t max_port_name = 255;
 
 // An exception that crosses the boundary is the plugin's fault; it must not become the host's crash.
 template <class Call>
@@ -19,7 +23,8 @@ void call(const std::string& name, Call&& body) {
   try {
     code = body(&err);
   } catch (const std::exception& e) {
-    fail(ATTN_INTERNAL, "{}: threw an exception across the C boundary ({}): the plugin is faulty", name, e.what());
+    fail(ATTN_INTERNAL, "{}: threw an exception across the C boundary ({}): the plugin is faulty", name,
+         clean_line(e.what()));
   } catch (...) {
     fail(ATTN_INTERNAL, "{}: threw an exception across the C boundary: the plugin is faulty", name);
   }
@@ -27,8 +32,10 @@ void call(const std::string& name, Call&& body) {
 }
 
 bool is_port_name(const char* s) {
-  return s && *s &&
-         std::string_view(s).find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  if (!s) return false;
+  const std::string_view name(s, strnlen(s, max_port_name + 1));
+  return !name.empty() && name.size() <= max_port_name &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
 // attn_port as version 1.0 had it, which every plugin gives at least.
@@ -43,6 +50,28 @@ auto quietly(void (*free)(T*)) {
     } catch (...) {
     }
   };
+}
+
+// Beyond this a size is garbage, and wraps when it is rounded up.
+constexpr uint64_t max_answer = uint64_t{1} << 62;
+
+void check_answer(const Plugin& plugin, const attn_info& info) {
+  const std::pair<const char*, uint64_t> numbers[] = {{"scratch_bytes", info.scratch_bytes},
+                                                      {"backward_scratch_bytes", info.backward_scratch_bytes},
+                                                      {"saved_bytes", info.saved_bytes},
+                                                      {"state_bytes", info.state_bytes},
+                                                      {"flops", info.flops},
+                                                      {"bytes_read", info.bytes_read},
+                                                      {"bytes_written", info.bytes_written}};
+  for (const auto& [what, number] : numbers)
+    if (number > max_answer)
+      fail(ATTN_INTERNAL, "{}: plan answered {} {}, at most {} are possible: the plugin is faulty", plugin.name, what,
+           number, max_answer);
+  // A plugin of a later minor may know more of them.
+  const uint32_t unknown = info.flags & ~(ATTN_REWINDS | ATTN_WITHIN_TOTAL);
+  if (unknown && plugin.table.abi_minor <= ATTN_ABI_MINOR)
+    fail(ATTN_INTERNAL, "{}: plan answered the flags {:#x}, which its plugin.h lacks: the plugin is faulty",
+         plugin.name, unknown);
 }
 
 bool is_sequence(const attn_port& p) { return p.kind == ATTN_QUERY || p.kind == ATTN_KEY || p.kind == ATTN_OUTPUT; }
@@ -118,6 +147,15 @@ attn_request cpu_request(uint32_t flags, uint32_t workers, int64_t batch, int64_
   return r;
 }
 
+char* Plan::scratch(Buffer& memory, uint64_t bytes) const {
+  try {
+    return memory.get<char>(static_cast<int64_t>(bytes));
+  } catch (const std::bad_alloc&) {
+    fail(ATTN_NO_MEMORY, "{}: needs {} bytes of scratch, more than there is: shorten the input or lower the batch",
+         mechanism_->plugin().name, bytes);
+  }
+}
+
 void Plan::run(const attn_run& run) const {
   const Plugin& p = mechanism_->plugin();
   call(p.name, [&](attn_error* err) { return p.table.run(plan_.get(), &run, err); });
@@ -150,7 +188,7 @@ std::shared_ptr<const Mechanism> Mechanism::create(const Plugin& plugin, const a
 }
 
 void Mechanism::check_ports() const {
-  const auto faulty = [&](size_t i, const char* what) {
+  const auto faulty = [&](size_t i, const std::string& what) {
     fail(ATTN_INTERNAL, "{}: port {} {}: the plugin is faulty", plugin_->name, i, what);
   };
   int outputs = 0, inputs = 0;
@@ -158,7 +196,7 @@ void Mechanism::check_ports() const {
   for (size_t i = 0; i < ports_.size(); ++i) {
     const attn_port* p = ports_[i];
     if (!p || p->struct_size < first_port_size) faulty(i, "is NULL or too small");
-    if (!is_port_name(p->name)) faulty(i, "has no name of [a-z0-9_]");
+    if (!is_port_name(p->name)) faulty(i, "has no name of [a-z0-9_], at most 255 bytes");
     // A sequence that a block takes in and gives out again has one name on both sides.
     if (!names.insert((p->kind == ATTN_AUX_OUT ? "out " : "") + std::string(p->name)).second)
       faulty(i, "has the name of another port");
@@ -167,6 +205,11 @@ void Mechanism::check_ports() const {
     if (is_sequence(*p) &&
         (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > max_extent || p->shape[3] < 1 || p->shape[3] > max_extent))
       faulty(i, "is a sequence without heads and width");
+    // The sequence itself has one head as wide as the model.
+    if (p->kind != ATTN_OUTPUT && is_sequence(*p) && (p->flags & ATTN_RAW) &&
+        (p->shape[1] != 1 || p->shape[3] != block_.d_model))
+      faulty(i, fmt::format("is raw and has {} heads of width {}, not one of d_model {}", p->shape[1], p->shape[3],
+                            block_.d_model));
     if (!is_sequence(*p)) {
       int64_t size = 1;
       for (int d = 0; d < p->ndim; ++d) {
@@ -191,10 +234,28 @@ int Mechanism::port(const char* name) const {
 }
 
 void Mechanism::check(const attn_request& request) const {
-  check_magnitude(block_, ports_, request);
+  constexpr uint32_t known = ATTN_STREAM | ATTN_TRAIN | ATTN_PREFIX | ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  if (request.flags & ~known)
+    fail(ATTN_INVALID, "request.flags {:#x} are not those of plugin.h, the sum of which is {:#x}",
+         request.flags & ~known, known);
+  if (request.dtype_lanes > 1 || request.dtype_bits == 0 || request.dtype_bits % 8)
+    fail(ATTN_INVALID, "request: elements of {} bits and {} lanes, possible are whole bytes and 1 lane",
+         request.dtype_bits, request.dtype_lanes);
+  if (request.past > 0 && !(request.flags & ATTN_STREAM))
+    fail(ATTN_INVALID, "request.past {} without ATTN_STREAM: keys before a run are in its state", request.past);
+  if ((request.flags & ATTN_PREFIX) && (request.flags & ATTN_STREAM))
+    fail(ATTN_INVALID, "ATTN_PREFIX excludes ATTN_STREAM: a stream shows keys by appending them");
+  if ((request.flags & ATTN_PREFIX) && block_.causal)
+    fail(ATTN_UNSUPPORTED, "a causal block already says which keys a query sees: run it without ATTN_PREFIX");
+  if (request.device_type != plugin_->table.device_type)
+    fail(ATTN_UNSUPPORTED, "{}: computes on device type {} and was asked for {}: load its variant for that device",
+         plugin_->name, plugin_->table.device_type, request.device_type);
   if ((request.flags & ATTN_TRAIN) && !plugin_->table.backward)
     fail(ATTN_UNSUPPORTED, "{}: has no backward pass, so it cannot be trained: run it without gradients",
          plugin_->name);
+  if ((request.flags & ATTN_TRAIN) && (request.flags & ATTN_STREAM))
+    fail(ATTN_UNSUPPORTED, "gradients are of whole sequences: plan without ATTN_STREAM to train");
+  check_magnitude(block_, ports_, request);
 }
 
 Plan Mechanism::plan(const attn_request& request) const {
@@ -208,6 +269,7 @@ Plan Mechanism::plan(const attn_request& request) const {
        [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &result.info_, &plan, err); });
   if (!plan) fail(ATTN_INTERNAL, "{}: plan succeeded without a plan: the plugin is faulty", plugin_->name);
   result.plan_ = std::shared_ptr<attn_plan>(plan, quietly(plugin_->table.plan_free));
+  check_answer(*plugin_, result.info_);
   return result;
 }
 
@@ -216,6 +278,7 @@ attn_info Mechanism::ask(const attn_request& request) const {
   attn_info info{};
   info.struct_size = sizeof info;
   call(plugin_->name, [&](attn_error* err) { return plugin_->table.plan(mech_.get(), &request, &info, nullptr, err); });
+  check_answer(*plugin_, info);
   return info;
 }
 

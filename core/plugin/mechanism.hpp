@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/buffer.hpp"
 #include "core/plugin/registry.hpp"
 
 namespace attnkit {
@@ -30,6 +31,8 @@ class Plan {
  public:
   const attn_info& info() const { return info_; }
   const attn_request& request() const { return request_; }
+  // Memory for `bytes` of scratch.  Throws Error (ATTN_NO_MEMORY) naming the mechanism.
+  char* scratch(Buffer& memory, uint64_t bytes) const;
   void run(const attn_run& run) const;         // throws Error, the message opened by the mechanism's name
   void backward(const attn_grad& grad) const;  // throws Error
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/roles.hpp"
+#include "core/base/text.hpp"
 #include "core/plugin/mechanism.hpp"
 
 namespace attnkit {
@@ -21,7 +22,24 @@ constexpr int32_t d_model = 128, heads = 4;
 struct Answer {
   std::optional<attn_info> info;
   std::string refusal;
+  bool faulty = false;  // it is no refusal, the plugin broke the contract
 };
+
+template <class Ask>
+Answer answer_of(Ask&& ask) {
+  try {
+    return {ask(), {}};
+  } catch (const Error& e) {
+    return {std::nullopt, e.what(), e.code() == ATTN_INTERNAL};
+  } catch (const std::exception& e) {
+    return {std::nullopt, e.what()};
+  }
+}
+
+void add_refusal(const Answer& refused, Json& to) {
+  to["refusal"] = refused.refusal;
+  if (refused.faulty) to["faulty"] = true;
+}
 
 struct Asker {
   const Mechanism& mechanism;
@@ -33,12 +51,9 @@ struct Asker {
   }
 
   Answer ask(attn_request request) const {
-    request.device_type = mechanism.plugin().table.device_type;
-    try {
-      return {mechanism.ask(request), {}};
-    } catch (const std::exception& e) {
-      return {std::nullopt, e.what()};
-    }
+    const int32_t device = request.device_type = mechanism.plugin().table.device_type;
+    // A plan for another device may need one.
+    return answer_of([&] { return device == 1 ? mechanism.plan(request).info() : mechanism.ask(request); });
   }
 };
 
@@ -55,7 +70,7 @@ Json stream_of(const Asker& asker) {
   const Answer first = asker.stream(both_totals);
   Json out = {{"fits", first.info.has_value()}};
   if (!first.info) {
-    out["refusal"] = first.refusal;
+    add_refusal(first, out);
     return out;
   }
   const Answer later = asker.stream(both_totals, long_length);
@@ -82,7 +97,7 @@ Json tensors_of(const Mechanism& mechanism) {
                    {"dtype", dtype_of(*port)},
                    {"shape", std::vector<int64_t>(port->shape, port->shape + port->ndim)},
                    {"per_model", (port->flags & ATTN_PER_MODEL) != 0},
-                   {"doc", port->doc != nullptr ? port->doc : ""}});
+                   {"doc", clean_line(port->doc != nullptr ? port->doc : "")}});
   }
   return out;
 }
@@ -98,7 +113,7 @@ void describe(const Mechanism& mechanism, Json& out) {
     out["bytes_written"] = whole.info->bytes_written;
     out["scratch_bytes"] = whole.info->scratch_bytes;
   } else {
-    out["refusal"] = whole.refusal;
+    add_refusal(whole, out);
   }
   out["stream"] = stream_of(asker);
   out["tensors"] = tensors_of(mechanism);
@@ -112,12 +127,16 @@ Json probe(const Plugin& plugin) {
                                      std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
     Json& place = places.emplace_back(Json{{"role", role_name(role)}, {"causal", causal != 0}});
     const attn_block block = {sizeof(attn_block), role, causal, heads, d_model, d_model / heads};
-    try {
-      describe(*Mechanism::create(plugin, block, default_options(plugin)), place);
-    } catch (const std::exception& e) {
-      place["fits"] = false;
-      place["refusal"] = e.what();
-    }
+    std::shared_ptr<const Mechanism> mechanism;
+    const Answer made = answer_of([&] {
+      mechanism = Mechanism::create(plugin, block, default_options(plugin));
+      return attn_info{};
+    });
+    place["fits"] = made.info.has_value();
+    if (mechanism)
+      describe(*mechanism, place);
+    else
+      add_refusal(made, place);
   }
   return places;
 }

@@ -189,8 +189,12 @@ std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
   const toml::table root = parse(toml_);
   for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab", "length.lut", "length.file"})
     if (const auto file = root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
+  if (const auto names = root.at_path("weights.names").value<std::string>(); names && names->ends_with(".toml"))
+    found.emplace_back("weights.names", *names);
   return found;
 }
+
+bool ManifestText::renames() const { return !!parse(toml_).at_path("weights.names"); }
 
 std::string ManifestText::deployed(const Space& space, const Placement& placement, const std::string& from,
                                    const std::string& to, const std::string& comment) const {
@@ -204,8 +208,10 @@ std::string ManifestText::deployed(const Space& space, const Placement& placemen
 std::string ManifestText::bundled(const Space& space, const Placement& placement,
                                   const std::map<std::string, std::string>& paths, const std::string& sha256,
                                   const std::string& comment) const {
-  Edits edits = {
-      {"weights", fmt::format("file = {}\nsha256 = {}\n", quoted(paths.at("weights.file")), quoted(sha256))}};
+  std::string weights = fmt::format("file = {}\nsha256 = {}\n", quoted(paths.at("weights.file")), quoted(sha256));
+  if (const auto type = parse(toml_).at_path("weights.type").value<std::string>())
+    weights += fmt::format("type = {}\n", quoted(*type));
+  Edits edits = {{"weights", weights}};
   for (const auto& [key, path] : paths) edits[key] = quoted(path);
   return commented(comment) + used_only(toml_, space, placement, std::move(edits));
 }

@@ -22,6 +22,8 @@ class ManifestText {
 
   // The files it names, by key: "weights.file", "model.encoder.vocab", ...
   std::vector<std::pair<std::string, std::string>> files() const;
+  // The weights have names of another library.
+  bool renames() const;
 
   // For users: the placement, without params of mechanisms that it lacks and without [search]; every relative path,
   // meant from folder `from`, is written as seen from folder `to`.  comment: lines for the top, without '#'.

@@ -147,7 +147,8 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   answer["tied"] = search.top().size();
   answer["crossover"] = maybe(crossover(*winner));
   answer["text"] = answer_text({search.space(), search.settings(), search.declared(), of(winner),
-                                of(&search.baseline()), test, search.top().size(), tie_text(search)});
+                                of(&search.baseline()), test, search.top().size(), tie_text(search),
+                                search.examples("data"), search.opened().value("repeated", int64_t{0})});
   return answer;
 }
 
@@ -451,6 +452,18 @@ Json bucket_names(const Search& search) {
   return names;
 }
 
+// What makes the intervals narrower than they should be.
+std::string caution(const AnswerInput& input) {
+  // Below some 100 examples the normal distribution that intervals rest on is a poor likeness.
+  if (input.lines > 0 && input.lines < 100)
+    return fmt::format(" Only {} examples decide, a handful: take more before you rely on it.", input.lines);
+  if (input.repeated * 100 > input.lines)
+    return fmt::format(
+        " {} of the {} examples repeat others word for word, so intervals are narrower than they should be.",
+        input.repeated, input.lines);
+  return "";
+}
+
 }  // namespace
 
 std::optional<int64_t> crossover(const Record& record) {
@@ -474,10 +487,11 @@ std::string answer_text(const AnswerInput& input) {
   const std::string what =
       fmt::format("{}{} tokens, {}", input.settings.effort == Effort::quick ? "By a screening alone: at " : "At ",
                   input.settings.length, roles_text(input.space, placement));
-  const std::string tied = input.tied < 2 ? ""
-                                          : fmt::format(" {} {} not told apart from it{}{}.", input.tied - 1,
-                                                        input.tied == 2 ? "other is" : "others are",
-                                                        input.why.empty() ? "" : ": ", input.why);
+  std::string tied = input.tied < 2 ? ""
+                                    : fmt::format(" {} {} not told apart from it{}{}.", input.tied - 1,
+                                                  input.tied == 2 ? "other is" : "others are",
+                                                  input.why.empty() ? "" : ": ", input.why);
+  tied += caution(input);
   if (placement == input.space.baseline) return what + ": nothing that was tried ranks above the baseline." + tied;
   const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();
   return fmt::format("{} {} at {:.2f}x its {} throughput{}{}.{}", what, quality_text(input),

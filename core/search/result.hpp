@@ -18,9 +18,10 @@ struct AnswerInput {
   const Declared& declared;
   const Ranked& winner;
   const Ranked& baseline;
-  bool test = false;     // quality is that of the test set
-  size_t tied = 1;       // placements of the top group
-  std::string why = {};  // they are tied; may be empty
+  bool test = false;                // quality is that of the test set
+  size_t tied = 1;                  // placements of the top group
+  std::string why = {};             // they are tied; may be empty
+  int64_t lines = 0, repeated = 0;  // of the data; those that stood there before
 };
 
 // Names the placement, what it keeps and gains, and the length from which it is faster.

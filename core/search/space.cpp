@@ -183,12 +183,15 @@ DeclaredCost Declared::of(size_t block, int choice, int64_t length) const {
 }
 
 DeclaredCost Declared::of(const Placement& placement, int64_t length) const {
+  const auto add = [](uint64_t& sum, uint64_t n) {
+    if (__builtin_add_overflow(sum, n, &sum)) sum = UINT64_MAX;
+  };
   DeclaredCost total;
   for (size_t s = 0; s < placement.size(); ++s) {
     const DeclaredCost one = of(s, placement[s], length);
-    total.state_bytes += one.state_bytes;
-    total.flops += one.flops;
-    total.step_flops += one.step_flops;
+    add(total.state_bytes, one.state_bytes);
+    add(total.flops, one.flops);
+    add(total.step_flops, one.step_flops);
   }
   return total;
 }

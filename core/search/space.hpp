@@ -79,7 +79,8 @@ std::vector<Placement> homogeneous(const Space& space);
 // Returns the number of placements with one choice per role, or per block when per_layer; saturates at UINT64_MAX.
 uint64_t size_of(const Space& space, bool per_layer);
 
-// Costs that mechanisms declare of one block, or of all blocks of a placement; session of one row.
+// Costs that mechanisms declare of one block, or of all blocks of a placement; session of one row.  Sums saturate at
+// UINT64_MAX.
 struct DeclaredCost {
   uint64_t state_bytes = 0, flops = 0,
            step_flops = 0;  // kept at a length; attention of a whole pass; of one more token

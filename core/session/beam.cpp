@@ -48,7 +48,7 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
 
 std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   const Model& model = session.model();
-  const Vocabulary& vocabulary = *model.vocabulary(true);
+  const Tokenizer& vocabulary = *model.vocabulary(true);
   const size_t rows = static_cast<size_t>(session.rows());
   const double penalty = model.manifest().length_penalty;
   Session* const self = &session;

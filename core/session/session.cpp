@@ -407,7 +407,7 @@ std::vector<int32_t> Session::generate(int64_t limit) {
 }
 
 std::vector<int32_t> Session::greedy(int64_t limit) {
-  const Vocabulary& vocabulary = *model_->vocabulary(true);
+  const Tokenizer& vocabulary = *model_->vocabulary(true);
   Session* const self = this;
   const auto append_token = [&](int32_t id) { write({&self, 1}, {&id, 1, 1, 1, nullptr}, nullptr); };
   if (positions_[0] == 0) append_token(vocabulary.begin_id());

@@ -93,7 +93,7 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
   const int64_t max_length = model.manifest().max_length;
   const int64_t limit = options.limit > 0 ? std::min<int64_t>(options.limit, max_length)
                                           : default_limit(model.source_rows(units.source), max_length);
-  const Vocabulary& vocabulary = *model.vocabulary(true);
+  const Tokenizer& vocabulary = *model.vocabulary(true);
   Session* const self = &session;
   const Incremental incremental{[&](const SourceBatch& more, bool last) { session.read(more, last); },
                                 [&](int32_t token) {

@@ -69,8 +69,7 @@ std::vector<float> Frontend::take(Threads& threads, Waiting& waiting, SourceKind
     const int64_t n = (static_cast<int64_t>(rows.size()) / width - carried()) / table_.stride;
     x.resize(static_cast<size_t>(n * conv_[l].outputs()));
     // The inputs of an output stand side by side, so neighbours are rows that overlap.
-    conv_[l].apply(threads, rows.data(), stride, x.data(), conv_[l].outputs(), n);
-    activate(activation_, x.data(), static_cast<int64_t>(x.size()));
+    conv_[l].apply(threads, rows.data(), stride, x.data(), conv_[l].outputs(), n, activation_);
     rows.erase(rows.begin(), rows.begin() + n * stride);
   }
   const int64_t n = static_cast<int64_t>(x.size()) / out_.inputs();
@@ -93,8 +92,8 @@ bool Frontend::fits(const Waiting& waiting, SourceKind kind, int64_t units) cons
 void Frontend::digest(Sha256& to) const {
   to.add_numbers(std::span(mean_));
   to.add_numbers(std::span(scale_));
-  for (const Dense& conv : conv_) to.add_numbers(conv.numbers());
-  to.add_numbers(out_.numbers());
+  for (const Dense& conv : conv_) conv.digest(to);
+  out_.digest(to);
 }
 
 }  // namespace attnkit

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/manifest/manifest.hpp"
-#include "core/model/dense.hpp"
+#include "core/model/dense/dense.hpp"
 #include "core/speech/fbank.hpp"
 #include "core/speech/source.hpp"
 

@@ -101,6 +101,13 @@ std::vector<float> WeightReader::f32(const std::string& name, const std::vector<
   return values;
 }
 
+Numbers WeightReader::numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial) {
+  const StoredTensor* stored = file_ ? file_->find(name) : nullptr;
+  if (!stored || stored->dtype != "F32" || stored->shape != shape || kept_) return Numbers(f32(name, shape, initial));
+  taken_.insert(name);
+  return file_->numbers(name, shape);
+}
+
 std::vector<float> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape,
                                       const Initial& initial, Owner owner) {
   if (is_made(name, shape, owner)) return make(name, shape, initial, owner);

@@ -48,6 +48,8 @@ class WeightReader {
   // Zeros of that shape, after a diagnostic, where the tensor is missing or wrong.
   std::vector<float> f32(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
                          Owner owner = Owner::model);
+  // The same of the model's own, in place where the file allows.
+  Numbers numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial);
   // The bytes of a mechanism's integer tensor ("I32", "I64").
   using Fill = std::function<void(uint64_t seed, std::vector<std::byte>& bytes)>;
   std::vector<std::byte> integers(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,

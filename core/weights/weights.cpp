@@ -5,14 +5,17 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/json.hpp"
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
+#include "core/import/names.hpp"
 
 namespace attnkit {
 namespace {
@@ -205,6 +208,19 @@ std::vector<float> convert(std::span<const std::byte> data, Convert&& to_float) 
   return out;
 }
 
+// The part of a stored tensor, turned where it lies the other way, that makes the shape it has for us.
+std::vector<float> laid_out(const StoredTensor& t, std::vector<float> theirs) {
+  const size_t columns = t.layout->transposed && t.shape.size() == 2 ? static_cast<size_t>(t.shape[1]) : 0;
+  const size_t rows = columns ? theirs.size() / columns : 0;
+  std::vector<float> ours(theirs.size());
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < columns; ++c) ours[r * columns + c] = theirs[c * rows + r];
+  if (columns) theirs.swap(ours);
+  const size_t size = theirs.size() / static_cast<size_t>(t.layout->parts);
+  const auto first = theirs.begin() + static_cast<ptrdiff_t>(size * static_cast<size_t>(t.layout->part - 1));
+  return {first, first + static_cast<ptrdiff_t>(size)};
+}
+
 }  // namespace
 
 std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors) {
@@ -229,11 +245,40 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
 
-Weights Weights::open(const std::string& path, const std::string& sha256) {
+Numbers::Numbers(std::vector<float> own) {
+  const auto kept = std::make_shared<const std::vector<float>>(std::move(own));
+  owner = kept;
+  values = *kept;
+}
+
+Weights Weights::open(const std::string& path, const std::string& sha256, std::shared_ptr<const NameMap> names) {
   Weights w;
   w.path_ = path;
-  w.bytes_ = std::make_shared<const std::vector<std::byte>>(read_file(path, std::numeric_limits<ptrdiff_t>::max()));
-  const std::span<const std::byte> bytes(*w.bytes_);
+  w.names_ = std::move(names);
+  if (path.ends_with(".json"))
+    w.add_index();
+  else
+    w.add_file(path, sha256);
+  if (w.names_) w.rename();
+  std::sort(w.tensors_.begin(), w.tensors_.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+  const auto twice = std::adjacent_find(w.tensors_.begin(), w.tensors_.end(),
+                                        [](const StoredTensor& a, const StoredTensor& b) { return a.name == b.name; });
+  if (twice != w.tensors_.end())
+    fail(ATTN_INVALID, "{}: both {} and {} are tensor {}", path, quote(twice->origin), quote(std::next(twice)->origin),
+         quote(twice->name));
+  return w;
+}
+
+void Weights::add_file(const std::string& path, const std::string& sha256) {
+  std::span<const std::byte> bytes;
+  if (sha256.empty()) {
+    mapped_.push_back(MappedFile::open(path));
+    bytes = mapped_.back()->bytes();
+  } else {
+    bytes_ = std::make_shared<const std::vector<std::byte>>(read_file(path, std::numeric_limits<ptrdiff_t>::max()));
+    bytes = *bytes_;
+  }
   if (const std::string actual = sha256.empty() ? "" : sha256_hex(bytes); actual != sha256)
     fail(ATTN_INVALID,
          "{}: SHA-256 is {}..., the manifest says {}...: the file is damaged or another one; replace it or correct "
@@ -244,11 +289,61 @@ Weights Weights::open(const std::string& path, const std::string& sha256) {
   check_coverage(tensors, data.size(), path);
   for (HeaderTensor& t : tensors) {
     const std::span<const std::byte> own = data.subspan(t.offsets[0], t.offsets[1] - t.offsets[0]);
-    w.tensors_.push_back({std::move(t.name), std::move(t.dtype), std::move(t.shape), own});
+    StoredTensor stored{std::move(t.name), std::move(t.dtype), std::move(t.shape), own};
+    if (sha256.empty()) stored.owner = mapped_.back();
+    tensors_.push_back(std::move(stored));
   }
-  std::sort(w.tensors_.begin(), w.tensors_.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
-  return w;
+}
+
+// {"weight_map": {tensor: file}}: the files lie beside the index, and have these tensors and no others.
+void Weights::add_index() {
+  const nlohmann::json document = read_json(path_, max_header);
+  std::map<std::string, std::set<std::string>> files;
+  for (const auto& [name, file] : JsonValue(document, path_)["weight_map"].members()) {
+    const std::string text = file.text();
+    if (text.empty() || text.front() == '.' || text.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+      file.wrong(fmt::format("is {}, not the name of a file beside it", quote(text)));
+    files[text].insert(name);
+  }
+  if (files.empty()) fail(ATTN_INVALID, "{}: weight_map names no tensor", path_);
+  const std::string folder = path_.substr(0, path_.rfind('/') + 1);
+  for (auto& [file, names] : files) {
+    const size_t before = tensors_.size();
+    add_file(folder + file, "");
+    for (size_t i = before; i < tensors_.size(); ++i)
+      if (names.erase(tensors_[i].name) == 0)
+        fail(ATTN_INVALID, "{}: holds tensor {}, which {} does not name", folder + file, quote(tensors_[i].name),
+             path_);
+    if (!names.empty())
+      fail(ATTN_INVALID, "{}: lacks tensor {}, which {} names", folder + file, quote(*names.begin()), path_);
+  }
+}
+
+// The tensors by our names, with the shapes that they have for us.
+void Weights::rename() {
+  std::vector<StoredTensor> theirs = std::exchange(tensors_, {});
+  for (StoredTensor& t : theirs) {
+    const std::vector<NameMap::Ours> ours = names_->ours(t.name);
+    if (ours.empty() && !names_->ignores(t.name)) tensors_.push_back(std::move(t));
+    for (const NameMap::Ours& made : ours) {
+      const NameRule& rule = *made.rule;
+      StoredTensor one = t;
+      one.name = made.name;
+      one.origin = t.name;
+      // A bias lies the same way either way.
+      const bool transposed = rule.transposed && t.shape.size() > 1;
+      if (transposed || rule.parts > 1) one.layout = &rule;
+      if (transposed && t.shape.size() != 2)
+        fail(ATTN_INVALID, "{}: tensor {} is {}; {} turns it, which needs a matrix", path_, quote(t.name),
+             shape_text(t.shape), names_->source);
+      if (transposed) std::swap(one.shape[0], one.shape[1]);
+      if (rule.parts > 1 && (one.shape.empty() || one.shape[0] % rule.parts != 0))
+        fail(ATTN_INVALID, "{}: tensor {} is {}; {} takes part {} of {}, which does not divide it", path_,
+             quote(t.name), shape_text(t.shape), names_->source, rule.part, rule.parts);
+      if (rule.parts > 1) one.shape[0] /= rule.parts;
+      tensors_.push_back(std::move(one));
+    }
+  }
 }
 
 const StoredTensor* Weights::find(std::string_view name) const {
@@ -257,18 +352,44 @@ const StoredTensor* Weights::find(std::string_view name) const {
   return at != tensors_.end() && at->name == name ? &*at : nullptr;
 }
 
-std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t>& shape) const {
+const StoredTensor& Weights::checked(std::string_view name, const std::vector<int64_t>& shape) const {
   const StoredTensor* t = find(name);
-  if (!t) fail(ATTN_INVALID, "{}: no tensor {}", path_, quote(name));
+  if (!t) {
+    const std::string theirs = names_ ? names_->theirs(std::string(name)) : "";
+    fail(ATTN_INVALID, "{}: no tensor {}{}", path_, quote(name),
+         theirs.empty() ? "" : fmt::format(", which {} calls {}", names_->source, quote(theirs)));
+  }
   if (t->shape != shape)
-    fail(ATTN_INVALID, "{}: tensor {} is {}, the model needs {}", path_, quote(name), shape_text(t->shape),
+    fail(ATTN_INVALID, "{}: tensor {}{} is {}, the model needs {}", path_, quote(name),
+         t->origin.empty() ? "" : fmt::format(" ({} in the file)", quote(t->origin)), shape_text(t->shape),
          shape_text(shape));
-  if (t->dtype == "F32") return convert<float>(t->data, [](float x) { return x; });
-  if (t->dtype == "F64") return convert<double>(t->data, [](double x) { return static_cast<float>(x); });
-  if (t->dtype == "F16") return convert<uint16_t>(t->data, from_half);
-  if (t->dtype == "BF16")
-    return convert<uint16_t>(t->data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
-  fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t->dtype);
+  return *t;
+}
+
+std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t>& shape) const {
+  const StoredTensor& t = checked(name, shape);
+  const auto values = [&]() -> std::vector<float> {
+    if (t.dtype == "F32") return convert<float>(t.data, [](float x) { return x; });
+    if (t.dtype == "F64") return convert<double>(t.data, [](double x) { return static_cast<float>(x); });
+    if (t.dtype == "F16") return convert<uint16_t>(t.data, from_half);
+    if (t.dtype == "BF16")
+      return convert<uint16_t>(t.data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
+    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t.dtype);
+  }();
+  return t.layout ? laid_out(t, values) : values;
+}
+
+Numbers Weights::numbers(std::string_view name, const std::vector<int64_t>& shape) const {
+  const StoredTensor& t = checked(name, shape);
+  const auto* data = reinterpret_cast<const float*>(t.data.data());
+  const bool aligned = reinterpret_cast<uintptr_t>(data) % alignof(float) == 0;
+  if (t.owner && t.dtype == "F32" && !t.layout && aligned)
+    return {t.owner, std::span(data, t.data.size() / sizeof(float))};
+  return Numbers(f32(name, shape));
+}
+
+void Weights::release() const {
+  for (const auto& file : mapped_) file->release();
 }
 
 }  // namespace attnkit

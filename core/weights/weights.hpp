@@ -1,4 +1,4 @@
-// A safetensors file, read strictly: exact coverage of the data, no overlaps, holes, duplicates or overflows.
+// Safetensors files, read strictly: exact coverage of the data, no overlaps, holes, duplicates or overflows.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,29 @@
 
 namespace attnkit {
 
+class MappedFile;
+struct NameMap;
+struct NameRule;
+
 struct StoredTensor {
   std::string name;
   std::string dtype;  // "F32", "F16", "BF16", "F64", "I32", ...
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
+  std::string origin = {};                 // what the file calls it, where that is not its name
+  const NameRule* layout = nullptr;        // how it lies there, where that is not as its shape says
+  std::shared_ptr<const void> owner = {};  // of the mapped data; NULL: it goes with the weights
+};
+
+// The numbers of a tensor, in a mapped file or in memory of their own.
+struct Numbers {
+  std::shared_ptr<const void> owner;
+  std::span<const float> values;
+  explicit Numbers(std::vector<float> own = {});
+  Numbers(std::shared_ptr<const void> owner, std::span<const float> values) : owner(std::move(owner)), values(values) {}
+  const float* data() const { return values.data(); }
+  size_t size() const { return values.size(); }
+  bool empty() const { return values.empty(); }
 };
 
 // The bytes of a safetensors file of these tensors.
@@ -25,9 +43,12 @@ std::string shape_text(const std::vector<int64_t>& shape);
 
 class Weights {
  public:
-  // Reads the whole file (so that later changes of it cannot be seen) and verifies sha256 (lower-case hex; empty: not
-  // given). Throws Error (ATTN_INVALID) naming the file, the tensor and the rule that is broken.
-  static Weights open(const std::string& path, const std::string& sha256);
+  // With sha256 (lower-case hex) the whole file is read and verified, so that later changes of it cannot be seen;
+  // without (empty) it is mapped.  path may be an index (.json) of several files.  names: what they call the tensors,
+  // which go by our names then; NULL: by their own.  Throws Error (ATTN_INVALID) naming the file, the tensor and the
+  // rule that is broken.
+  static Weights open(const std::string& path, const std::string& sha256,
+                      std::shared_ptr<const NameMap> names = nullptr);
 
   const StoredTensor* find(std::string_view name) const;
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // sorted by name
@@ -35,10 +56,21 @@ class Weights {
 
   // Values as f32 (from F32, F16, BF16, F64).  Throws Error: no such tensor, another shape, a type that is no float.
   std::vector<float> f32(std::string_view name, const std::vector<int64_t>& shape) const;
+  // The same where they lie in a mapped file, if they lie there as f32.
+  Numbers numbers(std::string_view name, const std::vector<int64_t>& shape) const;
+  // Gives back the memory of all that was read from mapped files.
+  void release() const;
 
  private:
+  void add_file(const std::string& path, const std::string& sha256);
+  void add_index();
+  void rename();
+  const StoredTensor& checked(std::string_view name, const std::vector<int64_t>& shape) const;
+
   std::string path_;
   std::shared_ptr<const std::vector<std::byte>> bytes_;
+  std::vector<std::shared_ptr<const MappedFile>> mapped_;
+  std::shared_ptr<const NameMap> names_;
   std::vector<StoredTensor> tensors_;
 };
 

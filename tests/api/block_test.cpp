@@ -308,6 +308,191 @@ TEST(Block, NamesWhatIsWrongWithARun) {
   }
 }
 
+// A caller's exec is what a plugin computes in and spreads work with.
+TEST(Block, NamesWhatIsWrongWithAnExec) {
+  constexpr uint64_t bytes = 4 << 20;
+  alignas(ATTN_ALIGN) static char scratch[bytes + ATTN_ALIGN];
+  const auto serial = [](uintptr_t, int64_t n, int64_t, attn_task fn, uintptr_t arg) { fn(arg, 0, n, 0); };
+  const auto with = [&](auto&& spoil) {
+    Fixture f;
+    attn_exec exec{sizeof exec, 1, scratch, bytes, 0, 0, serial};
+    f.run.exec = &exec;
+    const char* part = spoil(exec);
+    if (part) return expect_refused(f, part);
+    EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  };
+  with([](attn_exec&) -> const char* { return nullptr; });
+  with([](attn_exec& e) { return e.struct_size = 8, "exec.struct_size 8"; });
+  with([](attn_exec& e) { return e.workers = 0, "exec.workers 0"; });
+  with([](attn_exec& e) { return e.workers = 65, "exec.workers 65"; });
+  with([](attn_exec& e) { return e.scratch_bytes = 1, "exec.scratch_bytes 1"; });
+  with([](attn_exec& e) { return e.scratch = nullptr, "exec.scratch"; });
+  with([](attn_exec& e) { return e.scratch = scratch + 4, "exec.scratch is not aligned"; });
+  with([](attn_exec& e) { return e.parallel_for = nullptr, "exec.parallel_for"; });
+  Training f;
+  attn_exec exec{sizeof exec, 1, scratch, 0, 0, 0, serial};
+  ASSERT_EQ(f.go(), ATTN_OK) << f.err.message;
+  f.run.exec = &exec;
+  EXPECT_EQ(f.back(), ATTN_INVALID);
+  EXPECT_NE(std::string(f.err.message).find("exec.scratch_bytes 0"), std::string::npos) << f.err.message;
+}
+
+TEST(Block, NamesWhatIsWrongWithARequest) {
+  {
+    Fixture f;
+    f.request.flags = 1u << 9 | ATTN_KNOWS_Q_TOTAL;
+    expect_refused(f, "flags 0x200");
+  }
+  {
+    Fixture f;
+    f.request.past = 3;
+    expect_refused(f, "past 3 without ATTN_STREAM");
+  }
+  {
+    Fixture f;
+    f.request.dtype_lanes = 4;
+    expect_refused(f, "4 lanes");
+  }
+  {
+    Fixture f;
+    f.request.dtype_bits = 4;
+    expect_refused(f, "elements of 4 bits");
+  }
+}
+
+TEST(Block, NamesWhatARunMustNotBring) {
+  {
+    Fixture f(ATTN_DECODER_CROSS);
+    const int32_t visible[] = {0, 1, 2, 2, 5};
+    f.run.visible = visible;
+    expect_refused(f, "visible goes with ATTN_PREFIX and only with it");
+  }
+  Training f;
+  f.run.saved = static_cast<char*>(f.saved) + 4;
+  expect_refused(f, "run.saved is not aligned");
+  f.run.saved = f.saved;
+  ASSERT_EQ(f.go(), ATTN_OK) << f.err.message;
+  f.request.flags = 0;
+  EXPECT_EQ(f.back(), ATTN_INVALID);
+  EXPECT_NE(std::string(f.err.message).find("a gradient needs a request with ATTN_TRAIN"), std::string::npos)
+      << f.err.message;
+}
+
+TEST(Block, FillsTensorsAsTheirPortsDeclareThem) {
+  Fixture f;
+  const attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width};
+  attnkit_block* block = nullptr;
+  ASSERT_EQ(attnkit_block_create(f.runtime, "performer", &where, nullptr, &block, &f.err), ATTN_OK) << f.err.message;
+  uint32_t n = 0, omega = 0;
+  const attn_port* const* ports = attnkit_block_ports(block, &n);
+  while (omega < n && ports[omega]->kind != ATTN_TABLE) ++omega;
+  ASSERT_LT(omega, n);
+  const int64_t rows = ports[omega]->shape[0], columns = ports[omega]->shape[1];
+  ASSERT_EQ(ports[omega]->ndim, 2);
+  std::vector<float> values(static_cast<size_t>(rows * columns + 1));
+  const attn_tensor good{values.data(), {rows, columns}, {columns, 1}, 2, 32, 1, 2, 1, 0};
+  const auto fill = [&](uint32_t port, const char* part, auto&& change) {
+    attn_tensor t = good;
+    change(t);
+    EXPECT_EQ(attnkit_block_fill(block, port, 1, &t, &f.err), *part ? ATTN_INVALID : ATTN_OK) << part;
+    EXPECT_NE(std::string(f.err.message).find(part), std::string::npos) << f.err.message;
+  };
+  fill(omega, "", [](attn_tensor&) {});
+  fill(0, "port \"q\" is not stored", [](attn_tensor&) {});
+  fill(omega, "port \"omega\" has size", [](attn_tensor& t) { t.shape[0] -= 1; });
+  fill(omega, "port \"omega\" has stride", [](attn_tensor& t) { t.stride[0] += 1; });
+  fill(omega, "port \"omega\" has 3 dimensions", [](attn_tensor& t) { t.ndim = 3; });
+  fill(omega, "port \"omega\" has element type 2:64", [](attn_tensor& t) { t.dtype_bits = 64; });
+  fill(omega, "port \"omega\" is on device type 2", [](attn_tensor& t) { t.device_type = 2; });
+  fill(omega, "port \"omega\" has no data", [](attn_tensor& t) { t.data = nullptr; });
+  fill(omega, "not aligned", [](attn_tensor& t) { t.data = static_cast<char*>(t.data) + 1; });
+  attnkit_block_destroy(block);
+}
+
+TEST(Block, NamesTensorsThatCannotBeRead) {
+  {
+    Fixture f;
+    f.ports[1].data = reinterpret_cast<char*>(f.ports[1].data) + 2;
+    expect_refused(f, "\"k\" is not aligned to its elements of 4 bytes");
+    EXPECT_EQ(f.err.where, 1);
+  }
+  {
+    Fixture f;
+    f.ports[0].dtype_lanes = 4;
+    expect_refused(f, "\"q\" has 4 lanes");
+  }
+}
+
+TEST(Block, OutputsOverlapNothing) {
+  const int64_t size = keys * heads * width;
+  {
+    Fixture f;
+    f.ports[3].data = f.data.data();
+    expect_refused(f, "\"q\" and the output \"o\" overlap");
+    EXPECT_EQ(f.err.where, 3);
+  }
+  {
+    Fixture f;  // its first row is the last one of v
+    f.ports[3].data = f.data.data() + 3 * size - heads * width;
+    expect_refused(f, "\"v\" and the output \"o\" overlap");
+  }
+  {
+    Fixture f;
+    f.ports[3].stride[2] = 0;
+    expect_refused(f, "\"o\" overlaps itself");
+  }
+  {
+    Fixture f;
+    f.ports[3].stride[1] = width - 1;
+    expect_refused(f, "\"o\" overlaps itself");
+  }
+  {
+    Fixture f;  // heads of a row that are longer than the way to the next row
+    f.ports[3].stride[1] = (keys - 1) * width;
+    f.ports[3].stride[2] = width;
+    expect_refused(f, "\"o\" overlaps itself");
+  }
+  {
+    Fixture f;  // inputs may: q, k and v of one tensor, whose rows are all the same
+    for (int i = 0; i < 3; ++i) f.ports[static_cast<size_t>(i)].data = f.data.data();
+    f.ports[0].stride[2] = 0;
+    EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  }
+  {
+    Fixture f, apart;  // all four side by side in each row
+    std::vector<float> packed(f.data.size());
+    for (size_t p = 0; p < 4; ++p) {
+      for (int64_t i = 0; i < keys; ++i)
+        std::copy_n(f.data.data() + (static_cast<int64_t>(p) * keys + i) * heads * width, heads * width,
+                    packed.data() + (i * 4 + static_cast<int64_t>(p)) * heads * width);
+      f.ports[p].data = packed.data() + p * heads * width;
+      f.ports[p].stride[2] = 4 * heads * width;
+      f.ports[p].stride[0] = 4 * size;
+    }
+    ASSERT_EQ(f.go(), ATTN_OK) << f.err.message;
+    ASSERT_EQ(apart.go(), ATTN_OK) << apart.err.message;
+    EXPECT_TRUE(std::equal(apart.output(), apart.output() + heads * width, packed.data() + 3 * heads * width));
+  }
+}
+
+TEST(Block, GradientsOverlapNothing) {
+  const auto refused = [](Training& f, const char* part) {
+    EXPECT_EQ(f.back(), ATTN_INVALID);
+    EXPECT_NE(std::string(f.err.message).find(part), std::string::npos) << f.err.message;
+  };
+  Training f;
+  ASSERT_EQ(f.go(), ATTN_OK) << f.err.message;
+  f.tensors[1].data = f.tensors[0].data;
+  refused(f, "overlap");
+  f.tensors[1].data = f.ports[1].data;
+  refused(f, "\"k\"");
+  f.tensors[1].data = f.tensors[3].data;
+  refused(f, "\"o\"");
+  f.tensors[1].data = nullptr;
+  f.tensors[3].stride[2] = 0;  // the given one may be one row for all
+  EXPECT_EQ(f.back(), ATTN_OK) << f.err.message;
+}
+
 TEST(Block, RefusesWhatCannotBeMade) {
   Fixture f;
   attnkit_block* block = nullptr;

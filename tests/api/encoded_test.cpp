@@ -99,7 +99,16 @@ TEST(Encoded, RefusesWrongArguments) {
   EXPECT_EQ(attnkit_model_encode(model.get(), nullptr, nullptr, &made, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_encode(nullptr, &s, nullptr, &made, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_encode(model.get(), &s, nullptr, nullptr, nullptr), ATTN_INVALID);
+  attn_error err{sizeof err, 0, -1, ""};
+  attn_tensor empty = s;
+  empty.data = nullptr;
+  EXPECT_EQ(attnkit_model_encode(model.get(), &empty, nullptr, &made, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("source has no data"), std::string::npos) << err.message;
   EXPECT_EQ(made, nullptr);
+  empty.shape[0] = 0;
+  EXPECT_EQ(attnkit_model_encode(model.get(), &empty, nullptr, &made, &err), ATTN_OK) << "no rows: " << err.message;
+  attnkit_encoded_destroy(made);
+  made = nullptr;
   EXPECT_EQ(attnkit_model_decode(model.get(), nullptr, &t, nullptr, &good, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_decode(model.get(), encoded.get(), nullptr, nullptr, &good, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_decode(model.get(), encoded.get(), &t, nullptr, nullptr, nullptr), ATTN_INVALID);

@@ -38,6 +38,11 @@ TEST(Runtime, RefusesImpossibleOptions) {
   options.device_type = 3;
   EXPECT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_UNSUPPORTED);
   EXPECT_EQ(runtime, nullptr);
+  for (const uint32_t size : {0u, 4u}) {  // no option would be read
+    options.struct_size = size;
+    EXPECT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_INVALID);
+    EXPECT_NE(std::string(err.message).find("options.struct_size"), std::string::npos) << err.message;
+  }
   EXPECT_EQ(attnkit_runtime_create(nullptr, nullptr, &err), ATTN_INVALID);
 }
 
@@ -130,6 +135,21 @@ TEST(Model, ForwardRefusesWrongTensors) {
   attn_tensor wrong = attnkit::tensor(out.data(), {1, 2, outputs});
   wrong.dtype_bits = 16;
   EXPECT_THROW(model.forward(source, target, wrong), attnkit::Error);
+  wrong.dtype_bits = 32;
+  wrong.dtype_lanes = 4;
+  EXPECT_THROW(model.forward(source, target, wrong), attnkit::Error);
+  wrong.dtype_lanes = 1;
+  wrong.data = reinterpret_cast<char*>(out.data()) + 1;
+  EXPECT_THROW(model.forward(source, target, wrong), attnkit::Error);
+  attn_error err{sizeof err, 0, -1, ""};
+  const attn_tensor right = attnkit::tensor(out.data(), {1, 2, outputs}), to = target.view();
+  for (const int broken : {0, 1}) {
+    attn_tensor ids = source.view();
+    if (broken == 0) ids.data = static_cast<char*>(ids.data) + 1;
+    if (broken == 1) ids.dtype_lanes = 2;
+    EXPECT_EQ(attnkit_model_forward(model.get(), &ids, nullptr, &to, nullptr, &right, &err), ATTN_INVALID);
+    EXPECT_NE(std::string(err.message).find("source"), std::string::npos) << err.message;
+  }
   EXPECT_THROW(model.forward(attnkit::Batch(std::vector<attnkit::Ids>{{100000}}), target,
                              attnkit::tensor(out.data(), {1, 2, outputs})),
                attnkit::Error);

@@ -159,6 +159,10 @@ TEST(Session, RefusesWrongSimulations) {
   options.ends = &end;
   EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_INVALID) << "no units";
   options.ends = nullptr;
+  options.units = 2;
+  EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_INVALID) << "no ends";
+  EXPECT_NE(std::string(err.message).find("options.units 2"), std::string::npos) << err.message;
+  options.units = 0;
   options.struct_size = 8;
   EXPECT_EQ(attnkit_session_simulate(session.get(), &t, &options, ids.data(), &n, &err), ATTN_INVALID);
   options.struct_size = sizeof options;

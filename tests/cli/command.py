@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,3 +52,11 @@ class CommandTest(unittest.TestCase):
         result = attnkit(*arguments, **options)
         self.assertEqual(result.code, code, f"{arguments}\n{result.out}\n{result.err}")
         return result
+
+    def plugin_folder(self, *names):
+        """A folder with just these plugins of tests/cli/plugins."""
+        folder = self.folder / "plugins"
+        folder.mkdir()
+        for name in names:
+            shutil.copy(pathlib.Path(os.environ["ATTNKIT_TEST_PLUGINS"]) / f"{name}.so", folder)
+        return folder

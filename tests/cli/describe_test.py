@@ -27,11 +27,10 @@ file = "missing.safetensors"
 default = "sofmax"
 "encoder.self" = { use = "leap", facter = 4 }
 "decoder.self" = { use = "relu", guard = "clmp" }
-"decoder.cross" = { use = "relu", eps = "big" }
 [[attention.override]]
 block = "decoder.self"
 layers = "2..7"
-use = "softmax"
+use = { use = "relu", eps = "big" }
 """
 
 
@@ -51,6 +50,16 @@ class Doctor(CommandTest):
         self.assertRegex(result.out, r"1 skipped:\n.*broken\.so\n +\S")
         self.assertEqual(len(self.run_ok("doctor", "--plugin-dir", self.folder, "--json").json()["skipped"]), 1)
 
+    def test_shows_what_breaks_the_contract(self):
+        folder = self.plugin_folder("no_ports", "nan_run")
+        result = self.run_ok("doctor", "--plugin-dir", folder)
+        self.assertRegex(result.out, r"\n1 breaks the contract:\n  no_ports +cpu +.*no_ports\.so\n    no_ports: create succeeded")
+        broken = self.run_ok("doctor", "--plugin-dir", folder, "--json").json()["broken"]
+        self.assertEqual([(b["name"], b["device"]) for b in broken], [("no_ports", "cpu")])
+        self.assertIn("the plugin is faulty", broken[0]["reason"])
+        self.assertEqual(self.run_ok("doctor", "--json").json()["broken"], [])
+        self.assertNotIn("contract", self.run_ok("doctor").out)
+
     def test_relative_plugin_folder(self):
         result = self.run_ok("doctor", "--plugin-dir", ".", "--json", cwd=self.folder)
         self.assertEqual(pathlib.Path(result.json()["search_path"][0]).resolve(), self.folder.resolve())
@@ -69,6 +78,24 @@ class Plugins(CommandTest):
             self.assertIn(part, page)
         self.assertEqual(self.run_ok("plugins", "leap", "--json").json()["plugins"][0]["name"], "leap")
 
+    def test_a_skipped_file_says_why(self):
+        (self.folder / "mine.so").write_bytes(b"no library")
+        (self.folder / "yours-cuda.so").write_bytes(b"neither")
+        for name, file in (("mine", "mine.so"), ("yours", "yours-cuda.so")):
+            result = self.run_code(4, "plugins", name, "--plugin-dir", self.folder)
+            self.assertIn(f'mechanism "{name}" cannot be used: {self.folder / file}: is no library', result.err)
+            document = self.run_code(4, "plugins", name, "--plugin-dir", self.folder, "--json").json()
+            self.assertIn("is no library", document["message"])
+
+    def test_texts_are_shown_and_not_obeyed(self):
+        folder = self.plugin_folder("colourful")
+        for command in (["plugins", "colourful"], ["plugins", "colourful", "--json"], ["plugins"], ["doctor"]):
+            out = self.run_ok(*command, "--plugin-dir", folder).out
+            self.assertFalse([c for c in out if c != "\n" and (ord(c) < 0x20 or 0x7f <= ord(c) < 0xa0)], command)
+        self.assertIn("red  [31m 1m and a byte \ufffd\n", self.run_ok("plugins", "colourful", "--plugin-dir", folder).out)
+        self.assertEqual(self.run_ok("plugins", "colourful", "--plugin-dir", folder, "--json").json()["plugins"][0]["citation"],
+                         "red  [31m 1m and a byte \ufffd")
+
     def test_unknown_name(self):
         self.assertIn('did you mean "cosformer"?', self.run_code(4, "plugins", "cosfromer").err)
         found = self.run_code(4, "plugins", "nothing").err.split("found were: ")[1].strip().split(", ")
@@ -86,8 +113,8 @@ class Validate(CommandTest):
         result = self.run_code(3, "validate", path)
         places = [tuple(map(int, m)) for m in re.findall(r"ten\.toml:(\d+):(\d+): error\[AK\d+\]: ", result.out)]
         self.assertEqual(places, sorted(places))
-        # heads, ffn, vocab, colour, file, default, facter, guard, eps, layers
-        self.assertEqual([line for line, _ in places], [6, 7, 9, 10, 12, 14, 15, 16, 17, 20], result.out)
+        # heads, ffn, vocab, colour, file, default, facter, guard, layers, eps
+        self.assertEqual([line for line, _ in places], [6, 7, 9, 10, 12, 14, 15, 16, 19, 20], result.out)
         self.assertGreaterEqual(result.out.count("\n  help: "), 5)
         document = self.run_code(3, "validate", path, "--json").json()
         self.assertEqual((document["ok"], len(document["diagnostics"])), (False, 10))

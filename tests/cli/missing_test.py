@@ -29,6 +29,12 @@ class Missing(SearchTest):
         self.assertEqual([(d["code"], d["severity"]) for d in said["diagnostics"]],
                          [("AK208", "warning")] + [("AK209", "warning")] * 4)
 
+    def test_what_every_block_overrides(self):
+        attention = "".join(f'"{role}" = "relu"\n' for role in ROLES)
+        model = self.tiny("unused", "", attention='default = "nope"\n' + attention)
+        self.assertIn('warning[AK208]: no mechanism "nope"', self.run_ok("run", model, "--text", "one two").err)
+        self.assertEqual([d["code"] for d in self.run_ok("validate", model, "--json").json()["diagnostics"]], ["AK208"])
+
     def test_what_a_block_uses_must_be_there(self):
         model = self.model_with()
         model.write_text(model.read_text().replace('default = "softmax"', 'default = "nope"'))

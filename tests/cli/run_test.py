@@ -155,6 +155,46 @@ class Tiny(CommandTest):
         self.run_code(6, "run", self.model, "--text", "one", "--target", "drei " * 64)
         self.run_code(6, "run", self.model, "--file", "-", "--target-file", "/dev/null", stdin=b"one\n")
 
+    def test_unknown_words(self):
+        texts = ["--text", "one two", "--text", "one nine two", "--text", "four"]
+        good = self.run_ok("run", self.model, *texts[:2], *texts[4:]).lines()
+        self.assertEqual(self.run_code(6, "run", self.model, *texts, "--unknown", "error").out, "")
+        skipped = self.run_ok("run", self.model, *texts, "--unknown", "skip")
+        self.assertEqual(skipped.lines(), [good[0], "", good[1]])
+        self.assertIn('attnkit: warning: --text 2: the vocabulary cannot spell the word "nine"', skipped.err)
+        self.assertIn("1 of 3 inputs was skipped", skipped.err)
+        document = self.run_ok("run", self.model, *texts, "--unknown", "skip", "--json").json()
+        self.assertEqual([r["output"] for r in document["results"]], good)
+        self.assertEqual([(s["index"], s["input"], s["origin"]) for s in document["skipped"]], [(1, "one nine two", "--text 2")])
+        self.assertIn('"nine"', document["skipped"][0]["reason"])
+        self.assertEqual(document["summary"]["inputs"], 2)
+        self.assertNotIn("skipped", self.run_ok("run", self.model, *texts[:2], "--unknown", "skip", "--json").json())
+        # A reference that cannot be spelled takes its input with it; other mistakes stay mistakes.
+        scored = self.run_ok("run", self.model, *texts[:2], *texts[4:], "--target", "drei", "--target", "neun", "--unknown", "skip")
+        self.assertEqual(scored.lines(), [good[0], ""])
+        self.assertIn("65 tokens", self.run_code(6, "run", self.model, "--text", "one " * 64, "--unknown", "skip").err)
+        (self.folder / "bad.txt").write_bytes(b"one\n\xff\n")
+        self.run_code(6, "run", self.model, "--file", self.folder / "bad.txt", "--unknown", "unk")
+        all_bad = self.run_ok("run", self.model, "--text", "nine", "--unknown", "skip", "-o", self.folder / "out")
+        self.assertIn("1 of 1 input was skipped", all_bad.err)
+        self.assertEqual((self.folder / "out").read_text(), "\n")
+        self.assertIn("--unknown", self.run_code(2, "run", self.model, *texts, "--unknown", "ignore").err)
+
+    def test_unknown_words_as_unk(self):
+        said = self.run_code(6, "run", self.model, "--text", "one nine", "--unknown", "unk").err
+        self.assertIn("vocab.txt has no <unk>", said)
+        vocabulary = self.model.parent / "vocab.txt"
+        vocabulary.write_text(vocabulary.read_text().replace("<pad>", "<unk>"))
+        # The first id is then <unk>: the same model says the same of every word that it cannot spell, and of no other.
+        texts = ["one nine two", "one Zehn-neun two", "one two", "nine"]
+        words, others, known, alone = self.run_ok("run", self.model, *[o for t in texts for o in ("--text", t)],
+                                                  "--unknown", "unk", "--beams", 2, "--json").json()["results"]
+        self.assertEqual((words["output"], words["tokens"]), (others["output"], others["tokens"]))
+        self.assertNotEqual(words["output"], known["output"])
+        self.assertEqual(known["output"], self.run_ok("run", self.model, "--text", "one two", "--beams", 2).lines()[0])
+        self.assertGreater(alone["tokens"], 0)
+        self.run_ok("run", self.model, "--text", "one", "--target", "neun drei", "--unknown", "unk")
+
     def test_empty_text(self):
         result = self.run_ok("run", self.model, "--text", "", "--text", "  ")
         self.assertEqual(result.out, "\n\n")

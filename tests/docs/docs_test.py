@@ -78,7 +78,7 @@ class Rooms(unittest.TestCase):
 
     def test_tree_names_the_folders(self):
         rooms = [path for room in ("core", "hosts", "hosts/cli") for path in (SOURCE / room).iterdir()]
-        top = [SOURCE / name for name in ("abi", "core", "plugins", "hosts", "samples", "tests", "docs")]
+        top = [SOURCE / name for name in ("abi", "architectures", "core", "plugins", "hosts", "samples", "tests", "docs")]
         folders = {f"{path.relative_to(SOURCE)}/" for path in [*rooms, *top] if path.is_dir() and path.name[0] not in "_."}
         self.assertEqual(folders - set(self.tree) - {"abi/"}, set())
         for folder in self.tree:
@@ -91,8 +91,8 @@ class Rooms(unittest.TestCase):
 
     def test_includes(self):
         allowed = {"abi": (), "plugins": (), "core/base": ("core/base/",), "core/search": ("core/base/", "core/search/"),
-                   "core/stream": ("core/base/", "core/stream/"), "core": ("core/",),
-                   "hosts": ("hosts/", "core/base/", "core/search/", "core/stream/")}
+                   "core/stream": ("core/base/", "core/stream/"), "core/import": ("core/base/", "core/import/"), "core": ("core/",),
+                   "hosts": ("hosts/", "core/base/", "core/import/", "core/search/", "core/stream/")}
         for room in allowed:
             for source in (f for f in (SOURCE / room).rglob("*") if f.suffix in (".h", ".hpp", ".c", ".cpp", ".cu")):
                 if "_test." in source.name or room == "core" and f"core/{source.relative_to(SOURCE).parts[1]}" in allowed:

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/model/vocabulary.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attnkit;

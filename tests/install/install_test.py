@@ -105,12 +105,63 @@ class Prefix(unittest.TestCase):
         out = run(build_c("translate.c"), MODEL / "model.toml", PHRASE)
         self.assertEqual(out.splitlines()[0], TRANSLATION)
 
+    def test_architectures_can_be_copied(self):
+        ours, theirs = SOURCE / "architectures", PREFIX / "share/attnkit/architectures"
+        self.assertEqual({f.name: f.read_bytes() for f in ours.iterdir()}, {f.name: f.read_bytes() for f in theirs.iterdir()})
+
     def test_python_program_translates(self):
         translate = [sys.executable, "-B", SOURCE / "samples/python/translate.py", MODEL / "model.toml", PHRASE]
         self.assertEqual(run(*translate, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="").strip(), TRANSLATION)
         installed, ours = LIB / "attnkit/python/attnkit", SOURCE / "hosts/python/attnkit"
         self.assertEqual(*({m.relative_to(root): m.read_bytes() for m in root.rglob(kind) if m.is_file()}
                            for root, kind in ((installed, "*"), (ours, "*.py"))))
+
+
+class Share(unittest.TestCase):
+    """What lies beside the binaries."""
+
+    def test_has_licence_and_documents(self):
+        documents = PREFIX / "share/doc/attnkit"
+        for name in ("LICENSE", "README.md", "CHANGELOG.md", "docs/manifest.md", "docs/benchmarks/README.md"):
+            self.assertEqual((documents / name).read_bytes(), (SOURCE / name).read_bytes())
+
+    def test_has_samples_that_run(self):
+        samples = PREFIX / "share/attnkit/samples"
+        self.assertEqual(attnkit("run", samples / "models/numbers-en-de/model.toml", "--text", PHRASE).strip(), TRANSLATION)
+        self.assertTrue((samples / "c/translate.c").is_file() and (samples / "manifests/softmax.toml").is_file())
+
+
+class Project(unittest.TestCase):
+    """attnkit as a package and as a part of another CMake project."""
+
+    def configure(self, name, lines, *options):
+        folder = ROOT / name
+        folder.mkdir()
+        (folder / "CMakeLists.txt").write_text("\n".join(["cmake_minimum_required(VERSION 3.25)", *lines, ""]))
+        return run(setting("CMAKE"), "-S", folder, "-B", folder / "build", "-G", setting("GENERATOR"), f"-DCMAKE_PREFIX_PATH={PREFIX}",
+                   f"-DCMAKE_C_COMPILER={setting('CC')}", f"-DCMAKE_CXX_COMPILER={setting('CXX')}", *options)
+
+    def test_a_version_is_that_of_the_contract_or_of_the_product(self):
+        for version in ("", "1", "1.0", "0.1", "0.1.0"):
+            self.configure(f"good-{version}", ["project(good LANGUAGES CXX)", f"find_package(attnkit {version} REQUIRED)"])
+        for version in ("2", "1.9", "0.2"):
+            with self.assertRaisesRegex(AssertionError, "attnkit"):
+                self.configure(f"bad-{version}", ["project(bad LANGUAGES CXX)", f"find_package(attnkit {version} REQUIRED)"])
+
+    def test_a_part_of_another_project_brings_no_tests_and_installs_nothing(self):
+        lines = ["project(whole LANGUAGES C CXX)", "enable_testing()", f"add_subdirectory({SOURCE} attnkit)",
+                 f"add_library(user MODULE {SOURCE}/samples/cpp/translate.cpp)", "target_link_libraries(user PRIVATE attnkit::attnkit)"]
+        self.configure("whole", lines, "-DATTNKIT_CUDA=OFF")
+        build = ROOT / "whole/build"
+        self.assertIn("Total Tests: 0", run("ctest", "--test-dir", build, "-N"))
+        run(setting("CMAKE"), "--install", build, "--prefix", ROOT / "nothing")
+        self.assertFalse((ROOT / "nothing").exists())
+        self.assertRegex((build / "CMakeCache.txt").read_text(), r"(?m)^CMAKE_BUILD_TYPE:STRING=$")
+
+    def test_a_build_is_for_release_unless_it_says_otherwise(self):
+        run(setting("CMAKE"), "-S", SOURCE, "-B", ROOT / "release", "-G", setting("GENERATOR"), "-DATTNKIT_TESTS=OFF", "-DATTNKIT_CUDA=OFF",
+            f"-DCMAKE_C_COMPILER={setting('CC')}", f"-DCMAKE_CXX_COMPILER={setting('CXX')}")
+        self.assertRegex((ROOT / "release/CMakeCache.txt").read_text(), r"(?m)^CMAKE_BUILD_TYPE:STRING=Release$")
 
 
 def fragments(page, language):
@@ -125,6 +176,7 @@ class Commands(unittest.TestCase):
         r"(build/bin/)?attnkit (search|bundle search/)": "takes minutes; quickstart.sh and the tests of search and bundles run it",
         r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
+        r".*bertling": "tests/import/import_test.py makes that checkpoint",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
         r"python3 -m (attnkit.train|pip)|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",
     }
@@ -147,6 +199,8 @@ class Commands(unittest.TestCase):
         recording = SOURCE / "samples/models/numbers-speech/recordings/130.flac"
         shutil.copy(recording, folder / "a.wav")
         (folder / "test.tsv").write_text("a.wav\tzwei Euro\n")
+        shutil.copytree(SOURCE / "tests/import/golden/bert", folder / "all-MiniLM-L6-v2")
+        (folder / "lines.txt").write_text("A text.\nAnother one.\n")
         found = 0
         for page, line in self.commands():
             with self.subTest(page=page.name, command=line):

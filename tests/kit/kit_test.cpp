@@ -249,6 +249,15 @@ TEST(Kit, CountsTheBytesOfPortsAndState) {
   EXPECT_EQ(4u * 2 * 2 * 5 * 4, Planned(mech, make_request(2, 5, 0, ATTN_STREAM)).info().bytes_written);
 }
 
+TEST(Kit, CutsALongMessageAtACharacterAndNoEarlier) {
+  attn_error error = empty_error();
+  const std::string stray = "why: " + std::string(600, '\x80'), whole = std::string(498, 'x') + "\u00e4";
+  attnkit::fail(&error, ATTN_INVALID, stray.c_str());
+  EXPECT_GT(std::strlen(error.message), 490u);
+  attnkit::fail(&error, ATTN_INVALID, whole.c_str());
+  EXPECT_EQ(std::string(498, 'x'), error.message);
+}
+
 TEST(Kit, LaysPartsOutAlignedAndApart) {
   struct Parts {
     float* a;

@@ -12,7 +12,8 @@ namespace attnkit::test {
 namespace {
 template <class Real>
 constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
-}
+constexpr int64_t kGuard = 16;  // elements behind the last one, which are gaps as well
+}  // namespace
 
 template <class Real>
 BasicArray<Real>::BasicArray(int64_t b, int64_t h, int64_t n, int64_t w, Layout layout)
@@ -24,7 +25,7 @@ BasicArray<Real>::BasicArray(int64_t b, int64_t h, int64_t n, int64_t w, Layout 
                              1};
   std::memcpy(shape_, shape, sizeof shape);
   std::memcpy(stride_, stride, sizeof stride);
-  data_.assign(static_cast<size_t>(b * n * h * w + b * n * gap + 1), kNan<Real>);
+  data_.assign(static_cast<size_t>(b * n * h * w + b * n * gap + kGuard), kNan<Real>);
 }
 
 template <class Real>
@@ -49,6 +50,7 @@ BasicArray<Real> BasicArray<Real>::stored(const attn_port& port) {
   int64_t n = 1;
   for (uint32_t i = 0; i < port.ndim; ++i) n *= port.shape[i];
   BasicArray a(1, 1, n, 1, Layout::kPlain);
+  a.data_.resize(static_cast<size_t>(n) + 1);  // only outputs need the guard
   a.stored_ = true;
   a.table_ = port.kind == ATTN_TABLE;
   a.ndim_ = port.ndim;

@@ -35,7 +35,7 @@ class BasicArray {
   attn_tensor tensor() { return tensor(0, rows); }
   std::vector<Real>& data() { return data_; }
   const std::vector<Real>& data() const { return data_; }
-  // Are the gaps what they were at first?
+  // Are the gaps, and the memory behind the last row, what they were at first?
   bool gaps_intact() const;
 
   int64_t batch = 0, heads = 0, rows = 0, width = 0;

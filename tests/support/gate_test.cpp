@@ -61,5 +61,52 @@ TEST(Gate, TheWorstSituationIsTheOneWithNan) {
   EXPECT_TRUE(passes(nan_in(situations().size())));
 }
 
+// A mechanism that writes its output, and then one number so many elements behind the last one.
+int64_t beyond = 0;
+
+int32_t make_overrun(const attn_block* block, const attn_value*, attn_mech** mech, const attn_port* const** ports,
+                     uint32_t* n, attn_error*) {
+  static attn_port v, o;
+  static const attn_port* const both[] = {&v, &o};
+  v = {sizeof(attn_port), ATTN_KEY, 0, 0, 0, 4, "v", "", {0, block->heads, 0, block->head_width}};
+  o = {sizeof(attn_port), ATTN_OUTPUT, 0, 0, 0, 4, "o", "", {0, block->heads, 0, block->head_width}};
+  *mech = reinterpret_cast<attn_mech*>(&v);
+  *ports = both;
+  *n = 2;
+  return ATTN_OK;
+}
+
+int32_t run_overrun(const attn_plan*, const attn_run* run, attn_error*) {
+  const attn_tensor& o = run->ports[1];
+  float* last = nullptr;
+  for (int64_t b = 0; b < o.shape[0]; ++b)
+    for (int64_t h = 0; h < o.shape[1]; ++h)
+      for (int64_t i = 0; i < o.shape[2]; ++i)
+        for (int64_t c = 0; c < o.shape[3]; ++c)
+          *(last = static_cast<float*>(o.data) + b * o.stride[0] + h * o.stride[1] + i * o.stride[2] + c) = 1;
+  last[beyond] = 1;
+  return ATTN_OK;
+}
+
+TEST(Gate, ANumberWrittenPastAnOutputIsSeen) {
+  attn_plugin plugin{};
+  plugin.create = make_overrun;
+  plugin.destroy = [](attn_mech*) {};
+  plugin.plan = [](const attn_mech* mech, const attn_request*, attn_info*, attn_plan** plan, attn_error*) -> int32_t {
+    *plan = reinterpret_cast<attn_plan*>(const_cast<attn_mech*>(mech));
+    return ATTN_OK;
+  };
+  plugin.plan_free = [](attn_plan*) {};
+  plugin.run = run_overrun;
+  const Mechanism mech(plugin, make_block(ATTN_ENCODER_SELF, false, 2, 8, 4));
+  Inputs in(mech, 2, 3, 3, 1);
+  for (beyond = 0; beyond < 16; ++beyond) {
+    if (beyond == 0)
+      EXPECT_NO_THROW(run_whole(in, 0, {}));
+    else
+      EXPECT_THROW(run_whole(in, 0, {}), std::logic_error) << beyond;
+  }
+}
+
 }  // namespace
 }  // namespace attnkit::test

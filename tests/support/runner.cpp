@@ -161,6 +161,8 @@ void Bound<Real>::run() {
   if (!exec_.intact()) throw std::logic_error("the run wrote beyond its scratch");
   if (!saved.intact()) throw std::logic_error("the run saved beyond its room");
   if (call_.arena && !call_.arena->bytes.intact()) throw std::logic_error("the run wrote beyond the state rows");
+  for (const BasicArray<Real>& output : outputs)
+    if (!output.gaps_intact()) throw std::logic_error("the run wrote past the rows of an output");
   if (!same_memory(before, inputs_.arrays)) throw std::logic_error("the run changed an input");
 }
 

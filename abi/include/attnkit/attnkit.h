@@ -127,7 +127,7 @@ ATTNKIT_API void attnkit_blob_destroy(attnkit_blob* blob);
 
 /* Starts a runtime: finds and loads every usable plugin of the search path.  options may be NULL.
  * A file that is no usable plugin is skipped with its reason (see describe), which is no error.
- * Errors    NO_MEMORY.
+ * Errors    INVALID, UNSUPPORTED: impossible options, a struct_size without room for any.  NO_MEMORY.
  * Lifetime  Plugins stay loaded until the process ends. */
 ATTNKIT_API int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime,
                                            attn_error* err);
@@ -176,7 +176,7 @@ ATTNKIT_API int32_t attnkit_model_forward(const attnkit_model* model, const attn
 /* Computes the encoder's part of attnkit_model_forward alone, once for several decoders, and keeps the AUX sequences
  * that mechanisms of the encoder hand to those of the decoder.
  * Shapes    As forward.
- * Errors    As forward; INVALID: a model without an encoder or without a decoder. */
+ * Errors    As forward; INVALID: a model without an encoder or without a decoder, a source without data. */
 ATTNKIT_API int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* source,
                                          const int32_t* source_len, attnkit_encoded** encoded, attn_error* err);
 ATTNKIT_API void attnkit_encoded_destroy(attnkit_encoded* encoded);
@@ -273,8 +273,8 @@ ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void*
  * must neither use this session nor throw.
  * Shapes    source (1, S) int32 ids, </s> included, or speech; ids: room for limit, or for max_length when it is 0;
  *           *n on return: tokens written, </s> included when it was reached.
- * Errors    INVALID: as read; ends that do not ascend to S; a policy that answers something else, or that writes before
- *           it has read anything.  UNSUPPORTED: as read; a model without an encoder. */
+ * Errors    INVALID: as read; ends that do not ascend to S, units without ends; a policy that answers something else, or
+ *           that writes before it has read anything.  UNSUPPORTED: as read; a model without an encoder. */
 ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,
                                              const attnkit_stream_options* options, int32_t* ids, uint64_t* n,
                                              attn_error* err);
@@ -285,7 +285,8 @@ ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const att
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* Calls one mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.
- * The calls are those of attn_plugin (see plugin.h) with the arguments checked; request and run carry the same bounds.
+ * The calls are those of attn_plugin with all arguments checked that plugin.h has rules for, overlaps and alignment
+ * included, but for the slots of a state and, on CUDA, per-row arrays; request and run carry the same bounds.
  * run, and grad.run of backward: exec NULL uses the runtime's threads and scratch of its own, on the CPU.
  * Threads   Any number of calls at once. */
 ATTNKIT_API int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, const attn_block* where,

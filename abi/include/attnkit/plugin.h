@@ -10,6 +10,9 @@
  * Errors    A fallible function returns ATTN_OK or a code below, and fills the nullable caller-owned attn_error.
  *           Every refusal precedes the first write; after that only ATTN_DEVICE can happen, and then the outputs
  *           and the state of that call are undefined.  No exception, signal or longjmp crosses the boundary.
+ * Checks    The host passes nothing that this header rules out: it checks requests, tensors, per-row arrays, exec and
+ *           state before a call, and then what the plugin answered.  A plugin refuses what it cannot do, in create
+ *           and plan (see Errors there); it may look at more, and need not.
  * Memory    All of it is the host's and stays valid until the call returns (CUDA: until the stream has passed it).
  *           scratch, saved, state rows: aligned to ATTN_ALIGN bytes.  Tensors: aligned to one element.  Inputs and
  *           outputs never overlap.  A running call never allocates, locks, logs, waits or starts threads.
@@ -66,7 +69,7 @@ extern "C" {
  * blocks of decoder.self give never reaches blocks of decoder.cross in a stream: these take in the source before there
  * is a target. */
 /* port flags */
-#define ATTN_RAW 1u       /* QUERY, KEY: the sequence itself, unprojected (heads 1); OUTPUT: no output projection */
+#define ATTN_RAW 1u       /* QUERY, KEY: the sequence itself, unprojected (1, d_model); OUTPUT: no output projection */
 #define ATTN_NO_BIAS 2u   /* the projection has no bias even where the model's have */
 #define ATTN_PER_MODEL 4u /* LEARNED, TABLE: one tensor for all blocks of the model that use this mechanism */
 /* request flags */
@@ -123,7 +126,7 @@ typedef struct attn_port {
   uint32_t struct_size, kind, flags;
   uint8_t dtype_code, dtype_bits; /* LEARNED, TABLE, AUX; 0 for QUERY, KEY, OUTPUT: the plan's type */
   uint16_t ndim;
-  const char *name, *doc; /* [a-z0-9_]+, unique within the mechanism; an AUX_IN and an AUX_OUT may share one */
+  const char *name, *doc; /* [a-z0-9_]{1,255}, unique within the mechanism; an AUX_IN and an AUX_OUT may share one */
   int64_t shape[4];
 } attn_port;
 
@@ -213,7 +216,7 @@ typedef struct attn_plugin {
 
   /* Makes the mechanism for one block: fixes its options and lists its ports.
    * Shapes    values: n_options of them, in the order of options, type-checked, within bounds, defaults filled in.
-   *           ports: exactly one OUTPUT; at least one QUERY or KEY.
+   *           ports: exactly one OUTPUT; at least one QUERY or KEY; equal for equal blocks and values.
    * Errors    UNSUPPORTED or INVALID: options that contradict each other or the block (where = option index or -1); the
    *           outputs are untouched.  NO_MEMORY.
    * Threads   Any.
@@ -223,10 +226,10 @@ typedef struct attn_plugin {
   /* Frees a mechanism whose plans were freed before.  NULL is allowed.
    * Threads   Any, once. */
   void (*destroy)(attn_mech* mech);
-  /* Writes the initial content of LEARNED or TABLE port `port`.
+  /* Writes the initial content of LEARNED or TABLE port `port`.  NULL is allowed where no port is one.
    * Shapes    tensor: a contiguous CPU tensor of the declared shape and type.
    * Numbers   The same bytes for the same seed on every machine.
-   * Errors    INVALID: not such a port, or a wrong tensor.
+   * Errors    INVALID: not such a port.
    * Threads   Any. */
   int32_t (*fill)(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* err);
   /* Answers whether the mechanism takes the request, what memory it needs and what a run costs.

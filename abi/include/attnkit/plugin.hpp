@@ -572,8 +572,8 @@ inline int32_t fail(attn_error* error, int32_t code, const char* message, int32_
     error->code = code;
     error->where = where;
     size_t n = std::min(std::strlen(message), sizeof error->message - 1);
-    if (message[n] != '\0')
-      while (n > 0 && (static_cast<unsigned char>(message[n]) & 0xC0) == 0x80) --n;
+    if (message[n] != '\0')  // no character has more than three bytes after its first
+      for (int i = 0; i < 3 && n > 0 && (static_cast<unsigned char>(message[n]) & 0xC0) == 0x80; ++i) --n;
     std::memcpy(error->message, message, n);
     error->message[n] = '\0';
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
+#include <unordered_set>
 
 #include "core/base/text.hpp"
 #include "core/search/failure.hpp"
@@ -119,7 +120,8 @@ TaskFacts facts_of(const Model& model) {
   if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
   if (facts.info.kind != ATTNKIT_ENCODER) return facts;
   const auto description = nlohmann::json::parse(model.describe());
-  facts.task = description["head"]["type"] == "classifier" ? Task::classification : Task::labelling;
+  const std::string head = description["head"]["type"];
+  facts.task = head == "classifier" ? Task::classification : head == "embedding" ? Task::embedding : Task::labelling;
   return facts;
 }
 
@@ -134,11 +136,10 @@ void read_source(Session& session, const TaskFacts& facts, const Example& exampl
 }
 
 Scores::Scores(const TaskFacts& facts, int64_t rows, int64_t tokens)
-    : length(facts.task == Task::classification ? 1 : tokens),
+    : length(facts.pools() ? 1 : tokens),
       width(facts.info.outputs),
       values(static_cast<size_t>(rows * length * width)),
-      out(facts.task == Task::classification ? tensor(values.data(), {rows, width})
-                                             : tensor(values.data(), {rows, length, width})) {}
+      out(facts.pools() ? tensor(values.data(), {rows, width}) : tensor(values.data(), {rows, length, width})) {}
 
 std::vector<int64_t> length_bounds(const DataSet& data) {
   std::vector<int64_t> words;
@@ -172,7 +173,9 @@ DataSet::DataSet(const std::string& path, const Model& model, const TaskFacts& f
   if (facts.takes_speech() && !read_audio) fail(Fault::usage, "{}: this program reads no recordings", path);
   std::vector<Example> in_file;
   const Reader reader{model, facts, read_audio, folder_of(path)};
-  for (const std::string& line : lines_of(path)) {
+  const std::vector<std::string> lines = lines_of(path);
+  repeated_ = lines.size() - std::unordered_set<std::string_view>(lines.begin(), lines.end()).size();
+  for (const std::string& line : lines) {
     const size_t number = in_file.size() + 1;
     in_file.push_back(reader.read(line, fmt::format("{}:{}", path, number)));
     in_file.back().line = number;

@@ -16,6 +16,7 @@ enum class Task {
   continuation,    // a decoder alone predicts each token of a text from those before it: "text"
   labelling,       // an encoder with one row of scores per token gives the text back: "text"
   classification,  // an encoder with one row of scores per text: "text<TAB>class", a number from 0
+  embedding,       // an encoder with one vector per text: nothing says yet which vector is right
 };
 
 // The facts of a model that decide how it is run.
@@ -24,6 +25,7 @@ struct TaskFacts {
   Task task = Task::translation;
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }
+  bool pools() const { return task == Task::classification || task == Task::embedding; }  // one row for the whole input
   bool takes_speech() const { return info.sample_rate > 0; }
 };
 // Throws Error.
@@ -75,11 +77,13 @@ class DataSet {
   size_t size() const { return examples_.size(); }
   // In the order of the search: every prefix of it is a spread over the whole file, and depends on its length alone.
   const Example& operator[](size_t i) const { return examples_[i]; }
-  std::string place_of(size_t i) const;  // "dev.tsv:17", for messages
+  std::string place_of(size_t i) const;          // "dev.tsv:17", for messages
+  size_t repeated() const { return repeated_; }  // lines that stood there before, word for word
 
  private:
   std::string path_;
   std::vector<Example> examples_;
+  size_t repeated_ = 0;
 };
 
 // Bounds that part a data set into five buckets of about equal size; fewer where many inputs have one length.

@@ -70,8 +70,10 @@ Trials::Trials(const Json& open, const ReadAudio& read_audio)
       cost_(runtime_, dir_, data_, facts_) {}
 
 Json Trials::opened() const {
-  return {
-      {"lists", {{"data", data_.size()}, {"test", test_.size()}}}, {"kind", kind_name(facts_)}, {"buckets", bounds_}};
+  return {{"lists", {{"data", data_.size()}, {"test", test_.size()}}},
+          {"repeated", data_.repeated()},
+          {"kind", kind_name(facts_)},
+          {"buckets", bounds_}};
 }
 
 // Trials of one placement follow each other, so the latest model is the one asked for next.

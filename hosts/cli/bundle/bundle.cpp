@@ -124,6 +124,7 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
   std::vector<fs::path> folders = {from};
   fs::path weights_file;
   for (const auto& [key, file] : text.files()) {
+    if (key == "weights.names") continue;  // a bundle's tensors have our names
     const fs::path source = from / file;
     if (const fs::path beside = source.parent_path(); std::ranges::count(folders, beside) == 0)
       folders.push_back(beside);
@@ -132,9 +133,9 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
     else
       paths[key] = contents.copy(source, key.starts_with("length.") ? "predicts the target's length" : "vocabulary");
   }
-  const UsedWeights weights = used_weights(model, weights_file.string());
+  const UsedWeights weights = used_weights(model, text.renames() ? "" : weights_file.string());
   paths["weights.file"] = contents.add_renamed(
-      weights_file.empty() ? "weights.safetensors" : weights_file.filename().string(), weights.bytes,
+      weights_file.empty() || text.renames() ? "weights.safetensors" : weights_file.filename().string(), weights.bytes,
       fmt::format("{}, {} of other placements left out", counted_text(weights.tensors, "tensor"), weights.left));
   facts.licensed = copy_licences(folders, contents);
   for (const fs::path& one : folders) facts.lookup.push_back(one.lexically_normal().string());

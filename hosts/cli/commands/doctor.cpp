@@ -1,4 +1,5 @@
-// attnkit doctor: the features of this machine, the plugin folders, and why files in them were not loaded.
+// attnkit doctor: the features of this machine, the plugin folders, why files in them were not loaded, and which
+// plugins break the contract.
 #include <filesystem>
 
 #include "hosts/cli/command.hpp"
@@ -9,6 +10,21 @@
 namespace attnkit::cli {
 namespace {
 
+// Plugins that broke the contract when they were asked, with what they did first.
+Json broken_of(const Json& runtime) {
+  Json broken = Json::array();
+  for (const Json& p : runtime["plugins"])
+    for (const Json& place : p["places"]) {
+      const Json* faulty = place.contains("faulty") ? &place : nullptr;
+      if (!faulty && place.contains("stream") && place["stream"].contains("faulty")) faulty = &place["stream"];
+      if (!faulty) continue;
+      broken.push_back(
+          {{"name", p["name"]}, {"device", p["device"]}, {"file", p["file"]}, {"reason", (*faulty)["refusal"]}});
+      break;
+    }
+  return broken;
+}
+
 Json document(const Json& runtime) {
   Json json = {{"schema", "attnkit.doctor/1"}, {"ok", !runtime["plugins"].empty()}};
   for (const char* key : {"version", "abi", "cpu_features", "threads", "device", "search_path"})
@@ -17,6 +33,7 @@ Json document(const Json& runtime) {
   for (const Json& p : runtime["plugins"])
     json["plugins"].push_back(
         {{"name", p["name"]}, {"device", p["device"]}, {"abi_minor", p["abi_minor"]}, {"file", p["file"]}});
+  json["broken"] = broken_of(runtime);
   json["skipped"] = runtime["skipped"];
   return json;
 }
@@ -36,6 +53,12 @@ std::string text_of(const Json& runtime) {
   Table table({"  name", "device", "file"});
   for (const Json& p : runtime["plugins"]) table.add({"  " + p["name"].get<std::string>(), p["device"], p["file"]});
   if (!runtime["plugins"].empty()) out += table.text();
+  const Json broken = broken_of(runtime);
+  if (!broken.empty())
+    out += fmt::format("\n{} {} the contract:\n", broken.size(), broken.size() == 1 ? "breaks" : "break");
+  for (const Json& b : broken)
+    out += fmt::format("  {} {} {}\n    {}\n", b["name"].get<std::string>(), b["device"].get<std::string>(),
+                       b["file"].get<std::string>(), b["reason"].get<std::string>());
   if (runtime["skipped"].empty()) return out;
   out += fmt::format("\n{} skipped:\n", runtime["skipped"].size());
   for (const Json& s : runtime["skipped"])

@@ -1,5 +1,6 @@
 // attnkit plugins: all mechanisms as a table, or one of them in full.
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "core/base/roles.hpp"
@@ -146,20 +147,30 @@ std::string plugin_page(const Json& plugin) {
                      text("summary"), text("citation"), text("file"), plugin["abi_minor"].get<int>(),
                      text("state_revision"), options_text(plugin), weights_text(plugin), places_text(plugin));
 }
-Json named(const Json& plugins, const std::string& name) {
+
+// Throws when a file that should hold the mechanism was skipped.
+void check_skipped(const Json& runtime, const std::string& name) {
+  for (const Json& s : runtime["skipped"]) {
+    const std::string path = s["path"], file = std::filesystem::path(path).filename().string();
+    if (file == name + ".so" || (file.starts_with(name + "-") && file.ends_with(".so")))
+      fail(Exit::plugin, "mechanism {} cannot be used: {}: {}", quote(name), path, s["reason"].get<std::string>());
+  }
+}
+
+Json named(const Json& runtime, const std::string& name) {
   Json found = Json::array();
   std::vector<std::string> names;
-  for (const Json& p : plugins) {
+  for (const Json& p : runtime["plugins"]) {
     names.push_back(p["name"]);
     if (p["name"] == name) found.push_back(p);
   }
   // One mechanism has a plugin for each device.
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  if (found.empty())
-    throw Failure(
-        Exit::plugin, fmt::format("no mechanism {} was found{}", quote(name), did_you_mean(name, names)),
-        names.empty() ? "attnkit doctor tells where plugins are searched" : "found were: " + joined(names, ", "));
-  return found;
+  if (!found.empty()) return found;
+  check_skipped(runtime, name);
+  throw Failure(
+      Exit::plugin, fmt::format("no mechanism {} was found{}", quote(name), did_you_mean(name, names)),
+      names.empty() ? "attnkit doctor tells where plugins are searched" : "found were: " + joined(names, ", "));
 }
 
 }  // namespace
@@ -167,7 +178,7 @@ Json named(const Json& plugins, const std::string& name) {
 Exit plugins_command(const Arguments& arguments) {
   const Json runtime = Json::parse(open_runtime(arguments).describe());
   const std::string name = arguments.text("NAME");
-  const Json plugins = name.empty() ? runtime["plugins"] : named(runtime["plugins"], name);
+  const Json plugins = name.empty() ? runtime["plugins"] : named(runtime, name);
   std::string pages;
   if (!name.empty())
     for (const Json& p : plugins) pages += (pages.empty() ? "" : "\n") + plugin_page(p);

@@ -13,9 +13,14 @@ namespace attnkit::cli {
 const Options run_options = with_input_options(
     "a reference for each --text or --audio: perplexity and exact match on standard error",
     {
-        {"output,o", "FILE", "outputs, one per line, written when all are there; default standard output"},
+        {"output,o", "FILE",
+         "outputs, one per line, written when all are there; default standard output; vectors where its name ends in "
+         ".npy as an array of NumPy"},
         {"beams", "N", "beam search with N beams, 1 is greedy; default what the manifest says"},
         {"limit", "N", "most tokens of an output; default 1.5 times the input and 20"},
+        {"unknown", "error|skip|unk",
+         "a word that the vocabulary cannot spell: an error (default); its input is left out, an empty line among the "
+         "outputs; it becomes <unk>"},
         {"batch", "N", "inputs decoded together (default 16); the outputs do not depend on it"},
     });
 
@@ -26,18 +31,22 @@ void check_options(const Arguments& arguments) {
   arguments.integer("beams", 1, 1, 1024);
   arguments.integer("limit", 1, 1, INT32_MAX);
   arguments.integer("batch", 1, 1, 1024);
+  arguments.choice("unknown", 0, {"error", "skip", "unk"});
   check_output(arguments);
   if (arguments.json() && arguments.text("output") == "-")
     fail(Exit::usage, "--json writes to standard output, so --output cannot");
 }
 
 struct RunResults : Results {
-  std::vector<Label> labels;  // by input, of a model without a decoder
-  std::vector<Score> scores;  // by input, with references
+  std::vector<Label> labels;   // by input, of a model without a decoder
+  std::vector<Score> scores;   // by input, with references
+  std::vector<float> vectors;  // of an embedding, one behind the other
+  size_t width = 0;            // of each
   std::optional<double> speech_seconds;
   bool decoder = true;
   uint32_t beams = 1;
   LargestSession largest;
+  std::vector<Input> skipped;  // with --unknown skip
 
   double tokens_per_second() const { return static_cast<double>(tokens()) / std::max(seconds, 1e-9); }
   Score total() const {
@@ -58,6 +67,36 @@ void run_encoder(const Model& model, const Facts& facts, size_t batch, RunResult
   });
 }
 
+// The shortest text of a number that reads back as it.
+std::string number_text(float x) { return fmt::format("{}", x); }
+
+void run_embedding(const Model& model, const Facts& facts, size_t batch, RunResults& results, const Give& give) {
+  results.width = static_cast<size_t>(facts.info.outputs);
+  results.vectors.resize(results.inputs.size() * results.width);
+  embed_inputs(model, facts, results.inputs, batch, [&](size_t i, std::span<const float> vector) {
+    std::ranges::copy(vector, results.vectors.begin() + static_cast<std::ptrdiff_t>(i * results.width));
+    std::string text;
+    for (const float x : vector) text += (text.empty() ? "" : " ") + number_text(x);
+    give(i, {text, source_length(facts, results.inputs[i])});
+  });
+}
+
+// NumPy's format, version 1.0, of an array (inputs, width) of little-endian f32.
+std::string npy_of(const RunResults& r) {
+  std::string header =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", r.inputs.size(), r.width);
+  constexpr size_t front = 10;  // magic, version, length of the header
+  header.resize((front + header.size() + 64) / 64 * 64 - front - 1, ' ');
+  header += '\n';
+  std::string out = "\x93NUMPY\x01";
+  out += '\0';
+  out += static_cast<char>(header.size() & 255);
+  out += static_cast<char>(header.size() >> 8);
+  out += header;
+  out.append(reinterpret_cast<const char*>(r.vectors.data()), r.vectors.size() * sizeof(float));
+  return out;
+}
+
 // "attnkit.run/1".
 Json json_of(const RunResults& r) {
   Json json = {{"schema", "attnkit.run/1"}, {"model", r.description["name"]}, {"kind", r.description["kind"]}};
@@ -65,6 +104,11 @@ Json json_of(const RunResults& r) {
   add_results(r, json, [&](size_t i, Json& entry) {
     if (!r.labels.empty() && !r.labels[i].scores.empty())
       entry.update({{"class", r.labels[i].best}, {"scores", r.labels[i].scores}});
+    if (r.width > 0) {
+      entry.erase("output");
+      Json& vector = entry["vector"] = Json::array();
+      for (size_t c = 0; c < r.width; ++c) vector.push_back(std::stod(number_text(r.vectors[i * r.width + c])));
+    }
     add_length(r.all[i], entry);
     if (!r.have_references()) return;
     entry.update({{"reference", *r.inputs[i].reference},
@@ -73,6 +117,9 @@ Json json_of(const RunResults& r) {
                   {"perplexity", r.scores[i].perplexity()},
                   {"reference_tokens", r.scores[i].tokens}});
   });
+  for (const Input& input : r.skipped)
+    json["skipped"].push_back(
+        {{"index", input.line}, {"input", input.text}, {"origin", input.origin}, {"reason", *input.skipped}});
   Json summary = {{"inputs", r.inputs.size()},
                   {"tokens", r.tokens()},
                   {"seconds", r.seconds},
@@ -100,6 +147,10 @@ std::string text_of(const RunResults& r) {
   std::optional<SpeechTime> time;
   if (r.speech_seconds) time = SpeechTime{*r.speech_seconds, r.seconds};
   out += "\n" + remarks_text(r, time);
+  if (!r.skipped.empty())
+    out +=
+        fmt::format("{} of {} {} skipped\n", r.skipped.size(),
+                    counted_text(r.inputs.size() + r.skipped.size(), "input"), r.skipped.size() == 1 ? "was" : "were");
   if (r.have_references())
     out += fmt::format("perplexity {:.4f} over {}, {}\n", r.total().perplexity(),
                        counted_text(r.total().tokens, "token"), exact_text(r));
@@ -117,14 +168,21 @@ Exit run_command(const Arguments& arguments) {
   options.beams = static_cast<uint32_t>(arguments.integer("beams", facts.info.beams, 1, 1024));
   options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
   options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
+  const bool npy = arguments.text("output").ends_with(".npy");
+  if (npy && !facts.embeds())
+    fail(Exit::usage, "--output {}: this model gives out no vectors for an array", quote(arguments.text("output")));
   RunResults results;
   results.decoder = facts.decoder();
   results.beams = options.beams;
-  results.inputs = inputs_of(model, facts, arguments, LiveAudio::read);
-  Outputs outputs(arguments, results.inputs.size());
+  for (Input& input : inputs_of(model, facts, arguments, LiveAudio::read))
+    (input.skipped ? results.skipped : results.inputs).push_back(std::move(input));
+  Outputs outputs(arguments, results.inputs.size() + results.skipped.size());
+  for (const Input& input : results.skipped) outputs.add(input.line, "", 0);
   run_inputs(model, results, outputs, [&](const Give& give) {
     if (facts.decoder())
       results.largest = decode(model, facts, results.inputs, options, give);
+    else if (facts.embeds())
+      run_embedding(model, facts, options.batch, results, give);
     else
       run_encoder(model, facts, options.batch, results, give);
   });
@@ -134,6 +192,7 @@ Exit run_command(const Arguments& arguments) {
     for (const Input& input : results.inputs)
       *results.speech_seconds += facts.speech->shape.ms(input.audio->samples) / 1000;
   }
+  if (npy) outputs.replace(npy_of(results));
   return outputs.finish(json_of(results), text_of(results));
 }
 

@@ -26,7 +26,7 @@ void run_inputs(const Model& model, Results& results, Outputs& outputs, const st
   results.all.resize(results.inputs.size());
   const Clock::time_point start = Clock::now();
   work([&](size_t index, Result result) {
-    outputs.add(index, result.text, result.made);
+    outputs.add(results.inputs[index].line, result.text, result.made);
     results.all[index] = std::move(result);
   });
   results.seconds = seconds_since(start);

@@ -37,17 +37,23 @@ Score score_of(const Facts& facts, const Input& input, const float* logits) {
   return score;
 }
 
+std::vector<const Input*> each(std::span<const Input> inputs) {
+  std::vector<const Input*> all;
+  for (const Input& input : inputs) all.push_back(&input);
+  return all;
+}
+
 // Sources of some inputs side by side, run by forward.
-void forward(const Model& model, const Facts& facts, std::span<const Input> inputs, const Batch& target,
+void forward(const Model& model, const Facts& facts, const std::vector<const Input*>& inputs, const Batch& target,
              const attn_tensor& out) {
   if (facts.speech) {
     std::vector<std::vector<float>> samples;
-    for (const Input& input : inputs) samples.push_back(recorded(facts, input));
+    for (const Input* input : inputs) samples.push_back(recorded(facts, *input));
     return model.forward(SpeechBatch(samples), target, out);
   }
   std::vector<Ids> ids;
   if (facts.encoder())
-    for (const Input& input : inputs) ids.push_back(input.ids);
+    for (const Input* input : inputs) ids.push_back(input->ids);
   model.forward(Batch(ids), target, out);
 }
 
@@ -84,7 +90,7 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
     }
     const Batch target(targets);
     const search::Scores logits(facts, target.rows(), target.length);
-    forward(model, facts, some, target, logits.out);
+    forward(model, facts, each(some), target, logits.out);
     for (size_t i = 0; i < some.size(); ++i) {
       const size_t first = facts.encoder() ? 0 : some[i].ids.size() - 1;  // predicts the first token of the reference
       scores.push_back(score_of(facts, some[i], logits.row(i) + first * static_cast<size_t>(logits.width)));
@@ -95,7 +101,7 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
 
 void label_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
                   const std::function<void(size_t, const Label&)>& done) {
-  if (facts.speech && !facts.classifier())
+  if (facts.speech && !facts.pools())
     fail(Exit::usage, "this encoder of speech has neither classes nor a decoder: there is nothing to write");
   for (size_t first = 0; first < inputs.size();) {
     check_interrupt();
@@ -104,8 +110,28 @@ void label_inputs(const Model& model, const Facts& facts, std::span<const Input>
     size_t length = 0;
     for (const Input& input : some) length = std::max(length, input.ids.size());
     const search::Scores scores(facts, static_cast<int64_t>(rows), static_cast<int64_t>(length));
-    forward(model, facts, some, Batch(), scores.out);
+    forward(model, facts, each(some), Batch(), scores.out);
     for (size_t i = 0; i < rows; ++i, ++first) done(first, label_of(facts, inputs[first], scores.row(i)));
+  }
+}
+
+void embed_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
+                  const std::function<void(size_t, std::span<const float>)>& done) {
+  // Inputs of like length run together: little of a batch is padding then.
+  std::vector<const Input*> order = each(inputs);
+  std::ranges::stable_sort(order, {}, [&](const Input* input) { return source_length(facts, *input); });
+  for (size_t first = 0; first < order.size(); first += batch) {
+    check_interrupt();
+    const auto begin = order.begin() + static_cast<std::ptrdiff_t>(first);
+    const std::vector<const Input*> some(begin,
+                                         begin + static_cast<std::ptrdiff_t>(std::min(batch, order.size() - first)));
+    const search::Scores vectors(facts, static_cast<int64_t>(some.size()), 1);
+    forward(model, facts, some, Batch(), vectors.out);
+    for (size_t i = 0; i < some.size(); ++i) {
+      const std::span<const float> vector(vectors.row(i), static_cast<size_t>(vectors.width));
+      if (!std::ranges::all_of(vector, [](float x) { return std::isfinite(x); })) fail_with_nan(*some[i]);
+      done(static_cast<size_t>(some[i] - inputs.data()), vector);
+    }
   }
 }
 

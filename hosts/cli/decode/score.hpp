@@ -28,4 +28,8 @@ struct Label {
 void label_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
                   const std::function<void(size_t, const Label&)>& done);
 
+// For models that give out a vector.  Calls done(index, vector) in any order.
+void embed_inputs(const Model& model, const Facts& facts, std::span<const Input> inputs, size_t batch,
+                  const std::function<void(size_t, std::span<const float>)>& done);
+
 }  // namespace attnkit::cli

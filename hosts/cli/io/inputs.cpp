@@ -117,17 +117,77 @@ void check_length(const Input& input, size_t tokens, size_t max, const char* wha
          input.origin, what, tokens, max);
 }
 
-void tokenize_text(const Model& model, const Facts& facts, Input& input) {
-  input.ids = tokens_of(model, facts.encoder() ? Side::source : Side::target, input.text, input.origin);
+// The id of <unk>, which the library knows by no name: the vocabulary's line.
+int32_t unknown_id(const Model& model, Side side) {
+  const Json file = Json::parse(model.describe())[side == Side::source ? "source_vocabulary" : "target_vocabulary"];
+  const std::vector<std::string> tokens = read_lines(file);
+  const auto at = std::find(tokens.begin(), tokens.end(), "<unk>");
+  if (at == tokens.end())
+    fail(Exit::data, "--unknown unk: {} has no <unk>; use --unknown skip", file.get<std::string>());
+  return static_cast<int32_t>(at - tokens.begin());
+}
+
+// Why the vocabulary cannot spell a text, if that is all that is wrong with it.
+std::optional<std::string> misspelt(const Model& model, Side side, const std::string& text) {
+  if (valid_utf8(text) < text.size()) return {};
+  try {
+    model.tokenize(side, text);
+    return {};
+  } catch (const Error& e) {
+    if (e.code() != ATTN_INVALID) throw;
+    return e.what();
+  }
+}
+
+// Tokens of a text, in which each word that cannot be spelled is one <unk>.
+Ids tokens_with_unknown(const Model& model, Side side, const std::string& text, const std::string& origin) {
+  if (!misspelt(model, side, text)) return tokens_of(model, side, text, origin);
+  const int32_t unknown = unknown_id(model, side);
+  Ids ids;
+  for (std::string_view rest = text; !rest.empty();) {
+    if (const size_t n = white_space(rest)) {
+      rest.remove_prefix(n);
+      continue;
+    }
+    size_t n = 0;
+    while (n < rest.size() && white_space(rest.substr(n)) == 0) ++n;
+    const std::string word(rest.substr(0, n));
+    rest.remove_prefix(n);
+    const Ids known = misspelt(model, side, word) ? Ids{unknown} : tokens_of(model, side, word, origin);
+    ids.insert(ids.end(), known.begin(), known.end());
+  }
+  return ids;
+}
+
+// What becomes of words that the vocabulary cannot spell.
+enum class Unknown { error, skip, unk };
+
+Ids spelled(const Model& model, Side side, const std::string& text, const std::string& origin, Unknown unknown) {
+  return unknown == Unknown::unk ? tokens_with_unknown(model, side, text, origin)
+                                 : tokens_of(model, side, text, origin);
+}
+
+Side input_side(const Facts& facts) { return facts.encoder() ? Side::source : Side::target; }
+
+std::optional<std::string> reason_to_skip(const Model& model, const Facts& facts, const Input& input) {
+  if (!facts.speech)
+    if (const auto reason = misspelt(model, input_side(facts), input.text)) return reason;
+  if (!input.reference || !facts.decoder()) return {};
+  if (const auto reason = misspelt(model, Side::target, *input.reference)) return "reference: " + *reason;
+  return {};
+}
+
+void tokenize_text(const Model& model, const Facts& facts, Unknown unknown, Input& input) {
+  input.ids = spelled(model, input_side(facts), input.text, input.origin, unknown);
   input.ids.insert(facts.encoder() ? input.ids.end() : input.ids.begin(),
                    facts.encoder() ? facts.info.end_id : facts.info.begin_id);
   check_length(input, input.ids.size(), facts.max_length(), "input");
 }
 
-void tokenize_reference(const Model& model, const Facts& facts, Input& input) {
+void tokenize_reference(const Model& model, const Facts& facts, Unknown unknown, Input& input) {
   if (!input.reference) return;
   if (!facts.decoder()) fail(Exit::usage, "references score models with a decoder; this one has none");
-  input.target = tokens_of(model, Side::target, *input.reference, input.origin + ", reference");
+  input.target = spelled(model, Side::target, *input.reference, input.origin + ", reference", unknown);
   check_length(input, input.target.size() + (facts.encoder() ? 1 : input.ids.size()), facts.max_length(), "reference");
 }
 
@@ -163,9 +223,17 @@ std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Argum
   std::vector<Input> inputs = facts.speech ? given_recordings(arguments) : given_texts(arguments);
   add_references(arguments, inputs);
   if (facts.speech) check_recordings(*facts.speech, live, inputs);
-  for (Input& input : inputs) {
-    if (!facts.speech) tokenize_text(model, facts, input);
-    tokenize_reference(model, facts, input);
+  const auto unknown = static_cast<Unknown>(arguments.choice("unknown", 0, {"error", "skip", "unk"}));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Input& input = inputs[i];
+    input.line = i;
+    if (unknown == Unknown::skip) input.skipped = reason_to_skip(model, facts, input);
+    if (input.skipped) {
+      note(fmt::format("attnkit: warning: {}: {}: skipped\n", input.origin, *input.skipped));
+      continue;
+    }
+    if (!facts.speech) tokenize_text(model, facts, unknown, input);
+    tokenize_reference(model, facts, unknown, input);
   }
   return inputs;
 }

@@ -23,6 +23,8 @@ struct Input {
   Ids ids;     // with an encoder: tokens and </s>; a decoder alone: <s> and tokens; of a recording none
   Ids target;  // of the reference, without <s> and </s>
   std::optional<Recording> audio = {};
+  size_t line = 0;                          // which of all inputs it is, from 0
+  std::optional<std::string> skipped = {};  // why, with --unknown skip; it has no tokens then
 };
 
 // The properties of a model that decide how it is run.
@@ -31,6 +33,7 @@ struct Facts : search::TaskFacts {
   bool needs_length = false;                // some block of the decoder depends on that length
   std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
   bool classifier() const { return task == search::Task::classification; }
+  bool embeds() const { return task == search::Task::embedding; }
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
 };
 Facts facts_of(const Model& model);
@@ -43,7 +46,8 @@ enum class LiveAudio { left, read };
 
 // The inputs of those options, ready for the model: every text tokenized, every recording read once.  Throws Failure:
 // (usage) none, texts for a model of speech or recordings for one of text, references that do not match; (data) naming
-// the origin: unreadable, no such word, too long, references for some lines of a list alone.  Warns of silence.
+// the origin: unreadable, no such word (unless --unknown says otherwise, where that is an option), too long, references
+// for some lines of a list alone.  Warns of silence.
 std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live);
 
 // Tokens of one text.  Throws Failure (data) that begins with origin.

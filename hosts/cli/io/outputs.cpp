@@ -70,8 +70,9 @@ void Outputs::add(size_t index, const std::string& text, size_t tokens) {
 
 Exit Outputs::finish(const Json& document, const std::string& summary) {
   progress_.reset();
-  std::string all;
-  for (const auto& line : lines_) all += *line;
+  std::string all = content_.value_or("");
+  for (const auto& line : lines_)
+    if (!content_) all += *line;
   if (!path_.empty()) write_file(path_, all);
   if (json_) print_json(document);
   note(summary);

@@ -36,6 +36,8 @@ class Outputs {
   void show(const std::string& beginning);
   // Of any input; tokens: how many it took, for progress.
   void add(size_t index, const std::string& text, size_t tokens);
+  // --output takes this in place of the lines.
+  void replace(std::string content) { content_ = std::move(content); }
   // Ends progress, writes --output, prints document with --json, and summary on standard error.  Throws Failure (data).
   Exit finish(const Json& document, const std::string& summary);
 
@@ -44,6 +46,7 @@ class Outputs {
   bool json_, live_;
   std::optional<ProgressBar> progress_;
   std::vector<std::optional<std::string>> lines_;
+  std::optional<std::string> content_;
   size_t next_ = 0, finished_ = 0, tokens_ = 0;
   size_t shown_ = 0;  // characters of the next output
 };

@@ -70,6 +70,8 @@ size_t chosen(const Arguments& arguments, const json& own, const char* key, cons
 }
 
 std::string usual_metric(const json& description) {
+  if (description["head"]["type"] == "embedding")
+    fail(Exit::usage, "this model gives out a vector, and no metric of a search judges vectors");
   if (description["head"]["type"] == "classifier") return "accuracy";
   return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
 }

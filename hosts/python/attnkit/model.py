@@ -56,8 +56,8 @@ class Model(Handle):
         self.info = ModelInfo(*(getattr(info, name) for name in ModelInfo._fields))
 
     @functools.cached_property
-    def _classifies(self):
-        return self.describe()["head"]["type"] == "classifier"
+    def _pools(self):
+        return self.describe()["head"]["type"] != "lm"
 
     def describe(self, lengths=()):
         """"attnkit.model-description/1", with costs at the given lengths."""
@@ -96,11 +96,11 @@ class Model(Handle):
     def forward(self, source=(), target=()):
         """Teacher forcing on batches, lists of sequences of ids; empty: a side that the model lacks.
 
-        A float32 memoryview (rows, longest target, outputs), or (rows, outputs) of a classifier.
+        A float32 memoryview (rows, longest target, outputs), or (rows, outputs) of a classifier or an embedding.
         """
         source, target = Batch(source), Batch(target)
         rows, length = (source if self.info.kind == ATTNKIT_ENCODER else target).tensor.shape
-        out = zeros("f", (rows, self.info.outputs) if self._classifies else (rows, length, self.info.outputs))
+        out = zeros("f", (rows, self.info.outputs) if self._pools else (rows, length, self.info.outputs))
         call(self._library.attnkit_model_forward, self.pointer, *source.arguments(), *target.arguments(), out.reference)
         return out.view()
 

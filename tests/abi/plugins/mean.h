@@ -27,7 +27,7 @@ static attn_port mean_port(uint32_t kind, const char* name, const attn_block* bl
   port.kind = kind;
   port.ndim = 4;
   port.name = name;
-  port.doc = name;
+  port.doc = kind == ATTN_KEY ? "values" : "their mean";
   port.shape[1] = block->heads;
   port.shape[3] = block->head_width;
   return port;
@@ -55,7 +55,11 @@ static int32_t mean_plan(const attn_mech* mech, const attn_request* request, att
                          attn_error* err) {
   if (request->flags & ATTN_STREAM) return mean_fail(err, ATTN_UNSUPPORTED, "the mean keeps no state");
   if (request->flags & ATTN_TRAIN) return mean_fail(err, ATTN_UNSUPPORTED, "the mean has no gradient");
-  info->flops = (uint64_t)(request->batch * mech->port[0].shape[1] * request->keys * mech->port[0].shape[3]);
+  if (request->flags & ATTN_PREFIX) return mean_fail(err, ATTN_UNSUPPORTED, "the mean shows every query all keys");
+  if (request->dtype_code != 2 || request->dtype_bits != 32)
+    return mean_fail(err, ATTN_UNSUPPORTED, "the mean computes in f32 only");
+  if (ATTN_HAS(attn_info, info, flops))
+    info->flops = (uint64_t)(request->batch * mech->port[0].shape[1] * request->keys * mech->port[0].shape[3]);
   /* A plan holds nothing beyond its mechanism. */
   if (plan != NULL) *plan = (attn_plan*)mech;
   return ATTN_OK;

@@ -1,4 +1,4 @@
-/* The mean of tests/abi with one misdeed, chosen by the file's name: what a search must survive. */
+/* The mean of tests/abi with one misdeed, chosen by the file's name: what searches and commands must survive. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +33,9 @@ static void misbehave(int where, const attn_run* run) {
 static int32_t hostile_create(const attn_block* block, const attn_value* values, attn_mech** mech,
                               const attn_port* const** ports, uint32_t* n_ports, attn_error* err) {
   misbehave(CREATE, NULL);
-  return mean_create(block, values, mech, ports, n_ports, err);
+  const int32_t code = mean_create(block, values, mech, ports, n_ports, err);
+  if (code == ATTN_OK && strcmp(PLUGIN_NAME, "no_ports") == 0) *n_ports = 0;
+  return code;
 }
 
 static int32_t hostile_plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
@@ -48,4 +50,9 @@ static int32_t hostile_run(const attn_plan* plan, const attn_run* run, attn_erro
   return code;
 }
 
-MEAN_PLUGIN((table.create = hostile_create, table.plan = hostile_plan, table.run = hostile_run))
+static const char* summary(void) {
+  return strcmp(PLUGIN_NAME, "colourful") == 0 ? "red \033[31m\302\2331m and a byte \xff" : "the mean of all values";
+}
+
+MEAN_PLUGIN((table.create = hostile_create, table.plan = hostile_plan, table.run = hostile_run,
+             table.summary = table.citation = summary()))

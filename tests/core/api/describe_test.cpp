@@ -103,8 +103,14 @@ TEST(DescribeRuntime, SurvivesPluginsThatMisbehave) {
     const Json cross = place_of(plugin_of(runtime, name), "decoder.cross", false);
     EXPECT_EQ(cross.at("fits"), false) << name;
     EXPECT_TRUE(cross.at("refusal").get<std::string>().starts_with(std::string(name) + ": ")) << name;
+    EXPECT_EQ(cross.at("faulty"), true) << name;
   }
-  EXPECT_EQ(place_of(plugin_of(runtime, "throws_plan"), "decoder.cross", false).at("fits"), false);
+  for (const char* name : {"throws_plan", "plan_nothing"}) {
+    const Json cross = place_of(plugin_of(runtime, name), "decoder.cross", false);
+    EXPECT_EQ(cross.at("fits"), false) << name;
+    EXPECT_EQ(cross.at("faulty"), true) << name;
+  }
+  EXPECT_FALSE(place_of(plugin_of(runtime, "mean"), "decoder.self", true).contains("faulty")) << "a refusal is none";
   EXPECT_GE(runtime.at("skipped").size(), 15u);
 }
 

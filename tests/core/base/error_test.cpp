@@ -40,6 +40,16 @@ TEST(FillError, CutsAtACharacter) {
   EXPECT_EQ(std::string(err.message), text.substr(0, 498));
 }
 
+// A stray byte costs itself and nothing before it.
+TEST(FillError, ShowsBytesThatAreNoText) {
+  attn_error err = empty_error();
+  fill_error(&err, ATTN_INVALID, "x\xffy\x1b[31mz\xc2\x9bz");
+  EXPECT_STREQ(err.message, "x\uFFFDy [31mz z");
+  fill_error(&err, ATTN_INVALID, ("why: " + std::string(600, '\x80')).c_str());
+  EXPECT_EQ(std::string(err.message).substr(0, 8), "why: \uFFFD");
+  EXPECT_GT(std::strlen(err.message), 490u);
+}
+
 TEST(FillError, RespectsTheCallersSize) {
   for (const uint32_t size : {0u, 4u, 8u, 12u, 13u, 20u, 511u, 512u}) {
     attn_error err;
@@ -78,6 +88,10 @@ std::string check(int32_t code, const char* message, int32_t expected) {
     return e.what();
   }
   return "";
+}
+
+TEST(CheckPlugin, CleansTheMessage) {
+  EXPECT_EQ(check(ATTN_INVALID, "\x1b]0;title\x07 \xe4 \xc2\x9bm", ATTN_INVALID), "leap:  ]0;title  \uFFFD  m");
 }
 
 TEST(CheckPlugin, PassesCodeAndPlaceOn) {

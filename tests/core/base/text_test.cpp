@@ -61,5 +61,12 @@ TEST(DidYouMean, IsAPhraseOrNothing) {
   EXPECT_EQ(did_you_mean("banana", words), "");
 }
 
+TEST(Text, OneLineIsShownAndNotObeyed) {
+  EXPECT_EQ(clean_line("Grüße, 日本"), "Grüße, 日本");
+  EXPECT_EQ(clean_line("x\ny\x1b[2J\x7f\xc2\x85\xc2\x9b"), "x y [2J   ");
+  EXPECT_EQ(clean_line("x\xff\xe2\x82y"), "x\uFFFD\uFFFD\uFFFDy");
+  EXPECT_EQ(clean_line(""), "");
+}
+
 }  // namespace
 }  // namespace attnkit

@@ -1,9 +1,13 @@
-#include "core/model/dense.hpp"
+#include "core/model/dense/dense.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
+
+#include "core/base/error.hpp"
+#include "core/model/dense/walk.hpp"
 
 namespace attnkit {
 namespace {
@@ -16,6 +20,31 @@ std::vector<float> noise(size_t n, unsigned seed) {
   return values;
 }
 
+// The sums of a row in double, from what the layer says its weights are.
+std::vector<double> sums(const Dense& dense, const std::vector<float>& bias, const float* x) {
+  std::vector<double> y(bias.begin(), bias.end());
+  std::vector<float> w(static_cast<size_t>(dense.inputs()));
+  for (size_t o = 0; o < y.size(); ++o) {
+    dense.row(static_cast<int64_t>(o), w.data());
+    for (size_t k = 0; k < w.size(); ++k) y[o] += static_cast<double>(w[k]) * x[k];
+  }
+  return y;
+}
+
+// How far y is from the sums of all rows of x, relative to these: root mean squares.
+double apart(const std::vector<float>& y, const Dense& dense, const std::vector<float>& bias,
+             const std::vector<float>& x) {
+  double error = 0, scale = 0;
+  for (size_t r = 0; r * static_cast<size_t>(dense.inputs()) < x.size(); ++r) {
+    const std::vector<double> exact = sums(dense, bias, x.data() + r * static_cast<size_t>(dense.inputs()));
+    for (size_t o = 0; o < exact.size(); ++o) {
+      error += std::pow(y[r * exact.size() + o] - exact[o], 2);
+      scale += std::pow(exact[o], 2);
+    }
+  }
+  return scale > 0 ? std::sqrt(error / scale) : error;
+}
+
 class DenseShape : public testing::TestWithParam<std::tuple<int, int, int>> {};
 
 TEST_P(DenseShape, EqualsTheSumInDouble) {
@@ -23,44 +52,223 @@ TEST_P(DenseShape, EqualsTheSumInDouble) {
   Threads threads(2);
   const std::vector<float> w = noise(static_cast<size_t>(inputs * outputs), 1), b = noise(outputs, 2),
                            x = noise(static_cast<size_t>(inputs * rows), 3);
+  const Dense dense(inputs, outputs, w, b);
   std::vector<float> y(static_cast<size_t>(outputs * rows) + 1, -7.0f);
-  Dense(inputs, outputs, w, b).apply(threads, x.data(), inputs, y.data(), outputs, rows);
-  double error = 0, scale = 0;
-  for (int r = 0; r < rows; ++r)
-    for (int o = 0; o < outputs; ++o) {
-      double sum = b[o];
-      for (int k = 0; k < inputs; ++k) sum += static_cast<double>(w[o * inputs + k]) * x[r * inputs + k];
-      error += (y[r * outputs + o] - sum) * (y[r * outputs + o] - sum);
-      scale += sum * sum;
-    }
-  EXPECT_LE(std::sqrt(error), 5e-6 * std::sqrt(scale));
+  dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  EXPECT_LE(apart(y, dense, b, x), 5e-6);
   EXPECT_EQ(y.back(), -7.0f) << "wrote past the end";
+}
+
+// With weights and inputs that int8 holds as they are, nothing is rounded but the last step.
+TEST_P(DenseShape, OfInt8IsExactOnIntegers) {
+  const auto [inputs, outputs, rows] = GetParam();
+  Threads threads(2);
+  std::mt19937 random(1);
+  const auto integers = [&](int n, int width) {
+    std::vector<float> values(static_cast<size_t>(n));
+    for (float& v : values) v = static_cast<float>(static_cast<int>(random() % 255) - 127);
+    for (int i = 0; i < n; i += width) values[static_cast<size_t>(i)] = 127;  // so that the scale is 1
+    return values;
+  };
+  const std::vector<float> w = integers(inputs * outputs, inputs), x = integers(inputs * rows, inputs),
+                           b(static_cast<size_t>(outputs), 3.0f);
+  const Dense dense(inputs, outputs, w, b, WeightType::int8);
+  std::vector<float> y(static_cast<size_t>(outputs * rows) + 1, -7.0f);
+  dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  for (int r = 0; r < rows; ++r) {
+    const std::vector<double> exact = sums(dense, b, x.data() + r * inputs);
+    for (int o = 0; o < outputs; ++o) ASSERT_EQ(y[r * outputs + o], static_cast<float>(exact[o])) << r << ", " << o;
+  }
+  EXPECT_EQ(y.back(), -7.0f) << "wrote past the end";
+}
+
+TEST_P(DenseShape, OfInt8IsNearTheSumInDouble) {
+  const auto [inputs, outputs, rows] = GetParam();
+  Threads threads(2);
+  const std::vector<float> w = noise(static_cast<size_t>(inputs * outputs), 1), b = noise(outputs, 2),
+                           x = noise(static_cast<size_t>(inputs * rows), 3);
+  std::vector<float> y(static_cast<size_t>(outputs * rows)), near(static_cast<size_t>(outputs));
+  Dense(inputs, outputs, w, b, WeightType::int8).apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  const Dense f32(inputs, outputs, w, b);
+  // Two roundings to 1/127 of the largest of a row, each uniform.
+  EXPECT_LE(apart(y, f32, b, x), 0.03);
+}
+
+TEST_P(DenseShape, OfBf16EqualsTheSumOfItsRoundedWeights) {
+  const auto [inputs, outputs, rows] = GetParam();
+  Threads threads(2);
+  const std::vector<float> w = noise(static_cast<size_t>(inputs * outputs), 1), b = noise(outputs, 2),
+                           x = noise(static_cast<size_t>(inputs * rows), 3);
+  const Dense dense(inputs, outputs, w, b, WeightType::bf16);
+  std::vector<float> y(static_cast<size_t>(outputs * rows)), rounded(static_cast<size_t>(inputs));
+  dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  EXPECT_LE(apart(y, dense, b, x), 5e-6);
+  for (int o = 0; o < outputs; ++o) {
+    dense.row(o, rounded.data());
+    for (int k = 0; k < inputs; ++k) ASSERT_NEAR(rounded[k], w[o * inputs + k], std::abs(w[o * inputs + k]) / 256);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DenseShape,
                          testing::Values(std::tuple(1, 1, 1), std::tuple(3, 5, 2), std::tuple(128, 128, 1),
                                          std::tuple(128, 150, 9), std::tuple(64, 33, 17), std::tuple(256, 128, 70),
-                                         std::tuple(7, 16, 0)));
+                                         std::tuple(300, 300, 3), std::tuple(130, 270, 5), std::tuple(7, 16, 0)));
 
-TEST(Dense, ARowDoesNotDependOnTheRowsBesideItOrOnThreads) {
-  const int inputs = 100, outputs = 70, rows = 37;
-  Threads one(1), two(2);
-  const Dense dense(inputs, outputs, noise(inputs * outputs, 1), noise(outputs, 2));
-  const std::vector<float> x = noise(inputs * rows, 3);
-  std::vector<float> together(outputs * rows), alone(outputs);
-  dense.apply(two, x.data(), inputs, together.data(), outputs, rows);
-  for (int r = 0; r < rows; ++r) {
-    dense.apply(one, x.data() + r * inputs, inputs, alone.data(), outputs, 1);
-    for (int o = 0; o < outputs; ++o) ASSERT_EQ(alone[o], together[r * outputs + o]) << r << ", " << o;
+class DenseType : public testing::TestWithParam<WeightType> {};
+
+TEST_P(DenseType, ARowDoesNotDependOnTheRowsBesideItOrOnThreads) {
+  Threads one(1), two(2), many(7);
+  for (const auto& [inputs, outputs] : {std::pair(100, 70), std::pair(513, 600)}) {
+    const Dense dense(inputs, outputs, noise(static_cast<size_t>(inputs * outputs), 1), noise(outputs, 2), GetParam());
+    const std::vector<float> x = noise(static_cast<size_t>(inputs) * 150, 3);
+    std::vector<float> alone(static_cast<size_t>(outputs) * 150);
+    for (int r = 0; r < 150; ++r)
+      dense.apply(one, x.data() + r * inputs, inputs, alone.data() + r * outputs, outputs, 1);
+    for (const int rows : {2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 37, 64, 65, 150})
+      for (Threads* threads : {&one, &two, &many}) {
+        std::vector<float> together(static_cast<size_t>(outputs * rows));
+        dense.apply(*threads, x.data(), inputs, together.data(), outputs, rows);
+        for (int i = 0; i < outputs * rows; ++i)
+          ASSERT_EQ(alone[i], together[i]) << rows << " rows, " << threads->workers() << " threads, number " << i;
+      }
   }
 }
 
-TEST(Dense, LeavesOutTheBias) {
+TEST_P(DenseType, AddsToWhatIsThere) {
+  Threads two(2);
+  const int inputs = 100, outputs = 70, rows = 11;
+  const Dense dense(inputs, outputs, noise(inputs * outputs, 1), noise(outputs, 2), GetParam());
+  const std::vector<float> x = noise(inputs * rows, 3), before = noise(outputs * rows, 4);
+  std::vector<float> y(outputs * rows), sum = before;
+  dense.apply(two, x.data(), inputs, y.data(), outputs, rows);
+  dense.add(two, x.data(), inputs, sum.data(), outputs, rows);
+  for (int i = 0; i < outputs * rows; ++i) ASSERT_EQ(sum[i], before[i] + y[i]) << i;
+}
+
+TEST_P(DenseType, KeepsNanAndInfinityInTheirRow) {
+  Threads one(1);
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  const Dense dense(2, 1, {1.0f, 1.0f}, {0.0f}, GetParam());
+  const float x[6] = {1, nan, 1, 1, infinity, 1};
+  float y[3];
+  for (const std::optional<Activation> f : {std::optional<Activation>(), std::optional(Activation::relu)}) {
+    dense.apply(one, x, 2, y, 1, 3, f);
+    EXPECT_TRUE(std::isnan(y[0]));
+    EXPECT_EQ(y[1], 2);
+    EXPECT_FALSE(std::isfinite(y[2]));
+  }
+}
+
+TEST_P(DenseType, LeavesOutTheBias) {
   Threads threads(1);
   const float x = 3;
   float y = 0;
-  Dense(1, 1, {2.0f}, {}).apply(threads, &x, 1, &y, 1, 1);
+  Dense(1, 1, {2.0f}, {}, GetParam()).apply(threads, &x, 1, &y, 1, 1);
   EXPECT_EQ(y, 6.0f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DenseType, testing::Values(WeightType::f32, WeightType::bf16, WeightType::int8),
+                         [](const auto& named) { return weight_type_name(named.param); });
+
+TEST(DenseType, TakesHalfOrAQuarterOfTheMemory) {
+  const std::vector<float> w = noise(512 * 2048, 1);
+  EXPECT_LE(Dense(512, 2048, w, {}, WeightType::bf16).bytes() * 1.99, Dense(512, 2048, w, {}).bytes());
+  EXPECT_LE(Dense(512, 2048, w, {}, WeightType::int8).bytes() * 3.9, Dense(512, 2048, w, {}).bytes());
+}
+
+TEST(DenseInt8, KeepsRowsOfZerosAndAWeightThatIsNotANumber) {
+  Threads one(1);
+  const float nan = std::numeric_limits<float>::quiet_NaN(), x[2] = {0, 0}, ones[2] = {1, 1};
+  float y[2];
+  const Dense dense(2, 2, {0.0f, 0.0f, nan, 1.0f}, {5.0f, 6.0f}, WeightType::int8);
+  dense.apply(one, x, 2, y, 2, 1);
+  EXPECT_EQ(y[0], 5);
+  dense.apply(one, ones, 2, y, 2, 1);
+  EXPECT_EQ(y[0], 5);
+  EXPECT_TRUE(std::isnan(y[1]));
+}
+
+TEST(DenseInt8, RefusesMoreInputsThanItsSumsHold) {
+  EXPECT_THROW(Dense(32769, 1, std::vector<float>(32769), {}, WeightType::int8), Error);
+}
+
+TEST(Activations, FollowTheirFormulas) {
+  Threads one(1);
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> x = {0, 1, -0.5f, nan, infinity, -infinity, 100, -100, 1e-30f};
+  for (int i = -13000; i <= 13000; ++i) x.push_back(static_cast<float>(i) / 1000);
+  const Dense identity(1, 1, {1.0f}, {});
+  const int64_t n = static_cast<int64_t>(x.size());
+  std::vector<float> relu(x.size()), gelu(x.size());
+  identity.apply(one, x.data(), 1, relu.data(), 1, n, Activation::relu);
+  identity.apply(one, x.data(), 1, gelu.data(), 1, n, Activation::gelu);
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i])) {
+      EXPECT_TRUE(std::isnan(relu[i]) && std::isnan(gelu[i]));
+      continue;
+    }
+    EXPECT_EQ(relu[i], std::max(x[i], 0.0f));
+    if (std::isinf(x[i])) {
+      EXPECT_EQ(gelu[i], std::max(x[i], 0.0f));
+      continue;
+    }
+    const double v = x[i], exact = 0.5 * v * std::erfc(-v * std::sqrt(0.5));
+    // Below -2 the rounding of the exponent of e is a larger share of a smaller value.
+    ASSERT_NEAR(gelu[i], exact, (v > -2 ? 6e-7 : 2e-5) * std::abs(exact) + 1e-37) << v;
+  }
+}
+
+TEST(Activations, OfOtherLibrariesFollowTheirFormulas) {
+  Threads one(1);
+  std::vector<float> x;
+  for (int i = -12000; i <= 12000; ++i) x.push_back(static_cast<float>(i) / 1000);
+  const Dense identity(1, 1, {1.0f}, {});
+  const int64_t n = static_cast<int64_t>(x.size());
+  std::vector<float> tanh(x.size()), quick(x.size()), silu(x.size());
+  identity.apply(one, x.data(), 1, tanh.data(), 1, n, Activation::gelu_tanh);
+  identity.apply(one, x.data(), 1, quick.data(), 1, n, Activation::quick_gelu);
+  identity.apply(one, x.data(), 1, silu.data(), 1, n, Activation::silu);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i];
+    ASSERT_NEAR(tanh[i], 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))),
+                3e-7 * std::abs(v) + 1e-7)
+        << v;
+    ASSERT_NEAR(quick[i], v / (1 + std::exp(-1.702 * v)), 3e-7 * std::abs(v) + 1e-7) << v;
+    ASSERT_NEAR(silu[i], v / (1 + std::exp(-v)), 3e-7 * std::abs(v) + 1e-7) << v;
+  }
+}
+
+TEST(Pieces, OfAFewRowsAreCutByOutputsAndOfManyByRows) {
+  using dense::pieces_of;
+  const auto of = [](int64_t rows, int64_t inputs, int64_t outputs, uint32_t workers) {
+    return pieces_of(rows, outputs / 16, static_cast<double>(inputs), workers);
+  };
+  EXPECT_EQ(of(1, 512, 32000, 1).count(), 1);
+  EXPECT_EQ(of(1, 64, 64, 2).count(), 1) << "too little for two";
+  for (const int64_t rows : {1, 2, 9, 16, 64}) {
+    EXPECT_EQ(of(rows, 512, 2048, 2).row_pieces, 1) << rows;
+    EXPECT_EQ(of(rows, 512, 2048, 2).panel_pieces, 8) << rows;
+  }
+  EXPECT_EQ(of(2048, 512, 512, 2).row_pieces, 8);
+  EXPECT_EQ(of(2048, 512, 512, 2).panel_pieces, 1);
+  EXPECT_EQ(of(128, 512, 512, 2).count(), 8) << "two blocks of rows, cut four times";
+}
+
+TEST(Pieces, CoverEverythingOnceAndGrowInNumberWithTheThreads) {
+  for (const int64_t rows : {1, 5, 63, 64, 65, 700})
+    for (const int64_t panels : {1, 2, 3, 31, 2000})
+      for (const double cost : {1.0, 64.0, 2048.0}) {
+        int64_t before = 0;
+        for (const uint32_t workers : {1u, 2u, 3u, 16u}) {
+          const dense::Pieces cut = dense::pieces_of(rows, panels, cost, workers);
+          EXPECT_GE(cut.rows * cut.row_pieces, rows);
+          EXPECT_LT(cut.rows * (cut.row_pieces - 1), rows);
+          EXPECT_GE(cut.panels * cut.panel_pieces, panels);
+          EXPECT_LT(cut.panels * (cut.panel_pieces - 1), panels);
+          EXPECT_GE(cut.count(), before) << rows << " rows, " << panels << " panels, " << workers << " threads";
+          before = cut.count();
+        }
+      }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 namespace attnkit {
 namespace {
@@ -29,23 +28,16 @@ TEST(NormaliseHeads, GivesUnitRootMeanSquareAndKeepsZeroRows) {
   EXPECT_EQ(o[3], 0);
 }
 
-TEST(Activate, ReluKeepsNan) {
-  float x[3] = {-1, 2, std::numeric_limits<float>::quiet_NaN()};
-  activate(Activation::relu, x, 3);
-  EXPECT_EQ(x[0], 0);
-  EXPECT_EQ(x[1], 2);
-  EXPECT_TRUE(std::isnan(x[2]));
-}
-
-TEST(Activate, GeluIsTheExactOne) {
-  float x[2] = {1, -0.5f};
-  activate(Activation::gelu, x, 2);
-  EXPECT_NEAR(x[0], 0.841344746, 1e-6);
-  EXPECT_NEAR(x[1], -0.154268770, 1e-6);
+TEST(LayerNorm, TakesItsEpsilon) {
+  const LayerNorm norm{{1, 1}, {0, 0}, 0.75};
+  const float x[2] = {-0.5, 0.5};
+  float y[2];
+  norm.apply(x, y, 1);
+  EXPECT_NEAR(y[1], 0.5, 1e-7);
 }
 
 TEST(Embedding, ScalesAndAddsSinusoidalPositions) {
-  Embedding e{4, 2.0f, {0, 0, 0, 0, 1, 2, 3, 4}, sinusoidal_positions(3, 4)};
+  Embedding e{4, 2.0f, Numbers({0, 0, 0, 0, 1, 2, 3, 4}), {}, sinusoidal_positions(3, 4)};
   float x[8];
   const int32_t ids[2] = {1, 0}, length = 1;
   e.apply({ids, 2, 1, 2, &length}, {2}, x);
@@ -54,6 +46,17 @@ TEST(Embedding, ScalesAndAddsSinusoidalPositions) {
   EXPECT_NEAR(x[1], 4 + std::cos(2.0), 1e-6);
   EXPECT_NEAR(x[2], 6 + std::sin(0.02), 1e-6);
   EXPECT_NEAR(x[3], 8 + std::cos(0.02), 1e-6);
+}
+
+TEST(Embedding, GivesTheSameRowsFromAnOutputLayer) {
+  const std::vector<float> table = {0, 0, 0, 0, 1, 2, 3, 4};
+  Embedding own{4, 1.0f, Numbers(table)}, shared{4, 1.0f, Numbers(), Dense(4, 2, table, {})};
+  EXPECT_EQ(own.vocabulary(), 2);
+  EXPECT_EQ(shared.vocabulary(), 2);
+  float x[4], y[4];
+  own.row(1, x);
+  shared.row(1, y);
+  for (int c = 0; c < 4; ++c) EXPECT_EQ(x[c], y[c]);
 }
 
 }  // namespace

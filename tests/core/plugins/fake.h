@@ -54,10 +54,12 @@ static void fake_destroy(attn_mech* mech) { free(mech); }
 
 static void fake_plan_free(attn_plan* plan) { (void)plan; }
 
+#ifndef FAKE_RUNS
 static int32_t fake_run(const attn_plan* plan, const attn_run* run, attn_error* err) {
   (void)plan, (void)run;
   return fake_fail(err, ATTN_UNSUPPORTED, -1, "a fake does not run");
 }
+#endif
 
 /* Defines the entry point from fake_create and fake_plan; n options. */
 #define FAKE_PLUGIN(plugin_name, option_list, n)                                                    \

@@ -117,6 +117,14 @@ TEST(ManifestEdit, NoSeedIsKeptBesideAllTensors) {
               Not(HasSubstr("seed")));
 }
 
+TEST(ManifestEdit, TheTypeOfTheWeightsStays) {
+  std::string text = text_of(sample);
+  text.insert(text.find("sha256"), "type = \"int8\"\n");
+  EXPECT_THAT(ManifestText(text).bundled(sample_space(), Placement(9, 1), {{"weights.file", "w"}}, "12ab", ""),
+              HasSubstr("\n[weights]\nfile = \"w\"\nsha256 = \"12ab\"\ntype = \"int8\"\n"));
+  EXPECT_THAT(ManifestText(text).with(sample_space(), Placement(9, 1)), HasSubstr("type = \"int8\""));
+}
+
 TEST(ManifestEdit, TextThatIsNoTomlIsRefused) {
   EXPECT_THROW(ManifestText("a = [}"), Failure);
   EXPECT_THROW(ManifestText("na\xc3\xafve \xe2\x82\xac"), Failure);

@@ -156,6 +156,13 @@ TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
       answer_text({space_, settings_, declared_, all[0], all[1], false, 3, "1000 examples are too few"}),
       testing::AllOf(testing::StartsWith("By a screening alone: at 512 tokens, "),
                      testing::EndsWith("as fast. 2 others are not told apart from it: 1000 examples are too few.")));
+  EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false, 1, "", 12}),
+              testing::EndsWith("as fast. Only 12 examples decide, a handful: take more before you rely on it."));
+  EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false, 1, "", 500, 45}),
+              testing::EndsWith("as fast. 45 of the 500 examples repeat others word for word, so intervals are "
+                                "narrower than they should be."));
+  EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false, 1, "", 500, 5}),
+              testing::EndsWith("as fast."));
   winner.costs[64]["decode_ratio_low"] = 1.1;
   EXPECT_EQ(crossover(winner), 0);
   winner.costs[512]["decode_ratio_low"] = winner.costs[64]["decode_ratio_low"] = 0.99;

@@ -140,5 +140,18 @@ TEST(Placement, RolesAndTheirSites) {
   EXPECT_EQ(blocks_of(space, ATTN_DECODER_SELF), (Unit{2, 4}));
 }
 
+TEST(Declared, SumsDoNotWrap) {
+  const Space space = make_space(request(space_json()));
+  json description = request().description;
+  for (json& block : description["blocks"])
+    block["costs"] = {{{"length", 8}, {"state_bytes", 64}, {"flops", uint64_t{1} << 62}, {"step_flops", 2}}};
+  const Placement everywhere(space.blocks.size(), 0);
+  Declared declared;
+  declared.add(space, everywhere, description);
+  EXPECT_EQ(6 * 64u, declared.of(everywhere, 8).state_bytes);
+  EXPECT_EQ(UINT64_MAX, declared.of(everywhere, 8).flops);
+  EXPECT_EQ(12u, declared.of(everywhere, 8).step_flops);
+}
+
 }  // namespace
 }  // namespace attnkit::search

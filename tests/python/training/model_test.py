@@ -5,7 +5,8 @@ import tomllib
 import torch
 from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
 
-MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
+IMPORTED = SOURCE / "samples/manifests/sentence-encoder.toml"
+MANIFESTS = sorted({*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")} - {IMPORTED})
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"
 
 
@@ -42,6 +43,12 @@ class Model(TorchTest):
                 if not model.info.sample_rate:  # core's forward of speech: the exported golden activations
                     self.assert_close(logits, logits_of_core(manifest, inputs), 1e-5)
                 self.verified(model)
+
+    def test_models_that_are_not_there_yet_are_refused(self):
+        with self.assertRaises(attnkit.Error) as caught:
+            attnkit.torch.Model.from_manifest(IMPORTED)
+        self.assertIn("token_types = 2", str(caught.exception))
+        self.assertIn("a head of type embedding", str(caught.exception))
 
     def verified(self, model, code=0):
         manifest = model.export(self.folder / "exported")

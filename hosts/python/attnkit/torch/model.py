@@ -20,6 +20,8 @@ from .export import export
 from .length import predictor
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+# What a manifest can say and this module cannot: by key, what it must be.
+PLAIN = {"norm_eps": 1e-5, "position_offset": 0, "token_types": 0, "embed_norm": False, "vocab_size": 0}
 
 
 class Embedding(nn.Module):
@@ -209,6 +211,11 @@ class Model(nn.Module):
         with attnkit.Model.from_text(runtime(), toml, self.folder) as core:
             self.description, self.info, stored = core.describe(), core.info, core.weights()
         described, info = self.description, self.info
+        other = {key: described[key] for key, plain in PLAIN.items() if described[key] != plain}
+        if other or described["activation"] not in ACTIVATIONS or described["head"]["type"] == "embedding":
+            raise Error(INVALID, "attnkit.torch has no imported models yet: this one has " + ", ".join(
+                [f"{key} = {value}" for key, value in other.items()] +
+                [f"activation = {described['activation']}", f"a head of type {described['head']['type']}"]))
         self.model = nn.ModuleDict()
         if described["encoder_layers"]:
             self.encoder = Stack("encoder", described, info.source_vocab, self._common)

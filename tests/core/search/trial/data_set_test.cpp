@@ -106,6 +106,13 @@ TEST(DataSet, LinesMayEndWithCrLfAndBeginWithAMark) {
   }
 }
 
+TEST(DataSet, CountsLinesThatStoodThereBefore) {
+  EXPECT_EQ(read("the third\tder dritte\nthe seventeenth\tder siebzehnte\n").repeated(), 0u);
+  EXPECT_EQ(read("the third\tder dritte\nthe third\tder dritte\nthe third\tder siebzehnte\nthe third\tder dritte\n")
+                .repeated(),
+            2u);
+}
+
 TEST(DataSet, TheSampleIsReadInTheOrderOfTheSearch) {
   const std::string path = std::string(ATTNKIT_SAMPLE) + "/dev.tsv";
   const DataSet data(path, sample(), translation());

@@ -73,7 +73,7 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
   Vec tile[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) tile[r][c] = at(s + r * stride + c * kLanes).v;
   bool changed = false;
   for (const Event* x = events; x != events + n; ++x) {
@@ -81,7 +81,7 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
       if (x->shrink) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
           for (int c = 0; c < C; ++c) tile[r][c] *= x->shrink[f + r];
       }
     if (x->v) {
@@ -90,7 +90,7 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
       for (int c = 0; c < C; ++c) v[c] = at(x->v + e + c * kLanes).v;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int c = 0; c < C; ++c) tile[r][c] += x->k[f + r] * v[c];
     }
     if (x->o) {
@@ -98,7 +98,7 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
       for (int c = 0; c < C; ++c) o[c] = at(x->o + e + c * kLanes).v;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int c = 0; c < C; ++c) o[c] += x->q[f + r] * tile[r][c];
       for (int c = 0; c < C; ++c) at(x->o + e + c * kLanes).v = o[c];
     }
@@ -106,7 +106,7 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
   if (!changed) return;  // others may be reading the same state
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int c = 0; c < C; ++c) at(s + r * stride + c * kLanes).v = tile[r][c];
 }
 
@@ -127,21 +127,26 @@ ATTNKIT_INLINE void tail(Real* s, int64_t features, int64_t values, int64_t e, c
   }
 }
 
-// C vectors of columns of S from e on against all events.
-template <class Isa, int C, class Real, class Event>
+// C vectors of columns of S from e on against all events, R rows at a time.
+template <int R, int C, class Real, class Event>
 ATTNKIT_INLINE void panel(Real* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
   int64_t f = 0;
-  for (; f + Isa::rows <= features; f += Isa::rows) walk<Isa::rows, C>(s + f * values + e, values, f, e, events, n);
+  for (; f + R <= features; f += R) walk<R, C>(s + f * values + e, values, f, e, events, n);
   for (; f < features; ++f) walk<1, C>(s + f * values + e, values, f, e, events, n);
 }
 
 // All of S, [features][values], against all events.
 template <class Isa, class Real, class Event>
 ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event* events, int64_t n) {
-  constexpr int64_t lanes = simd::Lanes<Real>::count, wide = Isa::columns * lanes;
+  constexpr int64_t lanes = simd::Lanes<Real>::count;
+  constexpr int rows = Isa::rows, columns = Isa::columns;
   int64_t e = 0;
-  for (; e + wide <= values; e += wide) panel<Isa, Isa::columns>(s, features, values, e, events, n);
-  for (; e + lanes <= values; e += lanes) panel<Isa, 1>(s, features, values, e, events, n);
+  // The outputs of one event are chains as long as S has rows, so only more of them fill the machine.
+  if (n == 1)
+    for (; e + 2 * columns * lanes <= values; e += 2 * columns * lanes)
+      panel<rows / 2, 2 * columns>(s, features, values, e, events, n);
+  for (; e + columns * lanes <= values; e += columns * lanes) panel<rows, columns>(s, features, values, e, events, n);
+  for (; e + lanes <= values; e += lanes) panel<rows, 1>(s, features, values, e, events, n);
   if (e < values) tail(s, features, values, e, events, n);
 }
 

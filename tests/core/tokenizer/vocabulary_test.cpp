@@ -1,5 +1,5 @@
 // Vocabularies that are sound or not, and text to ids and back.
-#include "core/model/vocabulary.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/model/vocabulary.hpp"
+#include "core/tokenizer/vocabulary.hpp"
 
 #include <algorithm>
 #include <set>

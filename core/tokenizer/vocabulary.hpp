@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/tokenizer/tokenizer.hpp"
+
 namespace attnkit {
 
 // The lines of a text file, without the byte order mark and without line ends of either kind.  Throws Error as
@@ -15,21 +17,21 @@ namespace attnkit {
 std::vector<std::string> read_lines(const std::string& path);
 
 // File: UTF-8, one token per line, id = line number from 0.  Must hold <s> and </s>; <pad> is optional.
-class Vocabulary {
+class Vocabulary : public Tokenizer {
  public:
   // Throws Error naming the file and line: unreadable, empty or duplicate token, invalid UTF-8, missing <s> or </s>.
   static Vocabulary open(const std::string& path, bool lowercase);
 
   // White space collapses to one U+2581, one stands before the text; then the longest token that matches, from the
   // left. Throws Error naming the word that cannot be spelled, its place in the text and the nearest token.
-  std::vector<int32_t> tokenize(std::string_view text) const;
+  std::vector<int32_t> tokenize(std::string_view text) const override;
   // Concatenation with U+2581 as spaces, trimmed; <...> specials are left out.  Throws Error: an id outside.
-  std::string detokenize(const int32_t* ids, size_t n) const;
+  std::string detokenize(const int32_t* ids, size_t n) const override;
 
-  int size() const { return static_cast<int>(tokens_.size()); }
-  int32_t begin_id() const { return begin_; }
-  int32_t end_id() const { return end_; }
-  const std::string& token(int32_t id) const { return tokens_.at(id); }
+  int size() const override { return static_cast<int>(tokens_.size()); }
+  int32_t begin_id() const override { return begin_; }
+  int32_t end_id() const override { return end_; }
+  const std::string& token(int32_t id) const override { return tokens_.at(id); }
 
  private:
   struct Hash {

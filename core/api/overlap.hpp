@@ -1,0 +1,23 @@
+// What a call writes shares no element with anything else that the call was given, and no two of its own elements.
+#pragma once
+
+#include <attnkit/plugin.h>
+
+#include <span>
+
+namespace attnkit {
+
+// One tensor of a call.  Its strides are not negative, the innermost one is 1.
+struct UsedTensor {
+  const attn_tensor* tensor;
+  const char* name;  // of its port
+  const char* kind;  // "", "the output ": what stands before the name
+  bool written;
+  int32_t port;
+};
+
+// Throws Error (ATTN_INVALID, where: the port of what is written) naming the first two that overlap.  Tensors whose
+// rows lie between each other's are fine; those without data, or of elements that are no whole bytes, are left out.
+void check_overlaps(std::span<const UsedTensor> tensors);
+
+}  // namespace attnkit

@@ -1,0 +1,206 @@
+#include "core/import/architecture.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <tuple>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+#include "core/base/tomlpp.hpp"
+#include "core/import/shipped.hpp"
+
+namespace attnkit {
+namespace {
+
+constexpr uint64_t max_file = 64 * 1024;
+constexpr std::string_view schema = "attnkit.architecture/1", ending = ".toml";
+
+class Reader {
+ public:
+  Reader(const std::string& toml, std::string source) : source_(std::move(source)) {
+    try {
+      root_ = toml::parse(toml);
+    } catch (const toml::parse_error& e) {
+      fail(ATTN_INVALID, "{}:{}:{}: {}", source_, e.source().begin.line, e.source().begin.column, e.description());
+    }
+  }
+
+  Architecture read() const {
+    only_keys(root_, {"schema", "config", "manifest", "tensors"});
+    if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
+    Architecture made;
+    made.name = source_;
+    made.tensors = tensors(table(root_, "tensors"));
+    // A file that gives names alone serves manifests that people write.
+    if (root_.contains("config")) {
+      const toml::table& config = table(root_, "config");
+      only_keys(config, {"model_type", "only"});
+      made.model_types = texts(config, "model_type");
+      if (config.contains("only"))
+        for (const auto& [key, values] : table(config, "only")) made.only[std::string(key)] = literals(values);
+    }
+    if (root_.contains("manifest")) add_entries(table(root_, "manifest"), "", made.manifest);
+    return made;
+  }
+
+ private:
+  [[noreturn]] void wrong(const toml::node& node, const std::string& message) const {
+    fail(ATTN_INVALID, "{}:{}:{}: {}", source_, node.source().begin.line, node.source().begin.column, message);
+  }
+
+  void only_keys(const toml::table& in, std::vector<std::string> known) const {
+    for (const auto& [key, node] : in)
+      if (std::ranges::find(known, key.str()) == known.end())
+        wrong(node, fmt::format("unknown key {}{}", quote(key.str()), did_you_mean(key.str(), known)));
+  }
+
+  const toml::node& node(const toml::table& in, const char* key) const {
+    if (const toml::node* found = in.get(key)) return *found;
+    wrong(in, fmt::format("needs \"{}\"", key));
+  }
+
+  const toml::table& table(const toml::table& in, const char* key) const {
+    const toml::node& found = node(in, key);
+    if (!found.is_table()) wrong(found, fmt::format("\"{}\" must be a table", key));
+    return *found.as_table();
+  }
+
+  std::string text_of(const toml::node& value) const {
+    if (!value.is_string()) wrong(value, "must be text");
+    return value.as_string()->get();
+  }
+  std::string text(const toml::table& in, const char* key) const { return text_of(node(in, key)); }
+
+  std::vector<std::string> texts(const toml::table& in, const char* key) const {
+    std::vector<std::string> all;
+    if (const toml::node* list = in.get(key)) {
+      if (!list->is_array()) wrong(*list, fmt::format("\"{}\" must be an array", key));
+      for (const toml::node& item : *list->as_array()) all.push_back(text_of(item));
+    }
+    return all;
+  }
+
+  // What is the same in TOML and JSON.
+  std::string literal(const toml::node& value) const {
+    if (value.is_string()) return nlohmann::json(value.as_string()->get()).dump();
+    if (value.is_integer()) return std::to_string(value.as_integer()->get());
+    if (value.is_boolean()) return value.as_boolean()->get() ? "true" : "false";
+    if (value.is_floating_point()) return nlohmann::json(value.as_floating_point()->get()).dump();
+    wrong(value, "must be text, a number, true or false");
+  }
+  std::vector<std::string> literals(const toml::node& values) const {
+    if (!values.is_array()) wrong(values, "must be an array of the values that are supported");
+    std::vector<std::string> all;
+    for (const toml::node& value : *values.as_array()) all.push_back(literal(value));
+    return all;
+  }
+
+  // toml++ keeps entries sorted by name; a manifest has them as they were written.
+  static std::vector<std::pair<std::string, const toml::node*>> as_written(const toml::table& in) {
+    std::vector<std::pair<std::string, const toml::node*>> all;
+    for (const auto& [key, node] : in) all.emplace_back(key.str(), &node);
+    std::ranges::stable_sort(all, {}, [](const auto& entry) {
+      const toml::source_position at = entry.second->source().begin;
+      return std::tuple(at.line, at.column);
+    });
+    return all;
+  }
+
+  void add_entries(const toml::table& in, const std::string& path, std::vector<ManifestEntry>& to) const {
+    for (const auto& [key, node] : as_written(in)) {
+      const toml::table* inner = node->as_table();
+      if (inner && !inner->contains("config"))
+        add_entries(*inner, path.empty() ? key : path + "." + key, to);
+      else
+        to.push_back({path, key, inner ? from_config(*inner) : ManifestValue{literal(*node), "", "", {}, 0}});
+    }
+  }
+
+  ManifestValue from_config(const toml::table& in) const {
+    only_keys(in, {"config", "default", "values", "plus"});
+    ManifestValue value{"", text(in, "config"), "", {}, 0};
+    if (const toml::node* fallback = in.get("default")) value.fallback = literal(*fallback);
+    if (const toml::node* plus = in.get("plus")) {
+      if (!plus->is_integer()) wrong(*plus, "must be an integer");
+      value.plus = plus->as_integer()->get();
+    }
+    if (in.contains("values"))
+      for (const auto& [said, means] : table(in, "values")) value.values[std::string(said)] = literal(means);
+    return value;
+  }
+
+  std::string pattern(const toml::node& at, const std::string& name) const {
+    if (!is_pattern(name))
+      wrong(at, fmt::format("{} is no name: {{layer}} or {{layer-1}} stand for numbers, a * at its end for any rest",
+                            quote(name)));
+    return name;
+  }
+
+  NameMap tensors(const toml::table& in) const {
+    only_keys(in, {"prefix", "endings", "ignore", "names"});
+    NameMap map;
+    map.source = source_;
+    if (in.contains("prefix")) map.prefix = text(in, "prefix");
+    if (in.contains("endings"))
+      for (const auto& [theirs, ours] : table(in, "endings")) map.endings[std::string(theirs)] = text_of(ours);
+    map.ignored = texts(in, "ignore");
+    for (const std::string& ignored : map.ignored) pattern(node(in, "ignore"), ignored);
+    for (const auto& [ours, value] : table(in, "names")) map.rules.push_back(rule(std::string(ours), value));
+    return map;
+  }
+
+  NameRule rule(const std::string& ours, const toml::node& value) const {
+    NameRule made;
+    made.ours = pattern(value, ours);
+    const toml::table* in = value.as_table();
+    made.theirs = pattern(value, in ? text(*in, "tensor") : text_of(value));
+    if (!in) return made;
+    only_keys(*in, {"tensor", "transposed", "part"});
+    if (const toml::node* transposed = in->get("transposed")) {
+      if (!transposed->is_boolean()) wrong(*transposed, "must be true or false");
+      made.transposed = transposed->as_boolean()->get();
+    }
+    if (!in->contains("part")) return made;
+    const std::vector<std::string> part = split(text(*in, "part"), '/');
+    const auto n = parse_number<int>(part.front()), of = parse_number<int>(part.back());
+    if (part.size() != 2 || !n || !of || *n < 1 || *n > *of || *of > 1024)
+      wrong(node(*in, "part"), "\"part\" must be such as \"1/3\", the first third");
+    made.part = *n;
+    made.parts = *of;
+    return made;
+  }
+
+  std::string source_;
+  toml::table root_;
+};
+
+}  // namespace
+
+Architecture Architecture::read(const std::string& toml, const std::string& source) {
+  return Reader(toml, source).read();
+}
+
+std::vector<std::string> shipped_architectures() {
+  std::vector<std::string> names;
+  for (const Shipped& one : shipped) names.emplace_back(one.name);
+  return names;
+}
+
+std::string shipped_architecture(const std::string& name) {
+  for (const Shipped& one : shipped)
+    if (one.name == name) return one.toml;
+  fail(ATTN_INVALID,
+       "{} is no architecture that ships with attnkit{}; there are {}; the name of a file of your own ends "
+       "in {}",
+       quote(name), did_you_mean(name, shipped_architectures()), fmt::join(shipped_architectures(), ", "), ending);
+}
+
+Architecture open_architecture(const std::string& name, const std::string& folder) {
+  if (!name.ends_with(ending)) return Architecture::read(shipped_architecture(name), name);
+  const std::string path = join_path(folder, name);
+  const std::vector<std::byte> bytes = read_file(path, max_file);
+  return Architecture::read({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+}
+
+}  // namespace attnkit

@@ -1,0 +1,46 @@
+// An architecture of other libraries in attnkit's terms: which config.json it is, what its keys mean in a manifest,
+// what its tensors are called.  One TOML file each; those of architectures/ are compiled in.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/import/names.hpp"
+
+namespace attnkit {
+
+// Where a value of a manifest comes from.  Texts are those of TOML.
+struct ManifestValue {
+  std::string constant;                       // empty: config.json says it
+  std::string config;                         // its key there
+  std::string fallback;                       // where that key is absent; empty: it must be there
+  std::map<std::string, std::string> values;  // by what config.json says; empty: that itself
+  int64_t plus = 0;                           // added to it
+};
+
+struct ManifestEntry {
+  std::string table, key;  // "model.encoder", "layers"
+  ManifestValue value;
+};
+
+struct Architecture {
+  std::string name;                                      // "bert"
+  std::vector<std::string> model_types;                  // of config.json
+  std::map<std::string, std::vector<std::string>> only;  // by key: the values, as JSON, that mean nothing special
+  std::vector<ManifestEntry> manifest;                   // as the file has them
+  NameMap tensors;
+
+  // Throws Error (ATTN_INVALID) naming file, line and what is wrong.
+  static Architecture read(const std::string& toml, const std::string& source);
+};
+
+// One that ships with attnkit: "bert".  Throws Error naming the nearest.
+std::string shipped_architecture(const std::string& name);
+std::vector<std::string> shipped_architectures();
+
+// A shipped one, or where the name ends in .toml that file.  Throws Error.
+Architecture open_architecture(const std::string& name, const std::string& folder);
+
+}  // namespace attnkit

@@ -1,0 +1,43 @@
+// What a checkpoint calls its tensors and how they lie in it, in terms of attnkit's.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnkit {
+
+// A pattern is a name in which {layer} stands for a number from 1, {layer-1} for one from 0, and a * at the end for any
+// rest.
+struct NameRule {
+  std::string ours, theirs;
+  bool transposed = false;  // theirs is (inputs, outputs)
+  int part = 1, parts = 1;  // ours is this part of the outputs of theirs
+};
+
+struct NameMap {
+  std::string source;                          // "bert", or the file, for messages
+  std::string prefix;                          // may stand before all of their names
+  std::map<std::string, std::string> endings;  // the last part of a name: theirs, as the rules have it
+  std::vector<std::string> ignored;            // patterns of what the model does without
+  std::vector<NameRule> rules;
+
+  struct Ours {
+    std::string name;
+    const NameRule* rule;
+  };
+  // What is made of their tensor; nothing: no rule knows it.
+  std::vector<Ours> ours(const std::string& theirs) const;
+  bool ignores(const std::string& theirs) const;
+  // What one of our tensors is called there, without the prefix; empty: no rule makes it.
+  std::string theirs(const std::string& ours) const;
+
+ private:
+  std::string plain(const std::string& theirs) const;  // without prefix, with the endings of the rules
+};
+
+// Whether a pattern is one.
+bool is_pattern(std::string_view pattern);
+
+}  // namespace attnkit

@@ -1,0 +1,125 @@
+// How the outputs of a dense layer are cut: into pieces for threads, and a piece into tiles of rows and panels.
+#pragma once
+
+#include <algorithm>
+
+#include "core/model/activation.hpp"
+#include "core/model/dense/weights.hpp"
+
+namespace attnkit::dense {
+
+// Rows that pass over the same weights while these stay in the cache.
+constexpr int64_t block_rows = 64;
+
+// Pieces of `rows` rows times `panels` panels each, but for the last ones.
+struct Pieces {
+  int64_t rows, panels;
+  int64_t row_pieces, panel_pieces;  // how many there are
+  int64_t count() const { return row_pieces * panel_pieces; }
+};
+
+// cost: of one row and one output, in multiply-adds of floats.  Wide layers are cut by outputs, so that the threads of
+// a few rows share the reading of the weights; many rows by rows.
+inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t workers) {
+  // Below some 100k multiply-adds a second thread costs more than it saves.  A few rows wait for the weights: they cost
+  // as much as four.
+  const double all = cost * static_cast<double>(std::max<int64_t>(rows, 4) * panels * panel_outputs);
+  const int64_t most = workers < 2 ? 1 : 4 * int64_t{workers};
+  const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(all / 100000), 1, most);
+  const int64_t blocks = std::max<int64_t>(1, (rows + block_rows - 1) / block_rows);
+  Pieces cut{};
+  cut.rows = (blocks + std::min(blocks, wanted) - 1) / std::min(blocks, wanted) * block_rows;
+  cut.row_pieces = std::max<int64_t>(1, (rows + cut.rows - 1) / cut.rows);
+  const int64_t columns = (wanted + cut.row_pieces - 1) / cut.row_pieces;
+  cut.panels = std::max<int64_t>(2, ((panels + columns - 1) / columns + 1) / 2 * 2);
+  cut.panel_pieces = std::max<int64_t>(1, (panels + cut.panels - 1) / cut.panels);
+  return cut;
+}
+
+// A kernel has
+//   tile<Isa, R, P>(row, panel): R rows times P panels, whose results do not depend on R and P.
+// Isa: the largest tile that fits the registers, `rows` times `columns` panels.
+
+// The panels from `panel` to `end`, P at a time and what is left fewer at a time.
+template <class Isa, int R, int P, class Kernel>
+ATTNKIT_INLINE void panels(const Kernel& kernel, int64_t row, int64_t panel, int64_t end) {
+  for (; panel + P <= end; panel += P) kernel.template tile<Isa, R, P>(row, panel);
+  if constexpr (P > 1) panels<Isa, R, P / 2>(kernel, row, panel, end);
+}
+
+// n rows, at most R.  Fewer rows take more panels at once, as they have fewer chains to fill the machine.
+template <class Isa, int R, class Kernel>
+ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64_t panel, int64_t end) {
+  if constexpr (R > 1) {
+    if (n < R) return few_rows<Isa, R - 1>(kernel, row, n, panel, end);
+  }
+  constexpr int spare = Isa::rows / R * Isa::columns, most = Isa::columns > 1 ? 2 * Isa::columns : 4;
+  panels<Isa, R, std::min(spare, most)>(kernel, row, panel, end);
+}
+
+// The first n of 16 outputs to y, or added to what is there.
+ATTNKIT_INLINE void put(simd::Vec& sums, int64_t n, bool add, float* y) {
+  if (add) {
+    simd::Vec before;
+    simd::load(y, n, before);
+    sums += before;
+  }
+  simd::store(sums, n, y);
+}
+
+struct Activate {
+  Activation activation;
+  float* y;
+  int64_t stride, rows, width;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < width; i += simd::kLanes) {
+        simd::Vec v;
+        simd::load(y + r * stride + i, width - i, v);
+        activate(activation, v);
+        simd::store(v, width - i, y + r * stride + i);
+      }
+  }
+};
+
+// One piece: `rows` rows from `row` on, the panels from `begin` to `end`.
+template <class Kernel>
+struct Piece {
+  const Kernel& kernel;
+  int64_t row, rows, begin, end;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    for (int64_t block = 0; block < rows; block += block_rows) {
+      const int64_t height = std::min(block_rows, rows - block), count = (height + Isa::rows - 1) / Isa::rows;
+      // Several tiles of rows share a few panels, which come from memory once; a single one takes all.
+      const int64_t step = count > 1 ? 2 * Isa::columns : end - begin;
+      for (int64_t panel = begin; panel < end; panel += step)
+        for (int64_t t = 0; t < count; ++t) {
+          // Tiles of nearly the same height: 9 rows are 5 and 4, not 8 and 1.
+          const int64_t first = row + block + height * t / count, after = row + block + height * (t + 1) / count;
+          few_rows<Isa, Isa::rows>(kernel, first, after - first, panel, std::min(panel + step, end));
+        }
+      if (!kernel.finish.activation) continue;
+      const int64_t from = begin * panel_outputs, width = std::min(end * panel_outputs, kernel.outputs) - from;
+      float* y = kernel.rows.y + (row + block) * kernel.rows.y_stride + from;
+      simd::dispatch(Activate{*kernel.finish.activation, y, kernel.rows.y_stride, height, width});
+    }
+  }
+};
+
+// Runs a kernel over all its rows and panels; dispatch(piece) calls piece.operator()<Isa>().
+template <class Kernel, class Dispatch>
+void walk(Threads& threads, const Kernel& kernel, double cost, Dispatch&& dispatch) {
+  const int64_t count = (kernel.outputs + panel_outputs - 1) / panel_outputs, n = kernel.rows.count;
+  if (n == 0) return;
+  const Pieces cut = pieces_of(n, count, cost, threads.workers());
+  threads.each(cut.count(), 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / cut.panel_pieces * cut.rows, panel = i % cut.panel_pieces * cut.panels;
+      dispatch(Piece<Kernel>{kernel, row, std::min(cut.rows, n - row), panel, std::min(panel + cut.panels, count)});
+    }
+  });
+}
+
+}  // namespace attnkit::dense

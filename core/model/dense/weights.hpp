@@ -1,0 +1,55 @@
+// The weights of a dense layer in one type, packed into panels of 16 outputs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/base/threads.hpp"
+#include "core/manifest/manifest.hpp"
+
+namespace attnkit {
+
+class Sha256;
+
+constexpr int64_t panel_outputs = 16;
+
+// Rows of inputs x and of outputs y; strides in elements.
+struct DenseRows {
+  const float* x;
+  int64_t x_stride;
+  float* y;
+  int64_t y_stride;
+  int64_t count;
+};
+
+// What becomes of the sums s = W x + b: y = f(s), or y += s.
+struct DenseFinish {
+  std::optional<Activation> activation;
+  bool add = false;
+};
+
+class DenseWeights {
+ public:
+  virtual ~DenseWeights() = default;
+  // Any thread.  The result for a row does not depend on the rows beside it or on the number of threads.
+  virtual void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const = 0;
+  virtual void row(int64_t output, float* weights) const = 0;  // the weights of one output, as they are used
+  virtual void digest(Sha256& to) const = 0;                   // the same on every machine; of int8 on those with FMA
+  virtual uint64_t bytes() const = 0;
+};
+
+// weight: (outputs, inputs), row by row; bias: (outputs) or empty.
+struct DenseSource {
+  int64_t inputs, outputs;
+  const std::vector<float>&weight, &bias;
+};
+std::shared_ptr<const DenseWeights> f32_weights(const DenseSource& from);
+// Each weight rounded to 8 significant bits; everything else is f32.
+std::shared_ptr<const DenseWeights> bf16_weights(const DenseSource& from);
+// Per output a scale and integers of -127 to 127.  Inputs are rounded to 8 bits while running, with a scale for each
+// row; products and sums of both are exact.  Throws Error (ATTN_UNSUPPORTED): more than 32,768 inputs.
+std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from);
+
+}  // namespace attnkit

@@ -1,0 +1,66 @@
+// Tokenizers of Hugging Face give the ids, and the text, that the library `tokenizers` gives (make_golden.py).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/base/text.hpp"
+#include "core/tokenizer/huggingface.hpp"
+
+namespace attnkit {
+namespace {
+
+const std::string folder = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
+
+struct Line {
+  std::string text, back;
+  std::vector<int32_t> ids;
+};
+
+std::vector<Line> golden(const std::string& name) {
+  std::ifstream file(folder + name + ".jsonl");
+  std::vector<Line> lines;
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    lines.push_back({json["text"], json["back"], json["ids"]});
+  }
+  EXPECT_GT(lines.size(), 700u);
+  return lines;
+}
+
+// With the end that hosts add.
+std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<int32_t> ids = tokenizer.tokenize(text);
+  ids.push_back(tokenizer.end_id());
+  return ids;
+}
+
+void compare(const Tokenizer& tokenizer, const std::string& name) {
+  for (const Line& line : golden(name)) {
+    EXPECT_EQ(ids_of(tokenizer, line.text), line.ids) << quote(line.text);
+    EXPECT_EQ(tokenizer.detokenize(line.ids.data(), line.ids.size()), line.back) << quote(line.text);
+  }
+}
+
+TEST(HuggingFaceGolden, UncasedBert) { compare(*open_tokenizer_json(folder + "uncased.json", 10000), "uncased"); }
+
+TEST(HuggingFaceGolden, CasedWithAddedTokens) { compare(*open_tokenizer_json(folder + "cased.json", 10000), "cased"); }
+
+TEST(HuggingFaceGolden, BytesOfRoberta) { compare(*open_tokenizer_json(folder + "bytes.json", 10000), "bytes"); }
+
+TEST(HuggingFaceGolden, VocabTxtIsTheSameTokenizer) {
+  compare(*open_wordpiece(folder + "vocab.txt", true, 10000), "uncased");
+}
+
+TEST(HuggingFaceGolden, LongTextsAreCut) {
+  const auto whole = open_tokenizer_json(folder + "uncased.json", 10000);
+  const auto cut = open_tokenizer_json(folder + "uncased.json", 8);
+  for (const Line& line : golden("uncased")) {
+    std::vector<int32_t> expected = whole->tokenize(line.text);
+    if (expected.size() > 7) expected.resize(7);
+    EXPECT_EQ(cut->tokenize(line.text), expected);
+  }
+}
+
+}  // namespace
+}  // namespace attnkit

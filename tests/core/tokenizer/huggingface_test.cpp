@@ -1,0 +1,176 @@
+// What is wrong with a tokenizer.json or a vocab.txt is said in one line that names the file and the place in it.
+#include "core/tokenizer/huggingface.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/base/error.hpp"
+#include "tests/core/base/temporary_file.hpp"
+
+namespace attnkit {
+namespace {
+
+using nlohmann::json;
+
+const std::string sample = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/uncased.json";
+
+json document() { return json::parse(std::ifstream(sample)); }
+
+// The message without the file's path; empty when it was accepted.
+std::string refusal(const std::string& bytes) {
+  const TemporaryFile file(bytes);
+  try {
+    open_tokenizer_json(file.path(), 64);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ATTN_INVALID);
+    const std::string message = e.what();
+    EXPECT_EQ(message.rfind(file.path() + ": ", 0), 0u) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message.substr(file.path().size() + 2);
+  }
+  return "";
+}
+
+struct Edit {
+  const char *pointer, *value;  // of JSON; value NULL: taken away
+  const char* message;
+};
+
+TEST(HuggingFace, MistakesAreNamed) {
+  for (const auto& [pointer, value, message] : {
+           Edit{"/model", nullptr, "model must be an object, not absent"},
+           Edit{"/model/type", "\"Unigram\"", "model is \"Unigram\", which is not supported; \"WordPiece\" and"},
+           Edit{"/model/vocab", "[]", "model.vocab must be an object of tokens and ids"},
+           Edit{"/model/vocab", "{}", "model.vocab is empty"},
+           Edit{"/model/vocab/the", "-1", "model.vocab has the token \"the\" with an id that is none"},
+           Edit{"/model/vocab/the", "99999999999", "model.vocab has the token \"the\" with an id that is none"},
+           Edit{"/model/vocab/the", "\"3\"", "model.vocab has the token \"the\" with an id that is none"},
+           Edit{"/model/unk_token", "\"[NONE]\"", "model.unk_token is no token of the vocabulary"},
+           Edit{"/model/unk_token", nullptr, "model.unk_token must be a string, not absent"},
+           Edit{"/model/max_input_chars_per_word", "0", "model.max_input_chars_per_word must be 1 or more"},
+           Edit{"/normalizer", "null", "normalizer is \"null\", which is not supported; \"BertNormalizer\" is"},
+           Edit{"/normalizer/type", "\"Precompiled\"", "normalizer is \"Precompiled\", which is not supported"},
+           Edit{"/normalizer/lowercase", "3", "normalizer.lowercase must be true or false, not an integer"},
+           Edit{"/pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer is \"Whitespace\", which is not supported"},
+           Edit{"/post_processor", nullptr, "post_processor is \"null\", which is not supported"},
+           Edit{"/post_processor/single", "[]",
+                "post_processor.single must be a text with one special token behind it"},
+           Edit{"/post_processor/single/0/SpecialToken/id", "\"[X]\"", "post_processor.special_tokens.[X] must be an"},
+           Edit{"/post_processor/special_tokens/[SEP]/ids", "[100000]", "post_processor has the id 100000, which no"},
+           Edit{"/post_processor/special_tokens/[SEP]/ids", "[1, 2]", "is one more token behind the text"},
+           Edit{"/added_tokens", "3", "added_tokens must be an array, not an integer"},
+           Edit{"/added_tokens/0/id", "1.5", "added_tokens[0].id must be an integer, not a number"},
+           Edit{"/added_tokens/0/content", nullptr, "added_tokens[0].content must be a string, not absent"},
+       }) {
+    json edited = document();
+    if (value)
+      edited[json::json_pointer(pointer)] = json::parse(value);
+    else
+      edited[json::json_pointer(pointer).parent_pointer()].erase(json::json_pointer(pointer).back());
+    EXPECT_NE(refusal(edited.dump()).find(message), std::string::npos) << pointer << ": " << refusal(edited.dump());
+  }
+}
+
+const std::string bytes_sample = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/bytes.json";
+
+TEST(ByteBpe, MistakesAreNamed) {
+  for (const auto& [pointer, value, message] : {
+           Edit{"/pre_tokenizer", "null", "pre_tokenizer is \"null\", which is not supported; \"ByteLevel\" is"},
+           Edit{"/pre_tokenizer/use_regex", "false", "pre_tokenizer.use_regex is false, which is not supported"},
+           Edit{"/normalizer", "{\"type\": \"NFC\"}", "normalizer is not supported beside the model \"BPE\""},
+           Edit{"/model/ignore_merges", "true", "model.ignore_merges is true, which is not supported"},
+           Edit{"/model/dropout", "0.1", "model.dropout is given, which is not supported"},
+           Edit{"/model/merges", "3", "model.merges must be an array, not an integer"},
+           Edit{"/model/merges/0", "\"abc\"", "model.merges[0] must be two tokens"},
+           Edit{"/model/merges/0", "[\"qqq\", \"zzz\"]", "model: the vocabulary lacks the token \"qqqzzz\""},
+           Edit{"/model/vocab", "{\"a\": 1}", "model: the vocabulary lacks the token "},
+       }) {
+    json edited = json::parse(std::ifstream(bytes_sample));
+    edited[json::json_pointer(pointer)] = json::parse(value);
+    EXPECT_NE(refusal(edited.dump()).find(message), std::string::npos) << pointer << ": " << refusal(edited.dump());
+  }
+}
+
+TEST(ByteBpe, PutsASpaceInFrontWhereItIsTold) {
+  json edited = json::parse(std::ifstream(bytes_sample));
+  edited["pre_tokenizer"]["add_prefix_space"] = true;
+  const TemporaryFile file(edited.dump());
+  const auto with = open_tokenizer_json(file.path(), 64), without = open_tokenizer_json(bytes_sample, 64);
+  EXPECT_EQ(with->tokenize("the head"), without->tokenize(" the head"));
+  EXPECT_EQ(with->tokenize(" the head"), without->tokenize(" the head"));
+  EXPECT_NE(without->tokenize("the head"), without->tokenize(" the head"));
+}
+
+TEST(ByteBpe, LongWordsTakeLittleTime) {
+  const auto tokenizer = open_tokenizer_json(bytes_sample, SIZE_MAX);
+  EXPECT_GT(tokenizer->tokenize(std::string(300000, 'a')).size(), 1000u);
+}
+
+TEST(HuggingFace, FilesThatAreNoJson) {
+  const std::string text = document().dump();
+  EXPECT_EQ(refusal(text.substr(0, text.size() / 2)).find("is no JSON at byte "), 0u);
+  EXPECT_EQ(refusal("").find("is no JSON at byte "), 0u);
+  EXPECT_EQ(refusal("[]"), "the document must be an object, not an array");
+  EXPECT_EQ(refusal(std::string(200000, '[')).find("is no JSON at byte "), 0u);
+  EXPECT_EQ(refusal(R"({"model": 1e999})"), "holds a number that is too large");
+}
+
+// Bytes changed at random are a tokenizer or one error, and never a crash.
+TEST(HuggingFace, SurvivesDamage) {
+  const std::string text = document().dump();
+  std::mt19937 random(1);
+  int accepted = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string damaged = text;
+    for (int n = 0; n < 1 + i % 4; ++n) damaged[random() % damaged.size()] = static_cast<char>(random());
+    const TemporaryFile file(damaged);
+    try {
+      open_tokenizer_json(file.path(), 64)->tokenize("Some text, unaffable.");
+      ++accepted;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(HuggingFace, TextsMustBeUtf8) {
+  const auto tokenizer = open_tokenizer_json(sample, 64);
+  for (const char* text : {"ab\xff", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\xe2\x82"}) try {
+      tokenizer->tokenize(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), "the text is not UTF-8 at byte column 3");
+    }
+}
+
+TEST(HuggingFace, NeedsRoomForAToken) {
+  try {
+    open_tokenizer_json(sample, 2);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("texts begin and end with 2 tokens, and at most 2 are wanted"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(WordPiece, VocabularyMustHaveTheTokensOfBert) {
+  const auto message_of = [](const std::string& text) -> std::string {
+    const TemporaryFile file(text);
+    try {
+      open_wordpiece(file.path(), true, 64);
+    } catch (const Error& e) {
+      return std::string(e.what()).substr(file.path().size());
+    }
+    return "";
+  };
+  EXPECT_EQ(message_of("[UNK]\n[CLS]\n[SEP]\na\n"), "");
+  EXPECT_EQ(message_of("[UNK]\n[CLS]\na\n"), ": has no line [SEP], which BERT's vocabularies have");
+  EXPECT_EQ(message_of("[UNK]\n[CLS]\n[SEP]\n\xff\n"), ":4:1: is not UTF-8");
+}
+
+}  // namespace
+}  // namespace attnkit

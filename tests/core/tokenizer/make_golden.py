@@ -1,0 +1,173 @@
+"""Makes golden/: small tokenizers, and what the library `tokenizers` of Hugging Face makes of strings of all kinds.
+
+    pip install tokenizers==0.23.3
+    python3 make_golden.py                            # writes golden/
+    python3 make_golden.py --newer                    # prints the table of core/tokenizer/unicode.cpp
+    python3 make_golden.py --check tokenizer.json --attnkit attnkit --model model.toml  # 20,000 strings through the command
+
+The strings hold Unicode of every kind, emoji, combining marks, what bytes that are no UTF-8 become, and very long words.
+"""
+import argparse
+import json
+import random
+import string
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+GOLDEN = Path(__file__).parent / "golden"
+WORDS = ("the attention of each head sees what stands before it and some more unaffable tokens embeddings running quickly "
+         "Straße naïve façade Ελλάς ΟΔΥΣΣΕΥΣ Привет мир שלום مرحبا नमस्ते สวัสดี 東京 你好世界 こんにちは 안녕하세요 İstanbul ﬁne ①②③ "
+         "don't isn't e-mail 3.14 1,000 x² A/B C++ [MASK] [CLS] [SEP] <tag> ##ing").split()
+MARKS = "\u0300\u0301\u0302\u0303\u0308\u0327\u0338\u0345\u05b0\u064b\u093c\u0e31\u20d0\u3099"
+SPACES = " \t\u00a0\u1680\u2002\u2009\u200a\u202f\u205f\u3000\u2028\u2029\u0085\u000b\u000c"
+CONTROLS = "\u0001\u0008\u001b\u007f\u0080\u009f\u00ad\u200b\u200d\u200e\u202e\u2060\ufeff\ue000\ufffd\u061c\U000e0001"
+EMOJI = "😀👍🏽👩‍👩‍👧‍👦🏳️‍🌈🇩🇪☃️❤️🫠🧑🏿‍🚀#️⃣"
+ASSIGNED = [chr(c) for c in range(0x20, 0x30000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
+
+
+def broken(pick):
+    """What replacing makes of bytes that are no UTF-8."""
+    return bytes(pick.randrange(256) for _ in range(pick.randrange(1, 12))).decode("utf-8", "replace")
+
+
+def strings(count, seed):
+    pick = random.Random(seed)
+    kinds = [lambda: " ".join(pick.choices(WORDS, k=pick.randrange(1, 12))),
+             lambda: "".join(pick.choices(ASSIGNED, k=pick.randrange(1, 30))),
+             lambda: "".join(pick.choices(string.printable[:95], k=pick.randrange(1, 60))),
+             lambda: "".join(c + pick.choice(["", *MARKS]) for c in pick.choices("aeioucnszAEIOUабвगकอがπ", k=20)),
+             lambda: "".join(pick.choices(EMOJI + " ab", k=pick.randrange(1, 20))),
+             lambda: "".join(pick.choices(string.ascii_letters + SPACES + CONTROLS, k=pick.randrange(1, 40))),
+             lambda: pick.choice(["a", "Ab", "é", "東", "😀", "x\u0301"]) * pick.randrange(90, 130),
+             lambda: pick.choice(WORDS) + broken(pick) + pick.choice(WORDS),
+             lambda: "".join(pick.choices([*string.punctuation, "—", "…", "«", "»", "、", "。", "a", "b", " "], k=25)),
+             lambda: pick.choice(SPACES) * pick.randrange(3) + pick.choice(WORDS) + pick.choice(SPACES) * pick.randrange(3)]
+    # A line of a file ends at LF, and no text of C holds NUL.
+    return [pick.choice(kinds)().replace("\n", " ").replace("\r", " ").replace("\0", " ") for _ in range(count)]
+
+
+def vocabulary():
+    letters = string.ascii_letters + string.digits + "éßπабвгдежзийклмнопрстуфхцчшщъыьэюяלוםשمرحباनमसतक東京你好世界안녕がこんにちは"
+    pieces = ["the", "at", "##ten", "##tion", "of", "un", "##aff", "##able", "run", "##ning", "##ly", "to", "##ken", "##s",
+              "hello", "ab", "##ab", "##abab", "стр", "##ет", "при", "##в"]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.punctuation, "—", "…", "«", "»", "、", "。"]
+    tokens += [mark + c for c in letters for mark in ("", "##")] + pieces
+    return {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+
+
+def uncased():
+    made = Tokenizer(models.WordPiece(vocabulary(), unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", made.token_to_id("[CLS]")), ("[SEP]", made.token_to_id("[SEP]"))])
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return made
+
+
+def cased():
+    """The other switches, and added tokens of every kind."""
+    made = Tokenizer(models.WordPiece(vocabulary(), unk_token="[UNK]", max_input_chars_per_word=20))
+    made.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=True, lowercase=False)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", made.token_to_id("[SEP]")), ("[CLS]", made.token_to_id("[CLS]")))
+    made.decoder = decoders.WordPiece(cleanup=False)
+    made.add_special_tokens([AddedToken("[CLS]"), AddedToken("[SEP]"), AddedToken("[MASK]", lstrip=True, rstrip=True)])
+    made.add_tokens([AddedToken("mir", single_word=True), AddedToken("naïve", normalized=True), AddedToken("東京", normalized=False)])
+    return made
+
+
+def bytes_bpe():
+    """RoBERTa's: merges of the words above, trained anew."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.train_from_iterator([" ".join(WORDS)] * 3 + strings(300, 3), trainers.BpeTrainer(
+        vocab_size=500, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>"]))
+    made.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    made.post_processor = processors.RobertaProcessing(("</s>", made.token_to_id("</s>")), ("<s>", made.token_to_id("<s>")),
+                                                       add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def write_golden():
+    GOLDEN.mkdir(exist_ok=True)
+    texts = strings(700, 1) + ["", " ", "a" * 100, "a" * 101, "[CLS]", "mir mire, mir", "hello [MASK] x", "naïve nai\u0308ve",
+                               "İIıi", "ΟΔΟΣ Σ", "\u1734\u166d\U000111c9", "  a  b   ", "it's we'll THEY'RE x'd", "a <mask> b"]
+    for name, tokenizer in (("uncased", uncased()), ("cased", cased()), ("bytes", bytes_bpe())):
+        (GOLDEN / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
+        lines = []
+        for text in texts:
+            ids = tokenizer.encode(text).ids
+            lines.append({"text": text, "ids": ids, "back": tokenizer.decode(ids)})
+        (GOLDEN / f"{name}.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    (GOLDEN / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary()))
+
+
+def check(path, attnkit, model):
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    texts = strings(20000, 2)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="\n") as file:
+        file.write("".join(text + "\n" for text in texts))
+        file.flush()
+        done = subprocess.run([attnkit, "tokenize", model, "--file", file.name], capture_output=True, text=True, check=True)
+    made = [list(map(int, line.split())) for line in done.stdout.splitlines()]
+    wrong = [(t, m, e.ids) for t, m, e in zip(texts, made, tokenizer.encode_batch(texts), strict=True) if m != e.ids]
+    for text, ours, theirs in wrong[:10]:
+        print(ascii(text), ours, theirs, sep="\n  ")
+    print(f"{len(texts) - len(wrong)} of {len(texts)} strings are equal")
+    return 1 if wrong else 0
+
+
+def print_newer():
+    """Characters of utf8proc's categories that the library does not take for such."""
+    def kept(normalizer, c):
+        return c in normalizer.normalize_str(f"a{c}b")
+    clean = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    strip = normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
+    parts = pre_tokenizers.BertPreTokenizer()
+    newer = []
+    for code in range(0x80, 0x110000):
+        c, kind = chr(code), category(code)
+        if kind in ("Cc", "Cf", "Co") and kept(clean, c) or kind == "Mn" and kept(strip, c) or \
+                kind[0] == "P" and len(parts.pre_tokenize_str(f"a{c}b")) == 1:
+            newer.append(code)
+    for code in newer:
+        if code - 1 not in newer:
+            last = code
+            while last + 1 in newer:
+                last += 1
+            print(f"{{0x{code:X}, 0x{last:X}}},", end=" ")
+    print()
+
+
+def category(code):
+    import ctypes
+    library = ctypes.CDLL("libutf8proc.so.2")
+    library.utf8proc_category_string.restype = ctypes.c_char_p
+    return library.utf8proc_category_string(ctypes.c_int32(code)).decode()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--newer", action="store_true")
+    parser.add_argument("--check")
+    parser.add_argument("--attnkit", default="attnkit")
+    parser.add_argument("--model")
+    arguments = parser.parse_args()
+    if arguments.newer:
+        print_newer()
+    elif arguments.check:
+        sys.exit(check(arguments.check, arguments.attnkit, arguments.model))
+    else:
+        write_golden()

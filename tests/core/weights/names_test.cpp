@@ -1,0 +1,160 @@
+// Tensors of checkpoints under our names: turned, parted, in several files, where they lie.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/error.hpp"
+#include "core/base/sha256.hpp"
+#include "core/import/architecture.hpp"
+#include "core/weights/weights.hpp"
+
+namespace attnkit {
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Floats = std::vector<float>;
+
+struct Folder {
+  Folder() {
+    std::string name = testing::TempDir() + "attnkit-names-XXXXXX";
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string write(const std::string& name, std::string_view bytes) const {
+    std::ofstream(path + "/" + name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return path + "/" + name;
+  }
+  std::string write(const std::string& name, const std::map<std::string, std::pair<Shape, Floats>>& tensors) const {
+    std::vector<StoredTensor> stored;
+    for (const auto& [key, tensor] : tensors)
+      stored.push_back({key, "F32", tensor.first, std::as_bytes(std::span(tensor.second))});
+    const std::vector<std::byte> bytes = to_safetensors(stored);
+    return write(name, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+  std::string path;
+};
+
+std::shared_ptr<const NameMap> map_of(const std::string& names) {
+  return std::make_shared<const NameMap>(
+      Architecture::read(
+          "schema = \"attnkit.architecture/1\"\n[tensors]\nignore = [\"mask\"]\n[tensors.names]\n" + names, "own.toml")
+          .tensors);
+}
+
+template <class Body>
+std::string message_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void expect_part(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(RenamedWeights, AreTurnedAndParted) {
+  const Folder folder;
+  // (inputs 2, outputs 3 x 2): three matrices side by side, each the other way round.
+  const std::string file =
+      folder.write("m.safetensors", {{"qkv.weight", {{2, 6}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}},
+                                     {"qkv.bias", {{6}, {0, 1, 2, 3, 4, 5}}},
+                                     {"mask", {{1}, {1}}},
+                                     {"other", {{1}, {1}}}});
+  const Weights w = Weights::open(file, "", map_of(R"("q.*" = { tensor = "qkv.*", transposed = true, part = "1/3" }
+                                                      "v.*" = { tensor = "qkv.*", transposed = true, part = "3/3" }
+                                                      "all.weight" = { tensor = "qkv.weight", transposed = true })"));
+  EXPECT_EQ(w.f32("q.weight", {2, 2}), (Floats{0, 6, 1, 7}));
+  EXPECT_EQ(w.f32("v.weight", {2, 2}), (Floats{4, 10, 5, 11}));
+  EXPECT_EQ(w.f32("v.bias", {2}), (Floats{4, 5}));
+  EXPECT_EQ(w.f32("all.weight", {6, 2})[1], 6);
+  EXPECT_EQ(w.find("mask"), nullptr);
+  EXPECT_NE(w.find("other"), nullptr) << "reported later as left over";
+  expect_part(message_of([&] {
+                w.f32("q.weight", {3, 2});
+              }),
+              "tensor \"q.weight\" (\"qkv.weight\" in the file) is 2x2, the model needs 3x2");
+  expect_part(message_of([&] {
+                w.f32("q.scale", {3, 2});
+              }),
+              "no tensor \"q.scale\", which own.toml calls \"qkv.scale\"");
+}
+
+TEST(RenamedWeights, WhatDoesNotDivideOrIsNoMatrixIsRefused) {
+  const Folder folder;
+  const std::string file =
+      folder.write("m.safetensors", {{"a", {{4}, {1, 2, 3, 4}}}, {"b", {{2, 1, 2}, {1, 2, 3, 4}}}});
+  expect_part(message_of([&] { Weights::open(file, "", map_of(R"(x = { tensor = "a", part = "1/3" })")); }),
+              "tensor \"a\" is 4; own.toml takes part 1 of 3, which does not divide it");
+  expect_part(message_of([&] { Weights::open(file, "", map_of(R"(x = { tensor = "b", transposed = true })")); }),
+              "tensor \"b\" is 2x1x2; own.toml turns it, which needs a matrix");
+}
+
+TEST(RenamedWeights, TwoOfOneNameAreRefused) {
+  const Folder folder;
+  const std::string file = folder.write("m.safetensors", {{"a.x", {{1}, {1}}}, {"x", {{1}, {1}}}});
+  const auto map = std::make_shared<NameMap>(*map_of("y = \"x\""));
+  map->prefix = "a.";
+  expect_part(message_of([&] { Weights::open(file, "", map); }), "\"x\" are tensor \"y\"");
+}
+
+TEST(MappedWeights, LieInTheFile) {
+  const Folder folder;
+  const std::string file = folder.write("m.safetensors", {{"a", {{2}, {1, 2}}}, {"b", {{2}, {3, 4}}}});
+  std::optional<Numbers> a, kept;
+  {
+    const Weights w = Weights::open(file, "");
+    a = w.numbers("a", {2});
+    EXPECT_EQ(static_cast<const void*>(a->data()), w.find("a")->data.data()) << "nothing is copied";
+    w.release();
+    const std::vector<std::byte> bytes = to_safetensors(w.tensors());
+    const Weights whole = Weights::open(file, sha256_hex(bytes));
+    kept = whole.numbers("b", {2});
+    EXPECT_NE(static_cast<const void*>(kept->data()), whole.find("b")->data.data()) << "the bytes go with the weights";
+  }
+  std::filesystem::rename(folder.write("new", {{"a", {{2}, {8, 9}}}}), file);
+  EXPECT_EQ(Floats(a->values.begin(), a->values.end()), (Floats{1, 2})) << "the file that was opened";
+  EXPECT_EQ(Floats(kept->values.begin(), kept->values.end()), (Floats{3, 4}));
+}
+
+struct Shards : Folder {
+  Shards() {
+    write("1.safetensors", {{"a", {{2}, {1, 2}}}, {"b", {{1}, {3}}}});
+    write("2.safetensors", {{"c", {{1}, {4}}}});
+  }
+  std::string index(const std::string& map) const { return write("index.json", R"({"weight_map": )" + map + "}"); }
+};
+
+TEST(ShardedWeights, AreOne) {
+  const Shards shards;
+  const Weights w =
+      Weights::open(shards.index(R"({"a": "1.safetensors", "b": "1.safetensors", "c": "2.safetensors"})"), "");
+  EXPECT_EQ(w.tensors().size(), 3u);
+  EXPECT_EQ(w.f32("a", {2}), (Floats{1, 2}));
+  EXPECT_EQ(w.f32("c", {1}), (Floats{4}));
+}
+
+TEST(ShardedWeights, MistakesAreNamed) {
+  const Shards shards;
+  const auto refusal = [&](const std::string& map) {
+    const std::string path = shards.index(map);
+    return message_of([&] { Weights::open(path, ""); });
+  };
+  expect_part(refusal(R"({"a": "1.safetensors", "c": "2.safetensors"})"), "1.safetensors: holds tensor \"b\", which");
+  expect_part(refusal(R"({"a": "1.safetensors", "b": "1.safetensors", "d": "1.safetensors"})"),
+              "1.safetensors: lacks tensor \"d\", which");
+  expect_part(refusal(R"({"a": "3.safetensors"})"), "3.safetensors: cannot be opened");
+  expect_part(refusal(R"({"a": "../1.safetensors"})"), "is \"../1.safetensors\", not the name of a file beside it");
+  expect_part(refusal(R"({"a": "/etc/passwd"})"), "is \"/etc/passwd\", not the name of a file beside it");
+  expect_part(refusal(R"({"a": 3})"), "weight_map.\"a\" must be a string, not an integer");
+  expect_part(refusal("{}"), "weight_map names no tensor");
+  expect_part(refusal("[]"), "weight_map must be an object, not an array");
+  expect_part(refusal("{"), "is no JSON at byte ");
+}
+
+}  // namespace
+}  // namespace attnkit

@@ -1,0 +1,314 @@
+"""attnkit import of tiny random models: the very same numbers as transformers', and one clear error for what does not fit."""
+import json
+import pathlib
+import re
+import shutil
+import unittest
+
+from arrays import read_npy, read_safetensors, write_safetensors
+from command import CommandTest, attnkit
+
+HERE = pathlib.Path(__file__).parent
+GOLDEN = HERE / "golden"
+MODELS = sorted(folder.name for folder in GOLDEN.iterdir())
+SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
+
+
+class ImportTest(CommandTest):
+    def copy(self, name):
+        folder = self.folder / name
+        shutil.copytree(GOLDEN / name, folder)
+        return folder
+
+    def imported(self, folder, *more):
+        manifest = self.folder / "model.toml"
+        self.run_ok("import", folder, "-o", manifest, *more)
+        return manifest
+
+
+class Models(ImportTest):
+    def test_are_those_of_every_architecture(self):
+        self.assertEqual(MODELS, ["bert", "bert-sharded", "distilbert", "roberta"])
+
+    def test_every_layer_is_that_of_transformers(self):
+        for name in MODELS:
+            manifest = self.imported(GOLDEN / name)
+            layers = self.run_ok("verify", manifest, "--golden", GOLDEN / name / "golden.safetensors", "--json").json()["layers"]
+            self.assertEqual([layer["layer"] for layer in layers], ["encoder.ffn.1", "encoder.ffn.2", "encoder", "logits"])
+            for layer in layers:
+                self.assertLessEqual(layer["error"], 1e-5, (name, layer))
+                self.assertGreater(layer["largest"], 0.1, (name, layer))
+
+    def test_texts_become_the_same_ids_and_vectors(self):
+        texts = [argument for text in SENTENCES for argument in ("--text", text)]
+        for name in MODELS:
+            manifest, golden = self.imported(GOLDEN / name), read_safetensors(GOLDEN / name / "golden.safetensors")
+            (rows, length), source = golden["source"]
+            ids = [list(source[length * b:length * b + n]) for b, n in enumerate(golden["source_len"][1])]
+            self.assertEqual(rows, len(SENTENCES))
+            self.assertEqual([r["ids"] for r in self.run_ok("tokenize", manifest, *texts, "--json").json()["results"]], ids)
+            lines = self.run_ok("tokenize", manifest, *texts).lines()
+            self.assertEqual([list(map(int, line.split())) for line in lines], ids)
+            (_, width), vectors = golden["logits"]
+            expected = [vectors[width * b:width * (b + 1)] for b in range(rows)]
+            array = self.folder / "vectors.npy"
+            # One by one and all at once: the result of a text does not depend on the others.
+            results = self.run_ok("run", manifest, *texts, "--batch", 1, "--output", array, "--json").json()["results"]
+            printed = [list(map(float, line.split())) for line in self.run_ok("run", manifest, *texts).lines()]
+            for i, row in enumerate(read_npy(array)):
+                for c in range(width):
+                    self.assertAlmostEqual(row[c], expected[i][c], delta=1e-5)
+                    self.assertAlmostEqual(results[i]["vector"][c], row[c], delta=1e-7)
+                    self.assertEqual(printed[i][c], results[i]["vector"][c])
+
+    def test_an_array_is_for_vectors(self):
+        sample = HERE.parent.parent / "samples/models/numbers-en-de/model.toml"
+        result = self.run_code(2, "run", sample, "--text", "one", "--output", self.folder / "x.npy")
+        self.assertIn("this model gives out no vectors for an array", result.err)
+
+    def test_any_mechanism_by_one_line(self):
+        manifest = self.imported(GOLDEN / "bert")
+        vector = self.run_ok("run", manifest, "--text", SENTENCES[0]).out
+        text = manifest.read_text()
+        for mechanism in ("relu", "cosformer", "linformer", "latte", "luna", "local"):
+            manifest.write_text(text.replace('default = "softmax"', f'"encoder.self" = "{mechanism}"'))
+            other = self.run_ok("run", manifest, "--text", SENTENCES[0]).out
+            self.assertEqual(len(other.split()), 32, mechanism)
+            self.assertNotEqual(other, vector, mechanism)
+
+    def test_other_commands_take_it(self):
+        manifest = self.imported(GOLDEN / "bert-sharded")
+        self.assertIn("softmax", self.run_ok("inspect", manifest).out)
+        self.assertEqual(self.run_ok("validate", manifest).out.split(":")[1].strip(), "ok, 2 blocks, 25.7 k parameters")
+        self.run_ok("bench", manifest, "--length", "16")
+        result = self.run_code(2, "search", manifest, "--space", "encoder.self=softmax,relu", "-o", self.folder / "search")
+        self.assertIn("this model gives out a vector, and no metric of a search judges vectors", result.err)
+
+    def test_a_bundle_is_the_same_model(self):
+        for name in MODELS:
+            manifest = self.imported(GOLDEN / name)
+            bundle = self.folder / f"bundle-{name}"
+            self.run_ok("bundle", manifest, "-o", bundle)
+            shutil.copy(GOLDEN / name / "golden.safetensors", bundle)
+            self.run_ok("verify", bundle / "model.toml", "--tolerance", "1e-5")
+
+    def test_paths_are_relative_to_the_manifest(self):
+        folder = self.copy("bert")
+        self.run_ok("import", "bert", "-o", "model.toml", cwd=self.folder)
+        text = (self.folder / "model.toml").read_text()
+        self.assertIn('file = "bert/model.safetensors"', text)
+        self.assertIn('vocab = "bert/tokenizer.json"', text)
+        moved = self.folder / "moved"
+        moved.mkdir()
+        shutil.move(folder, moved)
+        shutil.move(self.folder / "model.toml", moved)
+        self.run_ok("validate", moved / "model.toml")
+
+    def test_says_what_it_took(self):
+        result = self.run_ok("import", GOLDEN / "distilbert", "-o", self.folder / "m.toml", "--name", "tiny", "--json").json()
+        self.assertEqual((result["architecture"], result["parameters"]), ("distilbert", 25680))
+        self.assertEqual(result["notes"], ["no modules.json says how rows become a vector: their mean, not normalised"])
+        self.assertIn('name = "tiny"', (self.folder / "m.toml").read_text())
+
+
+    def test_notes_a_prompt_that_texts_must_bring_along(self):
+        folder = self.copy("bert")
+        for prompts, notes in (({"prompts": {"query": "query: "}, "default_prompt_name": None}, 0), ({"default_prompt_name": "query"}, 1)):
+            (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+            made = self.run_ok("import", folder, "-o", self.folder / "m.toml", "--json").json()
+            self.assertEqual(len(made["notes"]), notes, made)
+
+
+class OwnArchitecture(ImportTest):
+    def test_is_one_file(self):
+        folder, own = self.copy("bert"), self.folder / "own.toml"
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "model_type": "bertling"}))
+        shipped = (HERE.parent.parent / "architectures/bert.toml").read_text()
+        own.write_text(shipped.replace('model_type = ["bert"]', 'model_type = ["bertling"]'))
+        self.refused(folder, 'model_type "bertling" is not supported; bert, distilbert, roberta')
+        manifest = self.imported(folder, "--architecture", own)
+        self.assertIn('names = "own.toml"', manifest.read_text())
+        self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--tolerance", "1e-5")
+        self.refused(GOLDEN / "bert", "is of model_type \"bert\"; ", "--architecture", own)
+        own.write_text(shipped.replace("[tensors]", "[tensor]"))
+        self.refused(folder, "own.toml:", "--architecture", own)
+
+    def refused(self, folder, message, *more):
+        result = self.run_code(6, "import", folder, "-o", self.folder / "x.toml", *more)
+        self.assertIn(message, result.err)
+        self.assertFalse((self.folder / "x.toml").exists())
+
+
+class Walk(ImportTest):
+    """The file that docs/importing.md writes step by step imports the checkpoint that it describes."""
+
+    def test_imports_bertling(self):
+        page = (HERE.parent.parent / "docs/importing.md").read_text().split("## Adding an architecture")[1]
+        own = self.folder / "bertling.toml"
+        own.write_text("".join(re.findall(r"(?ms)^```toml\n(.*?)^```$", page)))
+        folder = self.copy("bert")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({
+            "model_type": "bertling", "width": config["hidden_size"], "heads": config["num_attention_heads"],
+            "inner": config["intermediate_size"], "act": "gelu", "position_rows": config["max_position_embeddings"] + 2,
+            "depth": config["num_hidden_layers"], "words": config["vocab_size"]}))
+        write_safetensors(folder / "model.safetensors", bertling(read_safetensors(folder / "model.safetensors")))
+        manifest = self.imported(folder, "--architecture", own)
+        self.assertIn("max_length = 48\n", manifest.read_text())
+        layers = self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--json").json()["layers"]
+        self.assertLessEqual(max(layer["error"] for layer in layers), 1e-5)
+
+
+def bertling(bert):
+    """The same numbers under bertling's names: q, k and v are one tensor, the output lies the other way."""
+    def values(name):
+        return bert[name][1]
+    words, (rows, width) = bert["embeddings.word_embeddings.weight"], bert["embeddings.position_embeddings.weight"][0]
+    first_type = values("embeddings.token_type_embeddings.weight")[:width]
+    places = [x + first_type[i % width] for i, x in enumerate(values("embeddings.position_embeddings.weight"))]
+    made = {"bertling.words.weight": words, "bertling.pooler.weight": ([1], [0.0]),
+            "bertling.places.weight": ([rows + 2, width], [9.0] * 2 * width + places)}
+    for part in ("weight", "bias"):
+        made[f"bertling.words.norm.{part}"] = bert[f"embeddings.LayerNorm.{part}"]
+        for layer in range(2):
+            theirs, ours = f"encoder.layer.{layer}.", f"bertling.blocks.{layer}."
+            qkv = [x for p in ("query", "key", "value") for x in values(f"{theirs}attention.self.{p}.{part}")]
+            made[f"{ours}qkv.{part}"] = ([3 * width] + [width] * (part == "weight"), qkv)
+            shape, out = bert[f"{theirs}attention.output.dense.{part}"]
+            turned = [out[r * width + c] for c in range(width) for r in range(width)] if part == "weight" else out
+            made[f"{ours}out.{part}"] = (shape, turned)
+            for name, other in (("norm1", "attention.output.LayerNorm"), ("up", "intermediate.dense"), ("down", "output.dense"),
+                                ("norm2", "output.LayerNorm")):
+                made[f"{ours}{name}.{part}"] = bert[f"{theirs}{other}.{part}"]
+    return made
+
+
+class Mistakes(ImportTest):
+    """Every one is one line, and nothing is written."""
+
+    def refused(self, folder, message, code=6):
+        before = sorted(self.folder.rglob("*"))
+        result = self.run_code(code, "import", folder, "-o", self.folder / "model.toml")
+        self.assertIn(message, result.err)
+        errors = [line for line in result.err.splitlines() if line.startswith("attnkit: ") or ": error[" in line]
+        self.assertEqual(len(errors), 1, result.err)
+        self.assertEqual(sorted(self.folder.rglob("*")), before)
+
+    def edited(self, name, file, **values):
+        folder = self.copy(name)
+        document = json.loads((folder / file).read_text())
+        for key, value in values.items():
+            if value is None:
+                document.pop(key)
+            else:
+                document[key] = value
+        (folder / file).write_text(json.dumps(document))
+        return folder
+
+    def test_folders(self):
+        self.refused(self.folder / "nowhere", "is no folder")
+        self.refused(self.folder, "config.json: is not there")
+
+    def test_names_that_are_not_utf8(self):
+        folder = self.copy("bert").rename(self.folder / b"\xff".decode("utf-8", "surrogateescape"))
+        self.refused(folder, "a name there is not UTF-8, and a manifest must be")
+
+    def test_unknown_architecture(self):
+        folder = self.edited("bert", "config.json", model_type="gpt_bigcode")
+        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; bert, distilbert, roberta are')
+        result = self.run_code(6, "import", folder, "-o", self.folder / "model.toml")
+        self.assertIn("docs/importing.md", result.err)
+
+    def test_config(self):
+        for key, value, message in (("model_type", 3, "model_type must be a string, not an integer"),
+                                    ("model_type", None, "model_type must be a string, not absent"),
+                                    ("hidden_size", None, "hidden_size is not there"),
+                                    ("hidden_size", [1], "hidden_size must be text, a number, true or false"),
+                                    ("hidden_act", "mish", 'hidden_act is "mish", which is not supported; gelu, '),
+                                    ("position_embedding_type", "relative_key",
+                                     'position_embedding_type is "relative_key", which "bert" does not support'),
+                                    ("is_decoder", True, 'is_decoder is true, which "bert" does not support; false is')):
+            folder = self.edited("bert", "config.json", **{key: value})
+            self.refused(folder, message)
+            shutil.rmtree(folder)
+
+    def test_files_that_are_cut_off(self):
+        for name, file, code in (("bert", "config.json", 6), ("bert", "modules.json", 6), ("bert", "tokenizer.json", 6),
+                                 ("bert", "1_Pooling/config.json", 6), ("bert", "model.safetensors", 5),
+                                 ("bert-sharded", "model.safetensors.index.json", 5),
+                                 ("bert-sharded", "model-00002-of-00003.safetensors", 5)):
+            folder = self.copy(name)
+            whole = (folder / file).read_bytes()
+            for size in (0, len(whole) // 2, len(whole) - 1 - whole.endswith(b"\n")):
+                (folder / file).write_bytes(whole[:size])
+                self.refused(folder, file.split("/")[-1], code)
+            (folder / file).unlink()
+            if file not in ("modules.json", "tokenizer.json"):  # without these a folder may be sound
+                self.refused(folder, file.split("/")[-1], 5 if "-of-" in file else 6)
+            shutil.rmtree(folder)
+
+    def test_tokenizers(self):
+        folder = self.copy("bert")
+        (folder / "tokenizer.json").unlink()
+        self.refused(folder, "vocab.txt: is not there")
+        shutil.rmtree(folder)
+        folder = self.edited("bert", "tokenizer.json", model={"type": "Unigram", "vocab": {"a": 1}})
+        self.refused(folder, 'model is "Unigram", which is not supported')
+        shutil.rmtree(folder)
+        folder = self.copy("distilbert")
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+        self.refused(folder, "without a tokenizer.json, accents are stripped exactly where letters are lower-cased")
+
+    def test_sentence_transformers(self):
+        folder = self.edited("bert", "1_Pooling/config.json", pooling_mode_max_tokens=True)
+        self.refused(folder, "pools by \"pooling_mode_max_tokens, pooling_mode_mean_tokens\", which is not supported")
+        shutil.rmtree(folder)
+        folder = self.copy("bert")
+        modules = json.loads((folder / "modules.json").read_text())
+        for change, message in (({"type": "sentence_transformers.models.Dense"}, "the module \"sentence_transformers.models.Dense\""),
+                                ({"path": "../elsewhere"}, 'is "../elsewhere", which leads out of the folder'),
+                                ({"type": 3}, "type must be a string, not an integer")):
+            (folder / "modules.json").write_text(json.dumps([modules[0], {**modules[1], **change}]))
+            self.refused(folder, message)
+        (folder / "modules.json").write_text(json.dumps(modules[:1]))
+        self.refused(folder, "names no module Pooling")
+
+    def test_tensors(self):
+        folder = self.copy("bert")
+        sound = read_safetensors(folder / "model.safetensors")
+        query = "encoder.layer.1.attention.self.query.weight"
+        missing = {name: tensor for name, tensor in sound.items() if name != query}
+        for tensors, message in (
+                (missing, f'no tensor "encoder.self.2.q.weight", which bert calls "{query}"'),
+                ({**sound, "encoder.layer.2.output.dense.bias": ([32], [0.0] * 32)},
+                 'tensor "encoder.ffn.3.out.bias" of shape 32 belongs to nothing in this model'),
+                ({**sound, "surprise": ([1], [0.0])}, 'tensor "surprise" of shape 1 belongs to nothing in this model'),
+                ({**sound, query: ([32, 16], [0.0] * 512)}, f'("{query}" in the file) is 32x16, the model needs 32x32'),
+                ({**sound, "bert." + query: sound[query]}, 'are tensor "encoder.self.2.q.weight"')):
+            write_safetensors(folder / "model.safetensors", tensors)
+            self.refused(folder, message, 5)
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        self.refused(folder, "holds neither model.safetensors nor model.safetensors.index.json")
+
+    def test_outputs(self):
+        folder = self.copy("bert")
+        weights = (folder / "model.safetensors").read_bytes()
+        self.assertIn("--output FILE is missing", self.run_code(2, "import", folder).err)
+        self.assertIn("is an input", self.run_code(2, "import", folder, "-o", folder / "model.safetensors").err)
+        self.assertEqual((folder / "model.safetensors").read_bytes(), weights)
+        self.run_code(6, "import", folder, "-o", self.folder / "no" / "model.toml")
+        old = self.folder / "model.toml"
+        old.write_text("kept")
+        self.run_code(6, "import", self.folder / "nowhere", "-o", old)
+        self.assertEqual(old.read_text(), "kept")
+
+    def test_texts(self):
+        manifest = self.imported(GOLDEN / "bert")
+        result = attnkit("run", manifest, "--text", b"\xff".decode("utf-8", "surrogateescape"))
+        self.assertEqual((result.code, result.err.splitlines()[0]),
+                         (6, "attnkit: --text 1: the text is not UTF-8 at byte column 1"))
+
+
+if __name__ == "__main__":
+    unittest.main()
