@@ -60,7 +60,7 @@ class Hostile(SearchTest):
     def test_crash_at_a_long_length(self):
         """The placement keeps its place at the length that is ranked."""
         model = self.tiny("long", search_table({"encoder.self": ["softmax", "crash_long"]}))
-        said = self.search("--plugin-dir", PLUGINS, "--lengths", "16,32,300", "--rank", "throughput", "--finalists", "2",
+        said = self.search("--plugin-dir", PLUGINS, "--lengths", "16,32,300", "--rank", "quality", "--finalists", "2",
                            model=model)
         document = self.result()
         self.check_result(document)
