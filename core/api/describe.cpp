@@ -218,6 +218,17 @@ Json length_json(const Model& model) {
   return j;
 }
 
+Json rotary_json(const RotaryTable& r) {
+  return {{"base", r.base},
+          {"width", r.width},
+          {"layout", rotary_layout_name(r.layout)},
+          {"scaling", rotary_scaling_name(r.scaling)},
+          {"factor", r.factor},
+          {"low_frequency_factor", r.low_frequency_factor},
+          {"high_frequency_factor", r.high_frequency_factor},
+          {"original_length", r.original_length}};
+}
+
 }  // namespace
 
 std::string describe_model(const Model& model, const std::vector<int64_t>& lengths) {
@@ -236,11 +247,18 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"norm", m.norm == Norm::pre ? "pre" : "post"},
             {"activation", activation_name(m.activation)},
             {"positions", positions_name(m.positions)},
+            {"kv_heads", m.kv_heads},
+            {"head_width", m.head_width},
+            {"norm_type", m.norm_type == NormType::rms ? "rms" : "layer"},
             {"norm_eps", m.norm_eps},
+            {"qk_norm", m.qk_norm},
+            {"bias", bias_name(m.bias)},
+            {"gated", m.gated},
+            {"rotary", m.positions == Positions::rotary ? rotary_json(m.rotary) : Json()},
             {"position_offset", m.position_offset},
             {"token_types", m.token_types},
             {"embed_norm", m.embed_norm},
-            {"vocab_size", m.encoder.vocab_size},
+            {"vocab_size", std::max(m.encoder.vocab_size, m.decoder.vocab_size)},
             {"embed_scale", m.embed_scale},
             {"tie_embeddings", m.tie_embeddings},
             {"head_norm", m.head_norm},

@@ -113,18 +113,33 @@ class Reader {
       if (inner && !inner->contains("config"))
         add_entries(*inner, path.empty() ? key : path + "." + key, to);
       else
-        to.push_back({path, key, inner ? from_config(*inner) : ManifestValue{literal(*node), "", "", {}, 0}});
+        to.push_back({path, key, inner ? from_config(*inner) : constant(*node)});
     }
   }
 
+  ManifestValue constant(const toml::node& node) const {
+    ManifestValue value;
+    value.constant = literal(node);
+    return value;
+  }
+
   ManifestValue from_config(const toml::table& in) const {
-    only_keys(in, {"config", "default", "values", "plus"});
-    ManifestValue value{"", text(in, "config"), "", {}, 0};
-    if (const toml::node* fallback = in.get("default")) value.fallback = literal(*fallback);
-    if (const toml::node* plus = in.get("plus")) {
-      if (!plus->is_integer()) wrong(*plus, "must be an integer");
-      value.plus = plus->as_integer()->get();
+    only_keys(in, {"config", "default", "optional", "values", "plus", "times"});
+    ManifestValue value;
+    const toml::node& config = node(in, "config");
+    value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};
+    if (value.config.empty()) wrong(config, "\"config\" needs a key");
+    if (const toml::node* optional = in.get("optional")) {
+      if (!optional->is_boolean()) wrong(*optional, "must be true or false");
+      value.optional = optional->as_boolean()->get();
     }
+    if (const toml::node* fallback = in.get("default"))
+      value.fallback = {fallback->is_table() ? from_config(*fallback->as_table()) : constant(*fallback)};
+    for (const auto& [key, number] : {std::pair("plus", &value.plus), {"times", &value.times}})
+      if (const toml::node* given = in.get(key)) {
+        if (!given->is_integer()) wrong(*given, "must be an integer");
+        *number = given->as_integer()->get();
+      }
     if (in.contains("values"))
       for (const auto& [said, means] : table(in, "values")) value.values[std::string(said)] = literal(means);
     return value;

@@ -14,10 +14,11 @@ namespace attnkit {
 // Where a value of a manifest comes from.  Texts are those of TOML.
 struct ManifestValue {
   std::string constant;                       // empty: config.json says it
-  std::string config;                         // its key there
-  std::string fallback;                       // where that key is absent; empty: it must be there
+  std::vector<std::string> config;            // its key there, "a.b" for b in a; of several the first that is there
+  std::vector<ManifestValue> fallback;        // where no key is there; empty: one must be
+  bool optional = false;                      // where no key is there, the manifest has none either
   std::map<std::string, std::string> values;  // by what config.json says; empty: that itself
-  int64_t plus = 0;                           // added to it
+  int64_t plus = 0, times = 1;                // added to it, after it is multiplied
 };
 
 struct ManifestEntry {

@@ -47,12 +47,16 @@ class Importer {
     const Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     const Architecture architecture = architecture_of(config.root());
     made_.architecture = architecture.name;
-    for (const auto& [key, supported] : architecture.only) check_only(config.root()[key], supported, architecture.name);
+    for (const auto& [key, supported] : architecture.only)
+      check_only(find(config.root(), key), supported, architecture.name);
     for (const ManifestEntry& entry : architecture.manifest)
-      add(entry.table, entry.key, value_of(entry.value, config.root()));
+      if (const auto value = value_of(entry.value, config.root())) add(entry.table, entry.key, *value);
+    side_ = tables_.contains("model.decoder") ? "model.decoder" : "model.encoder";
     add_tokenizer();
-    add_text_limit();
-    add_head();
+    if (side_ == "model.encoder") {
+      add_text_limit();
+      add_head();
+    }
     made_.toml = text(architecture);
     return std::move(made_);
   }
@@ -84,10 +88,8 @@ class Importer {
   void read_modules() {
     transformer_ = folder_;
     const auto path = find(folder_ / "modules.json");
-    if (!path) {
-      made_.notes.push_back("no modules.json says how rows become a vector: their mean, not normalised");
-      return;
-    }
+    if (!path) return;
+    pooling_.emplace();
     const Document modules(*path);
     bool pooled = false;
     for (const JsonValue& module : modules.root().items()) {
@@ -99,7 +101,7 @@ class Importer {
         read_pooling(place / "config.json");
         pooled = true;
       } else if (kind == "Normalize") {
-        pooling_.normalise = true;
+        pooling_->normalise = true;
       } else {
         refuse(fmt::format("{}: the module {} is not supported; Transformer, Pooling and Normalize are", path->string(),
                            quote(type)));
@@ -137,7 +139,7 @@ class Importer {
     if (!mean && !first)
       refuse(fmt::format("{}: pools by {}, which is not supported; the mean of the tokens, or the first token, is",
                          path.string(), modes.empty() ? "nothing" : quote(fmt::format("{}", fmt::join(modes, ", ")))));
-    pooling_.pool = mean ? "mean" : "first";
+    pooling_->pool = mean ? "mean" : "first";
   }
 
   Architecture architecture_of(const JsonValue& config) {
@@ -169,12 +171,22 @@ class Importer {
                        quote(architecture), fmt::join(supported, " or ")));
   }
 
-  static std::string value_of(const ManifestValue& value, const JsonValue& config) {
+  // Of "a.b" b in a.
+  static JsonValue find(const JsonValue& config, const std::string& key) {
+    const size_t dot = key.find('.');
+    if (dot == std::string::npos) return config[key];
+    const JsonValue outer = config[key.substr(0, dot)];
+    return outer.is_object() ? find(outer, key.substr(dot + 1)) : config[key];
+  }
+
+  static std::optional<std::string> value_of(const ManifestValue& value, const JsonValue& config) {
     if (!value.constant.empty()) return value.constant;
-    const JsonValue said = config[value.config];
+    JsonValue said = find(config, value.config.front());
+    for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
+      if (value.optional) return {};
       if (value.fallback.empty()) said.wrong("is not there");
-      return value.fallback;
+      return value_of(value.fallback.front(), config);
     }
     if (!value.values.empty()) {
       const auto means = value.values.find(said.text());
@@ -183,10 +195,12 @@ class Importer {
       for (const auto& [one, other] : value.values) known.push_back(one);
       said.wrong(fmt::format("is {}, which is not supported; {} are", quote(said.text()), fmt::join(known, ", ")));
     }
-    if (value.plus != 0) {
-      int64_t sum = 0;
-      if (__builtin_add_overflow(said.integer(), value.plus, &sum)) said.wrong("is too large");
-      return std::to_string(sum);
+    if (value.plus != 0 || value.times != 1) {
+      int64_t number = 0;
+      if (__builtin_mul_overflow(said.integer(), value.times, &number) ||
+          __builtin_add_overflow(number, value.plus, &number))
+        said.wrong("is too large");
+      return std::to_string(number);
     }
     const nlohmann::json& json = said.json();
     if (!json.is_number() && !json.is_boolean() && !json.is_string())
@@ -203,6 +217,9 @@ class Importer {
       lowercases_ = normalizer.is_object() && normalizer["lowercase"].truth(false);
       return;
     }
+    if (side_ == "model.decoder")
+      refuse(fmt::format("{}: holds no tokenizer.json", transformer_.string()),
+             "save the tokenizer with transformers, which writes one");
     const fs::path path = take(transformer_ / "vocab.txt", "a tokenizer.json or BERT's vocab.txt is needed");
     add_vocabulary(path, "wordpiece");
     lowercases_ = true;
@@ -220,8 +237,8 @@ class Importer {
   }
 
   void add_vocabulary(const fs::path& path, const char* kind) {
-    add("model.encoder", "vocab", toml_of(seen_from_manifest(path)));
-    add("model.encoder", "tokenizer", toml_of(kind));
+    add(side_, "vocab", toml_of(seen_from_manifest(path)));
+    add(side_, "tokenizer", toml_of(kind));
   }
 
   // What sentence-transformers says of long texts; else as many tokens as the model takes.
@@ -240,9 +257,13 @@ class Importer {
   }
 
   void add_head() {
+    if (!pooling_) {
+      made_.notes.push_back("no modules.json says how rows become a vector: their mean, not normalised");
+      pooling_.emplace();
+    }
     add("model.head", "type", toml_of("embedding"));
-    add("model.head", "pool", toml_of(pooling_.pool));
-    add("model.head", "normalise", pooling_.normalise ? "true" : "false");
+    add("model.head", "pool", toml_of(pooling_->pool));
+    add("model.head", "normalise", pooling_->normalise ? "true" : "false");
   }
 
   std::string seen_from_manifest(const fs::path& path) const {
@@ -293,7 +314,8 @@ class Importer {
 
   const ImportRequest& request_;
   fs::path folder_, transformer_;
-  Pooling pooling_;
+  std::optional<Pooling> pooling_;  // what modules.json says
+  std::string side_;                // "model.encoder" or "model.decoder": whose text is split
   bool lowercases_ = false;
   std::map<std::string, Lines> tables_;
   Imported made_;

@@ -21,7 +21,7 @@ constexpr CodeRule codes[] = {
     {ak::no_utf8, error, manifest, "bytes that are no UTF-8"},
     {ak::wrong_schema, error, manifest, "a schema other than `attnkit.model/1`"},
     {ak::not_applicable, error, manifest, "a key that means nothing beside what the others say"},
-    {ak::widths_do_not_divide, error, manifest, "`heads` does not divide `d_model`"},
+    {ak::widths_do_not_divide, error, manifest, "`heads` does not divide `d_model`, or `kv_heads` not `heads`"},
     {ak::bad_weights_file, error, weights, "the weights file is missing, or no file"},
     {ak::bad_vocabulary, error, data, "a vocabulary cannot be read or is malformed"},
     {ak::bad_length_table, error, data, "a table of lengths cannot be read or is malformed"},

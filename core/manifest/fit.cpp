@@ -182,7 +182,7 @@ void report(const Refusal& refusal, const std::vector<Cell>& cells, const Readin
 
 void check_fit(std::vector<Cell>& cells, const Reading& to) {
   const Manifest& m = to.manifest;
-  if (m.heads < 1 || m.d_model < 1 || m.d_model % m.heads != 0 || m.max_length < 1) return;
+  if (m.heads < 1 || m.d_model < 1 || m.head_width < 1 || m.max_length < 1) return;
   std::vector<Refusal> refusals;
   GrowingSequences sequences;
   for (Cell& cell : cells) {

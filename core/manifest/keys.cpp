@@ -24,14 +24,28 @@ constexpr KeyRule keys[] = {
 
     {"model", "name", T::text, must, "what reports call the model"},
     {"model", "kind", T::choice, must, "encoder|decoder|encoder-decoder", "which stacks it has"},
-    {"model", "d_model", T::integer, must, 1, 65536, "width of the model; a multiple of `heads`"},
+    {"model", "d_model", T::integer, must, 1, 65536,
+     "width of the model; a multiple of `heads`, unless `head_width` is given"},
     {"model", "heads", T::integer, must, 1, 1024, "attention heads of every block"},
+    {"model", "kv_heads", T::integer, "", 1, 1024,
+     "heads of keys and values, each for `heads` / `kv_heads` heads of queries; absent: `heads`"},
+    {"model", "head_width", T::integer, "", 1, 65536, "channels of a head; absent: `d_model` / `heads`"},
     {"model", "ffn", T::integer, must, 1, 1048576, "inner width of the feed-forward layers"},
-    {"model", "norm", T::choice, "pre", "pre|post", "layer norm before or after each sublayer"},
-    {"model", "norm_eps", T::number, "1e-05", 1e-15, 1, "what every layer norm adds to the variance"},
+    {"model", "gated", T::boolean, "false",
+     "feed-forward layers out(f(gate x) * in x) in place of out(f(in x)), f the activation"},
+    {"model", "bias", T::choice, "all", "all|qkv|none",
+     "which dense layers around attention and of the feed-forward layers have a bias; `qkv`: those that make q, k and "
+     "v"},
+    {"model", "norm", T::choice, "pre", "pre|post", "norm before or after each sublayer"},
+    {"model", "norm_type", T::choice, "layer", "layer|rms",
+     "`layer`: layer norm; `rms`: divided by the root mean square, without mean and bias"},
+    {"model", "norm_eps", T::number, "1e-05", 1e-15, 1, "what every norm adds to the variance or mean square"},
+    {"model", "qk_norm", T::boolean, "false", "`rms` norm of each head's q and k in self attention, before positions"},
     {"model", "activation", T::choice, "relu", "relu|gelu|gelu_tanh|quick_gelu|silu",
      "of the feed-forward layers; `gelu` is the exact one, `quick_gelu` x sigmoid(1.702 x)"},
-    {"model", "positions", T::choice, "sinusoidal", "sinusoidal|learned|none", "what is added to the embeddings"},
+    {"model", "positions", T::choice, "sinusoidal", "sinusoidal|learned|rotary|none",
+     "what is added to the embeddings; `rotary` is not added: it turns q and k of self attention"},
+    {"model", "rotary", T::table, "", "for positions = \"rotary\""},
     {"model", "position_offset", T::integer, "0", 0, 1048576,
      "learned positions: the row of the first; its table has `max_length` rows more than this"},
     {"model", "token_types", T::integer, "0", 0, 1024,
@@ -48,6 +62,21 @@ constexpr KeyRule keys[] = {
     {"model", "decoder", T::table, "", "the decoder's stack"},
     {"model", "head", T::table, "", "what the model gives out"},
 
+    {"model.rotary", "base", T::number, "10000", 1, 1e12,
+     "pair i of `width` / 2 turns by base^(-2 i / width) a position"},
+    {"model.rotary", "width", T::integer, "", 2, 65536,
+     "how many channels of a head turn, from its first; even; absent: all"},
+    {"model.rotary", "layout", T::choice, "halves", "halves|interleaved",
+     "pairs: channels i and i + `width` / 2, or 2 i and 2 i + 1"},
+    {"model.rotary", "scaling", T::choice, "none", "none|linear|llama3",
+     "for texts longer than in training: `linear`: all turn by 1 / `factor` of that; `llama3`: those do whose turn is "
+     "longer than `original_length` / `low_frequency_factor`, none whose turn is shorter than `original_length` / "
+     "`high_frequency_factor`, between them by parts"},
+    {"model.rotary", "factor", T::number, "1", 1, 1e6, "`linear`, `llama3`"},
+    {"model.rotary", "low_frequency_factor", T::number, "1", 1e-3, 1e6, "`llama3`"},
+    {"model.rotary", "high_frequency_factor", T::number, "4", 1e-3, 1e6, "`llama3`; more than `low_frequency_factor`"},
+    {"model.rotary", "original_length", T::integer, "8192", 1, 1048576, "`llama3`: the length in training"},
+
     {"model.encoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.encoder", "vocab", T::text, "",
      "vocabulary file, relative to the manifest; required where the source is text"},
@@ -56,7 +85,7 @@ constexpr KeyRule keys[] = {
      "a "
      "tokenizer.json"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
-     "rows of the embedding, where it has more than the vocabulary has tokens"},
+     "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
     {"model.encoder", "truncate", T::integer, "", 2, 1048576,
      "`wordpiece`, `huggingface`: longer texts are cut to this many tokens, at most `max_length`; absent: they are "
      "refused"},
@@ -84,6 +113,9 @@ constexpr KeyRule keys[] = {
 
     {"model.decoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.decoder", "vocab", T::text, must, "vocabulary file, relative to the manifest"},
+    {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface", "as in `[model.encoder]`"},
+    {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
+     "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
 
     {"model.head", "type", T::choice, must, "lm|classifier|embedding",

@@ -19,7 +19,18 @@ const char* weight_type_name(WeightType type) {
 }
 
 const char* positions_name(Positions positions) {
-  return positions == Positions::sinusoidal ? "sinusoidal" : positions == Positions::learned ? "learned" : "none";
+  constexpr const char* names[] = {"sinusoidal", "learned", "rotary", "none"};
+  return names[static_cast<size_t>(positions)];
+}
+
+const char* bias_name(Bias bias) { return bias == Bias::all ? "all" : bias == Bias::qkv ? "qkv" : "none"; }
+
+const char* rotary_layout_name(RotaryLayout layout) {
+  return layout == RotaryLayout::halves ? "halves" : "interleaved";
+}
+
+const char* rotary_scaling_name(RotaryScaling scaling) {
+  return scaling == RotaryScaling::none ? "none" : scaling == RotaryScaling::linear ? "linear" : "llama3";
 }
 
 const char* activation_name(Activation activation) {
@@ -45,8 +56,9 @@ attn_block block_of(const Manifest& manifest, const BlockChoice& choice) {
   block.role = choice.role;
   block.causal = choice.role == ATTN_DECODER_SELF || (choice.role == ATTN_ENCODER_SELF && manifest.encoder.causal);
   block.heads = static_cast<uint32_t>(manifest.heads);
-  block.d_model = manifest.d_model;
-  block.head_width = manifest.d_model / manifest.heads;
+  // Of a model whose heads have a width of their own, what a mechanism makes its own D = d_model / heads from.
+  block.d_model = manifest.heads * manifest.head_width;
+  block.head_width = manifest.head_width;
   return block;
 }
 

@@ -3,6 +3,7 @@
 
 #include <attnkit/plugin.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -21,9 +22,13 @@ struct NameMap;
 
 enum class ModelKind { encoder, decoder, encoder_decoder };
 enum class Norm { pre, post };
+enum class NormType { layer, rms };
+enum class Bias { all, qkv, none };  // which dense layers of blocks and feed-forward networks have one
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
 enum class WeightType { f32, bf16, int8 };  // of dense layers and embeddings
-enum class Positions { sinusoidal, learned, none };
+enum class Positions { sinusoidal, learned, rotary, none };
+enum class RotaryLayout { halves, interleaved };
+enum class RotaryScaling { none, linear, llama3 };
 enum class HeadType { lm, classifier, embedding };
 enum class Split { longest, wordpiece, huggingface };  // how text becomes tokens
 enum class Pool { mean, first };
@@ -35,9 +40,10 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   std::string vocab;  // absolute path; empty: none given
   bool lowercase = false;
   std::shared_ptr<const Tokenizer> tokenizer;  // NULL: there is no vocabulary
-  int vocab_size = 0;                          // rows of the embedding; 0: the tokenizer's
+  int vocab_size = 0;                          // rows of the stored embedding; 0: the tokenizer's
   bool causal = false;                         // encoder only: a unidirectional encoder
   Place place;
+  int64_t rows() const { return std::max(tokenizer ? tokenizer->size() : 0, vocab_size); }
 };
 
 struct SearchChoice {  // a mechanism with the options that were given
@@ -73,13 +79,27 @@ struct SpeechTable {  // features and frontend of an encoder that takes speech
   }
 };
 
+struct RotaryTable {  // positions = "rotary": how q and k of self attention are turned
+  double base = 10000;
+  int width = 0;  // of a head's channels, the first; even
+  RotaryLayout layout = RotaryLayout::halves;
+  RotaryScaling scaling = RotaryScaling::none;
+  double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4;
+  int original_length = 8192;
+};
+
 struct Manifest {
   std::string name;
   ModelKind kind = ModelKind::encoder_decoder;
   int d_model = 0, heads = 0, ffn = 0, max_length = 0;
+  int kv_heads = 0, head_width = 0;  // as given, or heads and d_model / heads
   Norm norm = Norm::pre;
+  NormType norm_type = NormType::layer;
+  Bias bias = Bias::all;
   Activation activation = Activation::relu;
   Positions positions = Positions::sinusoidal;
+  RotaryTable rotary;
+  bool gated = false, qk_norm = false;
   bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false, embed_norm = false;
   double norm_eps = 1e-5;
   int position_offset = 0;  // rows of learned positions before the first
@@ -124,6 +144,9 @@ std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& optio
 void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
+const char* bias_name(Bias bias);
+const char* rotary_layout_name(RotaryLayout layout);
+const char* rotary_scaling_name(RotaryScaling scaling);
 const char* weight_type_name(WeightType type);
 const char* activation_name(Activation activation);
 bool has_role(ModelKind kind, uint32_t role);

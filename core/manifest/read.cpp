@@ -114,11 +114,12 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
   }
 }
 
-// How the encoder's text becomes tokens.
+// How text becomes tokens.
 void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   Split split = Split::longest;
   if (!take(table.choice("tokenizer"), split)) return;
-  const int64_t max_length = to.manifest.max_length, truncate = table.integer("truncate").value_or(0);
+  const bool encoder = &stack == &to.manifest.encoder;
+  const int64_t max_length = to.manifest.max_length, truncate = encoder ? table.integer("truncate").value_or(0) : 0;
   if (truncate > 0 && split == Split::longest)
     to.not_applicable(table.place("truncate"), "\"truncate\" is for the tokenizers \"wordpiece\" and \"huggingface\"");
   if (truncate > max_length && max_length > 0)
@@ -149,8 +150,7 @@ void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack)
   const auto vocab = table.text("vocab");
   if (!vocab) return;
   stack.vocab = join_path(to.dir, *vocab);
-  if (encoder) return read_tokenizer(table, to, stack);
-  open_vocabulary(table, to, stack, Split::longest, 0);
+  read_tokenizer(table, to, stack);
 }
 
 // A stack is there if and only if the kind has it.
@@ -242,6 +242,52 @@ void check_embedding_keys(const TableReader& table, const Reading& to) {
     to.not_applicable(table.place("embed_norm"), "\"embed_norm\" is for text, and this encoder takes speech");
 }
 
+void read_heads(const TableReader& table, Reading& to) {
+  Manifest& m = to.manifest;
+  m.kv_heads = table.mentioned("kv_heads") ? int_of(table, "kv_heads") : m.heads;
+  m.head_width = int_of(table, "head_width");
+  if (m.heads < 1) return;
+  if (m.kv_heads > 0 && m.heads % m.kv_heads != 0)
+    to.error(ak::widths_do_not_divide, table.place("kv_heads"),
+             fmt::format("\"kv_heads\" is {}, which does not divide heads, {}", m.kv_heads, m.heads),
+             "every head of keys serves heads / kv_heads heads of queries");
+  if (table.mentioned("head_width")) return;
+  m.head_width = m.d_model % m.heads == 0 ? m.d_model / m.heads : 0;
+  if (m.d_model % m.heads != 0)
+    to.error(ak::widths_do_not_divide, table.place("heads"),
+             fmt::format("\"heads\" is {}, which does not divide d_model, {}", m.heads, m.d_model),
+             "every head takes d_model / heads channels, or give \"head_width\"");
+}
+
+void read_rotary(const TableReader& model, Reading& to) {
+  Manifest& m = to.manifest;
+  RotaryTable& r = m.rotary;
+  r.width = m.head_width;
+  const Entry* entry = model.given("rotary");
+  const bool rotary = m.positions == Positions::rotary;
+  if (entry && !rotary) to.not_applicable(model.place("rotary"), "[model.rotary] is for positions = \"rotary\" only");
+  if (entry) {
+    const TableReader table(entry->value, "model.rotary", to.diagnostics);
+    r.base = table.number("base").value_or(r.base);
+    if (const auto width = table.integer("width")) r.width = static_cast<int>(*width);
+    take(table.choice("layout"), r.layout);
+    take(table.choice("scaling"), r.scaling);
+    r.factor = table.number("factor").value_or(1);
+    r.low_frequency_factor = table.number("low_frequency_factor").value_or(1);
+    r.high_frequency_factor = table.number("high_frequency_factor").value_or(4);
+    r.original_length = int_of(table, "original_length");
+    if (r.scaling == RotaryScaling::llama3 && !(r.high_frequency_factor > r.low_frequency_factor))
+      to.error(ak::wrong_value, table.place("high_frequency_factor"),
+               fmt::format("\"high_frequency_factor\" is {}, not more than low_frequency_factor, {}",
+                           r.high_frequency_factor, r.low_frequency_factor));
+  }
+  if (rotary && m.head_width > 0 && (r.width % 2 != 0 || r.width > m.head_width))
+    to.error(ak::wrong_value, model.place("rotary"),
+             fmt::format("rotary positions turn {} channels of a head's {}: it must be an even number of them", r.width,
+                         m.head_width),
+             "give rotary = { width = ... }");
+}
+
 void read_model(const Node& model, Reading& to) {
   const TableReader table(model, "model", to.diagnostics);
   Manifest& m = to.manifest;
@@ -252,6 +298,10 @@ void read_model(const Node& model, Reading& to) {
   m.ffn = int_of(table, "ffn");
   m.max_length = int_of(table, "max_length");
   take(table.choice("norm"), m.norm);
+  take(table.choice("norm_type"), m.norm_type);
+  take(table.choice("bias"), m.bias);
+  m.gated = table.boolean("gated").value_or(false);
+  m.qk_norm = table.boolean("qk_norm").value_or(false);
   take(table.choice("activation"), m.activation);
   take(table.choice("positions"), m.positions);
   m.embed_scale = table.boolean("embed_scale").value_or(false);
@@ -262,10 +312,8 @@ void read_model(const Node& model, Reading& to) {
   m.token_types = int_of(table, "token_types");
   m.head_norm = table.boolean("head_norm").value_or(false);
   m.adapters = table.boolean("adapters").value_or(false);
-  if (m.heads > 0 && m.d_model % m.heads != 0)
-    to.error(ak::widths_do_not_divide, table.place("heads"),
-             fmt::format("\"heads\" is {}, which does not divide d_model, {}", m.heads, m.d_model),
-             "every head takes d_model / heads channels");
+  read_heads(table, to);
+  read_rotary(table, to);
   if (m.tie_embeddings && to.is(ModelKind::encoder))
     to.not_applicable(table.place("tie_embeddings"),
                       "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none");

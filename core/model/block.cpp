@@ -34,17 +34,21 @@ attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t ro
 
 }  // namespace
 
-Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader)
+Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader,
+             std::shared_ptr<const Rotary> rotary)
     : choice_(choice),
       path_(block_path(choice.role, choice.layer)),
       d_model_(manifest.d_model),
+      kv_heads_(manifest.kv_heads),
       type_(manifest.weights_type),
+      bias_(manifest.bias),
       head_norm_(manifest.head_norm),
       streams_(choice.role != ATTN_ENCODER_SELF || (manifest.stream && manifest.encoder.causal)),
       totals_(total_flags(manifest, choice)),
       max_length_(manifest.max_length),
       mechanism_(Mechanism::create(plugin, block_of(manifest, choice), choice.options)) {
   if (streams_) row_bytes_ = state_bytes(max_length_);
+  if (choice.role != ATTN_DECODER_CROSS) rotary_ = std::move(rotary);
   const std::string adapter = path_ + "." + choice.mechanism + ".adapter.";
   if (manifest.adapters) {
     for (const char* part : {"q_scale", "q_shift", "k_scale", "k_shift", "gain"})
@@ -60,6 +64,7 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
   for (size_t i = 0; i < n; ++i) {
     const uint32_t kind = mechanism_->ports()[i]->kind;
     if (kind == ATTN_QUERY || kind == ATTN_KEY) load_projection(i, reader);
+    if (manifest.qk_norm && turns(i)) norms_[i] = load_norm(i, manifest.norm_eps, reader);
     if (kind == ATTN_OUTPUT) load_output(i, reader);
     if (kind == ATTN_LEARNED || kind == ATTN_TABLE) load_stored(i, reader);
   }
@@ -73,6 +78,26 @@ bool Block::is_shared(const attn_port& port) const {
   return (name == "q" || name == "k") && port.shape[3] == b.d_model / static_cast<int32_t>(b.heads);
 }
 
+// Keys and values of fewer heads than queries are projected once and repeated.
+int64_t Block::heads_of(const attn_port& port) const {
+  return port.kind == ATTN_KEY && is_shared(port) ? kv_heads_ : port.shape[1];
+}
+
+// Whether the port is q or k of self attention, which positions and norms of heads are for.
+bool Block::turns(size_t i) const {
+  const attn_port& port = *mechanism_->ports()[i];
+  return choice_.role != ATTN_DECODER_CROSS && (port.kind == ATTN_QUERY || port.kind == ATTN_KEY) && is_shared(port) &&
+         port.name != std::string_view("v");
+}
+
+LayerNorm Block::load_norm(size_t i, double epsilon, WeightReader& reader) {
+  const attn_port& port = *mechanism_->ports()[i];
+  const int64_t width = port.shape[3];
+  parameters_ += width;
+  return {
+      reader.f32(fmt::format("{}.{}.norm.weight", path_, port.name), {width}, constant(1)), {}, epsilon, NormType::rms};
+}
+
 std::string Block::own_name(const attn_port& port) const {
   if (port.flags & ATTN_PER_MODEL) return "model." + choice_.mechanism + "." + port.name;
   return path_ + "." + choice_.mechanism + "." + port.name;
@@ -82,7 +107,8 @@ std::string Block::own_name(const attn_port& port) const {
 template <class Adapt>
 Dense Block::load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs,
                         double gain, WeightReader& reader, Adapt&& adapt) {
-  const bool shared = is_shared(port), bias = !(port.flags & ATTN_NO_BIAS);
+  const bool shared = is_shared(port), out = port.kind == ATTN_OUTPUT;
+  const bool bias = !(port.flags & ATTN_NO_BIAS) && (bias_ == Bias::all || (bias_ == Bias::qkv && !out));
   const std::string name = shared ? path_ + "." + shared_name : own_name(port);
   const Owner owner = shared ? Owner::model : Owner::mechanism;
   std::vector<float> w = reader.f32(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
@@ -95,8 +121,13 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
 
 void Block::load_projection(size_t i, WeightReader& reader) {
   const attn_port& port = *mechanism_->ports()[i];
+  if ((port.flags & ATTN_RAW) && port.shape[3] != d_model_)
+    fail(ATTN_UNSUPPORTED,
+         "{} takes the sequence itself and cannot be where heads have a width of their own: leave out "
+         "head_width, or use another mechanism",
+         choice_.mechanism);
   if (port.flags & ATTN_RAW) return;
-  const int64_t width = port.shape[1] * port.shape[3];
+  const int64_t width = heads_of(port) * port.shape[3];
   projections_[i] = load_dense(port, port.name, d_model_, width, inward, reader, [&](auto& w, auto& b) {
     if (!is_shared(port) || port.name == std::string("v")) return;
     const std::string adapter = path_ + "." + choice_.mechanism + ".adapter." + port.name;
@@ -195,6 +226,7 @@ uint64_t Block::state_bytes(int64_t capacity) const {
 
 void Block::digest(Sha256& to) const {
   for (const Dense& projection : projections_) projection.digest(to);
+  for (const auto& [port, norm] : norms_) to.add_numbers(std::span(norm.weight));
   for (const Stored& stored : stored_) {
     to.add_numbers(std::span(stored.f32));
     to.add(stored.raw);
@@ -264,7 +296,10 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
       const float* x = query ? call.input : call.context;
       if (port.flags & ATTN_RAW) return sequence(x, batch, 1, rows, d_model_);
       float* y = ws.ports[i].get<float>(batch * rows * heads * width);
-      if (rows > 0) projections_[i].apply(*ws.threads, x, d_model_, y, heads * width, batch * rows);
+      if (rows > 0) {
+        projections_[i].apply(*ws.threads, x, d_model_, y, heads * width, batch * rows);
+        finish(*ws.threads, query ? call.queries : call.keys, i, y, batch * rows);
+      }
       return sequence(y, batch, heads, rows, width);
     }
     case ATTN_OUTPUT:
@@ -287,6 +322,26 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
       return sequence(value.data.data(), batch, 1, rows, width);
     }
   }
+}
+
+// What the model does to projected rows y (rows, heads * width) of a port: norm, turn, repeat heads; in place.
+void Block::finish(Threads& threads, const Side& side, size_t i, float* y, int64_t rows) const {
+  const attn_port& port = *mechanism_->ports()[i];
+  const int64_t heads = port.shape[1], made = heads_of(port), width = port.shape[3];
+  const auto norm = norms_.find(i);
+  const bool turned = rotary_ && turns(i);
+  if (norm == norms_.end() && !turned && made == heads) return;
+  threads.each(rows, 4096 / (heads * width) + 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = y + r * heads * width;
+      if (norm != norms_.end()) norm->second.apply(row, row, made);
+      const int64_t first = side.positions.empty() ? 0 : side.positions[r / side.length];
+      // Padding behind a row's end may stand beyond max_length.
+      if (turned) rotary_->turn(row, made, width, std::min(first + r % side.length, max_length_ - 1));
+      for (int64_t h = heads; h-- > 0 && made < heads;)
+        if (h * made / heads != h) std::copy_n(row + (h * made / heads) * width, width, row + h * width);
+    }
+  });
 }
 
 // Sequences that the mechanism gave out become inputs of the next blocks.

@@ -8,6 +8,8 @@
 
 #include "core/manifest/manifest.hpp"
 #include "core/model/dense/dense.hpp"
+#include "core/model/layers.hpp"
+#include "core/model/rotary.hpp"
 #include "core/model/workspace.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/weights/reader.hpp"
@@ -28,8 +30,10 @@ struct BlockCall {
 
 class Block {
  public:
-  // Problems of the weights go to the reader's diagnostics; a mechanism that refuses throws Error.
-  Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader);
+  // Problems of the weights go to the reader's diagnostics; a mechanism that refuses throws Error.  rotary: what turns
+  // q and k of self attention, or NULL.
+  Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader,
+        std::shared_ptr<const Rotary> rotary = nullptr);
 
   const BlockChoice& choice() const { return choice_; }
   const std::string& path() const { return path_; }  // "encoder.self.1"
@@ -64,25 +68,32 @@ class Block {
   Dense load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs, double gain,
                    WeightReader& reader, Adapt&& adapt);
   void load_projection(size_t port, WeightReader& reader);
+  LayerNorm load_norm(size_t port, double epsilon, WeightReader& reader);
   void load_output(size_t port, WeightReader& reader);
   void load_stored(size_t port, WeightReader& reader);
   bool is_shared(const attn_port& port) const;
+  int64_t heads_of(const attn_port& port) const;
+  bool turns(size_t port) const;
   std::string own_name(const attn_port& port) const;
   attn_run prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const;
   attn_tensor project(Workspace& ws, const BlockCall& call, size_t port) const;
+  void finish(Threads& threads, const Side& side, size_t port, float* y, int64_t rows) const;
   void hand_on(const Workspace& ws, const BlockCall& call) const;
 
   BlockChoice choice_;
   std::string path_;
-  int64_t d_model_ = 0;
+  int64_t d_model_ = 0, kv_heads_ = 0;
   WeightType type_ = WeightType::f32;
+  Bias bias_ = Bias::all;
   bool head_norm_ = false, adapted_ = false, streams_ = false;
   uint32_t totals_ = 0;
   int64_t max_length_ = 0;
   uint64_t row_bytes_ = 0;  // of a state at max_length; 0 where no run carries state
   std::shared_ptr<const Mechanism> mechanism_;
-  std::vector<Dense> projections_;  // by port; empty where the port has none
-  std::vector<Stored> stored_;      // by port
+  std::vector<Dense> projections_;        // by port; empty where the port has none
+  std::vector<Stored> stored_;            // by port
+  std::map<size_t, LayerNorm> norms_;     // of the heads of ports "q" and "k", where the model has them
+  std::shared_ptr<const Rotary> rotary_;  // NULL: q and k do not turn
   size_t output_ = 0;
   Dense out_;
   bool out_raw_ = false;

@@ -6,7 +6,7 @@ namespace attnkit {
 
 void Decoder::load(LayerReader& from) {
   vocabulary = manifest_.decoder.tokenizer;
-  embedding = from.embedding("decoder", manifest_, vocabulary->size());
+  embedding = from.embedding("decoder", manifest_, manifest_.decoder);
   stack.load(from, "decoder", manifest_.decoder.layers);
 }
 

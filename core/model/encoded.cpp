@@ -25,6 +25,12 @@ std::string weights_text(const Manifest& m) {
   return seed.empty() ? file : fmt::format("{} and {}", file, seed);
 }
 
+std::string rotary_text(const RotaryTable& r) {
+  return fmt::format("base {}, width {}, {}, scaling {} by {}, {} to {} of {}", r.base, r.width,
+                     rotary_layout_name(r.layout), rotary_scaling_name(r.scaling), r.factor, r.low_frequency_factor,
+                     r.high_frequency_factor, r.original_length);
+}
+
 }  // namespace
 
 EncoderIdentity model_traits(const Manifest& m) {
@@ -46,6 +52,13 @@ EncoderIdentity model_traits(const Manifest& m) {
   if (m.embed_norm) traits.add("embed_norm", m.embed_norm);
   if (m.token_types > 0) traits.add("token_types", m.token_types);
   if (m.position_offset > 0) traits.add("position_offset", m.position_offset);
+  if (m.kv_heads != m.heads) traits.add("kv_heads", m.kv_heads);
+  if (m.head_width * m.heads != m.d_model) traits.add("head_width", m.head_width);
+  if (m.norm_type == NormType::rms) traits.add("norm_type", "rms");
+  if (m.bias != Bias::all) traits.add("bias", bias_name(m.bias));
+  if (m.gated) traits.add("gated", true);
+  if (m.qk_norm) traits.add("qk_norm", true);
+  if (m.positions == Positions::rotary) traits.add("rotary", rotary_text(m.rotary));
   if (m.speech) {
     const SpeechTable& s = *m.speech;
     traits.add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate,

@@ -38,7 +38,7 @@ void Encoder::load(LayerReader& from) {
                      from.dense("encoder.frontend.out", channels, m.d_model));
   }
   vocabulary = m.encoder.tokenizer;
-  embedding = from.embedding("encoder", m, vocabulary ? std::max(vocabulary->size(), m.encoder.vocab_size) : 0);
+  embedding = from.embedding("encoder", m, m.encoder);
   stack.load(from, "encoder", m.encoder.layers);
 }
 

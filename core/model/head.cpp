@@ -31,7 +31,10 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
     return;
   }
   const int64_t vocabulary = embedding.vocabulary();
-  out = Dense(d, vocabulary, from.tensor("head.weight", {vocabulary, d}, xavier(d, vocabulary)), {}, from.type);
+  const int64_t stored = (manifest_.kind == ModelKind::encoder ? manifest_.encoder : manifest_.decoder).rows();
+  std::vector<float> weight = from.tensor("head.weight", {stored, d}, xavier(d, stored));
+  weight.resize(static_cast<size_t>(vocabulary * d));
+  out = Dense(d, vocabulary, weight, {}, from.type);
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {

@@ -38,15 +38,22 @@ struct Normalise {
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     const int64_t width = static_cast<int64_t>(norm.weight.size());
+    const bool rms = norm.type == NormType::rms;
     const float *weight = norm.weight.data(), *bias = norm.bias.data();
     for (int64_t r = 0; r < rows; ++r) {
       const float* in = x + r * width;
       float* out = y + r * width;
-      const double mean = moment<1>(in, width, 0) / static_cast<double>(width);
+      const double mean = rms ? 0 : moment<1>(in, width, 0) / static_cast<double>(width);
       const double variance = moment<2>(in, width, mean) / static_cast<double>(width);
       const float inverse = static_cast<float>(1.0 / std::sqrt(variance + norm.epsilon)),
                   centre = static_cast<float>(mean);
       int64_t i = 0;
+      if (norm.bias.empty()) {
+        for (; i + simd::kLanes <= width; i += simd::kLanes)
+          simd::at(out + i).v = (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v;
+        for (; i < width; ++i) out[i] = (in[i] - centre) * inverse * weight[i];
+        continue;
+      }
       for (; i + simd::kLanes <= width; i += simd::kLanes)
         simd::at(out + i).v = (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v + simd::at(bias + i).v;
       for (; i < width; ++i) out[i] = (in[i] - centre) * inverse * weight[i] + bias[i];
@@ -120,12 +127,16 @@ std::vector<float> LayerReader::tensor(const std::string& name, const std::vecto
 }
 
 LayerNorm LayerReader::norm(const std::string& name, int64_t width) {
-  return {tensor(name + ".weight", {width}, constant(1)), tensor(name + ".bias", {width}, constant(0)), norm_eps};
+  std::vector<float> weight = tensor(name + ".weight", {width}, constant(1)), bias;
+  if (norm_type == NormType::layer) bias = tensor(name + ".bias", {width}, constant(0));
+  return {std::move(weight), std::move(bias), norm_eps, norm_type};
 }
 
-Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t outputs) {
+Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t outputs, bool bias) {
   const std::vector<float> weight = tensor(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
-  return Dense(inputs, outputs, weight, tensor(name + ".bias", {outputs}, constant(0)), type);
+  std::vector<float> offsets;
+  if (bias) offsets = tensor(name + ".bias", {outputs}, constant(0));
+  return Dense(inputs, outputs, weight, offsets, type);
 }
 
 Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel) {
@@ -134,14 +145,16 @@ Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t 
   return convolution_of(inputs, outputs, kernel, weight, tensor(name + ".bias", {outputs}, constant(0)), type);
 }
 
-Embedding LayerReader::embedding(const std::string& name, const Manifest& m, int64_t vocabulary) {
+Embedding LayerReader::embedding(const std::string& name, const Manifest& m, const Stack& stack) {
+  const int64_t vocabulary = stack.tokenizer ? stack.tokenizer->size() : 0;
   const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
   Embedding made;
   made.width = m.d_model;
   if (m.embed_scale) made.scale = std::sqrt(static_cast<float>(m.d_model));
   if (vocabulary > 0) {
-    Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
+    Numbers table = weights.numbers(name + ".embed.weight", {stack.rows(), m.d_model}, embedded);
     parameters += static_cast<int64_t>(table.size());
+    table.values = table.values.first(static_cast<size_t>(vocabulary * m.d_model));
     if (type != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
       made.packed = Dense(m.d_model, vocabulary, {table.values.begin(), table.values.end()}, {}, type);
     else

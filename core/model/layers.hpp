@@ -12,10 +12,12 @@
 
 namespace attnkit {
 
-// y = (x - mean) / sqrt(variance + epsilon) * weight + bias over `width` (Ba et al. 2016, arXiv:1607.06450).
+// y = (x - mean) / sqrt(variance + epsilon) * weight + bias over `width` (Ba et al. 2016, arXiv:1607.06450), or with
+// type rms y = x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, arXiv:1910.07467).
 struct LayerNorm {
-  std::vector<float> weight, bias;
+  std::vector<float> weight, bias;  // bias empty: none
   double epsilon = 1e-5;
+  NormType type = NormType::layer;
   void apply(const float* x, float* y, int64_t rows) const;  // y may be x
   void apply(Threads& threads, const float* x, float* y, int64_t rows) const;
 };
@@ -51,13 +53,15 @@ struct LayerReader {
   WeightReader& weights;
   WeightType type = WeightType::f32;  // of dense layers and embeddings
   double norm_eps = 1e-5;
+  NormType norm_type = NormType::layer;
   int64_t parameters = 0;
 
   std::vector<float> tensor(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial);
   LayerNorm norm(const std::string& name, int64_t width);
-  Dense dense(const std::string& name, int64_t inputs, int64_t outputs);
+  Dense dense(const std::string& name, int64_t inputs, int64_t outputs, bool bias = true);
   Dense convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel);
-  Embedding embedding(const std::string& name, const Manifest& manifest, int64_t vocabulary);  // 0: positions alone
+  // Without a vocabulary positions alone.  Stored rows that no token has are left out.
+  Embedding embedding(const std::string& name, const Manifest& manifest, const Stack& stack);
 };
 
 }  // namespace attnkit

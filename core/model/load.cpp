@@ -82,7 +82,9 @@ Model::Model(std::shared_ptr<Runtime> runtime, Manifest manifest)
       head_(manifest_) {}
 
 void Model::load(WeightReader& weights, Diagnostics& diagnostics) {
-  LayerReader from{weights, manifest_.weights_type, manifest_.norm_eps};
+  LayerReader from{weights, manifest_.weights_type, manifest_.norm_eps, manifest_.norm_type};
+  if (manifest_.positions == Positions::rotary)
+    rotary_ = std::make_shared<const Rotary>(manifest_.rotary, manifest_.max_length);
   if (has_encoder()) encoder_.load(from);
   if (has_decoder()) decoder_.load(from);
   check_vocabularies(vocabulary(false), vocabulary(true), manifest_.decoder.place, diagnostics);
@@ -108,7 +110,7 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
   to.norm = from.norm(path + ".norm", manifest_.d_model);
   const Plugin* plugin = runtime_->registry.find(choice.mechanism, runtime_->device_type);
   try {
-    to.block = std::make_unique<Block>(manifest_, choice, *plugin, from.weights);
+    to.block = std::make_unique<Block>(manifest_, choice, *plugin, from.weights, rotary_);
     blocks_.push_back(to.block.get());
     if (choice.role == ATTN_DECODER_CROSS && measures_by_target_.empty() && to.block->needs_target(0, 1))
       measures_by_target_ = path;

@@ -179,6 +179,7 @@ const std::string& Model::digest() const {
         }
         add_norm(layer.feed_forward.norm);
         layer.feed_forward.in.digest(all);
+        layer.feed_forward.gate.digest(all);
         layer.feed_forward.out.digest(all);
       }
       add_norm(stack->norm);

@@ -89,6 +89,7 @@ class Model {
   Encoder encoder_;
   Decoder decoder_;
   Head head_;
+  std::shared_ptr<const Rotary> rotary_;  // which all blocks share; NULL: positions are not rotary
   std::vector<const Block*> blocks_;
   std::shared_ptr<const EncoderIdentity> encoder_identity_;  // NULL without an encoder
   std::unique_ptr<const Length> length_;

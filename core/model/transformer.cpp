@@ -19,8 +19,12 @@ void Transformer::load(LayerReader& from, const std::string& name, int count) {
   layers.resize(static_cast<size_t>(count));
   for (int l = 1; l <= count; ++l) {
     const std::string ffn = name + ".ffn." + std::to_string(l);
-    layers[l - 1].feed_forward = {from.norm(ffn + ".norm", d), from.dense(ffn + ".in", d, manifest_.ffn),
-                                  from.dense(ffn + ".out", manifest_.ffn, d)};
+    const bool bias = manifest_.bias == Bias::all;
+    FeedForward& made = layers[l - 1].feed_forward;
+    made.norm = from.norm(ffn + ".norm", d);
+    made.in = from.dense(ffn + ".in", d, manifest_.ffn, bias);
+    made.out = from.dense(ffn + ".out", manifest_.ffn, d, bias);
+    if (manifest_.gated) made.gate = from.dense(ffn + ".gate", d, manifest_.ffn, bias);
   }
   if (manifest_.norm == Norm::pre) norm = from.norm(name + ".norm", d);
 }
@@ -59,9 +63,17 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
       show(attention->block->path());
     }
     residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in) {
-      float* hidden = ws.hidden.get<float>(rows * width);
-      layer.feed_forward.in.apply(*ws.threads, in, d, hidden, width, rows, manifest_.activation);
-      layer.feed_forward.out.add(*ws.threads, hidden, width, x, d, rows);
+      const FeedForward& ffn = layer.feed_forward;
+      float* hidden = ws.hidden.get<float>(rows * width * (manifest_.gated ? 2 : 1));
+      (manifest_.gated ? ffn.gate : ffn.in).apply(*ws.threads, in, d, hidden, width, rows, manifest_.activation);
+      if (manifest_.gated) {
+        float* plain = hidden + rows * width;
+        ffn.in.apply(*ws.threads, in, d, plain, width, rows);
+        ws.threads->each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
+          for (int64_t i = begin * width; i < end * width; ++i) hidden[i] *= plain[i];
+        });
+      }
+      ffn.out.add(*ws.threads, hidden, width, x, d, rows);
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }

@@ -22,7 +22,7 @@ struct Attention {
 
 struct FeedForward {
   LayerNorm norm;
-  Dense in, out;
+  Dense in, out, gate;  // gate: none, or f(gate x) * in x goes out
 };
 
 struct Layer {

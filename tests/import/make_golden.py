@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from transformers import (AutoModel, AutoTokenizer, BertConfig, BertModel, DistilBertConfig, DistilBertModel, RobertaConfig,
-                          RobertaModel)
+from transformers import (AutoModel, AutoTokenizer, BertConfig, BertModel, DistilBertConfig, DistilBertModel, GPT2Config,
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, RobertaConfig, RobertaModel)
 
 HERE = Path(__file__).parent
 TOKENIZERS = HERE.parent / "core" / "tokenizer" / "golden"
@@ -73,6 +74,49 @@ def make(name, model, pool, normalise, max_length, shard="1GB", vocab_only=False
     save_file(golden, folder / "golden.safetensors")
 
 
+def make_decoder(name, model):
+    """A language model: rows of all layers and the scores of every token."""
+    folder = HERE / "golden" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = model.eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
+    model.save_pretrained(folder)
+    shutil.copy(TOKENIZERS / "bytes.json", folder / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(TOKENIZERS / "bytes.json"))
+    length = 24
+    targets = [tokenizer.encode(text).ids[:-1][:length] for text in SENTENCES[2:]]
+    golden = {"target": torch.zeros(len(targets), length, dtype=torch.int32),
+              "target_len": torch.tensor([len(ids) for ids in targets], dtype=torch.int32)}
+    for b, ids in enumerate(targets):
+        golden["target"][b, :len(ids)] = torch.tensor(ids)
+        with torch.no_grad():
+            out = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+        layers = [h[0] for h in out.hidden_states]  # the last of them behind the last norm
+        names = [f"decoder.ffn.{i}" for i in range(1, len(layers) - 1)] + ["decoder", "logits"]
+        for layer, rows in zip(names, [*layers[1:], out.logits[0, :, :tokenizer.get_vocab_size()]]):
+            golden.setdefault(layer, torch.zeros(len(targets), length, rows.shape[1]))[b, :len(ids)] = rows
+    save_file(golden, folder / "golden.safetensors")
+
+
+def tiny_decoders():
+    torch.manual_seed(2)
+    vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
+    sizes = dict(vocab_size=vocab + 3, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+                 max_position_embeddings=64)
+    make_decoder("llama", LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2)))
+    # Turns as Llama 3.1 scales them, so short a training that all its cases occur; one head of keys, tied, wider heads.
+    scaled = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 32}
+    make_decoder("llama3", LlamaForCausalLM(LlamaConfig(
+        **sizes, num_key_value_heads=1, head_dim=12, rope_parameters=scaled, tie_word_embeddings=True, rms_norm_eps=1e-3)))
+    linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+    make_decoder("qwen2", Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, rope_parameters=linear)))
+    make_decoder("qwen3", Qwen3ForCausalLM(Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True)))
+    make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64)))
+
+
 def tiny_models():
     torch.manual_seed(1)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "uncased.json")).get_vocab_size()
@@ -108,3 +152,4 @@ if __name__ == "__main__":
         minilm(arguments.minilm)
     else:
         tiny_models()
+        tiny_decoders()

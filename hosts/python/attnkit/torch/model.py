@@ -21,7 +21,8 @@ from .length import predictor
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 # What a manifest can say and this module cannot: by key, what it must be.
-PLAIN = {"norm_eps": 1e-5, "position_offset": 0, "token_types": 0, "embed_norm": False, "vocab_size": 0}
+PLAIN = {"norm_type": "layer", "norm_eps": 1e-5, "qk_norm": False, "bias": "all", "gated": False, "rotary": None, "position_offset": 0,
+         "token_types": 0, "embed_norm": False, "vocab_size": 0}
 
 
 class Embedding(nn.Module):
@@ -211,7 +212,8 @@ class Model(nn.Module):
         with attnkit.Model.from_text(runtime(), toml, self.folder) as core:
             self.description, self.info, stored = core.describe(), core.info, core.weights()
         described, info = self.description, self.info
-        other = {key: described[key] for key, plain in PLAIN.items() if described[key] != plain}
+        heads = {"kv_heads": described["heads"], "head_width": described["d_model"] // described["heads"]}
+        other = {key: described[key] for key, plain in (PLAIN | heads).items() if described[key] != plain}
         if other or described["activation"] not in ACTIVATIONS or described["head"]["type"] == "embedding":
             raise Error(INVALID, "attnkit.torch has no imported models yet: this one has " + ", ".join(
                 [f"{key} = {value}" for key, value in other.items()] +

@@ -1,0 +1,62 @@
+#include "core/model/rotary.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnkit {
+namespace {
+
+constexpr int64_t stride = 256;  // positions between two entries of the coarse table
+
+std::vector<double> speeds(const RotaryTable& t) {
+  std::vector<double> all;
+  for (int i = 0; i < t.width / 2; ++i) {
+    const double speed = std::pow(t.base, -2.0 * i / t.width), slow = speed / t.factor;
+    if (t.scaling != RotaryScaling::llama3) {
+      all.push_back(t.scaling == RotaryScaling::none ? speed : slow);
+      continue;
+    }
+    // How much of the unscaled speed stays: 1 for turns that training saw often, 0 for those it never saw whole.
+    const double turns = t.original_length * speed / (2 * M_PI);
+    const double kept = (turns - t.low_frequency_factor) / (t.high_frequency_factor - t.low_frequency_factor);
+    all.push_back(slow + std::clamp(kept, 0.0, 1.0) * (speed - slow));
+  }
+  return all;
+}
+
+std::vector<double> turns_of(const std::vector<double>& speeds, int64_t rows, int64_t step) {
+  std::vector<double> table;
+  for (int64_t r = 0; r < rows; ++r)
+    for (const double speed : speeds) {
+      const double angle = static_cast<double>(r * step) * speed;
+      table.push_back(std::cos(angle));
+      table.push_back(std::sin(angle));
+    }
+  return table;
+}
+
+}  // namespace
+
+Rotary::Rotary(const RotaryTable& table, int64_t max_length)
+    : near_(turns_of(speeds(table), stride, 1)),
+      far_(turns_of(speeds(table), max_length / stride + 1, stride)),
+      pairs_(table.width / 2),
+      first_(table.layout == RotaryLayout::halves ? 1 : 2),
+      second_(table.layout == RotaryLayout::halves ? pairs_ : 1) {}
+
+void Rotary::turn(float* heads, int64_t count, int64_t width, int64_t position) const {
+  const double *near = near_.data() + position % stride * 2 * pairs_,
+               *far = far_.data() + position / stride * 2 * pairs_;
+  for (int64_t i = 0; i < pairs_; ++i) {
+    const auto cosine = static_cast<float>(near[2 * i] * far[2 * i] - near[2 * i + 1] * far[2 * i + 1]),
+               sine = static_cast<float>(near[2 * i + 1] * far[2 * i] + near[2 * i] * far[2 * i + 1]);
+    for (int64_t h = 0; h < count; ++h) {
+      float &a = heads[h * width + i * first_], &b = heads[h * width + i * first_ + second_];
+      const float turned = a * cosine - b * sine;
+      b = b * cosine + a * sine;
+      a = turned;
+    }
+  }
+}
+
+}  // namespace attnkit
