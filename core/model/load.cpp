@@ -9,14 +9,14 @@
 namespace attnkit {
 namespace {
 
-// Hosts learn one pair of ids from attnkit_model_info and end sources and begin targets with it.
+// Hosts learn of attnkit_model_info what ends sources and targets alike.
 void check_vocabularies(const Tokenizer* s, const Tokenizer* t, Place place, Diagnostics& diagnostics) {
-  if (s && t && (s->begin_id() != t->begin_id() || s->end_id() != t->end_id()))
+  if (s && t && s->end_id() != t->end_id())
     diagnostics.add(
         ak::bad_vocabulary, place,
-        fmt::format("<s> and </s> are tokens {} and {} of the encoder's vocabulary and {} and {} of the decoder's",
-                    s->begin_id(), s->end_id(), t->begin_id(), t->end_id()),
-        "both sides must have them at the same places");
+        fmt::format("texts end in token {} of the encoder's vocabulary and in token {} of the decoder's", s->end_id(),
+                    t->end_id()),
+        "both sides must have </s> at the same place");
 }
 
 // Sequences that go from block to block must have the shape that the next block wants.

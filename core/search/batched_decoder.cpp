@@ -11,7 +11,7 @@ void BatchedDecoder::run(size_t count, size_t rows) {
     for (size_t row = 0; row < active_.size(); ++row) choose(row);
     std::erase_if(active_, [&](Active& a) {
       const bool over = a.made.back() == info_.end_id || a.made.size() >= a.limit ||
-                        a.position >= static_cast<size_t>(info_.max_length);
+                        a.position >= static_cast<size_t>(info_.max_length) || is_stopped(a);
       if (over) done(a);
       return over;
     });
@@ -60,10 +60,12 @@ void BatchedDecoder::fail_write(const Error& of_batch) {
   fail_at(active_.front().index, of_batch);
 }
 
+std::optional<int32_t> BatchedDecoder::next(const Active&, std::span<const float> scores) { return best_token(scores); }
+
 void BatchedDecoder::choose(size_t row) {
   Active& a = active_[row];
   const auto width = static_cast<size_t>(info_.outputs);
-  const std::optional<int32_t> best = best_token(std::span(scores_).subspan(row * width, width));
+  const std::optional<int32_t> best = next(a, std::span(scores_).subspan(row * width, width));
   if (!best) fail_at(a.index, Error(ATTN_INTERNAL, nan_message(static_cast<int64_t>(a.made.size()))));
   ++a.position;
   a.next = *best;

@@ -1,8 +1,9 @@
-// Greedy decoding of many inputs: a batch of sessions, one write per step for all of them, refilled as they end.
+// Decoding of many inputs: a batch of sessions, one write per step for all of them, refilled as they end.
 #pragma once
 
 #include <attnkit/attnkit.hpp>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace attnkit::search {
@@ -28,6 +29,11 @@ class BatchedDecoder {
   // Starts an input.  Returns nothing when there is nothing to decode.
   virtual std::optional<Active> open(size_t index) = 0;
   virtual void done(Active& input) = 0;
+  // The next token of an input by its scores, the best unless a host has another rule.  Returns nothing when any of the
+  // scores is NaN.
+  virtual std::optional<int32_t> next(const Active& input, std::span<const float> scores);
+  // Whether what was made ends the output although </s> was not reached.
+  virtual bool is_stopped(const Active&) const { return false; }
   // Throws the error of one input in the host's own way.
   [[noreturn]] virtual void fail_at(size_t index, const Error& e) const = 0;
   virtual void check_interrupt() const {}  // called before every step; may throw

@@ -402,6 +402,8 @@ int32_t Session::best(int row) const {
 
 std::vector<int32_t> Session::generate(int64_t limit) {
   check_usable();
+  if (positions_[0] == 0 && model_->vocabulary(true)->begin_id() < 0)
+    fail(ATTN_INVALID, "no token begins this model's texts: write a prompt first");
   if (limit <= 0) limit = default_limit();
   return rows() > 1 ? beam_search(*this, limit) : greedy(limit);
 }

@@ -79,6 +79,14 @@ int64_t Arguments::integer(const std::string& name, int64_t fallback, int64_t mi
   return has(name) ? to_integer(name, text(name), min, max) : fallback;
 }
 
+double Arguments::number(const std::string& name, double fallback, double min, double max) const {
+  if (!has(name)) return fallback;
+  const auto x = parse_number<double>(text(name));
+  if (!x || !(*x >= min && *x <= max))
+    fail(Exit::usage, "--{} {}: it must be a number from {} to {}", name, quote(text(name)), min, max);
+  return *x;
+}
+
 std::vector<int64_t> Arguments::integers(const std::string& name, std::vector<int64_t> fallback, int64_t min,
                                          int64_t max) const {
   if (!has(name)) return fallback;

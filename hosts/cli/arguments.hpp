@@ -30,6 +30,8 @@ class Arguments {
   std::vector<std::string> texts(const std::string& name) const;
   // Throws Failure (usage): no integer, or outside [min, max].
   int64_t integer(const std::string& name, int64_t fallback, int64_t min, int64_t max) const;
+  // Throws Failure (usage): no number, or outside [min, max].
+  double number(const std::string& name, double fallback, double min, double max) const;
   // "64,512,4096".
   std::vector<int64_t> integers(const std::string& name, std::vector<int64_t> fallback, int64_t min, int64_t max) const;
   // One of choices, by index.

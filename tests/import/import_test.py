@@ -10,7 +10,8 @@ from command import CommandTest, attnkit
 
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
-MODELS = sorted(folder.name for folder in GOLDEN.iterdir())
+MODELS = ["bert", "bert-sharded", "distilbert", "roberta"]
+DECODERS = ["gpt2", "llama", "llama3", "qwen2", "qwen3"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 
 
@@ -27,8 +28,8 @@ class ImportTest(CommandTest):
 
 
 class Models(ImportTest):
-    def test_are_those_of_every_architecture(self):
-        self.assertEqual(MODELS, ["bert", "bert-sharded", "distilbert", "roberta"])
+    def test_are_all_that_there_are(self):
+        self.assertEqual(sorted(folder.name for folder in GOLDEN.iterdir()), sorted(MODELS + DECODERS))
 
     def test_every_layer_is_that_of_transformers(self):
         for name in MODELS:
@@ -119,6 +120,67 @@ class Models(ImportTest):
             self.assertEqual(len(made["notes"]), notes, made)
 
 
+class Decoders(ImportTest):
+    """Language models."""
+
+    def test_every_layer_is_that_of_transformers(self):
+        for name in DECODERS:
+            manifest = self.imported(GOLDEN / name)
+            layers = self.run_ok("verify", manifest, "--golden", GOLDEN / name / "golden.safetensors", "--json").json()["layers"]
+            self.assertEqual([layer["layer"] for layer in layers], ["decoder.ffn.1", "decoder", "logits"])
+            for layer in layers:
+                self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), (name, layer))
+                self.assertGreater(layer["largest"], 0.1, (name, layer))
+
+    def test_a_bundle_is_the_same_model(self):
+        for name in DECODERS:
+            bundle = self.folder / f"bundle-{name}"
+            self.run_ok("bundle", self.imported(GOLDEN / name), "-o", bundle)
+            shutil.copy(GOLDEN / name / "golden.safetensors", bundle)
+            self.run_ok("verify", bundle / "model.toml", "--tolerance", "1e-4")
+
+    def test_any_mechanism_by_one_line(self):
+        manifest = self.imported(GOLDEN / "llama")
+        texts = ["--text", SENTENCES[0], "--text", SENTENCES[3], "--limit", 12]
+        as_trained, text = self.run_ok("run", manifest, *texts).out, manifest.read_text()
+        for mechanism in ("relu", "linear", "local", "latte"):
+            manifest.write_text(text.replace('default = "softmax"', f'"decoder.self" = "{mechanism}"'))
+            self.assertNotEqual(self.run_ok("run", manifest, *texts).out, as_trained, mechanism)
+
+    def test_texts_are_drawn_at_random_the_same_for_a_seed(self):
+        manifest = self.imported(GOLDEN / "qwen3")
+        texts = [argument for text in SENTENCES[:4] for argument in ("--text", text)]
+        def drawn(*more):
+            return self.run_ok("run", manifest, *texts, "--limit", 12, *more, "--json").json()["results"]
+        hot = drawn("--temperature", 1.5, "--seed", 4)
+        for batch in (1, 3):  # whatever stands beside it
+            self.assertEqual(drawn("--temperature", 1.5, "--seed", 4, "--batch", batch), hot)
+        self.assertNotEqual(drawn("--temperature", 1.5, "--seed", 5), hot)
+        greedy = drawn()
+        self.assertNotEqual(greedy, hot)
+        self.assertEqual(drawn("--temperature", 1.5, "--top-k", 1), greedy)
+        self.assertEqual(drawn("--temperature", 1.5, "--top-p", 0), greedy)
+        self.assertEqual(drawn("--temperature", 1e-6), greedy)
+        self.assertNotEqual(drawn("--repetition-penalty", 5), greedy)
+
+    def test_an_output_ends_before_a_stop(self):
+        manifest = self.imported(GOLDEN / "gpt2")
+        whole = self.run_ok("run", manifest, "--text", SENTENCES[0], "--limit", 12, "--json").json()["results"][0]["output"]
+        stop = whole[4:6]
+        out = self.run_ok("run", manifest, "--text", SENTENCES[0], "--limit", 12, "--stop", "never", "--stop", stop, "--json").json()
+        self.assertEqual(out["results"][0]["output"], whole[:whole.index(stop)])
+
+    def test_options_that_contradict_each_other(self):
+        manifest = self.imported(GOLDEN / "gpt2")
+        for options, message in ((("--top-k", 3), "--top-k says how tokens are drawn: it needs --temperature"),
+                                 (("--temperature", "hot"), '--temperature "hot": it must be a number from 0 to 1000'),
+                                 (("--temperature", 1, "--beams", 2), "draw one text; give --beams 1"),
+                                 (("--stop", ""), "--stop needs a text")):
+            self.assertIn(message, self.run_code(2, "run", manifest, "--text", "a", *options).err)
+        self.assertIn("are for models that write", self.run_code(
+            2, "run", self.imported(GOLDEN / "bert"), "--text", "a", "--temperature", 1).err)
+
+
 class OwnArchitecture(ImportTest):
     def test_is_one_file(self):
         folder, own = self.copy("bert"), self.folder / "own.toml"
@@ -126,7 +188,7 @@ class OwnArchitecture(ImportTest):
         (folder / "config.json").write_text(json.dumps({**config, "model_type": "bertling"}))
         shipped = (HERE.parent.parent / "architectures/bert.toml").read_text()
         own.write_text(shipped.replace('model_type = ["bert"]', 'model_type = ["bertling"]'))
-        self.refused(folder, 'model_type "bertling" is not supported; bert, distilbert, roberta')
+        self.refused(folder, 'model_type "bertling" is not supported; bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta')
         manifest = self.imported(folder, "--architecture", own)
         self.assertIn('names = "own.toml"', manifest.read_text())
         self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--tolerance", "1e-5")
@@ -216,7 +278,7 @@ class Mistakes(ImportTest):
 
     def test_unknown_architecture(self):
         folder = self.edited("bert", "config.json", model_type="gpt_bigcode")
-        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; bert, distilbert, roberta are')
+        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta are')
         result = self.run_code(6, "import", folder, "-o", self.folder / "model.toml")
         self.assertIn("docs/importing.md", result.err)
 

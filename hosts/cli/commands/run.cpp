@@ -18,6 +18,13 @@ const Options run_options = with_input_options(
          ".npy as an array of NumPy"},
         {"beams", "N", "beam search with N beams, 1 is greedy; default what the manifest says"},
         {"limit", "N", "most tokens of an output; default 1.5 times the input and 20"},
+        {"temperature", "X", "draw tokens at random, with scores divided by X; 0, the default: the best token, always"},
+        {"top-k", "N", "with --temperature: only of the N best; default all"},
+        {"top-p", "X", "with --temperature: only of the best that together have this probability; default 1"},
+        {"repetition-penalty", "X",
+         "scores of tokens that were there are divided by X, those below 0 times X; default 1"},
+        {"seed", "N", "of --temperature; default 1"},
+        {"stop", "TEXT", "an output ends before TEXT; may be repeated", true},
         {"unknown", "error|skip|unk",
          "a word that the vocabulary cannot spell: an error (default); its input is left out, an empty line among the "
          "outputs; it becomes <unk>"},
@@ -26,11 +33,28 @@ const Options run_options = with_input_options(
 
 namespace {
 
+std::optional<Sampling> sampling_of(const Arguments& arguments) {
+  Sampling s;
+  s.temperature = arguments.number("temperature", 0, 0, 1000);
+  s.top_k = arguments.integer("top-k", 0, 1, 1 << 24);
+  s.top_p = arguments.number("top-p", 1, 0, 1);
+  s.repetition_penalty = arguments.number("repetition-penalty", 1, 0.01, 100);
+  s.seed = static_cast<uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
+  for (const char* name : {"top-k", "top-p", "seed"})
+    if (arguments.has(name) && s.temperature == 0)
+      fail(Exit::usage, "--{} says how tokens are drawn: it needs --temperature", name);
+  if (s.temperature == 0 && s.repetition_penalty == 1) return {};
+  return s;
+}
+
 void check_options(const Arguments& arguments) {
   // Wrong values are refused before a model is loaded.
   arguments.integer("beams", 1, 1, 1024);
   arguments.integer("limit", 1, 1, INT32_MAX);
   arguments.integer("batch", 1, 1, 1024);
+  sampling_of(arguments);
+  for (const std::string& stop : arguments.texts("stop"))
+    if (stop.empty()) fail(Exit::usage, "--stop needs a text that is not empty");
   arguments.choice("unknown", 0, {"error", "skip", "unk"});
   check_output(arguments);
   if (arguments.json() && arguments.text("output") == "-")
@@ -168,6 +192,12 @@ Exit run_command(const Arguments& arguments) {
   options.beams = static_cast<uint32_t>(arguments.integer("beams", facts.info.beams, 1, 1024));
   options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
   options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
+  options.sampling = sampling_of(arguments);
+  options.stops = arguments.texts("stop");
+  if ((options.sampling || !options.stops.empty()) && !facts.decoder())
+    fail(Exit::usage, "--temperature, --repetition-penalty and --stop are for models that write");
+  if (options.sampling && options.beams > 1)
+    fail(Exit::usage, "--temperature and --repetition-penalty draw one text; give --beams 1");
   const bool npy = arguments.text("output").ends_with(".npy");
   if (npy && !facts.embeds())
     fail(Exit::usage, "--output {}: this model gives out no vectors for an array", quote(arguments.text("output")));

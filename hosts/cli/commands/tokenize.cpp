@@ -35,7 +35,10 @@ Exit tokenize_command(const Arguments& arguments) {
     Ids ids = tokens_of(model, side, text,
                         file ? fmt::format("{}:{}", arguments.text("file"), number) : fmt::format("--text {}", number));
     // As a source ends, and a text that a decoder continues begins.
-    ids.insert(facts.encoder() ? ids.end() : ids.begin(), facts.encoder() ? facts.info.end_id : facts.info.begin_id);
+    if (facts.encoder())
+      ids.push_back(facts.info.end_id);
+    else if (facts.info.begin_id >= 0)
+      ids.insert(ids.begin(), facts.info.begin_id);
     lines += fmt::format("{}\n", fmt::join(ids, " "));
     document["results"].push_back({{"input", text}, {"ids", ids}, {"text", model.detokenize(side, ids)}});
   }

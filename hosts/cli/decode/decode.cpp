@@ -1,6 +1,7 @@
 #include "hosts/cli/decode/decode.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/greedy.hpp"
 #include "core/search/batched_decoder.hpp"
@@ -30,6 +31,10 @@ class Decoder : public search::BatchedDecoder {
     check_interrupt();
     if (is_empty(input)) return give_(index, {}), std::nullopt;
     const size_t prompt = facts_.encoder() ? 0 : input.ids.size() - 1;
+    if (options_.sampling) {
+      Sampler& sampler = samplers_.try_emplace(index, *options_.sampling, index).first->second;
+      if (!facts_.encoder()) sampler.saw(input.ids);
+    }
     Session session(model_, 1);
     prepare(session, input, 1, prompt);
     const int32_t first = facts_.encoder() ? facts_.info.begin_id : input.ids.back();
@@ -72,7 +77,25 @@ class Decoder : public search::BatchedDecoder {
     Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
   }
 
-  void done(Active& input) override { finish(input.index, input.session, input.made, input.position); }
+  std::optional<int32_t> next(const Active& input, std::span<const float> scores) override {
+    return options_.sampling ? samplers_.at(input.index).draw(scores) : BatchedDecoder::next(input, scores);
+  }
+
+  bool is_stopped(const Active& input) const override {
+    return !options_.stops.empty() && stop_in(model_.detokenize(Side::target, input.made)) != std::string::npos;
+  }
+
+  // Where the first of the stops begins.
+  size_t stop_in(const std::string& text) const {
+    size_t first = std::string::npos;
+    for (const std::string& stop : options_.stops) first = std::min(first, text.find(stop));
+    return first;
+  }
+
+  void done(Active& input) override {
+    finish(input.index, input.session, input.made, input.position);
+    samplers_.erase(input.index);
+  }
   [[noreturn]] void fail_at(size_t index, const Error& e) const override { fail_decoding(inputs_[index], e); }
   void check_interrupt() const override { cli::check_interrupt(); }
 
@@ -81,9 +104,12 @@ class Decoder : public search::BatchedDecoder {
     Json state;
     if (tokens > largest_.tokens || facts_.needs_length) state = Json::parse(session.describe());
     if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
-    const bool finished = !made.empty() && made.back() == facts_.info.end_id;
-    const auto ids = std::span<const int32_t>(made).first(made.size() - finished);
-    give_(index, {model_.detokenize(Side::target, ids), made.size(), finished, length_use(facts_, state)});
+    const bool ended = !made.empty() && made.back() == facts_.info.end_id;
+    const auto ids = std::span<const int32_t>(made).first(made.size() - ended);
+    std::string text = model_.detokenize(Side::target, ids);
+    const size_t stop = stop_in(text);
+    if (stop != std::string::npos) text.resize(stop);
+    give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state)});
   }
 
   const Model& model_;
@@ -92,6 +118,7 @@ class Decoder : public search::BatchedDecoder {
   const DecodeOptions& options_;
   const Give& give_;
   LargestSession largest_;
+  std::map<size_t, Sampler> samplers_;  // by input, of those that are decoded now
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 
+#include "core/base/sampler.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 
@@ -11,7 +12,9 @@ namespace attnkit::cli {
 
 struct DecodeOptions {
   uint32_t beams = 1, batch = 16;
-  uint32_t limit = 0;  // 0: the default of attnkit_session_generate
+  uint32_t limit = 0;                // 0: the default of attnkit_session_generate
+  std::optional<Sampling> sampling;  // nothing: the best token, always
+  std::vector<std::string> stops;    // an output ends before any of these
 };
 
 // The state of the session that had read and written the largest number of tokens.

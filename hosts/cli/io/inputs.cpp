@@ -179,8 +179,12 @@ std::optional<std::string> reason_to_skip(const Model& model, const Facts& facts
 
 void tokenize_text(const Model& model, const Facts& facts, Unknown unknown, Input& input) {
   input.ids = spelled(model, input_side(facts), input.text, input.origin, unknown);
-  input.ids.insert(facts.encoder() ? input.ids.end() : input.ids.begin(),
-                   facts.encoder() ? facts.info.end_id : facts.info.begin_id);
+  if (facts.encoder())
+    input.ids.push_back(facts.info.end_id);
+  else if (facts.info.begin_id >= 0)
+    input.ids.insert(input.ids.begin(), facts.info.begin_id);
+  if (input.ids.empty())
+    fail(Exit::data, "{}: nothing to continue: this model's texts have no token that begins them", input.origin);
   check_length(input, input.ids.size(), facts.max_length(), "input");
 }
 

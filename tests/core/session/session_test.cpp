@@ -189,6 +189,57 @@ TEST_P(SessionOf, ThreadsDoNotDisturbEachOther) {
 INSTANTIATE_TEST_SUITE_P(Mechanisms, SessionOf, testing::Values("softmax", "relu", "cosformer", "leap"),
                          [](const auto& info) { return info.param; });
 
+// All that checkpoints of language models have: shared heads of keys, wide heads, norms of q and k, gates, no biases.
+constexpr const char* language_model = R"(schema = "attnkit.model/1"
+[model]
+name = "language"
+kind = "decoder"
+d_model = 20
+heads = 6
+kv_heads = 2
+head_width = 8
+ffn = 28
+gated = true
+bias = "none"
+norm_type = "rms"
+qk_norm = true
+activation = "silu"
+positions = "rotary"
+rotary = { base = 50.0, width = 6 }
+max_length = 40
+decoder = { layers = 3, vocab = "vocab.txt" }
+[weights]
+seed = 3
+[attention]
+)";
+
+TEST(Session, LanguageModelsGiveTheSameInAnyChunksAndWithAnyMechanism) {
+  const TempFolder folder;
+  folder.write("vocab.txt", "<pad>\n<s>\n</s>\na\nb\nc\nd\ne\nf\ng\nh\n");
+  for (const char* mechanism : {"softmax", "local", "relu", "linear", "latte", "rope_linear"}) {
+    Diagnostics diagnostics;
+    const auto model = Model::load(runtime(), fmt::format("{}default = \"{}\"\n", language_model, mechanism),
+                                   folder.path(), diagnostics);
+    ASSERT_FALSE(diagnostics.failed()) << mechanism << ": " << diagnostics.sorted().front().message;
+    std::vector<float> whole(target.size() * static_cast<size_t>(model->outputs()));
+    model->forward({}, ids_of(target), whole.data());
+    for (const size_t chunk : {size_t{1}, size_t{3}, target.size()}) {
+      Session session(model, 1);
+      std::vector<float> streamed;
+      for (size_t i = 0; i < target.size(); i += chunk) {
+        const std::vector<float> part = write(session, target, i, std::min(target.size(), i + chunk));
+        streamed.insert(streamed.end(), part.begin(), part.end());
+      }
+      double error = 0, scale = 0;
+      for (size_t i = 0; i < whole.size(); ++i) {
+        error += std::pow(streamed[i] - whole[i], 2);
+        scale += std::pow(whole[i], 2);
+      }
+      EXPECT_LE(std::sqrt(error), 5e-6 * std::sqrt(scale)) << mechanism << " in chunks of " << chunk;
+    }
+  }
+}
+
 TEST(Session, DecoderOnlyModelsContinueAPrompt) {
   TinyModel tiny;
   tiny.kind = "decoder";

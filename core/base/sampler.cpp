@@ -1,0 +1,95 @@
+#include "core/base/sampler.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.hpp"
+#include "core/base/greedy.hpp"
+
+namespace attnkit {
+namespace {
+
+void check(const char* name, double value, double least, double most) {
+  if (!(value >= least && value <= most))
+    fail(ATTN_INVALID, "{} is {}: it must be from {} to {}", name, value, least, most);
+}
+
+}  // namespace
+
+Sampler::Sampler(const Sampling& sampling, uint64_t stream) : sampling_(sampling), random_(sampling.seed, stream) {
+  check("temperature", sampling.temperature, 0, 1000);
+  check("top_k", static_cast<double>(sampling.top_k), 0, 1 << 24);
+  check("top_p", sampling.top_p, 0, 1);
+  check("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
+}
+
+void Sampler::saw(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) {
+    if (static_cast<size_t>(id) >= seen_.size()) seen_.resize(static_cast<size_t>(id) + 1);
+    seen_[static_cast<size_t>(id)] = true;
+  }
+}
+
+void Sampler::penalise(std::span<float> scores) const {
+  const auto penalty = static_cast<float>(sampling_.repetition_penalty);
+  for (size_t id = 0; id < std::min(seen_.size(), scores.size()); ++id)
+    if (seen_[id]) scores[id] = scores[id] < 0 ? scores[id] * penalty : scores[id] / penalty;
+}
+
+std::optional<int32_t> Sampler::draw(std::span<const float> given) {
+  std::span<const float> scores = given;
+  if (sampling_.repetition_penalty != 1) {
+    scores_.assign(given.begin(), given.end());
+    penalise(scores_);
+    scores = scores_;
+  }
+  std::optional<int32_t> id = best_token(scores);
+  if (id && sampling_.temperature > 0) {
+    const double top = scores[static_cast<size_t>(*id)];
+    candidates_.clear();
+    for (size_t i = 0; i < scores.size(); ++i)
+      candidates_.push_back({static_cast<int32_t>(i), std::exp((scores[i] - top) / sampling_.temperature)});
+    // All scores infinite: nothing tells them apart.
+    if (std::isfinite(top)) {
+      keep_best();
+      id = pick();
+    }
+  }
+  if (id) saw({&*id, 1});
+  return id;
+}
+
+void Sampler::keep_best() {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  };
+  const auto k = static_cast<size_t>(sampling_.top_k);
+  if (k > 0 && k < candidates_.size()) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k), candidates_.end(),
+                     better);
+    candidates_.resize(k);
+    std::ranges::sort(candidates_, {}, &Candidate::id);  // the sum below is of the same order everywhere
+  }
+  if (sampling_.top_p >= 1) return;
+  double sum = 0;
+  for (const Candidate& c : candidates_) sum += c.weight;
+  // Those that have less than this have together less than is left out, so they need not be sorted.
+  const double least = (1 - sampling_.top_p) * sum / static_cast<double>(candidates_.size());
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < least; });
+  std::ranges::sort(candidates_, better);
+  double kept = 0;
+  size_t n = 0;
+  while (n < candidates_.size() && (n == 0 || kept < sampling_.top_p * sum)) kept += candidates_[n++].weight;
+  candidates_.resize(n);
+}
+
+int32_t Sampler::pick() {
+  double sum = 0;
+  for (const Candidate& c : candidates_) sum += c.weight;
+  double left = random_.uniform() * sum;
+  for (const Candidate& c : candidates_)
+    if ((left -= c.weight) < 0) return c.id;
+  return candidates_.back().id;
+}
+
+}  // namespace attnkit
