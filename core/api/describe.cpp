@@ -261,6 +261,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"vocab_size", std::max(m.encoder.vocab_size, m.decoder.vocab_size)},
             {"embed_scale", m.embed_scale},
             {"tie_embeddings", m.tie_embeddings},
+            {"head_bias", m.head_bias},
             {"head_norm", m.head_norm},
             {"adapters", m.adapters},
             {"causal", m.encoder.causal},

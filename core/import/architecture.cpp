@@ -171,11 +171,12 @@ class Reader {
     const toml::table* in = value.as_table();
     made.theirs = pattern(value, in ? text(*in, "tensor") : text_of(value));
     if (!in) return made;
-    only_keys(*in, {"tensor", "transposed", "part"});
-    if (const toml::node* transposed = in->get("transposed")) {
-      if (!transposed->is_boolean()) wrong(*transposed, "must be true or false");
-      made.transposed = transposed->as_boolean()->get();
-    }
+    only_keys(*in, {"tensor", "transposed", "flat", "part"});
+    for (const auto& [key, truth] : {std::pair("transposed", &made.transposed), {"flat", &made.flat}})
+      if (const toml::node* given = in->get(key)) {
+        if (!given->is_boolean()) wrong(*given, "must be true or false");
+        *truth = given->as_boolean()->get();
+      }
     if (!in->contains("part")) return made;
     const std::vector<std::string> part = split(text(*in, "part"), '/');
     const auto n = parse_number<int>(part.front()), of = parse_number<int>(part.back());

@@ -13,6 +13,7 @@ namespace attnkit {
 struct NameRule {
   std::string ours, theirs;
   bool transposed = false;  // theirs is (inputs, outputs)
+  bool flat = false;        // theirs is (1, outputs) or the like, ours (outputs)
   int part = 1, parts = 1;  // ours is this part of the outputs of theirs
 };
 

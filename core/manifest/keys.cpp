@@ -53,6 +53,7 @@ constexpr KeyRule keys[] = {
     {"model", "embed_norm", T::boolean, "false", "layer norm of the embedded tokens with all that is added to them"},
     {"model", "embed_scale", T::boolean, "false", "embeddings times sqrt(d_model)"},
     {"model", "tie_embeddings", T::boolean, "false", "the output layer is the decoder's embedding; needs a decoder"},
+    {"model", "head_bias", T::boolean, "false", "the output layer has a bias, tied or not"},
     {"model", "head_norm", T::boolean, "false", "each head's output divided by its root mean square"},
     {"model", "adapters", T::boolean, "false",
      "per mechanism and block a learned scale and shift of q and k and a gain of the output"},
@@ -195,7 +196,7 @@ constexpr KeyRule keys[] = {
      "`ablation`: the baseline with one block changed at a time; `grid`: every placement; `pareto`: `trials` of them, "
      "for spaces too large for that"},
     {"search", "per_layer", T::boolean, "false", "each layer may have a mechanism of its own, not only each role"},
-    {"search", "metric", T::choice, "", "exact|bleu|accuracy|perplexity",
+    {"search", "metric", T::choice, "", "exact|bleu|accuracy|perplexity|cosine",
      "what quality is; absent: what suits the kind of model"},
     {"search", "data", T::text, "", "examples to judge by, relative to the manifest"},
     {"search", "test", T::text, "", "examples for the best ones, relative to the manifest"},

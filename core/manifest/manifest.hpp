@@ -99,7 +99,7 @@ struct Manifest {
   Activation activation = Activation::relu;
   Positions positions = Positions::sinusoidal;
   RotaryTable rotary;
-  bool gated = false, qk_norm = false;
+  bool gated = false, qk_norm = false, head_bias = false;
   bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false, embed_norm = false;
   double norm_eps = 1e-5;
   int position_offset = 0;  // rows of learned positions before the first

@@ -306,6 +306,7 @@ void read_model(const Node& model, Reading& to) {
   take(table.choice("positions"), m.positions);
   m.embed_scale = table.boolean("embed_scale").value_or(false);
   m.tie_embeddings = table.boolean("tie_embeddings").value_or(false);
+  m.head_bias = table.boolean("head_bias").value_or(false);
   m.norm_eps = table.number("norm_eps").value_or(1e-5);
   m.embed_norm = table.boolean("embed_norm").value_or(false);
   m.position_offset = int_of(table, "position_offset");
@@ -320,6 +321,8 @@ void read_model(const Node& model, Reading& to) {
   read_stacks(model, table, to);
   check_embedding_keys(table, to);
   read_head(table, to);
+  if (m.head_bias && to.manifest.head != HeadType::lm)
+    to.not_applicable(table.place("head_bias"), "\"head_bias\" is for a head that scores tokens");
 }
 
 // Returns the path of a table's safetensors "file", which must be that of a file; empty: not given.

@@ -26,12 +26,16 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
     out = from.dense("head", inner > 0 ? inner : d, manifest_.classes);
     return;
   }
+  const int64_t vocabulary = embedding.vocabulary();
+  const int64_t stored = (manifest_.kind == ModelKind::encoder ? manifest_.encoder : manifest_.decoder).rows();
+  if (manifest_.head_bias) {
+    bias = from.tensor("head.bias", {stored}, constant(0));
+    bias.resize(static_cast<size_t>(vocabulary));
+  }
   if (manifest_.tie_embeddings) {
     out = embedding.packed;
     return;
   }
-  const int64_t vocabulary = embedding.vocabulary();
-  const int64_t stored = (manifest_.kind == ModelKind::encoder ? manifest_.encoder : manifest_.decoder).rows();
   std::vector<float> weight = from.tensor("head.weight", {stored, d}, xavier(d, stored));
   weight.resize(static_cast<size_t>(vocabulary * d));
   out = Dense(d, vocabulary, weight, {}, from.type);
@@ -39,6 +43,7 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {
   out.apply(*ws.threads, x, out.inputs(), scores, out.outputs(), rows);
+  for (int64_t r = 0; r < rows && !bias.empty(); ++r) add(scores + r * out.outputs(), bias.data(), out.outputs());
 }
 
 void Head::judge(Workspace& ws, const float* x, const Aux& aux, float* results) const {

@@ -186,6 +186,7 @@ const std::string& Model::digest() const {
     }
     head_.hidden.digest(all);
     head_.out.digest(all);
+    add(head_.bias);
     digest_ = hex(all.digest());
   });
   return digest_;

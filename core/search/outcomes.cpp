@@ -33,6 +33,7 @@ struct Share {
 Share share_of(Metric metric, const Outcomes& o, size_t i) {
   if (metric == Metric::exact) return {o.right[i] == o.tokens[i] ? 100.0 : 0.0, 1};
   const double tokens = o.tokens[i];
+  if (metric == Metric::cosine) return {tokens - static_cast<double>(o.nll[i]), tokens};
   return metric == Metric::accuracy ? Share{100.0 * o.right[i], tokens} : Share{-static_cast<double>(o.nll[i]), tokens};
 }
 

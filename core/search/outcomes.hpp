@@ -14,7 +14,7 @@ namespace attnkit::search {
 // By example, in the data set's order; `pairs` of greedy decoding alone.
 struct Outcomes {
   std::vector<int32_t> tokens, right;
-  std::vector<float> nll;  // nats
+  std::vector<float> nll;  // nats; of vectors 1 - cosine
   std::vector<BleuStats> pairs;
 
   void resize(size_t examples);

@@ -63,6 +63,7 @@ double value_of(Metric metric, const QualitySums& sums) {
   if (metric == Metric::exact) return 100 * ratio(static_cast<double>(sums.exact), static_cast<double>(sums.examples));
   if (metric == Metric::accuracy) return 100 * ratio(static_cast<double>(sums.right), tokens);
   if (metric == Metric::perplexity) return std::exp(ratio(sums.nll, tokens));
+  if (metric == Metric::cosine) return 1 - ratio(sums.nll, tokens);
   fail(Fault::internal, "bleu is no function of quality sums; compute it from the decoded texts");
 }
 
@@ -78,8 +79,11 @@ Interval interval_of(Metric metric, const QualitySums& sums) {
     return std::isnan(half) ? Interval{kNaN, kNaN}
                             : Interval{std::max(value - half, 0.0), std::min(value + half, 100.0)};
   }
-  const double factor = std::exp(half_width(sums, sums.nll, sums.nll_squared, sums.nll_tokens));
-  return {value / factor, value * factor};
+  const double half = half_width(sums, sums.nll, sums.nll_squared, sums.nll_tokens);
+  if (metric == Metric::cosine)
+    return std::isnan(half) ? Interval{kNaN, kNaN}
+                            : Interval{std::max(value - half, -1.0), std::min(value + half, 1.0)};
+  return {value / std::exp(half), value * std::exp(half)};
 }
 
 double score_of(Metric metric, double value) { return metric == Metric::perplexity ? -std::log(value) : value; }

@@ -87,6 +87,8 @@ std::string quality_text(const AnswerInput& input) {
       input.test ? " on the test set" : fmt::format(" on {} examples of dev", input.winner.quality->examples);
   if (metric == Metric::perplexity)
     return fmt::format("has perplexity {:.3f} against {:.3f} of {}{}", own, theirs, name, where);
+  if (metric == Metric::cosine)
+    return fmt::format("gives vectors of cosine {:.4f} to the model's own, {:.4f} with {}{}", own, theirs, name, where);
   const char* unit = metric == Metric::exact ? "exact match" : metric == Metric::bleu ? "BLEU" : "accuracy";
   return fmt::format("keeps {:.1f} % of {}'s {}{}", theirs > 0 ? 100 * own / theirs : 100, name, unit, where);
 }
@@ -219,8 +221,10 @@ Json quality_json(const Search& search, const Ranked& r) {
     buckets.push_back(sums.examples > 0 ? value_json(value_of(metric, sums), interval_of(metric, sums)) : Json());
     if (sums.examples > 0) buckets.back()["lists"] = sums.examples;
   }
-  json["accuracy"] = value_of(Metric::accuracy, total);
-  json["perplexity"] = value_of(Metric::perplexity, total);
+  if (metric != Metric::cosine) {
+    json["accuracy"] = value_of(Metric::accuracy, total);
+    json["perplexity"] = value_of(Metric::perplexity, total);
+  }
   json["buckets"] = std::move(buckets);
   return json;
 }

@@ -330,6 +330,7 @@ void Weights::rename() {
       StoredTensor one = t;
       one.name = made.name;
       one.origin = t.name;
+      if (rule.flat) std::erase(one.shape, 1);
       // A bias lies the same way either way.
       const bool transposed = rule.transposed && t.shape.size() > 1;
       if (transposed || rule.parts > 1) one.layout = &rule;

@@ -82,8 +82,32 @@ class Models(ImportTest):
         self.assertIn("softmax", self.run_ok("inspect", manifest).out)
         self.assertEqual(self.run_ok("validate", manifest).out.split(":")[1].strip(), "ok, 2 blocks, 25.7 k parameters")
         self.run_ok("bench", manifest, "--length", "16")
-        result = self.run_code(2, "search", manifest, "--space", "encoder.self=softmax,relu", "-o", self.folder / "search")
-        self.assertIn("this model gives out a vector, and no metric of a search judges vectors", result.err)
+        result = self.run_code(2, "search", manifest, "--space", "encoder.self=softmax,relu", "--metric", "exact", "-o", self.folder / "s")
+        self.assertIn("--metric exact: this model gives out vectors, which are compared by cosine", result.err)
+
+    def test_a_search_compares_vectors_with_those_of_the_model_as_it_is(self):
+        manifest, data, out = self.imported(GOLDEN / "bert"), self.folder / "texts.txt", self.folder / "search"
+        texts = [f"The attention of each head {i}." for i in range(20)]
+        data.write_text("\n".join(texts) + "\n")
+        self.run_ok("search", manifest, "--strategy", "ablation", "--per-layer", "--space", "encoder.self=softmax,relu,latte",
+                    "--data", data, "--length", 16, "--lengths", "16", "--rank", "quality", "--thorough", "-o", out)
+        placements = json.loads((out / "result.json").read_text())["placements"]
+        self.assertEqual(len(placements), 5)
+        vectors = self.folder / "vectors.npy"
+        def vectors_of(model):
+            self.run_ok("run", model, "--file", data, "--output", vectors)
+            return read_npy(vectors)
+        own = vectors_of(manifest)
+        for placement in placements:
+            layers, text = placement["blocks"]["encoder.self"], manifest.read_text()
+            for layer, mechanism in enumerate(layers, 1):
+                text += f'[[attention.override]]\nblock = "encoder.self"\nlayers = {layer}\nuse = "{mechanism}"\n'
+            other = self.folder / "other.toml"
+            other.write_text(text)
+            cosines = [sum(x * y for x, y in zip(a, b)) for a, b in zip(own, vectors_of(other))]
+            self.assertAlmostEqual(placement["quality"]["value"], sum(cosines) / len(cosines), delta=1e-5)
+            if layers == ["softmax", "softmax"]:
+                self.assertAlmostEqual(placement["quality"]["value"], 1, delta=1e-6)
 
     def test_a_bundle_is_the_same_model(self):
         for name in MODELS:

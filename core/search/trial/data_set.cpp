@@ -79,8 +79,10 @@ struct Reader {
     else
       example.wanted = is_pair ? tokens_of(Side::target, line.substr(tab + 1), place, "the reference") : input;
     if (facts.decoder()) {
-      example.target = {facts.info.begin_id};
+      if (facts.info.begin_id >= 0) example.target = {facts.info.begin_id};
       example.target.insert(example.target.end(), example.wanted.begin(), example.wanted.end());
+      // Of a text that nothing begins the first token cannot be predicted.
+      if (facts.info.begin_id < 0) example.wanted.erase(example.wanted.begin());
     }
     if (!is_class) example.wanted.push_back(facts.info.end_id);
     if (facts.encoder() && !facts.takes_speech()) {

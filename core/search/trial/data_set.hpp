@@ -16,7 +16,7 @@ enum class Task {
   continuation,    // a decoder alone predicts each token of a text from those before it: "text"
   labelling,       // an encoder with one row of scores per token gives the text back: "text"
   classification,  // an encoder with one row of scores per text: "text<TAB>class", a number from 0
-  embedding,       // an encoder with one vector per text: nothing says yet which vector is right
+  embedding,       // an encoder with one vector per text, compared with the model's own: "text"
 };
 
 // The facts of a model that decide how it is run.

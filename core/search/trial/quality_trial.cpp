@@ -139,6 +139,32 @@ void QualityTrial::predict(const Model& model, const Source& source, const Batch
   kept.push_back(std::move(encoded));
 }
 
+void QualityTrial::compare_with(const Model& model) {
+  vectors_.assign(data_.size() * static_cast<size_t>(facts_.info.outputs), 0);
+  for (const std::vector<size_t>& rows : batches_of({0, data_.size()})) {
+    std::vector<Ids> sources;
+    for (const size_t i : rows) sources.push_back(data_[i].source);
+    const Batch source(sources), none;
+    const Scores scores(facts_, static_cast<int64_t>(rows.size()), source.length);
+    model.forward(source, none, scores.out);
+    for (size_t r = 0; r < rows.size(); ++r)
+      std::copy_n(scores.row(r), scores.width, vectors_.begin() + static_cast<std::ptrdiff_t>(rows[r]) * scores.width);
+  }
+}
+
+ExampleScore QualityTrial::compare(const float* vector, size_t example) const {
+  const auto width = static_cast<size_t>(facts_.info.outputs);
+  const float* own = vectors_.data() + example * width;
+  double product = 0, own_squares = 0, squares = 0;
+  for (size_t c = 0; c < width; ++c) {
+    product += static_cast<double>(vector[c]) * own[c];
+    own_squares += static_cast<double>(own[c]) * own[c];
+    squares += static_cast<double>(vector[c]) * vector[c];
+  }
+  const double lengths = std::sqrt(own_squares * squares);
+  return {lengths == 0 ? 1 - product : 1 - product / lengths, 0};
+}
+
 Measured QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
   if (begin > end || end > data_.size())
     fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
@@ -171,12 +197,14 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
       predict(model, source, target, scores.out, number++, {begin, end}, longest);
     for (size_t r = 0; r < rows.size(); ++r) {
       const Example& example = data_[rows[r]];
-      const ExampleScore score = score_example(scores.row(r), scores.width, example.wanted);
+      const bool is_vector = facts_.task == Task::embedding;
+      const ExampleScore score =
+          is_vector ? compare(scores.row(r), rows[r]) : score_example(scores.row(r), scores.width, example.wanted);
       if (!std::isfinite(score.nll))
         throw Error(ATTN_INTERNAL,
                     fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
                                 data_.place_of(rows[r])));
-      const auto tokens = static_cast<int64_t>(example.wanted.size());
+      const auto tokens = is_vector ? int64_t{1} : static_cast<int64_t>(example.wanted.size());
       measured.sums[bucket_of(bounds_, example.words)] +=
           sums_of_example(score.right == tokens, tokens, score.right, score.nll);
       measured.outcomes.set(rows[r] - begin, tokens, score.right, score.nll);

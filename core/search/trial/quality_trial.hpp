@@ -26,6 +26,12 @@ struct Measured {
   Outcomes outcomes;              // of the examples asked for
 };
 
+// The score of one example; of a vector nll is 1 - cosine.
+struct ExampleScore {
+  double nll = 0;
+  int64_t right = 0;
+};
+
 // One thread at a time.  data and facts must outlive it.
 class QualityTrial {
  public:
@@ -39,9 +45,14 @@ class QualityTrial {
   // finite).
   Measured run(const Model& model, const std::string& encoder, size_t begin, size_t end);
 
+  // Task embedding: the vectors of `model` are what those of others are compared with.  Before the first run.
+  void compare_with(const Model& model);
+  bool lacks_vectors() const { return facts_.task == Task::embedding && vectors_.empty(); }
+
  private:
   using Range = std::pair<size_t, size_t>;
   std::vector<std::vector<size_t>> batches_of(Range range) const;
+  ExampleScore compare(const float* vector, size_t example) const;
   template <class Source>  // Batch or SpeechBatch
   void predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out, size_t number,
                Range range, size_t rows);
@@ -53,14 +64,11 @@ class QualityTrial {
   std::string encoder_;
   uint64_t token_bytes_ = 0, kept_bytes_ = 0;
   std::map<Range, std::vector<Encoded>> kept_;  // by range the first batches
+  std::vector<float> vectors_;                  // (examples, outputs) of the model as it is
 };
 
-// The score of one example, from its rows of scores (wanted.size(), width).  nll is not finite when a
-// score is NaN or the highest one infinite.
-struct ExampleScore {
-  double nll = 0;
-  int64_t right = 0;
-};
+// From the example's rows of scores (wanted.size(), width).  nll is not finite when a score is NaN or the highest one
+// infinite.
 ExampleScore score_example(const float* scores, int64_t width, const Ids& wanted);
 
 }  // namespace attnkit::search

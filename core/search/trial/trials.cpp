@@ -61,7 +61,8 @@ Json reply_to(const Json& request, const std::function<Json()>& work) {
 Trials::Trials(const Json& open, const ReadAudio& read_audio)
     : dir_(open.at("dir")),
       runtime_(open.value("threads", 1u), open.value("plugin_path", "")),
-      facts_(facts_of(model_of(open.at("toml")))),
+      own_toml_(open.at("toml")),
+      facts_(facts_of(model_of(own_toml_))),
       data_(open.at("data").get<std::string>(), *model_, facts_, read_audio),
       test_(read_data(open.value("test", ""), *model_, facts_, read_audio)),
       bounds_(length_bounds(data_)),
@@ -97,6 +98,7 @@ Json Trials::describe(const Json& request) const {
 
 Json Trials::quality(const Json& request) {
   QualityTrial& trial = is_test(request) ? test_quality_ : quality_;
+  if (trial.lacks_vectors()) trial.compare_with(model_of(own_toml_));
   const Measured measured = trial.run(model_of(request.at("toml")), request.value("encoder", ""),
                                       request.at("begin").get<size_t>(), request.at("end").get<size_t>());
   return {{"sums", measured.sums}, {"outcomes", measured.outcomes}};

@@ -22,7 +22,7 @@ nlohmann::json reply_to(const nlohmann::json& request, const std::function<nlohm
 // One thread at a time; one per process, as cost trials watch the memory of the process.
 class Trials {
  public:
-  // {"dir", "toml", "plugin_path", "threads", "data", "test"}: toml is any manifest of the search; its vocabularies
+  // {"dir", "toml", "plugin_path", "threads", "data", "test"}: toml is the model as it is; its vocabularies
   // tokenise the data.  plugin_path and test may be absent; threads counts from 1, 1 if absent. Throws Error and
   // Failure; use reply_to.
   // read_audio: for models that take speech.
@@ -43,7 +43,8 @@ class Trials {
 
   const std::string dir_;
   const Runtime runtime_;
-  std::string toml_;  // of model_
+  const std::string own_toml_;  // of the model as it is
+  std::string toml_;            // of model_
   std::optional<Model> model_;
   const TaskFacts facts_;
   const DataSet data_, test_;          // test_ may be empty

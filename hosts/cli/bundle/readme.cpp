@@ -77,7 +77,7 @@ class Figures {
   void add_quality(std::string& out) const {
     const std::string metric = text_in(settings(), "metric");
     const bool percent = metric == "exact" || metric == "accuracy";
-    const int digits = metric == "perplexity" ? 3 : percent ? 1 : 2;
+    const int digits = metric == "perplexity" ? 3 : metric == "cosine" ? 4 : percent ? 1 : 2;
     const std::string unit = percent ? " %" : "";
     const auto add = [&](const char* set, const Json& own, std::optional<double> baseline) {
       if (const auto value = number_in(own, "value"))

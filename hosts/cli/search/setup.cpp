@@ -70,8 +70,7 @@ size_t chosen(const Arguments& arguments, const json& own, const char* key, cons
 }
 
 std::string usual_metric(const json& description) {
-  if (description["head"]["type"] == "embedding")
-    fail(Exit::usage, "this model gives out a vector, and no metric of a search judges vectors");
+  if (description["head"]["type"] == "embedding") return "cosine";
   if (description["head"]["type"] == "classifier") return "accuracy";
   return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
 }
@@ -104,7 +103,7 @@ const Options search_options = {
     {"baseline", "NAME", "mechanism in every block of what all is compared with"},
     {"data", "FILE", "examples that the search measures quality on: input or recording, tab, reference"},
     {"test", "FILE", "examples that only the top group is reported on"},
-    {"metric", "exact|bleu|accuracy|perplexity", "what quality is"},
+    {"metric", "exact|bleu|accuracy|perplexity|cosine", "what quality is"},
     {"rank", "rcp|rcp_mem|quality|throughput", "what decides (default rcp_mem)"},
     {"length", "N", "tokens at which throughput and memory are ranked (default 512)"},
     {"lengths", "N,N,...", "tokens at which finalists are timed (default 64,512,4096)"},
@@ -137,6 +136,10 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.per_layer = arguments.has("per-layer") || own.value("per_layer", false);
   s.metric =
       static_cast<search::Metric>(chosen(arguments, own, "metric", search::metric_names, usual_metric(description)));
+  if (const bool embeds = description["head"]["type"] == "embedding"; embeds != (s.metric == search::Metric::cosine))
+    fail(Exit::usage, "--metric {}: {}", search::metric_names[static_cast<size_t>(s.metric)],
+         embeds ? "this model gives out vectors, which are compared by cosine"
+                : "this model gives out no vectors that could be compared");
   s.rank = static_cast<search::Rank>(chosen(arguments, own, "rank", search::rank_names, "rcp_mem"));
   const auto integer = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
     return arguments.integer(key, own.value(key, fallback), low, high);

@@ -281,7 +281,7 @@ std::string fixed_text(std::optional<double> value, int digits) {
 }
 
 std::string quality_text(const SearchView& view, std::optional<double> value) {
-  return fixed_text(value, view.lower_is_better ? 5 : 2);
+  return fixed_text(value, view.lower_is_better || view.metric == "cosine" ? 5 : 2);
 }
 
 const char* quality_unit(const SearchView& view) {
