@@ -34,8 +34,7 @@ Exit tokenize_command(const Arguments& arguments) {
     ++number;
     Ids ids = tokens_of(model, side, text,
                         file ? fmt::format("{}:{}", arguments.text("file"), number) : fmt::format("--text {}", number));
-    // As a source ends, and a text that a decoder continues begins.
-    ids.insert(facts.encoder() ? ids.end() : ids.begin(), facts.encoder() ? facts.info.end_id : facts.info.begin_id);
+    frame(facts, ids);
     lines += fmt::format("{}\n", fmt::join(ids, " "));
     document["results"].push_back({{"input", text}, {"ids", ids}, {"text", model.detokenize(side, ids)}});
   }

@@ -177,10 +177,22 @@ std::optional<std::string> reason_to_skip(const Model& model, const Facts& facts
   return {};
 }
 
+}  // namespace
+
+void frame(const Facts& facts, Ids& ids) {
+  if (facts.encoder())
+    ids.push_back(facts.info.end_id);
+  else if (facts.info.begin_id >= 0)
+    ids.insert(ids.begin(), facts.info.begin_id);
+}
+
+namespace {
+
 void tokenize_text(const Model& model, const Facts& facts, Unknown unknown, Input& input) {
   input.ids = spelled(model, input_side(facts), input.text, input.origin, unknown);
-  input.ids.insert(facts.encoder() ? input.ids.end() : input.ids.begin(),
-                   facts.encoder() ? facts.info.end_id : facts.info.begin_id);
+  frame(facts, input.ids);
+  if (input.ids.empty())
+    fail(Exit::data, "{}: is empty, and a text of this model begins with no token of its own", input.origin);
   check_length(input, input.ids.size(), facts.max_length(), "input");
 }
 
