@@ -338,7 +338,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer_json(const std::string& path, co
 
 std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lowercase, const TokenizerUse& use) {
   nlohmann::json vocabulary = nlohmann::json::object(), added = nlohmann::json::array();
-  int32_t line = 0;
+  uint32_t line = 0;
   for (const std::string& token : read_lines(path)) {
     if (const size_t n = valid_utf8(token); n < token.size())
       fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path, line + 1, n + 1);

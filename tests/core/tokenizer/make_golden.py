@@ -148,7 +148,9 @@ def llama2():
     specials = ["<unk>", "<s>", "</s>"]
     made = trained(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"), specials + [f"<0x{b:02X}>" for b in range(256)], [],
                    normalizer=normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]))
-    made.add_special_tokens(specials)
+    document = json.loads(made.to_str())
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in specials]  # bytes are tokens like others
+    made = Tokenizer.from_str(json.dumps(document))
     made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return made
