@@ -51,9 +51,10 @@ class Importer {
       check_only(find(config.root(), key), supported, architecture.name);
     for (const ManifestEntry& entry : architecture.manifest)
       if (const auto value = value_of(entry.value, config.root())) add(entry.table, entry.key, *value);
-    side_ = tables_.contains("model.decoder") ? "model.decoder" : "model.encoder";
     add_tokenizer();
-    if (side_ == "model.encoder") {
+    if (tables_.contains("model.decoder")) {
+      add_frame(config.root());
+    } else {
       add_text_limit();
       add_head();
     }
@@ -217,7 +218,7 @@ class Importer {
       lowercases_ = normalizer.is_object() && normalizer["lowercase"].truth(false);
       return;
     }
-    if (side_ == "model.decoder")
+    if (tables_.contains("model.decoder"))
       refuse(fmt::format("{}: holds no tokenizer.json", transformer_.string()),
              "save the tokenizer with transformers, which writes one");
     const fs::path path = take(transformer_ / "vocab.txt", "a tokenizer.json or BERT's vocab.txt is needed");
@@ -237,8 +238,54 @@ class Importer {
   }
 
   void add_vocabulary(const fs::path& path, const char* kind) {
-    add(side_, "vocab", toml_of(seen_from_manifest(path)));
-    add(side_, "tokenizer", toml_of(kind));
+    for (const char* side : {"model.encoder", "model.decoder"}) {
+      if (!tables_.contains(side)) continue;
+      add(side, "vocab", toml_of(seen_from_manifest(path)));
+      add(side, "tokenizer", toml_of(kind));
+    }
+  }
+
+  // The tokens that begin and end what a decoder writes, by their ids in config.json.
+  void add_frame(const JsonValue& config) {
+    const Document tokenizer(transformer_ / "tokenizer.json");
+    const auto generation_path = find(transformer_ / "generation_config.json");
+    std::optional<Document> generation;
+    if (generation_path) generation.emplace(*generation_path);
+    const auto said = [&](const char* key) {
+      const JsonValue own = generation ? generation->root()[key] : config[key];
+      return own ? own : config[key];
+    };
+    // A decoder alone goes on from what its tokenizer puts before a text.
+    if (const JsonValue start = said("decoder_start_token_id"); start && tables_.contains("model.encoder"))
+      add("model.decoder", "begin", toml_of(token_of(tokenizer.root(), start)));
+    const JsonValue end = said("eos_token_id");
+    if (!end) return;
+    const std::vector<JsonValue> ends = end.is_array() ? end.items() : std::vector{end};
+    if (ends.empty()) end.wrong("is empty");
+    add("model.decoder", "end", toml_of(token_of(tokenizer.root(), ends.front())));
+    std::vector<std::string> others;
+    for (size_t i = 1; i < ends.size(); ++i) others.push_back(quote(token_of(tokenizer.root(), ends[i])));
+    if (!others.empty())
+      made_.notes.push_back(
+          fmt::format("texts may end in {} as well: here they are tokens like others, which --stop cannot see",
+                      fmt::join(others, ", ")));
+  }
+
+  static std::string token_of(const JsonValue& tokenizer, const JsonValue& id) {
+    const int64_t wanted = id.integer();
+    if (const JsonValue added = tokenizer["added_tokens"])
+      for (const JsonValue& one : added.items())
+        if (one["id"].integer() == wanted) return one["content"].text();
+    const JsonValue vocabulary = tokenizer["model"]["vocab"];
+    if (vocabulary.is_object()) {
+      for (const auto& [token, value] : vocabulary.members())
+        if (value.integer() == wanted) return token;
+    } else if (vocabulary.is_array()) {
+      const std::vector<JsonValue> pieces = vocabulary.items();
+      if (wanted >= 0 && wanted < static_cast<int64_t>(pieces.size()))
+        return pieces[static_cast<size_t>(wanted)].items().at(0).text();
+    }
+    id.wrong(fmt::format("is {}, which is no token of tokenizer.json", wanted));
   }
 
   // What sentence-transformers says of long texts; else as many tokens as the model takes.
@@ -315,7 +362,6 @@ class Importer {
   const ImportRequest& request_;
   fs::path folder_, transformer_;
   std::optional<Pooling> pooling_;  // what modules.json says
-  std::string side_;                // "model.encoder" or "model.decoder": whose text is split
   bool lowercases_ = false;
   std::map<std::string, Lines> tables_;
   Imported made_;

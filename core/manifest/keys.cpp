@@ -114,9 +114,15 @@ constexpr KeyRule keys[] = {
 
     {"model.decoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.decoder", "vocab", T::text, must, "vocabulary file, relative to the manifest"},
-    {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface", "as in `[model.encoder]`"},
+    {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface",
+     "what `vocab` is and how it splits text, as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
-     "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
+     "`wordpiece`, `huggingface`: rows of the embedding, where it has more than the vocabulary has tokens"},
+    {"model.decoder", "begin", T::text, "",
+     "`wordpiece`, `huggingface`: the token before every target; absent: the one that the file puts before a text, or "
+     "none"},
+    {"model.decoder", "end", T::text, "",
+     "`wordpiece`, `huggingface`: the token that ends every target; required where the file puts none behind a text"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
 
     {"model.head", "type", T::choice, must, "lm|classifier|embedding",

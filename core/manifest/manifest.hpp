@@ -3,7 +3,6 @@
 
 #include <attnkit/plugin.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -40,10 +39,9 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   std::string vocab;  // absolute path; empty: none given
   bool lowercase = false;
   std::shared_ptr<const Tokenizer> tokenizer;  // NULL: there is no vocabulary
-  int vocab_size = 0;                          // rows of the stored embedding; 0: the tokenizer's
+  int vocab_size = 0;                          // rows of the embedding; 0: the tokenizer's
   bool causal = false;                         // encoder only: a unidirectional encoder
   Place place;
-  int64_t rows() const { return std::max(tokenizer ? tokenizer->size() : 0, vocab_size); }
 };
 
 struct SearchChoice {  // a mechanism with the options that were given

@@ -98,7 +98,7 @@ void read_speech(const Node& encoder, Reading& to) {
   if (read_frontend(*frontend, to, speech) && sound) to.manifest.speech = speech;
 }
 
-void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, Split split, size_t most) {
+void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, Split split, const TokenizerUse& use) {
   constexpr const char* helps[] = {"a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them",
                                    "BERT's vocab.txt has one token per line, [CLS] and [SEP] among them",
                                    "docs/importing.md lists what is supported of a tokenizer.json"};
@@ -106,20 +106,23 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
     if (split == Split::longest)
       stack.tokenizer = std::make_shared<const Vocabulary>(Vocabulary::open(stack.vocab, stack.lowercase));
     else if (split == Split::wordpiece)
-      stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, most);
+      stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, use);
     else
-      stack.tokenizer = open_tokenizer_json(stack.vocab, most);
+      stack.tokenizer = open_tokenizer_json(stack.vocab, use);
   } catch (const Error& e) {
     to.error(ak::bad_vocabulary, table.place("vocab"), e.what(), helps[static_cast<size_t>(split)]);
   }
 }
 
-// How text becomes tokens.
+// How the stack's text becomes tokens.
 void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   Split split = Split::longest;
   if (!take(table.choice("tokenizer"), split)) return;
-  const bool encoder = &stack == &to.manifest.encoder;
-  const int64_t max_length = to.manifest.max_length, truncate = encoder ? table.integer("truncate").value_or(0) : 0;
+  TokenizerUse use;
+  use.target = &stack == &to.manifest.decoder;
+  const int64_t max_length = to.manifest.max_length;
+  const int64_t truncate = use.target ? 0 : table.integer("truncate").value_or(0);
+  if (truncate > 0) use.most = static_cast<size_t>(truncate);
   if (truncate > 0 && split == Split::longest)
     to.not_applicable(table.place("truncate"), "\"truncate\" is for the tokenizers \"wordpiece\" and \"huggingface\"");
   if (truncate > max_length && max_length > 0)
@@ -127,9 +130,17 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
              fmt::format("\"truncate\" is {}, more than max_length, {}", truncate, max_length));
   if (table.mentioned("lowercase") && split == Split::huggingface)
     to.not_applicable(table.place("lowercase"), "\"lowercase\" is said by the tokenizer.json itself");
-  constexpr size_t no_limit = SIZE_MAX;
-  open_vocabulary(table, to, stack, split, truncate > 0 ? static_cast<size_t>(truncate) : no_limit);
   stack.vocab_size = int_of(table, "vocab_size");
+  use.size = stack.vocab_size;
+  if (use.target) {
+    use.begin = table.text("begin").value_or("");
+    use.end = table.text("end").value_or("");
+    for (const char* key : {"begin", "end", "vocab_size"})
+      if (split == Split::longest && table.mentioned(key))
+        to.not_applicable(table.place(key),
+                          fmt::format("\"{}\" is for the tokenizers \"wordpiece\" and \"huggingface\"", key));
+  }
+  open_vocabulary(table, to, stack, split, use);
   if (stack.tokenizer && stack.vocab_size > 0 && stack.vocab_size < stack.tokenizer->size())
     to.error(ak::wrong_value, table.place("vocab_size"),
              fmt::format("\"vocab_size\" is {}, and {} has {} tokens", stack.vocab_size, stack.vocab,

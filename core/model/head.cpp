@@ -27,18 +27,12 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
     return;
   }
   const int64_t vocabulary = embedding.vocabulary();
-  const int64_t stored = (manifest_.kind == ModelKind::encoder ? manifest_.encoder : manifest_.decoder).rows();
-  if (manifest_.head_bias) {
-    bias = from.tensor("head.bias", {stored}, constant(0));
-    bias.resize(static_cast<size_t>(vocabulary));
-  }
+  if (manifest_.head_bias) bias = from.tensor("head.bias", {vocabulary}, constant(0));
   if (manifest_.tie_embeddings) {
     out = embedding.packed;
     return;
   }
-  std::vector<float> weight = from.tensor("head.weight", {stored, d}, xavier(d, stored));
-  weight.resize(static_cast<size_t>(vocabulary * d));
-  out = Dense(d, vocabulary, weight, {}, from.type);
+  out = Dense(d, vocabulary, from.tensor("head.weight", {vocabulary, d}, xavier(d, vocabulary)), {}, from.type);
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {

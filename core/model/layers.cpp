@@ -152,9 +152,8 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
   made.width = m.d_model;
   if (m.embed_scale) made.scale = std::sqrt(static_cast<float>(m.d_model));
   if (vocabulary > 0) {
-    Numbers table = weights.numbers(name + ".embed.weight", {stack.rows(), m.d_model}, embedded);
+    Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
     parameters += static_cast<int64_t>(table.size());
-    table.values = table.values.first(static_cast<size_t>(vocabulary * m.d_model));
     if (type != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
       made.packed = Dense(m.d_model, vocabulary, {table.values.begin(), table.values.end()}, {}, type);
     else

@@ -60,7 +60,7 @@ struct LayerReader {
   LayerNorm norm(const std::string& name, int64_t width);
   Dense dense(const std::string& name, int64_t inputs, int64_t outputs, bool bias = true);
   Dense convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel);
-  // Without a vocabulary positions alone.  Stored rows that no token has are left out.
+  // Without a vocabulary positions alone.
   Embedding embedding(const std::string& name, const Manifest& manifest, const Stack& stack);
 };
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
-#include "core/base/json.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/added_tokens.hpp"
-#include "core/tokenizer/byte_bpe.hpp"
+#include "core/tokenizer/bpe.hpp"
+#include "core/tokenizer/normalizer.hpp"
+#include "core/tokenizer/pre_tokenizer.hpp"
+#include "core/tokenizer/token_decoder.hpp"
 #include "core/tokenizer/unicode.hpp"
+#include "core/tokenizer/unigram.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 #include "core/tokenizer/wordpiece.hpp"
 
@@ -23,30 +26,54 @@ struct Frame {
   int32_t end = -1;
 };
 
-class FramedTokenizer : public Tokenizer {
- public:
-  FramedTokenizer(std::unique_ptr<const Spelling> spelling, const TokenIds& ids, size_t most)
-      : spelling_(std::move(spelling)), most_(most) {
-    for (const auto& [token, id] : ids) name(id, token);
-  }
+// From text to tokens and back, step by step.
+struct Steps {
+  Normalizer normalise;
+  PreTokenizer split;
+  std::unique_ptr<const Spelling> spelling;
+  TokenDecoder decode;
+};
 
+class SteppedTokenizer : public Tokenizer {
+ public:
+  SteppedTokenizer(Steps steps, size_t most) : steps_(std::move(steps)), most_(most) {}
+
+  void name(int32_t id, const std::string& token) {
+    resize(static_cast<size_t>(id) + 1);
+    tokens_[static_cast<size_t>(id)] = token;
+  }
+  void resize(size_t size) {
+    tokens_.resize(std::max(tokens_.size(), size));
+    special_.resize(tokens_.size());
+  }
   void add(const AddedToken& token, bool normalized, bool special) {
     AddedToken made = token;
-    if (normalized) made.content = spelling_->normalise(token.content);
+    if (normalized) made.content = steps_.normalise(token.content);
     name(token.id, to_utf8(made.content));
-    if (special) special_.push_back(token.id);
+    special_[static_cast<size_t>(token.id)] = special;
     (normalized ? normalised_ : as_written_).add(std::move(made));
   }
-  void frame(Frame frame) { frame_ = std::move(frame); }
+  // before: of every text; begin, end: what hosts add.
+  void frame(std::vector<int32_t> before, int32_t begin, int32_t end) {
+    before_ = std::move(before);
+    begin_ = begin;
+    end_ = end;
+  }
 
   std::vector<int32_t> tokenize(std::string_view text) const override {
-    std::vector<int32_t> ids = frame_.before;
+    std::vector<int32_t> ids = before_;
+    const std::u32string whole = to_characters(text);
     const auto take = [&](int32_t id) { ids.push_back(id); };
     as_written_.split(
-        to_characters(text),
+        whole,
         [&](std::u32string_view part) {
+          const std::u32string normal = steps_.normalise(part);
           normalised_.split(
-              spelling_->normalise(part), [&](std::u32string_view words) { spelling_->spell(words, ids); }, take);
+              normal,
+              [&](std::u32string_view words) {
+                spell(words, part.data() == whole.data() && words.data() == normal.data(), ids);
+              },
+              take);
         },
         take);
     if (ids.size() >= most_) ids.resize(most_ - 1);
@@ -54,55 +81,58 @@ class FramedTokenizer : public Tokenizer {
   }
 
   std::string detokenize(const int32_t* ids, size_t n) const override {
-    std::vector<std::string_view> tokens;
+    std::vector<std::string> tokens;
     for (size_t i = 0; i < n; ++i) {
       if (ids[i] < 0 || ids[i] >= size())
         fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
-      if (std::ranges::find(special_, ids[i]) == special_.end()) tokens.push_back(token(ids[i]));
+      const auto id = static_cast<size_t>(ids[i]);
+      if (!special_[id] && !tokens_[id].empty()) tokens.push_back(tokens_[id]);
     }
-    return spelling_->join(tokens);
+    steps_.decode(tokens);
+    std::string text;
+    for (const std::string& part : tokens) text += part;
+    return text;
   }
 
   int size() const override { return static_cast<int>(tokens_.size()); }
-  int32_t begin_id() const override { return frame_.before.empty() ? -1 : frame_.before.front(); }
-  int32_t end_id() const override { return frame_.end; }
+  int32_t begin_id() const override { return begin_; }
+  int32_t end_id() const override { return end_; }
   const std::string& token(int32_t id) const override { return tokens_.at(static_cast<size_t>(id)); }
 
  private:
-  void name(int32_t id, const std::string& token) {
-    if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(static_cast<size_t>(id) + 1);
-    tokens_[static_cast<size_t>(id)] = token;
+  void spell(std::u32string_view words, bool first, std::vector<int32_t>& ids) const {
+    std::vector<Piece> pieces{{std::u32string(words), first}};
+    steps_.split(pieces);
+    for (const Piece& piece : pieces)
+      if (!piece.text.empty()) steps_.spelling->spell(piece.text, ids);
   }
 
-  std::unique_ptr<const Spelling> spelling_;
+  Steps steps_;
   AddedTokens as_written_, normalised_;
   std::vector<std::string> tokens_;
-  std::vector<int32_t> special_;
-  Frame frame_;
+  std::vector<bool> special_;
+  std::vector<int32_t> before_;
+  int32_t begin_ = -1, end_ = -1;
   size_t most_;
 };
 
 // The values of a tokenizer.json.
 class Reader {
  public:
-  explicit Reader(const JsonValue& root) : root_(root) {}
+  Reader(const JsonValue& root, const TokenizerUse& use) : root_(root), use_(use) {}
 
-  std::shared_ptr<const Tokenizer> read(size_t most) const {
-    const JsonValue model = root_["model"];
-    const TokenIds ids = vocabulary(model["vocab"]);
-    auto made = std::make_shared<FramedTokenizer>(spelling(model, ids), ids, most);
+  std::shared_ptr<const Tokenizer> read() {
+    Steps steps;
+    steps.normalise = read_normalizer(root_["normalizer"]);
+    steps.split = read_pre_tokenizer(root_["pre_tokenizer"]);
+    steps.decode = read_token_decoder(root_["decoder"]);
+    steps.spelling = spelling(root_["model"]);
+    auto made = std::make_shared<SteppedTokenizer>(std::move(steps), use_.most);
+    for (const auto& [token, id] : ids_) made->name(id, token);
     if (root_["added_tokens"])
       for (const JsonValue& token : root_["added_tokens"].items()) add(token, *made);
-    const Frame around = frame(root_["post_processor"]);
-    std::vector<int32_t> all = around.before;
-    all.push_back(around.end);
-    for (const int32_t id : all)
-      if (id >= made->size() || made->token(id).empty())
-        root_["post_processor"].wrong(fmt::format("has the id {}, which no token has", id));
-    if (around.before.size() + 2 > most)
-      fail(ATTN_INVALID, "{}: texts begin and end with {} tokens, and at most {} are wanted", root_.path(),
-           around.before.size() + 1, most);
-    made->frame(around);
+    made->resize(static_cast<size_t>(use_.size));
+    read_frame(*made);
     return made;
   }
 
@@ -120,55 +150,44 @@ class Reader {
     return id_of(pair[1]);
   }
 
-  static TokenIds vocabulary(const JsonValue& vocab) {
+  void read_vocabulary(const JsonValue& vocab) {
     if (!vocab.is_object()) vocab.wrong("must be an object of tokens and ids");
-    TokenIds ids;
     for (const auto& [token, id] : vocab.json().items()) {
       if (!id.is_number_unsigned() || id.get<uint64_t>() > static_cast<uint64_t>(max_id))
         vocab.wrong(fmt::format("has the token {} with an id that is none: ids are 0 to {}", quote(token), max_id));
-      ids.emplace(token, id.get<int32_t>());
+      ids_.emplace(token, id.get<int32_t>());
     }
-    if (ids.empty()) vocab.wrong("is empty");
-    return ids;
+    if (ids_.empty()) vocab.wrong("is empty");
   }
 
-  // The kind of a part of the tokenizer, which must be the one that is known.
-  static void must_be(const JsonValue& part, const char* kind) {
-    const std::string type = part ? part["type"].text() : "null";
-    if (type == kind) return;
-    part.wrong(fmt::format("is {}, which is not supported; {} is", quote(type), quote(kind)));
+  int32_t token(const JsonValue& value) const {
+    const auto found = ids_.find(value.text());
+    if (found == ids_.end()) value.wrong("is no token of the vocabulary");
+    return found->second;
   }
 
-  std::unique_ptr<const Spelling> spelling(const JsonValue& model, const TokenIds& ids) const {
+  std::unique_ptr<const Spelling> spelling(const JsonValue& model) {
     // Older files leave the type out.
-    const std::string type = model["type"] ? model["type"].text() : "WordPiece";
-    if (type == "BPE") return byte_bpe(model, ids);
-    if (type != "WordPiece")
-      model.wrong(fmt::format("is {}, which is not supported; \"WordPiece\" and \"BPE\" are", quote(type)));
-    const JsonValue normalizer = root_["normalizer"], decoder = root_["decoder"];
-    must_be(normalizer, "BertNormalizer");
-    must_be(root_["pre_tokenizer"], "BertPreTokenizer");
-    BertNormalizer n;
-    n.clean = normalizer["clean_text"].truth(true);
-    n.ideographs = normalizer["handle_chinese_chars"].truth(true);
-    n.lowercase = normalizer["lowercase"].truth(true);
-    n.strip_accents = normalizer["strip_accents"].truth(n.lowercase);
-    const auto unknown = ids.find(model["unk_token"].text());
-    if (unknown == ids.end()) model["unk_token"].wrong("is no token of the vocabulary");
+    const std::string type = model["type"]               ? model["type"].text()
+                             : model["merges"]           ? "BPE"
+                             : model["vocab"].is_array() ? "Unigram"
+                                                         : "WordPiece";
+    if (type == "Unigram") return unigram(model);
+    if (type != "BPE" && type != "WordPiece")
+      model.wrong(
+          fmt::format("is {}, which is not supported; \"WordPiece\", \"BPE\" and \"Unigram\" are", quote(type)));
+    read_vocabulary(model["vocab"]);
+    return type == "BPE" ? bpe(model) : wordpiece(model);
+  }
+
+  std::unique_ptr<const Spelling> wordpiece(const JsonValue& model) const {
     const JsonValue mark = model["continuing_subword_prefix"], most = model["max_input_chars_per_word"];
     if (most && most.integer() < 1) most.wrong("must be 1 or more");
-    return std::make_unique<WordPiece>(ids, unknown->second, mark ? mark.text() : "##",
-                                       most ? static_cast<size_t>(most.integer()) : 100, n,
-                                       decoder && decoder["cleanup"].truth(true));
+    return std::make_unique<WordPiece>(ids_, token(model["unk_token"]), mark ? mark.text() : "##",
+                                       most ? static_cast<size_t>(most.integer()) : 100);
   }
 
-  std::unique_ptr<const Spelling> byte_bpe(const JsonValue& model, const TokenIds& ids) const {
-    if (root_["normalizer"]) root_["normalizer"].wrong("is not supported beside the model \"BPE\"");
-    const JsonValue words = root_["pre_tokenizer"];
-    must_be(words, "ByteLevel");
-    if (!words["use_regex"].truth(true)) words["use_regex"].wrong("is false, which is not supported");
-    for (const char* key : {"byte_fallback", "ignore_merges", "fuse_unk"})
-      if (model[key].truth(false)) model[key].wrong("is true, which is not supported");
+  std::unique_ptr<const Spelling> bpe(const JsonValue& model) const {
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
       if (model[key] && !(model[key].is_text() && model[key].text().empty()))
         model[key].wrong("is given, which is not supported");
@@ -182,14 +201,38 @@ class Reader {
       if (pair.size() != 2) merge.wrong("must be two tokens");
       merges.emplace_back(pair[0], pair[1]);
     }
+    BpeOptions options;
+    if (model["unk_token"]) options.unknown = token(model["unk_token"]);
+    options.join_unknown = model["fuse_unk"].truth(false);
+    options.bytes = model["byte_fallback"].truth(false);
+    options.whole_words = model["ignore_merges"].truth(false);
     try {
-      return std::make_unique<ByteBpe>(ids, merges, words["add_prefix_space"].truth(true));
+      return std::make_unique<Bpe>(ids_, merges, options);
     } catch (const Error& e) {
       fail(ATTN_INVALID, "{}: model: {}", root_.path(), e.what());
     }
   }
 
-  static void add(const JsonValue& entry, FramedTokenizer& to) {
+  std::unique_ptr<const Spelling> unigram(const JsonValue& model) {
+    const JsonValue vocab = model["vocab"], unknown = model["unk_id"];
+    std::vector<Unigram::Token> tokens;
+    for (const JsonValue& entry : vocab.items()) {
+      const std::vector<JsonValue> pair = entry.items();
+      if (pair.size() != 2 || !pair[1].json().is_number()) entry.wrong("must be a token and its score");
+      tokens.push_back({pair[0].text(), pair[1].json().get<double>()});
+      ids_[tokens.back().text] = static_cast<int32_t>(tokens.size() - 1);
+    }
+    if (tokens.empty()) vocab.wrong("is empty");
+    if (tokens.size() > static_cast<size_t>(max_id)) vocab.wrong(fmt::format("has more than {} tokens", max_id));
+    std::optional<int32_t> id;
+    if (unknown) {
+      id = id_of(unknown);
+      if (static_cast<size_t>(*id) >= tokens.size()) unknown.wrong(fmt::format("is {}, which no token has", *id));
+    }
+    return std::make_unique<Unigram>(std::move(tokens), id, model["byte_fallback"].truth(false));
+  }
+
+  static void add(const JsonValue& entry, SteppedTokenizer& to) {
     const std::string content = entry["content"].text();
     AddedToken token{to_characters(content), id_of(entry["id"])};
     token.single_word = entry["single_word"].truth(false);
@@ -199,13 +242,60 @@ class Reader {
     to.add(token, entry["normalized"].truth(!special), special);
   }
 
+  // A token that the manifest names.
+  int32_t named(const char* key, const std::string& token, const SteppedTokenizer& in) const {
+    for (int32_t id = 0; id < in.size(); ++id)
+      if (in.token(id) == token) return id;
+    fail(ATTN_INVALID, "{}: has no token {}, which {} names", root_.path(), quote(token), key);
+  }
+
+  void read_frame(SteppedTokenizer& to) const {
+    const JsonValue post = root_["post_processor"];
+    Frame around = frame(post);
+    if (!use_.end.empty()) around.end = named("end", use_.end, to);
+    if (around.end < 0)
+      fail(ATTN_INVALID, "{}: names no token that ends a text; the manifest's \"end\" says which", root_.path());
+    std::vector<int32_t> all = around.before;
+    all.push_back(around.end);
+    for (const int32_t id : all)
+      if (id >= to.size() || to.token(id).empty()) post.wrong(fmt::format("has the id {}, which no token has", id));
+    if (!use_.target) {
+      if (around.before.size() + 2 > use_.most)
+        fail(ATTN_INVALID, "{}: texts begin and end with {} tokens, and at most {} are wanted", root_.path(),
+             around.before.size() + 1, use_.most);
+      const int32_t begin = around.before.empty() ? -1 : around.before.front();
+      return to.frame(std::move(around.before), begin, around.end);
+    }
+    int32_t begin = -1;
+    if (!use_.begin.empty())
+      begin = named("begin", use_.begin, to);
+    else if (around.before.size() > 1)
+      post.wrong(
+          fmt::format("puts {} tokens before a text; a decoder's texts begin with one at most", around.before.size()));
+    else if (!around.before.empty())
+      begin = around.before.front();
+    to.frame({}, begin, around.end);
+  }
+
   static Frame frame(const JsonValue& post) {
-    const std::string type = post ? post["type"].text() : "null";
+    const std::string type = post ? post["type"].text() : "ByteLevel";
+    if (type == "ByteLevel") return {};  // of offsets alone
     if (type == "TemplateProcessing") return frame_of_template(post);
     if (type == "BertProcessing" || type == "RobertaProcessing")
       return {{id_of_pair(post["cls"])}, id_of_pair(post["sep"])};
-    post.wrong(fmt::format(
-        "is {}, which is not supported; TemplateProcessing, BertProcessing and RobertaProcessing are", quote(type)));
+    if (type != "Sequence")
+      post.wrong(
+          fmt::format("is {}, which is not supported; BertProcessing, ByteLevel, RobertaProcessing, Sequence and "
+                      "TemplateProcessing are",
+                      quote(type)));
+    Frame made;
+    for (const JsonValue& part : post["processors"].items()) {
+      const Frame one = frame(part);
+      made.before.insert(made.before.begin(), one.before.begin(), one.before.end());
+      if (made.end >= 0 && one.end >= 0) part.wrong("puts one more token behind the text; one is supported");
+      made.end = std::max(made.end, one.end);
+    }
+    return made;
   }
 
   static Frame frame_of_template(const JsonValue& post) {
@@ -226,41 +316,48 @@ class Reader {
           made.before.push_back(id_of(id));
       }
     }
-    if (!text || made.end < 0) post["single"].wrong("must be a text with one special token behind it");
+    if (!text) post["single"].wrong("has no place for a text");
     return made;
   }
 
   const JsonValue& root_;
+  const TokenizerUse& use_;
+  TokenIds ids_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> open_tokenizer_json(const std::string& path, size_t most) {
-  const nlohmann::json document = read_json(path, max_file);
-  return Reader(JsonValue(document, path)).read(most);
+std::shared_ptr<const Tokenizer> read_tokenizer_json(const JsonValue& document, const TokenizerUse& use) {
+  return Reader(document, use).read();
 }
 
-std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lowercase, size_t most) {
-  TokenIds ids;
-  int32_t line = 0;
+std::shared_ptr<const Tokenizer> open_tokenizer_json(const std::string& path, const TokenizerUse& use) {
+  const nlohmann::json document = read_json(path, max_file);
+  return read_tokenizer_json(JsonValue(document, path), use);
+}
+
+std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lowercase, const TokenizerUse& use) {
+  nlohmann::json vocabulary = nlohmann::json::object(), added = nlohmann::json::array();
+  uint32_t line = 0;
   for (const std::string& token : read_lines(path)) {
     if (const size_t n = valid_utf8(token); n < token.size())
       fail(ATTN_INVALID, "{}:{}:{}: is not UTF-8", path, line + 1, n + 1);
-    ids[token] = line++;
+    vocabulary[token] = line++;
   }
-  const auto id_of = [&](const char* token) {
-    const auto found = ids.find(token);
-    if (found == ids.end()) fail(ATTN_INVALID, "{}: has no line {}, which BERT's vocabularies have", path, token);
-    return found->second;
-  };
-  BertNormalizer normalizer;
-  normalizer.lowercase = normalizer.strip_accents = lowercase;
-  auto made = std::make_shared<FramedTokenizer>(
-      std::make_unique<WordPiece>(ids, id_of("[UNK]"), "##", 100, normalizer, true), ids, most);
+  for (const char* token : {"[UNK]", "[CLS]", "[SEP]"})
+    if (!vocabulary.contains(token))
+      fail(ATTN_INVALID, "{}: has no line {}, which BERT's vocabularies have", path, token);
   for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
-    if (ids.contains(token)) made->add({to_characters(token), id_of(token)}, false, true);
-  made->frame({{id_of("[CLS]")}, id_of("[SEP]")});
-  return made;
+    if (vocabulary.contains(token)) added.push_back({{"id", vocabulary[token]}, {"content", token}, {"special", true}});
+  const nlohmann::json cls = {"[CLS]", vocabulary["[CLS]"]}, sep = {"[SEP]", vocabulary["[SEP]"]};
+  const nlohmann::json document = {
+      {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", lowercase}, {"strip_accents", lowercase}}},
+      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+      {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", std::move(vocabulary)}}},
+      {"post_processor", {{"type", "BertProcessing"}, {"cls", cls}, {"sep", sep}}},
+      {"decoder", {{"type", "WordPiece"}}},
+      {"added_tokens", added}};
+  return read_tokenizer_json(JsonValue(document, path), use);
 }
 
 }  // namespace attnkit

@@ -1,18 +1,33 @@
 // Tokenizers as Hugging Face describes them: a tokenizer.json, or BERT's vocab.txt.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/base/json.hpp"
 #include "core/tokenizer/tokenizer.hpp"
 
 namespace attnkit {
 
-// most: ids of a text with its beginning and end; what exceeds them is left out, as `truncation` does there, whose own
-// settings in the file do not count.  Both throw Error naming the file and what is wrong or not supported in it.
-std::shared_ptr<const Tokenizer> open_tokenizer_json(const std::string& path, size_t most);
+struct TokenizerUse {
+  // Ids of a source with its beginning and end; what exceeds them is left out, as `truncation` does there, whose own
+  // settings in the file do not count.
+  size_t most = SIZE_MAX;
+  // Of a decoder: texts have no frame; what would stand before them is begin_id(), one token or none.
+  bool target = false;
+  // Tokens that begin a target and end every text; empty: as the file frames texts.
+  std::string begin, end;
+  int size = 0;  // ids that there are at least; those without a token are no text
+};
+
+// All throw Error naming the file and what is wrong or not supported in it.
+std::shared_ptr<const Tokenizer> open_tokenizer_json(const std::string& path, const TokenizerUse& use);
+// The values of a tokenizer.json that were made of another file.
+std::shared_ptr<const Tokenizer> read_tokenizer_json(const JsonValue& document, const TokenizerUse& use);
 
 // One token per line, [CLS], [SEP] and [UNK] among them.  lowercase: accents go as well.
-std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lowercase, size_t most);
+std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lowercase, const TokenizerUse& use);
 
 }  // namespace attnkit

@@ -1,8 +1,7 @@
-// How the words of a normalised text are spelled in tokens, and what the text of tokens is.
+// How a word is spelled in tokens.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,14 +9,12 @@
 
 namespace attnkit {
 
+// Immutable: any thread.
 class Spelling {
  public:
   virtual ~Spelling() = default;
-  // Text as normalise left it; appends its ids.
-  virtual void spell(std::u32string_view text, std::vector<int32_t>& ids) const = 0;
-  virtual std::u32string normalise(std::u32string_view text) const = 0;
-  // The text of tokens that are no special ones.
-  virtual std::string join(const std::vector<std::string_view>& tokens) const = 0;
+  // Appends the ids of a word that is not empty.
+  virtual void spell(std::u32string_view word, std::vector<int32_t>& ids) const = 0;
 };
 
 // Ids by token.
@@ -26,5 +23,10 @@ struct TokenHash {
   size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
 };
 using TokenIds = std::unordered_map<std::string, int32_t, TokenHash, std::equal_to<>>;
+
+// The ids of <0x00> to <0xFF>, which spell what has no token of its own; -1: there is none.
+std::vector<int32_t> byte_tokens(const TokenIds& vocabulary);
+// Appends the bytes' tokens; false, and nothing appended: one is missing.
+bool spell_bytes(std::string_view bytes, const std::vector<int32_t>& tokens, std::vector<int32_t>& ids);
 
 }  // namespace attnkit

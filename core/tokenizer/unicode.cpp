@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -45,10 +46,33 @@ constexpr Range newer[] = {
     {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E944, 0x1E94A}, {0x1E95E, 0x1E95F},
 };
 
-bool is_newer(char32_t c) {
-  if (c < newer[0].first) return false;
+// Marks, and characters that a normal form replaces, which came after Unicode 9: their normal forms leave these alone.
+// tests/core/tokenizer/make_golden.py --newer lists them as well.
+constexpr Range newer_forms[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xAFA, 0xAFF},
+    {0xB55, 0xB55},     {0xC04, 0xC04},     {0xC3C, 0xC3C},     {0xCF3, 0xCF3},     {0xD00, 0xD00},
+    {0xD3B, 0xD3C},     {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0xECE, 0xECE},     {0x1715, 0x1715},
+    {0x180F, 0x180F},   {0x1ABF, 0x1ACE},   {0x1CF7, 0x1CF7},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
+    {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xA8FF, 0xA8FF},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
+    {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
+    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x11073, 0x11074}, {0x110C2, 0x110C2},
+    {0x11145, 0x11146}, {0x111C9, 0x111C9}, {0x111CE, 0x111CF}, {0x11241, 0x11241}, {0x1133B, 0x1133B},
+    {0x1145E, 0x1145E}, {0x1182C, 0x1183A}, {0x11930, 0x11935}, {0x11937, 0x11938}, {0x1193B, 0x1193E},
+    {0x11940, 0x11940}, {0x11942, 0x11943}, {0x119D1, 0x119D7}, {0x119DA, 0x119E0}, {0x119E4, 0x119E4},
+    {0x11A01, 0x11A0A}, {0x11A33, 0x11A39}, {0x11A3B, 0x11A3E}, {0x11A47, 0x11A47}, {0x11A51, 0x11A5B},
+    {0x11A8A, 0x11A99}, {0x11D31, 0x11D36}, {0x11D3A, 0x11D3A}, {0x11D3C, 0x11D3D}, {0x11D3F, 0x11D45},
+    {0x11D47, 0x11D47}, {0x11D8A, 0x11D8E}, {0x11D90, 0x11D91}, {0x11D93, 0x11D97}, {0x11EF3, 0x11EF6},
+    {0x11F00, 0x11F01}, {0x11F03, 0x11F03}, {0x11F34, 0x11F3A}, {0x11F3E, 0x11F42}, {0x13440, 0x13440},
+    {0x13447, 0x13455}, {0x16F4F, 0x16F4F}, {0x16F7F, 0x16F87}, {0x16FE4, 0x16FE4}, {0x16FF0, 0x16FF1},
+    {0x1CF00, 0x1CF2D}, {0x1CF30, 0x1CF46}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
+    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+};
+
+template <size_t N>
+bool is_in(const Range (&ranges)[N], char32_t c) {
+  if (c < ranges[0].first) return false;
   const auto* at =
-      std::upper_bound(std::begin(newer), std::end(newer), c, [](char32_t x, const Range& r) { return x < r.first; });
+      std::upper_bound(std::begin(ranges), std::end(ranges), c, [](char32_t x, const Range& r) { return x < r.first; });
   return c <= std::prev(at)->last;
 }
 
@@ -104,12 +128,6 @@ std::string only_utf8(std::string_view text) {
   }
 }
 
-bool is_letter(char32_t c) {
-  if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-  const utf8proc_category_t k = category(c);
-  return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
-}
-
 bool is_number(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
   const utf8proc_category_t k = category(c);
@@ -125,18 +143,26 @@ bool is_white_space(char32_t c) {
 bool is_control(char32_t c) {
   if (c < 0x80) return c < ' ' || c == 0x7f;
   const utf8proc_category_t k = category(c);
-  return (k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO) && !is_newer(c);
+  return (k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO) && !is_in(newer, c);
 }
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return (c > ' ' && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < 0x7f);
   if (c == 0x166d || c == 0x111c9) return true;  // until Unicode 8
   const utf8proc_category_t k = category(c);
-  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO && !is_newer(c);
+  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO && !is_in(newer, c);
 }
 
 bool is_mark(char32_t c) {
-  return c == 0x1734 || (c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN && !is_newer(c));  // the former until then
+  return c == 0x1734 ||
+         (c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN && !is_in(newer, c));  // the former until then
+}
+
+bool is_combining(char32_t c) {
+  if (c < 0x300) return false;
+  const utf8proc_category_t k = category(c);
+  const bool mark = k >= UTF8PROC_CATEGORY_MN && k <= UTF8PROC_CATEGORY_ME;
+  return (mark && !is_in(newer_forms, c)) || c == 0x1cf2 || c == 0x1cf3;  // the last two until Unicode 11
 }
 
 bool is_ideograph(char32_t c) {
@@ -166,17 +192,45 @@ std::u32string lower(std::u32string_view characters) {
   return made;
 }
 
-std::u32string decomposed(std::u32string_view characters) {
-  if (std::ranges::all_of(characters, [](char32_t c) { return c < 0xc0; })) return std::u32string(characters);
-  const std::string text = to_utf8(characters);
+static std::string mapped(const std::string& text, int options) {
   utf8proc_uint8_t* made = nullptr;
   const utf8proc_ssize_t n =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &made, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE));
+                   &made, static_cast<utf8proc_option_t>(options));
   if (n == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
   if (n < 0) fail(ATTN_INVALID, "the text cannot be normalised: {}", utf8proc_errmsg(n));
   const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(made, std::free);
-  return to_characters({reinterpret_cast<const char*>(made), static_cast<size_t>(n)});
+  return {reinterpret_cast<const char*>(made), static_cast<size_t>(n)};
+}
+
+std::u32string normal_form(std::u32string_view characters, NormalForm form) {
+  // Below U+00A0 nothing changes in any form.
+  if (std::ranges::all_of(characters, [](char32_t c) { return c < 0xa0; })) return std::u32string(characters);
+  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
+  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const int options =
+      UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
+  std::string made, open;
+  for (const char32_t c : characters) {
+    if (!is_in(newer_forms, c)) {
+      append(open, c);
+      continue;
+    }
+    // It stays as it is, and nothing moves across it.
+    made += mapped(std::exchange(open, {}), options);
+    append(made, c);
+  }
+  return to_characters(made + mapped(open, options));
+}
+
+size_t end_of_grapheme(std::u32string_view characters) {
+  utf8proc_int32_t state = 0;
+  size_t end = 1;
+  while (end < characters.size() &&
+         !utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(characters[end - 1]),
+                                           static_cast<utf8proc_int32_t>(characters[end]), &state))
+    ++end;
+  return end;
 }
 
 }  // namespace attnkit

@@ -16,13 +16,16 @@ std::string only_utf8(std::string_view text);
 bool is_white_space(char32_t c);
 bool is_control(char32_t c);  // control, format and private use characters
 bool is_punctuation(char32_t c);
-bool is_mark(char32_t c);  // that takes no room of its own
-bool is_letter(char32_t c);
+bool is_mark(char32_t c);       // that takes no room of its own
+bool is_combining(char32_t c);  // marks of every kind
 bool is_number(char32_t c);
 bool is_ideograph(char32_t c);  // the blocks of Chinese characters that BERT spells one by one
 bool is_word(char32_t c);       // letters, marks, decimal digits and connectors, as \w has them
 
-std::u32string lower(std::u32string_view characters);       // character by character
-std::u32string decomposed(std::u32string_view characters);  // NFD
+std::u32string lower(std::u32string_view characters);  // character by character
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+std::u32string normal_form(std::u32string_view characters, NormalForm form);
+// Where what a reader sees as one character ends, the first of a text that is not empty.
+size_t end_of_grapheme(std::u32string_view characters);
 
 }  // namespace attnkit

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int fd = ::memfd_create("tokenizer", MFD_CLOEXEC);
   if (fd < 0 || ::write(fd, file.data(), file.size()) != static_cast<ssize_t>(file.size())) std::abort();
   try {
-    const auto tokenizer = open_tokenizer_json("/proc/self/fd/" + std::to_string(fd), 1000);
+    const auto tokenizer = open_tokenizer_json("/proc/self/fd/" + std::to_string(fd), {.most = 1000});
     const std::vector<int32_t> ids =
         tokenizer->tokenize(std::string_view(all).substr(std::min(file.size() + 1, all.size())));
     tokenizer->detokenize(ids.data(), ids.size());

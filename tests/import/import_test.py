@@ -12,6 +12,7 @@ HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
 MODELS = ["bert", "bert-sharded", "distilbert", "roberta"]
 DECODERS = ["gpt2", "llama", "llama3", "qwen2", "qwen3"]
+TRANSLATORS = ["bart"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 
 
@@ -29,7 +30,7 @@ class ImportTest(CommandTest):
 
 class Models(ImportTest):
     def test_are_all_that_there_are(self):
-        self.assertEqual(sorted(folder.name for folder in GOLDEN.iterdir()), sorted(MODELS + DECODERS))
+        self.assertEqual(sorted(folder.name for folder in GOLDEN.iterdir()), sorted(MODELS + DECODERS + TRANSLATORS))
 
     def test_every_layer_is_that_of_transformers(self):
         for name in MODELS:
@@ -92,7 +93,7 @@ class Models(ImportTest):
         self.run_ok("search", manifest, "--strategy", "ablation", "--per-layer", "--space", "encoder.self=softmax,relu,latte",
                     "--data", data, "--length", 16, "--lengths", "16", "--rank", "quality", "--thorough", "-o", out)
         placements = json.loads((out / "result.json").read_text())["placements"]
-        self.assertEqual(len(placements), 5)
+        self.assertEqual(len(placements), 7)  # one layer at a time, and one mechanism in all
         vectors = self.folder / "vectors.npy"
         def vectors_of(model):
             self.run_ok("run", model, "--file", data, "--output", vectors)
@@ -167,7 +168,7 @@ class Decoders(ImportTest):
         manifest = self.imported(GOLDEN / "llama")
         texts = ["--text", SENTENCES[0], "--text", SENTENCES[3], "--limit", 12]
         as_trained, text = self.run_ok("run", manifest, *texts).out, manifest.read_text()
-        for mechanism in ("relu", "linear", "local", "latte"):
+        for mechanism in ("relu", "linear", "s4d", "latte"):
             manifest.write_text(text.replace('default = "softmax"', f'"decoder.self" = "{mechanism}"'))
             self.assertNotEqual(self.run_ok("run", manifest, *texts).out, as_trained, mechanism)
 
@@ -205,6 +206,26 @@ class Decoders(ImportTest):
             2, "run", self.imported(GOLDEN / "bert"), "--text", "a", "--temperature", 1).err)
 
 
+class Translators(ImportTest):
+    """Models that read and write."""
+
+    def test_every_layer_is_that_of_transformers(self):
+        for name in TRANSLATORS:
+            manifest = self.imported(GOLDEN / name)
+            layers = self.run_ok("verify", manifest, "--golden", GOLDEN / name / "golden.safetensors", "--json").json()["layers"]
+            self.assertEqual([layer["layer"] for layer in layers], [
+                "encoder.ffn.1", "encoder.ffn.2", "decoder.ffn.1", "decoder.ffn.2", "logits"])
+            for layer in layers:
+                self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), (name, layer))
+                self.assertGreater(layer["largest"], 0.1, (name, layer))
+
+    def test_they_write(self):
+        manifest = self.imported(GOLDEN / "bart")
+        self.assertIn('begin = "</s>"', manifest.read_text())
+        for beams in (1, 4):
+            self.assertTrue(self.run_ok("run", manifest, "--text", SENTENCES[0], "--limit", 8, "--beams", beams).out)
+
+
 class OwnArchitecture(ImportTest):
     def test_is_one_file(self):
         folder, own = self.copy("bert"), self.folder / "own.toml"
@@ -212,7 +233,7 @@ class OwnArchitecture(ImportTest):
         (folder / "config.json").write_text(json.dumps({**config, "model_type": "bertling"}))
         shipped = (HERE.parent.parent / "architectures/bert.toml").read_text()
         own.write_text(shipped.replace('model_type = ["bert"]', 'model_type = ["bertling"]'))
-        self.refused(folder, 'model_type "bertling" is not supported; bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta')
+        self.refused(folder, 'model_type "bertling" is not supported; bart, bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta')
         manifest = self.imported(folder, "--architecture", own)
         self.assertIn('names = "own.toml"', manifest.read_text())
         self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--tolerance", "1e-5")
@@ -302,7 +323,7 @@ class Mistakes(ImportTest):
 
     def test_unknown_architecture(self):
         folder = self.edited("bert", "config.json", model_type="gpt_bigcode")
-        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta are')
+        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; bart, bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta are')
         result = self.run_code(6, "import", folder, "-o", self.folder / "model.toml")
         self.assertIn("docs/importing.md", result.err)
 
@@ -339,8 +360,8 @@ class Mistakes(ImportTest):
         (folder / "tokenizer.json").unlink()
         self.refused(folder, "vocab.txt: is not there")
         shutil.rmtree(folder)
-        folder = self.edited("bert", "tokenizer.json", model={"type": "Unigram", "vocab": {"a": 1}})
-        self.refused(folder, 'model is "Unigram", which is not supported')
+        folder = self.edited("bert", "tokenizer.json", model={"type": "WordLevel", "vocab": {"a": 1}})
+        self.refused(folder, 'model is "WordLevel", which is not supported')
         shutil.rmtree(folder)
         folder = self.copy("distilbert")
         (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from transformers import (AutoModel, AutoTokenizer, BertConfig, BertModel, DistilBertConfig, DistilBertModel, GPT2Config,
-                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, RobertaConfig, RobertaModel)
+from transformers import (AutoModel, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
+                          DistilBertConfig, DistilBertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel)
 
 HERE = Path(__file__).parent
 TOKENIZERS = HERE.parent / "core" / "tokenizer" / "golden"
@@ -95,8 +95,40 @@ def make_decoder(name, model):
             out = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
         layers = [h[0] for h in out.hidden_states]  # the last of them behind the last norm
         names = [f"decoder.ffn.{i}" for i in range(1, len(layers) - 1)] + ["decoder", "logits"]
-        for layer, rows in zip(names, [*layers[1:], out.logits[0, :, :tokenizer.get_vocab_size()]]):
+        for layer, rows in zip(names, [*layers[1:], out.logits[0]]):
             golden.setdefault(layer, torch.zeros(len(targets), length, rows.shape[1]))[b, :len(ids)] = rows
+    save_file(golden, folder / "golden.safetensors")
+
+
+def make_translator(name, model):
+    """A model with an encoder and a decoder: rows of all layers and the scores of every token."""
+    folder = HERE / "golden" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = model.eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
+        model.final_logits_bias.normal_()
+    model.save_pretrained(folder)
+    shutil.copy(TOKENIZERS / "bytes.json", folder / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(TOKENIZERS / "bytes.json"))
+    length = 24
+    sources = [tokenizer.encode(text).ids[:length] for text in SENTENCES[2:]]
+    targets = [[model.config.decoder_start_token_id, *source[-2:0:-1]] for source in sources]
+    golden = {}
+    for side, rows in (("source", sources), ("target", targets)):
+        golden[side] = torch.zeros(len(rows), length, dtype=torch.int32)
+        golden[f"{side}_len"] = torch.tensor([len(ids) for ids in rows], dtype=torch.int32)
+        for b, ids in enumerate(rows):
+            golden[side][b, :len(ids)] = torch.tensor(ids)
+    for b, (source, target) in enumerate(zip(sources, targets)):
+        with torch.no_grad():
+            out = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]), output_hidden_states=True)
+        layers = {"logits": out.logits[0]}
+        for stack, states in (("encoder", out.encoder_hidden_states), ("decoder", out.decoder_hidden_states)):
+            layers.update({f"{stack}.ffn.{i}": states[i][0] for i in range(1, len(states))})
+        for layer, rows in layers.items():
+            golden.setdefault(layer, torch.zeros(len(sources), length, rows.shape[1]))[b, :len(rows)] = rows
     save_file(golden, folder / "golden.safetensors")
 
 
@@ -114,7 +146,11 @@ def tiny_decoders():
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
     make_decoder("qwen2", Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, rope_parameters=linear)))
     make_decoder("qwen3", Qwen3ForCausalLM(Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True)))
-    make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64)))
+    make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
+                                                     bos_token_id=0, eos_token_id=2)))
+    make_translator("bart", BartForConditionalGeneration(BartConfig(
+        vocab_size=vocab, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=48, scale_embedding=True)))
 
 
 def tiny_models():

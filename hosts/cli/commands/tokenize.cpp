@@ -34,11 +34,7 @@ Exit tokenize_command(const Arguments& arguments) {
     ++number;
     Ids ids = tokens_of(model, side, text,
                         file ? fmt::format("{}:{}", arguments.text("file"), number) : fmt::format("--text {}", number));
-    // As a source ends, and a text that a decoder continues begins.
-    if (facts.encoder())
-      ids.push_back(facts.info.end_id);
-    else if (facts.info.begin_id >= 0)
-      ids.insert(ids.begin(), facts.info.begin_id);
+    frame(facts, ids);
     lines += fmt::format("{}\n", fmt::join(ids, " "));
     document["results"].push_back({{"input", text}, {"ids", ids}, {"text", model.detokenize(side, ids)}});
   }

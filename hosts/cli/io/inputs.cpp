@@ -177,14 +177,22 @@ std::optional<std::string> reason_to_skip(const Model& model, const Facts& facts
   return {};
 }
 
+}  // namespace
+
+void frame(const Facts& facts, Ids& ids) {
+  if (facts.encoder())
+    ids.push_back(facts.info.end_id);
+  else if (facts.info.begin_id >= 0)
+    ids.insert(ids.begin(), facts.info.begin_id);
+}
+
+namespace {
+
 void tokenize_text(const Model& model, const Facts& facts, Unknown unknown, Input& input) {
   input.ids = spelled(model, input_side(facts), input.text, input.origin, unknown);
-  if (facts.encoder())
-    input.ids.push_back(facts.info.end_id);
-  else if (facts.info.begin_id >= 0)
-    input.ids.insert(input.ids.begin(), facts.info.begin_id);
+  frame(facts, input.ids);
   if (input.ids.empty())
-    fail(Exit::data, "{}: nothing to continue: this model's texts have no token that begins them", input.origin);
+    fail(Exit::data, "{}: is empty, and a text of this model begins with no token of its own", input.origin);
   check_length(input, input.ids.size(), facts.max_length(), "input");
 }
 

@@ -50,6 +50,9 @@ enum class LiveAudio { left, read };
 // for some lines of a list alone.  Warns of silence.
 std::vector<Input> inputs_of(const Model& model, const Facts& facts, const Arguments& arguments, LiveAudio live);
 
+// A source's end, or what a text that a decoder continues begins with, where there is such a token.
+void frame(const Facts& facts, Ids& ids);
+
 // Tokens of one text.  Throws Failure (data) that begins with origin.
 Ids tokens_of(const Model& model, Side side, const std::string& text, const std::string& origin);
 

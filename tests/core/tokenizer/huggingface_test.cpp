@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit {
@@ -23,7 +24,7 @@ json document() { return json::parse(std::ifstream(sample)); }
 std::string refusal(const std::string& bytes) {
   const TemporaryFile file(bytes);
   try {
-    open_tokenizer_json(file.path(), 64);
+    open_tokenizer_json(file.path(), {.most = 64});
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ATTN_INVALID);
     const std::string message = e.what();
@@ -42,7 +43,8 @@ struct Edit {
 TEST(HuggingFace, MistakesAreNamed) {
   for (const auto& [pointer, value, message] : {
            Edit{"/model", nullptr, "model must be an object, not absent"},
-           Edit{"/model/type", "\"Unigram\"", "model is \"Unigram\", which is not supported; \"WordPiece\" and"},
+           Edit{"/model/type", "\"WordLevel\"",
+                "model is \"WordLevel\", which is not supported; \"WordPiece\", \"BPE\""},
            Edit{"/model/vocab", "[]", "model.vocab must be an object of tokens and ids"},
            Edit{"/model/vocab", "{}", "model.vocab is empty"},
            Edit{"/model/vocab/the", "-1", "model.vocab has the token \"the\" with an id that is none"},
@@ -51,13 +53,14 @@ TEST(HuggingFace, MistakesAreNamed) {
            Edit{"/model/unk_token", "\"[NONE]\"", "model.unk_token is no token of the vocabulary"},
            Edit{"/model/unk_token", nullptr, "model.unk_token must be a string, not absent"},
            Edit{"/model/max_input_chars_per_word", "0", "model.max_input_chars_per_word must be 1 or more"},
-           Edit{"/normalizer", "null", "normalizer is \"null\", which is not supported; \"BertNormalizer\" is"},
-           Edit{"/normalizer/type", "\"Precompiled\"", "normalizer is \"Precompiled\", which is not supported"},
+           Edit{"/normalizer/type", "\"Precompiled\"", "normalizer.precompiled_charsmap must be a string, not absent"},
+           Edit{"/normalizer/type", "\"Nmt\"", "normalizer is \"Nmt\", which is not supported; BertNormalizer, Lower"},
            Edit{"/normalizer/lowercase", "3", "normalizer.lowercase must be true or false, not an integer"},
            Edit{"/pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer is \"Whitespace\", which is not supported"},
-           Edit{"/post_processor", nullptr, "post_processor is \"null\", which is not supported"},
-           Edit{"/post_processor/single", "[]",
-                "post_processor.single must be a text with one special token behind it"},
+           Edit{"/post_processor", nullptr, "names no token that ends a text; the manifest's \"end\" says which"},
+           Edit{"/post_processor/single", "[]", "post_processor.single has no place for a text"},
+           Edit{"/post_processor/type", "\"Odd\"", "post_processor is \"Odd\", which is not supported; BertProcessing"},
+           Edit{"/decoder/type", "\"CTC\"", "decoder is \"CTC\", which is not supported; ByteFallback"},
            Edit{"/post_processor/single/0/SpecialToken/id", "\"[X]\"", "post_processor.special_tokens.[X] must be an"},
            Edit{"/post_processor/special_tokens/[SEP]/ids", "[100000]", "post_processor has the id 100000, which no"},
            Edit{"/post_processor/special_tokens/[SEP]/ids", "[1, 2]", "is one more token behind the text"},
@@ -78,15 +81,12 @@ const std::string bytes_sample = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golde
 
 TEST(ByteBpe, MistakesAreNamed) {
   for (const auto& [pointer, value, message] : {
-           Edit{"/pre_tokenizer", "null", "pre_tokenizer is \"null\", which is not supported; \"ByteLevel\" is"},
-           Edit{"/pre_tokenizer/use_regex", "false", "pre_tokenizer.use_regex is false, which is not supported"},
-           Edit{"/normalizer", "{\"type\": \"NFC\"}", "normalizer is not supported beside the model \"BPE\""},
-           Edit{"/model/ignore_merges", "true", "model.ignore_merges is true, which is not supported"},
            Edit{"/model/dropout", "0.1", "model.dropout is given, which is not supported"},
            Edit{"/model/merges", "3", "model.merges must be an array, not an integer"},
            Edit{"/model/merges/0", "\"abc\"", "model.merges[0] must be two tokens"},
            Edit{"/model/merges/0", "[\"qqq\", \"zzz\"]", "model: the vocabulary lacks the token \"qqqzzz\""},
            Edit{"/model/vocab", "{\"a\": 1}", "model: the vocabulary lacks the token "},
+           Edit{"/model/unk_token", "\"[NONE]\"", "model.unk_token is no token of the vocabulary"},
        }) {
     json edited = json::parse(std::ifstream(bytes_sample));
     edited[json::json_pointer(pointer)] = json::parse(value);
@@ -94,18 +94,90 @@ TEST(ByteBpe, MistakesAreNamed) {
   }
 }
 
+TEST(Pattern, WhatTwoLibrariesReadDifferentlyIsRefused) {
+  const auto message_of = [](const std::string& pattern) {
+    json edited = json::parse(std::ifstream(bytes_sample));
+    edited["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    const std::string message = refusal(edited.dump());
+    const std::string place = "pre_tokenizer.pattern cannot be used: the pattern " + quote(pattern) + " ";
+    EXPECT_EQ(message.rfind(place, 0), 0u) << message;
+    return message.substr(std::min(message.size(), place.size()));
+  };
+  for (const auto& [pattern, part] : {std::pair{"\\w+", "\\w"},
+                                      {"[^\\S]", "\\S"},
+                                      {"a{1,3}+", "}+"},
+                                      {"^a", "^"},
+                                      {"a$", "$"},
+                                      {"\\h", "\\h"},
+                                      {"(?m:a)", "(?m:"},
+                                      {"(?<x>a)", "(?<x"},
+                                      {"(*FAIL)", "(*FA"},
+                                      {"[[:alpha:]]", "[:"},
+                                      {"[a&&b]", "&&"},
+                                      {"\\", "\\"},
+                                      {"[a", ""}})
+    EXPECT_EQ(message_of(pattern), "has " + quote(part) + ", which is not supported");
+  EXPECT_EQ(message_of("a*"), "also matches no character at all, which is not supported");
+  EXPECT_EQ(message_of("(a"), "cannot be used: missing closing parenthesis");
+  EXPECT_EQ(message_of("\\p{Nothing}"), "cannot be used: unknown property after \\P or \\p");
+}
+
+TEST(Pattern, ATextThatTakesTooManyStepsIsRefused) {
+  json edited = json::parse(std::ifstream(bytes_sample));
+  edited["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(?:a+)+c"}}}, {"behavior", "Isolated"}};
+  const TemporaryFile file(edited.dump());
+  const auto tokenizer = open_tokenizer_json(file.path(), {});
+  try {
+    tokenizer->tokenize(std::string(64, 'a') + "bc");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "the text cannot be split by the pattern \"(?:a+)+c\": match limit exceeded");
+  }
+}
+
+TEST(Targets, BeginAndEndAsTheManifestSays) {
+  TokenizerUse use;
+  use.target = true;
+  const auto message_of = [&](const std::string& text) -> std::string {
+    const TemporaryFile file(text);
+    try {
+      open_tokenizer_json(file.path(), use);
+    } catch (const Error& e) {
+      return std::string(e.what()).substr(file.path().size() + 2);
+    }
+    return "";
+  };
+  json edited = json::parse(std::ifstream(bytes_sample));
+  EXPECT_EQ(message_of(edited.dump()), "");
+  edited["post_processor"] = nullptr;
+  EXPECT_EQ(message_of(edited.dump()), "names no token that ends a text; the manifest's \"end\" says which");
+  use.end = "<none>";
+  EXPECT_EQ(message_of(edited.dump()), "has no token \"<none>\", which end names");
+  use.end = "</s>";
+  EXPECT_EQ(message_of(edited.dump()), "");
+  use.begin = "<mask>";
+  use.size = 1000;
+  const TemporaryFile file(edited.dump());
+  const auto tokenizer = open_tokenizer_json(file.path(), use);
+  EXPECT_EQ(tokenizer->token(tokenizer->begin_id()), "<mask>");
+  EXPECT_EQ(tokenizer->size(), 1000);
+  const std::vector<int32_t> ids = {999, tokenizer->tokenize("the").front(), tokenizer->end_id(), 998};
+  EXPECT_EQ(tokenizer->detokenize(ids.data(), ids.size()), tokenizer->detokenize(&ids[1], 1));
+}
+
 TEST(ByteBpe, PutsASpaceInFrontWhereItIsTold) {
   json edited = json::parse(std::ifstream(bytes_sample));
   edited["pre_tokenizer"]["add_prefix_space"] = true;
   const TemporaryFile file(edited.dump());
-  const auto with = open_tokenizer_json(file.path(), 64), without = open_tokenizer_json(bytes_sample, 64);
+  const auto with = open_tokenizer_json(file.path(), {.most = 64}),
+             without = open_tokenizer_json(bytes_sample, {.most = 64});
   EXPECT_EQ(with->tokenize("the head"), without->tokenize(" the head"));
   EXPECT_EQ(with->tokenize(" the head"), without->tokenize(" the head"));
   EXPECT_NE(without->tokenize("the head"), without->tokenize(" the head"));
 }
 
 TEST(ByteBpe, LongWordsTakeLittleTime) {
-  const auto tokenizer = open_tokenizer_json(bytes_sample, SIZE_MAX);
+  const auto tokenizer = open_tokenizer_json(bytes_sample, {});
   EXPECT_GT(tokenizer->tokenize(std::string(300000, 'a')).size(), 1000u);
 }
 
@@ -128,7 +200,7 @@ TEST(HuggingFace, SurvivesDamage) {
     for (int n = 0; n < 1 + i % 4; ++n) damaged[random() % damaged.size()] = static_cast<char>(random());
     const TemporaryFile file(damaged);
     try {
-      open_tokenizer_json(file.path(), 64)->tokenize("Some text, unaffable.");
+      open_tokenizer_json(file.path(), {.most = 64})->tokenize("Some text, unaffable.");
       ++accepted;
     } catch (const Error&) {
     }
@@ -137,7 +209,7 @@ TEST(HuggingFace, SurvivesDamage) {
 }
 
 TEST(HuggingFace, TextsMustBeUtf8) {
-  const auto tokenizer = open_tokenizer_json(sample, 64);
+  const auto tokenizer = open_tokenizer_json(sample, {.most = 64});
   for (const char* text : {"ab\xff", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\xe2\x82"}) try {
       tokenizer->tokenize(text);
       ADD_FAILURE() << text;
@@ -148,7 +220,7 @@ TEST(HuggingFace, TextsMustBeUtf8) {
 
 TEST(HuggingFace, NeedsRoomForAToken) {
   try {
-    open_tokenizer_json(sample, 2);
+    open_tokenizer_json(sample, {.most = 2});
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("texts begin and end with 2 tokens, and at most 2 are wanted"),
@@ -161,7 +233,7 @@ TEST(WordPiece, VocabularyMustHaveTheTokensOfBert) {
   const auto message_of = [](const std::string& text) -> std::string {
     const TemporaryFile file(text);
     try {
-      open_wordpiece(file.path(), true, 64);
+      open_wordpiece(file.path(), true, {.most = 64});
     } catch (const Error& e) {
       return std::string(e.what()).substr(file.path().size());
     }

@@ -2,7 +2,7 @@
 
     pip install tokenizers==0.23.3
     python3 make_golden.py                            # writes golden/
-    python3 make_golden.py --newer                    # prints the table of core/tokenizer/unicode.cpp
+    python3 make_golden.py --newer                    # prints the tables of core/tokenizer/unicode.cpp
     python3 make_golden.py --check tokenizer.json --attnkit attnkit --model model.toml  # 20,000 strings through the command
 
 The strings hold Unicode of every kind, emoji, combining marks, what bytes that are no UTF-8 become, and very long words.
@@ -17,7 +17,7 @@ import tempfile
 import unicodedata
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 GOLDEN = Path(__file__).parent / "golden"
 WORDS = ("the attention of each head sees what stands before it and some more unaffable tokens embeddings running quickly "
@@ -98,12 +98,89 @@ def bytes_bpe():
     return made
 
 
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def trained(model, specials, initial, pre=None, normalizer=None):
+    made = Tokenizer(model)
+    if pre:
+        made.pre_tokenizer = pre
+    if normalizer:
+        made.normalizer = normalizer
+    made.train_from_iterator([" ".join(WORDS)] * 3 + strings(300, 3), trainers.BpeTrainer(
+        vocab_size=700, show_progress=False, initial_alphabet=initial, limit_alphabet=250, special_tokens=specials))
+    return made
+
+
+def split_bytes(pattern):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def llama3():
+    """Llama 3's: words by a pattern, whole words first, a token before every text."""
+    made = trained(models.BPE(ignore_merges=True), ["<|begin|>", "<|end|>"], pre_tokenizers.ByteLevel.alphabet(), split_bytes(LLAMA3))
+    made.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), processors.TemplateProcessing(
+        single="<|begin|> $A", special_tokens=[("<|begin|>", 0)])])
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def qwen2():
+    """Qwen2's: NFC, numbers digit by digit; merges as texts."""
+    made = trained(models.BPE(), ["<|end|>"], pre_tokenizers.ByteLevel.alphabet(), split_bytes(LLAMA3.replace("{1,3}", "")), normalizers.NFC())
+    made.post_processor = processors.ByteLevel(trim_offsets=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def smollm():
+    """SmolLM2's: digits alone, then GPT-2's words; a byte that was never seen has no token."""
+    alphabet = [letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter != "ø"]
+    made = trained(models.BPE(), ["<|end|>"], alphabet, pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]))
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def llama2():
+    """Llama 2's: no words, bytes for what has no token."""
+    specials = ["<unk>", "<s>", "</s>"]
+    made = trained(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"), specials + [f"<0x{b:02X}>" for b in range(256)], [],
+                   normalizer=normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]))
+    document = json.loads(made.to_str())
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in specials]  # bytes are tokens like others
+    made = Tokenizer.from_str(json.dumps(document))
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return made
+
+
+def mistral():
+    """The same with the space put in front by the pre-tokenizer."""
+    made = llama2()
+    made.normalizer = None
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    return made
+
+
+def lines_of(text):
+    """Line ends, which no text of a file of lines holds."""
+    return text.replace(" ", "\n", 1).replace("  ", "\r\n").replace("a ", "a \t")
+
+
 def write_golden():
     GOLDEN.mkdir(exist_ok=True)
     texts = strings(700, 1) + ["", " ", "a" * 100, "a" * 101, "[CLS]", "mir mire, mir", "hello [MASK] x", "naïve nai\u0308ve",
                                "İIıi", "ΟΔΟΣ Σ", "\u1734\u166d\U000111c9", "  a  b   ", "it's we'll THEY'RE x'd", "a <mask> b"]
-    for name, tokenizer in (("uncased", uncased()), ("cased", cased()), ("bytes", bytes_bpe())):
-        (GOLDEN / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False) + "\n")
+    few = texts[:150] + texts[700:] + [lines_of(text) for text in texts[150:300]]
+    for name, tokenizer, texts in (("uncased", uncased(), texts), ("cased", cased(), texts), ("bytes", bytes_bpe(), texts),
+                                   ("llama3", llama3(), few), ("qwen2", qwen2(), few), ("smollm", smollm(), few), ("llama2", llama2(), few),
+                                   ("mistral", mistral(), few)):
+        document = json.loads(tokenizer.to_str())
+        if name == "qwen2":
+            document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
+        (GOLDEN / f"{name}.json").write_text(json.dumps(document, ensure_ascii=False) + "\n")
         lines = []
         for text in texts:
             ids = tokenizer.encode(text).ids
@@ -151,6 +228,27 @@ def print_newer():
     print()
 
 
+def print_newer_forms():
+    """Marks, and characters with a compatible form, that the library's normal forms leave alone."""
+    import ctypes
+    library = ctypes.CDLL("libutf8proc.so.2")
+    library.utf8proc_NFKD.restype = ctypes.c_void_p
+    strip, form = normalizers.StripAccents(), normalizers.NFKD()
+    last = first = None
+    for code in range(0x80, 0x110000):
+        if 0xd800 <= code < 0xe000:
+            continue
+        c = chr(code)
+        ours = ctypes.string_at(library.utf8proc_NFKD(c.encode())).decode()
+        if category(code)[0] == "M" and strip.normalize_str("a" + c) != "a" or ours != form.normalize_str(c):
+            if last != code - 1:
+                if last:
+                    print(f"{{0x{first:X}, 0x{last:X}}},", end=" ")
+                first = code
+            last = code
+    print(f"{{0x{first:X}, 0x{last:X}}}")
+
+
 def category(code):
     import ctypes
     library = ctypes.CDLL("libutf8proc.so.2")
@@ -167,6 +265,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.newer:
         print_newer()
+        print_newer_forms()
     elif arguments.check:
         sys.exit(check(arguments.check, arguments.attnkit, arguments.model))
     else:

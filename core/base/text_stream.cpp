@@ -1,0 +1,22 @@
+#include "core/base/text_stream.hpp"
+
+namespace attnkit {
+
+std::string TextStream::push(int32_t id) {
+  ids_.push_back(id);
+  return take(false);
+}
+
+std::string TextStream::finish() { return take(true); }
+
+std::string TextStream::take(bool whole) {
+  const std::span<const int32_t> ids = ids_;
+  const std::string before = detokenize_(ids.first(complete_)), text = detokenize_(ids);
+  const bool half = text.ends_with("\ufffd");
+  if ((half && !whole) || text.size() <= before.size()) return "";
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(complete_));
+  complete_ = ids_.size();
+  return text.substr(before.size());
+}
+
+}  // namespace attnkit

@@ -1,0 +1,87 @@
+#include "core/tokenizer/charsmap.hpp"
+
+#include <openssl/evp.h>
+
+#include <cstring>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/tokenizer/unicode.hpp"
+
+namespace attnkit {
+namespace {
+
+// Longer ones are looked up character by character, as Hugging Face does.
+constexpr size_t max_grapheme = 5;
+
+std::string from_base64(const JsonValue& value) {
+  const std::string text = value.text();
+  if (text.empty() || text.size() % 4 != 0 || text.size() > size_t{1} << 28) value.wrong("is no base64");
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
+                                reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  if (n < 0) value.wrong("is no base64");
+  bytes.resize(static_cast<size_t>(n) - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0));
+  return bytes;
+}
+
+// A unit of the trie.
+struct Unit {
+  uint32_t bits;
+  size_t offset() const { return size_t{bits >> 10} << ((bits & 1u << 9) >> 6); }
+  uint32_t label() const { return bits & (1u << 31 | 0xffu); }
+  bool has_value() const { return (bits >> 8 & 1u) != 0; }
+  size_t value() const { return bits & ~(1u << 31); }
+};
+
+}  // namespace
+
+Charsmap::Charsmap(const JsonValue& base64) {
+  const std::string bytes = from_base64(base64);
+  uint32_t size = 0;
+  if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
+  if (bytes.size() < sizeof size || size > bytes.size() - sizeof size || size == 0 || size % sizeof(uint32_t) != 0)
+    base64.wrong("is cut off");
+  auto made = std::make_shared<Tables>();
+  made->trie.resize(size / sizeof(uint32_t));
+  std::memcpy(made->trie.data(), bytes.data() + sizeof size, size);
+  made->texts = bytes.substr(sizeof size + size);
+  if (valid_utf8(made->texts) < made->texts.size()) base64.wrong("has texts that are no UTF-8");
+  tables_ = std::move(made);
+}
+
+const char* Charsmap::find(std::string_view bytes) const {
+  const auto unit = [&](size_t at) { return Unit{at < tables_->trie.size() ? tables_->trie[at] : 0}; };
+  size_t at = unit(0).offset();
+  for (const char byte : bytes) {
+    if (byte == '\0') return nullptr;
+    at ^= static_cast<unsigned char>(byte);
+    const Unit here = unit(at);
+    if (here.label() != static_cast<unsigned char>(byte)) return nullptr;
+    at ^= here.offset();
+    if (!here.has_value()) continue;
+    const size_t text = unit(at).value();
+    return text < tables_->texts.size() ? tables_->texts.c_str() + text : nullptr;
+  }
+  return nullptr;
+}
+
+std::u32string Charsmap::apply(std::u32string_view text) const {
+  std::string made;
+  while (!text.empty()) {
+    const size_t n = end_of_grapheme(text);
+    const std::string bytes = to_utf8(text.substr(0, n));
+    const char* whole = bytes.size() <= max_grapheme ? find(bytes) : nullptr;
+    if (whole) made += whole;
+    for (size_t i = 0; i < n && !whole; ++i) {
+      std::string character;
+      append(character, text[i]);
+      const char* becomes = find(character);
+      made += becomes ? becomes : character;
+    }
+    text.remove_prefix(n);
+  }
+  return to_characters(made);
+}
+
+}  // namespace attnkit

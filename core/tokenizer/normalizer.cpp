@@ -1,0 +1,118 @@
+#include "core/tokenizer/normalizer.hpp"
+
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/tokenizer/charsmap.hpp"
+#include "core/tokenizer/pattern.hpp"
+#include "core/tokenizer/unicode.hpp"
+
+namespace attnkit {
+namespace {
+
+struct BertNormalizer {
+  bool clean;       // control characters go, white space becomes spaces
+  bool ideographs;  // each a word
+  bool strip_accents, lowercase;
+
+  static bool stays(char32_t c) { return c != 0 && c != 0xfffd && !is_control(c); }
+  static bool is_space_to_clean(char32_t c) {
+    return c == '\t' || c == '\n' || c == '\r' || (!is_control(c) && is_white_space(c));
+  }
+
+  std::u32string operator()(std::u32string_view text) const {
+    std::u32string made;
+    made.reserve(text.size());
+    for (const char32_t c : text) {
+      const bool space = clean && is_space_to_clean(c);
+      if (clean && !space && !stays(c)) continue;
+      if (ideographs && is_ideograph(c))
+        made.append({U' ', c, U' '});
+      else
+        made += space ? U' ' : c;
+    }
+    if (strip_accents) {
+      made = normal_form(made, NormalForm::nfd);
+      std::erase_if(made, is_mark);
+    }
+    return lowercase ? lower(made) : made;
+  }
+};
+
+Normalizer bert(const JsonValue& part) {
+  BertNormalizer made{};
+  made.clean = part["clean_text"].truth(true);
+  made.ideographs = part["handle_chinese_chars"].truth(true);
+  made.lowercase = part["lowercase"].truth(true);
+  made.strip_accents = part["strip_accents"].truth(made.lowercase);
+  return made;
+}
+
+Normalizer strip(bool left, bool right) {
+  return [=](std::u32string_view text) {
+    while (left && !text.empty() && is_white_space(text.front())) text.remove_prefix(1);
+    while (right && !text.empty() && is_white_space(text.back())) text.remove_suffix(1);
+    return std::u32string(text);
+  };
+}
+
+Normalizer replace(const JsonValue& part) {
+  const std::u32string by = to_characters(part["content"].text());
+  const Finder find = read_finder(part["pattern"]);
+  return [by, find](std::u32string_view text) {
+    std::u32string made;
+    size_t done = 0;
+    for (const auto& [from, to] : find(text)) {
+      made.append(text, done, from - done).append(by);
+      done = to;
+    }
+    return made.append(text, done);
+  };
+}
+
+Normalizer sequence(const JsonValue& parts) {
+  std::vector<Normalizer> steps;
+  for (const JsonValue& part : parts.items()) steps.push_back(read_normalizer(part));
+  return [steps](std::u32string_view text) {
+    std::u32string made(text);
+    for (const Normalizer& step : steps) made = step(made);
+    return made;
+  };
+}
+
+}  // namespace
+
+Normalizer read_normalizer(const JsonValue& part) {
+  if (!part) return [](std::u32string_view text) { return std::u32string(text); };
+  const std::string type = part["type"].text();
+  if (type == "Sequence") return sequence(part["normalizers"]);
+  if (type == "BertNormalizer") return bert(part);
+  if (type == "Lowercase") return lower;
+  if (type == "Replace") return replace(part);
+  if (type == "Strip") return strip(part["strip_left"].truth(true), part["strip_right"].truth(true));
+  if (type == "StripAccents")
+    return [](std::u32string_view text) {
+      std::u32string made(text);
+      std::erase_if(made, is_combining);
+      return made;
+    };
+  if (type == "Prepend") {
+    const std::u32string front = to_characters(part["prepend"].text());
+    return [front](std::u32string_view text) { return text.empty() ? std::u32string() : front + std::u32string(text); };
+  }
+  if (type == "Precompiled") {
+    const Charsmap map(part["precompiled_charsmap"]);
+    return [map](std::u32string_view text) { return map.apply(text); };
+  }
+  constexpr std::pair<const char*, NormalForm> forms[] = {
+      {"NFC", NormalForm::nfc}, {"NFD", NormalForm::nfd}, {"NFKC", NormalForm::nfkc}, {"NFKD", NormalForm::nfkd}};
+  for (const auto& [name, form] : forms)
+    if (type == name) return [form = form](std::u32string_view text) { return normal_form(text, form); };
+  part.wrong(fmt::format(
+      "is {}, which is not supported; BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Precompiled, Prepend, "
+      "Replace, Sequence, Strip and StripAccents are",
+      quote(type)));
+}
+
+}  // namespace attnkit
