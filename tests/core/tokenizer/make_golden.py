@@ -107,8 +107,8 @@ def trained(model, specials, initial, pre=None, normalizer=None):
         made.pre_tokenizer = pre
     if normalizer:
         made.normalizer = normalizer
-    made.train_from_iterator([" ".join(WORDS)] * 3 + strings(300, 3), trainers.BpeTrainer(
-        vocab_size=700, show_progress=False, initial_alphabet=initial, limit_alphabet=250, special_tokens=specials))
+    made.train_from_iterator([" ".join(WORDS)] * 3 + (strings(300, 3) if initial else []), trainers.BpeTrainer(
+        vocab_size=700, show_progress=False, initial_alphabet=initial, special_tokens=specials))
     return made
 
 
