@@ -27,7 +27,7 @@ class Reader {
   }
 
   Architecture read() const {
-    only_keys(root_, {"schema", "config", "manifest", "tensors"});
+    only_keys(root_, {"schema", "config", "manifest", "tensors", "gguf"});
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
@@ -37,14 +37,34 @@ class Reader {
       const toml::table& config = table(root_, "config");
       only_keys(config, {"model_type", "only"});
       made.model_types = texts(config, "model_type");
-      if (config.contains("only"))
-        for (const auto& [key, values] : table(config, "only")) made.only[std::string(key)] = literals(values);
+      read_only(config, made);
     }
     if (root_.contains("manifest")) add_entries(table(root_, "manifest"), "", made.manifest);
+    if (root_.contains("gguf")) {
+      auto of_gguf = std::make_shared<Architecture>(gguf(table(root_, "gguf")));
+      made.tensors.gguf = std::make_shared<NameMap>(of_gguf->tensors);
+      made.gguf = std::move(of_gguf);
+    }
     return made;
   }
 
  private:
+  void read_only(const toml::table& in, Architecture& to) const {
+    if (in.contains("only"))
+      for (const auto& [key, values] : table(in, "only")) to.only[std::string(key)] = literals(values);
+  }
+
+  Architecture gguf(const toml::table& in) const {
+    only_keys(in, {"architecture", "only", "manifest", "tensors"});
+    Architecture made;
+    made.name = source_;
+    made.model_types = texts(in, "architecture");
+    read_only(in, made);
+    if (in.contains("manifest")) add_entries(table(in, "manifest"), "", made.manifest);
+    made.tensors = tensors(table(in, "tensors"));
+    return made;
+  }
+
   [[noreturn]] void wrong(const toml::node& node, const std::string& message) const {
     fail(ATTN_INVALID, "{}:{}:{}: {}", source_, node.source().begin.line, node.source().begin.column, message);
   }

@@ -31,6 +31,7 @@ struct Architecture {
   std::map<std::string, std::vector<std::string>> only;  // by key: the values, as JSON, that mean nothing special
   std::vector<ManifestEntry> manifest;                   // as the file has them
   NameMap tensors;
+  std::shared_ptr<const Architecture> gguf;  // of GGUF files: model_types are their architectures, config is metadata
 
   // Throws Error (ATTN_INVALID) naming file, line and what is wrong.
   static Architecture read(const std::string& toml, const std::string& source);

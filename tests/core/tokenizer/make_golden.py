@@ -1,6 +1,6 @@
 """Makes golden/: small tokenizers, and what the library `tokenizers` of Hugging Face makes of strings of all kinds.
 
-    pip install tokenizers==0.23.3
+    pip install tokenizers==0.23.3 sentencepiece==0.2.3
     python3 make_golden.py                            # writes golden/
     python3 make_golden.py --newer                    # prints the tables of core/tokenizer/unicode.cpp
     python3 make_golden.py --check tokenizer.json --attnkit attnkit --model model.toml  # 20,000 strings through the command
@@ -8,9 +8,11 @@
 The strings hold Unicode of every kind, emoji, combining marks, what bytes that are no UTF-8 become, and very long words.
 """
 import argparse
+import io
 import json
 import random
 import string
+import struct
 import subprocess
 import sys
 import tempfile
@@ -164,6 +166,68 @@ def mistral():
     return made
 
 
+# A few rules of NFKC: what each sequence of code points becomes.
+RULES = "FF21\t41\nFF41\t61\nFB01\t66 69\n2460\t31\nB2\t32\n3000\t20\nA0\t20\n2026\t2E 2E 2E\n61 308\tE4\n6E 303\tF1\n9\t20\n200B\t\n"
+
+
+def unigram():
+    """XLM-R's: SentencePiece's normalisation and scores."""
+    import sentencepiece
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "rules.tsv").write_text(RULES)
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model,
+                                                 normalization_rule_tsv=f"{folder}/rules.tsv", vocab_size=400, hard_vocab_limit=False,
+                                                 character_coverage=1.0, num_threads=1, minloglevel=2)
+    top = list(fields(model.getvalue()))
+    pieces = [dict(fields(value)) for key, value in top if key == 1]
+    charsmap = dict(fields(next(value for key, value in top if key == 3)))[2]
+    made = Tokenizer(models.Unigram([(piece[1].decode(), piece.get(2, 0.0)) for piece in pieces], 0, False))
+    made.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Replace(Regex(" {2,}"), " ")])
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens(["<unk>", "<s>", "</s>", AddedToken("<mask>", lstrip=True)])
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return made
+
+
+def t5():
+    """T5's: the same scores, white space kept as it is but for its ends and rows."""
+    made = unigram()
+    made.normalizer = normalizers.Sequence([made.normalizer[0], normalizers.Strip(left=False, right=True),
+                                            normalizers.Replace(Regex(" {2,}"), "▁")])
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    return made
+
+
+def fields(data):
+    """Of a message of protocol buffers: numbers and values."""
+    at = 0
+
+    def number():
+        nonlocal at
+        made = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            made |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return made
+    while at < len(data):
+        key = number()
+        if key & 7 == 0:
+            value = number()
+        else:
+            size = number() if key & 7 == 2 else 4
+            value = data[at:at + size]
+            at += size
+            if key & 7 == 5:
+                value, = struct.unpack("<f", value)
+        yield key >> 3, value
+
+
 def lines_of(text):
     """Line ends, which no text of a file of lines holds."""
     return text.replace(" ", "\n", 1).replace("  ", "\r\n").replace("a ", "a \t")
@@ -176,7 +240,7 @@ def write_golden():
     few = texts[:150] + texts[700:] + [lines_of(text) for text in texts[150:300]]
     for name, tokenizer, texts in (("uncased", uncased(), texts), ("cased", cased(), texts), ("bytes", bytes_bpe(), texts),
                                    ("llama3", llama3(), few), ("qwen2", qwen2(), few), ("smollm", smollm(), few), ("llama2", llama2(), few),
-                                   ("mistral", mistral(), few)):
+                                   ("mistral", mistral(), few), ("unigram", unigram(), few), ("t5", t5(), few)):
         document = json.loads(tokenizer.to_str())
         if name == "qwen2":
             document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
