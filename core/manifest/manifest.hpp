@@ -25,7 +25,7 @@ enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
 enum class WeightType { f32, bf16, int8 };  // of dense layers and embeddings
 enum class Positions { sinusoidal, learned, none };
 enum class HeadType { lm, classifier, embedding };
-enum class Split { longest, wordpiece, huggingface };  // how text becomes tokens
+enum class Split { longest, wordpiece, huggingface, gguf };  // how text becomes tokens
 enum class Pool { mean, first };
 enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };
