@@ -31,7 +31,8 @@ class Reader {
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
-    made.tensors = tensors(table(root_, "tensors"));
+    // A file may be for GGUF alone.
+    if (root_.contains("tensors") || !root_.contains("gguf")) made.tensors = tensors(table(root_, "tensors"));
     // A file that gives names alone serves manifests that people write.
     if (root_.contains("config")) {
       const toml::table& config = table(root_, "config");

@@ -1,6 +1,6 @@
 """Makes golden/: small tokenizers, and what the library `tokenizers` of Hugging Face makes of strings of all kinds.
 
-    pip install tokenizers==0.23.3 sentencepiece==0.2.3
+    pip install tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0
     python3 make_golden.py                            # writes golden/
     python3 make_golden.py --newer                    # prints the tables of core/tokenizer/unicode.cpp
     python3 make_golden.py --check tokenizer.json --attnkit attnkit --model model.toml  # 20,000 strings through the command
@@ -201,6 +201,60 @@ def t5():
     return made
 
 
+def write_gguf(name, model, tokens, types, ids, merges=(), scores=(), pre=None, begins=None):
+    """A GGUF file of a vocabulary alone."""
+    import gguf
+    writer = gguf.GGUFWriter(GOLDEN / f"{name}.gguf", "none")
+    writer.add_tokenizer_model(model)
+    if pre:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    if scores:
+        writer.add_token_scores(scores)
+    if merges:
+        writer.add_token_merges([" ".join(pair) for pair in merges])
+    for key, value in ids.items():
+        writer.add_uint32(f"tokenizer.ggml.{key}_token_id", value)
+    if begins is not None:
+        writer.add_add_bos_token(begins)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_gguf_of(name, tokenizer, pre):
+    document = json.loads(tokenizer.to_str())
+    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    added = {token["content"] for token in document["added_tokens"]}
+    end = tokenizer.token_to_id("<|end|>")
+    write_gguf(name, "gpt2", tokens, [3 if token in added else 1 for token in tokens], {"bos": 0, "eos": end},
+               merges=document["model"]["merges"], pre=pre, begins=name == "llama3")
+
+
+def write_gguf_of_sentencepiece(texts):
+    """Llama 2's pairs, trained by SentencePiece, and what SentencePiece itself makes of the texts."""
+    import sentencepiece
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model, model_type="bpe",
+        vocab_size=700, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=1.0,
+        num_threads=1, minloglevel=2)
+    pieces = [dict(fields(value)) for key, value in fields(model.getvalue()) if key == 1]
+    write_gguf("pairs", "llama", [piece[1].decode() for piece in pieces], [piece.get(3, 1) for piece in pieces],
+               {"bos": 1, "eos": 2, "unknown": 0}, scores=[piece.get(2, 0.0) for piece in pieces])
+    made = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    # Words in angle brackets are tokens of their own for one, text for the other.
+    texts = [text for text in texts if "<" not in text]
+    write_lines("pairs", [(text, [1, *made.encode(text)], made.decode(made.encode(text))) for text in texts])
+
+
+def write_lines(name, lines):
+    (GOLDEN / f"{name}.jsonl").write_text("".join(
+        json.dumps({"text": text, "ids": ids, "back": back}, ensure_ascii=False) + "\n" for text, ids, back in lines))
+
+
 def fields(data):
     """Of a message of protocol buffers: numbers and values."""
     at = 0
@@ -245,11 +299,10 @@ def write_golden():
         if name == "qwen2":
             document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
         (GOLDEN / f"{name}.json").write_text(json.dumps(document, ensure_ascii=False) + "\n")
-        lines = []
-        for text in texts:
-            ids = tokenizer.encode(text).ids
-            lines.append({"text": text, "ids": ids, "back": tokenizer.decode(ids)})
-        (GOLDEN / f"{name}.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        write_lines(name, [(text, ids, tokenizer.decode(ids)) for text in texts for ids in [tokenizer.encode(text).ids]])
+    for name, tokenizer, pre in (("llama3", llama3(), "llama-bpe"), ("qwen2", qwen2(), "qwen2"), ("smollm", smollm(), "smollm")):
+        write_gguf_of(name, tokenizer, pre)
+    write_gguf_of_sentencepiece(few)
     (GOLDEN / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary()))
 
 
