@@ -27,24 +27,45 @@ class Reader {
   }
 
   Architecture read() const {
-    only_keys(root_, {"schema", "config", "manifest", "tensors"});
+    only_keys(root_, {"schema", "config", "manifest", "tensors", "gguf"});
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
-    made.tensors = tensors(table(root_, "tensors"));
+    // A file may be for GGUF alone.
+    if (root_.contains("tensors") || !root_.contains("gguf")) made.tensors = tensors(table(root_, "tensors"));
     // A file that gives names alone serves manifests that people write.
     if (root_.contains("config")) {
       const toml::table& config = table(root_, "config");
       only_keys(config, {"model_type", "only"});
       made.model_types = texts(config, "model_type");
-      if (config.contains("only"))
-        for (const auto& [key, values] : table(config, "only")) made.only[std::string(key)] = literals(values);
+      read_only(config, made);
     }
     if (root_.contains("manifest")) add_entries(table(root_, "manifest"), "", made.manifest);
+    if (root_.contains("gguf")) {
+      auto of_gguf = std::make_shared<Architecture>(gguf(table(root_, "gguf")));
+      made.tensors.gguf = std::make_shared<NameMap>(of_gguf->tensors);
+      made.gguf = std::move(of_gguf);
+    }
     return made;
   }
 
  private:
+  void read_only(const toml::table& in, Architecture& to) const {
+    if (in.contains("only"))
+      for (const auto& [key, values] : table(in, "only")) to.only[std::string(key)] = literals(values);
+  }
+
+  Architecture gguf(const toml::table& in) const {
+    only_keys(in, {"architecture", "only", "manifest", "tensors"});
+    Architecture made;
+    made.name = source_;
+    made.model_types = texts(in, "architecture");
+    read_only(in, made);
+    if (in.contains("manifest")) add_entries(table(in, "manifest"), "", made.manifest);
+    made.tensors = tensors(table(in, "tensors"));
+    return made;
+  }
+
   [[noreturn]] void wrong(const toml::node& node, const std::string& message) const {
     fail(ATTN_INVALID, "{}:{}:{}: {}", source_, node.source().begin.line, node.source().begin.column, message);
   }
@@ -110,7 +131,7 @@ class Reader {
   void add_entries(const toml::table& in, const std::string& path, std::vector<ManifestEntry>& to) const {
     for (const auto& [key, node] : as_written(in)) {
       const toml::table* inner = node->as_table();
-      if (inner && !inner->contains("config"))
+      if (inner && !inner->contains("config") && !inner->contains("lacks"))
         add_entries(*inner, path.empty() ? key : path + "." + key, to);
       else
         to.push_back({path, key, inner ? from_config(*inner) : constant(*node)});
@@ -126,6 +147,11 @@ class Reader {
   ManifestValue from_config(const toml::table& in) const {
     only_keys(in, {"config", "default", "optional", "values", "plus", "times"});
     ManifestValue value;
+    if (in.contains("lacks")) {
+      only_keys(in, {"lacks"});
+      value.lacks = text(in, "lacks");
+      return value;
+    }
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};
     if (value.config.empty()) wrong(config, "\"config\" needs a key");

@@ -14,6 +14,7 @@ namespace attnkit {
 // Where a value of a manifest comes from.  Texts are those of TOML.
 struct ManifestValue {
   std::string constant;                       // empty: config.json says it
+  std::string lacks;                          // of a GGUF file: whether it has no tensor of this name
   std::vector<std::string> config;            // its key there, "a.b" for b in a; of several the first that is there
   std::vector<ManifestValue> fallback;        // where no key is there; empty: one must be
   bool optional = false;                      // where no key is there, the manifest has none either
@@ -32,6 +33,7 @@ struct Architecture {
   std::map<std::string, std::vector<std::string>> only;  // by key: the values, as JSON, that mean nothing special
   std::vector<ManifestEntry> manifest;                   // as the file has them
   NameMap tensors;
+  std::shared_ptr<const Architecture> gguf;  // of GGUF files: model_types are their architectures, config is metadata
 
   // Throws Error (ATTN_INVALID) naming file, line and what is wrong.
   static Architecture read(const std::string& toml, const std::string& source);

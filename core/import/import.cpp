@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/gguf.hpp"
 #include "core/base/text.hpp"
 #include "core/import/architecture.hpp"
 
@@ -41,16 +44,14 @@ class Importer {
   explicit Importer(const ImportRequest& request) : request_(request), folder_(request.folder) {}
 
   Imported run() {
+    if (fs::is_regular_file(folder_)) return run_gguf();
     if (!fs::is_directory(folder_))
-      refuse(fmt::format("{}: is no folder", request_.folder), "give the folder that config.json is in");
+      refuse(fmt::format("{}: is no folder and no file", request_.folder),
+             "give the folder that config.json is in, or a GGUF file");
     read_modules();
     const Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     const Architecture architecture = architecture_of(config.root());
-    made_.architecture = architecture.name;
-    for (const auto& [key, supported] : architecture.only)
-      check_only(find(config.root(), key), supported, architecture.name);
-    for (const ManifestEntry& entry : architecture.manifest)
-      if (const auto value = value_of(entry.value, config.root())) add(entry.table, entry.key, *value);
+    add_entries(architecture, config.root());
     add_tokenizer();
     if (tables_.contains("model.decoder")) {
       add_frame(config.root());
@@ -58,11 +59,56 @@ class Importer {
       add_text_limit();
       add_head();
     }
-    made_.toml = text(architecture);
+    made_.toml = text(architecture, weights());
     return std::move(made_);
   }
 
  private:
+  // All that a folder says in several files, a GGUF file says in its metadata.
+  Imported run_gguf() {
+    const fs::path path = *find(folder_);
+    const auto file = MappedFile::open(path.string());
+    if (!is_gguf(file->bytes()))
+      refuse(fmt::format("{}: is a file, and no GGUF file", path.string()),
+             "give the folder that config.json is in, or a GGUF file");
+    const Gguf gguf = Gguf::read(file->bytes(), path.string());
+    for (const auto& tensor : gguf.tensors) tensors_.insert(tensor.name);
+    const JsonValue metadata(gguf.metadata, path.string());
+    const std::string type = metadata["general.architecture"].text();
+    const Architecture architecture = gguf_architecture(type, metadata);
+    add_entries(architecture, metadata);
+    const std::string vocabulary = toml_of(seen_from_manifest(path));
+    add("model.decoder", "vocab", vocabulary);
+    add("model.decoder", "tokenizer", toml_of("gguf"));
+    made_.toml = text(architecture, path);
+    return std::move(made_);
+  }
+
+  Architecture gguf_architecture(const std::string& type, const JsonValue& metadata) {
+    std::vector<std::string> files = shipped_architectures(), known;
+    if (!request_.architecture.empty()) {
+      made_.files.push_back(fs::absolute(request_.architecture).string());
+      files = {made_.files.back()};
+    }
+    for (const std::string& name : files) {
+      const Architecture one = open_architecture(name, "");
+      if (!one.gguf) continue;
+      if (std::ranges::find(one.gguf->model_types, type) != one.gguf->model_types.end()) return *one.gguf;
+      known.insert(known.end(), one.gguf->model_types.begin(), one.gguf->model_types.end());
+    }
+    if (known.empty()) known.emplace_back("none");
+    refuse(fmt::format("{}: general.architecture {} is not supported; {} are", metadata.path(), quote(type),
+                       fmt::join(known, ", ")));
+  }
+
+  void add_entries(const Architecture& architecture, const JsonValue& config) {
+    made_.architecture = architecture.name;
+    for (const auto& [key, supported] : architecture.only)
+      check_only(find(config, key), supported, architecture.name);
+    for (const ManifestEntry& entry : architecture.manifest)
+      if (const auto value = value_of(entry.value, config)) add(entry.table, entry.key, *value);
+  }
+
   using Lines = std::vector<std::pair<std::string, std::string>>;  // keys and values, in order
 
   static std::string toml_of(const std::string& text) {
@@ -180,8 +226,9 @@ class Importer {
     return outer.is_object() ? find(outer, key.substr(dot + 1)) : config[key];
   }
 
-  static std::optional<std::string> value_of(const ManifestValue& value, const JsonValue& config) {
+  std::optional<std::string> value_of(const ManifestValue& value, const JsonValue& config) const {
     if (!value.constant.empty()) return value.constant;
+    if (!value.lacks.empty()) return tensors_.contains(value.lacks) ? "false" : "true";
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
@@ -337,10 +384,10 @@ class Importer {
     return fmt::format("{{ {} }}", fmt::join(parts, ", "));
   }
 
-  std::string text(const Architecture& architecture) {
-    const fs::path file = weights();
+  std::string text(const Architecture& architecture, const fs::path& file) {
     made_.weights = file.string();
     std::string name = request_.name;
+    if (name.empty() && file == folder_) name = folder_.stem().string();
     if (name.empty()) name = fs::absolute(folder_ / "").lexically_normal().parent_path().filename().string();
     std::string out = fmt::format("schema = \"attnkit.model/1\"\n\n[model]\nname = {}\n", toml_of(name));
     for (const auto& [key, value] : tables_["model"]) out += key + " = " + value + "\n";
@@ -363,6 +410,7 @@ class Importer {
   fs::path folder_, transformer_;
   std::optional<Pooling> pooling_;  // what modules.json says
   bool lowercases_ = false;
+  std::set<std::string> tensors_;  // of a GGUF file
   std::map<std::string, Lines> tables_;
   Imported made_;
 };

@@ -1,4 +1,4 @@
-// From a folder as Hugging Face's libraries save it to a manifest that refers to what lies there.
+// From a folder as Hugging Face's libraries save it, or a GGUF file, to a manifest that refers to what lies there.
 #pragma once
 
 #include <stdexcept>
@@ -18,10 +18,10 @@ class ImportFailure : public std::runtime_error {
 };
 
 struct ImportRequest {
-  std::string folder;        // of the checkpoint
+  std::string folder;        // of the checkpoint, or the GGUF file
   std::string manifest;      // where the manifest will be; paths in it are relative to its folder
-  std::string name;          // of the model; empty: the folder's
-  std::string architecture;  // a file of one's own; empty: the shipped one that config.json names
+  std::string name;          // of the model; empty: the folder's or the file's
+  std::string architecture;  // a file of one's own; empty: the shipped one that the checkpoint names
 };
 
 struct Imported {
@@ -33,8 +33,8 @@ struct Imported {
 };
 
 // Reads config.json, tokenizer.json or vocab.txt, and of sentence-transformers modules.json, the pooling and the
-// longest text; of the weights their name alone.  Throws ImportFailure naming the file, the key, what is not supported
-// and what is.
+// longest text; of the weights their name alone.  Of a GGUF file the metadata.  Throws ImportFailure naming the file,
+// the key, what is not supported and what is.
 Imported import_folder(const ImportRequest& request);
 
 }  // namespace attnkit

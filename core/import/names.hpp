@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ struct NameMap {
   std::map<std::string, std::string> endings;  // the last part of a name: theirs, as the rules have it
   std::vector<std::string> ignored;            // patterns of what the model does without
   std::vector<NameRule> rules;
+  std::shared_ptr<const NameMap> gguf = {};  // of GGUF files; NULL: they have the same
 
   struct Ours {
     std::string name;

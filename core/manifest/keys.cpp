@@ -81,14 +81,13 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.encoder", "vocab", T::text, "",
      "vocabulary file, relative to the manifest; required where the source is text"},
-    {"model.encoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface",
+    {"model.encoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface|gguf",
      "what `vocab` is and how it splits text: `longest`: attnkit's own; `wordpiece`: BERT's vocab.txt; `huggingface`: "
-     "a "
-     "tokenizer.json"},
+     "a tokenizer.json; `gguf`: a GGUF file, which brings its own"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
      "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
     {"model.encoder", "truncate", T::integer, "", 2, 1048576,
-     "`wordpiece`, `huggingface`: longer texts are cut to this many tokens, at most `max_length`; absent: they are "
+     "all but `longest`: longer texts are cut to this many tokens, at most `max_length`; absent: they are "
      "refused"},
     {"model.encoder", "lowercase", T::boolean, "false",
      "lower-case A to Z of the text before it is split; `wordpiece`: all letters, and strip accents"},
@@ -114,15 +113,15 @@ constexpr KeyRule keys[] = {
 
     {"model.decoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.decoder", "vocab", T::text, must, "vocabulary file, relative to the manifest"},
-    {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface",
+    {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface|gguf",
      "what `vocab` is and how it splits text, as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
-     "`wordpiece`, `huggingface`: rows of the embedding, where it has more than the vocabulary has tokens"},
+     "all but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
     {"model.decoder", "begin", T::text, "",
-     "`wordpiece`, `huggingface`: the token before every target; absent: the one that the file puts before a text, or "
+     "all but `longest`: the token before every target; absent: the one that the file puts before a text, or "
      "none"},
     {"model.decoder", "end", T::text, "",
-     "`wordpiece`, `huggingface`: the token that ends every target; required where the file puts none behind a text"},
+     "all but `longest`: the token that ends every target; required where the file puts none behind a text"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
 
     {"model.head", "type", T::choice, must, "lm|classifier|embedding",

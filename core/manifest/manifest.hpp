@@ -29,7 +29,7 @@ enum class Positions { sinusoidal, learned, rotary, none };
 enum class RotaryLayout { halves, interleaved };
 enum class RotaryScaling { none, linear, llama3 };
 enum class HeadType { lm, classifier, embedding };
-enum class Split { longest, wordpiece, huggingface };  // how text becomes tokens
+enum class Split { longest, wordpiece, huggingface, gguf };  // how text becomes tokens
 enum class Pool { mean, first };
 enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };

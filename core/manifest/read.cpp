@@ -12,6 +12,7 @@
 #include "core/import/architecture.hpp"
 #include "core/length/length.hpp"
 #include "core/manifest/reader.hpp"
+#include "core/tokenizer/gguf_vocabulary.hpp"
 #include "core/tokenizer/huggingface.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
@@ -101,14 +102,17 @@ void read_speech(const Node& encoder, Reading& to) {
 void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, Split split, const TokenizerUse& use) {
   constexpr const char* helps[] = {"a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them",
                                    "BERT's vocab.txt has one token per line, [CLS] and [SEP] among them",
-                                   "docs/importing.md lists what is supported of a tokenizer.json"};
+                                   "docs/importing.md lists what is supported of a tokenizer.json",
+                                   "docs/importing.md lists what is supported of a GGUF file's vocabulary"};
   try {
     if (split == Split::longest)
       stack.tokenizer = std::make_shared<const Vocabulary>(Vocabulary::open(stack.vocab, stack.lowercase));
     else if (split == Split::wordpiece)
       stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, use);
-    else
+    else if (split == Split::huggingface)
       stack.tokenizer = open_tokenizer_json(stack.vocab, use);
+    else
+      stack.tokenizer = open_gguf_vocabulary(stack.vocab, use);
   } catch (const Error& e) {
     to.error(ak::bad_vocabulary, table.place("vocab"), e.what(), helps[static_cast<size_t>(split)]);
   }
@@ -124,12 +128,12 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   const int64_t truncate = use.target ? 0 : table.integer("truncate").value_or(0);
   if (truncate > 0) use.most = static_cast<size_t>(truncate);
   if (truncate > 0 && split == Split::longest)
-    to.not_applicable(table.place("truncate"), "\"truncate\" is for the tokenizers \"wordpiece\" and \"huggingface\"");
+    to.not_applicable(table.place("truncate"), "\"truncate\" is for tokenizers other than \"longest\"");
   if (truncate > max_length && max_length > 0)
     to.error(ak::wrong_value, table.place("truncate"),
              fmt::format("\"truncate\" is {}, more than max_length, {}", truncate, max_length));
-  if (table.mentioned("lowercase") && split == Split::huggingface)
-    to.not_applicable(table.place("lowercase"), "\"lowercase\" is said by the tokenizer.json itself");
+  if (table.mentioned("lowercase") && (split == Split::huggingface || split == Split::gguf))
+    to.not_applicable(table.place("lowercase"), "\"lowercase\" is said by the tokenizer's own file");
   stack.vocab_size = int_of(table, "vocab_size");
   use.size = stack.vocab_size;
   if (use.target) {
@@ -137,8 +141,7 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
     use.end = table.text("end").value_or("");
     for (const char* key : {"begin", "end", "vocab_size"})
       if (split == Split::longest && table.mentioned(key))
-        to.not_applicable(table.place(key),
-                          fmt::format("\"{}\" is for the tokenizers \"wordpiece\" and \"huggingface\"", key));
+        to.not_applicable(table.place(key), fmt::format("\"{}\" is for tokenizers other than \"longest\"", key));
   }
   open_vocabulary(table, to, stack, split, use);
   if (stack.tokenizer && stack.vocab_size > 0 && stack.vocab_size < stack.tokenizer->size())

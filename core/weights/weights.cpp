@@ -12,10 +12,12 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/gguf.hpp"
 #include "core/base/json.hpp"
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
 #include "core/import/names.hpp"
+#include "core/weights/quantised.hpp"
 
 namespace attnkit {
 namespace {
@@ -186,17 +188,6 @@ Parts split(std::span<const std::byte> bytes, const std::string& path) {
   return {text, bytes.subspan(prefix.size() + length)};
 }
 
-float from_half(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-  const uint32_t exponent = h >> 10 & 31u, fraction = h & 1023u;
-  if (exponent == 0) {  // zero and subnormals, in units of 2^-24
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
 template <class T, class Convert>
 std::vector<float> convert(std::span<const std::byte> data, Convert&& to_float) {
   std::vector<float> out(data.size() / sizeof(T));
@@ -284,14 +275,19 @@ void Weights::add_file(const std::string& path, const std::string& sha256) {
          "{}: SHA-256 is {}..., the manifest says {}...: the file is damaged or another one; replace it or correct "
          "its sha256",
          path, actual.substr(0, digest_shown), sha256.substr(0, digest_shown));
+  const std::shared_ptr<const void> owner = sha256.empty() ? mapped_.back() : nullptr;
+  if (is_gguf(bytes)) {
+    if (names_ && names_->gguf) names_ = names_->gguf;
+    for (GgufTensor& t : Gguf::read(bytes, path).tensors)
+      tensors_.push_back({std::move(t.name), std::move(t.type), std::move(t.shape), t.data, {}, nullptr, owner});
+    return;
+  }
   const auto [header, data] = split(bytes, path);
   std::vector<HeaderTensor> tensors = HeaderReader{path}.read(header);
   check_coverage(tensors, data.size(), path);
   for (HeaderTensor& t : tensors) {
     const std::span<const std::byte> own = data.subspan(t.offsets[0], t.offsets[1] - t.offsets[0]);
-    StoredTensor stored{std::move(t.name), std::move(t.dtype), std::move(t.shape), own};
-    if (sha256.empty()) stored.owner = mapped_.back();
-    tensors_.push_back(std::move(stored));
+    tensors_.push_back({std::move(t.name), std::move(t.dtype), std::move(t.shape), own, {}, nullptr, owner});
   }
 }
 
@@ -375,6 +371,7 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
     if (t.dtype == "F16") return convert<uint16_t>(t.data, from_half);
     if (t.dtype == "BF16")
       return convert<uint16_t>(t.data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
+    if (is_quantised(t.dtype)) return dequantised(t.dtype, t.data);
     fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t.dtype);
   }();
   return t.layout ? laid_out(t, values) : values;

@@ -1,4 +1,4 @@
-// Safetensors files, read strictly: exact coverage of the data, no overlaps, holes, duplicates or overflows.
+// Safetensors and GGUF files, read strictly: no overlaps, duplicates or overflows; of safetensors no holes either.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct NameRule;
 
 struct StoredTensor {
   std::string name;
-  std::string dtype;  // "F32", "F16", "BF16", "F64", "I32", ...
+  std::string dtype;  // "F32", "F16", "BF16", "F64", "I32", "Q4_K", ...
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
   std::string origin = {};                 // what the file calls it, where that is not its name
@@ -54,7 +54,8 @@ class Weights {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // sorted by name
   const std::string& path() const { return path_; }
 
-  // Values as f32 (from F32, F16, BF16, F64).  Throws Error: no such tensor, another shape, a type that is no float.
+  // Values as f32 (from F32, F16, BF16, F64 and what GGUF quantises).  Throws Error: no such tensor, another shape, a
+  // type that is no float.
   std::vector<float> f32(std::string_view name, const std::vector<int64_t>& shape) const;
   // The same where they lie in a mapped file, if they lie there as f32.
   Numbers numbers(std::string_view name, const std::vector<int64_t>& shape) const;

@@ -11,7 +11,7 @@ namespace attnkit::cli {
 
 const Options import_options = {
     {"output,o", "FILE", "the manifest to write; its paths are relative to its folder"},
-    {"name", "NAME", "what reports call the model; default the folder's name"},
+    {"name", "NAME", "what reports call the model; default the folder's or the file's name"},
     {"architecture", "FILE", "an architecture of your own, a file whose name ends in .toml (docs/importing.md)"},
 };
 

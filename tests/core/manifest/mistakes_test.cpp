@@ -193,7 +193,7 @@ const Case model[] = {
      16,
      "encoder = { layers = 3, vocab = \"vocab.txt\", truncate = 8 }",
      "",
-     {"16:57 error AK113 \"truncate\" is for the tokenizers \"wordpiece\" and \"huggingface\""}},
+     {"16:57 error AK113 \"truncate\" is for tokenizers other than \"longest\""}},
     {"TruncateBeyondTheModel",
      16,
      "encoder = { layers = 3, vocab = \"vocab.txt\", tokenizer = \"wordpiece\", truncate = 9999 }",

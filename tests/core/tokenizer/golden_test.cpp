@@ -80,6 +80,12 @@ TEST(HuggingFaceGolden, Llama2) { compare_target("llama2", "</s>", "<s>"); }
 
 TEST(HuggingFaceGolden, Mistral) { compare_target("mistral", "</s>", "<s>"); }
 
+TEST(HuggingFaceGolden, UnigramOfXlmRoberta) {
+  compare(*open_tokenizer_json(folder + "unigram.json", {.most = 10000}), "unigram");
+}
+
+TEST(HuggingFaceGolden, UnigramOfT5) { compare(*open_tokenizer_json(folder + "t5.json", {.most = 10000}), "t5"); }
+
 TEST(HuggingFaceGolden, VocabTxtIsTheSameTokenizer) {
   compare(*open_wordpiece(folder + "vocab.txt", true, {.most = 10000}), "uncased");
 }

@@ -94,6 +94,52 @@ TEST(ByteBpe, MistakesAreNamed) {
   }
 }
 
+TEST(Unigram, MistakesAreNamed) {
+  const std::string unigram = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/unigram.json";
+  for (const auto& [pointer, value, message] : {
+           Edit{"/model/vocab", "[]", "model.vocab is empty"},
+           Edit{"/model/vocab", "{}", "model.vocab must be an array, not an object"},
+           Edit{"/model/vocab/5", "[\"a\"]", "model.vocab[5] must be a token and its score"},
+           Edit{"/model/vocab/5", "[\"a\", \"b\"]", "model.vocab[5] must be a token and its score"},
+           Edit{"/model/unk_id", "100000", "model.unk_id is 100000, which no token has"},
+           Edit{"/normalizer/normalizers/0/precompiled_charsmap", "\"%%%\"", "precompiled_charsmap is no base64"},
+           Edit{"/normalizer/normalizers/0/precompiled_charsmap", "\"////fw==\"", "precompiled_charsmap is cut off"},
+           Edit{"/normalizer/normalizers/0/precompiled_charsmap", "\"BAAAAAAAAAD/\"",
+                "precompiled_charsmap has texts that are"},
+           Edit{"/pre_tokenizer/pretokenizers/1/replacement", "\"ab\"", "replacement must be one character"},
+           Edit{"/pre_tokenizer/pretokenizers/1/prepend_scheme", "\"some\"",
+                "prepend_scheme is \"some\", which is not"},
+       }) {
+    json edited = json::parse(std::ifstream(unigram));
+    edited[json::json_pointer(pointer)] = json::parse(value);
+    EXPECT_NE(refusal(edited.dump()).find(message), std::string::npos) << pointer << ": " << refusal(edited.dump());
+  }
+}
+
+// A trie whose every unit leads elsewhere, also beyond its end.
+TEST(Charsmap, SurvivesDamage) {
+  json edited = json::parse(std::ifstream(ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/unigram.json"));
+  std::mt19937 random(1);
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string map = "AAEAAA";  // 256 bytes of trie
+  while (map.size() < 352) map += digits[random() % digits.size()];
+  map.replace(map.size() - 4, 4, "YWIA");
+  int accepted = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (size_t at = 6; at < 344; ++at) map[at] = digits[random() % digits.size()];
+    map[6] = 'A';
+    edited["normalizer"]["normalizers"][0]["precompiled_charsmap"] = map;
+    const TemporaryFile file(edited.dump());
+    try {
+      open_tokenizer_json(file.path(), {})->tokenize("Some text, unaffable. \U0001F600 \u00e4");
+      ++accepted;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("precompiled_charsmap"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
 TEST(Pattern, WhatTwoLibrariesReadDifferentlyIsRefused) {
   const auto message_of = [](const std::string& pattern) {
     json edited = json::parse(std::ifstream(bytes_sample));

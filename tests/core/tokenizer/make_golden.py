@@ -1,6 +1,6 @@
 """Makes golden/: small tokenizers, and what the library `tokenizers` of Hugging Face makes of strings of all kinds.
 
-    pip install tokenizers==0.23.3
+    pip install tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0
     python3 make_golden.py                            # writes golden/
     python3 make_golden.py --newer                    # prints the tables of core/tokenizer/unicode.cpp
     python3 make_golden.py --check tokenizer.json --attnkit attnkit --model model.toml  # 20,000 strings through the command
@@ -8,9 +8,11 @@
 The strings hold Unicode of every kind, emoji, combining marks, what bytes that are no UTF-8 become, and very long words.
 """
 import argparse
+import io
 import json
 import random
 import string
+import struct
 import subprocess
 import sys
 import tempfile
@@ -107,8 +109,8 @@ def trained(model, specials, initial, pre=None, normalizer=None):
         made.pre_tokenizer = pre
     if normalizer:
         made.normalizer = normalizer
-    made.train_from_iterator([" ".join(WORDS)] * 3 + strings(300, 3), trainers.BpeTrainer(
-        vocab_size=700, show_progress=False, initial_alphabet=initial, limit_alphabet=250, special_tokens=specials))
+    made.train_from_iterator([" ".join(WORDS)] * 3 + (strings(300, 3) if initial else []), trainers.BpeTrainer(
+        vocab_size=700, show_progress=False, initial_alphabet=initial, special_tokens=specials))
     return made
 
 
@@ -164,6 +166,122 @@ def mistral():
     return made
 
 
+# A few rules of NFKC: what each sequence of code points becomes.
+RULES = "FF21\t41\nFF41\t61\nFB01\t66 69\n2460\t31\nB2\t32\n3000\t20\nA0\t20\n2026\t2E 2E 2E\n61 308\tE4\n6E 303\tF1\n9\t20\n200B\t\n"
+
+
+def unigram():
+    """XLM-R's: SentencePiece's normalisation and scores."""
+    import sentencepiece
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "rules.tsv").write_text(RULES)
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model,
+                                                 normalization_rule_tsv=f"{folder}/rules.tsv", vocab_size=400, hard_vocab_limit=False,
+                                                 character_coverage=1.0, num_threads=1, minloglevel=2)
+    top = list(fields(model.getvalue()))
+    pieces = [dict(fields(value)) for key, value in top if key == 1]
+    charsmap = dict(fields(next(value for key, value in top if key == 3)))[2]
+    made = Tokenizer(models.Unigram([(piece[1].decode(), piece.get(2, 0.0)) for piece in pieces], 0, False))
+    made.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Replace(Regex(" {2,}"), " ")])
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens(["<unk>", "<s>", "</s>", AddedToken("<mask>", lstrip=True)])
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    return made
+
+
+def t5():
+    """T5's: the same scores, white space kept as it is but for its ends and rows."""
+    made = unigram()
+    made.normalizer = normalizers.Sequence([made.normalizer[0], normalizers.Strip(left=False, right=True),
+                                            normalizers.Replace(Regex(" {2,}"), "▁")])
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    return made
+
+
+def write_gguf(name, model, tokens, types, ids, merges=(), scores=(), pre=None, begins=None):
+    """A GGUF file of a vocabulary alone."""
+    import gguf
+    writer = gguf.GGUFWriter(GOLDEN / f"{name}.gguf", "none")
+    writer.add_tokenizer_model(model)
+    if pre:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    if scores:
+        writer.add_token_scores(scores)
+    if merges:
+        writer.add_token_merges([" ".join(pair) for pair in merges])
+    for key, value in ids.items():
+        writer.add_uint32(f"tokenizer.ggml.{key}_token_id", value)
+    if begins is not None:
+        writer.add_add_bos_token(begins)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_gguf_of(name, tokenizer, pre):
+    document = json.loads(tokenizer.to_str())
+    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    added = {token["content"] for token in document["added_tokens"]}
+    end = tokenizer.token_to_id("<|end|>")
+    write_gguf(name, "gpt2", tokens, [3 if token in added else 1 for token in tokens], {"bos": 0, "eos": end},
+               merges=document["model"]["merges"], pre=pre, begins=name == "llama3")
+
+
+def write_gguf_of_sentencepiece(texts):
+    """Llama 2's pairs, trained by SentencePiece, and what SentencePiece itself makes of the texts."""
+    import sentencepiece
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model, model_type="bpe",
+        vocab_size=700, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=1.0,
+        num_threads=1, minloglevel=2)
+    pieces = [dict(fields(value)) for key, value in fields(model.getvalue()) if key == 1]
+    write_gguf("pairs", "llama", [piece[1].decode() for piece in pieces], [piece.get(3, 1) for piece in pieces],
+               {"bos": 1, "eos": 2, "unknown": 0}, scores=[piece.get(2, 0.0) for piece in pieces])
+    made = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    # Words in angle brackets are tokens of their own for one, text for the other.
+    texts = [text for text in texts if "<" not in text]
+    write_lines("pairs", [(text, [1, *made.encode(text)], made.decode(made.encode(text))) for text in texts])
+
+
+def write_lines(name, lines):
+    (GOLDEN / f"{name}.jsonl").write_text("".join(
+        json.dumps({"text": text, "ids": ids, "back": back}, ensure_ascii=False) + "\n" for text, ids, back in lines))
+
+
+def fields(data):
+    """Of a message of protocol buffers: numbers and values."""
+    at = 0
+
+    def number():
+        nonlocal at
+        made = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            made |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return made
+    while at < len(data):
+        key = number()
+        if key & 7 == 0:
+            value = number()
+        else:
+            size = number() if key & 7 == 2 else 4
+            value = data[at:at + size]
+            at += size
+            if key & 7 == 5:
+                value, = struct.unpack("<f", value)
+        yield key >> 3, value
+
+
 def lines_of(text):
     """Line ends, which no text of a file of lines holds."""
     return text.replace(" ", "\n", 1).replace("  ", "\r\n").replace("a ", "a \t")
@@ -176,16 +294,15 @@ def write_golden():
     few = texts[:150] + texts[700:] + [lines_of(text) for text in texts[150:300]]
     for name, tokenizer, texts in (("uncased", uncased(), texts), ("cased", cased(), texts), ("bytes", bytes_bpe(), texts),
                                    ("llama3", llama3(), few), ("qwen2", qwen2(), few), ("smollm", smollm(), few), ("llama2", llama2(), few),
-                                   ("mistral", mistral(), few)):
+                                   ("mistral", mistral(), few), ("unigram", unigram(), few), ("t5", t5(), few)):
         document = json.loads(tokenizer.to_str())
         if name == "qwen2":
             document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
         (GOLDEN / f"{name}.json").write_text(json.dumps(document, ensure_ascii=False) + "\n")
-        lines = []
-        for text in texts:
-            ids = tokenizer.encode(text).ids
-            lines.append({"text": text, "ids": ids, "back": tokenizer.decode(ids)})
-        (GOLDEN / f"{name}.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        write_lines(name, [(text, ids, tokenizer.decode(ids)) for text in texts for ids in [tokenizer.encode(text).ids]])
+    for name, tokenizer, pre in (("llama3", llama3(), "llama-bpe"), ("qwen2", qwen2(), "qwen2"), ("smollm", smollm(), "smollm")):
+        write_gguf_of(name, tokenizer, pre)
+    write_gguf_of_sentencepiece(few)
     (GOLDEN / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary()))
 
 

@@ -1,0 +1,80 @@
+"""attnkit import of a GGUF file: transformers' numbers on the same dequantised weights, its own vocabulary, and clear errors."""
+import pathlib
+import re
+import unittest
+
+from command import CommandTest, attnkit
+
+HERE = pathlib.Path(__file__).parent / "gguf"
+TEXTS = ["The attention of each head.", "12 naïve 東京 😀", "  a\tb"]
+TOKENIZER = HERE.parent.parent / "core" / "tokenizer" / "golden" / "smollm.json"
+
+
+class Gguf(CommandTest):
+    def edited(self, *changes):
+        bytes_ = (HERE / "tiny.gguf").read_bytes()
+        for old, new in changes:
+            self.assertEqual(len(old), len(new))
+            self.assertIn(old, bytes_)
+            bytes_ = bytes_.replace(old, new, 1)
+        file = self.folder / "tiny.gguf"
+        file.write_bytes(bytes_)
+        return file
+
+    def imported(self, file=HERE / "tiny.gguf"):
+        manifest = self.folder / "model.toml"
+        self.run_ok("import", file, "-o", manifest, "--architecture", HERE / "tiny.toml")
+        return manifest
+
+    def refused(self, file, message, code=6):
+        manifest = self.folder / "refused.toml"
+        result = attnkit("import", file, "-o", manifest, "--architecture", HERE / "tiny.toml")
+        self.assertEqual(result.code, code, result.err)
+        self.assertIn(message, result.err)
+        self.assertFalse(manifest.exists())
+
+    def test_every_layer_is_that_of_transformers(self):
+        layers = self.run_ok("verify", self.imported(), "--golden", HERE / "golden.safetensors", "--json").json()["layers"]
+        self.assertEqual([layer["layer"] for layer in layers], ["decoder.ffn.1", "decoder", "logits"])
+        for layer in layers:
+            self.assertLessEqual(layer["error"], 1e-5, layer)
+            self.assertGreater(layer["largest"], 0.1, layer)
+
+    def test_texts_are_those_of_its_tokenizer(self):
+        theirs = self.folder / "theirs.toml"
+        ours = self.imported()
+        text = re.sub('vocab = "[^"]*"', f'vocab = "{TOKENIZER}"', ours.read_text())
+        theirs.write_text(text.replace('tokenizer = "gguf"', 'tokenizer = "huggingface", end = "<|end|>"'))
+        texts = [argument for text in TEXTS for argument in ("--text", text)]
+        results = self.run_ok("tokenize", ours, *texts, "--json").json()["results"]
+        self.assertEqual(results, self.run_ok("tokenize", theirs, *texts, "--json").json()["results"])
+        self.assertEqual([result["text"] for result in results], TEXTS)
+        run = [self.run_ok("run", manifest, *texts, "--max-tokens", 8).lines() for manifest in (ours, theirs)]
+        self.assertEqual(*run)
+
+    def test_greedy_tokens_are_those_of_transformers(self):
+        results = self.run_ok("run", self.imported(), "--text", "the of", "--max-tokens", 8, "--json").json()["results"]
+        self.assertEqual(results[0]["ids"] if "ids" in results[0] else results, 0)
+
+    def test_a_text_without_a_beginning_must_not_be_empty(self):
+        result = attnkit("run", self.imported(), "--text", "")
+        self.assertEqual(result.code, 6, result.err)
+        self.assertIn("--text 1: is empty, and a text of this model begins with no token of its own", result.err)
+
+    def test_mistakes(self):
+        self.refused(self.edited((b"gpt2.block_count", b"gpt2.block_xount")), "gpt2.block_count is not there")
+        self.refused(self.edited((b"\4\0\0\0\0\0\0\0gpt2", b"\4\0\0\0\0\0\0\0gpt5")),
+                     'general.architecture "gpt5" is not supported; gpt2 are')
+        self.refused(self.edited((b"output_norm.bias", b"output_norm.bxas")), 'no tensor "decoder.norm.bias"', 5)
+        self.refused(self.edited((b"ggml.pre\x08\0\0\0\6\0\0\0\0\0\0\0smollm", b"ggml.pre\x08\0\0\0\6\0\0\0\0\0\0\0gollum")),
+                     'tokenizer.ggml.pre is "gollum", which is not supported')
+        whole = (HERE / "tiny.gguf").read_bytes()
+        for n in (0, 3, 20, 5000, len(whole) - 1):
+            (self.folder / "cut.gguf").write_bytes(whole[:n])
+            self.refused(self.folder / "cut.gguf", "cut.gguf: ")
+        self.refused(HERE / "tiny.toml", "is a file, and no GGUF file")
+        self.refused(HERE / "nothing.gguf", "is no folder and no file")
+
+
+if __name__ == "__main__":
+    unittest.main()
