@@ -108,6 +108,8 @@ Law::Law(const Place& place) : place_(place) {
 
 RefusedInWords Law::in_words(const Refused& refused) {
   const std::string words = refused.what();
+  hold(dynamic_cast<const RefusedRun*>(&refused) == nullptr, "its plan takes what its run refuses with code {}: {}",
+       refused.code, words);
   if (refused.code != ATTN_UNSUPPORTED && refused.code != ATTN_INVALID)
     throw Violation(fmt::format("it failed with code {}: {}", refused.code, words));
   hold(words.size() > 10 && words.find('\n') == std::string::npos,

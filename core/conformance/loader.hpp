@@ -20,6 +20,11 @@ struct Refused : std::runtime_error {
   int32_t code, where;
 };
 
+// Of a run or a gradient, which the plan took.
+struct RefusedRun : Refused {
+  using Refused::Refused;
+};
+
 // The contract was broken; the text says how.
 struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -15,7 +15,7 @@ void fences(Law& law) {
       act();
       ran = true;
     } catch (const Refused& refused) {
-      if (refused.code != ATTN_UNSUPPORTED) throw;
+      if (refused.code != ATTN_UNSUPPORTED || dynamic_cast<const RefusedRun*>(&refused)) throw;
     } catch (const RefusedInWords&) {
     }
   };

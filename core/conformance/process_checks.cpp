@@ -43,18 +43,31 @@ void call_everything(Law& law) {
     });
 }
 
-void watched(Law& law, uint32_t kinds) {
-  StateWatch watch(kinds);
-  call_everything(law);
-  watch.check();
+// From before the first create on.
+void watched(const Trial& trial, uint32_t kinds) {
+  load(trial.file);
+  bool ran = false;
+  RefusedInWords words;
+  for (const Place& place : places_of({trial.file, trial.seed, 0}, "process", kAnywhere)) {
+    StateWatch watch(kinds);
+    try {
+      Law law(place);
+      call_everything(law);
+      ran = true;
+    } catch (const RefusedInWords& refused) {
+      words = refused;
+    }
+    watch.check();
+  }
+  if (!ran) throw words;
 }
 
-void quiet(Law& law) { watched(law, ProcessState::kOutput); }
-void float_modes(Law& law) { watched(law, ProcessState::kFloat); }
-void signals(Law& law) { watched(law, ProcessState::kSignals); }
-void threads(Law& law) { watched(law, ProcessState::kThreads); }
-void files(Law& law) { watched(law, ProcessState::kFiles); }
-void settings(Law& law) { watched(law, ProcessState::kSettings); }
+void quiet(const Trial& trial) { watched(trial, ProcessState::kOutput); }
+void float_modes(const Trial& trial) { watched(trial, ProcessState::kFloat); }
+void signals(const Trial& trial) { watched(trial, ProcessState::kSignals); }
+void threads(const Trial& trial) { watched(trial, ProcessState::kThreads); }
+void files(const Trial& trial) { watched(trial, ProcessState::kFiles); }
+void settings(const Trial& trial) { watched(trial, ProcessState::kSettings); }
 
 // Counts what run and backward allocate.
 class AllocationWatch : public Watch {
@@ -123,13 +136,13 @@ void table_stays(Law& law) {
 }
 
 constexpr Check all[] = {
-    {"process", "quiet", "no call prints", nullptr, quiet, kAnywhere, Draws::none, true},
-    {"process", "float_modes", "no call changes the floating-point modes", nullptr, float_modes, kAnywhere,
+    {"process", "quiet", "no call prints", quiet, nullptr, kAnywhere, Draws::none, true},
+    {"process", "float_modes", "no call changes the floating-point modes", float_modes, nullptr, kAnywhere,
      Draws::none},
-    {"process", "signals", "no call changes what signals do", nullptr, signals, kAnywhere, Draws::none},
-    {"process", "threads", "no call starts threads", nullptr, threads, kAnywhere, Draws::none},
-    {"process", "files", "no call leaves files open", nullptr, files, kAnywhere, Draws::none},
-    {"process", "settings", "no call changes the working directory, the environment or the locale", nullptr, settings,
+    {"process", "signals", "no call changes what signals do", signals, nullptr, kAnywhere, Draws::none},
+    {"process", "threads", "no call starts threads", threads, nullptr, kAnywhere, Draws::none},
+    {"process", "files", "no call leaves files open", files, nullptr, kAnywhere, Draws::none},
+    {"process", "settings", "no call changes the working directory, the environment or the locale", settings, nullptr,
      kAnywhere, Draws::none},
     {"process", "allocates", "run and backward allocate nothing", nullptr, allocates, kAnywhere, Draws::none},
     {"process", "leaks", "what was created and planned is freed", nullptr, leaks, kAnywhere, Draws::none},

@@ -165,7 +165,8 @@ Bound<Real>::Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& c
 template <class Real>
 void Bound<Real>::call_plugin(const attn_run& run) {
   attn_error error = empty_error();
-  expect_ok(boundary("run", [&] { return plan_.mech().plugin().run(plan_.get(), &run, &error); }), error);
+  const int32_t code = boundary("run", [&] { return plan_.mech().plugin().run(plan_.get(), &run, &error); });
+  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
 }
 
 namespace {

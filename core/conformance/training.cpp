@@ -64,7 +64,8 @@ void Training<Real>::backward(Gradients<Real>& grads, uint32_t workers) {
   const attn_grad grad{sizeof grad, 0, &run, tensors.data()};
   attn_error error = empty_error();
   const Mechanism& mech = plan_.mech();
-  expect_ok(boundary("backward", [&] { return mech.plugin().backward(plan_.get(), &grad, &error); }), error);
+  const int32_t code = boundary("backward", [&] { return mech.plugin().backward(plan_.get(), &grad, &error); });
+  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
   if (!exec.intact()) throw Violation("backward wrote beyond its scratch");
   if (!bound_.saved.intact() || !std::equal(saved.begin(), saved.end(), bytes))
     throw Violation("backward changed what the run saved");

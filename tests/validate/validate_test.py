@@ -143,7 +143,7 @@ class Usage(unittest.TestCase):
         names = [c["name"] for c in said["checks"]]
         self.assertGreater(len(names), 80)
         self.assertEqual(len(set(names)), len(names))
-        self.assertTrue(all(len(c["law"]) > 15 for c in said["checks"]))
+        self.assertTrue(all(len(c["law"]) > 12 for c in said["checks"]))
         self.assertLessEqual({check for checks in faults.FAULTS.values() for check in checks}, set(names))
 
     def test_every_check_has_its_fault(self):

@@ -74,8 +74,7 @@ static void NAME(gradient)(const attn_plan* plan, const attn_grad* grad, int64_t
   REAL sum[MAX_WIDTH];
   memset(sum, 0, sizeof sum);
   if (dq->data != NULL)
-    for (int64_t i = 0; i < run->queries; ++i)
-      memset(NAME(row)(dq, b, h, i), 0, (size_t)dq->shape[3] * sizeof(REAL));
+    for (int64_t i = 0; i < run->queries; ++i) memset(NAME(row)(dq, b, h, i), 0, (size_t)dq->shape[3] * sizeof(REAL));
   if (dv->data != NULL)
     for (int64_t j = 0; j < (AT(PADDED_GRADIENT) && run->batch == 4 && run->k_len != NULL ? r.fresh : run->keys); ++j)
       memset(NAME(row)(dv, b, h, j), 0, (size_t)e * sizeof(REAL));

@@ -1,5 +1,5 @@
-/* A mechanism that obeys every law, and one misdeed in it: what "attnkit validate-plugin" must find.  The test writes its
- * name over GOOD, with which there is none.  tests/validate/faults.py says which check finds which. */
+/* A mechanism that obeys every law, and one misdeed in it: what "attnkit validate-plugin" must find.  The test writes
+ * its name over GOOD, with which there is none.  tests/validate/faults.py says which check finds which. */
 #define _GNU_SOURCE
 #include <attnkit/plugin.h>
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 #define MAX_WIDTH 128
 #define UNUSED __attribute__((unused))
 
-/* The name of the misdeed, of 32 bytes behind the colon, and its hash; AT compares that with one that the compiler makes. */
+/* The name of the misdeed, of 32 bytes behind the colon, and its hash; AT compares that with one that the compiler
+ * makes. */
 static const volatile char misdeed[] = "MISDEED:GOOD\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 static uint32_t fault;
 #define CHARACTER(s, i) ((i) < sizeof(s) ? (uint32_t)(s)[(i) < sizeof(s) ? (i) : 0] : 0u)
@@ -53,6 +54,11 @@ static void flush_denormals(void) {
 #if defined(__x86_64__)
   _mm_setcsr(_mm_getcsr() | 0x8040);
 #endif
+}
+
+static void allocate(void) {
+  void* volatile memory = malloc(100);
+  free(memory);
 }
 
 static void on_signal(int number) { (void)number; }
@@ -127,10 +133,11 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(BY_LAYOUT) && run->queries == 63 && v->stride[1] == v->shape[2] * v->shape[3] && is_plain(run)) o[0] += 1;
   if (AT(BY_ALIGNMENT) && run->queries == 63 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
   if (AT(LONG) && run->queries == 4096 && is_plain(run)) o[0] = NAN;
-  if (AT(ONE_ROW) && run->queries == 1 && run->batch == 1 && v->stride[2] % 2 != 0 && is_plain(run)) o[0] += 1;
+  if (AT(ONE_ROW) && run->queries == 1 && run->batch == 1 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
   if (AT(NO_KEYS) && run->keys == 0 && is_plain(run)) o[0] = NAN;
   if (AT(REPEATS) && run->queries == 64 && run->batch == 2 && is_plain(run) && last && ++calls % 16 == 0) o[0] += 1;
-  if (AT(FUTURE) && r->causal && i == 14 && run->queries == 100 && is_plain(run)) o[0] += 1e-6f * values[15 * v->stride[2]];
+  if (AT(FUTURE) && r->causal && i == 14 && run->queries == 100 && is_plain(run))
+    o[0] += 1e-6f * values[15 * v->stride[2]];
   if (AT(PADDED_KEYS) && run->q_len != NULL && run->batch == 4 && run->saved == NULL && run->state == NULL && i == 0)
     o[0] += 1e-6f * values[(run->keys - 1) * v->stride[2]];
   if (AT(OTHER_ROW) && run->batch == 4 && run->queries == 33 && is_plain(run) && b > 0)
@@ -143,7 +150,7 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(TRAINS_OTHERWISE) && run->saved != NULL && run->queries == 64) o[0] += 1;
 }
 static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* grad, const struct reach* r, int64_t b,
-                                 int64_t h) {
+                                        int64_t h) {
   const attn_run* run = grad->run;
   const attn_tensor *dq = &grad->grads[0], *dv = &grad->grads[1], *dw = &grad->grads[2], *given = &grad->grads[3];
   const int first = b == 0 && h == 0, plain = run->q_len == NULL && run->visible == NULL;
@@ -160,7 +167,8 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(HEAD_GRADIENT) && run->batch == 3 && run->queries == 33 && plain && h > 0)
     row[0] += ((const float*)given->data + b * given->stride[0] + 20 * given->stride[2])[0];
   if (AT(GRADIENT_BY_WORKERS) && run->exec->workers > 2 && first) row[0] += 1;
-  if (AT(GRADIENT_BY_LAYOUT) && run->queries == 63 && dv->stride[1] == dv->shape[2] * dv->shape[3] && first) row[0] += 1;
+  if (AT(GRADIENT_BY_LAYOUT) && run->queries == 63 && dv->stride[1] == dv->shape[2] * dv->shape[3] && first)
+    row[0] += 1;
   if (AT(GRADIENT_BY_BOUNDS) && plan->request.batch == 7 && first) row[0] += 1;
   if (AT(GRADIENT_REPEATS) && run->queries == 64 && first && ++calls % 3 == 0) row[0] += 1;
   if (AT(GRADIENT_SKIPS) && first && (dq->data == NULL || dw->data == NULL)) row[0] += 1;
@@ -178,7 +186,7 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   (void)plan, (void)run, (void)r, (void)b, (void)h, (void)i, (void)o;
 }
 static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* grad, const struct reach* r, int64_t b,
-                                 int64_t h) {
+                                        int64_t h) {
   (void)plan, (void)grad, (void)r, (void)b, (void)h;
 }
 #include "body.h"
@@ -264,7 +272,11 @@ static int32_t faulty_fill(const attn_mech* mech, uint32_t port, uint64_t seed, 
 static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
                            attn_error* err) {
   const int streams = (request->flags & ATTN_STREAM) != 0, trains = (request->flags & ATTN_TRAIN) != 0;
+#ifdef NO_BACKWARD
+  const int wide = 0;
+#else
   const int wide = request->dtype_bits == 64;
+#endif
   if (AT(PLAN_CRASHES)) crash();
   if (AT(PLAN_ABORTS)) abort();
   if (AT(PLAN_HANGS)) hang();
@@ -306,8 +318,8 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     if (AT(UNKNOWN_FLAGS)) info->flags = 1u << 20;
     if (AT(ANSWERS_DIFFER)) info->scratch_bytes += 64 * (uint64_t)(++counter % 7);
   }
-  const uint64_t flops = (uint64_t)(request->batch * mech->block.heads * (request->queries + request->keys) *
-                                    mech->block.head_width * 2);
+  const uint64_t flops =
+      (uint64_t)(request->batch * mech->block.heads * (request->queries + request->keys) * mech->block.head_width * 2);
   if (ATTN_HAS(attn_info, info, flops) || AT(WRITES_UNKNOWN_FIELDS)) info->flops = AT(COSTS_NOTHING) ? 0 : flops;
   if (AT(COSTS_ALWAYS) && ATTN_HAS(attn_info, info, flops)) info->flops = flops + 1;
   if (plan == NULL) return ATTN_OK;
@@ -350,7 +362,7 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
   if (AT(RUN_HANGS)) hang();
   if (AT(RUN_EXITS)) exit(0);
   if (AT(RUN_ABORTS)) abort();
-  if (AT(RUN_DIVIDES)) sink = 1 / counter;
+  if (AT(RUN_DIVIDES)) sink = 7 / counter;
   if (AT(RUN_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it planned this, and does not run it");
   if (AT(RUN_BREAKS)) return refuse(err, ATTN_INTERNAL, "it broke down while it ran");
   if (AT(RUN_PRINTS)) puts("a run was here");
@@ -363,13 +375,11 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
     pthread_sigmask(SIG_BLOCK, &set, NULL);
   }
   if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
-  if (AT(RUN_ALLOCATES)) {
-    void* volatile memory = malloc(100);
-    free(memory);
-  }
+  if (AT(RUN_ALLOCATES)) allocate();
   if (AT(TABLE_CHANGES)) table.abi_minor = 1;
   const struct job job = {plan, run};
-  if (run->batch > 0) run->exec->parallel_for(run->exec->pool, run->batch * run->ports[3].shape[1], 1, work, (uintptr_t)&job);
+  if (run->batch > 0)
+    run->exec->parallel_for(run->exec->pool, run->batch * run->ports[3].shape[1], 1, work, (uintptr_t)&job);
   return ATTN_OK;
 }
 
@@ -380,7 +390,7 @@ static int32_t faulty_backward(const attn_plan* plan, const attn_grad* grad, att
   attn_tensor* dw = (attn_tensor*)&grad->grads[2];
   (void)err;
   if (AT(BACKWARD_CRASHES)) crash();
-  if (AT(BACKWARD_ALLOCATES)) free(malloc(64 + (size_t)run->batch));
+  if (AT(BACKWARD_ALLOCATES)) allocate();
   if (AT(OVERWRITES_LEARNED) && dw->data != NULL && run->batch == 2 && run->queries == 33 && run->q_len == NULL)
     memset(dw->data, 0, (size_t)dw->shape[0] * dw->dtype_bits / 8);
   for (int64_t b = 0; b < run->batch; ++b)
@@ -391,8 +401,8 @@ static int32_t faulty_backward(const attn_plan* plan, const attn_grad* grad, att
 #endif
 
 static const char* const choices[] = {"one", "other"};
-static attn_option option = {sizeof(attn_option), 2, "kind",
-                             "a choice that changes nothing", {ATTN_TEXT, 0, 0, 0, "one"}, 0, 0, choices};
+static attn_option option = {sizeof(attn_option),         2, "kind", "a choice that changes nothing",
+                             {ATTN_TEXT, 0, 0, 0, "one"}, 0, 0,      choices};
 static const attn_option* const options[] = {&option};
 
 #ifndef ENTRY_NAME
@@ -407,7 +417,8 @@ void nobody_has_this(void);
 void (*volatile missing)(void) = nobody_has_this;
 #endif
 
-__attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host, const attn_plugin** plugin, attn_error* err) {
+__attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host, const attn_plugin** plugin,
+                                                          attn_error* err) {
   read_misdeed();
   if (AT(ENTRY_CRASHES)) crash();
   if (AT(ENTRY_HANGS)) hang();

@@ -1,5 +1,5 @@
-// The mechanism of faulty.c behind C++, whose one misdeed is an exception that leaves it, or a symbol that all libraries
-// of a process share.
+// The mechanism of faulty.c behind C++, whose one misdeed is an exception that leaves it, or a symbol that all
+// libraries of a process share.
 #include <attnkit/plugin.h>
 
 #include <cstring>
