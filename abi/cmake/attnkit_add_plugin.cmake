@@ -1,4 +1,5 @@
 # attnkit_add_plugin(<name>): the plugin <name>.so from <name>.cpp of the current folder, and what stands beside it.
+# attnkit_add_plugin_test(<name> [<option>...]): the test <name>.validate, every check of "attnkit validate-plugin" on it.
 
 # Enables the CUDA language when ATTNKIT_CUDA is not OFF and nvcc is there.  Call it at file scope, before
 # attnkit_add_plugin; plugins without a .cu file do not need it.
@@ -61,4 +62,17 @@ function(attnkit_add_plugin name)
     # Spelled out: CMake 3.25 does not know that nvcc 13 starts from C++17.
     target_compile_options(${name}-cuda PRIVATE -std=c++20 -Xcompiler=-fno-gnu-unique,-Wall,-Wextra)
   endif()
+endfunction()
+
+# <name> is a target that makes a plugin; options are those of the command.  Call enable_testing() before.
+function(attnkit_add_plugin_test name)
+  set(command ${attnkit_COMMAND})
+  if(TARGET attnkit-cli)
+    set(command $<TARGET_FILE:attnkit-cli>)
+  endif()
+  if(NOT command)
+    message(FATAL_ERROR "attnkit_add_plugin_test(${name}): there is no command attnkit; install all of attnkit, or set attnkit_COMMAND")
+  endif()
+  # A seed of its own each time would make a test that fails now and then.
+  add_test(NAME ${name}.validate COMMAND ${command} validate-plugin $<TARGET_FILE:${name}> --seed 1 ${ARGN})
 endfunction()

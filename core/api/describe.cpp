@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/first_load_cache.hpp"
 #include "core/base/text.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/plugin/probe.hpp"
@@ -94,6 +95,7 @@ std::string describe_runtime(const Registry& registry, const Threads& threads, i
               {"threads", threads.workers()},
               {"device", device_name(device_type)},
               {"search_path", registry.folders()},
+              {"first_load", {{"program", registry.first_load_program()}, {"cache", first_load_cache()}}},
               {"plugins", Json::array()},
               {"skipped", skipped_of(registry)}};
   for (const auto& plugin : registry.plugins()) out["plugins"].push_back(plugin_of(*plugin));

@@ -49,8 +49,10 @@ std::vector<std::string> library_files(const std::string& folder) {
   return files;
 }
 
-std::unique_ptr<Plugin> load(const std::string& path, const Promise& promise) {
-  const attn_plugin table = load_plugin(read_plugin_file(path));
+std::unique_ptr<Plugin> load(const std::string& path, const Promise& promise, FirstLoads& first_loads) {
+  const PluginFile file = read_plugin_file(path);
+  first_loads.check(file);
+  const attn_plugin table = load_plugin(file);
   if (promise.name != table.name || promise.device != table.device_type)
     fail(ATTN_INVALID, "holds mechanism \"{0}\" for {1}, so its name must be {0}{2}.so", table.name,
          device_name(table.device_type), table.device_type == cuda ? cuda_ending : "");
@@ -71,6 +73,8 @@ void append_parts(std::vector<std::string>& folders, const char* list) {
 }  // namespace
 
 Registry::Registry(const std::vector<std::string>& folders) {
+  FirstLoads first_loads;
+  first_load_program_ = first_loads.program();
   for (const auto& folder : folders) {
     if (is_listed(folders_, folder)) continue;
     folders_.push_back(folder);
@@ -79,7 +83,7 @@ Registry::Registry(const std::vector<std::string>& folders) {
         fail(ATTN_INVALID,
              "is a relative path, and plugins are never searched in the working directory; give it whole");
       check_plugin_folder(folder);
-      for (const auto& path : library_files(folder)) add(path);
+      for (const auto& path : library_files(folder)) add(path, first_loads);
     } catch (const Error& e) {
       skipped_.push_back({folder, e.what()});
     }
@@ -89,14 +93,14 @@ Registry::Registry(const std::vector<std::string>& folders) {
   });
 }
 
-void Registry::add(const std::string& path) {
+void Registry::add(const std::string& path, FirstLoads& first_loads) {
   try {
     // Decided by name, so that a file that is not wanted is not even loaded.
     const Promise promise = promise_of(path);
     if (const Plugin* first = find(promise.name, promise.device))
       fail(ATTN_INVALID, "is not used: \"{}\" for {} was found before, in {}", promise.name,
            device_name(promise.device), first->path);
-    plugins_.push_back(load(path, promise));
+    plugins_.push_back(load(path, promise, first_loads));
   } catch (const Error& e) {
     skipped_.push_back({path, e.what()});
   }

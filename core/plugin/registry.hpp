@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/plugin/first_load.hpp"
 
 namespace attnkit {
 
@@ -31,12 +32,15 @@ class Registry {
   const std::vector<std::unique_ptr<Plugin>>& plugins() const { return plugins_; }  // by name, then device
   const std::vector<SkippedFile>& skipped() const { return skipped_; }
   const std::vector<std::string>& folders() const { return folders_; }
+  // The program that tried new files before they were loaded; empty: there is none.
+  const std::string& first_load_program() const { return first_load_program_; }
   std::vector<std::string> names(int32_t device_type) const;
 
  private:
-  void add(const std::string& path);
+  void add(const std::string& path, FirstLoads& first_loads);
 
   std::vector<std::string> folders_;
+  std::string first_load_program_;
   std::vector<std::unique_ptr<Plugin>> plugins_;
   std::vector<SkippedFile> skipped_;
 };

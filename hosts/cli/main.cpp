@@ -10,7 +10,7 @@ namespace attnkit::cli {
 namespace {
 
 constexpr Command commands[] = {
-    {"doctor", "", false, nullptr, doctor_command, "doctor [OPTION ...]",
+    {"doctor", "", false, &doctor_options, doctor_command, "doctor [OPTION ...]",
      "version, processor, plugin folders, plugins, and every skipped file with the reason"},
     {"plugins", "NAME", false, nullptr, plugins_command, "plugins [NAME] [OPTION ...]",
      "the mechanisms; with NAME the options, weights, roles and refusals of one"},
@@ -18,6 +18,9 @@ constexpr Command commands[] = {
      "a manifest for a checkpoint of Hugging Face, which stays where it is"},
     {"validate", "MANIFEST", true, nullptr, validate_command, "validate MANIFEST [OPTION ...]",
      "every problem of a manifest and of what it names, with line and column"},
+    {"validate-plugin", "FILE", false, &validate_plugin_options, validate_plugin_command,
+     "validate-plugin FILE [OPTION ...]",
+     "a plugin's file against every law of the contract, each in a process of its own"},
     {"inspect", "MANIFEST", true, &inspect_options, inspect_command, "inspect MANIFEST [OPTION ...]",
      "the grid of mechanisms, which line decided each, costs, attention weights"},
     {"run", "MANIFEST", true, &run_options, run_command,

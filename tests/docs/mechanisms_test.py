@@ -111,14 +111,14 @@ def measured():
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         files = ":".join(f"{FOLDER}/{plugin['name']}.so" for plugin in PLUGINS)
         environment = os.environ | {"ATTNKIT_CONFORMANCE_PLUGINS": files}
-        subprocess.run([CONFORMANCE, "--gtest_filter=*Gradient.EqualsCentral*:*Gradient.Saves*",
+        subprocess.run([CONFORMANCE, "--gtest_filter=gradient_differences.*:gradient_saves_linearly.*",
                         f"--gtest_output=json:{report.name}"], env=environment, capture_output=True, check=True)
         suites = json.load(report)["testsuites"]
     for case in (case for suite in suites for case in suite["testsuite"]):
-        plugin, place = re.fullmatch(r"\w+/(\w+)_((?:en|de)coder_\w+)", case["name"]).groups()
-        for kind, number in case.items():
+        for key, number in case.items():
+            place, _, kind = key.partition(".")
             if kind in ("gradient_error", "saved_bytes"):
-                yield plugin, place, kind, float(number)
+                yield case["name"], place, kind, float(number)
 
 
 def gradient_rows(stated):

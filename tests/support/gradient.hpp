@@ -1,13 +1,14 @@
 // The gradients of a plugin against central differences of its own f64 run, those of f32 against those of f64, and both
 // against golden ones.
 #pragma once
+#include "core/conformance/difference.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
 namespace attnkit::test {
 
-constexpr double kDifferenceGate = 1e-6;     // of f64 gradients and central differences, relative to the gradient
-constexpr double kGradientGate = 2 * kGate;  // of f32, ../shared/reference/reliability.md section 4
+using conformance::kDifferenceGate;
+using conformance::kGradientGate;
 
 struct GradientCheck {
   std::function<void(Inputs&)> prepare = nullptr;

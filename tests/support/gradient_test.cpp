@@ -135,7 +135,7 @@ TEST(Gradient, FailsWhatIsWrong) {
 
 TEST(Gradient, FailsWhatWritesElsewhere) {
   for (const Fault injected : {Fault::kSaved, Fault::kInput, Fault::kGap, Fault::kScratch}) {
-    EXPECT_THROW(checked(injected, "small cross"), std::logic_error) << static_cast<int>(injected);
+    EXPECT_THROW(checked(injected, "small cross"), conformance::Violation) << static_cast<int>(injected);
     fault = Fault::kNone;
   }
 }

@@ -39,23 +39,6 @@ Row softmax(Row x);
 // The iteration by which Nystromformer and Skyformer find a pseudo-inverse, from a^T over the largest sum of a column.
 Matrix pseudo_inverse(const Matrix& a, int64_t iterations);
 
-// The larger of two errors.  NaN is worse than any, in either place: no gate lets it pass.
-inline double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
-
-// RMS of what is off over RMS of what is wanted; 0 when nothing is off, NaN when a number is.
-class Ratio {
- public:
-  void add(double got, double want) { add(got, want, want); }
-  void add(double got, double want, double size) {
-    off_ += (got - want) * (got - want);
-    size_ += size * size;
-  }
-  double operator()() const { return off_ == 0 ? 0 : std::sqrt(off_ / size_); }
-
- private:
-  double off_ = 0, size_ = 0;
-};
-
 // Infinite where the shapes differ, NaN where a number is.
 double largest_difference(const Matrix& a, const Matrix& b);
 

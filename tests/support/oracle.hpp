@@ -44,6 +44,4 @@ double error_of(const Array& got, const Truth& truth, bool may_cancel = false);
 // Into the test's report.
 void record_error(double error);
 
-constexpr double kGate = 5e-6;  // f32, ../shared/reference/reliability.md section 4
-
 }  // namespace attnkit::test

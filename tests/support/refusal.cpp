@@ -4,22 +4,7 @@
 
 #include <algorithm>
 
-#include "support/runner.hpp"
-
 namespace attnkit::test {
-
-Refused refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Refused& refused) {
-    return refused;
-  }
-  return {ATTN_OK, -1, ""};
-}
-
-Refused refusal(const Mechanism& mech, const attn_request& request) {
-  return refusal([&] { Planned(mech, request); });
-}
 
 void expect_refused(const std::function<void()>& act, const std::string& words, int32_t where, int32_t code) {
   const Refused refused = refusal(act);

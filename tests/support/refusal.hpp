@@ -2,14 +2,9 @@
 #pragma once
 #include <functional>
 
-#include "support/loader.hpp"
+#include "support/runner.hpp"
 
 namespace attnkit::test {
-
-// What act is refused with; ATTN_OK and no words when it is not.
-Refused refusal(const std::function<void()>& act);
-// The same of a plan.
-Refused refusal(const Mechanism& mech, const attn_request& request);
 
 // Act must be refused with this code and with words that hold these, about this option or port (-1: about none).
 void expect_refused(const std::function<void()>& act, const std::string& words, int32_t where, int32_t code);

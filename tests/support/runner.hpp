@@ -1,134 +1,26 @@
-// Plans and runs a mechanism as a strict host: exact scratch between canaries, poisoned outputs, inputs that must
-// survive.
+// Plans and runs of core/conformance, as the tests of plugins name them.
 #pragma once
-#include <cstdlib>
-
+#include "core/conformance/runner.hpp"
 #include "support/array.hpp"
 #include "support/loader.hpp"
 
 namespace attnkit::test {
 
-// size bytes aligned to ATTN_ALIGN between two canaries, filled with 0xFF (NaN) or zero.
-class Bytes {
- public:
-  explicit Bytes(uint64_t size, int fill);
-  void* data() const { return raw_.get() + ATTN_ALIGN; }
-  uint64_t size() const { return size_; }
-  bool intact() const;
-
- private:
-  uint64_t size_;
-  std::unique_ptr<unsigned char, void (*)(void*)> raw_;
-};
-
-// An arena of state rows, all zero at first.
-struct Arena {
-  Arena(uint64_t row_bytes, int64_t rows) : stride(row_bytes), bytes(row_bytes * static_cast<uint64_t>(rows), 0) {}
-  char* row(int64_t slot) const { return static_cast<char*>(bytes.data()) + static_cast<uint64_t>(slot) * stride; }
-  uint64_t stride;
-  Bytes bytes;
-};
-
-// Does a run take a sequence there, or give one?
-bool is_taken(const attn_port& port);
-bool is_given(const attn_port& port);
-
-// All tensors of one mechanism, by port: sequences of N or M rows and auxiliary ones with random content, stored ones
-// filled from the seed.  Both types get the same numbers.
-template <class Real>
-struct BasicInputs {
-  BasicInputs(const Mechanism& mech, int64_t batch, int64_t queries, int64_t keys, uint64_t seed,
-              Layout layout = Layout::kModel);
-  template <class Other>
-  explicit BasicInputs(const BasicInputs<Other>& other)
-      : mech(other.mech), keys(other.keys), arrays(other.arrays.begin(), other.arrays.end()) {}
-  BasicArray<Real>& operator[](const std::string& name) { return arrays.at(static_cast<size_t>(mech->find(name))); }
-  const Mechanism* mech;
-  int64_t keys;
-  std::vector<BasicArray<Real>> arrays;
-};
-using Inputs = BasicInputs<float>;
-using Inputs64 = BasicInputs<double>;
-
-// The bounds of a plan, most of them for the reader's convenience.
-attn_request make_request(int64_t batch, int64_t queries, int64_t keys, uint32_t flags = 0, int64_t past = 0,
-                          uint32_t workers = 1);
-
-// What changes from run to run.  Empty vectors are NULL.
-struct Call {
-  int64_t q_from = 0, queries = 0, k_from = 0, keys = 0;  // rows of the inputs that this run takes
-  std::vector<int32_t> q_len{}, k_len{}, q_pos{}, k_pos{}, visible{}, slots{};
-  std::vector<double> q_total{}, k_total{};
-  const Arena* arena = nullptr;
-  uint32_t workers = 1;
-  bool without_aux = false;  // AUX_IN has no value yet
-};
-
-// A plan and its runs.  Throws Refused; std::logic_error when a canary or an input was touched.
-class Planned {
- public:
-  Planned(const Mechanism& mech, const attn_request& request);
-  const Mechanism& mech() const { return mech_; }
-  const attn_info& info() const { return info_; }
-  attn_plan* get() const { return plan_.get(); }
-  const attn_request& request() const { return request_; }
-  // Returns the output's rows, and in aux those of AUX_OUT by name; NaN where the run wrote nothing.
-  template <class Real>
-  BasicArray<Real> run(BasicInputs<Real>& inputs, const Call& call,
-                       std::map<std::string, BasicArray<Real>>* aux = nullptr) const;
-
- private:
-  const Mechanism& mech_;
-  attn_request request_;
-  attn_info info_{};
-  std::unique_ptr<attn_plan, void (*)(attn_plan*)> plan_;
-};
-
-// Scratch between canaries, and the workers that share it.
-class Exec {
- public:
-  Exec(uint64_t scratch_bytes, uint32_t workers);
-  Exec(const Exec&) = delete;
-  const attn_exec* get() const { return &exec_; }
-  bool intact() const { return scratch_.intact(); }
-
- private:
-  Bytes scratch_;
-  attn_exec exec_;
-};
-
-// One run with all that it names, which may be run again and stays as it was for a backward pass.
-template <class Real>
-class Bound {
- public:
-  Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& call);
-  Bound(const Bound&) = delete;
-  void run();
-  const attn_run& get() const { return run_; }
-  BasicInputs<Real>& inputs() const { return inputs_; }
-  // Of the ports that are given; the others have none.
-  std::vector<BasicArray<Real>> outputs;
-  const Bytes saved;
-
- private:
-  const Planned& plan_;
-  BasicInputs<Real>& inputs_;
-  const Call call_;
-  const Exec exec_;
-  std::vector<attn_tensor> tensors_;
-  attn_run run_{};
-};
-
-// Are all tensors the same, gaps included?
-template <class Real>
-bool same_memory(const std::vector<BasicArray<Real>>& a, const std::vector<BasicArray<Real>>& b);
-
-// Plans and runs one whole sequence.
-template <class Real>
-BasicArray<Real> run_whole(BasicInputs<Real>& inputs, uint32_t flags, Call call, uint32_t workers = 1,
-                           std::map<std::string, BasicArray<Real>>* aux = nullptr);
-// The bounds of such a run, with the flags of what the call carries.
-template <class Real>
-attn_request whole_request(const BasicInputs<Real>& inputs, uint32_t flags, Call& call, uint32_t workers);
+using conformance::Arena;
+using conformance::BasicInputs;
+using conformance::Bound;
+using conformance::Bytes;
+using conformance::Call;
+using conformance::Exec;
+using conformance::Inputs;
+using conformance::Inputs64;
+using conformance::is_given;
+using conformance::is_taken;
+using conformance::make_request;
+using conformance::Planned;
+using conformance::refusal;
+using conformance::run_whole;
+using conformance::same_memory;
+using conformance::whole_request;
 
 }  // namespace attnkit::test

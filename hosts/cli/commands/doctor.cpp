@@ -1,13 +1,21 @@
 // attnkit doctor: the features of this machine, the plugin folders, why files in them were not loaded, and which
 // plugins break the contract.
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
+#include "core/base/first_load_cache.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
+
+const Options doctor_options = {
+    {"rescan", nullptr, "tries every plugin again in a process of its own before it is loaded"},
+};
+
 namespace {
 
 // Plugins that broke the contract when they were asked, with what they did first.
@@ -27,7 +35,7 @@ Json broken_of(const Json& runtime) {
 
 Json document(const Json& runtime) {
   Json json = {{"schema", "attnkit.doctor/1"}, {"ok", !runtime["plugins"].empty()}};
-  for (const char* key : {"version", "abi", "cpu_features", "threads", "device", "search_path"})
+  for (const char* key : {"version", "abi", "cpu_features", "threads", "device", "search_path", "first_load"})
     json[key] = runtime[key];
   json["plugins"] = Json::array();
   for (const Json& p : runtime["plugins"])
@@ -49,6 +57,15 @@ std::string text_of(const Json& runtime) {
     std::error_code bad;
     out += fmt::format("  {}{}\n", folder, std::filesystem::is_directory(folder, bad) ? "" : " (missing)");
   }
+  const std::string program = runtime["first_load"]["program"], cache = runtime["first_load"]["cache"];
+  if (program.empty())
+    out +=
+        "\nnew plugins are loaded untried: attnkit/attnkit-plugin-process, which tries them in a process of its own, "
+        "is "
+        "not beside libattnkit\n";
+  else
+    out += fmt::format("\nnew plugins are tried by {}\n  what came of it is kept in {}\n", program,
+                       cache.empty() ? "no file: neither XDG_CACHE_HOME nor HOME is set" : cache);
   out += fmt::format("\n{} plugins:\n", runtime["plugins"].size());
   Table table({"  name", "device", "file"});
   for (const Json& p : runtime["plugins"]) table.add({"  " + p["name"].get<std::string>(), p["device"], p["file"]});
@@ -66,9 +83,16 @@ std::string text_of(const Json& runtime) {
   return out;
 }
 
+void forget_first_loads() {
+  const std::string cache = first_load_cache();
+  if (!cache.empty() && std::remove(cache.c_str()) != 0 && errno != ENOENT)
+    fail(Exit::data, "{}: cannot be removed: {}", cache, std::strerror(errno));
+}
+
 }  // namespace
 
 Exit doctor_command(const Arguments& arguments) {
+  if (arguments.has("rescan")) forget_first_loads();
   const Json runtime = Json::parse(open_runtime(arguments).describe());
   print_result(arguments.json(), document(runtime), text_of(runtime));
   if (!runtime["plugins"].empty()) return Exit::success;

@@ -1,21 +1,40 @@
-// Laws of refusing: a code, one good sentence, and nothing written.  And what attnkit/plugin.hpp refuses besides for
-// the plugins that are made with it: plugin.h asks no plugin to look at what the host must not do.
+// What attnkit/plugin.hpp refuses for the plugins that are made with it, beside what it must: plugin.h asks no plugin
+// to look at what the host must not do.
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
-#include "conformance/fixture.hpp"
+#include "conformance/plugin_files.hpp"
+#include "core/conformance/law.hpp"
+#include "support/runner.hpp"
 
 namespace attnkit::test {
+namespace {
 
-class Refusing : public Law {
+using conformance::Law;
+using conformance::Place;
+
+std::vector<Place> places() {
+  std::vector<Place> all;
+  if (named_files().empty())
+    for (const std::string& file : plugin_files())
+      for (const Place& place : conformance::places_of({file}, "guard", conformance::kAnywhere)) all.push_back(place);
+  return all;
+}
+
+class Guarded : public testing::TestWithParam<Place> {
  protected:
   void SetUp() override {
-    Law::SetUp();
-    if (!mech) return;
-    ATTNKIT_OR_SKIP(Planned(*mech, request()));
+    try {
+      law_.emplace(GetParam());
+      mech = &law_->mech();
+      law_->may_refuse([&] { Planned(*mech, request()); });
+    } catch (const conformance::RefusedInWords& refused) {
+      GTEST_SKIP() << refused.words;
+    }
   }
-  attn_request request() const { return make_request(2, 8, keys_for(8), ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL); }
+  attn_request request() const {
+    return make_request(2, 8, law_->keys_for(8), ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL);
+  }
   // plan must refuse with this code and touch nothing but the error.
   void expect_refused(const attn_request& r, int32_t code) const {
     attn_info info, before;
@@ -37,7 +56,7 @@ class Refusing : public Law {
   // run must refuse and leave the output as it was.
   void expect_run_refused(const std::function<void(attn_run&, attn_exec&, std::vector<attn_tensor>&)>& spoil) const {
     const Planned plan(*mech, request());
-    Inputs in = inputs(2, 8);
+    Inputs in = law_->inputs(2, 8);
     Array out(2, in.arrays[mech->output()].heads, 8, in.arrays[mech->output()].width);
     std::vector<attn_tensor> tensors;
     for (size_t i = 0; i < in.arrays.size(); ++i)
@@ -50,7 +69,7 @@ class Refusing : public Law {
     run.exec = &exec;
     run.batch = 2;
     run.queries = 8;
-    run.keys = keys_for(8);
+    run.keys = law_->keys_for(8);
     run.ports = tensors.data();
     run.q_total = run.k_total = totals.data();
     spoil(run, exec, tensors);
@@ -60,46 +79,17 @@ class Refusing : public Law {
     EXPECT_GT(std::strlen(error.message), 20u);
     for (const float x : out.data()) EXPECT_TRUE(std::isnan(x));
   }
-};
-INSTANTIATE_TEST_SUITE_P(Conformance, Refusing, testing::ValuesIn(subjects()), name_of);
 
-class RefusingEncoder : public Refusing {};
-INSTANTIATE_TEST_SUITE_P(Conformance, RefusingEncoder, testing::ValuesIn(subjects({Seat::kEncoder})), name_of);
+ private:
+  std::optional<Law> law_;
 
-TEST_P(RefusingEncoder, BidirectionalSelfAttentionDoesNotStream) {
-  attn_request r = request();
-  r.flags |= ATTN_STREAM;
-  expect_refused(r, ATTN_UNSUPPORTED);
-}
-
-TEST_P(Refusing, TrainingWithoutBackward) {
-  if (mech->plugin().backward) GTEST_SKIP() << "it has a backward pass";
-  attn_request r = request();
-  r.flags |= ATTN_TRAIN;
-  expect_refused(r, ATTN_UNSUPPORTED);
-}
-
-TEST_P(Refusing, F64WithoutGradientsOrWithState) {
-  attn_request r = request();
-  r.dtype_bits = 64;
-  if (mech->plugin().backward) r.flags |= ATTN_STREAM;
-  expect_refused(r, ATTN_UNSUPPORTED);
-}
-
-TEST_P(Refusing, OtherTypes) {
-  attn_request r = request();
-  r.dtype_code = 0;
-  expect_refused(r, ATTN_UNSUPPORTED);
-}
-
-class Guarded : public Refusing {
  protected:
-  void SetUp() override {
-    if (std::getenv("ATTNKIT_CONFORMANCE_PLUGINS")) GTEST_SKIP() << "of the plugins built here";
-    Refusing::SetUp();
-  }
+  const Mechanism* mech = nullptr;
 };
-INSTANTIATE_TEST_SUITE_P(Conformance, Guarded, testing::ValuesIn(subjects()), name_of);
+INSTANTIATE_TEST_SUITE_P(Conformance, Guarded, testing::ValuesIn(places()), [](const auto& info) {
+  return stem(info.param.file) + "_" + conformance::name_of(info.param.seat);
+});
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Guarded);
 
 TEST_P(Guarded, TrainingWithState) {
   attn_request r = request();
@@ -161,4 +151,5 @@ TEST_P(Guarded, TensorsThatDifferFromTheirPort) {
   }
 }
 
+}  // namespace
 }  // namespace attnkit::test

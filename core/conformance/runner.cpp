@@ -1,11 +1,14 @@
-#include "support/runner.hpp"
+#include "core/conformance/runner.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
 
-namespace attnkit::test {
+#include "core/base/error.hpp"
+#include "core/conformance/fence.hpp"
+
+namespace attnkit::conformance {
 
 Bytes::Bytes(uint64_t size, int fill)
     : size_(size),
@@ -38,8 +41,7 @@ BasicInputs<Real>::BasicInputs(const Mechanism& m, int64_t batch, int64_t querie
     if (port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE) {
       Array stored = Array::stored(port);
       const attn_tensor t = stored.tensor();
-      attn_error error = empty_error();
-      expect_ok(m.plugin().fill(m.get(), static_cast<uint32_t>(i), seed, &t, &error), error);
+      m.fill(i, seed, t);
       arrays.emplace_back(stored);
     } else {
       const bool aux = port.kind == ATTN_AUX_IN || port.kind == ATTN_AUX_OUT;
@@ -67,13 +69,16 @@ attn_request make_request(int64_t batch, int64_t queries, int64_t keys, uint32_t
   return r;
 }
 
-Planned::Planned(const Mechanism& mech, const attn_request& request)
-    : mech_(mech), request_(request), plan_(nullptr, mech.plugin().plan_free) {
+Planned::Planned(const Mechanism& mech, const attn_request& request) : mech_(mech), request_(request) {
   info_.struct_size = sizeof info_;
   attn_plan* plan = nullptr;
   attn_error error = empty_error();
-  expect_ok(mech.plugin().plan(mech.get(), &request, &info_, &plan, &error), error);
-  plan_.reset(plan);
+  expect_ok(boundary("plan", [&] { return mech.plugin().plan(mech.get(), &request, &info_, &plan, &error); }), error);
+  plan_ = std::shared_ptr<attn_plan>(plan, freeing(mech.plugin().plan_free, "plan_free"));
+}
+
+Refused refusal(const Mechanism& mech, const attn_request& request) {
+  return refusal([&] { Planned(mech, request); });
 }
 
 namespace {
@@ -81,6 +86,10 @@ namespace {
 // Hands pieces of at least grain to threads; `pool` is a pointer to the number of workers.
 void parallel_for(uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
   const auto workers = *reinterpret_cast<const uint32_t*>(pool);
+  if (workers == 1) {
+    for (int64_t begin = 0; begin < n; begin += grain) fn(arg, begin, std::min(begin + grain, n), 0);
+    return;
+  }
   std::atomic<int64_t> next{0};
   std::vector<std::thread> threads;
   for (uint32_t w = 0; w < workers; ++w)
@@ -97,8 +106,8 @@ const T* pointer(const std::vector<T>& v) {
 
 }  // namespace
 
-Exec::Exec(uint64_t scratch_bytes, uint32_t workers)
-    : scratch_(scratch_bytes, 0xFF), exec_{sizeof exec_,  workers, scratch_.data(),
+Exec::Exec(uint64_t scratch_bytes, uint32_t workers, int fill)
+    : scratch_(scratch_bytes, fill), exec_{sizeof exec_,  workers, scratch_.data(),
                                            scratch_bytes, 0,       reinterpret_cast<uintptr_t>(&exec_.workers),
                                            parallel_for} {}
 
@@ -117,7 +126,7 @@ Bound<Real>::Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& c
       plan_(plan),
       inputs_(inputs),
       call_(call),
-      exec_(plan.info().scratch_bytes, call.workers) {
+      exec_(plan.info().scratch_bytes, call.workers, call.scratch_fill) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const attn_port& port = *plan.mech().ports()[i];
     BasicArray<Real>& a = inputs.arrays[i];
@@ -154,16 +163,90 @@ Bound<Real>::Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& c
 }
 
 template <class Real>
+void Bound<Real>::call_plugin(const attn_run& run) {
+  attn_error error = empty_error();
+  const int32_t code = boundary("run", [&] { return plan_.mech().plugin().run(plan_.get(), &run, &error); });
+  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+}
+
+namespace {
+
+// Bytes from the first element of a tensor to its last.
+uint64_t extent(const attn_tensor& t) {
+  int64_t last = 0;
+  for (uint32_t i = 0; i < t.ndim; ++i) {
+    if (t.shape[i] == 0) return 0;
+    last += (t.shape[i] - 1) * t.stride[i];
+  }
+  return static_cast<uint64_t>(last + 1) * (t.dtype_bits / 8);
+}
+
+// Copies of memory within fences, and the way back.
+class Copies {
+ public:
+  template <class T>
+  T* add(const std::string& what, T* from, uint64_t bytes, uint64_t alignment) {
+    if (from == nullptr) return nullptr;
+    fences.push_back(std::make_unique<Fence>(what, bytes, alignment));
+    std::memcpy(fences.back()->data(), from, bytes);
+    origins_.push_back({const_cast<std::remove_const_t<T>*>(from), bytes});
+    return static_cast<T*>(fences.back()->data());
+  }
+  template <class T>
+  const T* add(const std::string& what, const std::vector<T>& from) {
+    return add(what, pointer(from), from.size() * sizeof(T), alignof(T));
+  }
+  void copy_back() const {
+    for (size_t i = 0; i < fences.size(); ++i) std::memcpy(origins_[i].first, fences[i]->data(), origins_[i].second);
+  }
+  Fences fences;
+
+ private:
+  std::vector<std::pair<void*, uint64_t>> origins_;
+};
+
+}  // namespace
+
+template <class Real>
+void Bound<Real>::run_fenced() {
+  Copies copies;
+  std::vector<attn_tensor> tensors = tensors_;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    attn_tensor& t = tensors[i];
+    t.data = copies.add(std::string("port ") + plan_.mech().ports()[i]->name, static_cast<char*>(t.data), extent(t),
+                        t.dtype_bits / 8);
+  }
+  attn_run run = run_;
+  attn_exec exec = *run.exec;
+  exec.scratch = copies.add("scratch", static_cast<char*>(exec.scratch), exec.scratch_bytes, ATTN_ALIGN);
+  run.exec = &exec;
+  run.ports = tensors.data();
+  run.q_len = copies.add("q_len", call_.q_len);
+  run.k_len = copies.add("k_len", call_.k_len);
+  run.q_pos = copies.add("q_pos", call_.q_pos);
+  run.k_pos = copies.add("k_pos", call_.k_pos);
+  run.q_total = copies.add("q_total", call_.q_total);
+  run.k_total = copies.add("k_total", call_.k_total);
+  run.visible = copies.add("visible", call_.visible);
+  run.slots = copies.add("slots", call_.slots);
+  if (call_.arena)
+    run.state =
+        copies.add("state", static_cast<char*>(call_.arena->bytes.data()), call_.arena->bytes.size(), ATTN_ALIGN);
+  run.saved = copies.add("saved", static_cast<char*>(run.saved), run.saved ? saved.size() : 0, ATTN_ALIGN);
+  within(copies.fences, "run", [&] { call_plugin(run); });
+  copies.copy_back();
+}
+
+template <class Real>
 void Bound<Real>::run() {
   const std::vector<BasicArray<Real>> before = inputs_.arrays;
-  attn_error error = empty_error();
-  expect_ok(plan_.mech().plugin().run(plan_.get(), &run_, &error), error);
-  if (!exec_.intact()) throw std::logic_error("the run wrote beyond its scratch");
-  if (!saved.intact()) throw std::logic_error("the run saved beyond its room");
-  if (call_.arena && !call_.arena->bytes.intact()) throw std::logic_error("the run wrote beyond the state rows");
+  call_.fenced ? run_fenced() : call_plugin(run_);
+  if (!exec_.intact()) throw Violation("the run wrote beyond its scratch");
+  if (!saved.intact()) throw Violation("the run saved beyond its room");
+  if (call_.arena && !call_.arena->bytes.intact()) throw Violation("the run wrote beyond the state rows");
   for (const BasicArray<Real>& output : outputs)
-    if (!output.gaps_intact()) throw std::logic_error("the run wrote past the rows of an output");
-  if (!same_memory(before, inputs_.arrays)) throw std::logic_error("the run changed an input");
+    if (!output.gaps_intact()) throw Violation("the run wrote past the rows of an output");
+  if (!same_memory(before, inputs_.arrays)) throw Violation("the run changed an input");
 }
 
 template <class Real>
@@ -208,4 +291,4 @@ BasicArray<Real> run_whole(BasicInputs<Real>& inputs, uint32_t flags, Call call,
 ATTNKIT_INSTANTIATE(float)
 ATTNKIT_INSTANTIATE(double)
 
-}  // namespace attnkit::test
+}  // namespace attnkit::conformance

@@ -1,9 +1,11 @@
-#include "support/training.hpp"
+#include "core/conformance/training.hpp"
 
 #include <cstring>
 #include <limits>
 
-namespace attnkit::test {
+#include "core/base/error.hpp"
+
+namespace attnkit::conformance {
 
 namespace {
 
@@ -62,22 +64,23 @@ void Training<Real>::backward(Gradients<Real>& grads, uint32_t workers) {
   const attn_grad grad{sizeof grad, 0, &run, tensors.data()};
   attn_error error = empty_error();
   const Mechanism& mech = plan_.mech();
-  expect_ok(mech.plugin().backward(plan_.get(), &grad, &error), error);
-  if (!exec.intact()) throw std::logic_error("backward wrote beyond its scratch");
+  const int32_t code = boundary("backward", [&] { return mech.plugin().backward(plan_.get(), &grad, &error); });
+  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+  if (!exec.intact()) throw Violation("backward wrote beyond its scratch");
   if (!bound_.saved.intact() || !std::equal(saved.begin(), saved.end(), bytes))
-    throw std::logic_error("backward changed what the run saved");
-  if (!same_memory(inputs, bound_.inputs().arrays)) throw std::logic_error("backward changed an input");
-  if (!same_memory(outputs, bound_.outputs)) throw std::logic_error("backward changed an output");
+    throw Violation("backward changed what the run saved");
+  if (!same_memory(inputs, bound_.inputs().arrays)) throw Violation("backward changed an input");
+  if (!same_memory(outputs, bound_.outputs)) throw Violation("backward changed an output");
   for (size_t p = 0; p < grads.size(); ++p) {
     const std::string name = std::string("the gradient of port ") + mech.ports()[p]->name;
     if (is_given(*mech.ports()[p]) && !same_memory<Real>({grads[p]}, {before[p]}))
-      throw std::logic_error("backward changed " + name);
+      throw Violation("backward changed " + name);
     if (!grads[p].data().empty() && !grads[p].gaps_intact())
-      throw std::logic_error("backward wrote between the rows of " + name);
+      throw Violation("backward wrote between the rows of " + name);
   }
 }
 
 template class Training<float>;
 template class Training<double>;
 
-}  // namespace attnkit::test
+}  // namespace attnkit::conformance

@@ -1,21 +1,33 @@
-#include "support/loader.hpp"
+#include "core/conformance/loader.hpp"
 
 #include <dlfcn.h>
 
 #include <mutex>
 
-namespace attnkit::test {
+#include "core/base/error.hpp"
 
-attn_error empty_error() {
-  attn_error error{};
-  error.struct_size = sizeof error;
-  error.where = -1;
-  return error;
-}
+namespace attnkit::conformance {
 
 void expect_ok(int32_t code, const attn_error& error) {
   if (code != ATTN_OK) throw Refused(code, error.where, error.message);
 }
+
+Refused refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Refused& refused) {
+    return refused;
+  }
+  return {ATTN_OK, -1, ""};
+}
+
+namespace {
+thread_local Watch* watching = nullptr;
+}
+
+void set_watch(Watch* watch) { watching = watch; }
+
+Watch* current_watch() { return watching; }
 
 const attn_plugin& load(const std::string& path) {
   static std::mutex mutex;
@@ -23,13 +35,13 @@ const attn_plugin& load(const std::string& path) {
   const std::lock_guard lock(mutex);
   const attn_plugin*& plugin = loaded[path];
   if (plugin) return *plugin;
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = boundary("loading", [&] { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
   if (!library) throw std::runtime_error(dlerror());
   const auto main = reinterpret_cast<attn_plugin_main_fn>(dlsym(library, "attn_plugin_main_v1"));
   if (!main) throw std::runtime_error(dlerror());
   const attn_host host{sizeof host, ATTN_ABI_MINOR, 0, 0};
   attn_error error = empty_error();
-  expect_ok(main(&host, &plugin, &error), error);
+  expect_ok(boundary("attn_plugin_main_v1", [&] { return main(&host, &plugin, &error); }), error);
   return *plugin;
 }
 
@@ -49,16 +61,23 @@ attn_value value_of(const attn_option& option, const Settings& settings) {
 }  // namespace
 
 Mechanism::Mechanism(const attn_plugin& plugin, const attn_block& block, const Settings& settings)
-    : plugin_(plugin), block_(block), mech_(nullptr, plugin.destroy) {
+    : plugin_(plugin), block_(block) {
   std::vector<attn_value> values;
   for (uint32_t i = 0; i < plugin.n_options; ++i) values.push_back(value_of(*plugin.options[i], settings));
   attn_mech* mech = nullptr;
   const attn_port* const* ports = nullptr;
   uint32_t n_ports = 0;
   attn_error error = empty_error();
-  expect_ok(plugin.create(&block, values.data(), &mech, &ports, &n_ports, &error), error);
-  mech_.reset(mech);
+  expect_ok(boundary("create", [&] { return plugin.create(&block, values.data(), &mech, &ports, &n_ports, &error); }),
+            error);
+  mech_ = std::shared_ptr<attn_mech>(mech, freeing(plugin.destroy, "destroy"));
   ports_.assign(ports, ports + n_ports);
+}
+
+void Mechanism::fill(size_t port, uint64_t seed, const attn_tensor& tensor) const {
+  attn_error error = empty_error();
+  expect_ok(boundary("fill", [&] { return plugin_.fill(get(), static_cast<uint32_t>(port), seed, &tensor, &error); }),
+            error);
 }
 
 int Mechanism::find(const std::string& name) const {
@@ -77,4 +96,4 @@ attn_block make_block(uint32_t role, bool causal, uint32_t heads, int32_t width,
   return {sizeof(attn_block), role, causal ? 1u : 0u, heads, static_cast<int32_t>(heads) * width, value_width};
 }
 
-}  // namespace attnkit::test
+}  // namespace attnkit::conformance

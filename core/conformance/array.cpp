@@ -1,31 +1,36 @@
-#include "support/array.hpp"
+#include "core/conformance/array.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <type_traits>
 
-#include "support/matrix.hpp"
-
-namespace attnkit::test {
+namespace attnkit::conformance {
 
 namespace {
+// A NaN with bits that no arithmetic makes.
 template <class Real>
-constexpr Real kNan = std::numeric_limits<Real>::quiet_NaN();
+const Real kNan = std::bit_cast<Real>(
+    std::bit_cast<std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>>(std::numeric_limits<Real>::quiet_NaN()) |
+    0x5A5A);
 constexpr int64_t kGuard = 16;  // elements behind the last one, which are gaps as well
 }  // namespace
 
 template <class Real>
 BasicArray<Real>::BasicArray(int64_t b, int64_t h, int64_t n, int64_t w, Layout layout)
     : batch(b), heads(h), rows(n), width(w) {
-  const int64_t gap = layout == Layout::kModel ? 3 : 0;
-  const int64_t row = layout == Layout::kModel ? h * w + gap : w;
   const int64_t shape[4] = {b, h, n, w};
-  const int64_t stride[4] = {layout == Layout::kModel ? n * row : h * n * w, layout == Layout::kModel ? w : n * w, row,
-                             1};
+  const int64_t rows_of_model = h * w + 3, odd_row = w + 1 + w % 2;
+  const int64_t strides[3][4] = {
+      {n * rows_of_model, w, rows_of_model, 1}, {h * n * w, n * w, w, 1}, {n * odd_row, b * n * odd_row, odd_row, 1}};
   std::memcpy(shape_, shape, sizeof shape);
-  std::memcpy(stride_, stride, sizeof stride);
-  data_.assign(static_cast<size_t>(b * n * h * w + b * n * gap + kGuard), kNan<Real>);
+  std::memcpy(stride_, strides[static_cast<int>(layout)], sizeof stride_);
+  begin_ = layout == Layout::kOdd ? 1 : 0;
+  const int64_t length[3] = {b * n * rows_of_model, b * h * n * w, begin_ + b * h * n * odd_row};
+  data_.assign(static_cast<size_t>(length[static_cast<int>(layout)] + kGuard), kNan<Real>);
 }
 
 template <class Real>
@@ -37,11 +42,15 @@ BasicArray<Real>::BasicArray(const BasicArray<Other>& other)
       width(other.width),
       stored_(other.stored_),
       table_(other.table_),
+      begin_(other.begin_),
       ndim_(other.ndim_),
       dtype_code_(other.dtype_code_) {
   std::memcpy(shape_, other.shape_, sizeof shape_);
   std::memcpy(stride_, other.stride_, sizeof stride_);
-  data_.assign(other.data_.begin(), other.data_.end());
+  // Poison of one type is none of the other when it is converted.
+  std::transform(other.data_.begin(), other.data_.end(), std::back_inserter(data_), [](const Other& x) {
+    return std::memcmp(&x, &kNan<Other>, sizeof x) == 0 ? kNan<Real> : static_cast<Real>(x);
+  });
   if (table_) std::memcpy(data_.data(), other.data_.data(), other.data_.size() * sizeof(Other));
 }
 
@@ -81,7 +90,7 @@ void BasicArray<Real>::set(const std::function<Real(int64_t, int64_t, int64_t, i
 template <class Real>
 attn_tensor BasicArray<Real>::tensor(int64_t from, int64_t count) {
   attn_tensor t{};
-  t.data = data_.data() + (stored_ ? 0 : from * stride_[2]);
+  t.data = data_.data() + (stored_ ? 0 : begin_ + from * stride_[2]);
   std::memcpy(t.shape, shape_, sizeof shape_);
   std::memcpy(t.stride, stride_, sizeof stride_);
   if (!stored_) t.shape[2] = count;
@@ -133,6 +142,18 @@ bool all_finite(const BasicArray<Real>& a) {
   return true;
 }
 
+template <class Real>
+bool all_written(const BasicArray<Real>& a) {
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t i = 0; i < a.rows; ++i)
+        for (int64_t c = 0; c < a.width; ++c) {
+          const Real x = a.at(b, h, i, c);
+          if (std::memcmp(&x, &kNan<Real>, sizeof x) == 0) return false;
+        }
+  return true;
+}
+
 template class BasicArray<float>;
 template class BasicArray<double>;
 template BasicArray<float>::BasicArray(const BasicArray<double>&);
@@ -143,6 +164,8 @@ template bool same_bits(const Array&, int64_t, int64_t, const Array&, int64_t, i
 template bool same_bits(const Array64&, int64_t, int64_t, const Array64&, int64_t, int64_t, int64_t);
 template bool all_finite(const Array&);
 template bool all_finite(const Array64&);
+template bool all_written(const Array&);
+template bool all_written(const Array64&);
 
 double rms_ratio(const Array& a, const Array& b) {
   Ratio ratio;
@@ -180,4 +203,4 @@ float Random::normal() {
   return static_cast<float>(r * std::cos(6.283185307179586 * uniform()));
 }
 
-}  // namespace attnkit::test
+}  // namespace attnkit::conformance

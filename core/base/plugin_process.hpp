@@ -1,0 +1,12 @@
+// The program that loads plugins where they can harm nobody.
+#pragma once
+
+#include <string>
+
+namespace attnkit {
+
+// Returns attnkit/attnkit-plugin-process beside libattnkit: in the folder of this code, or, for a program, in one of
+// the folders of libraries beside its own.  Empty where it is not.
+std::string plugin_process();
+
+}  // namespace attnkit

@@ -1,0 +1,88 @@
+#include "core/conformance/check.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/text.hpp"
+#include "core/conformance/law.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+// The text of a violation, on one line.
+std::string reason_of(const std::exception& e) {
+  const auto* refused = dynamic_cast<const Refused*>(&e);
+  if (refused == nullptr) return clean_line(e.what());
+  return clean_line(
+      fmt::format("it refuses, with code {}, what it planned before or must take: {}", refused->code, refused->what()));
+}
+
+Finding try_file(const Check& check, const Trial& trial) {
+  try {
+    check.of_file(trial);
+    return {Verdict::passed, {}, {}};
+  } catch (const NotApplicable& none) {
+    return {Verdict::not_applicable, none.reason, {}};
+  } catch (const RefusedInWords& refused) {
+    return {Verdict::refused, clean_line(refused.words), {}};
+  } catch (const std::exception& e) {
+    return {Verdict::failed, reason_of(e), {}};
+  }
+}
+
+Finding try_place(const Check& check, const Place& place) {
+  try {
+    Law law(place);
+    check.of_place(law);
+    return {Verdict::passed, {}, law.measured};
+  } catch (const NotApplicable& none) {
+    return {Verdict::not_applicable, none.reason, {}};
+  } catch (const RefusedInWords& refused) {
+    return {Verdict::refused, place.text() + ": " + clean_line(refused.words), {}};
+  } catch (const std::exception& e) {
+    return {Verdict::failed, place.text() + ": " + reason_of(e), {}};
+  }
+}
+
+}  // namespace
+
+const char* name_of(Verdict verdict) {
+  constexpr const char* names[] = {"passed", "refused", "failed", "not applicable"};
+  return names[static_cast<int>(verdict)];
+}
+
+std::span<const Check> checks() {
+  static const std::vector<Check> all = [] {
+    std::vector<Check> joined;
+    for (const auto& group : {file_checks, load_checks, table_checks, plan_checks, memory_checks, process_checks,
+                              whole_checks, refusal_checks, locality_checks, stream_checks, gradient_checks})
+      joined.insert(joined.end(), group.begin(), group.end());
+    return joined;
+  }();
+  return all;
+}
+
+Finding perform(const Check& check, const Trial& trial) {
+  if (check.of_file != nullptr) return try_file(check, trial);
+  std::vector<Place> places;
+  try {
+    places = places_of(trial, check.id(), check.roles, check.draws);
+  } catch (const std::exception& e) {
+    return {Verdict::failed, reason_of(e), {}};
+  }
+  // Where it failed counts most, then where it held.
+  constexpr int weight[] = {2, 1, 3, 0};
+  Finding found;
+  std::map<std::string, std::string> measured;
+  for (const Place& place : places) {
+    Finding here = try_place(check, place);
+    if (here.verdict == Verdict::failed) return here;
+    for (const auto& [name, number] : here.measured) measured[fmt::format("{}.{}", name_of(place.seat), name)] = number;
+    if (weight[static_cast<int>(here.verdict)] >= weight[static_cast<int>(found.verdict)]) found = std::move(here);
+  }
+  found.measured = std::move(measured);
+  return found;
+}
+
+}  // namespace attnkit::conformance

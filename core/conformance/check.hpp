@@ -1,0 +1,73 @@
+// The checks that any plugin is held to: each has a name and a law, and makes a verdict of a file, a seed and a number
+// of draws.
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include "core/conformance/loader.hpp"
+
+namespace attnkit::conformance {
+
+enum class Verdict {
+  passed,
+  refused,  // in words, wherever the law was tried
+  failed,
+  not_applicable,
+};
+const char* name_of(Verdict verdict);
+
+struct Finding {
+  Verdict verdict = Verdict::not_applicable;
+  std::string reason;                           // one line; of what was refused or failed the place it was tried in
+  std::map<std::string, std::string> measured;  // by name, for reports
+};
+
+// What a check is tried on: a file, and the random blocks, options and numbers that follow from the seed.
+struct Trial {
+  std::string file;
+  uint64_t seed = 1;
+  int draws = 0;  // random places, beside one of each role with the default options
+};
+
+class Law;
+
+// The roles that a law is about.
+enum : uint32_t { kEncoder = 1, kDecoder = 2, kCross = 4, kAnywhere = 7 };
+
+// What the random places of a check differ in.
+enum class Draws { none, blocks, options };
+
+struct Check {
+  const char *group, *name;  // "stream", "chunks": the check stream.chunks
+  const char* law;           // what holds, one sentence
+  // Of a file: throws Violation.  Of a place: see Law.  One of them is NULL.
+  void (*of_file)(const Trial& trial);
+  void (*of_place)(Law& law);
+  uint32_t roles = kAnywhere;
+  Draws draws = Draws::options;
+  bool gates = false;  // where it fails, those after it say nothing and are not tried
+
+  std::string id() const { return std::string(group) + "." + name; }
+};
+
+// In the order in which they should be tried.
+std::span<const Check> checks();
+
+// Never throws for what a plugin does; one that crashes, hangs or ends the process takes this process with it.
+Finding perform(const Check& check, const Trial& trial);
+
+// Throws Violation unless `kept`.
+template <class... Args>
+void hold(bool kept, fmt::format_string<Args...> broken, Args&&... args) {
+  if (!kept) throw Violation(fmt::format(broken, std::forward<Args>(args)...));
+}
+
+// Each group in a file of its name.
+extern const std::span<const Check> file_checks, load_checks, table_checks, plan_checks, memory_checks, process_checks,
+    whole_checks, refusal_checks, locality_checks, stream_checks, gradient_checks;
+
+}  // namespace attnkit::conformance

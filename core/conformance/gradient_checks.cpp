@@ -1,0 +1,507 @@
+// Laws of gradients: those of the run itself, added up where they are learned, flowing back only where the run flowed.
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "core/conformance/law.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+bool is_zero(const Array& a, int64_t b, int64_t h, int64_t i) {
+  for (int64_t c = 0; c < a.width; ++c)
+    if (a.at(b, h, i, c) != 0) return false;
+  return true;
+}
+
+struct Rows {
+  int64_t from, to;
+  bool has(int64_t i) const { return i >= from && i < to; }
+};
+
+// Are these rows of all heads equal?
+bool same_rows(const Array& a, const Array& b, const Rows& rows) {
+  for (int64_t row = 0; row < a.batch; ++row)
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t i = rows.from; i < std::min(rows.to, a.rows); ++i)
+        for (int64_t c = 0; c < a.width; ++c)
+          if (a.at(row, h, i, c) != b.at(row, h, i, c)) return false;
+  return true;
+}
+
+// Ends the law where nothing has a gradient.
+void needs_backward(const Law& law) {
+  if (!law.mech().plugin().backward) throw NotApplicable{"it has no backward pass"};
+  Inputs in = law.inputs(1, 8);
+  law.may_refuse([&] { law.train(in); });
+}
+
+template <class Real>
+Gradients<Real> gradients(const Law& law, BasicInputs<Real>& in, uint32_t workers = 1) {
+  Training<Real> training = law.train(in, {}, workers);
+  Gradients<Real> grads = training.gradients();
+  training.backward(grads, workers);
+  return grads;
+}
+
+// Row b of the batch becomes NaN from row `from` of its sequence on.
+void spoil(Array& a, int64_t b, int64_t from) {
+  const Array old = a;
+  a.set([&](int64_t row, int64_t h, int64_t i, int64_t c) {
+    return row == b && i >= from ? std::numeric_limits<float>::quiet_NaN() : old.at(row, h, i, c);
+  });
+}
+
+void hold_same(const Law& law, const Gradients<float>& a, const Gradients<float>& b, const std::string& when) {
+  for (size_t p = 0; p < a.size(); ++p)
+    hold(a[p].data().empty() || b[p].data().empty() || same_bits(a[p], b[p]), "the gradient of {} has other bits {}",
+         law.port(p).name, when);
+}
+
+// Whoever has gradients has them in every form of whole sequences that it runs.
+void forms(Law& law) {
+  if (!law.mech().plugin().backward) throw NotApplicable{"it has no backward pass"};
+  const uint32_t totals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  for (const uint32_t flags : {0u, totals, uint32_t{ATTN_PREFIX}, ATTN_PREFIX | totals}) {
+    if ((flags & ATTN_PREFIX) && law.causal()) continue;
+    attn_request r = make_request(2, 8, law.keys_for(8), flags, 0, 2);
+    const int32_t runs = refusal(law.mech(), r).code;
+    for (const uint8_t bits : {32, 64}) {
+      r.dtype_bits = bits;
+      r.flags = flags | ATTN_TRAIN;
+      const Refused refused = refusal(law.mech(), r);
+      hold(runs == refused.code, "it {} plain runs with flags {}, and training ones in f{} end with code {}: {}",
+           runs == ATTN_OK ? "takes" : "refuses", flags, int{bits}, refused.code, refused.what());
+    }
+  }
+}
+
+void central_differences(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(2, 33);
+  Call call = law.with_totals({}, 2, 33);
+  call.q_len = {33, 20};
+  call.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(law.keys_for(33)), 17} : call.q_len;
+  Differences found = differences(in, 0, call, false);
+  hold(found.problems.empty(), "{}", found.problems.empty() ? "" : found.problems[0]);
+  double worst = found.worst;
+  if (law.cross()) {
+    call.q_len = call.k_len = {};
+    for (int i = 0; i < 66; ++i) call.visible.push_back(i % 33 / 4 * (i < 33 ? 5 : 3) + i / 33);
+    if (refusal([&] { run_whole(in, ATTN_PREFIX, call); }).code == ATTN_OK) {
+      found = differences(in, ATTN_PREFIX, call, false);
+      hold(found.problems.empty(), "with prefixes, {}", found.problems.empty() ? "" : found.problems[0]);
+      worst = worse(worst, found.worst);
+    }
+  }
+  law.measured["gradient_error"] = std::to_string(1e9 * worst) + "e-9";
+}
+
+void saves_linearly(Law& law) {
+  needs_backward(law);
+  const attn_block& here = law.mech().block();
+  const Mechanism model(law.mech().plugin(), make_block(here.role, law.causal(), 4, 32, 32));
+  const auto saved = [&](int64_t n) {
+    const uint32_t flags = ATTN_TRAIN | ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+    return Planned(model, make_request(1, n, n, flags)).info().saved_bytes;
+  };
+  hold(saved(1024) <= 2 * saved(512) + ATTN_ALIGN, "it saves {} bytes of 512 rows and {} of 1024", saved(512),
+       saved(1024));
+  law.measured["saved_bytes"] = std::to_string(saved(512));
+}
+
+void adds(Law& law) {
+  needs_backward(law);
+  if (!law.has(ATTN_LEARNED)) throw NotApplicable{"nothing of it is learned"};
+  Inputs64 in(law.inputs(2, 33));
+  Training<double> training = law.train(in);
+  const Gradients<double> start = training.gradients();
+  Gradients<double> alone = start, once = start;
+  for (size_t p = 0; p < start.size(); ++p)
+    if (law.port(p).kind == ATTN_LEARNED) alone[p].set([](auto...) { return 0; });
+  training.backward(alone);
+  training.backward(once);
+  Gradients<double> twice = once;
+  training.backward(twice);
+  for (size_t p = 0; p < start.size(); ++p) {
+    if (law.port(p).kind != ATTN_LEARNED) continue;
+    double largest = 1;
+    for (int64_t i = 0; i < start[p].rows; ++i) largest = std::max(largest, std::abs(alone[p].at(0, 0, i, 0)));
+    for (int64_t i = 0; i < start[p].rows; ++i) {
+      const double s = start[p].at(0, 0, i, 0), g = alone[p].at(0, 0, i, 0);
+      hold(std::abs(s + g - once[p].at(0, 0, i, 0)) <= 1e-12 * largest &&
+               std::abs(s + 2 * g - twice[p].at(0, 0, i, 0)) <= 1e-12 * largest,
+           "the gradient of the learned {} is not added to what is there", law.port(p).name);
+    }
+  }
+}
+
+void padding(Law& law) {
+  needs_backward(law);
+  const int64_t n = 40, m = law.keys_for(n);
+  Call call;
+  call.q_len = {40, 17, 0, 1};
+  call.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(m), 33, 5, 0} : call.q_len;
+  if (law.causal()) call.q_total = call.k_total = {40, 17, 1, 1};
+  Inputs in = law.inputs(4, n);
+  for (size_t p = 0; p < in.arrays.size(); ++p)
+    for (int64_t b = 0; b < 4; ++b) {
+      if (law.port(p).kind == ATTN_QUERY) spoil(in.arrays[p], b, call.q_len[static_cast<size_t>(b)]);
+      if (law.port(p).kind == ATTN_KEY) spoil(in.arrays[p], b, call.k_len[static_cast<size_t>(b)]);
+    }
+  Training<float> training = law.train(in, call);
+  const Gradients<float> given = training.gradients();
+  Gradients<float> grads = given;
+  training.backward(grads);
+  for (size_t p = 0; p < grads.size(); ++p)
+    hold(is_given(law.port(p)) || law.finite(grads[p]), "the gradient of {} is not finite where rows are padded",
+         law.port(p).name);
+  for (size_t b = 0; b < 4; ++b) {
+    // Past its length a row has no gradient, and before it that of a run which never saw the padding.
+    const auto row = static_cast<int64_t>(b);
+    Inputs alone = law.inputs_of(1, call.q_len[b], call.k_len[b]);
+    const auto take = [&](size_t p, const Gradients<float>& from, Array& to) {
+      to.set([&](int64_t, int64_t h, int64_t i, int64_t c) { return from[p].at(row, h, i, c); });
+    };
+    for (size_t p = 0; p < alone.arrays.size(); ++p)
+      if (is_taken(law.port(p))) take(p, in.arrays, alone.arrays[p]);
+    Call single;
+    if (law.causal()) single.q_total = single.k_total = {call.q_total[b]};
+    Training<float> one(alone, 0, single);
+    Gradients<float> own = one.gradients();
+    for (size_t p = 0; p < own.size(); ++p)
+      if (is_given(law.port(p))) take(p, given, own[p]);
+    one.backward(own);
+    for (size_t p = 0; p < own.size(); ++p) {
+      if (!is_taken(law.port(p))) continue;
+      for (int64_t h = 0; h < own[p].heads; ++h) {
+        hold(same_bits(own[p], 0, h, grads[p], row, h, own[p].rows),
+             "the gradient of {} of a row of length {} padded to {} differs from that of the row alone",
+             law.port(p).name, call.q_len[b], n);
+        for (int64_t i = own[p].rows; i < grads[p].rows; ++i)
+          hold(is_zero(grads[p], row, h, i), "the gradient of {} is not zero where row {} is padded", law.port(p).name,
+               i);
+      }
+    }
+  }
+}
+
+void visible(Law& law) {
+  needs_backward(law);
+  const int64_t n = 20;
+  Inputs in = law.inputs(2, n);
+  Call call = law.with_totals({}, 2, n);
+  int32_t last[2];
+  for (int b = 0; b < 2; ++b)
+    for (int i = 0; i < n; ++i) call.visible.push_back(last[b] = (i / 4) * (3 + b));
+  for (size_t p = 0; p < in.arrays.size(); ++p)
+    for (int64_t b = 0; b < 2; ++b)
+      if (law.port(p).kind == ATTN_KEY && !law.has(ATTN_AUX_OUT)) spoil(in.arrays[p], b, last[b]);
+  law.may_refuse([&] { law.train(in, call, 1, ATTN_PREFIX); });
+  Training<float> training = law.train(in, call, 1, ATTN_PREFIX);
+  Gradients<float> grads = training.gradients();
+  for (size_t p = 0; p < grads.size(); ++p)
+    if (law.port(p).kind == ATTN_AUX_OUT) grads[p].set([](auto...) { return 0; });  // which may be made of all keys
+  training.backward(grads);
+  for (size_t p = 0; p < grads.size(); ++p) {
+    if (law.port(p).kind != ATTN_QUERY && law.port(p).kind != ATTN_KEY) continue;
+    hold(law.finite(grads[p]), "the gradient of {} is not finite where queries see prefixes", law.port(p).name);
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t h = 0; h < grads[p].heads; ++h)
+        for (int64_t i = 0; i < grads[p].rows; ++i)
+          if (law.port(p).kind == ATTN_KEY ? i >= last[b] : i < 4)
+            hold(is_zero(grads[p], b, h, i), "the gradient of {} is not zero at row {}, which {}", law.port(p).name, i,
+                 law.port(p).kind == ATTN_KEY ? "nobody sees" : "sees nothing");
+  }
+}
+
+// Where rows before or from a cut of a sequence do not reach output rows on its other side, no gradient comes back from
+// these.  So none comes from the future, and that of a query is made of its own row's, unless queries are keys as well.
+// Returns how many times that was so.
+int flows_back(Law& law, uint32_t flags, const Call& call) {
+  const int64_t n = 70;
+  Inputs in = law.inputs(2, n);
+  Training<float> training = law.train(in, call, 1, flags);
+  const Gradients<float> given = training.gradients();
+  Gradients<float> grads = given;
+  training.backward(grads);
+  const size_t out = law.mech().output();
+  int times = 0;
+  for (size_t p = 0; p < grads.size(); ++p) {
+    if (law.port(p).kind != ATTN_QUERY && law.port(p).kind != ATTN_KEY) continue;
+    for (const int64_t cut : {1, 17, 64})
+      for (const auto& [rows, others] : {std::pair{Rows{0, cut}, Rows{cut, n}}, {Rows{cut, 1000}, Rows{0, cut}}}) {
+        const Rows moved = rows, kept = others;  // clang 14 captures no structured bindings
+        Inputs changed = in;
+        changed.arrays[p].set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+          return in.arrays[p].at(b, h, i, c) * (moved.has(i) ? -1.5f : 1);
+        });
+        if (!same_rows(run_whole(changed, flags, call), training.outputs()[out], kept)) continue;
+        ++times;
+        Gradients<float> other = given;
+        other[out].set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+          return given[out].at(b, h, i, c) + (kept.has(i) ? 1 : 0);
+        });
+        training.backward(other);
+        hold(same_rows(grads[p], other[p], moved),
+             "rows {} to {} of {} reach no output row {} to {}, but get a gradient from there", moved.from, moved.to,
+             law.port(p).name, kept.from, kept.to);
+      }
+  }
+  return times;
+}
+
+void causality(Law& law) {
+  needs_backward(law);
+  const int times = flows_back(law, 0, law.with_totals({}, 2, 70));
+  hold(!law.causal() || times >= 3, "in a causal block the future reaches an output");
+}
+
+// Row b of the batch is 3 b keys behind.
+void from_queries_that_see(Law& law) {
+  needs_backward(law);
+  Call call = law.with_totals({}, 2, 70);
+  for (int i = 0; i < 140; ++i) call.visible.push_back(std::max(0, i % 70 - i / 70 * 3));
+  Inputs in = law.inputs(2, 70);
+  law.may_refuse([&] { law.train(in, call, 1, ATTN_PREFIX); });
+  hold(flows_back(law, ATTN_PREFIX, call) >= 3, "keys from a cut on reach a query before it");
+}
+
+void batch_rows(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(4, 33);
+  Training<float> training = law.train(in);
+  const Gradients<float> given = training.gradients();
+  Gradients<float> grads = given, permuted = given;
+  training.backward(grads);
+  const int64_t order[] = {2, 0, 3, 1};
+  const auto permute = [&](size_t p, const Gradients<float>& from, Array& to) {
+    to.set([&](int64_t b, int64_t h, int64_t i, int64_t c) { return from[p].at(order[b], h, i, c); });
+  };
+  Inputs moved = in;
+  for (size_t p = 0; p < grads.size(); ++p) {
+    if (is_taken(law.port(p))) permute(p, in.arrays, moved.arrays[p]);
+    if (is_given(law.port(p))) permute(p, given, permuted[p]);
+  }
+  law.train(moved).backward(permuted);
+  for (size_t p = 0; p < grads.size(); ++p)
+    for (int64_t b = 0; b < 4 && is_taken(law.port(p)); ++b)
+      for (int64_t h = 0; h < grads[p].heads; ++h)
+        hold(same_bits(permuted[p], b, h, grads[p], order[b], h, grads[p].rows),
+             "the gradient of {} has other bits in another order of rows", law.port(p).name);
+}
+
+void rows_and_heads(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(3, 33);
+  Training<float> training = law.train(in);
+  Gradients<float> grads = training.gradients(), changed = grads;
+  for (size_t p = 0; p < grads.size(); ++p)
+    if (law.port(p).kind == ATTN_OUTPUT)
+      for (int64_t c = 0; c < grads[p].width; ++c) changed[p].at(1, 0, 20, c) = std::numeric_limits<float>::quiet_NaN();
+  training.backward(grads);
+  training.backward(changed);
+  const bool mixes = law.mixes_heads();
+  bool reached = false;
+  for (size_t p = 0; p < grads.size(); ++p)
+    for (int64_t b = 0; b < 3 && is_taken(law.port(p)); ++b)
+      for (int64_t h = 0; h < grads[p].heads; ++h) {
+        const bool same = same_bits(grads[p], b, h, changed[p], b, h, grads[p].rows);
+        hold(same || (b == 1 && (h == 0 || mixes)),
+             "NaN in the gradient of row 1, head 0 changes that of {} in row {}, head {}", law.port(p).name, b, h);
+        reached = reached || !same;
+      }
+  hold(reached, "NaN in the output's gradient is swallowed");
+}
+
+void any_workers(Law& law) {
+  needs_backward(law);
+  for (const auto& [batch, n] : std::vector<std::pair<int64_t, int64_t>>{{3, 40}, {1, 100}}) {
+    Inputs in = law.inputs(batch, n);
+    const Gradients<float> one = gradients(law, in);
+    for (const uint32_t workers : {2u, 5u})
+      hold_same(law, one, gradients(law, in, workers), fmt::format("with {} workers", workers));
+  }
+}
+
+void any_layout(Law& law) {
+  needs_backward(law);
+  Inputs model = law.inputs(2, 63);
+  const Gradients<float> first = gradients(law, model);
+  for (const Layout layout : {Layout::kPlain, Layout::kOdd}) {
+    Inputs in = law.inputs(2, 63, 0, layout);
+    hold_same(law, first, gradients(law, in),
+              layout == Layout::kPlain ? "in plain (b, head, row) strides" : "in unaligned (head, b, row) strides");
+  }
+}
+
+void any_bounds(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(2, 40);
+  Call call = law.with_totals({}, 2, 40);
+  attn_request bounds = whole_request(in, ATTN_TRAIN, call, 1);
+  Training<float> exact(in, bounds, call);
+  bounds.batch += 5;
+  bounds.queries += 60;
+  bounds.keys += 60;
+  bounds.workers = 3;
+  Training<float> large(in, bounds, call);
+  hold_same(law, exact.outputs(), large.outputs(), "under a plan with larger bounds (outputs)");
+  Gradients<float> want = exact.gradients(), got = want;
+  exact.backward(want);
+  large.backward(got);
+  hold_same(law, want, got, "under a plan with larger bounds");
+}
+
+void repeats(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(2, 64);
+  Training<float> training = law.train(in);
+  const Gradients<float> given = training.gradients();
+  Gradients<float> first = given, second = given;
+  training.backward(first);
+  Gradients<float> other = training.gradients(8);
+  training.backward(other);
+  training.backward(second);
+  hold_same(law, first, second, "the second time, from the same saved bytes");
+}
+
+void skips(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(2, 33);
+  Training<float> training = law.train(in);
+  const Gradients<float> given = training.gradients();
+  Gradients<float> every = given, none = given;
+  training.backward(every);
+  for (size_t p = 0; p < given.size(); ++p) {
+    if (is_given(law.port(p))) continue;
+    none[p] = {};
+    Gradients<float> but_one = given;
+    but_one[p] = {};
+    training.backward(but_one);
+    hold_same(law, every, but_one, fmt::format("without that of {}", law.port(p).name));
+  }
+  for (size_t p = 0; p < given.size(); ++p) {
+    if (is_given(law.port(p))) continue;
+    Gradients<float> one = none;
+    one[p] = given[p];
+    training.backward(one);
+    hold_same(law, every, one, "by itself");
+  }
+  training.backward(none);
+}
+
+void same_outputs(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(2, 64);
+  const Training<float> training = law.train(in);
+  std::map<std::string, Array> aux;
+  const Array out = run_whole(in, 0, law.causal() ? law.with_totals({}, 2, 64) : Call{}, 1, &aux);
+  for (size_t p = 0; p < training.outputs().size(); ++p)
+    if (is_given(law.port(p)))
+      hold(same_bits(training.outputs()[p], law.port(p).kind == ATTN_OUTPUT ? out : aux.at(law.port(p).name)),
+           "a training run gives other bits in {} than a plain one", law.port(p).name);
+}
+
+void scales(Law& law) {
+  needs_backward(law);
+  Inputs in = law.inputs(2, 33);
+  Training<float> training = law.train(in);
+  Gradients<float> grads = training.gradients();
+  for (size_t p = 0; p < grads.size(); ++p)
+    if (law.port(p).kind == ATTN_LEARNED) grads[p].set([](auto...) { return 0; });
+  Gradients<float> scaled = grads;
+  for (size_t p = 0; p < grads.size(); ++p)
+    for (float& x : scaled[p].data())
+      if (is_given(law.port(p))) x *= 256;
+  training.backward(grads);
+  training.backward(scaled);
+  for (Array& grad : grads)
+    for (float& x : grad.data()) x *= 256;
+  for (size_t p = 0; p < grads.size(); ++p)
+    hold(is_given(law.port(p)) || same_bits(grads[p], scaled[p]),
+         "256 times the output's gradient gives not 256 times that of {}, bit for bit", law.port(p).name);
+}
+
+void few_rows(Law& law) {
+  needs_backward(law);
+  for (const int64_t batch : {0, 1, 2})
+    for (const auto& [n, m] : std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {1, 1}, {1, 0}, {0, 1}, {2, 5}}) {
+      if (!law.cross() && n != m) continue;
+      Inputs in = law.inputs_of(batch, n, m);
+      Training<float> training = law.train(in);
+      const Gradients<float> given = training.gradients();
+      Gradients<float> grads = given;
+      training.backward(grads);
+      for (size_t p = 0; p < grads.size(); ++p) {
+        const char* name = law.port(p).name;
+        if (grads[p].data().empty() || is_given(law.port(p))) continue;
+        hold(law.finite(grads[p]), "the gradient of {} is not finite, {} queries and {} keys", name, n, m);
+        if (law.port(p).kind == ATTN_LEARNED && (batch == 0 || n + m == 0))
+          hold(law.has(ATTN_AUX_OUT) || same_bits(grads[p], given[p]), "the gradient of {} changes without any row",
+               name);
+        if (is_taken(law.port(p)) && grads[p].batch * grads[p].rows > 0 && n * m == 0 && !law.has(ATTN_AUX_OUT))
+          hold(is_zero(grads[p], 0, 0, 0), "the gradient of {} is not zero, and no query saw a key", name);
+      }
+    }
+}
+
+void at_once(Law& law) {
+  needs_backward(law);
+  std::vector<Inputs> in;
+  std::vector<Gradients<float>> alone, together(3);
+  std::vector<std::string> broken(3);
+  for (uint64_t salt = 0; salt < 3; ++salt) in.push_back(law.inputs(2, 33, salt));
+  for (Inputs& one : in) alone.push_back(gradients(law, one));
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < in.size(); ++t)
+    threads.emplace_back([&, t] {
+      try {
+        for (int repeat = 0; repeat < 2; ++repeat) together[t] = gradients(law, in[t]);
+      } catch (const std::exception& e) {
+        broken[t] = e.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (size_t t = 0; t < in.size(); ++t) {
+    hold(broken[t].empty(), "three backward passes at once: {}", broken[t]);
+    hold_same(law, alone[t], together[t], "with others at once");
+  }
+}
+
+constexpr Check all[] = {
+    {"gradient", "forms", "whoever has gradients has them in every form of whole sequences that it runs", nullptr,
+     forms},
+    {"gradient", "differences", "f64 gradients are those of central differences, f32 ones those of f64", nullptr,
+     central_differences, kAnywhere, Draws::none},
+    {"gradient", "saves_linearly", "what a training run saves grows no faster than its rows", nullptr, saves_linearly,
+     kAnywhere, Draws::none},
+    {"gradient", "adds", "gradients of what is learned are added to what is there", nullptr, adds, kAnywhere,
+     Draws::none},
+    {"gradient", "padding", "padding has no gradient and changes none", nullptr, padding},
+    {"gradient", "visible", "keys that nobody sees have no gradient", nullptr, visible, kCross},
+    {"gradient", "causality", "gradients flow back only where the run flowed", nullptr, causality, kAnywhere,
+     Draws::none},
+    {"gradient", "prefixes", "gradients come from queries that see", nullptr, from_queries_that_see, kCross,
+     Draws::none},
+    {"gradient", "batch_rows", "batch rows are independent of each other and of their order", nullptr, batch_rows},
+    {"gradient", "rows_and_heads", "a batch row and head keep NaN to themselves", nullptr, rows_and_heads, kAnywhere,
+     Draws::none},
+    {"gradient", "workers", "no bit depends on the number of workers", nullptr, any_workers},
+    {"gradient", "layout", "no bit depends on the strides and the alignment of tensors", nullptr, any_layout},
+    {"gradient", "bounds", "no bit depends on the bounds of the plan", nullptr, any_bounds},
+    {"gradient", "repeats", "backward passes of one run give equal bits", nullptr, repeats},
+    {"gradient", "skips", "a gradient that nobody asked for changes no bit of the others", nullptr, skips},
+    {"gradient", "same_outputs", "a training run gives the bits of a plain one", nullptr, same_outputs},
+    {"gradient", "scales", "a power of two times the output's gradient gives that multiple of all, exactly", nullptr,
+     scales, kAnywhere, Draws::none},
+    {"gradient", "few_rows", "no row and one row have gradients", nullptr, few_rows},
+    {"gradient", "at_once", "backward passes at once are as one by one", nullptr, at_once},
+};
+
+}  // namespace
+
+const std::span<const Check> gradient_checks = all;
+
+}  // namespace attnkit::conformance

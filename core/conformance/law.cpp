@@ -1,0 +1,197 @@
+#include "core/conformance/law.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace attnkit::conformance {
+
+namespace {
+
+constexpr uint32_t kRoles[] = {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS};
+
+// Neither width is a multiple of 16, and they differ.
+constexpr uint32_t kHeads = 3;
+constexpr int32_t kWidth = 24, kValues = 40;
+
+// A number from the seed and a text: each check draws places of its own.
+uint64_t mixed(uint64_t seed, std::string_view text) {
+  uint64_t hash = seed + 0x9E3779B97F4A7C15u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return hash;
+}
+
+template <class T>
+T one_of(Random& random, std::initializer_list<T> all) {
+  return all.begin()[random.bits() % all.size()];
+}
+
+int64_t between(Random& random, int64_t min, int64_t max) {
+  return min + static_cast<int64_t>(random.bits() % static_cast<uint64_t>(max - min + 1));
+}
+
+// Within its bounds; of wide ranges, near the default.
+Setting drawn(const attn_option& o, Random& random) {
+  const attn_value& fallback = o.fallback;
+  const bool bounded = o.min != o.max;
+  if (fallback.type == ATTN_BOOL) return random.bits() % 2 != 0;
+  if (fallback.type == ATTN_TEXT)
+    return std::string(o.n_choices > 0 ? o.choices[random.bits() % o.n_choices] : fallback.s);
+  if (fallback.type == ATTN_INT) {
+    const auto near = std::abs(fallback.i) + 4;
+    const auto low = bounded ? std::max(static_cast<int64_t>(std::ceil(std::max(o.min, -1e15))), fallback.i - near)
+                             : fallback.i - near;
+    const auto high = bounded ? std::min(static_cast<int64_t>(std::floor(std::min(o.max, 1e15))), fallback.i + near)
+                              : fallback.i + near;
+    return between(random, low, std::max(low, high));
+  }
+  const double factor = 0.5 + 1.5 * random.uniform();
+  double x = fallback.f * factor;
+  if (bounded && o.max - o.min <= 2) x = o.min + (o.max - o.min) * random.uniform();
+  return bounded ? std::clamp(x, o.min, o.max) : x;
+}
+
+Settings drawn_settings(const attn_plugin& plugin, Random& random) {
+  Settings settings;
+  for (uint32_t i = 0; i < plugin.n_options; ++i)
+    if (random.bits() % 2 != 0) settings[plugin.options[i]->name] = drawn(*plugin.options[i], random);
+  return settings;
+}
+
+std::string text_of(const Setting& setting) {
+  if (const auto* i = std::get_if<int64_t>(&setting)) return std::to_string(*i);
+  if (const auto* f = std::get_if<double>(&setting)) return fmt::format("{}", *f);
+  if (const auto* b = std::get_if<bool>(&setting)) return *b ? "true" : "false";
+  return '"' + std::get<std::string>(setting) + '"';
+}
+
+}  // namespace
+
+const char* name_of(Seat seat) {
+  constexpr const char* names[] = {"encoder_self", "decoder_self", "decoder_cross"};
+  return names[static_cast<int>(seat)];
+}
+
+std::string Place::text() const {
+  std::string out = fmt::format("{}, {} heads of widths {} and {}", name_of(seat), block.heads,
+                                block.d_model / static_cast<int32_t>(block.heads), block.head_width);
+  for (const auto& [name, value] : settings) out += fmt::format(", {} = {}", name, text_of(value));
+  return out;
+}
+
+std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws) {
+  std::vector<Place> places;
+  std::vector<Seat> seats;
+  for (const Seat seat : {Seat::kEncoder, Seat::kDecoder, Seat::kCross})
+    if (roles & (1u << static_cast<int>(seat))) seats.push_back(seat);
+  for (const Seat seat : seats) {
+    const uint32_t role = kRoles[static_cast<int>(seat)];
+    places.push_back({trial.file, seat, make_block(role, seat == Seat::kDecoder, kHeads, kWidth, kValues), {}});
+  }
+  Random random(mixed(trial.seed, salt));
+  for (int i = 0; i < (draws == Draws::none ? 0 : trial.draws); ++i) {
+    const Seat seat = seats[random.bits() % seats.size()];
+    const auto heads = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
+    const auto width = one_of<int32_t>(random, {1, 2, 4, 7, 8, 16, 24, 33, 64, 80});
+    const int32_t values = random.bits() % 2 ? width : one_of<int32_t>(random, {1, 3, 8, 16, 31, 64});
+    const attn_block block = make_block(kRoles[static_cast<int>(seat)], seat == Seat::kDecoder, heads, width, values);
+    Settings settings;
+    if (draws == Draws::options) settings = drawn_settings(load(trial.file), random);
+    places.push_back({trial.file, seat, block, std::move(settings), 1 + random.bits() % 1000, true});
+  }
+  return places;
+}
+
+Law::Law(const Place& place) : place_(place) {
+  may_refuse([&] { mech_.emplace(load(place.file), place.block, place.settings); });
+}
+
+RefusedInWords Law::in_words(const Refused& refused) {
+  const std::string words = refused.what();
+  hold(dynamic_cast<const RefusedRun*>(&refused) == nullptr, "its plan takes what its run refuses with code {}: {}",
+       refused.code, words);
+  if (refused.code != ATTN_UNSUPPORTED && refused.code != ATTN_INVALID)
+    throw Violation(fmt::format("it failed with code {}: {}", refused.code, words));
+  hold(words.size() > 10 && words.find('\n') == std::string::npos,
+       "it refuses with code {} and not in words of one line, but with \"{}\"", refused.code, words);
+  return {words};
+}
+
+bool Law::has(uint32_t kind) const {
+  return std::any_of(mech_->ports().begin(), mech_->ports().end(), [=](auto* port) { return port->kind == kind; });
+}
+
+bool Law::mixes_heads() const {
+  const auto& ports = mech_->ports();
+  return std::any_of(ports.begin(), ports.end(), [this](const attn_port* p) {
+    return is_taken(*p) && p->shape[1] != static_cast<int64_t>(place_.block.heads);
+  });
+}
+
+Call Law::with_totals(Call call, int64_t batch, int64_t n) const {
+  call.q_total.assign(static_cast<size_t>(batch), static_cast<double>(n));
+  call.k_total.assign(static_cast<size_t>(batch), static_cast<double>(keys_for(n)));
+  return call;
+}
+
+Array Law::whole(Inputs& in, Call call, uint32_t workers, uint32_t flags) const {
+  const Array& out = in.arrays[mech_->output()];
+  if ((causal() || flags != 0) && call.q_total.empty()) {
+    call = with_totals(call, out.batch, out.rows);
+    flags |= ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  }
+  return run_whole(in, flags, call, workers);
+}
+
+template <class Real>
+Training<Real> Law::train(BasicInputs<Real>& in, Call call, uint32_t workers, uint32_t flags) const {
+  const Array64 out(in.arrays[mech_->output()]);
+  if ((causal() || flags != 0) && call.q_total.empty()) {
+    call = with_totals(call, out.batch, out.rows);
+    flags |= ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  }
+  return Training<Real>(in, flags, call, workers);
+}
+template Training<float> Law::train(Inputs&, Call, uint32_t, uint32_t) const;
+template Training<double> Law::train(Inputs64&, Call, uint32_t, uint32_t) const;
+
+Planned Law::stream_plan(int64_t batch, int64_t chunk, int64_t capacity, uint32_t workers) const {
+  const uint32_t flags = ATTN_STREAM | ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  return may_refuse(
+      [&] { return Planned(*mech_, make_request(batch, chunk, chunk, flags, capacity - chunk, workers)); });
+}
+
+Array Law::stream(Inputs& in, const std::vector<int64_t>& chunks, uint32_t workers) const {
+  const int64_t m = keys_for(in.arrays[mech_->output()].rows);
+  Feed feed{chunks, {}, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, workers};
+  if (!cross()) return streamed(in, feed);
+  feed.queries = chunks;
+  int64_t known = 0;
+  for (int64_t& keys : feed.keys) known += keys = std::min(keys * 2, m - known);
+  feed.keys.push_back(m - known);
+  return streamed(in, feed);
+}
+
+Call Law::step(int64_t from, int64_t count, const Arena& arena, int64_t batch, int64_t n) const {
+  Call call = with_totals({}, batch, n);
+  call.arena = &arena;
+  call.q_from = call.k_from = from;
+  call.queries = cross() ? 0 : count;
+  call.keys = count;
+  call.q_pos = call.k_pos = std::vector<int32_t>(static_cast<size_t>(batch), static_cast<int32_t>(from));
+  return call;
+}
+
+Array Law::probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t known, int64_t n,
+                 std::vector<int32_t> slots) const {
+  Call call = step(known, cross() ? 0 : 1, arena, in.arrays[mech_->output()].batch, n);
+  if (cross()) {
+    call.q_from = 0;
+    call.queries = 4;
+    call.q_pos.assign(call.q_pos.size(), 0);
+  }
+  call.slots = std::move(slots);
+  return plan.run(in, call);
+}
+
+}  // namespace attnkit::conformance

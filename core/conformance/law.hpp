@@ -1,0 +1,96 @@
+// One plugin in one place: a block with options, and the shapes and calls that the laws are tried on there.
+#pragma once
+#include <optional>
+
+#include "core/conformance/check.hpp"
+#include "core/conformance/difference.hpp"
+#include "core/conformance/stream.hpp"
+
+namespace attnkit::conformance {
+
+enum class Seat { kEncoder, kDecoder, kCross };
+const char* name_of(Seat seat);
+
+// What the plugin refuses in words ends the law there, with this.
+struct RefusedInWords {
+  std::string words;
+};
+// The law is about something that this mechanism has not.
+struct NotApplicable {
+  std::string reason;
+};
+
+struct Place {
+  std::string file;
+  Seat seat;
+  attn_block block;
+  Settings settings;
+  uint64_t seed = 1;       // of the numbers
+  bool is_random = false;  // else a block of fixed widths with the default options
+  std::string text() const;
+};
+// One of each of these roles, then the random ones.  salt: each check has places of its own.
+std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws = Draws::options);
+
+class Law {
+ public:
+  // Throws RefusedInWords, Violation.
+  explicit Law(const Place& place);
+
+  const Place& place() const { return place_; }
+  const Mechanism& mech() const { return *mech_; }
+  bool causal() const { return place_.seat == Seat::kDecoder; }
+  bool cross() const { return place_.seat == Seat::kCross; }
+  const attn_port& port(size_t p) const { return *mech_->ports()[p]; }
+  bool has(uint32_t kind) const;
+  // Raw inputs and auxiliary sequences have no heads: what enters there may reach every head of its row.
+  bool mixes_heads() const;
+
+  // Runs act; what it refuses in words ends the law, any other refusal breaks it.
+  template <class Act>
+  auto may_refuse(Act&& act) const {
+    try {
+      return act();
+    } catch (const Refused& refused) {
+      throw in_words(refused);
+    }
+  }
+
+  // Number of keys that go with n queries in this seat.
+  int64_t keys_for(int64_t n) const { return cross() ? n * 3 / 2 + (n > 0 ? 5 : 0) : n; }
+  Inputs inputs(int64_t batch, int64_t n, uint64_t salt = 0, Layout layout = Layout::kModel) const {
+    return inputs_of(batch, n, keys_for(n), salt, layout);
+  }
+  Inputs inputs_of(int64_t batch, int64_t n, int64_t m, uint64_t salt = 0, Layout layout = Layout::kModel) const {
+    return Inputs(*mech_, batch, n, m, place_.seed + salt, layout);
+  }
+  // Is every element finite?  With random options, which may leave a division by zero: is it written?
+  bool finite(const Array& a) const { return place_.is_random ? all_written(a) : all_finite(a); }
+  // A whole-sequence call; totals are given where the block is causal, since angles may need them.
+  Array whole(Inputs& in, Call call = {}, uint32_t workers = 1, uint32_t flags = 0) const;
+  // Totals of all rows, for calls that know them.
+  Call with_totals(Call call, int64_t batch, int64_t n) const;
+  // The same as a training run.
+  template <class Real>
+  Training<Real> train(BasicInputs<Real>& in, Call call = {}, uint32_t workers = 1, uint32_t flags = 0) const;
+
+  // Skips places that do not stream.  A plan for streams of up to `chunk` rows at a time with room for so many keys.
+  Planned stream_plan(int64_t batch, int64_t chunk, int64_t capacity, uint32_t workers = 1) const;
+  // Feeds rows through a state in chunks: self attention appends and reads together; cross appends all, then reads.
+  Array stream(Inputs& in, const std::vector<int64_t>& chunks, uint32_t workers = 1) const;
+  // A run that appends keys [from, from + count) to states and, in self attention, reads those queries.
+  Call step(int64_t from, int64_t count, const Arena& arena, int64_t batch, int64_t n) const;
+  // What the state knows after keys [0, known), as an output: the next row of self, or some queries of cross.
+  Array probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t known, int64_t n,
+              std::vector<int32_t> slots = {}) const;
+
+  std::map<std::string, std::string> measured;
+
+ private:
+  static RefusedInWords in_words(const Refused& refused);
+
+  Place place_;
+  std::optional<Mechanism> mech_;
+};
+
+}  // namespace attnkit::conformance

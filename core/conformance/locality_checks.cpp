@@ -1,0 +1,142 @@
+// Laws of who may influence whom: not the future, not padding, not other rows, not other heads.
+#include <algorithm>
+#include <limits>
+
+#include "core/conformance/law.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+bool is_aux(const attn_port& port) { return port.kind == ATTN_AUX_IN; }
+
+// Overwrites rows of the sequences for which `which(port, b, h, i)` holds, with random numbers or NaN.
+template <class Which>
+void overwrite(Inputs& in, bool nan, Which which) {
+  Random random(99);
+  for (size_t p = 0; p < in.arrays.size(); ++p) {
+    const attn_port& port = *in.mech->ports()[p];
+    if (!is_taken(port)) continue;
+    Array& a = in.arrays[p];
+    const Array old = a;
+    a.set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+      const float other = nan ? kNan : random.normal();
+      return which(port, b, h, i) ? other : old.at(b, h, i, c);
+    });
+  }
+}
+
+void future(Law& law) {
+  Inputs in = law.inputs(2, 100);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  for (const int64_t cut : {1, 15, 16, 17, 50, 99})
+    for (const bool nan : {false, true}) {
+      Inputs changed = in;
+      overwrite(changed, nan,
+                [cut](const attn_port& port, int64_t, int64_t, int64_t i) { return !is_aux(port) && i >= cut; });
+      const Array got = law.whole(changed);
+      for (int64_t b = 0; b < 2; ++b)
+        for (int64_t h = 0; h < out.heads; ++h)
+          hold(same_bits(out, b, h, got, b, h, cut), "{} from row {} on changes an output before it",
+               nan ? "NaN" : "other numbers", cut);
+    }
+}
+
+void padding(Law& law) {
+  const int64_t n = 40, m = law.keys_for(n);
+  Call call;
+  call.q_len = {40, 17, 0, 1};
+  call.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(m), 33, 5, 0} : call.q_len;
+  if (law.causal()) call.q_total = call.k_total = {40, 17, 1, 1};
+  Inputs zero = law.inputs(4, n), nan = zero;
+  const auto pad = [&](const attn_port& port, int64_t b, int64_t, int64_t i) {
+    return !is_aux(port) && i >= (port.kind == ATTN_KEY ? call.k_len : call.q_len)[static_cast<size_t>(b)];
+  };
+  overwrite(zero, false, pad);
+  overwrite(nan, true, pad);
+  const Array out = law.may_refuse([&] { return law.whole(zero, call); });
+  hold(same_bits(out, law.whole(nan, call)), "what stands in the padding changes the output");
+  hold(law.finite(out), "an output is not finite where rows are padded");
+  for (size_t b = 0; b < 4; ++b) {
+    // Past its length a row is zero, and before it equals a run that never saw the padding.
+    const auto row = static_cast<int64_t>(b);
+    for (int64_t i = call.q_len[b]; i < n; ++i)
+      for (int64_t h = 0; h < out.heads; ++h)
+        for (int64_t c = 0; c < out.width; ++c)
+          hold(out.at(row, h, i, c) == 0, "row {} of an output of length {} is not zero", i, call.q_len[b]);
+    Inputs alone = law.inputs_of(1, call.q_len[b], call.k_len[b]);
+    for (size_t p = 0; p < alone.arrays.size(); ++p)
+      if (is_taken(law.port(p)))
+        alone.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return zero.arrays[p].at(row, h, i, c); });
+    Call single;
+    if (law.causal()) single.q_total = single.k_total = {call.q_total[b]};
+    const Array got = run_whole(alone, 0, single);
+    for (int64_t h = 0; h < out.heads; ++h)
+      hold(same_bits(got, 0, h, out, row, h, call.q_len[b]),
+           "a row of length {} padded to {} differs from the same row alone", call.q_len[b], n);
+  }
+}
+
+void batch_rows(Law& law) {
+  Inputs in = law.inputs(4, 33);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  const int64_t order[] = {2, 0, 3, 1};
+  Inputs permuted = in;
+  for (size_t p = 0; p < in.arrays.size(); ++p)
+    if (is_taken(law.port(p)))
+      permuted.arrays[p].set(
+          [&](int64_t b, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(order[b], h, i, c); });
+  const Array got = law.whole(permuted);
+  for (int64_t b = 0; b < 4; ++b)
+    for (int64_t h = 0; h < out.heads; ++h)
+      hold(same_bits(got, b, h, out, order[b], h, 33), "a batch row gives other bits in another order of rows");
+}
+
+void rows_and_heads(Law& law) {
+  Inputs in = law.inputs(3, 33);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  const bool mixes = law.mixes_heads();
+  for (const bool nan : {false, true}) {
+    Inputs changed = in;
+    overwrite(changed, nan,
+              [mixes](const attn_port&, int64_t b, int64_t h, int64_t) { return b == 1 && (mixes || h == 0); });
+    const Array got = law.whole(changed);
+    for (int64_t b = 0; b < 3; ++b)
+      for (int64_t h = 0; h < out.heads; ++h)
+        if (b != 1 || (h != 0 && !mixes))
+          hold(same_bits(got, b, h, out, b, h, 33), "{} in row 1, head 0 changes row {}, head {}",
+               nan ? "NaN" : "other numbers", b, h);
+  }
+}
+
+void visible(Law& law) {
+  const int64_t n = 20, m = law.keys_for(n);
+  Call call;
+  for (int b = 0; b < 2; ++b)
+    for (int i = 0; i < n; ++i)
+      call.visible.push_back(std::min<int32_t>(static_cast<int32_t>(m) - 3, (i / 4) * (3 + b)));
+  Inputs in = law.inputs(2, n), changed = in;
+  overwrite(changed, true,
+            [&](const attn_port& port, int64_t, int64_t, int64_t i) { return port.kind == ATTN_KEY && i >= m - 3; });
+  const Array out = law.may_refuse([&] { return law.whole(in, call, 1, ATTN_PREFIX); });
+  hold(law.finite(out), "an output is not finite where queries see prefixes");
+  hold(same_bits(out, law.whole(changed, call, 1, ATTN_PREFIX)), "keys that no query sees change the output");
+  hold(out.at(0, 0, 0, 0) == 0.0f, "a query that sees nothing gives no zero row");
+}
+
+constexpr Check all[] = {
+    {"locality", "future", "in a causal block no row reaches an output before it", nullptr, future, kDecoder},
+    {"locality", "padding", "padding changes nothing, and gives rows of zeros", nullptr, padding},
+    {"locality", "batch_rows", "batch rows are independent of each other and of their order", nullptr, batch_rows},
+    {"locality", "rows_and_heads", "a batch row and head keep their numbers and NaN to themselves", nullptr,
+     rows_and_heads},
+    {"locality", "visible", "with ATTN_PREFIX a query reads the keys that it sees alone", nullptr, visible, kCross},
+};
+
+}  // namespace
+
+const std::span<const Check> locality_checks = all;
+
+}  // namespace attnkit::conformance

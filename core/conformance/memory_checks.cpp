@@ -1,0 +1,100 @@
+// Laws of memory: a run reads and writes what it was given, all of it, and nothing else.
+#include <cstring>
+
+#include "core/conformance/law.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+// Runs with everything between fences: whole sequences, padded ones, streams, training.
+void fences(Law& law) {
+  bool ran = false;
+  const auto attempt = [&](auto&& act) {
+    try {
+      act();
+      ran = true;
+    } catch (const Refused& refused) {
+      if (refused.code != ATTN_UNSUPPORTED || dynamic_cast<const RefusedRun*>(&refused)) throw;
+    } catch (const RefusedInWords&) {
+    }
+  };
+  Call call;
+  call.fenced = true;
+  for (const auto& [batch, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {2, 37}, {0, 5}, {1, 0}}) {
+    const int64_t rows = n;
+    const int64_t rows_of_batch = batch;
+    for (const Layout layout : {Layout::kModel, Layout::kOdd})
+      attempt([&] {
+        Inputs in = law.inputs(rows_of_batch, rows, 0, layout);
+        law.whole(in, call);
+      });
+  }
+  attempt([&] {
+    Call padded = law.with_totals(call, 3, 20);
+    padded.q_len = {20, 7, 0};
+    padded.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(law.keys_for(20)), 1, 0} : padded.q_len;
+    Inputs in = law.inputs(3, 20);
+    law.whole(in, padded);
+  });
+  attempt([&] {
+    Inputs in = law.inputs(2, 24);
+    const Planned plan = law.stream_plan(2, 24, 24);
+    const Arena arena(plan.info().state_bytes, 3);
+    for (const auto& [from, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 20}, {20, 1}, {21, 2}}) {
+      Call step = law.step(from, count, arena, 2, 24);
+      step.fenced = true;
+      step.slots = {2, 0};
+      plan.run(in, step);
+    }
+  });
+  attempt([&] {
+    if (!law.mech().plugin().backward) return;
+    Inputs in = law.inputs(2, 21);
+    Training<float> training = law.train(in, call);
+    Gradients<float> grads = training.gradients();
+    training.backward(grads);
+  });
+  if (!ran)
+    law.may_refuse([&] {
+      Inputs in = law.inputs(2, 8);
+      law.whole(in);
+    });
+}
+
+// Nothing of what was in scratch or in the output before shows in the output.
+void scratch(Law& law) {
+  Inputs in = law.inputs(2, 33);
+  Call call;
+  call.scratch_fill = 0;
+  const Array zeros = law.may_refuse([&] { return law.whole(in, call); });
+  for (const int fill : {0xFF, 0x7F, 0x3C}) {
+    call.scratch_fill = fill;
+    hold(same_bits(zeros, law.whole(in, call)), "scratch of bytes {:#x} gives other bits than one of zeros", fill);
+  }
+}
+
+// A plan holds for every run within its bounds.
+void within_bounds(Law& law) {
+  Inputs in = law.inputs(2, 30);
+  Call call = law.with_totals({}, 2, 30);
+  call.queries = 30;
+  call.keys = in.keys;
+  const Array exact = law.may_refuse([&] { return run_whole(in, 0, call); });
+  const attn_request larger = make_request(5, 90, in.keys + 70, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, 0, 4);
+  const Planned plan(law.mech(), larger);
+  hold(same_bits(exact, plan.run(in, call)), "under a plan with larger bounds the same run gives other bits");
+}
+
+constexpr Check all[] = {
+    {"memory", "fences", "a run touches no byte beside its tensors, scratch, state and arrays, and changes no input",
+     nullptr, fences, kAnywhere, Draws::options, true},
+    {"memory", "scratch", "what was in scratch before does not show", nullptr, scratch},
+    {"memory", "bounds", "a plan serves every run within its bounds, with the same bits", nullptr, within_bounds},
+};
+
+}  // namespace
+
+const std::span<const Check> memory_checks = all;
+
+}  // namespace attnkit::conformance

@@ -1,0 +1,180 @@
+// Laws of create and plan: mechanisms as a host takes them, answers that are possible and the same each time.
+#include <cstring>
+
+#include "core/conformance/law.hpp"
+#include "core/plugin/loader.hpp"
+#include "core/plugin/mechanism.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+constexpr uint32_t kTotals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+
+// The plugin as core knows it: all that core checks of its answers is checked.
+Plugin hosted(const std::string& file) {
+  const attn_plugin table = check_table(&load(file), this_host());
+  return {table.name, file, table};
+}
+
+std::vector<OptionValue> values_of(const Plugin& plugin, const Settings& settings) {
+  std::vector<OptionValue> values = default_options(plugin);
+  for (uint32_t i = 0; i < plugin.table.n_options; ++i) {
+    const auto it = settings.find(plugin.table.options[i]->name);
+    if (it == settings.end()) continue;
+    if (const auto* n = std::get_if<int64_t>(&it->second)) values[i].i = *n;
+    if (const auto* f = std::get_if<double>(&it->second)) values[i].f = *f;
+    if (const auto* b = std::get_if<bool>(&it->second)) values[i].i = *b;
+    if (const auto* s = std::get_if<std::string>(&it->second)) values[i].s = *s;
+  }
+  return values;
+}
+
+// Runs act.  True unless it was refused as unsupported; every other failure breaks the law.
+template <class Act>
+bool takes(Act&& act, std::string& words) {
+  try {
+    act();
+    return true;
+  } catch (const Error& e) {
+    if (e.code() != ATTN_UNSUPPORTED && e.code() != ATTN_INVALID) throw Violation(e.what());
+    words = e.what();
+    return false;
+  }
+}
+
+void create(const Trial& trial) {
+  const Plugin plugin = hosted(trial.file);
+  std::string words;
+  int made = 0;
+  for (const Place& place : places_of(trial, "create", kAnywhere))
+    made += takes([&] { attnkit::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); }, words);
+  hold(made > 0, "it refuses every block: {}", words);
+}
+
+void destroy(Law& law) {
+  const attn_plugin& plugin = law.mech().plugin();
+  boundary("destroy", [&] { plugin.destroy(nullptr); });
+  boundary("plan_free", [&] { plugin.plan_free(nullptr); });
+  for (int i = 0; i < 100; ++i) {
+    attn_mech* mech = nullptr;
+    const attn_port* const* ports = nullptr;
+    uint32_t n = 0;
+    std::vector<attn_value> values;
+    for (uint32_t o = 0; o < plugin.n_options; ++o) values.push_back(plugin.options[o]->fallback);
+    const int32_t code = boundary(
+        "create", [&] { return plugin.create(&law.mech().block(), values.data(), &mech, &ports, &n, nullptr); });
+    hold(code == ATTN_OK, "it was created {} times and then refused with code {}", i, code);
+    boundary("destroy", [&] { plugin.destroy(mech); });
+  }
+}
+
+// What a host may ask of a block: each of these runs, or is refused in words.
+std::vector<attn_request> requests(const attn_block& block) {
+  const bool causal = block.causal != 0;
+  std::vector<attn_request> all;
+  for (const uint32_t flags : {0u, kTotals, uint32_t{ATTN_KNOWS_Q_TOTAL}, uint32_t{ATTN_KNOWS_K_TOTAL}})
+    for (const int64_t n : {0, 1, 64, 4096}) {
+      all.push_back(make_request(2, n, n, flags, 0, 3));
+      all.push_back(make_request(1, 1, 1, flags | ATTN_STREAM, n, 1));
+      if (!causal) all.push_back(make_request(2, n, n, flags | ATTN_PREFIX, 0, 1));
+    }
+  return all;
+}
+
+void answers(const Trial& trial) {
+  const Plugin plugin = hosted(trial.file);
+  std::string words;
+  int planned = 0;
+  for (const Place& place : places_of(trial, "plan", kAnywhere)) {
+    std::shared_ptr<const attnkit::Mechanism> mech;
+    if (!takes([&] { mech = attnkit::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); },
+               words))
+      continue;
+    for (attn_request r : requests(place.block)) {
+      planned += takes([&] { mech->plan(r); }, words);
+      takes([&] { mech->ask(r); }, words);
+      if (!plugin.table.backward || (r.flags & ATTN_STREAM)) continue;
+      r.flags |= ATTN_TRAIN;
+      for (const uint8_t bits : {32, 64}) {
+        r.dtype_bits = bits;
+        takes([&] { mech->plan(r); }, words);
+      }
+    }
+  }
+  hold(planned > 0, "it refuses every request: {}", words);
+}
+
+void equal_answers(Law& law) {
+  for (const int64_t n : {0, 64}) {
+    const attn_request r = make_request(n ? 2 : 0, n, law.keys_for(n), kTotals, 0, 2);
+    const Planned a = law.may_refuse([&] { return Planned(law.mech(), r); });
+    const Planned b(law.mech(), r);
+    hold(std::memcmp(&a.info(), &b.info(), sizeof(attn_info)) == 0, "equal requests get other answers");
+    attn_info asked{};
+    asked.struct_size = sizeof asked;
+    const int32_t code =
+        boundary("plan", [&] { return law.mech().plugin().plan(law.mech().get(), &r, &asked, nullptr, nullptr); });
+    hold(code == ATTN_OK && std::memcmp(&a.info(), &asked, sizeof asked) == 0,
+         "a question without a plan gets another answer than one with a plan (code {})", code);
+    hold(a.info().state_bytes == 0, "it needs {} bytes of state without ATTN_STREAM", a.info().state_bytes);
+  }
+}
+
+void costs(Law& law) {
+  for (const int64_t n : {0, 64}) {
+    const attn_request r = make_request(n ? 2 : 0, n, law.keys_for(n), kTotals, 0, 2);
+    const uint64_t flops = law.may_refuse([&] { return Planned(law.mech(), r); }).info().flops;
+    hold((n == 0) == (flops == 0), "a run of {} queries is said to cost {} flops", n, flops);
+  }
+}
+
+void other_minors(Law& law) {
+  const attn_request r = make_request(1, 8, law.keys_for(8), kTotals);
+  law.may_refuse([&] { Planned(law.mech(), r); });
+  struct {
+    attn_request request;
+    uint64_t unknown;
+  } longer{r, ~uint64_t{0}};
+  longer.request.struct_size = sizeof longer;
+  attn_info info{};
+  info.struct_size = offsetof(attn_info, flops);
+  const int32_t code = boundary(
+      "plan", [&] { return law.mech().plugin().plan(law.mech().get(), &longer.request, &info, nullptr, nullptr); });
+  hold(code == ATTN_OK, "it refuses a request that a later minor made longer, with code {}", code);
+  hold(info.flops == 0 && info.bytes_read == 0 && info.bytes_written == 0,
+       "plan writes fields that the caller's attn_info lacks");
+}
+
+void state_grows(Law& law) {
+  uint64_t before = 0;
+  for (const int64_t keys : {1, 2, 17, 100, 1000}) {
+    const uint64_t bytes = law.stream_plan(1, 1, keys).info().state_bytes;
+    hold(bytes >= before, "the state needs {} bytes for {} keys and more for fewer", bytes, keys);
+    before = bytes;
+    const attn_request reads = make_request(1, 1, 0, ATTN_STREAM | kTotals, keys);
+    const uint64_t read = law.may_refuse([&] { return Planned(law.mech(), reads); }).info().state_bytes;
+    hold(read <= bytes, "the state of {} keys needs {} bytes where runs append and {} where they only read", keys,
+         bytes, read);
+  }
+}
+
+constexpr Check all[] = {
+    {"plan", "create", "it can be created somewhere, with ports that a host can fill, and refuses in words elsewhere",
+     create, nullptr, kAnywhere, Draws::options, true},
+    {"plan", "destroy", "it can be created and destroyed a hundred times, and NULL can be freed", nullptr, destroy,
+     kAnywhere, Draws::none},
+    {"plan", "answers", "it plans something, with sizes that are possible, and refuses the rest in words", answers,
+     nullptr, kAnywhere, Draws::options, true},
+    {"plan", "equal_answers", "equal requests get equal answers, with a plan and without", nullptr, equal_answers},
+    {"plan", "costs", "no rows cost nothing, and some cost something", nullptr, costs},
+    {"plan", "other_minors", "longer requests are taken, and no field past the caller's struct is written", nullptr,
+     other_minors},
+    {"plan", "state_grows", "the state needs no fewer bytes for more keys", nullptr, state_grows, kDecoder | kCross},
+};
+
+}  // namespace
+
+const std::span<const Check> plan_checks = all;
+
+}  // namespace attnkit::conformance

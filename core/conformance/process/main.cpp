@@ -1,0 +1,96 @@
+// attnkit-plugin-process: loads one plugin's file, which may do what it likes here, and says on descriptor 3 what came
+// of it.  For libattnkit and "attnkit validate-plugin", which watch it from outside.
+//
+//   probe FILE                 loads it, and creates it with its default options in every role
+//   check FILE ID SEED DRAWS   performs one check
+//   list                       names the checks
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "core/base/descriptor.hpp"
+#include "core/base/error.hpp"
+#include "core/base/roles.hpp"
+#include "core/base/text.hpp"
+#include "core/conformance/check.hpp"
+#include "core/conformance/process/counted_malloc.hpp"
+#include "core/plugin/loader.hpp"
+#include "core/plugin/mechanism.hpp"
+
+namespace {
+
+using namespace attnkit;
+using Json = nlohmann::ordered_json;
+
+constexpr int reply_file = 3;
+
+void say_line(const std::string& line) { write_all(reply_file, line + "\n"); }
+
+void say(const Json& document) { say_line(document.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+
+void limit_harm() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit none = {0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  rlimit files = {};
+  ::getrlimit(RLIMIT_FSIZE, &files);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_cur, rlim_t{64} << 20);
+  ::setrlimit(RLIMIT_FSIZE, &files);
+}
+
+// Says what it is about to do, so that whoever finds the process dead knows where it died.
+void probe(const std::string& path) {
+  try {
+    say_line("was loaded");
+    const attn_plugin table = load_plugin(read_plugin_file(path));
+    const Plugin plugin{table.name, path, table};
+    for (const auto& [role, causal] :
+         {std::pair(ATTN_ENCODER_SELF, 0u), std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
+      say_line(fmt::format("was created in {}", role_name(role)));
+      try {
+        Mechanism::create(plugin, {sizeof(attn_block), role, causal, 4, 128, 32}, default_options(plugin));
+      } catch (const Error&) {
+        // A host hears it where it matters.
+      }
+    }
+  } catch (const Error&) {
+    // What does not crash is found again, and said, by the process that loads it.
+  }
+  say_line("was unloaded");
+}
+
+void list() {
+  Json all = Json::array();
+  for (const conformance::Check& check : conformance::checks())
+    all.push_back({{"name", check.id()}, {"law", check.law}, {"gates", check.gates}});
+  say(all);
+}
+
+bool check(const std::string& file, const std::string& id, const std::string& seed, const std::string& draws) {
+  conformance::set_allocation_counter(conformance::counted_malloc());
+  for (const conformance::Check& check : conformance::checks()) {
+    if (check.id() != id) continue;
+    const conformance::Trial trial = {file, std::strtoull(seed.c_str(), nullptr, 10), std::atoi(draws.c_str())};
+    const conformance::Finding found = conformance::perform(check, trial);
+    say(Json{{"verdict", name_of(found.verdict)}, {"reason", found.reason}, {"measured", found.measured}});
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  limit_harm();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  if (what == "probe" && arguments.size() == 2) return probe(arguments[1]), 0;
+  if (what == "list" && arguments.size() == 1) return list(), 0;
+  if (what == "check" && arguments.size() == 5 && check(arguments[1], arguments[2], arguments[3], arguments[4]))
+    return 0;
+  return 2;
+}

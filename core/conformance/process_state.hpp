@@ -1,0 +1,53 @@
+// What a process is beside its memory, so that calls which change it are found.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/conformance/loader.hpp"
+
+namespace attnkit::conformance {
+
+// Calls of malloc and its kin, in this process.  Both are 0 where nothing counts them.
+struct Allocations {
+  uint64_t made = 0, freed = 0;
+};
+// A program that counts them sets this before the first check.
+using CountAllocations = Allocations (*)();
+void set_allocation_counter(CountAllocations count);
+CountAllocations allocation_counter();
+
+// The floating-point modes of this thread, what each signal does, threads, open files, what was printed so far (where
+// standard output is a file), the working directory, the environment and the locale.
+class ProcessState {
+ public:
+  ProcessState();
+  // What differs, "the floating-point modes (rounding, denormals)"; empty: nothing of the kinds asked for.
+  enum Kind : uint32_t { kFloat = 1, kSignals = 2, kThreads = 4, kFiles = 8, kOutput = 16, kSettings = 32 };
+  std::string changes_to(const ProcessState& later, uint32_t kinds) const;
+
+ private:
+  uint32_t mxcsr_ = 0;
+  uint16_t x87_ = 0;
+  std::string signals_, settings_;
+  int threads_ = 0, files_ = 0;
+  int64_t printed_ = 0;
+};
+
+// Compares the state before and after each call, and remembers the first change.
+class StateWatch : public Watch {
+ public:
+  explicit StateWatch(uint32_t kinds) : kinds_(kinds) { set_watch(this); }
+  ~StateWatch() override { set_watch(nullptr); }
+  void before() override { state_.emplace(); }
+  void after(const char* function) override;
+  // Throws Violation with that change.
+  void check() const;
+
+ private:
+  uint32_t kinds_;
+  std::optional<ProcessState> state_;
+  std::string change_;
+};
+
+}  // namespace attnkit::conformance

@@ -1,0 +1,215 @@
+// Laws of state: streaming is the whole in pieces, and state is bytes that may be copied, shared, grown and moved.
+#include <cstring>
+
+#include "core/conformance/law.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+// Bidirectional self attention does not stream; a check of refusals covers it.
+constexpr uint32_t kStreams = kDecoder | kCross;
+
+void chunks(Law& law) {
+  law.stream_plan(1, 1, 8);
+  for (const int64_t n : {1, 63, 64, 100}) {
+    Inputs in = law.inputs(2, n);
+    const Array all = law.whole(in, law.with_totals({}, 2, n));
+    for (const int64_t chunk : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{16}, int64_t{64}, n}) {
+      const Array got = law.stream(in, chunks_of(n, chunk));
+      const double off = rms_ratio(got, all);
+      hold(off <= kGate, "{} rows streamed by {} are {:.2g} from the whole, at most {:.2g}", n, chunk, off, kGate);
+      hold(same_bits(got, law.stream(in, chunks_of(n, chunk))), "{} rows streamed by {} twice give other bits", n,
+           chunk);
+    }
+  }
+}
+
+void prefill(Law& law) {
+  law.stream_plan(1, 1, 8);
+  Inputs in = law.inputs(2, 64);
+  std::vector<int64_t> chunks = {37};
+  for (int i = 37; i < 64; ++i) chunks.push_back(1);
+  const double off = rms_ratio(law.stream(in, chunks), law.whole(in, law.with_totals({}, 2, 64)));
+  hold(off <= kGate, "37 rows at once, then 27 one by one, are {:.2g} from the whole, at most {:.2g}", off, kGate);
+}
+
+void workers(Law& law) {
+  law.stream_plan(1, 1, 8);
+  Inputs in = law.inputs(4, 64);
+  const Array one = law.stream(in, chunks_of(64, 16));
+  for (const uint32_t workers : {2u, 5u, 8u})
+    hold(same_bits(one, law.stream(in, chunks_of(64, 16), workers)), "{} workers give other bits than one", workers);
+}
+
+void many_steps(Law& law) {
+  law.stream_plan(1, 1, 8);
+  Inputs in = law.inputs(1, 400);
+  const double off = rms_ratio(law.stream(in, chunks_of(400, 1)), law.whole(in, law.with_totals({}, 1, 400)));
+  hold(off <= kGate, "400 steps of one row are {:.2g} from the whole, at most {:.2g}", off, kGate);
+}
+
+void moves(Law& law) {
+  const int64_t n = 40;
+  Inputs in = law.inputs(1, n);
+  const Planned plan = law.stream_plan(1, n, n);
+  const Arena arena(plan.info().state_bytes, 3);
+  plan.run(in, law.step(0, 20, arena, 1, n));
+  // Slot 0 to slot 2, through a buffer as a file would be.
+  const std::vector<char> saved(arena.row(0), arena.row(0) + arena.stride);
+  std::memcpy(arena.row(2), saved.data(), saved.size());
+  const Array here = law.probe(plan, in, arena, 20, n);
+  hold(same_bits(here, law.probe(plan, in, arena, 20, n, {2})),
+       "a state that was copied to another slot gives other bits");
+  std::memcpy(arena.row(0), saved.data(), saved.size());
+  hold(same_bits(here, law.probe(plan, in, arena, 20, n)), "a state that was restored gives other bits");
+}
+
+void grows(Law& law) {
+  const int64_t n = 40;
+  Inputs in = law.inputs(1, n);
+  const Planned small = law.stream_plan(1, 20, 20), large = law.stream_plan(1, n, 3 * n);
+  hold(small.info().state_bytes <= large.info().state_bytes, "20 keys need {} bytes of state and 120 need {}",
+       small.info().state_bytes, large.info().state_bytes);
+  const Arena little(small.info().state_bytes, 1), grown(large.info().state_bytes, 1), big(large.info().state_bytes, 1);
+  small.run(in, law.step(0, 20, little, 1, n));
+  large.run(in, law.step(0, 20, big, 1, n));
+  std::memcpy(grown.row(0), little.row(0), little.row_bytes);
+  hold(std::memcmp(grown.row(0), big.row(0), little.row_bytes) == 0,
+       "the state for 20 keys is no prefix of that for 120");
+  hold(same_bits(law.probe(large, in, grown, 20, n), law.probe(large, in, big, 20, n)),
+       "a state that was grown gives other bits");
+}
+
+void own_positions(Law& law) {
+  const int64_t n = 24;
+  Inputs in = law.inputs(3, n);
+  const Planned plan = law.stream_plan(3, n, n);
+  const Arena together(plan.info().state_bytes, 3);
+  Call call = law.step(0, n, together, 3, n);
+  call.k_len = {0, 3, 5};
+  if (!law.cross()) call.q_len = call.k_len;
+  const Array first = plan.run(in, call);
+  for (int64_t b = 0; b < 3; ++b) {
+    Inputs one = law.inputs(1, n);
+    for (size_t p = 0; p < one.arrays.size(); ++p)
+      if (is_taken(law.port(p)))
+        one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    const Arena alone(plan.info().state_bytes, 1);
+    const int64_t taken = call.k_len[static_cast<size_t>(b)];
+    const Array got = plan.run(one, law.step(0, taken, alone, 1, n));
+    for (int64_t h = 0; h < first.heads && !law.cross(); ++h)
+      hold(same_bits(got, 0, h, first, b, h, taken), "a row that takes {} of {} differs from the row alone", taken, n);
+    hold(std::memcmp(alone.row(0), together.row(b), alone.stride) == 0,
+         "the state of a row that takes {} of {} differs from that of the row alone", taken, n);
+  }
+}
+
+// Rows use the slots that the host says, in any order, and leave the others as they are.
+void slots(Law& law) {
+  const int64_t n = 24;
+  Inputs in = law.inputs(3, n);
+  const Planned plan = law.stream_plan(3, n, n);
+  const Arena ordered(plan.info().state_bytes, 5), mixed(plan.info().state_bytes, 5);
+  const std::vector<int32_t> order = {4, 0, 2};
+  for (const int64_t free : {1, 3}) std::memset(mixed.row(free), 0x5C, mixed.stride);
+  plan.run(in, law.step(0, 20, ordered, 3, n));
+  Call call = law.step(0, 20, mixed, 3, n);
+  call.slots = order;
+  plan.run(in, call);
+  hold(same_bits(law.probe(plan, in, ordered, 20, n), law.probe(plan, in, mixed, 20, n, order)),
+       "rows in slots 4, 0 and 2 give other bits than in 0, 1 and 2");
+  for (const int64_t free : {1, 3})
+    for (uint64_t i = 0; i < mixed.stride; ++i)
+      hold(mixed.row(free)[i] == 0x5C, "a run wrote to a slot that none of its rows uses");
+}
+
+void shared_slots(Law& law) {
+  const int64_t n = 12, m = law.keys_for(n);
+  Inputs source = law.inputs(2, n), beams = law.inputs(4, n, 1);
+  const Planned plan = law.stream_plan(4, m, m);
+  const Arena arena(plan.info().state_bytes, 2);
+  plan.run(source, law.step(0, m, arena, 2, n));
+  const Array got = law.probe(plan, beams, arena, m, n, {1, 0, 1, 1});
+  const Arena copies(plan.info().state_bytes, 4);
+  for (const int64_t b : {0, 1, 2, 3}) std::memcpy(copies.row(b), arena.row(b == 1 ? 0 : 1), arena.stride);
+  hold(same_bits(got, law.probe(plan, beams, copies, m, n)),
+       "rows that share a slot differ from rows with copies of it");
+}
+
+void empty_runs(Law& law) {
+  const int64_t n = 16;
+  Inputs in = law.inputs(2, n);
+  const Planned plan = law.stream_plan(2, n, n);
+  const Arena arena(plan.info().state_bytes, 2);
+  plan.run(in, law.step(0, 8, arena, 2, n));
+  const std::vector<char> before(arena.row(0), arena.row(0) + 2 * arena.stride);
+  plan.run(in, law.step(8, 0, arena, 2, n));
+  Call masked = law.step(8, 4, arena, 2, n);
+  masked.q_len = masked.k_len = {0, 0};
+  plan.run(in, masked);
+  hold(std::memcmp(before.data(), arena.row(0), before.size()) == 0, "a run that appends nothing changes the state");
+}
+
+void rewinds(Law& law) {
+  const int64_t n = 20;
+  Inputs in = law.inputs(1, n), other = law.inputs(1, n, 6);
+  for (size_t p = 0; p < in.arrays.size(); ++p)
+    if (law.port(p).kind == ATTN_AUX_IN) other.arrays[p] = in.arrays[p];  // constant while a stream lasts
+  const Planned plan = law.stream_plan(1, n, n);
+  const Arena straight(plan.info().state_bytes, 1), detour(plan.info().state_bytes, 1);
+  plan.run(in, law.step(0, 10, straight, 1, n));
+  plan.run(in, law.step(0, 10, detour, 1, n));
+  plan.run(other, law.step(10, 6, detour, 1, n));
+  const bool same = same_bits(law.probe(plan, in, straight, 10, n), law.probe(plan, in, detour, 10, n));
+  const bool says = (plan.info().flags & ATTN_REWINDS) != 0;
+  hold(same || !says, "it says ATTN_REWINDS, and a run with a smaller k_pos does not undo what was appended after it");
+  hold(says || !same, "a run with a smaller k_pos undoes what was appended after it, and it does not say ATTN_REWINDS");
+}
+
+void growing_source(Law& law) {
+  const int64_t n = 20;
+  Inputs in = law.inputs(1, n);
+  Call prefix;
+  for (int i = 0; i < n; ++i) prefix.visible.push_back(2 + (i / 3) * 4);
+  const Array offline = law.may_refuse([&] { return law.whole(in, prefix, 1, ATTN_PREFIX); });
+  const Planned plan = law.stream_plan(1, n, law.keys_for(n));
+  const Arena arena(plan.info().state_bytes, 1);
+  Array got(1, offline.heads, n, offline.width);
+  int32_t known = 0;
+  for (int32_t i = 0; i < n; ++i) {
+    const int32_t visible = prefix.visible[static_cast<size_t>(i)];
+    Call call = law.step(known, visible - known, arena, 1, n);
+    call.q_from = i;
+    call.queries = 1;
+    call.q_pos = {i};
+    paste(got, plan.run(in, call), i);
+    known = visible;
+  }
+  const double off = rms_ratio(got, offline);
+  hold(off <= kGate, "a source that grows is {:.2g} from queries that see prefixes of it, at most {:.2g}", off, kGate);
+}
+
+constexpr Check all[] = {
+    {"stream", "chunks", "any split of a stream equals the whole, and equal splits give equal bits", nullptr, chunks,
+     kStreams, Draws::blocks},
+    {"stream", "prefill", "a prompt at once, then row by row, equals the whole", nullptr, prefill, kStreams,
+     Draws::blocks},
+    {"stream", "workers", "no bit of a stream depends on the number of workers", nullptr, workers, kStreams},
+    {"stream", "many_steps", "400 steps stay as accurate as one", nullptr, many_steps, kStreams, Draws::none},
+    {"stream", "moves", "state is bytes that may be copied, saved and restored", nullptr, moves, kStreams},
+    {"stream", "grows", "the state of a small capacity is a prefix of that of a larger one", nullptr, grows, kStreams},
+    {"stream", "own_positions", "each row of a run takes as many keys as it has", nullptr, own_positions, kStreams},
+    {"stream", "slots", "rows use the slots that they are given, in any order, and no other", nullptr, slots, kStreams},
+    {"stream", "shared_slots", "rows may share a slot that nobody appends to", nullptr, shared_slots, kCross},
+    {"stream", "empty_runs", "a run that appends nothing leaves the state as it is", nullptr, empty_runs, kStreams},
+    {"stream", "rewinds", "it says ATTN_REWINDS if and only if it rewinds", nullptr, rewinds, kStreams, Draws::none},
+    {"stream", "growing_source", "a source that grows equals queries that see prefixes of it", nullptr, growing_source,
+     kCross, Draws::blocks},
+};
+
+}  // namespace
+
+const std::span<const Check> stream_checks = all;
+
+}  // namespace attnkit::conformance

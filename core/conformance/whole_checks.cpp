@@ -1,0 +1,170 @@
+// Laws of whole-sequence runs: every element written, repeatable, and independent of layout, workers and company.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "core/conformance/law.hpp"
+
+namespace attnkit::conformance {
+
+namespace {
+
+void writes_everything(Law& law) {
+  for (const int64_t batch : {0, 1, 2})
+    for (const int64_t n : {0, 1, 63, 64, 100}) {
+      Inputs in = law.inputs(batch, n);
+      const Array out = law.may_refuse([&] { return law.whole(in); });
+      hold(all_written(out), "an output is not written, {} batch rows of {} queries", batch, n);
+      // Options may leave a division by zero.
+      hold(law.finite(out), "an output is not finite, {} batch rows of {} queries", batch, n);
+    }
+}
+
+void repeats(Law& law) {
+  Inputs in = law.inputs(2, 64);
+  const Array first = law.may_refuse([&] { return law.whole(in); });
+  for (int repeat = 0; repeat < 20; ++repeat)
+    hold(same_bits(first, law.whole(in)), "the same run gave other bits the {}th time", repeat + 2);
+}
+
+// More heads than workers, and fewer.
+void any_workers(Law& law) {
+  for (const auto& [batch, n] : std::vector<std::pair<int64_t, int64_t>>{{5, 100}, {1, 300}}) {
+    Inputs in = law.inputs(batch, n);
+    const Array one = law.may_refuse([&] { return law.whole(in); });
+    for (const uint32_t workers : {2u, 3u, 5u, 8u})
+      hold(same_bits(one, law.whole(in, {}, workers)), "{} workers give other bits than one, {} queries", workers, n);
+  }
+}
+
+void any_layout(Law& law) {
+  Inputs model = law.inputs(2, 63);
+  const Array out = law.may_refuse([&] { return law.whole(model); });
+  for (const auto& [layout, what] :
+       {std::pair(Layout::kPlain, "plain (b, head, row)"), std::pair(Layout::kOdd, "unaligned (head, b, row)")}) {
+    Inputs in = law.inputs(2, 63, 0, layout);
+    hold(same_bits(out, law.whole(in)), "tensors in {} strides give other bits than those of a model", what);
+  }
+}
+
+void scales(Law& law) {
+  if (law.mech().find("v") < 0) throw NotApplicable{"it has no port named v"};
+  Inputs in = law.inputs(2, 64);
+  Array out = law.may_refuse([&] { return law.whole(in); });
+  for (float& x : in["v"].data()) x *= 256;
+  for (float& x : out.data()) x *= 256;
+  hold(same_bits(out, law.whole(in)), "256 times the values is not 256 times the output, bit for bit");
+}
+
+// Row 40 of the last head of the first sequence becomes NaN.
+void spoil(Array& sequence) {
+  for (int64_t c = 0; c < sequence.width; ++c)
+    sequence.at(0, sequence.heads - 1, 40, c) = std::numeric_limits<float>::quiet_NaN();
+}
+
+void nan_in_queries(Law& law) {
+  Inputs in = law.inputs(1, 64);
+  if (!law.has(ATTN_QUERY)) throw NotApplicable{"it reads no queries"};
+  for (size_t i = 0; i < in.arrays.size(); ++i)
+    if (law.port(i).kind == ATTN_QUERY) spoil(in.arrays[i]);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  hold(std::isnan(out.at(0, out.heads - 1, 40, 0)), "NaN in query 40 is swallowed");
+  // Where queries are keys as well, or make landmarks, another row may take part in it.
+  if (law.causal() || law.cross())
+    hold(!std::isnan(out.at(0, out.heads - 1, 39, 0)), "NaN in query 40 reached query 39");
+}
+
+void nan_in_keys(Law& law) {
+  Inputs in = law.inputs(1, 64);
+  for (size_t i = 0; i < in.arrays.size(); ++i)
+    if (law.port(i).kind == ATTN_KEY) spoil(in.arrays[i]);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  hold(std::isnan(out.at(0, out.heads - 1, 63, 0)), "NaN in key 40 is swallowed");
+}
+
+void at_once(Law& law) {
+  std::vector<Inputs> in;
+  for (uint64_t salt = 0; salt < 4; ++salt) in.push_back(law.inputs(2, 64, salt));
+  std::vector<Array> alone, together(in.size());
+  std::vector<std::string> broken(in.size());
+  Call call = law.causal() ? law.with_totals({}, 2, 64) : Call{};
+  call.queries = 64;
+  call.keys = law.keys_for(64);
+  const uint32_t flags = law.causal() ? ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL : 0;
+  const Planned plan = law.may_refuse([&] { return Planned(law.mech(), make_request(2, 64, call.keys, flags)); });
+  for (auto& one : in) alone.push_back(plan.run(one, call));
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < in.size(); ++t)
+    threads.emplace_back([&, t] {
+      try {
+        for (int repeat = 0; repeat < 10; ++repeat) together[t] = plan.run(in[t], call);
+      } catch (const std::exception& e) {
+        broken[t] = e.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (size_t t = 0; t < in.size(); ++t)
+    hold(broken[t].empty() && same_bits(alone[t], together[t]),
+         "four runs at once on one plan differ from one by one {}", broken[t]);
+}
+
+void one_row(Law& law) {
+  Inputs in = law.inputs(1, 1), longer = law.inputs(1, 1, 0, Layout::kOdd);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  hold(same_bits(out, law.whole(longer)), "a sequence of one row depends on its strides");
+}
+
+void long_sequence(Law& law) {
+  constexpr int64_t n = 4096;
+  Inputs in = law.inputs_of(1, n, n);
+  const Array out = law.may_refuse([&] { return law.whole(in, {}, 2); });
+  hold(law.finite(out), "an output of {} rows is not written or not finite", n);
+}
+
+void no_keys(Law& law) {
+  Inputs in = law.inputs_of(2, 7, 0);
+  const Array out = law.may_refuse([&] { return law.whole(in); });
+  Array zero(2, out.heads, 7, out.width);
+  zero.set([](int64_t, int64_t, int64_t, int64_t) { return 0.0f; });
+  hold(same_bits(out, zero), "queries that see no key must give rows of zeros");
+}
+
+// Numbers of every size that f32 has, zeros and equal ones; what comes out may be infinite, but is the same again.
+void extremes(Law& law) {
+  const float kinds[] = {0.0f, 1e-40f, 1e30f, std::numeric_limits<float>::max()};
+  for (const float kind : kinds) {
+    Inputs in = law.inputs(1, 33);
+    for (size_t p = 0; p < in.arrays.size(); ++p)
+      if (is_taken(law.port(p)))
+        in.arrays[p].set([&](int64_t, int64_t, int64_t i, int64_t) { return i % 2 ? kind : -kind; });
+    const Array out = law.may_refuse([&] { return law.whole(in); });
+    hold(same_bits(out, law.whole(in)), "inputs of size {} give other bits each time", kind);
+    if (kind == 0) hold(law.finite(out), "inputs of zeros give no finite output");
+  }
+}
+
+constexpr Check all[] = {
+    {"whole", "writes",
+     "every element of an output is written, with 0 to 100 queries, and finite with the default options", nullptr,
+     writes_everything, kAnywhere, Draws::options, true},
+    {"whole", "repeats", "the same run gives the same bits", nullptr, repeats},
+    {"whole", "workers", "no bit depends on the number of workers", nullptr, any_workers},
+    {"whole", "layout", "no bit depends on the strides and the alignment of tensors", nullptr, any_layout},
+    {"whole", "one_row", "a sequence of one row is one", nullptr, one_row},
+    {"whole", "long", "4096 rows are possible where any length is", nullptr, long_sequence, kAnywhere, Draws::none},
+    {"whole", "scales", "values times a power of two give that multiple of the output, exactly", nullptr, scales,
+     kAnywhere, Draws::none},
+    {"whole", "nan_in_queries", "NaN in a query reaches its row", nullptr, nan_in_queries, kAnywhere, Draws::none},
+    {"whole", "nan_in_keys", "NaN in a key is not swallowed", nullptr, nan_in_keys, kAnywhere, Draws::none},
+    {"whole", "extremes", "numbers of any size give the same bits each time, zeros finite ones", nullptr, extremes,
+     kAnywhere, Draws::none},
+    {"whole", "at_once", "runs at once on one plan are as one by one", nullptr, at_once},
+    {"whole", "no_keys", "queries that see no key give rows of zeros", nullptr, no_keys, kCross},
+};
+
+}  // namespace
+
+const std::span<const Check> whole_checks = all;
+
+}  // namespace attnkit::conformance

@@ -1,0 +1,459 @@
+/* A mechanism that obeys every law, and one misdeed in it: what "attnkit validate-plugin" must find.  The test writes
+ * its name over GOOD, with which there is none.  tests/validate/faults.py says which check finds which. */
+#define _GNU_SOURCE
+#include <attnkit/plugin.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#define MAX_WIDTH 128
+#define UNUSED __attribute__((unused))
+
+/* The name of the misdeed, of 32 bytes behind the colon, and its hash; AT compares that with one that the compiler
+ * makes. */
+static const volatile char misdeed[] = "MISDEED:GOOD\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+static uint32_t fault;
+#define CHARACTER(s, i) ((i) < sizeof(s) ? (uint32_t)(s)[(i) < sizeof(s) ? (i) : 0] : 0u)
+#define HASH1(h, s, i) ((h)*31u + CHARACTER(s, i))
+#define HASH2(h, s, i) HASH1(HASH1(h, s, i), s, (i) + 1)
+#define HASH4(h, s, i) HASH2(HASH2(h, s, i), s, (i) + 2)
+#define HASH8(h, s, i) HASH4(HASH4(h, s, i), s, (i) + 4)
+#define HASH16(h, s, i) HASH8(HASH8(h, s, i), s, (i) + 8)
+#define HASH32(h, s, i) HASH16(HASH16(h, s, i), s, (i) + 16)
+#define AT(name) (fault == HASH32(0u, #name, 0))
+
+static void read_misdeed(void) {
+  fault = 0;
+  for (int i = 0; i < 32; ++i) fault = fault * 31u + (uint32_t)misdeed[8 + i];
+}
+
+static double shared_buffer[MAX_WIDTH];
+static volatile double sink;
+static volatile int counter;
+static __thread int calls;
+
+static void crash(void) {
+  volatile int* volatile nowhere = NULL;
+  *nowhere = 1;
+}
+
+static void hang(void) {
+  for (;;) pause();
+}
+
+static void flush_denormals(void) {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
+}
+
+static void allocate(void) {
+  void* volatile memory = malloc(100);
+  free(memory);
+}
+
+static void on_signal(int number) { (void)number; }
+
+static void* sleep_long(void* nothing) {
+  hang();
+  return nothing;
+}
+
+static void start_thread(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, sleep_long, NULL);
+}
+
+struct attn_mech {
+  attn_block block;
+  attn_port port[4];
+  const attn_port* ports[4];
+};
+struct attn_plan {
+  const attn_mech* mech;
+  attn_request request;
+};
+
+/* What row b of a run knows and sees. */
+struct reach {
+  int64_t queries, fresh, past, q_pos;
+  const int32_t* visible;
+  int causal;
+  int64_t (*seen)(const struct reach*, int64_t i);
+};
+
+static int64_t seen_by(const struct reach* r, int64_t i) {
+  int64_t seen = r->past + r->fresh;
+  if (r->visible != NULL && r->visible[i] < seen) seen = r->visible[i];
+  if (r->causal && r->q_pos + i + 1 < seen) seen = r->q_pos + i + 1;
+  return seen;
+}
+
+static struct reach reach_of(const attn_plan* plan, const attn_run* run, int64_t b) {
+  struct reach r;
+  r.queries = run->q_len != NULL ? run->q_len[b] : run->queries;
+  r.fresh = run->k_len != NULL ? run->k_len[b] : run->keys;
+  r.past = run->k_pos != NULL && run->state != NULL ? run->k_pos[b] : 0;
+  r.q_pos = run->q_pos != NULL ? run->q_pos[b] : 0;
+  r.visible = run->visible != NULL ? run->visible + b * run->queries : NULL;
+  r.causal = plan->mech->block.causal != 0;
+  r.seen = seen_by;
+  return r;
+}
+
+static int is_plain(const attn_run* run) {
+  return run->state == NULL && run->saved == NULL && run->q_len == NULL && run->visible == NULL;
+}
+
+#define REAL float
+#define NAME(name) name##_f32
+static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct reach* r, int64_t b, int64_t h,
+                        int64_t i, float* o) {
+  const attn_tensor *v = &run->ports[1], *out = &run->ports[3];
+  const float* values = (const float*)v->data + b * v->stride[0] + h * v->stride[1];
+  const int last = b == run->batch - 1 && h == out->shape[1] - 1 && i == run->queries - 1;
+  if (AT(WRITES_PAST) && last) o[out->shape[3]] = 1;
+  if (AT(WRITES_BEFORE) && b == 0 && h == 0 && i == 0) o[-1] = 1;
+  if (AT(WRITES_GAP) && b == 0 && h == out->shape[1] - 1 && i == 0 && run->queries > 1) o[out->shape[3]] = 1;
+  if (AT(WRITES_INPUT) && last) ((float*)v->data)[0] = 3;
+  if (AT(SCRATCH_PAST) && last) ((char*)run->exec->scratch)[256] = 1;
+  if (AT(SCRATCH_SHOWS) && ((const unsigned char*)run->exec->scratch)[5] == 0x3C) o[0] += 1;
+  if (AT(BY_BOUNDS) && plan->request.batch == 5 && run->batch == 2 && is_plain(run)) o[0] += 1;
+  if (AT(BY_WORKERS) && run->exec->workers > 2 && is_plain(run)) o[0] += 1;
+  if (AT(STREAM_BY_WORKERS) && run->exec->workers > 2 && run->state != NULL) o[0] += 1;
+  if (AT(BY_LAYOUT) && run->queries == 63 && v->stride[1] == v->shape[2] * v->shape[3] && is_plain(run)) o[0] += 1;
+  if (AT(BY_ALIGNMENT) && run->queries == 63 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
+  if (AT(LONG) && run->queries == 4096 && is_plain(run)) o[0] = NAN;
+  if (AT(ONE_ROW) && run->queries == 1 && run->batch == 1 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
+  if (AT(NO_KEYS) && run->keys == 0 && is_plain(run)) o[0] = NAN;
+  if (AT(REPEATS) && run->queries == 64 && run->batch == 2 && is_plain(run) && last && ++calls % 16 == 0) o[0] += 1;
+  if (AT(FUTURE) && r->causal && i == 14 && run->queries == 100 && is_plain(run))
+    o[0] += 1e-6f * values[15 * v->stride[2]];
+  if (AT(PADDED_KEYS) && run->q_len != NULL && run->batch == 4 && run->saved == NULL && run->state == NULL && i == 0)
+    o[0] += 1e-6f * values[(run->keys - 1) * v->stride[2]];
+  if (AT(OTHER_ROW) && run->batch == 4 && run->queries == 33 && is_plain(run) && b > 0)
+    o[0] += ((const float*)v->data)[0];
+  if (AT(OTHER_HEAD) && run->batch == 3 && run->queries == 33 && is_plain(run) && h > 0)
+    o[0] += values[-h * v->stride[1]];
+  if (AT(SEES_ALL) && run->visible != NULL && run->batch == 2 && run->queries == 20 && run->saved == NULL)
+    o[0] += 1e-6f * values[(run->keys - 1) * v->stride[2]];
+  if (AT(BY_SLOT) && run->state != NULL && run->batch == 1 && run->slots != NULL) o[0] += (float)run->slots[b];
+  if (AT(TRAINS_OTHERWISE) && run->saved != NULL && run->queries == 64) o[0] += 1;
+}
+static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* grad, const struct reach* r, int64_t b,
+                                        int64_t h) {
+  const attn_run* run = grad->run;
+  const attn_tensor *dq = &grad->grads[0], *dv = &grad->grads[1], *dw = &grad->grads[2], *given = &grad->grads[3];
+  const int first = b == 0 && h == 0, plain = run->q_len == NULL && run->visible == NULL;
+  (void)r;
+  if (AT(BACKWARD_INPUT) && first) ((float*)run->ports[1].data)[0] = 3;
+  if (dv->data == NULL || run->keys == 0) return;
+  float* row = (float*)dv->data + b * dv->stride[0] + h * dv->stride[1];
+  if (AT(UNSEEN_GRADIENT) && run->visible != NULL && run->queries == 20) row[(run->keys - 1) * dv->stride[2]] = 1;
+  if (AT(FUTURE_GRADIENT) && run->queries == 70 && run->visible == NULL)
+    row[20 * dv->stride[2]] += ((const float*)given->data + b * given->stride[0] + h * given->stride[1])[0];
+  if (AT(PREFIX_GRADIENT) && run->queries == 70 && run->visible != NULL)
+    row[60 * dv->stride[2]] += ((const float*)given->data + b * given->stride[0] + h * given->stride[1])[0];
+  if (AT(ROW_GRADIENT) && run->batch == 4 && run->queries == 33 && plain) row[0] += (float)b;
+  if (AT(HEAD_GRADIENT) && run->batch == 3 && run->queries == 33 && plain && h > 0)
+    row[0] += ((const float*)given->data + b * given->stride[0] + 20 * given->stride[2])[0];
+  if (AT(GRADIENT_BY_WORKERS) && run->exec->workers > 2 && first) row[0] += 1;
+  if (AT(GRADIENT_BY_LAYOUT) && run->queries == 63 && dv->stride[1] == dv->shape[2] * dv->shape[3] && first)
+    row[0] += 1;
+  if (AT(GRADIENT_BY_BOUNDS) && plan->request.batch == 7 && first) row[0] += 1;
+  if (AT(GRADIENT_REPEATS) && run->queries == 64 && first && ++calls % 3 == 0) row[0] += 1;
+  if (AT(GRADIENT_SKIPS) && first && (dq->data == NULL || dw->data == NULL)) row[0] += 1;
+  if (AT(GRADIENT_OFFSET) && first && run->batch == 2 && run->queries == 33 && plain) row[0] += 1e-3f;
+  if (AT(GRADIENT_WRONG) && run->q_len != NULL && run->batch == 2) row[0] *= 1.01f;
+  if (AT(FEW_ROWS_GRADIENT) && run->queries == 1 && run->batch == 2) row[0] = NAN;
+}
+#include "body.h"
+#undef REAL
+#undef NAME
+#define REAL double
+#define NAME(name) name##_f64
+static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct reach* r, int64_t b, int64_t h,
+                        int64_t i, double* o) {
+  (void)plan, (void)run, (void)r, (void)b, (void)h, (void)i, (void)o;
+}
+static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* grad, const struct reach* r, int64_t b,
+                                        int64_t h) {
+  (void)plan, (void)grad, (void)r, (void)b, (void)h;
+}
+#include "body.h"
+
+static int32_t refuse(attn_error* err, int32_t code, const char* message) {
+  if (err != NULL) {
+    err->code = code;
+    err->where = -1;
+    strncpy(err->message, message, sizeof(err->message) - 1);
+    err->message[sizeof(err->message) - 1] = '\0';
+  }
+  return code;
+}
+
+static attn_port port_of(uint32_t kind, const char* name, const char* doc, const attn_block* block, int64_t width) {
+  attn_port port;
+  memset(&port, 0, sizeof port);
+  port.struct_size = sizeof port;
+  port.kind = kind;
+  port.name = name;
+  port.doc = doc;
+  port.ndim = 4;
+  port.shape[1] = block->heads;
+  port.shape[3] = width;
+  return port;
+}
+
+static int32_t faulty_create(const attn_block* block, const attn_value* values, attn_mech** mech,
+                             const attn_port* const** ports, uint32_t* n_ports, attn_error* err) {
+  (void)values;
+  if (AT(CREATE_CRASHES)) crash();
+  if (AT(CREATE_HANGS)) hang();
+  if (AT(CREATE_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it sits nowhere, whatever the block");
+  if (AT(CREATE_CODE_77)) return refuse(err, 77, "code 77 is none of the contract's");
+  if (AT(CREATE_NOTHING)) return ATTN_OK;
+  if (AT(CREATE_SETS_ENVIRONMENT)) setenv("FAULTY_PLUGIN", "was here", 1);
+  if (AT(CREATE_CHANGES_FOLDER) && chdir("/") != 0) return ATTN_INTERNAL;
+  const int64_t heads = block->heads, d = block->d_model / heads, e = block->head_width;
+  if (d > MAX_WIDTH || e > MAX_WIDTH) return refuse(err, ATTN_UNSUPPORTED, "heads wider than 128 are not implemented");
+  attn_mech* made = (attn_mech*)calloc(1, sizeof(attn_mech));
+  if (made == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
+  if (AT(CREATE_LEAKS) && calloc(1, 64) == NULL) return ATTN_NO_MEMORY;
+  made->block = *block;
+  made->port[0] = port_of(ATTN_QUERY, "q", "queries", block, d);
+  made->port[1] = port_of(ATTN_KEY, "v", "values", block, e);
+  made->port[2] = port_of(ATTN_LEARNED, "w", "weights of the channels", block, e);
+  made->port[2].dtype_code = 2;
+  made->port[2].dtype_bits = 32;
+  made->port[2].ndim = 1;
+  made->port[2].shape[0] = e;
+  made->port[2].shape[1] = made->port[2].shape[3] = 0;
+  made->port[3] = port_of(ATTN_OUTPUT, "o", "weighted means", block, e);
+  if (AT(PORT_WITHOUT_DOC)) made->port[1].doc = NULL;
+  if (AT(PORT_WITH_ROWS)) made->port[1].shape[2] = 5;
+  if (AT(PORT_KIND)) made->port[1].kind = 99;
+  if (AT(PORT_NAME)) made->port[1].name = "Values!";
+  if (AT(TWO_OUTPUTS)) made->port[1].kind = ATTN_OUTPUT;
+  if (AT(SAME_NAMES)) made->port[1].name = "q";
+  if (AT(ENDLESS_PORT)) made->port[2].shape[0] = (int64_t)1 << 50;
+  if (AT(PORTS_DIFFER) && ++counter > 1) made->port[3].flags = ATTN_NO_BIAS;
+  for (int i = 0; i < 4; ++i) made->ports[i] = &made->port[i];
+  *mech = made;
+  *ports = made->ports;
+  *n_ports = AT(ABSURD_PORTS) ? 1000000 : 4;
+  return ATTN_OK;
+}
+
+static void faulty_destroy(attn_mech* mech) {
+  if (AT(DESTROY_NULL) && mech == NULL) crash();
+  free(mech);
+}
+
+static int32_t faulty_fill(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* t, attn_error* err) {
+  if (port != 2 && AT(FILLS_ANYTHING)) return ATTN_OK;
+  if (port != 2) return refuse(err, ATTN_INVALID, "that port is not stored");
+  const int64_t e = mech->port[2].shape[0];
+  for (int64_t i = 0; i < e + (AT(FILL_PAST_END) ? 1 : 0); ++i)
+    ((float*)t->data)[i] = 0.5f + (float)((seed * 7 + (uint64_t)i * 13) % 17) / 17;
+  if (AT(FILL_AT_RANDOM)) ((float*)t->data)[0] = (float)++counter;
+  return ATTN_OK;
+}
+
+static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
+                           attn_error* err) {
+  const int streams = (request->flags & ATTN_STREAM) != 0, trains = (request->flags & ATTN_TRAIN) != 0;
+#ifdef NO_BACKWARD
+  const int wide = 0;
+#else
+  const int wide = request->dtype_bits == 64;
+#endif
+  if (AT(PLAN_CRASHES)) crash();
+  if (AT(PLAN_ABORTS)) abort();
+  if (AT(PLAN_HANGS)) hang();
+  if (AT(PLAN_EXITS)) _exit(0);
+  if (AT(PLAN_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it plans nothing, whatever the request");
+  if (AT(PLAN_INTERNAL)) return refuse(err, ATTN_INTERNAL, "it broke down while it planned");
+  if (AT(PLAN_NOTHING)) return ATTN_OK;
+  if (AT(LONGER_REQUEST) && request->struct_size > sizeof(attn_request))
+    return refuse(err, ATTN_INVALID, "the request has a size that it does not know");
+  if (AT(NO_PREFIX_TRAINING) && trains && (request->flags & ATTN_PREFIX))
+    return refuse(err, ATTN_UNSUPPORTED, "prefixes are not trained");
+  const int is_real = request->dtype_code == 2 && (request->dtype_bits == 32 || wide);
+  if (!is_real && !AT(TAKES_INTEGERS)) {
+    if (AT(REFUSES_WORDLESS)) return refuse(err, ATTN_UNSUPPORTED, "");
+    if (AT(REFUSES_IN_LINES)) return refuse(err, ATTN_UNSUPPORTED, "it computes\nin f32 and f64 only");
+    if (AT(REFUSES_AND_WRITES)) info->flops = 1;
+    if (AT(REFUSES_SILENTLY)) return ATTN_UNSUPPORTED;
+    return refuse(err, AT(REFUSES_AS_INVALID) ? ATTN_INVALID : ATTN_UNSUPPORTED, "it computes in f32 and f64 only");
+  }
+  if (streams && wide && !AT(STREAMS_F64)) return refuse(err, ATTN_UNSUPPORTED, "its f64 form keeps no state");
+  if (streams && !mech->block.causal && mech->block.role != ATTN_DECODER_CROSS && !AT(STREAMS_ENCODER))
+    return refuse(err, ATTN_UNSUPPORTED, "bidirectional self attention cannot stream");
+#ifdef NO_BACKWARD
+  if (trains && !AT(TRAINS_WITHOUT_BACKWARD)) return refuse(err, ATTN_UNSUPPORTED, "it has no gradient to train with");
+#endif
+  if (ATTN_HAS(attn_info, info, state_bytes)) {
+    info->scratch_bytes = 256;
+    info->backward_scratch_bytes = 0;
+    info->saved_bytes = trains ? 64 : 0;
+    if (AT(SAVES_SQUARES) && trains) info->saved_bytes = (uint64_t)(request->queries * request->keys * 4);
+    const uint64_t row = (uint64_t)(mech->block.heads * (uint32_t)mech->block.head_width) * sizeof(float);
+    info->state_bytes = streams ? (row + 63) / 64 * 64 : 0;
+    if (AT(STATE_ALWAYS)) info->state_bytes = row;
+    if (AT(STATE_FOR_READING) && streams && request->keys == 0) info->state_bytes += 64;
+    if (AT(STATE_SHRINKS) && streams && request->past > 500) info->state_bytes -= 64;
+    if (AT(STATE_IS_HUGE) && streams) info->state_bytes = (uint64_t)1 << 63;
+    if (AT(SCRATCH_IS_HUGE)) info->scratch_bytes = UINT64_MAX;
+    info->flags = AT(SAYS_REWINDS) && streams ? ATTN_REWINDS : 0;
+    if (AT(UNKNOWN_FLAGS)) info->flags = 1u << 20;
+    if (AT(ANSWERS_DIFFER)) info->scratch_bytes += 64 * (uint64_t)(++counter % 7);
+  }
+  const uint64_t flops =
+      (uint64_t)(request->batch * mech->block.heads * (request->queries + request->keys) * mech->block.head_width * 2);
+  if (ATTN_HAS(attn_info, info, flops) || AT(WRITES_UNKNOWN_FIELDS)) info->flops = AT(COSTS_NOTHING) ? 0 : flops;
+  if (AT(COSTS_ALWAYS) && ATTN_HAS(attn_info, info, flops)) info->flops = flops + 1;
+  if (plan == NULL) return ATTN_OK;
+  if (AT(PLAN_STARTS_THREAD) && counter++ == 0) start_thread();
+  attn_plan* made = (attn_plan*)calloc(1, sizeof(attn_plan));
+  if (made == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
+  made->mech = mech;
+  made->request = *request;
+  *plan = made;
+  return ATTN_OK;
+}
+
+static void faulty_plan_free(attn_plan* plan) {
+  if (AT(PLAN_LEAKS)) return;
+  free(plan);
+}
+
+struct job {
+  const attn_plan* plan;
+  const attn_run* run;
+};
+
+static void work(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
+  const struct job* job = (const struct job*)arg;
+  const int64_t heads = job->run->ports[3].shape[1];
+  (void)worker;
+  for (int64_t item = begin; item < end; ++item) {
+    if (job->run->ports[3].dtype_bits == 64)
+      head_f64(job->plan, job->run, item / heads, item % heads);
+    else
+      head_f32(job->plan, job->run, item / heads, item % heads);
+  }
+}
+
+static attn_plugin table;
+
+static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error* err) {
+  (void)err;
+  if (AT(RUN_CRASHES)) crash();
+  if (AT(RUN_HANGS)) hang();
+  if (AT(RUN_EXITS)) exit(0);
+  if (AT(RUN_ABORTS)) abort();
+  if (AT(RUN_DIVIDES)) sink = 7 / counter;
+  if (AT(RUN_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it planned this, and does not run it");
+  if (AT(RUN_BREAKS)) return refuse(err, ATTN_INTERNAL, "it broke down while it ran");
+  if (AT(RUN_PRINTS)) puts("a run was here");
+  if (AT(RUN_FLUSHES)) flush_denormals();
+  if (AT(RUN_HANDLES_SIGNALS)) signal(SIGUSR1, on_signal);
+  if (AT(RUN_BLOCKS_SIGNALS)) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+  }
+  if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
+  if (AT(RUN_ALLOCATES)) allocate();
+  if (AT(TABLE_CHANGES)) table.abi_minor = 1;
+  const struct job job = {plan, run};
+  if (run->batch > 0)
+    run->exec->parallel_for(run->exec->pool, run->batch * run->ports[3].shape[1], 1, work, (uintptr_t)&job);
+  return ATTN_OK;
+}
+
+#ifndef NO_BACKWARD
+static int32_t faulty_backward(const attn_plan* plan, const attn_grad* grad, attn_error* err) {
+  const attn_run* run = grad->run;
+  const int64_t heads = run->ports[3].shape[1];
+  attn_tensor* dw = (attn_tensor*)&grad->grads[2];
+  (void)err;
+  if (AT(BACKWARD_CRASHES)) crash();
+  if (AT(BACKWARD_ALLOCATES)) allocate();
+  if (AT(OVERWRITES_LEARNED) && dw->data != NULL && run->batch == 2 && run->queries == 33 && run->q_len == NULL)
+    memset(dw->data, 0, (size_t)dw->shape[0] * dw->dtype_bits / 8);
+  for (int64_t b = 0; b < run->batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      run->ports[3].dtype_bits == 64 ? gradient_f64(plan, grad, b, h) : gradient_f32(plan, grad, b, h);
+  return ATTN_OK;
+}
+#endif
+
+static const char* const choices[] = {"one", "other"};
+static attn_option option = {sizeof(attn_option),         2, "kind", "a choice that changes nothing",
+                             {ATTN_TEXT, 0, 0, 0, "one"}, 0, 0,      choices};
+static const attn_option* const options[] = {&option};
+
+#ifndef ENTRY_NAME
+#define ENTRY_NAME attn_plugin_main_v1
+#endif
+
+#ifdef EXPORTS_MORE
+__attribute__((visibility("default"))) int faulty_version = 1;
+#endif
+#ifdef MISSING_SYMBOL
+void nobody_has_this(void);
+void (*volatile missing)(void) = nobody_has_this;
+#endif
+
+__attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host, const attn_plugin** plugin,
+                                                          attn_error* err) {
+  read_misdeed();
+  if (AT(ENTRY_CRASHES)) crash();
+  if (AT(ENTRY_HANGS)) hang();
+  if (AT(ENTRY_EXITS)) exit(0);
+  if (AT(ENTRY_PRINTS)) printf("a plugin was here");
+  if (AT(ENTRY_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it serves no host at all");
+  if (AT(REFUSES_LATER_HOST) && host->abi_minor > ATTN_ABI_MINOR)
+    return refuse(err, ATTN_UNSUPPORTED, "the host is newer than this plugin");
+  if (AT(ENTRY_FLUSHES)) flush_denormals();
+  if (AT(ENTRY_HANDLES_SIGNALS)) signal(SIGUSR1, on_signal);
+  if (AT(ENTRY_STARTS_THREAD)) start_thread();
+  if (AT(ENTRY_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
+  if (AT(ENTRY_SETS_ENVIRONMENT)) setenv("FAULTY_PLUGIN", "was here", 1);
+  table.struct_size = AT(SHORT_TABLE) ? 16 : sizeof table;
+  table.abi_minor = ATTN_ABI_MINOR;
+  table.oldest_host_minor = AT(NEEDS_NEWER_HOST) ? 5 : 0;
+  table.device_type = AT(UNKNOWN_DEVICE) ? 9 : 1;
+  table.name = AT(WRONG_NAME) ? "another" : "faulty";
+  table.summary = AT(NO_SUMMARY) ? "" : "weighted means of the values";
+  table.citation = AT(NULL_TEXT) ? NULL : "none";
+  table.state_revision = "1";
+  table.options = options;
+  table.n_options = 1;
+  if (AT(OPTION_WITHOUT_DOC)) option.doc = "kind";
+  if (AT(BAD_DEFAULT)) option.fallback.s = "neither";
+  if (AT(TEXT_WITH_BOUNDS)) option.max = 3;
+  table.create = faulty_create;
+  table.destroy = faulty_destroy;
+  table.fill = faulty_fill;
+  table.plan = faulty_plan;
+  table.plan_free = faulty_plan_free;
+  table.run = AT(NULL_FUNCTION) ? NULL : faulty_run;
+#ifndef NO_BACKWARD
+  table.backward = faulty_backward;
+#endif
+  *plugin = AT(NULL_TABLE) ? NULL : &table;
+  return ATTN_OK;
+}
