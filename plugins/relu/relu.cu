@@ -4,6 +4,7 @@
 // scratch), so a token is one pass over D features by E threads and needs no reduction but the denominator's.
 #include <cuda_runtime.h>
 
+#include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/kernels/guard.hpp>
 
 namespace {
@@ -121,12 +122,8 @@ struct Relu {
     const Work work{
         r,          {r, io},          w, static_cast<float*>(r.exec->scratch), scale, static_cast<float>(guard.eps),
         guard.kind, block.causal != 0};
-    relu_kernel<<<static_cast<unsigned>(r.batch * w.heads), kThreads, 0,
-                  reinterpret_cast<cudaStream_t>(r.exec->stream)>>>(work);
-    const cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess)
-      throw attnkit::Refusal(ATTN_DEVICE,
-                             attnkit::say("CUDA cannot launch the relu kernel: ", cudaGetErrorString(error)));
+    attnkit::cuda::launch("relu", relu_kernel, {dim3(static_cast<unsigned>(r.batch * w.heads)), kThreads}, *r.exec,
+                          work);
   }
 
   attn_block block;

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <mutex>
 
 namespace attnkit::test {
@@ -17,7 +18,9 @@ void expect_ok(int32_t code, const attn_error& error) {
   if (code != ATTN_OK) throw Refused(code, error.where, error.message);
 }
 
-const attn_plugin& load(const std::string& path) {
+const attn_plugin& load(const std::string& given) {
+  const char* folder = std::getenv("ATTNKIT_TEST_PLUGINS");
+  const std::string path = folder ? folder + given.substr(given.find_last_of('/')) : given;
   static std::mutex mutex;
   static std::map<std::string, const attn_plugin*> loaded;
   const std::lock_guard lock(mutex);

@@ -22,8 +22,9 @@ struct Refused : std::runtime_error {
 void expect_ok(int32_t code, const attn_error& error);
 attn_error empty_error();
 
-// The table of a library; loaded once per process, never unloaded.
-const attn_plugin& load(const std::string& path);
+// The table of a library, or of the one with its file name in the folder ATTNKIT_TEST_PLUGINS of the environment;
+// loaded once per process, never unloaded.
+const attn_plugin& load(const std::string& given);
 
 using Setting = std::variant<int64_t, double, bool, std::string>;
 using Settings = std::map<std::string, Setting>;
