@@ -27,6 +27,7 @@ class Opened {
 };
 // Bytes beside allocations that were written, as a report; empty if none were.
 std::string strayed_writes();
+void* new_memory(size_t bytes, size_t alignment);
 bool free_memory(void* p);
 
 }  // namespace emulator

@@ -157,7 +157,7 @@ Opened::~Opened() { memory().close(); }
 
 std::string strayed_writes() { return memory().strayed(); }
 
-void* allocate(size_t bytes, size_t alignment) { return memory().allocate(bytes, alignment); }
+void* new_memory(size_t bytes, size_t alignment) { return memory().allocate(bytes, alignment); }
 
 bool free_memory(void* p) { return memory().free(p); }
 

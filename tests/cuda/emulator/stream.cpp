@@ -41,7 +41,7 @@ struct CUevent_st {
 namespace emulator {
 namespace {
 
-std::recursive_mutex mutex;
+std::recursive_mutex mutex;  // one device, one operation at a time
 using Lock = std::lock_guard<std::recursive_mutex>;
 std::map<uint64_t, Operation> pending;
 uint64_t newest = 0, kernels = 0;
@@ -139,6 +139,11 @@ std::string take_report() {
   sticky = last_error = cudaSuccess;
   pending.clear();
   return std::exchange(report, {});
+}
+
+void* allocate(size_t bytes, size_t alignment) {
+  const Lock lock(mutex);
+  return new_memory(bytes, alignment);
 }
 
 uint64_t kernels_run() { return kernels; }

@@ -7,6 +7,8 @@
 
 namespace attnkit::cuda {
 
+constexpr int32_t kCudaDevice = 2;  // DLPack's number
+
 struct Shape {
   dim3 blocks;
   unsigned threads;         // of a block
