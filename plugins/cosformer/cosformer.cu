@@ -1,4 +1,4 @@
-// cosformer on CUDA: the mathematics of cosformer.cpp, f32, proportions in f64.
+// cosformer on CUDA: the mathematics of cosformer.cpp, f32.
 #include <attnkit/kernels/cuda/linear.hpp>
 
 #include "model.hpp"
@@ -29,7 +29,8 @@ struct Map {
     double i = static_cast<double>(position + 1);
     if (saturate && i > own) i = own;
     float c, s;
-    quarter_turns(i / (joint && other > own ? other : own), c, s);
+    const double all = joint && other > own ? other : own;
+    quarter_turns(__fdividef(static_cast<float>(i), static_cast<float>(all)), c, s);
     for (int f = lane(); f < d; f += 32) {
       const float y = relu(x[f]);
       row.s[f] = y * c;

@@ -9,9 +9,10 @@ using namespace attnkit::cuda::linear;
 
 struct Map {
   static constexpr bool kSplits = true;
+  static constexpr double kQuarters = 0.6366197723675814;  // of a turn in a radian
   int d, rotated;
   float scale;
-  double octaves;  // log2 of the angles' base
+  double octaves;  // by which the speed of a turn falls from feature to feature
 
   // Lanes take pairs, so that a turn stays in one.
   __device__ void map(const float* x, float by, int64_t position, const Row& row) const {
@@ -19,8 +20,7 @@ struct Map {
       const float even = elu1(x[f] * by);
       const float odd = f + 1 < d ? elu1(x[f + 1] * by) : 0.0f;
       float c = 1, s = 0;
-      if (f < rotated)
-        quarter_turns(static_cast<double>(position) * exp2(-octaves * f / rotated) / 1.5707963267948966, c, s);
+      if (f < rotated) quarter_turns(static_cast<double>(position) * kQuarters * exp2(-octaves * f), c, s);
       row.s[f] = even * c - odd * s;
       row.z[f] = even;
       if (f + 1 == d) continue;
@@ -36,7 +36,8 @@ struct RopeLinear : rope_linear::Model {
   using Device = Map;
   using Model::Model;
   Map device(const attn_run&) const {
-    return {static_cast<int>(d), static_cast<int>(rotated), static_cast<float>(scale), std::log2(base)};
+    return {static_cast<int>(d), static_cast<int>(rotated), static_cast<float>(scale),
+            rotated ? std::log2(base) / static_cast<double>(rotated) : 0};
   }
 };
 

@@ -75,20 +75,25 @@ void plan_free(attn_plan* plan) {
   delete made;
 }
 
-// What one run has on the device; freed with it.
+// What one run has on the device, and its stream; freed with it.
 class Device {
  public:
+  Device() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
   ~Device() {
+    cudaStreamDestroy(stream);
     for (void* p : all_) cudaFree(p);
   }
+  Device(const Device&) = delete;
   void* room(uint64_t bytes, size_t alignment) { return all_.emplace_back(emulator::allocate(bytes, alignment)); }
   template <class T>
   T* copy(const T* from, uint64_t bytes, size_t alignment) {
     if (from == nullptr || bytes == 0) return const_cast<T*>(from);
     void* to = room(bytes, alignment);
-    cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
     return static_cast<T*>(to);
   }
+
+  cudaStream_t stream = nullptr;
 
  private:
   std::vector<void*> all_;
@@ -132,24 +137,21 @@ int32_t device_error(attn_error* error) {
   return ATTN_DEVICE;
 }
 
-// Enqueues by `act` on a stream, by way of a graph every other time, and waits.
+// Enqueues by `act` on a stream, by way of a graph every other time.
 template <class Act>
-bool on_stream(cudaStream_t stream, const Act& act, int32_t& code) {
+int32_t enqueue(cudaStream_t stream, const Act& act) {
   static std::atomic<unsigned> calls{0};
-  const bool captures = ++calls % 2 == 0;
+  if (++calls % 2 != 0) return act();
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
-  if (captures) cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-  code = act();
-  bool fine = true;
-  if (captures) {
-    fine = cudaStreamEndCapture(stream, &graph) == cudaSuccess && cudaGraphInstantiate(&exec, graph) == cudaSuccess;
-    if (fine && code == ATTN_OK) fine = cudaGraphLaunch(exec, stream) == cudaSuccess;
-  }
-  fine = fine && cudaStreamSynchronize(stream) == cudaSuccess;
-  if (graph) cudaGraphDestroy(graph);
-  if (exec) cudaGraphExecDestroy(exec);
-  return fine;
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  const int32_t code = act();
+  if (cudaStreamEndCapture(stream, &graph) != cudaSuccess) return ATTN_DEVICE;
+  cudaGraphInstantiate(&exec, graph);
+  if (code == ATTN_OK) cudaGraphLaunch(exec, stream);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  return code;
 }
 
 int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
@@ -180,41 +182,34 @@ int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
     const uint64_t bytes = last < 0 ? 0 : static_cast<uint64_t>(last) * run.state_stride + plan.info.state_bytes;
     run.state = device.copy(static_cast<char*>(run.state), bytes, ATTN_ALIGN);
   }
-  cudaStream_t stream = nullptr;
-  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   attn_exec exec = *run.exec;
   if (exec.scratch_bytes) exec.scratch = device.room(exec.scratch_bytes, ATTN_ALIGN);
-  exec.stream = reinterpret_cast<uintptr_t>(stream);
+  exec.stream = reinterpret_cast<uintptr_t>(device.stream);
   exec.pool = 0;
   exec.parallel_for = nullptr;
   run.exec = &exec;
 
   const attn_run kept = run;
   const std::vector<attn_tensor> kept_tensors = tensors;
-  int32_t code = ATTN_OK;
-  const bool fine = on_stream(
-      stream,
-      [&] {
-        const int32_t done = cuda->run(plan.plan, &run, error);
-        std::memset(static_cast<void*>(&exec), 0xCC, sizeof exec);
-        std::memset(static_cast<void*>(tensors.data()), 0xCC, tensors.size() * sizeof(attn_tensor));
-        std::memset(static_cast<void*>(&run), 0xCC, sizeof run);
-        return done;
-      },
-      code);
-  cudaStreamDestroy(stream);
-  if (!fine) return device_error(error);
-  if (code != ATTN_OK) return code;
-
-  for (size_t i = 0; i < kept_tensors.size(); ++i)
-    if (const uint64_t bytes = bytes_of(kept_tensors[i]))
-      cudaMemcpy(given->ports[i].data, kept_tensors[i].data, bytes, cudaMemcpyDeviceToHost);
-  for (int64_t b = 0; b < kept.batch && kept.state; ++b) {
-    const uint64_t at = static_cast<uint64_t>(given->slots ? given->slots[b] : b) * kept.state_stride;
-    cudaMemcpy(static_cast<char*>(given->state) + at, static_cast<char*>(kept.state) + at, plan.info.state_bytes,
-               cudaMemcpyDeviceToHost);
+  const int32_t code = enqueue(device.stream, [&] {
+    const int32_t done = cuda->run(plan.plan, &run, error);
+    std::memset(static_cast<void*>(&exec), 0xCC, sizeof exec);
+    std::memset(static_cast<void*>(tensors.data()), 0xCC, tensors.size() * sizeof(attn_tensor));
+    std::memset(static_cast<void*>(&run), 0xCC, sizeof run);
+    return done;
+  });
+  if (code == ATTN_OK) {
+    const auto fetch = [&](void* to, const void* from, uint64_t bytes) {
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
+    };
+    for (size_t i = 0; i < kept_tensors.size(); ++i)
+      if (const uint64_t bytes = bytes_of(kept_tensors[i])) fetch(given->ports[i].data, kept_tensors[i].data, bytes);
+    for (int64_t b = 0; b < kept.batch && kept.state; ++b) {
+      const uint64_t at = static_cast<uint64_t>(given->slots ? given->slots[b] : b) * kept.state_stride;
+      fetch(static_cast<char*>(given->state) + at, static_cast<char*>(kept.state) + at, plan.info.state_bytes);
+    }
   }
-  return ATTN_OK;
+  return cudaStreamSynchronize(device.stream) == cudaSuccess ? code : device_error(error);
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ bool waits(uint64_t id) { return pending.count(id) != 0; }
 
 // Runs operations until this one has run, 0: all.
 cudaError_t drain(uint64_t until) {
+  if (sticky != cudaSuccess || (until ? !waits(until) : pending.empty())) return returned(sticky);
   const Opened opened;
   while (sticky == cudaSuccess && (until ? waits(until) : !pending.empty())) {
     std::vector<uint64_t> ready;

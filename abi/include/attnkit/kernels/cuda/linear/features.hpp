@@ -14,10 +14,10 @@ __device__ inline float relu(float x) { return x < 0 ? 0 : x; }
 // elu(x) + 1: x + 1 for positive x, otherwise e^x, which is 0 below -87 as on the CPU; NaN stays NaN.
 __device__ inline float elu1(float x) { return x > 0 ? x + 1 : x < -87 ? 0 : expf(x); }
 
-// Cosine and sine of `turns` quarter turns, to 3e-7.  |turns| up to 2^50.
+// Cosine and sine of `turns` quarter turns, to 3e-7 for what f32 tells apart; of doubles, |turns| up to 2^50.
+__device__ inline void quarter_turns(float turns, float& cosine, float& sine) { sincospif(turns / 2, &sine, &cosine); }
 __device__ inline void quarter_turns(double turns, float& cosine, float& sine) {
-  const double part = turns - 4 * rint(turns / 4);  // what is left of it below half a turn, exact
-  sincospif(static_cast<float>(part) / 2, &sine, &cosine);
+  quarter_turns(static_cast<float>(turns - 4 * rint(turns * 0.25)), cosine, sine);  // whole turns go, exactly
 }
 
 }  // namespace attnkit::cuda::linear

@@ -91,10 +91,11 @@ __device__ inline float sum_of_warp(float x) {
   return x;
 }
 
-__device__ inline float guarded(float x, int guard, float eps) {
-  if (guard == Guard::kNone) return x;
-  if (guard == Guard::kAdd) return x + eps;
-  return x < eps ? eps : x;  // NaN stays NaN
+// What an output is multiplied by, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
+__device__ inline float inverse(float x, int guard, float eps) {
+  if (guard == Guard::kAdd) x += eps;
+  if (guard == Guard::kClamp && x < eps) x = eps;  // NaN stays NaN
+  return __fdividef(1, x);
 }
 
 // What this block computes: which keys its row knows and its queries see.
@@ -203,7 +204,7 @@ class Steps {
     queries_ = parts.take<float>(kMost * size().row());
     values_ = parts.take<float>(kMost * size().e4());
     by_warp_ = parts.take<float>(kMost * kWarps);
-    den_ = parts.take<float>(kMost);
+    inverse_ = parts.take<float>(kMost);
     partial_ = parts.take<float>(kMost * size().partial());
   }
 
@@ -254,7 +255,7 @@ class Steps {
     if (t < queries) {
       float all = 0;
       for (int i = 0; i < kWarps; ++i) all += by_warp_[t * kWarps + i];
-      den_[t] = guarded(all, w_.call.guard, w_.call.eps);
+      inverse_[t] = inverse(all, w_.call.guard, w_.call.eps);
     }
     __syncthreads();
   }
@@ -297,14 +298,14 @@ class Steps {
       const int t = x / size().e, e = x % size().e;
       float sum = 0;
       for (int slice = 0; slice < slices; ++slice) sum += partial_[(t * slices + slice) * size().e4() + e];
-      w_.call.o.at(head_.b, head_.h, i + t)[e] = head_.seen(i + t) > 0 ? sum / den_[t] : 0.0f;
+      w_.call.o.at(head_.b, head_.h, i + t)[e] = head_.seen(i + t) > 0 ? sum * inverse_[t] : 0.0f;
     }
   }
 
   const Work<Map>& w_;
   const Head& head_;
   float* sums_;
-  Shared<float> keys_, queries_, values_, by_warp_, den_, partial_;
+  Shared<float> keys_, queries_, values_, by_warp_, inverse_, partial_;
   int needs_[kMost];
 };
 
@@ -333,7 +334,7 @@ __device__ void take_steps(const Work<Map>& work, const Head& head, float* sums)
 }
 
 template <class Map, int kMost>
-static __global__ void __launch_bounds__(kThreads) steps_kernel(const Work<Map> work) {
+static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_kernel(const Work<Map> work) {
   const Head head(work.call, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
   float* sums = work.call.scratch + blockIdx.x * floats;
@@ -349,6 +350,7 @@ static __global__ void __launch_bounds__(kThreads) steps_kernel(const Work<Map> 
 // acc[r][...] += sum over k of left[r][k] right[k][...], for four rows and four columns.
 __device__ inline void multiply(Shared<float> left, int left_row, Shared<float> right, int right_row, int depth,
                                 float4 (&acc)[4]) {
+#pragma unroll 2
   for (int k = 0; k < depth; k += 4) {
     float4 l[4];
 #pragma unroll
@@ -495,6 +497,7 @@ class Chunks {
 #pragma unroll
       for (int r = 0; r < 4; ++r) acc[r] = four(o_ + ((i + r) * size().e4() + e));
       multiply(p_ + i * Sizes::scores(), Sizes::scores(), v_ + e, size().e4(), every, acc);
+#pragma unroll 1
       for (int j = every; j < some; ++j) {
         const float4 v = four(v_ + (j * size().e4() + e));
 #pragma unroll
@@ -512,6 +515,7 @@ class Chunks {
     const int i = static_cast<int>(threadIdx.x) / 16 * 4, j = static_cast<int>(threadIdx.x) % 16 * 2;
     if (j >= limit_[i + 3]) return;
     float acc[4][2] = {};
+#pragma unroll 2
     for (int f = 0; f < size().f4(); f += 4) {
       const float4 b[2] = {four(b_ + (j * size().row() + at + f)), four(b_ + ((j + 1) * size().row() + at + f))};
 #pragma unroll
@@ -531,9 +535,9 @@ class Chunks {
   __device__ void write(int64_t from, int n) {
     for (int r = warp(); r < n; r += kWarps) {
       const bool sees = head_.seen(from + r) > 0;
-      const float den = guarded(den_[r], w_.call.guard, w_.call.eps);
+      const float by = inverse(den_[r], w_.call.guard, w_.call.eps);
       float* to = w_.call.o.at(head_.b, head_.h, from + r);
-      for (int e = lane(); e < size().e; e += 32) to[e] = sees ? o_[r * size().e4() + e] / den : 0.0f;
+      for (int e = lane(); e < size().e; e += 32) to[e] = sees ? o_[r * size().e4() + e] * by : 0.0f;
     }
   }
 
@@ -559,7 +563,7 @@ class Chunks {
 };
 
 template <class Map>
-static __global__ void __launch_bounds__(kThreads) chunks_kernel(const Work<Map> work) {
+static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work<Map> work) {
   const Head head(work.call, work.sizes.heads);
   if (work.call.state && head.queries <= kSteps && head.fresh <= kSteps)
     take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
