@@ -33,6 +33,12 @@ struct Setup {
   Shape& shape;
 };
 
+// A tensor's rows as a kernel takes them.
+template <class T>
+Rows<T> rows(const View<T>& view) {
+  return {view.data, view.batch, view.head, view.next};
+}
+
 template <class T>
 class Mechanism {
   using Device = typename T::Device;
@@ -103,9 +109,6 @@ class Mechanism {
   }
   Call work_of(const attn_run& r) const {
     const Qkv<> x(r, ports_);
-    const auto rows = [](const auto& view) {
-      return Rows<std::remove_pointer_t<decltype(view.data)>>{view.data, view.batch, view.head, view.next};
-    };
     return {rows(x.q),
             rows(x.k),
             rows(x.v),
