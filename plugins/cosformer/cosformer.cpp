@@ -13,52 +13,14 @@
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 
+#include "model.hpp"
+
 namespace {
 
-using attnkit::Guard;
-using attnkit::unsupported;
 using attnkit::linear::Place;
 
-struct Cosformer {
-  static constexpr attnkit::About about{
-      .name = "cosformer",
-      .summary = "linear attention with cosine locality: constant state, needs the whole lengths",
-      .citation = "Qin et al., cosFormer, ICLR 2022, arXiv:2202.08791",
-      .state_revision = "1"};
-  static attnkit::Options options() {
-    using attnkit::Option;
-    return {Guard::option("clamp"), Guard::eps_option(1e-6),
-            Option::text("cross", "ratio", {"ratio", "max"},
-                         "cross attention compares i/N with j/M (ratio, MLA Eq. 8) or both over max(N, M) (max)"),
-            Option::text("beyond", "clamp", {"clamp", "saturate", "error"},
-                         "past a predicted length: go on (clamp, the authors'), hold the position there (saturate), or "
-                         "refuse the row (error)")};
-  }
-
-  explicit Cosformer(const attnkit::linear::Setup& s)
-      : d(s.shape.d),
-        causal(s.block.causal != 0),
-        self(s.block.role != ATTN_DECODER_CROSS),
-        joint(!self && s.values.text("cross") == "max"),
-        saturate(s.values.text("beyond") == "saturate"),
-        stop_beyond(s.values.text("beyond") == "error") {
-    s.shape.features = 2 * d;
-  }
-
-  void check(const attnkit::Request& request, attnkit::Info& info) const {
-    const bool whole = !causal && !request.streams() && !request.shows_prefixes();
-    // Keys over their own length alone can be appended before anybody knows the target's.
-    const bool source_only = !self && !joint && request.queries == 0 && request.keys > 0;
-    if (!whole && !source_only && !request.knows_q_total())
-      throw unsupported(
-          "cosformer's angles need the whole target length, which nobody gave: set [length] in the manifest, or use a "
-          "mechanism without positions such as relu or leap");
-    if (!whole && !self && !request.knows_k_total())
-      throw unsupported(
-          "cosformer's angles need the whole source length, and a source that still grows has none: read all of it "
-          "first, or use a mechanism without positions such as relu or leap");
-    if (stop_beyond && request.knows_q_total()) info.flags |= ATTN_WITHIN_TOTAL;
-  }
+struct Cosformer : cosformer::Model {
+  using Model::Model;
 
   template <class Real>
   Cosformer bind(const attn_run& of) const {
@@ -113,8 +75,6 @@ struct Cosformer {
     gradient(x, of_key(at), row, given, to);
   }
 
-  int64_t d;
-  bool causal, self, joint, saturate, stop_beyond;
   const attn_run* run = nullptr;
 };
 

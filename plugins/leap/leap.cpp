@@ -10,15 +10,14 @@
 //
 // The modules read the row after ReLU and are shared by all heads, or each head has its own (section 3.3).  Cost per
 // head: (4 D (E+1) + 2 (D r + r))(N+M) flops; state 2 D (E+1) floats, whatever the length.
-#include <array>
 #include <attnkit/kernels/dots.hpp>
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
-#include <attnkit/kernels/random.hpp>
+
+#include "model.hpp"
 
 namespace {
 
-using attnkit::Guard;
 using attnkit::linear::Place;
 using attnkit::simd::kLanes;
 
@@ -76,81 +75,22 @@ struct Module {
   }
 };
 
-// The ports of a module.
-struct ModulePorts {
-  std::array<attnkit::Port, 4> ports{};
-  int64_t d = 0, r = 0;
-  bool by_head = false;
+template <class Real>
+Module<Real> bind(const leap::ModulePorts& m, const attn_run& run) {
+  return {m.d, m.r, {run, m.ports[0]}, {run, m.ports[1]}, {run, m.ports[2]}, {run, m.ports[3]}};
+}
+void list(const leap::ModulePorts& m, attnkit::Learned& learned) {
+  const int64_t floats[] = {m.r * m.d, m.r, m.r, 1};
+  for (size_t i = 0; i < (m.r == 1 ? 2 : 4); ++i) learned.add(m.ports[i], floats[i], m.by_head);
+}
 
-  bool is_inner(uint32_t port) const { return port == ports[0] || port == ports[1]; }
-  int64_t floats() const { return r == 1 ? d + 1 : r * (d + 2) + 1; }
-  template <class Real>
-  Module<Real> bind(const attn_run& run) const {
-    return {d, r, {run, ports[0]}, {run, ports[1]}, {run, ports[2]}, {run, ports[3]}};
-  }
-  void list(attnkit::Learned& learned) const {
-    const int64_t floats[] = {r * d, r, r, 1};
-    for (size_t i = 0; i < (r == 1 ? 2 : 4); ++i) learned.add(ports[i], floats[i], by_head);
-  }
-};
-
-struct Leap {
-  static constexpr attnkit::About about{
-      .name = "leap",
-      .summary = "linear attention with learned proportions: constant state, needs no length",
-      .citation = "Agostinelli, Hong and Chen, LeaPformer, ICML 2024",
-      .state_revision = "1"};
-  static attnkit::Options options() {
-    return {Guard::option("clamp"), Guard::eps_option(0.1), attnkit::scale_option(),
-            attnkit::Option::integer("factor", 4, 1, 1 << 20, "the modules' inner width is D / factor; must divide D"),
-            attnkit::Option::boolean("shared", true, "all heads use one pair of modules; false: each has its own")};
-  }
-
-  explicit Leap(const attnkit::linear::Setup& s) : d(s.shape.d), scale(attnkit::scale_from(s.values, d)) {
-    const int64_t factor = s.values.integer("factor");
-    if (d % factor != 0)
-      throw attnkit::unsupported("factor ", factor, " does not divide the head width ", d, ": choose a divisor of ", d)
-          .at(s.values.index("factor"));
-    s.shape.features = 2 * d;
-    q = module(s, d / factor, {"q_w1", "q_b1", "q_w2", "q_b2"},
-               {"LeaP of queries: W1", "LeaP of queries: b1", "LeaP of queries: W2", "LeaP of queries: b2"});
-    k = module(s, d / factor, {"k_w1", "k_b1", "k_w2", "k_b2"},
-               {"LeaP of keys: W1", "LeaP of keys: b1", "LeaP of keys: W2", "LeaP of keys: b2"});
-  }
-
-  ModulePorts module(const attnkit::linear::Setup& s, int64_t r, std::array<const char*, 4> names,
-                     std::array<const char*, 4> docs) const {
-    const bool shared = s.values.boolean("shared");
-    const auto matrix = [&](size_t i, int64_t rows, int64_t columns) {
-      return shared ? s.ports.learned(names[i], {rows, columns}, docs[i])
-                    : s.ports.learned(names[i], {s.shape.heads, rows, columns}, docs[i]);
-    };
-    const auto vector = [&](size_t i, int64_t n) {
-      return shared ? s.ports.learned(names[i], {n}, docs[i]) : s.ports.learned(names[i], {s.shape.heads, n}, docs[i]);
-    };
-    ModulePorts m{{matrix(0, r, d), vector(1, r)}, d, r, !shared};
-    if (r > 1) {
-      m.ports[2] = matrix(2, 1, r);
-      m.ports[3] = vector(3, 1);
-    }
-    return m;
-  }
-
-  // torch.nn.Linear's default: weights and biases uniform in +-1/sqrt(fan in), of 24 bits.
-  void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
-    const int64_t fan_in = q.is_inner(port) || k.is_inner(port) ? d : q.r;
-    const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
-    auto random = attnkit::Random::plain(seed + (uint64_t{port} << 32));
-    for (int64_t i = 0; i < count; ++i)
-      data[i] = static_cast<float>(bound * (static_cast<double>(random.bits() >> 40) / 8388608.0 - 1.0));
-  }
-
-  double flops() const { return 2.0 * static_cast<double>(d * q.r + q.r); }
+struct Leap : leap::Model {
+  using Model::Model;
 
   attnkit::Learned learned() const {
     attnkit::Learned ports;
-    q.list(ports);
-    k.list(ports);
+    list(q, ports);
+    list(k, ports);
     return ports;
   }
 
@@ -189,12 +129,8 @@ struct Leap {
   };
   template <class Real>
   Bound<Real> bind(const attn_run& run) const {
-    return {*this, q.bind<Real>(run), k.bind<Real>(run)};
+    return {*this, ::bind<Real>(q, run), ::bind<Real>(k, run)};
   }
-
-  int64_t d;
-  double scale;
-  ModulePorts q{}, k{};
 };
 
 }  // namespace

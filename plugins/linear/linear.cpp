@@ -10,20 +10,14 @@
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 
+#include "model.hpp"
+
 namespace {
 
-using attnkit::Guard;
 using attnkit::linear::Place;
 
-struct Linear {
-  static constexpr attnkit::About about{
-      .name = "linear",
-      .summary = "linear attention with elu(x) + 1 features: positive weights, constant state, no positions",
-      .citation = "Katharopoulos et al., Transformers are RNNs, ICML 2020, arXiv:2006.16236",
-      .state_revision = "1"};
-  static attnkit::Options options() { return {Guard::option("add"), Guard::eps_option(1e-6)}; }
-
-  explicit Linear(const attnkit::linear::Setup& s) : d(s.shape.d) {}
+struct Linear : linear::Model {
+  using Model::Model;
 
   template <class Real>
   ATTNKIT_INLINE void query(const Real* x, const Place&, Real* row) const {
@@ -41,8 +35,6 @@ struct Linear {
   ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
     query_gradient(x, at, row, given, to);
   }
-
-  int64_t d;
 };
 
 }  // namespace

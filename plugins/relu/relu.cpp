@@ -9,21 +9,14 @@
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 
+#include "model.hpp"
+
 namespace {
 
-using attnkit::Guard;
 using attnkit::linear::Place;
 
-struct Relu {
-  static constexpr attnkit::About about{.name = "relu",
-                                        .summary = "linear attention with ReLU features: constant state, no positions",
-                                        .citation = "Agostinelli and Chen, Modular Linearized Attention, ECML 2023",
-                                        .state_revision = "1"};
-  static attnkit::Options options() {
-    return {Guard::option("clamp"), Guard::eps_option(1e-6), attnkit::scale_option()};
-  }
-
-  explicit Relu(const attnkit::linear::Setup& s) : d(s.shape.d), scale(attnkit::scale_from(s.values, d)) {}
+struct Relu : relu::Model {
+  using Model::Model;
 
   template <class Real>
   ATTNKIT_INLINE void query(const Real* x, const Place&, Real* row) const {
@@ -41,9 +34,6 @@ struct Relu {
   ATTNKIT_INLINE void key_gradient(const Real* x, const Place&, Real*, const Real* given, Real* to) const {
     attnkit::relu_gradient(x, 1, d, given, to);
   }
-
-  int64_t d;
-  double scale;
 };
 
 }  // namespace

@@ -11,54 +11,19 @@
 #include <attnkit/kernels/features.hpp>
 #include <attnkit/kernels/linear.hpp>
 
+#include "model.hpp"
+
 namespace {
 
-using attnkit::Guard;
 using attnkit::linear::Place;
 
-struct RopeLinear {
-  static constexpr attnkit::About about{
-      .name = "rope_linear",
-      .summary = "linear attention with elu(x) + 1 features and rotary positions: constant state, relative positions",
-      .citation = "Su et al., RoFormer, arXiv:2104.09864, Eq. 19; Agostinelli, Hong and Chen, LeaPformer, ICML 2024",
-      .state_revision = "1"};
-  static constexpr const char* output_doc = "weighted sum of the values";
-
-  static attnkit::Options options() {
-    using attnkit::Option;
-    return {Guard::option("none"),
-            Guard::eps_option(1e-6),
-            Option::text("scale", "inverse_sqrt", {"none", "inverse_sqrt"},
-                         "multiplies queries by 1 (none) or D^-1/2 (inverse_sqrt) before their map"),
-            Option::integer("rotated", 0, 0, 1 << 20, "number of features that are turned, even; 0 means D / 2"),
-            Option::real("base", 10000, 1, 1e9, "pair m of r turned features turns by base^(-2m / r) per position"),
-            Option::boolean("cross", false,
-                            "allows cross attention, each side turned by the position in its own sequence")};
-  }
-
-  explicit RopeLinear(const attnkit::linear::Setup& s)
-      : d(s.shape.d),
-        scale(attnkit::scale_from(s.values, d)),
-        cross(s.block.role == ATTN_DECODER_CROSS),
-        crosses(s.values.boolean("cross")) {
+struct RopeLinear : rope_linear::Model {
+  explicit RopeLinear(const attnkit::linear::Setup& s) : Model(s) {
     s.shape.split = d;
-    const int64_t given = s.values.integer("rotated"), rotated = given ? given : d / 2;
-    if (rotated % 2 != 0 || rotated > d)
-      throw attnkit::unsupported("rotated is ", rotated, " of ", d,
-                                 " features, and features turn in pairs: ", "set rotated to an even number up to ", d)
-          .at(s.values.index("rotated"));
     for (int64_t f = 0; f < rotated; f += 2) {
       const double part = static_cast<double>(f) / static_cast<double>(rotated);
-      turns.push_back(std::pow(s.values.real("base"), -part) / 1.5707963267948966);
+      turns.push_back(std::pow(base, -part) / 1.5707963267948966);
     }
-  }
-
-  void check(const attnkit::Request&, attnkit::Info&) const {
-    if (cross && !crosses)
-      throw attnkit::unsupported(
-          "rope_linear compares positions, and those of a target and of a source have no distance: use a mechanism "
-          "without positions such as linear or relu for cross attention, or set cross = true to turn each side by its "
-          "own");
   }
 
   // A row is the D turned features for S, then the D plain ones for z.
@@ -105,9 +70,6 @@ struct RopeLinear {
     gradient(x, 1, at.position, row, given, to);
   }
 
-  int64_t d;
-  double scale;
-  bool cross, crosses;
   std::vector<double> turns;  // quarter turns of each pair per position
 };
 

@@ -1,0 +1,41 @@
+// Starts a kernel; no other way of doing it stands in a plugin.
+#ifndef ATTNKIT_KERNELS_CUDA_LAUNCH_HPP
+#define ATTNKIT_KERNELS_CUDA_LAUNCH_HPP
+#include <cuda_runtime.h>
+
+#include <attnkit/plugin.hpp>
+
+namespace attnkit::cuda {
+
+constexpr int32_t kCudaDevice = 2;  // DLPack's number
+
+struct Shape {
+  dim3 blocks;
+  unsigned threads;         // of a block
+  size_t shared_bytes = 0;  // dynamic
+};
+
+// Enqueues kernel(arguments...) on the stream of a run.  name: of the mechanism, for the message.
+// Errors    Refusal ATTN_DEVICE when CUDA refuses the launch.
+template <class... Parameter, class... Argument>
+void launch(const char* name, void (*kernel)(Parameter...), const Shape& shape, const attn_exec& exec,
+            const Argument&... arguments) {
+  constexpr size_t kWithoutAsking = 48 * 1024;
+  cudaError_t error = cudaSuccess;
+  if (shape.shared_bytes > kWithoutAsking)
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.blocks;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = reinterpret_cast<cudaStream_t>(exec.stream);
+  if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (error != cudaSuccess)
+    throw Refusal(ATTN_DEVICE, say("CUDA cannot launch the kernel of ", name, " (", shape.blocks.x, " x ",
+                                   shape.blocks.y, " blocks of ", shape.threads, " threads, ", shape.shared_bytes,
+                                   " bytes of shared memory): ", cudaGetErrorString(error)));
+}
+
+}  // namespace attnkit::cuda
+#endif

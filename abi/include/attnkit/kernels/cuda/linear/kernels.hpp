@@ -1,0 +1,575 @@
+// The linear core on CUDA: o_i = (a_i^T S_i) / g(a_i^T z_i) with S_i = sum b_j v_j^T, z_i = sum b_j over the keys i
+// sees.
+//
+// One block per head of a batch row.  Chunks: S lives in shared memory; kChunk queries and as many keys at a time are
+// four small products, A S + (A B^T, hidden pairs dropped) V, then S += B^T V.  A key's features are made once, when it
+// is loaded.  Steps: S stays in the state row and passes through registers once for up to kSteps keys and queries.
+// A row of a stream takes the path that its own lengths name, whatever its neighbours have, so that padding never
+// changes a bit; and no sum depends on keys that its query does not see.  State per head: S[D'][E], then z[D'], f32.
+#ifndef ATTNKIT_KERNELS_CUDA_LINEAR_KERNELS_HPP
+#define ATTNKIT_KERNELS_CUDA_LINEAR_KERNELS_HPP
+#include <attnkit/kernels/cuda/device.hpp>
+#include <attnkit/kernels/cuda/linear/features.hpp>
+#include <attnkit/kernels/guard.hpp>
+
+namespace attnkit::cuda::linear {
+
+constexpr int kThreads = 128, kChunk = 32, kSteps = 8;
+constexpr int kWarps = kThreads / 32;
+constexpr int64_t kMostShared = 227 * 1024;
+constexpr unsigned kAll = 0xFFFFFFFFu;
+
+__host__ __device__ constexpr int round4(int n) { return (n + 3) / 4 * 4; }
+
+// Widths of a head, and how its rows lie in shared memory: whole float4s, their ends zero.
+struct Sizes {
+  int heads, d, e, features;
+  bool splits;
+  __host__ __device__ int f4() const { return round4(features); }
+  __host__ __device__ int e4() const { return round4(e); }
+  __host__ __device__ int z_at() const { return splits ? f4() : 0; }  // where the features for z begin in a row
+  __host__ __device__ int row() const { return f4() + z_at() + 4; }   // 4: neighbours lie in different banks
+  __host__ __device__ int64_t head_floats() const { return static_cast<int64_t>(features) * (e + 1); }
+  __host__ __device__ bool by_four() const { return e % 4 == 0 && features % 4 == 0; }
+  __host__ __device__ static int scores() { return kChunk + 4; }
+  // What the slices of S add to an output.
+  __host__ __device__ int partial() const { return e4() > 4 * kThreads ? e4() : 4 * kThreads; }
+  uint64_t chunk_bytes() const {
+    const uint64_t floats = static_cast<uint64_t>(f4()) * static_cast<uint64_t>(e4()) + static_cast<uint64_t>(f4()) +
+                            static_cast<uint64_t>(2 * kChunk * row() + 2 * kChunk * e4()) +
+                            static_cast<uint64_t>((splits ? 2 : 1) * kChunk * scores() + 2 * kChunk);
+    const uint64_t steps = steps_bytes(kSteps);
+    return floats * sizeof(float) > steps ? floats * sizeof(float) : steps;
+  }
+  uint64_t steps_bytes(int steps) const {
+    return static_cast<uint64_t>(steps * (2 * row() + e4() + partial()) + round4(steps * kWarps) + round4(steps)) *
+           sizeof(float);
+  }
+};
+
+template <class T>
+struct Rows {
+  T* data;
+  int64_t batch, head, next;
+  __device__ T* at(int64_t b, int64_t h, int64_t i) const { return data + b * batch + h * head + i * next; }
+};
+
+// What a run brings, all of it device memory; see attn_run.
+struct Call {
+  Rows<const float> q, k, v;
+  Rows<float> o;
+  const int32_t *q_len, *k_len, *q_pos, *k_pos, *visible, *slots;
+  char* state;
+  uint64_t state_stride;
+  float* scratch;  // S and z of every block, where they fit neither a state nor shared memory
+  int64_t queries, keys;
+  bool causal;
+  int guard;
+  float eps;
+};
+
+template <class Map>
+struct Work {
+  Map map;
+  Sizes sizes;
+  Call call;
+};
+
+// Of a row: the head and its position in its sequence, from 0.
+struct Place {
+  int64_t b, h, position;
+};
+// Where its features go: those for S and those for z, the same unless the map splits.
+struct Row {
+  Shared<float> s, z;
+};
+
+__device__ inline int warp() { return static_cast<int>(threadIdx.x / 32); }
+
+__device__ inline float sum_of_warp(float x) {
+  for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(kAll, x, bits);
+  return x;
+}
+
+// What an output is multiplied by, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
+__device__ inline float inverse(float x, int guard, float eps) {
+  if (guard == Guard::kAdd) x += eps;
+  if (guard == Guard::kClamp && x < eps) x = eps;  // NaN stays NaN
+  return __fdividef(1, x);
+}
+
+// What this block computes: which keys its row knows and its queries see.
+struct Head {
+  int64_t b, h, queries, fresh, past, q_pos;
+  const int32_t* visible;
+  bool causal;
+
+  __device__ Head(const Call& c, int heads)
+      : b(blockIdx.x / heads),
+        h(blockIdx.x % heads),
+        queries(c.q_len ? c.q_len[b] : c.queries),
+        fresh(c.k_len ? c.k_len[b] : c.keys),
+        past(c.k_pos ? c.k_pos[b] : 0),
+        q_pos(c.q_pos ? c.q_pos[b] : 0),
+        visible(c.visible ? c.visible + b * c.queries : nullptr),
+        causal(c.causal) {}
+  __device__ int64_t seen(int64_t i) const {
+    const int64_t all = past + fresh;
+    int64_t n = all;
+    if (visible)
+      n = visible[i];
+    else if (causal)
+      n = q_pos + i + 1;
+    return n < all ? n : all;
+  }
+  // Of the fresh keys.
+  __device__ int64_t needs(int64_t i) const {
+    const int64_t n = seen(i) - past;
+    return n > 0 ? n : 0;
+  }
+};
+
+__device__ inline float* state_of(const Call& c, const Sizes& s, const Head& head) {
+  const int64_t slot = c.slots ? c.slots[head.b] : head.b;
+  return reinterpret_cast<float*>(c.state + static_cast<uint64_t>(slot) * c.state_stride) + head.h * s.head_floats();
+}
+
+// A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
+template <class Map, bool kQuery>
+__device__ void load_features(const Map& map, const Sizes& s, const Rows<const float>& from, const Head& head,
+                              int64_t first, int count, int room, Shared<float> to) {
+  const int64_t before = (kQuery ? head.q_pos : head.past) + first;
+  for (int r = warp(); r < room; r += kWarps) {
+    const Row row{to + r * s.row(), to + (r * s.row() + s.z_at())};
+    if (r < count) {
+      const float* x = from.at(head.b, head.h, first + r);
+      const Place place{head.b, head.h, before + r};
+      if constexpr (kQuery)
+        map.query(x, place, row);
+      else
+        map.key(x, place, row);
+    }
+    for (int f = (r < count ? s.features : 0) + lane(); f < s.f4(); f += 32) {
+      row.s[f] = 0;
+      if constexpr (Map::kSplits) row.z[f] = 0;
+    }
+  }
+}
+
+__device__ inline void load_values(const Sizes& s, const Rows<const float>& from, const Head& head, int64_t first,
+                                   int count, int room, Shared<float> to) {
+  for (int r = warp(); r < room; r += kWarps) {
+    const float* x = from.at(head.b, head.h, first + r);
+    for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : 0.0f;
+  }
+}
+
+__device__ inline void clear_outputs(const Call& c, const Sizes& s, const Head& head, int64_t from) {
+  for (int64_t i = from + warp(); i < c.queries; i += kWarps)
+    for (int e = lane(); e < s.e; e += 32) c.o.at(head.b, head.h, i)[e] = 0;
+}
+
+__device__ inline void add(float4& to, float x, const float4& y) {
+  to.x = fmaf(x, y.x, to.x);
+  to.y = fmaf(x, y.y, to.y);
+  to.z = fmaf(x, y.z, to.z);
+  to.w = fmaf(x, y.w, to.w);
+}
+__device__ inline float4 four(Shared<float> p) { return as<float4>(p)[0]; }
+
+// Four columns of a row of S, of which n exist.
+__device__ inline float4 load_columns(const float* p, int n, bool by_four) {
+  if (by_four) return *as<const float4>(p);
+  return make_float4(p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0);
+}
+__device__ inline void store_columns(float* p, int n, bool by_four, const float4& x) {
+  if (by_four) {
+    *as<float4>(p) = x;
+    return;
+  }
+  p[0] = x.x;
+  if (n > 1) p[1] = x.y;
+  if (n > 2) p[2] = x.z;
+  if (n > 3) p[3] = x.w;
+}
+
+// Up to kMost keys from `done` on, then up to kMost queries from `i` on, against S and z in global memory.  Threads
+// share the columns of S by fours, and its rows by slices.
+template <int kMost, class Map>
+class Steps {
+ public:
+  __device__ Steps(const Work<Map>& work, const Head& head, float* sums) : w_(work), head_(head), sums_(sums) {
+    SharedParts parts;
+    keys_ = parts.take<float>(kMost * size().row());
+    queries_ = parts.take<float>(kMost * size().row());
+    values_ = parts.take<float>(kMost * size().e4());
+    by_warp_ = parts.take<float>(kMost * kWarps);
+    inverse_ = parts.take<float>(kMost);
+    partial_ = parts.take<float>(kMost * size().partial());
+  }
+
+  __device__ void operator()(int64_t i, int queries, int64_t done, int keys) {
+    load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
+    load_values(size(), w_.call.v, head_, done, keys, keys, values_);
+    load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_);
+#pragma unroll
+    for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
+    __syncthreads();
+    denominators(queries, keys);
+    const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads, slices = kThreads / side;
+    const int slice = static_cast<int>(threadIdx.x) / side;
+    for (int q = static_cast<int>(threadIdx.x) % side; q < fours && slice < slices; q += side)
+      pass(q, slice, slices, queries, keys);
+    __syncthreads();
+    write(i, queries, slices);
+    __syncthreads();  // the next call writes over the rows
+  }
+
+ private:
+  __device__ const Sizes& size() const { return w_.sizes; }
+
+  __device__ void denominators(int queries, int keys) {
+    float* z = sums_ + static_cast<int64_t>(size().features) * size().e;
+    float sum[kMost] = {};
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+      float now = z[f];
+      int j = 0;
+#pragma unroll
+      for (int t = 0; t < kMost; ++t) {
+        if (t >= queries) continue;
+#pragma unroll 1
+        for (; j < needs_[t]; ++j) now += keys_[j * size().row() + size().z_at() + f];
+        sum[t] = fmaf(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
+      }
+      for (; j < keys; ++j) now += keys_[j * size().row() + size().z_at() + f];
+      if (keys > 0) z[f] = now;
+    }
+#pragma unroll
+    for (int t = 0; t < kMost; ++t) {
+      if (t >= queries) continue;
+      const float of_warp = sum_of_warp(sum[t]);
+      if (lane() == 0) by_warp_[t * kWarps + warp()] = of_warp;
+    }
+    __syncthreads();
+    const int t = static_cast<int>(threadIdx.x);
+    if (t < queries) {
+      float all = 0;
+      for (int i = 0; i < kWarps; ++i) all += by_warp_[t * kWarps + i];
+      inverse_[t] = inverse(all, w_.call.guard, w_.call.eps);
+    }
+    __syncthreads();
+  }
+
+  // The q-th four columns of every `slices`th row of S; what queries read there goes to the slice's part.
+  __device__ void pass(int q, int slice, int slices, int queries, int keys) const {
+    const int e = q * 4, n = size().e - e;
+    const bool by_four = size().by_four();
+    float4 o[kMost] = {}, one{};
+    if (kMost == 1 && keys > 0) one = four(values_ + e);
+    [[maybe_unused]] constexpr int kUnroll = kMost == 1 ? 4 : 1;
+#pragma unroll kUnroll
+    for (int f = slice; f < size().features; f += slices) {
+      float* at = sums_ + static_cast<int64_t>(f) * size().e + e;
+      float4 s = load_columns(at, n, by_four);
+      int j = 0;
+      const auto append_to = [&](int limit) {
+#pragma unroll 1
+        for (; j < limit; ++j)
+          add(s, keys_[j * size().row() + f], kMost == 1 ? one : four(values_ + (j * size().e4() + e)));
+      };
+#pragma unroll
+      for (int t = 0; t < kMost; ++t) {
+        if (t >= queries) continue;
+        append_to(needs_[t]);
+        add(o[t], queries_[t * size().row() + f], s);
+      }
+      append_to(keys);
+      if (keys > 0) store_columns(at, n, by_four, s);
+    }
+#pragma unroll
+    for (int t = 0; t < kMost; ++t)
+      if (t < queries) as<float4>(partial_)[(t * slices + slice) * (size().e4() / 4) + q] = o[t];
+  }
+
+  // Adds the slices in their order.
+  __device__ void write(int64_t i, int queries, int slices) {
+#pragma unroll 1
+    for (int x = static_cast<int>(threadIdx.x); x < queries * size().e; x += kThreads) {
+      const int t = x / size().e, e = x % size().e;
+      float sum = 0;
+      for (int slice = 0; slice < slices; ++slice) sum += partial_[(t * slices + slice) * size().e4() + e];
+      w_.call.o.at(head_.b, head_.h, i + t)[e] = head_.seen(i + t) > 0 ? sum * inverse_[t] : 0.0f;
+    }
+  }
+
+  const Work<Map>& w_;
+  const Head& head_;
+  float* sums_;
+  Shared<float> keys_, queries_, values_, by_warp_, inverse_, partial_;
+  int needs_[kMost];
+};
+
+// All that a row has to do, kMost keys and queries at a time.
+template <int kMost, class Map>
+__device__ void take_steps(const Work<Map>& work, const Head& head, float* sums) {
+  Steps<kMost, Map> step(work, head, sums);
+  const int64_t all = work.call.state ? head.fresh : 0;
+  int64_t i = 0, done = 0;
+  for (;;) {
+    int queries = 0;
+    int64_t keys = 0;
+    while (i + queries < head.queries && queries < kMost && head.needs(i + queries) - done <= kMost)
+      keys = head.needs(i + queries++) - done;
+    if (queries == 0 || (i + queries == head.queries && all > done)) {
+      const int64_t to = i + queries < head.queries ? head.needs(i + queries) : all > done ? all : done;
+      keys = to - done;
+    }
+    if (keys > kMost) keys = kMost;
+    if (queries == 0 && keys == 0) break;
+    step(i, queries, done, static_cast<int>(keys));
+    i += queries;
+    done += keys;
+  }
+  clear_outputs(work.call, work.sizes, head, head.queries);
+}
+
+template <class Map, int kMost>
+static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_kernel(const Work<Map> work) {
+  const Head head(work.call, work.sizes.heads);
+  const int64_t floats = work.sizes.head_floats();
+  float* sums = work.call.scratch + blockIdx.x * floats;
+  if (work.call.state) {
+    sums = state_of(work.call, work.sizes, head);
+  } else {
+    for (int64_t f = threadIdx.x; f < floats; f += kThreads) sums[f] = 0;
+    __syncthreads();
+  }
+  take_steps<kMost>(work, head, sums);
+}
+
+// acc[r][...] += sum over k of left[r][k] right[k][...], for four rows and four columns.
+__device__ inline void multiply(Shared<float> left, int left_row, Shared<float> right, int right_row, int depth,
+                                float4 (&acc)[4]) {
+#pragma unroll 2
+  for (int k = 0; k < depth; k += 4) {
+    float4 l[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) l[r] = four(left + (r * left_row + k));
+    const float4 r0 = four(right + k * right_row), r1 = four(right + (k + 1) * right_row),
+                 r2 = four(right + (k + 2) * right_row), r3 = four(right + (k + 3) * right_row);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      add(acc[r], l[r].x, r0);
+      add(acc[r], l[r].y, r1);
+      add(acc[r], l[r].z, r2);
+      add(acc[r], l[r].w, r3);
+    }
+  }
+}
+
+// The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
+template <class Map>
+class Chunks {
+ public:
+  __device__ Chunks(const Work<Map>& work, const Head& head) : w_(work), head_(head) {
+    SharedParts parts;
+    s_ = parts.take<float>(size().f4() * size().e4());
+    z_ = parts.take<float>(size().f4());
+    a_ = parts.take<float>(kChunk * size().row());
+    b_ = parts.take<float>(kChunk * size().row());
+    v_ = parts.take<float>(kChunk * size().e4());
+    o_ = parts.take<float>(kChunk * size().e4());
+    p_ = parts.take<float>(kChunk * Sizes::scores());
+    p_z_ = Map::kSplits ? parts.take<float>(kChunk * Sizes::scores()) : p_;
+    den_ = parts.take<float>(kChunk);
+    limit_ = parts.take<int>(kChunk);
+  }
+
+  __device__ void run() {
+    float* state = w_.call.state ? state_of(w_.call, size(), head_) : nullptr;
+    load_state(state);
+    int64_t done = 0;
+    for (int64_t i = 0; i < head_.queries; i += kChunk) {
+      const int n = static_cast<int>(head_.queries - i < kChunk ? head_.queries - i : kChunk);
+      const int64_t all_see = head_.needs(i), last_sees = head_.needs(i + n - 1);
+      while (done < all_see) done += take(done, all_see, nullptr);
+      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, n, kChunk, a_);
+      __syncthreads();
+      read_state();
+      while (done < last_sees) {
+        const auto weigh = [&](int64_t first) { this->weigh(i, n, first); };
+        done += take(done, last_sees, weigh);
+      }
+      __syncthreads();
+      write(i, n);
+      __syncthreads();
+    }
+    if (state && head_.fresh > 0) {
+      while (done < head_.fresh) done += take(done, head_.fresh, nullptr);
+      store_state(state);
+    }
+    clear_outputs(w_.call, size(), head_, head_.queries);
+  }
+
+ private:
+  __device__ const Sizes& size() const { return w_.sizes; }
+
+  // Keys [done, to) as far as they fit: weighed against the queries if these do not all see them, then summed.
+  template <class Weigh>
+  __device__ int take(int64_t done, int64_t to, const Weigh& weigh) {
+    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
+    load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, n, kChunk, b_);
+    load_values(size(), w_.call.v, head_, done, n, kChunk, v_);
+    if constexpr (!std::is_same_v<Weigh, std::nullptr_t>)
+      weigh(done);
+    else
+      __syncthreads();
+    sum(n);
+    __syncthreads();
+    return n;
+  }
+
+  // S += B^T V, z += the sum of B; both kept as they are by rows of zeros.
+  __device__ void sum(int n) {
+    const int fours = size().e4() / 4;
+    for (int tile = static_cast<int>(threadIdx.x); tile < size().f4() / 4 * fours; tile += kThreads) {
+      const int f = tile / fours * 4, e = tile % fours * 4;
+      float4 acc[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) acc[r] = four(s_ + ((f + r) * size().e4() + e));
+      for (int j = 0; j < n; ++j) {
+        const float4 b = four(b_ + (j * size().row() + f)), v = four(v_ + (j * size().e4() + e));
+        add(acc[0], b.x, v);
+        add(acc[1], b.y, v);
+        add(acc[2], b.z, v);
+        add(acc[3], b.w, v);
+      }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) as<float4>(s_ + ((f + r) * size().e4() + e))[0] = acc[r];
+    }
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+      float z = z_[f];
+      for (int j = 0; j < n; ++j) z += b_[j * size().row() + size().z_at() + f];
+      z_[f] = z;
+    }
+  }
+
+  // O = A S and the denominators' share of z.
+  __device__ void read_state() {
+    const int fours = size().e4() / 4;
+    for (int tile = static_cast<int>(threadIdx.x); tile < kChunk / 4 * fours; tile += kThreads) {
+      const int i = tile / fours * 4, e = tile % fours * 4;
+      float4 acc[4] = {};
+      multiply(a_ + i * size().row(), size().row(), s_ + e, size().e4(), size().f4(), acc);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) as<float4>(o_ + ((i + r) * size().e4() + e))[0] = acc[r];
+    }
+    for (int i = warp(); i < kChunk; i += kWarps) {
+      float sum = 0;
+      for (int f = lane(); f < size().features; f += 32)
+        sum = fmaf(a_[i * size().row() + size().z_at() + f], z_[f], sum);
+      sum = sum_of_warp(sum);
+      if (lane() == 0) den_[i] = sum;
+    }
+  }
+
+  // O += P V with P = A B^T where query i sees key j of the tile, and the denominators' share of it.  Hidden keys take
+  // no part in any sum: their values may be NaN.
+  __device__ void weigh(int64_t from, int n, int64_t first) {
+    const int t = static_cast<int>(threadIdx.x);
+    if (t < kChunk) {  // a row beyond the last has its limit, so that limits rise
+      const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
+      limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
+    }
+    __syncthreads();
+    scores(p_, 0);
+    if constexpr (Map::kSplits) scores(p_z_, size().z_at());
+    __syncthreads();
+    for (int i = warp(); i < kChunk; i += kWarps) {
+      const float sum = sum_of_warp(lane() < limit_[i] ? static_cast<float>(p_z_[i * Sizes::scores() + lane()]) : 0.0f);
+      if (lane() == 0) den_[i] += sum;
+    }
+    const int fours = size().e4() / 4;
+    for (int tile = t; tile < kChunk / 4 * fours; tile += kThreads) {
+      const int i = tile / fours * 4, e = tile % fours * 4;
+      const int every = limit_[i] / 4 * 4, some = limit_[i + 3];
+      float4 acc[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) acc[r] = four(o_ + ((i + r) * size().e4() + e));
+      multiply(p_ + i * Sizes::scores(), Sizes::scores(), v_ + e, size().e4(), every, acc);
+#pragma unroll 1
+      for (int j = every; j < some; ++j) {
+        const float4 v = four(v_ + (j * size().e4() + e));
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+          if (j < limit_[i + r]) add(acc[r], p_[(i + r) * Sizes::scores() + j], v);
+      }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) as<float4>(o_ + ((i + r) * size().e4() + e))[0] = acc[r];
+    }
+  }
+
+  // P = A B^T by tiles of four queries and two keys; tiles that nobody sees are left out.
+  __device__ void scores(Shared<float> p, int at) {
+    static_assert(kChunk / 4 * (kChunk / 2) == kThreads);
+    const int i = static_cast<int>(threadIdx.x) / 16 * 4, j = static_cast<int>(threadIdx.x) % 16 * 2;
+    if (j >= limit_[i + 3]) return;
+    float acc[4][2] = {};
+#pragma unroll 2
+    for (int f = 0; f < size().f4(); f += 4) {
+      const float4 b[2] = {four(b_ + (j * size().row() + at + f)), four(b_ + ((j + 1) * size().row() + at + f))};
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float4 a = four(a_ + ((i + r) * size().row() + at + f));
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+          acc[r][c] = fmaf(a.w, b[c].w, fmaf(a.z, b[c].z, fmaf(a.y, b[c].y, fmaf(a.x, b[c].x, acc[r][c]))));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) p[(i + r) * Sizes::scores() + j + c] = acc[r][c];
+  }
+
+  __device__ void write(int64_t from, int n) {
+    for (int r = warp(); r < n; r += kWarps) {
+      const bool sees = head_.seen(from + r) > 0;
+      const float by = inverse(den_[r], w_.call.guard, w_.call.eps);
+      float* to = w_.call.o.at(head_.b, head_.h, from + r);
+      for (int e = lane(); e < size().e; e += 32) to[e] = sees ? o_[r * size().e4() + e] * by : 0.0f;
+    }
+  }
+
+  __device__ void load_state(const float* state) {
+    for (int f = warp(); f < size().f4(); f += kWarps)
+      for (int e = lane(); e < size().e4(); e += 32)
+        s_[f * size().e4() + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
+    for (int f = static_cast<int>(threadIdx.x); f < size().f4(); f += kThreads)
+      z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
+    __syncthreads();
+  }
+  __device__ void store_state(float* state) const {
+    for (int f = warp(); f < size().features; f += kWarps)
+      for (int e = lane(); e < size().e; e += 32) state[f * size().e + e] = s_[f * size().e4() + e];
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
+      state[size().features * size().e + f] = z_[f];
+  }
+
+  const Work<Map>& w_;
+  const Head& head_;
+  Shared<float> s_, z_, a_, b_, v_, o_, p_, p_z_, den_;
+  Shared<int> limit_;
+};
+
+template <class Map>
+static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work<Map> work) {
+  const Head head(work.call, work.sizes.heads);
+  if (work.call.state && head.queries <= kSteps && head.fresh <= kSteps)
+    take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
+  else
+    Chunks<Map>(work, head).run();
+}
+
+}  // namespace attnkit::cuda::linear
+#endif

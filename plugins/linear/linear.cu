@@ -1,0 +1,28 @@
+// linear on CUDA: the mathematics of linear.cpp, f32.
+#include <attnkit/kernels/cuda/linear.hpp>
+
+#include "model.hpp"
+
+namespace {
+
+using namespace attnkit::cuda::linear;
+
+struct Map {
+  static constexpr bool kSplits = false;
+  int d;
+
+  __device__ void query(const float* x, const Place&, const Row& row) const {
+    for (int f = lane(); f < d; f += 32) row.s[f] = elu1(x[f]);
+  }
+  __device__ void key(const float* x, const Place& at, const Row& row) const { query(x, at, row); }
+};
+
+struct Linear : ::linear::Model {
+  using Device = Map;
+  using Model::Model;
+  Map device(const attn_run&) const { return {static_cast<int>(d)}; }
+};
+
+}  // namespace
+
+ATTNKIT_PLUGIN(attnkit::cuda::linear::Mechanism<Linear>)

@@ -1,0 +1,231 @@
+// A plugin for the CPU that runs one for CUDA on the emulator, so that every test of mechanisms serves CUDA variants.
+//
+// It is a strict host: what a run may read lies in device memory that ends where nobody may go, the structs are
+// overwritten before the stream runs, and every other run is captured into a graph first.
+#include <attnkit/plugin.h>
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+// The symbol of the variant, renamed.
+extern "C" int32_t attn_cuda_main(const attn_host* host, const attn_plugin** plugin, attn_error* error);
+
+namespace {
+
+const attn_plugin* cuda = nullptr;
+
+struct Mech {
+  attn_mech* mech = nullptr;
+  const attn_port* const* ports = nullptr;
+  uint32_t n_ports = 0;
+};
+
+struct Plan {
+  const Mech* of = nullptr;
+  attn_plan* plan = nullptr;
+  attn_request request{};
+  attn_info info{};
+};
+
+int32_t create(const attn_block* block, const attn_value* values, attn_mech** mech, const attn_port* const** ports,
+               uint32_t* n_ports, attn_error* error) {
+  auto made = std::make_unique<Mech>();
+  const int32_t code = cuda->create(block, values, &made->mech, &made->ports, &made->n_ports, error);
+  if (code != ATTN_OK) return code;
+  *ports = made->ports;
+  *n_ports = made->n_ports;
+  *mech = reinterpret_cast<attn_mech*>(made.release());
+  return ATTN_OK;
+}
+
+void destroy(attn_mech* mech) {
+  auto* made = reinterpret_cast<Mech*>(mech);
+  if (made) cuda->destroy(made->mech);
+  delete made;
+}
+
+int32_t fill(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* error) {
+  return cuda->fill(reinterpret_cast<const Mech*>(mech)->mech, port, seed, tensor, error);
+}
+
+int32_t plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan, attn_error* error) {
+  auto made = std::make_unique<Plan>();
+  made->of = reinterpret_cast<const Mech*>(mech);
+  std::memcpy(&made->request, request, std::min<size_t>(request->struct_size, sizeof made->request));
+  made->request.device_type = request->device_type == 1 ? 2 : 1;  // a host that asks for CUDA gets a refusal
+  made->info.struct_size = sizeof made->info;
+  const int32_t code = cuda->plan(made->of->mech, &made->request, &made->info, plan ? &made->plan : nullptr, error);
+  if (code != ATTN_OK) return code;
+  if (info) {
+    const uint32_t size = info->struct_size;
+    std::memcpy(info, &made->info, std::min<size_t>(size, sizeof *info));
+    info->struct_size = size;
+  }
+  if (plan) *plan = reinterpret_cast<attn_plan*>(made.release());
+  return ATTN_OK;
+}
+
+void plan_free(attn_plan* plan) {
+  auto* made = reinterpret_cast<Plan*>(plan);
+  if (made) cuda->plan_free(made->plan);
+  delete made;
+}
+
+// What one run has on the device, and its stream; freed with it.
+class Device {
+ public:
+  Device() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
+  ~Device() {
+    cudaStreamDestroy(stream);
+    for (void* p : all_) cudaFree(p);
+  }
+  Device(const Device&) = delete;
+  void* room(uint64_t bytes, size_t alignment) { return all_.emplace_back(emulator::allocate(bytes, alignment)); }
+  template <class T>
+  T* copy(const T* from, uint64_t bytes, size_t alignment) {
+    if (from == nullptr || bytes == 0) return const_cast<T*>(from);
+    void* to = room(bytes, alignment);
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
+    return static_cast<T*>(to);
+  }
+
+  cudaStream_t stream = nullptr;
+
+ private:
+  std::vector<void*> all_;
+};
+
+uint64_t bytes_of(const attn_tensor& t) {
+  int64_t elements = 1;
+  for (uint32_t i = 0; i < t.ndim; ++i) {
+    if (t.shape[i] == 0) return 0;
+    elements += (t.shape[i] - 1) * t.stride[i];
+  }
+  return static_cast<uint64_t>(elements) * (t.dtype_bits / 8);
+}
+
+// Would the variant get as far as reading what the run names?
+bool is_sound(const Plan& plan, const attn_run& run) {
+  const attn_request& r = plan.request;
+  bool sound = ATTN_HAS(attn_run, &run, saved) && run.exec && run.batch >= 0 && run.batch <= r.batch &&
+               run.queries >= 0 && run.queries <= r.queries && run.keys >= 0 && run.keys <= r.keys;
+  sound = sound && (run.state != nullptr) == ((r.flags & ATTN_STREAM) != 0);
+  for (uint32_t i = 0; sound && i < plan.of->n_ports; ++i) {
+    const attn_port& port = *plan.of->ports[i];
+    const attn_tensor& t = run.ports[i];
+    sound = t.ndim == port.ndim && t.dtype_bits == 32;
+    for (uint32_t d = 0; sound && d < t.ndim; ++d) {
+      const int64_t rows = port.kind == ATTN_KEY ? run.keys : run.queries;
+      const int64_t want = port.shape[d] != 0 || port.kind > ATTN_OUTPUT ? port.shape[d] : d == 0 ? run.batch : rows;
+      sound = t.shape[d] == want;
+    }
+  }
+  return sound;
+}
+
+int32_t device_error(attn_error* error) {
+  const std::string report = emulator::take_report();
+  if (error && ATTN_HAS(attn_error, error, message)) {
+    error->code = ATTN_DEVICE;
+    error->where = -1;
+    std::snprintf(error->message, sizeof error->message, "%s", report.c_str());
+  }
+  return ATTN_DEVICE;
+}
+
+// Enqueues by `act` on a stream, by way of a graph every other time.
+template <class Act>
+int32_t enqueue(cudaStream_t stream, const Act& act) {
+  static std::atomic<unsigned> calls{0};
+  if (++calls % 2 != 0) return act();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  const int32_t code = act();
+  if (cudaStreamEndCapture(stream, &graph) != cudaSuccess) return ATTN_DEVICE;
+  cudaGraphInstantiate(&exec, graph);
+  if (code == ATTN_OK) cudaGraphLaunch(exec, stream);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  return code;
+}
+
+int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
+  const auto& plan = *reinterpret_cast<const Plan*>(handle);
+  attn_run run{};
+  std::memcpy(&run, given, std::min<size_t>(given->struct_size, sizeof run));
+  std::vector<attn_tensor> tensors(run.ports, run.ports + plan.of->n_ports);
+  for (attn_tensor& t : tensors) t.device_type = t.device_type == 1 ? 2 : 1;
+  run.ports = tensors.data();
+  if (!is_sound(plan, run)) return cuda->run(plan.plan, &run, error);
+
+  Device device;
+  for (attn_tensor& t : tensors) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
+  const auto rows = static_cast<uint64_t>(run.batch);
+  const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
+  per_row(run.q_len);
+  per_row(run.k_len);
+  per_row(run.q_pos);
+  per_row(run.k_pos);
+  per_row(run.q_total);
+  per_row(run.k_total);
+  run.visible = device.copy(run.visible, rows * static_cast<uint64_t>(run.queries) * 4, 4);
+  run.slots = device.copy(run.slots, rows * 4, 4);
+  if (run.state) {
+    int64_t last = run.batch - 1;
+    for (int64_t b = 0; b < run.batch && given->slots; ++b)
+      last = b ? std::max<int64_t>(last, given->slots[b]) : given->slots[0];
+    const uint64_t bytes = last < 0 ? 0 : static_cast<uint64_t>(last) * run.state_stride + plan.info.state_bytes;
+    run.state = device.copy(static_cast<char*>(run.state), bytes, ATTN_ALIGN);
+  }
+  attn_exec exec = *run.exec;
+  if (exec.scratch_bytes) exec.scratch = device.room(exec.scratch_bytes, ATTN_ALIGN);
+  exec.stream = reinterpret_cast<uintptr_t>(device.stream);
+  exec.pool = 0;
+  exec.parallel_for = nullptr;
+  run.exec = &exec;
+
+  const attn_run kept = run;
+  const std::vector<attn_tensor> kept_tensors = tensors;
+  const int32_t code = enqueue(device.stream, [&] {
+    const int32_t done = cuda->run(plan.plan, &run, error);
+    std::memset(static_cast<void*>(&exec), 0xCC, sizeof exec);
+    std::memset(static_cast<void*>(tensors.data()), 0xCC, tensors.size() * sizeof(attn_tensor));
+    std::memset(static_cast<void*>(&run), 0xCC, sizeof run);
+    return done;
+  });
+  if (code == ATTN_OK) {
+    const auto fetch = [&](void* to, const void* from, uint64_t bytes) {
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
+    };
+    for (size_t i = 0; i < kept_tensors.size(); ++i)
+      if (const uint64_t bytes = bytes_of(kept_tensors[i])) fetch(given->ports[i].data, kept_tensors[i].data, bytes);
+    for (int64_t b = 0; b < kept.batch && kept.state; ++b) {
+      const uint64_t at = static_cast<uint64_t>(given->slots ? given->slots[b] : b) * kept.state_stride;
+      fetch(static_cast<char*>(given->state) + at, static_cast<char*>(kept.state) + at, plan.info.state_bytes);
+    }
+  }
+  return cudaStreamSynchronize(device.stream) == cudaSuccess ? code : device_error(error);
+}
+
+}  // namespace
+
+extern "C" int32_t attn_plugin_main_v1(const attn_host* host, const attn_plugin** plugin, attn_error* error) {
+  const int32_t code = attn_cuda_main(host, &cuda, error);
+  if (code != ATTN_OK) return code;
+  static attn_plugin table = *cuda;
+  table.device_type = 1;
+  table.create = create;
+  table.destroy = destroy;
+  table.fill = fill;
+  table.plan = plan;
+  table.plan_free = plan_free;
+  table.run = run;
+  table.backward = nullptr;
+  *plugin = &table;
+  return ATTN_OK;
+}

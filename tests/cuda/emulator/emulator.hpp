@@ -1,0 +1,65 @@
+// Runs CUDA kernels on the CPU: what stands behind include/cuda_runtime.h, and what a test asks of it.
+//
+// A kernel is compiled as C++.  The threads of a block are fibres that run one at a time, in an order drawn from a
+// seed, each until it waits for others.  Operations of streams are queued, and run when something waits for them, in an
+// order that obeys their dependencies alone.  The first fault stops the kernel; it is an error of the stream from then
+// on.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace emulator {
+
+// Of everything that may come in any order: threads, blocks, streams.
+void set_seed(uint64_t seed);
+
+// Why the last kernel failed: one line with block, thread and source line; empty if none did.  Forgets it, so that the
+// device may be used again.
+std::string take_report();
+
+// Device memory of 0xFF bytes that ends, up to the alignment, where a page that nobody may touch begins.  Freed by
+// cudaFree.  Kernels and copies alone may touch it: anything else dies with a message.
+void* allocate(size_t bytes, size_t alignment);
+
+// Kernels that ran since the process began.
+uint64_t kernels_run();
+
+// Where in the source something happens.
+struct Site {
+  const char* file;
+  int line;
+};
+
+// What follows is called by the headers that kernels include.
+
+// Ends the calling thread of a kernel with a report, and the kernel with it.
+[[noreturn]] void fail(const std::string& what, Site site);
+
+// Waits for all threads of the block; returns for how many `predicate` holds.
+int barrier(bool predicate, Site site);
+
+// Waits for the lanes of mask, all of which must come with the same mask to the same place; the last of them calls
+// finish with what each lane brought, by lane.
+using Finish = void (*)(void* const* brought, unsigned mask, Site site);
+void collective(unsigned mask, Finish finish, void* mine, Site site);
+// The same, and orders what these lanes do to shared memory.
+void join_lanes(unsigned mask, Site site);
+unsigned lane();
+unsigned alive_lanes();
+
+// Shared memory, by offsets.  All accesses are held against those of other threads since the last barrier.
+enum class Access { kRead, kWrite, kAtomic };
+struct Part {
+  uint32_t begin, end;  // bytes
+};
+Part static_shared(const void* key, size_t bytes, size_t alignment);
+Part dynamic_shared();
+void* access(uint32_t offset, size_t bytes, Part part, Access access, Site site);
+
+// A copy that the calling thread has begun and that is there once it waited for it.
+void begin_copy(uint32_t offset, size_t bytes, Part part, const void* from, Site site);
+void commit_copies();
+void wait_for_copies(int groups_left, Site site);
+
+}  // namespace emulator

@@ -1,0 +1,288 @@
+// Stands in for CUDA's header of this name: the part of it that attnkit's kernels and hosts use, run by emulator.hpp.
+// Shared memory is declared with the macros of attnkit/kernels/cuda/device.hpp, whose stand-in lies beside this.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+
+#include "cuda/emulator/emulator.hpp"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+#define EMULATOR_SITE int line = __builtin_LINE(), const char *file = __builtin_FILE()
+
+inline void __syncthreads(EMULATOR_SITE) { emulator::barrier(false, {file, line}); }
+inline int __syncthreads_count(int predicate, EMULATOR_SITE) { return emulator::barrier(predicate != 0, {file, line}); }
+inline int __syncthreads_or(int predicate, EMULATOR_SITE) {
+  return emulator::barrier(predicate != 0, {file, line}) > 0;
+}
+inline int __syncthreads_and(int predicate, EMULATOR_SITE) {
+  return emulator::barrier(predicate == 0, {file, line}) == 0;
+}
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, EMULATOR_SITE) { emulator::join_lanes(mask, {file, line}); }
+inline unsigned __activemask() { return emulator::alive_lanes(); }
+
+namespace emulator {
+
+// Every lane gets the value of lane `from`, which must take part; below 0, its own.
+template <class T>
+T shuffle(unsigned mask, T value, int from, Site site) {
+  struct Lane {
+    T in, out;
+    int from;
+  } mine{value, value, from};
+  collective(
+      mask,
+      [](void* const* brought, unsigned mask, Site site) {
+        for (int l = 0; l < 32; ++l) {
+          if (!(mask >> l & 1)) continue;
+          auto& to = *static_cast<Lane*>(brought[l]);
+          if (to.from < 0) continue;
+          if (!(mask >> to.from & 1))
+            fail("lane " + std::to_string(l) + " reads lane " + std::to_string(to.from) +
+                     ", which is not in the shuffle's mask",
+                 site);
+          to.out = static_cast<Lane*>(brought[to.from])->in;
+        }
+      },
+      &mine, site);
+  return mine.out;
+}
+
+// Every lane gets what Fold makes of all lanes' values, in the order of lanes.
+template <class Fold, class T>
+T reduce(unsigned mask, T value, Site site) {
+  collective(
+      mask,
+      [](void* const* brought, unsigned mask, Site) {
+        bool first = true;
+        T all{};
+        for (int l = 0; l < 32; ++l) {
+          if (!(mask >> l & 1)) continue;
+          const T in = *static_cast<T*>(brought[l]);
+          all = first ? in : Fold{}(all, in);
+          first = false;
+        }
+        for (int l = 0; l < 32; ++l)
+          if (mask >> l & 1) *static_cast<T*>(brought[l]) = all;
+      },
+      &value, site);
+  return value;
+}
+
+struct Smaller {
+  template <class T>
+  T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+struct Larger {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+
+}  // namespace emulator
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, EMULATOR_SITE) {
+  const int base = static_cast<int>(emulator::lane()) / width * width;
+  return emulator::shuffle(mask, value, base + (source & (width - 1)), {file, line});
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, EMULATOR_SITE) {
+  const int lane = static_cast<int>(emulator::lane()), from = lane - static_cast<int>(delta);
+  return emulator::shuffle(mask, value, from >= lane / width * width ? from : -1, {file, line});
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, EMULATOR_SITE) {
+  const int lane = static_cast<int>(emulator::lane()), from = lane + static_cast<int>(delta);
+  return emulator::shuffle(mask, value, from < (lane / width + 1) * width ? from : -1, {file, line});
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, EMULATOR_SITE) {
+  const int lane = static_cast<int>(emulator::lane()), from = lane ^ bits;
+  return emulator::shuffle(mask, value, from < (lane / width + 1) * width ? from : -1, {file, line});
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, EMULATOR_SITE) {
+  return emulator::reduce<std::bit_or<>>(mask, predicate ? 1u << emulator::lane() : 0u, {file, line});
+}
+inline int __any_sync(unsigned mask, int predicate, EMULATOR_SITE) {
+  return emulator::reduce<std::bit_or<>>(mask, predicate != 0 ? 1 : 0, {file, line});
+}
+inline int __all_sync(unsigned mask, int predicate, EMULATOR_SITE) {
+  return emulator::reduce<std::bit_and<>>(mask, predicate != 0 ? 1 : 0, {file, line});
+}
+inline unsigned __reduce_add_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
+  return emulator::reduce<std::plus<>>(mask, value, {file, line});
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
+  return emulator::reduce<emulator::Smaller>(mask, value, {file, line});
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
+  return emulator::reduce<emulator::Larger>(mask, value, {file, line});
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
+  return emulator::reduce<std::bit_or<>>(mask, value, {file, line});
+}
+inline unsigned __reduce_and_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
+  return emulator::reduce<std::bit_and<>>(mask, value, {file, line});
+}
+
+// Of global memory; no thread runs beside another.
+template <class T>
+T atomicAdd(T* to, std::type_identity_t<T> x) {
+  const T before = *to;
+  *to = before + x;
+  return before;
+}
+template <class T>
+T atomicMax(T* to, std::type_identity_t<T> x) {
+  const T before = *to;
+  *to = before < x ? x : before;
+  return before;
+}
+template <class T>
+T atomicMin(T* to, std::type_identity_t<T> x) {
+  const T before = *to;
+  *to = x < before ? x : before;
+  return before;
+}
+template <class T>
+T atomicExch(T* to, std::type_identity_t<T> x) {
+  const T before = *to;
+  *to = x;
+  return before;
+}
+template <class T>
+T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> x) {
+  const T before = *to;
+  if (before == expected) *to = x;
+  return before;
+}
+inline void __threadfence() {}
+
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class A, class B>
+std::common_type_t<A, B> min(A a, B b) {
+  return b < a ? b : a;
+}
+template <class A, class B>
+std::common_type_t<A, B> max(A a, B b) {
+  return a < b ? b : a;
+}
+inline float __fdividef(float a, float b) { return a / b; }
+inline void sincospif(float x, float* s, float* c) {
+  *s = static_cast<float>(std::sin(3.14159265358979323846 * std::remainder(double{x}, 2.0)));
+  *c = static_cast<float>(std::cos(3.14159265358979323846 * std::remainder(double{x}, 2.0)));
+}
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnjoined = 904
+};
+struct CUstream_st;
+struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
+
+// Of a kernel's fault, the emulator's report.
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaMalloc(void** p, size_t bytes);
+cudaError_t cudaFree(void* p);
+cudaError_t cudaMallocAsync(void** p, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  void* attrs;
+  unsigned numAttrs;
+};
+
+namespace emulator {
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
+cudaError_t allow_shared(const void* kernel, int bytes);
+}  // namespace emulator
+
+template <class... Parameter, class... Argument>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameter...),
+                               Argument&&... arguments) {
+  return emulator::launch(
+      *config, reinterpret_cast<const void*>(kernel),
+      [kernel, all = std::tuple<Parameter...>(std::forward<Argument>(arguments)...)] { std::apply(kernel, all); });
+}
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
+  return emulator::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
+}

@@ -1,0 +1,135 @@
+// Each CUDA variant beside the mechanism's plugin for the CPU: what the laws of conformance do not reach.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "cuda/emulator/emulator.hpp"
+#include "support/oracle.hpp"
+#include "support/stream.hpp"
+
+namespace attnkit::test {
+namespace {
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  std::istringstream list(ATTNKIT_CUDA_VARIANTS);
+  for (std::string name; list >> name;) all.push_back(name);
+  return all;
+}
+
+constexpr int32_t kTotal = 100;
+
+class Variant : public testing::TestWithParam<std::string> {
+ protected:
+  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/" + GetParam() + ".so");
+  const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam() + ".so");
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);
+
+  // A plan for streams, whose length is known: angles may need it.
+  static Planned plan(const Mechanism& mech, int64_t batch, int64_t rows) {
+    return Planned(mech, make_request(batch, rows, rows, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL, kTotal));
+  }
+  static Call rows(const Arena& arena, int64_t batch, int32_t from, int64_t count) {
+    Call call;
+    call.arena = &arena;
+    call.q_from = call.k_from = from;
+    call.queries = call.keys = count;
+    call.q_pos = call.k_pos = std::vector<int32_t>(static_cast<size_t>(batch), from);
+    call.q_total.assign(static_cast<size_t>(batch), kTotal);
+    return call;
+  }
+  static Array whole(const Mechanism& mech, Inputs& in) {
+    Call call;
+    call.q_total.assign(static_cast<size_t>(in.arrays[mech.output()].batch), kTotal);
+    return run_whole(in, 0, call);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, Variant, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+
+TEST_P(Variant, RunsKernels) {
+  const Mechanism mech(cuda, block);
+  Inputs in(mech, 1, 4, 4, 1);
+  const uint64_t before = emulator::kernels_run();
+  whole(mech, in);
+  EXPECT_EQ(before + 1, emulator::kernels_run());
+}
+
+TEST_P(Variant, CountsAsTheCpuDoes) {
+  const Mechanism here(cpu, block), there(cuda, block);
+  const attn_info a = plan(here, 2, 8).info(), b = plan(there, 2, 8).info();
+  EXPECT_EQ(a.state_bytes, b.state_bytes);
+  EXPECT_EQ(a.flops, b.flops);
+  EXPECT_EQ(a.bytes_read, b.bytes_read);
+  EXPECT_EQ(a.bytes_written, b.bytes_written);
+  EXPECT_STREQ(cpu.state_revision, cuda.state_revision);
+}
+
+// One token, several, more than a step takes, more than a chunk: all the same but for rounding.
+TEST_P(Variant, StreamsInPiecesOfAnySize) {
+  const Mechanism here(cpu, block), there(cuda, block);
+  Inputs in(here, 2, 70, 70, 1), same(there, 2, 70, 70, 1);
+  const Array want = whole(here, in);
+  EXPECT_LE(rms_ratio(whole(there, same), want), kGate);
+  for (const std::vector<int64_t>& pieces :
+       {std::vector<int64_t>{1, 2, 7, 8, 9, 43}, std::vector<int64_t>{31, 1, 1, 32, 5}, std::vector<int64_t>{33, 37}}) {
+    const Planned planned = plan(there, 2, 70);
+    const Arena arena(planned.info().state_bytes, 2);
+    Array got(2, want.heads, 70, want.width);
+    int32_t done = 0;
+    for (const int64_t n : pieces) {
+      paste(got, planned.run(same, rows(arena, 2, done, n)), done);
+      done += static_cast<int32_t>(n);
+    }
+    EXPECT_LE(rms_ratio(got, want), kGate) << pieces.size();
+  }
+}
+
+// Rows on both sides of where a path ends, each as if it were alone, in slots of any order.
+TEST_P(Variant, ARowDoesNotSeeItsNeighbours) {
+  const std::vector<int32_t> lengths = {1, 8, 9, 0, 32, 33, 40}, slots = {6, 2, 9, 0, 1, 4, 3};
+  const auto batch = static_cast<int64_t>(lengths.size());
+  const Mechanism mech(cuda, block);
+  Inputs in(mech, batch, 40, 40, 1);
+  const Planned many = plan(mech, batch, 40);
+  const Arena arena(many.info().state_bytes, 10);
+  Call call = rows(arena, batch, 0, 40);
+  call.q_len = call.k_len = lengths;
+  call.slots = slots;
+  const Array got = many.run(in, call);
+  for (int64_t b = 0; b < batch; ++b) {
+    const auto row = static_cast<size_t>(b);
+    Inputs one(mech, 1, 40, 40, 1);
+    for (size_t p = 0; p < one.arrays.size(); ++p)
+      if (is_taken(*mech.ports()[p]))
+        one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    const Arena own(many.info().state_bytes, 1);
+    const int64_t n = lengths[row];
+    const Planned single = plan(mech, 1, n);
+    const Array alone = single.run(one, rows(own, 1, 0, n));
+    for (int64_t h = 0; h < got.heads; ++h) EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, n)) << "length " << n;
+    EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[row]), own.stride)) << "length " << n;
+  }
+}
+
+TEST_P(Variant, GoesOnWhereTheCpuStopped) {
+  const Mechanism here(cpu, block), there(cuda, block);
+  Inputs in(here, 1, 60, 60, 1), same(there, 1, 60, 60, 1);
+  const Planned first = plan(here, 1, 50), second = plan(there, 1, 50);
+  const Arena one(first.info().state_bytes, 1), other(second.info().state_bytes, 1);
+  first.run(in, rows(one, 1, 0, 50));
+  std::memcpy(other.row(0), one.row(0), one.stride);
+  EXPECT_LE(rms_ratio(second.run(same, rows(other, 1, 50, 10)), first.run(in, rows(one, 1, 50, 10))), kGate);
+}
+
+// A head whose sums no block can hold.
+TEST_P(Variant, TakesWideHeads) {
+  const attn_block wide = make_block(ATTN_DECODER_SELF, true, 1, 320, 250);
+  const Mechanism here(cpu, wide), there(cuda, wide);
+  Inputs in(here, 1, 19, 19, 1), same(there, 1, 19, 19, 1);
+  EXPECT_GT(Planned(there, make_request(1, 19, 19, ATTN_KNOWS_Q_TOTAL)).info().scratch_bytes, 0u);
+  EXPECT_LE(rms_ratio(whole(there, same), whole(here, in)), kGate);
+}
+
+}  // namespace
+}  // namespace attnkit::test
