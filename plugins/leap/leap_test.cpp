@@ -76,11 +76,11 @@ Module golden_module(const nlohmann::json& json, bool rounds) {
 }
 
 void put(Inputs& in, const std::string& side, const Module& m) {
-  put(flat(m.w1), in[side + "_w1"]);
-  put(m.b1, in[side + "_b1"]);
+  test::put(flat(m.w1), in[side + "_w1"]);
+  test::put(m.b1, in[side + "_b1"]);
   if (m.w2.empty()) return;
-  put(m.w2, in[side + "_w2"]);
-  put(m.b2, in[side + "_b2"]);
+  test::put(m.w2, in[side + "_w2"]);
+  test::put(m.b2, in[side + "_b2"]);
 }
 
 double check_golden_kind(const std::string& kind_of_case) {

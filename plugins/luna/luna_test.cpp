@@ -81,9 +81,9 @@ Packed truth_of(Inputs& in, const Options& options, int64_t b, int64_t queries, 
       Matrix own;
       const int64_t d = width / block.heads;
       for (const auto& row : pq) own.emplace_back(row.begin() + h * d, row.begin() + (h + 1) * d);
-      const Matrix o =
-          causal(own, rows_of(in["q"], b, h, queries), rows_of(in["k"], b, h, keys),
-                 rows_of(in[options.tied ? "k" : "v"], b, h, keys), rows_of(in["pk"], b, h, keys), options.activation);
+      const Matrix o = causal(own, test::rows_of(in["q"], b, h, queries), test::rows_of(in["k"], b, h, keys),
+                              test::rows_of(in[options.tied ? "k" : "v"], b, h, keys),
+                              test::rows_of(in["pk"], b, h, keys), options.activation);
       for (size_t i = 0; i < o.size(); ++i) result.o[i].insert(result.o[i].end(), o[i].begin(), o[i].end());
     }
     return result;
@@ -206,8 +206,8 @@ TEST(Luna, MapsAnyScore) {
 using Ports = std::map<std::string, Matrix>;
 
 void put(const Affine& f, Inputs& in, const std::string& name) {
-  put(flat(transposed(f.w)), in[name + "_weight"]);
-  put(f.b, in[name + "_bias"]);
+  test::put(flat(transposed(f.w)), in[name + "_weight"]);
+  test::put(f.b, in[name + "_bias"]);
 }
 
 // The test makes q, pk and pv of X and C as a host would, and applies W_o to what comes out.
