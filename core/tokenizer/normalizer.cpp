@@ -49,10 +49,14 @@ Normalizer bert(const JsonValue& part) {
   return made;
 }
 
-Normalizer strip(bool left, bool right) {
+Normalizer strip(const JsonValue& part) {
+  const bool left = part["strip_left"].truth(true), right = part["strip_right"].truth(true);
+  // SentencePiece's: spaces alone.
+  const bool spaces = part["spaces_alone"].truth(false);
+  const auto goes = [spaces](char32_t c) { return spaces ? c == U' ' : is_white_space(c); };
   return [=](std::u32string_view text) {
-    while (left && !text.empty() && is_white_space(text.front())) text.remove_prefix(1);
-    while (right && !text.empty() && is_white_space(text.back())) text.remove_suffix(1);
+    while (left && !text.empty() && goes(text.front())) text.remove_prefix(1);
+    while (right && !text.empty() && goes(text.back())) text.remove_suffix(1);
     return std::u32string(text);
   };
 }
@@ -90,7 +94,7 @@ Normalizer read_normalizer(const JsonValue& part) {
   if (type == "BertNormalizer") return bert(part);
   if (type == "Lowercase") return lower;
   if (type == "Replace") return replace(part);
-  if (type == "Strip") return strip(part["strip_left"].truth(true), part["strip_right"].truth(true));
+  if (type == "Strip") return strip(part);
   if (type == "StripAccents")
     return [](std::u32string_view text) {
       std::u32string made(text);
@@ -102,7 +106,7 @@ Normalizer read_normalizer(const JsonValue& part) {
     return [front](std::u32string_view text) { return text.empty() ? std::u32string() : front + std::u32string(text); };
   }
   if (type == "Precompiled") {
-    const Charsmap map(part["precompiled_charsmap"]);
+    const Charsmap map(part["precompiled_charsmap"], part["longest"].truth(false));
     return [map](std::u32string_view text) { return map.apply(text); };
   }
   constexpr std::pair<const char*, NormalForm> forms[] = {
