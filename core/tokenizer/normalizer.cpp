@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/charsmap.hpp"
 #include "core/tokenizer/pattern.hpp"
+#include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
 namespace attnkit {
@@ -75,9 +76,9 @@ Normalizer replace(const JsonValue& part) {
   };
 }
 
-Normalizer sequence(const JsonValue& parts) {
+Normalizer sequence(const JsonValue& whole) {
   std::vector<Normalizer> steps;
-  for (const JsonValue& part : parts.items()) steps.push_back(read_normalizer(part));
+  for (const JsonValue& part : read_sequence(whole, "normalizers")) steps.push_back(read_normalizer(part));
   return [steps](std::u32string_view text) {
     std::u32string made(text);
     for (const Normalizer& step : steps) made = step(made);
@@ -90,7 +91,7 @@ Normalizer sequence(const JsonValue& parts) {
 Normalizer read_normalizer(const JsonValue& part) {
   if (!part) return [](std::u32string_view text) { return std::u32string(text); };
   const std::string type = part["type"].text();
-  if (type == "Sequence") return sequence(part["normalizers"]);
+  if (type == "Sequence") return sequence(part);
   if (type == "BertNormalizer") return bert(part);
   if (type == "Lowercase") return lower;
   if (type == "Replace") return replace(part);
