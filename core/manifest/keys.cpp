@@ -83,7 +83,8 @@ constexpr KeyRule keys[] = {
      "vocabulary file, relative to the manifest; required where the source is text"},
     {"model.encoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface|gguf",
      "what `vocab` is and how it splits text: `longest`: attnkit's own; `wordpiece`: BERT's vocab.txt; `huggingface`: "
-     "a tokenizer.json; `gguf`: a GGUF file, which brings its own"},
+     "a tokenizer.json, or SentencePiece's file where its name ends in .model or .spm; `gguf`: a GGUF file, which "
+     "brings its own"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
      "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
     {"model.encoder", "truncate", T::integer, "", 2, 1048576,

@@ -14,6 +14,7 @@
 #include "core/manifest/reader.hpp"
 #include "core/tokenizer/gguf_vocabulary.hpp"
 #include "core/tokenizer/huggingface.hpp"
+#include "core/tokenizer/sentencepiece.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
 namespace attnkit {
@@ -109,6 +110,8 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
       stack.tokenizer = std::make_shared<const Vocabulary>(Vocabulary::open(stack.vocab, stack.lowercase));
     else if (split == Split::wordpiece)
       stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, use);
+    else if (split == Split::huggingface && (stack.vocab.ends_with(".model") || stack.vocab.ends_with(".spm")))
+      stack.tokenizer = open_sentencepiece(stack.vocab, use);
     else if (split == Split::huggingface)
       stack.tokenizer = open_tokenizer_json(stack.vocab, use);
     else

@@ -36,7 +36,7 @@ struct Unit {
 
 }  // namespace
 
-Charsmap::Charsmap(const JsonValue& base64) {
+Charsmap::Charsmap(const JsonValue& base64, bool longest) : longest_(longest) {
   const std::string bytes = from_base64(base64);
   uint32_t size = 0;
   if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
@@ -50,33 +50,49 @@ Charsmap::Charsmap(const JsonValue& base64) {
   tables_ = std::move(made);
 }
 
-const char* Charsmap::find(std::string_view bytes) const {
+Charsmap::Match Charsmap::find(std::string_view bytes) const {
   const auto unit = [&](size_t at) { return Unit{at < tables_->trie.size() ? tables_->trie[at] : 0}; };
+  Match found{nullptr, 0};
   size_t at = unit(0).offset();
-  for (const char byte : bytes) {
-    if (byte == '\0') return nullptr;
-    at ^= static_cast<unsigned char>(byte);
+  for (size_t n = 0; n < bytes.size() && bytes[n] != '\0'; ++n) {
+    const auto byte = static_cast<unsigned char>(bytes[n]);
+    at ^= byte;
     const Unit here = unit(at);
-    if (here.label() != static_cast<unsigned char>(byte)) return nullptr;
+    if (here.label() != byte) break;
     at ^= here.offset();
     if (!here.has_value()) continue;
     const size_t text = unit(at).value();
-    return text < tables_->texts.size() ? tables_->texts.c_str() + text : nullptr;
+    found = {text < tables_->texts.size() ? tables_->texts.c_str() + text : nullptr, n + 1};
+    if (!longest_) break;
   }
-  return nullptr;
+  return found;
+}
+
+std::string Charsmap::apply_longest(std::string_view text) const {
+  std::string made;
+  while (!text.empty()) {
+    const Match found = find(text);
+    // Of a character that nothing begins with, its first byte and those that follow it.
+    size_t n = found.becomes ? found.bytes : 1;
+    while (!found.becomes && n < text.size() && (static_cast<unsigned char>(text[n]) & 0xc0u) == 0x80u) ++n;
+    made += found.becomes ? std::string_view(found.becomes) : text.substr(0, n);
+    text.remove_prefix(n);
+  }
+  return made;
 }
 
 std::u32string Charsmap::apply(std::u32string_view text) const {
+  if (longest_) return to_characters(apply_longest(to_utf8(text)));
   std::string made;
   while (!text.empty()) {
     const size_t n = end_of_grapheme(text);
     const std::string bytes = to_utf8(text.substr(0, n));
-    const char* whole = bytes.size() <= max_grapheme ? find(bytes) : nullptr;
+    const char* whole = bytes.size() <= max_grapheme ? find(bytes).becomes : nullptr;
     if (whole) made += whole;
     for (size_t i = 0; i < n && !whole; ++i) {
       std::string character;
       append(character, text[i]);
-      const char* becomes = find(character);
+      const char* becomes = find(character).becomes;
       made += becomes ? becomes : character;
     }
     text.remove_prefix(n);

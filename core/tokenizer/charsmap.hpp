@@ -14,7 +14,9 @@ namespace attnkit {
 class Charsmap {
  public:
   // Of its text in base64.  Throws Error naming the place in the file: no base64, cut off, a trie that leads nowhere.
-  explicit Charsmap(const JsonValue& base64);
+  // longest: of the sequences that a text begins with the longest counts, as in SentencePiece; else, as in Hugging
+  // Face's tokenizers, the shortest of a short grapheme, for all of it.
+  explicit Charsmap(const JsonValue& base64, bool longest = false);
   std::u32string apply(std::u32string_view text) const;
 
  private:
@@ -22,10 +24,16 @@ class Charsmap {
     std::vector<uint32_t> trie;
     std::string texts;  // each ends with NUL
   };
-  // What the shortest sequence that the bytes begin with becomes; NULL: there is none.
-  const char* find(std::string_view bytes) const;
+  struct Match {
+    const char* becomes;  // NULL: there is none
+    size_t bytes;
+  };
+  // The sequence that the bytes begin with.
+  Match find(std::string_view bytes) const;
+  std::string apply_longest(std::string_view text) const;
 
   std::shared_ptr<const Tables> tables_;
+  bool longest_;
 };
 
 }  // namespace attnkit

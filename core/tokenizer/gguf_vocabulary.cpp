@@ -1,19 +1,17 @@
 #include "core/tokenizer/gguf_vocabulary.hpp"
 
 #include <algorithm>
-#include <tuple>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
 #include "core/base/text.hpp"
+#include "core/tokenizer/sentencepiece.hpp"
 
 namespace attnkit {
 namespace {
 
 using nlohmann::json;
-
-enum TokenType : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 json byte_level(bool words) { return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", words}}; }
 
@@ -37,14 +35,17 @@ class Document {
     const JsonValue kind = at("model");
     const std::string model = kind.text();
     read_tokens();
+    json made;
     if (model == "gpt2")
-      read_gpt2();
-    else if (model == "llama")
-      read_llama();
+      made = gpt2();
+    else if (model == "llama" || model == "t5")
+      made = tokenizer_json(sentence_pieces(model == "llama"));
     else
-      kind.wrong(fmt::format("is {}, which is not supported; gpt2 and llama are", quote(model)));
-    read_frame(model == "llama");
-    return std::move(made_);
+      kind.wrong(fmt::format("is {}, which is not supported; gpt2, llama and t5 are", quote(model)));
+    const bool begins = at("add_bos_token").truth(model == "llama");
+    made["post_processor"] =
+        frame_json(tokens_, begins ? token_of("bos_token_id") : std::nullopt, token_of("eos_token_id"));
+    return made;
   }
 
  private:
@@ -55,120 +56,82 @@ class Document {
     if (tokens_.empty()) at("tokens").wrong("is empty");
     if (at("token_type"))
       for (const JsonValue& type : at("token_type").items()) types_.push_back(type.integer());
-    types_.resize(tokens_.size(), normal);
-    json vocabulary = json::object(), added = json::array();
-    for (size_t id = 0; id < tokens_.size(); ++id) {
-      const std::string& token = tokens_[id];
-      if (token.empty() || valid_utf8(token) < token.size())
-        at("tokens").wrong(fmt::format("has {} at {}, which is no token", quote(token), id));
-      vocabulary[token] = id;
-      if (types_[id] != control && types_[id] != unknown && types_[id] != user_defined) continue;
-      added.push_back({{"id", id}, {"content", token}, {"special", types_[id] != user_defined}, {"normalized", false}});
-    }
-    made_["added_tokens"] = std::move(added);
-    made_["model"] = {{"type", "BPE"}, {"vocab", std::move(vocabulary)}};
+    types_.resize(tokens_.size(), static_cast<int64_t>(PieceType::normal));
+    for (size_t id = 0; id < tokens_.size(); ++id)
+      if (tokens_[id].empty() || valid_utf8(tokens_[id]) < tokens_[id].size())
+        at("tokens").wrong(fmt::format("has {} at {}, which is no token", quote(tokens_[id]), id));
   }
 
-  void read_gpt2() {
-    json merges = json::array();
+  // Bytes as letters, words by a pattern.
+  json gpt2() const {
+    json vocabulary = json::object(), added = json::array(), merges = json::array();
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      vocabulary[tokens_[id]] = id;
+      const auto type = static_cast<PieceType>(types_[id]);
+      const bool own = type == PieceType::user_defined;
+      if (own || type == PieceType::control || type == PieceType::unknown)
+        added.push_back({{"id", id}, {"content", tokens_[id]}, {"special", !own}, {"normalized", false}});
+    }
     for (const JsonValue& merge : at("merges").items()) merges.push_back(merge.text());
-    made_["model"]["merges"] = std::move(merges);
-    made_["decoder"] = byte_level(true);
+    json made = {{"added_tokens", added},
+                 {"model", {{"type", "BPE"}, {"vocab", std::move(vocabulary)}, {"merges", std::move(merges)}}},
+                 {"decoder", byte_level(true)}};
     const JsonValue pre = at("pre");
     const std::string name = pre.text();
     const auto is = [&](std::initializer_list<const char*> names) {
       return std::ranges::any_of(names, [&](const char* one) { return name == one; });
     };
     if (is({"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"})) {
-      made_["pre_tokenizer"] = byte_level(true);
+      made["pre_tokenizer"] = byte_level(true);
     } else if (is({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})) {
-      made_["pre_tokenizer"] = {
+      made["pre_tokenizer"] = {
           {"type", "Sequence"},
           {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level(true)}}};
     } else if (is({"llama3", "llama-v3", "llama-bpe", "falcon3", "smaug-bpe"})) {
-      made_["pre_tokenizer"] = words_of_llama3("{1,3}");
-      made_["model"]["ignore_merges"] = true;
+      made["pre_tokenizer"] = words_of_llama3("{1,3}");
+      made["model"]["ignore_merges"] = true;
     } else if (is({"qwen2", "deepseek-r1-qwen", "stablelm2"})) {
-      made_["pre_tokenizer"] = words_of_llama3("");
-      made_["normalizer"] = {{"type", "NFC"}};
+      made["pre_tokenizer"] = words_of_llama3("");
+      made["normalizer"] = {{"type", "NFC"}};
     } else {
       pre.wrong(fmt::format(
           "is {}, which is not supported; gpt-2, llama-bpe, qwen2, smollm and others with the same words are",
           quote(name)));
     }
+    return made;
   }
 
-  // SentencePiece's pairs: the better the score of the result, the earlier.
-  void read_llama() {
-    std::vector<double> scores;
-    for (const JsonValue& score : at("scores").items()) {
-      if (!score.json().is_number()) score.wrong("must be a number");
-      scores.push_back(score.json().get<double>());
-    }
+  SentencePieces sentence_pieces(bool pairs) const {
+    const std::vector<JsonValue> scores = at("scores").items();
     if (scores.size() != tokens_.size())
       at("scores").wrong(fmt::format("has {} numbers for {} tokens", scores.size(), tokens_.size()));
-    const json& ids = made_["model"]["vocab"];
-    struct Pair {
-      double score;
-      int64_t left, right;
-      std::string first, second;
-    };
-    std::vector<Pair> pairs;
+    SentencePieces made;
+    made.pairs = made.bytes = pairs;
+    made.single_spaces = at("remove_extra_whitespaces").truth(!pairs);
+    made.space_first = at("add_space_prefix").truth(true);
     for (size_t id = 0; id < tokens_.size(); ++id) {
-      const std::string& token = tokens_[id];
-      for (size_t n = 1; n < token.size() && types_[id] != control && types_[id] != unknown; ++n) {
-        if ((static_cast<unsigned char>(token[n]) & 0xc0u) == 0x80u) continue;  // inside a character
-        const std::string first = token.substr(0, n), second = token.substr(n);
-        const auto left = ids.find(first), right = ids.find(second);
-        if (left != ids.end() && right != ids.end())
-          pairs.push_back({scores[id], left->get<int64_t>(), right->get<int64_t>(), first, second});
-      }
+      if (!scores[id].json().is_number()) scores[id].wrong("must be a number");
+      made.pieces.push_back({tokens_[id], scores[id].json().get<double>(), static_cast<PieceType>(types_[id])});
     }
-    std::ranges::stable_sort(pairs, [](const Pair& a, const Pair& b) {
-      return std::tuple(-a.score, a.left, a.right) < std::tuple(-b.score, b.left, b.right);
-    });
-    json merges = json::array();
-    for (const Pair& pair : pairs) merges.push_back({pair.first, pair.second});
-    made_["model"]["merges"] = std::move(merges);
-    made_["model"]["byte_fallback"] = true;
-    made_["model"]["fuse_unk"] = true;
-    if (const JsonValue id = at("unknown_token_id")) made_["model"]["unk_token"] = tokens_[token_of(id)];
-    const json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
-    const json words = {{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}};
-    json normalizers = json::array({spaces});
-    json decoders = json::array({words, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
-    if (at("add_space_prefix").truth(true)) {
-      normalizers.insert(normalizers.begin(), json{{"type", "Prepend"}, {"prepend", "\u2581"}});
-      decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-    }
-    made_["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
-    made_["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+    made.unknown = token_of("unknown_token_id");
+    if (at("precompiled_charsmap"))
+      for (const JsonValue& byte : at("precompiled_charsmap").items())
+        made.charsmap += static_cast<char>(byte.integer());
+    return made;
   }
 
-  size_t token_of(const JsonValue& id) const {
+  std::optional<size_t> token_of(const char* key) const {
+    const JsonValue id = at(key);
+    if (!id) return {};
     const int64_t n = id.integer();
     if (n < 0 || static_cast<size_t>(n) >= tokens_.size())
       id.wrong(fmt::format("is {}; there are {} tokens", n, tokens_.size()));
     return static_cast<size_t>(n);
   }
 
-  void read_frame(bool begins) {
-    json single = json::array(), specials = json::object();
-    const auto special = [&](const char* key) {
-      const size_t id = token_of(at(key));
-      specials[tokens_[id]] = {{"id", tokens_[id]}, {"ids", {id}}, {"tokens", {tokens_[id]}}};
-      return json{{"SpecialToken", {{"id", tokens_[id]}, {"type_id", 0}}}};
-    };
-    if (at("add_bos_token").truth(begins)) single.push_back(special("bos_token_id"));
-    single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-    if (at("eos_token_id")) single.push_back(special("eos_token_id"));
-    made_["post_processor"] = {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", specials}};
-  }
-
   const JsonValue& metadata_;
   std::vector<std::string> tokens_;
   std::vector<int64_t> types_;
-  json made_ = json::object();
 };
 
 }  // namespace

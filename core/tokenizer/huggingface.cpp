@@ -8,6 +8,7 @@
 #include "core/tokenizer/bpe.hpp"
 #include "core/tokenizer/normalizer.hpp"
 #include "core/tokenizer/pre_tokenizer.hpp"
+#include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/token_decoder.hpp"
 #include "core/tokenizer/unicode.hpp"
 #include "core/tokenizer/unigram.hpp"
@@ -289,7 +290,7 @@ class Reader {
                       "TemplateProcessing are",
                       quote(type)));
     Frame made;
-    for (const JsonValue& part : post["processors"].items()) {
+    for (const JsonValue& part : read_sequence(post, "processors")) {
       const Frame one = frame(part);
       made.before.insert(made.before.begin(), one.before.begin(), one.before.end());
       if (made.end >= 0 && one.end >= 0) part.wrong("puts one more token behind the text; one is supported");

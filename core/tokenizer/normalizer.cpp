@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/charsmap.hpp"
 #include "core/tokenizer/pattern.hpp"
+#include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
 namespace attnkit {
@@ -49,10 +50,14 @@ Normalizer bert(const JsonValue& part) {
   return made;
 }
 
-Normalizer strip(bool left, bool right) {
+Normalizer strip(const JsonValue& part) {
+  const bool left = part["strip_left"].truth(true), right = part["strip_right"].truth(true);
+  // SentencePiece's: spaces alone.
+  const bool spaces = part["spaces_alone"].truth(false);
+  const auto goes = [spaces](char32_t c) { return spaces ? c == U' ' : is_white_space(c); };
   return [=](std::u32string_view text) {
-    while (left && !text.empty() && is_white_space(text.front())) text.remove_prefix(1);
-    while (right && !text.empty() && is_white_space(text.back())) text.remove_suffix(1);
+    while (left && !text.empty() && goes(text.front())) text.remove_prefix(1);
+    while (right && !text.empty() && goes(text.back())) text.remove_suffix(1);
     return std::u32string(text);
   };
 }
@@ -71,9 +76,9 @@ Normalizer replace(const JsonValue& part) {
   };
 }
 
-Normalizer sequence(const JsonValue& parts) {
+Normalizer sequence(const JsonValue& whole) {
   std::vector<Normalizer> steps;
-  for (const JsonValue& part : parts.items()) steps.push_back(read_normalizer(part));
+  for (const JsonValue& part : read_sequence(whole, "normalizers")) steps.push_back(read_normalizer(part));
   return [steps](std::u32string_view text) {
     std::u32string made(text);
     for (const Normalizer& step : steps) made = step(made);
@@ -86,11 +91,11 @@ Normalizer sequence(const JsonValue& parts) {
 Normalizer read_normalizer(const JsonValue& part) {
   if (!part) return [](std::u32string_view text) { return std::u32string(text); };
   const std::string type = part["type"].text();
-  if (type == "Sequence") return sequence(part["normalizers"]);
+  if (type == "Sequence") return sequence(part);
   if (type == "BertNormalizer") return bert(part);
   if (type == "Lowercase") return lower;
   if (type == "Replace") return replace(part);
-  if (type == "Strip") return strip(part["strip_left"].truth(true), part["strip_right"].truth(true));
+  if (type == "Strip") return strip(part);
   if (type == "StripAccents")
     return [](std::u32string_view text) {
       std::u32string made(text);
@@ -102,7 +107,7 @@ Normalizer read_normalizer(const JsonValue& part) {
     return [front](std::u32string_view text) { return text.empty() ? std::u32string() : front + std::u32string(text); };
   }
   if (type == "Precompiled") {
-    const Charsmap map(part["precompiled_charsmap"]);
+    const Charsmap map(part["precompiled_charsmap"], part["longest"].truth(false));
     return [map](std::u32string_view text) { return map.apply(text); };
   }
   constexpr std::pair<const char*, NormalForm> forms[] = {

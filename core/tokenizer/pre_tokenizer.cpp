@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/byte_letters.hpp"
 #include "core/tokenizer/pattern.hpp"
+#include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
 namespace attnkit {
@@ -145,7 +146,7 @@ PreTokenizer read_pre_tokenizer(const JsonValue& part) {
   const std::string type = part["type"].text();
   if (type == "Sequence") {
     std::vector<PreTokenizer> steps;
-    for (const JsonValue& step : part["pretokenizers"].items()) steps.push_back(read_pre_tokenizer(step));
+    for (const JsonValue& step : read_sequence(part, "pretokenizers")) steps.push_back(read_pre_tokenizer(step));
     return in_turn(std::move(steps));
   }
   if (type == "ByteLevel") return byte_level(part);

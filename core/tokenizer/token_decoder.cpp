@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/byte_letters.hpp"
 #include "core/tokenizer/pattern.hpp"
+#include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
 namespace attnkit {
@@ -144,7 +145,7 @@ TokenDecoder read_token_decoder(const JsonValue& part) {
   const std::string type = part["type"].text();
   if (type == "Sequence") {
     std::vector<TokenDecoder> steps;
-    for (const JsonValue& step : part["decoders"].items()) steps.push_back(read_token_decoder(step));
+    for (const JsonValue& step : read_sequence(part, "decoders")) steps.push_back(read_token_decoder(step));
     return [steps](Tokens& tokens) {
       for (const TokenDecoder& step : steps) step(tokens);
     };

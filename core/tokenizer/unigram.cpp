@@ -53,12 +53,12 @@ void Unigram::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
     // The tokens that begin as the text does here are a range, which narrows byte by byte.
     auto first = sorted_.begin(), last = sorted_.end();
     for (size_t n = 0; first != last && from + n < text.size(); ++n) {
+      const int byte = static_cast<unsigned char>(text[from + n]);
       const auto byte_of = [&](int32_t id) {
         return text_of(id).size() > n ? static_cast<unsigned char>(text_of(id)[n]) : -1;
       };
-      const auto same = std::ranges::equal_range(first, last, static_cast<unsigned char>(text[from + n]), {}, byte_of);
-      first = same.begin();
-      last = same.end();
+      first = std::partition_point(first, last, [&](int32_t id) { return byte_of(id) < byte; });
+      last = std::partition_point(first, last, [&](int32_t id) { return byte_of(id) == byte; });
       if (first == last || text_of(*first).size() != n + 1) continue;
       offer(from, from + n + 1, *first, tokens_[static_cast<size_t>(*first)].score);
       known = known || n + 1 == character;

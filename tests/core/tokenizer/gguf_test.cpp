@@ -26,15 +26,16 @@ TEST_P(GgufVocabulary, GivesTheSameIds) {
   const std::string name = GetParam();
   const auto tokenizer = open_gguf_vocabulary(folder + name + ".gguf", target());
   EXPECT_EQ(tokenizer->token(tokenizer->end_id()), name == "pairs" ? "</s>" : "<|end|>");
-  const bool begins = name == "llama3" || name == "pairs";
-  ASSERT_EQ(tokenizer->begin_id() >= 0, begins);
+  ASSERT_EQ(tokenizer->begin_id() < 0 ? "" : tokenizer->token(tokenizer->begin_id()), name == "llama3"  ? "<|begin|>"
+                                                                                      : name == "pairs" ? "<s>"
+                                                                                                        : "");
   std::ifstream file(folder + name + ".jsonl");
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
     const nlohmann::json json = nlohmann::json::parse(line);
     const std::string text = json["text"];
     std::vector<int32_t> ids = tokenizer->tokenize(text);
-    if (begins) ids.insert(ids.begin(), tokenizer->begin_id());
+    if (name == "llama3") ids.insert(ids.begin(), tokenizer->begin_id());
     EXPECT_EQ(ids, json["ids"].get<std::vector<int32_t>>()) << quote(text);
     EXPECT_EQ(tokenizer->detokenize(ids.data(), ids.size()), json["back"].get<std::string>()) << quote(text);
   }
@@ -66,7 +67,7 @@ TEST(GgufVocabularies, MistakesAreNamed) {
   const auto refused = [](const char* name, const std::string& from, const std::string& to, const char* message) {
     EXPECT_EQ(refusal(name, from, to).rfind(message, 0), 0u) << message << "\n" << refusal(name, from, to);
   };
-  refused("smollm", "gpt2", "bert", "tokenizer.ggml.model is \"bert\", which is not supported; gpt2 and llama are");
+  refused("smollm", "gpt2", "bert", "tokenizer.ggml.model is \"bert\", which is not supported; gpt2, llama and t5 are");
   refused("smollm", "ggml.model", "ggml.moxel", "tokenizer.ggml.model must be a string, not absent");
   refused("smollm", "smollm", "gollum", "tokenizer.ggml.pre is \"gollum\", which is not supported; gpt-2, llama-bpe");
   refused("smollm", "ggml.tokens", "ggml.toxens", "tokenizer.ggml.tokens must be an array, not absent");

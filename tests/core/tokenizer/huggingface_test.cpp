@@ -227,6 +227,21 @@ TEST(ByteBpe, LongWordsTakeLittleTime) {
   EXPECT_GT(tokenizer->tokenize(std::string(300000, 'a')).size(), 1000u);
 }
 
+TEST(HuggingFace, ListsInListsAreRefused) {
+  for (const auto& [part, list, message] : {std::tuple{"normalizer", "normalizers", "normalizer.normalizers[0]"},
+                                            {"pre_tokenizer", "pretokenizers", "pre_tokenizer.pretokenizers[0]"},
+                                            {"decoder", "decoders", "decoder.decoders[0]"},
+                                            {"post_processor", "processors", "post_processor.processors[0]"}}) {
+    const std::string inner = fmt::format("{{\"type\": \"Sequence\", \"{}\": [", list);
+    std::string text = R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, ")" + std::string(part) + "\": ";
+    for (int i = 0; i < 100000; ++i) text += inner;
+    for (int i = 0; i < 100000; ++i) text += "]}";
+    const std::string said = refusal(text + "}");
+    EXPECT_EQ(said.rfind(message, 0), 0u) << said;
+    EXPECT_NE(said.find("is a list in a list, 8 deep"), std::string::npos) << said;
+  }
+}
+
 TEST(HuggingFace, FilesThatAreNoJson) {
   const std::string text = document().dump();
   EXPECT_EQ(refusal(text.substr(0, text.size() / 2)).find("is no JSON at byte "), 0u);

@@ -8,6 +8,7 @@
 The strings hold Unicode of every kind, emoji, combining marks, what bytes that are no UTF-8 become, and very long words.
 """
 import argparse
+import contextlib
 import io
 import json
 import random
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).absolute().parent / "golden"
 WORDS = ("the attention of each head sees what stands before it and some more unaffable tokens embeddings running quickly "
          "Straße naïve façade Ελλάς ΟΔΥΣΣΕΥΣ Привет мир שלום مرحبا नमस्ते สวัสดี 東京 你好世界 こんにちは 안녕하세요 İstanbul ﬁne ①②③ "
          "don't isn't e-mail 3.14 1,000 x² A/B C++ [MASK] [CLS] [SEP] <tag> ##ing").split()
@@ -170,16 +171,24 @@ def mistral():
 RULES = "FF21\t41\nFF41\t61\nFB01\t66 69\n2460\t31\nB2\t32\n3000\t20\nA0\t20\n2026\t2E 2E 2E\n61 308\tE4\n6E 303\tF1\n9\t20\n200B\t\n"
 
 
+def sentencepiece_model(**options):
+    import sentencepiece
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model, character_coverage=1.0,
+        num_threads=1, minloglevel=2, **options)
+    return model.getvalue()
+
+
+def sentences_model():
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # the model holds the path
+        Path("rules.tsv").write_text(RULES)
+        return sentencepiece_model(normalization_rule_tsv="rules.tsv", vocab_size=400, hard_vocab_limit=False)
+
+
 def unigram():
     """XLM-R's: SentencePiece's normalisation and scores."""
-    import sentencepiece
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "rules.tsv").write_text(RULES)
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model,
-                                                 normalization_rule_tsv=f"{folder}/rules.tsv", vocab_size=400, hard_vocab_limit=False,
-                                                 character_coverage=1.0, num_threads=1, minloglevel=2)
-    top = list(fields(model.getvalue()))
+    top = list(fields(sentences_model()))
     pieces = [dict(fields(value)) for key, value in top if key == 1]
     charsmap = dict(fields(next(value for key, value in top if key == 3)))[2]
     made = Tokenizer(models.Unigram([(piece[1].decode(), piece.get(2, 0.0)) for piece in pieces], 0, False))
@@ -233,21 +242,21 @@ def write_gguf_of(name, tokenizer, pre):
                merges=document["model"]["merges"], pre=pre, begins=name == "llama3")
 
 
-def write_gguf_of_sentencepiece(texts):
-    """Llama 2's pairs, trained by SentencePiece, and what SentencePiece itself makes of the texts."""
+def write_sentencepiece(texts):
+    """Llama 2's pairs and a unigram model, as files of their own and the former in GGUF; and what SentencePiece makes of the texts."""
     import sentencepiece
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(" ".join(random.Random(i).sample(WORDS, 12)) for i in range(400)), model_writer=model, model_type="bpe",
-        vocab_size=700, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=1.0,
-        num_threads=1, minloglevel=2)
-    pieces = [dict(fields(value)) for key, value in fields(model.getvalue()) if key == 1]
+    pairs = sentencepiece_model(model_type="bpe", vocab_size=700, byte_fallback=True, normalization_rule_name="identity",
+                                remove_extra_whitespaces=False)
+    # Words in angle brackets are tokens for Hugging Face, text for SentencePiece.
+    texts = [text for text in texts if "<" not in text]
+    for name, model in (("pairs", pairs), ("sentences", sentences_model())):
+        (GOLDEN / f"{name}.model").write_bytes(model)
+        made = sentencepiece.SentencePieceProcessor(model_proto=model)
+        # It writes " ⁇ " for the unknown token, Hugging Face nothing.
+        write_lines(name, [(text, ids, made.decode([i for i in ids if i != 0])) for text in texts for ids in [made.encode(text)]])
+    pieces = [dict(fields(value)) for key, value in fields(pairs) if key == 1]
     write_gguf("pairs", "llama", [piece[1].decode() for piece in pieces], [piece.get(3, 1) for piece in pieces],
                {"bos": 1, "eos": 2, "unknown": 0}, scores=[piece.get(2, 0.0) for piece in pieces])
-    made = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    # Words in angle brackets are tokens of their own for one, text for the other.
-    texts = [text for text in texts if "<" not in text]
-    write_lines("pairs", [(text, [1, *made.encode(text)], made.decode(made.encode(text))) for text in texts])
 
 
 def write_lines(name, lines):
@@ -302,7 +311,7 @@ def write_golden():
         write_lines(name, [(text, ids, tokenizer.decode(ids)) for text in texts for ids in [tokenizer.encode(text).ids]])
     for name, tokenizer, pre in (("llama3", llama3(), "llama-bpe"), ("qwen2", qwen2(), "qwen2"), ("smollm", smollm(), "smollm")):
         write_gguf_of(name, tokenizer, pre)
-    write_gguf_of_sentencepiece(few)
+    write_sentencepiece(few)
     (GOLDEN / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary()))
 
 

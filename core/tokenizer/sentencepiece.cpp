@@ -1,0 +1,237 @@
+#include "core/tokenizer/sentencepiece.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <tuple>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/text.hpp"
+
+namespace attnkit {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t max_file = uint64_t{64} << 20;
+constexpr int max_spaces = 1 << 20;  // that a text of tokens may begin with
+constexpr const char* mark = "\u2581";
+
+bool is_added(PieceType type) {
+  return type == PieceType::control || type == PieceType::unknown || type == PieceType::user_defined;
+}
+
+std::string to_base64(const std::string& bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
+  const int n = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  text.resize(static_cast<size_t>(n));
+  return text;
+}
+
+// Two tokens that make a third, in the order of its score.
+json merges_of(const SentencePieces& of, const json& ids) {
+  struct Pair {
+    double score;
+    int64_t left, right;
+    std::string first, second;
+  };
+  std::vector<Pair> pairs;
+  for (const SentencePieces::Piece& piece : of.pieces) {
+    if (piece.type == PieceType::control || piece.type == PieceType::unknown) continue;
+    for (size_t n = 1; n < piece.text.size(); ++n) {
+      if ((static_cast<unsigned char>(piece.text[n]) & 0xc0u) == 0x80u) continue;  // inside a character
+      const std::string first = piece.text.substr(0, n), second = piece.text.substr(n);
+      const auto left = ids.find(first), right = ids.find(second);
+      if (left != ids.end() && right != ids.end())
+        pairs.push_back({piece.score, left->get<int64_t>(), right->get<int64_t>(), first, second});
+    }
+  }
+  std::ranges::stable_sort(pairs, [](const Pair& a, const Pair& b) {
+    return std::tuple(-a.score, a.left, a.right) < std::tuple(-b.score, b.left, b.right);
+  });
+  json merges = json::array();
+  for (const Pair& pair : pairs) merges.push_back({pair.first, pair.second});
+  return merges;
+}
+
+json model_of(const SentencePieces& of) {
+  json made = {{"type", of.pairs ? "BPE" : "Unigram"}, {"byte_fallback", of.bytes}, {"vocab", json::array()}};
+  if (!of.pairs) {
+    for (const SentencePieces::Piece& piece : of.pieces) made["vocab"].push_back({piece.text, piece.score});
+    if (of.unknown) made["unk_id"] = *of.unknown;
+    return made;
+  }
+  json ids = json::object();
+  for (size_t id = 0; id < of.pieces.size(); ++id) ids[of.pieces[id].text] = id;
+  made["merges"] = merges_of(of, ids);
+  made["fuse_unk"] = true;
+  if (of.unknown) made["unk_token"] = of.pieces[*of.unknown].text;
+  made["vocab"] = std::move(ids);
+  return made;
+}
+
+json replace(const char* kind, const char* from, const char* to) {
+  return {{"type", "Replace"}, {"pattern", {{kind, from}}}, {"content", to}};
+}
+
+// A message of protocol buffers, field by field.
+class Message {
+ public:
+  Message(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+
+  struct Field {
+    uint64_t number;
+    uint64_t value;          // of an integer, or the bits of a float
+    std::string_view bytes;  // of text or of a message
+  };
+  void each(const std::function<void(const Field&)>& take) {
+    while (!bytes_.empty()) {
+      const uint64_t key = integer();
+      Field field{key >> 3, 0, {}};
+      switch (key & 7) {
+        case 0:
+          field.value = integer();
+          break;
+        case 1:
+          field.bytes = some(8);
+          break;
+        case 2:
+          field.bytes = some(integer());
+          break;
+        case 5: {
+          uint32_t bits = 0;
+          std::memcpy(&bits, some(sizeof bits).data(), sizeof bits);
+          field.value = bits;
+          break;
+        }
+        default:
+          broken();
+      }
+      take(field);
+    }
+  }
+  [[noreturn]] void broken() const { fail(ATTN_INVALID, "{}: is no SentencePiece file, or is damaged", path_); }
+
+ private:
+  std::string_view some(uint64_t n) {
+    if (n > bytes_.size()) broken();
+    const std::string_view taken = bytes_.substr(0, n);
+    bytes_.remove_prefix(n);
+    return taken;
+  }
+  uint64_t integer() {
+    uint64_t made = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(some(1)[0]);
+      made |= uint64_t{byte & 127u} << shift;
+      if (byte < 128) return made;
+    }
+    broken();
+  }
+
+  std::string_view bytes_;
+  const std::string& path_;
+};
+
+SentencePieces::Piece piece_of(Message message) {
+  SentencePieces::Piece made;
+  message.each([&](const Message::Field& field) {
+    if (field.number == 1) made.text = field.bytes;
+    if (field.number == 2) {
+      const auto bits = static_cast<uint32_t>(field.value);
+      float score = 0;
+      std::memcpy(&score, &bits, sizeof score);
+      made.score = score;
+    }
+    if (field.number == 3) made.type = static_cast<PieceType>(field.value);
+  });
+  if (made.text.empty() || valid_utf8(made.text) < made.text.size() || !(std::abs(made.score) < 1e30)) message.broken();
+  return made;
+}
+
+}  // namespace
+
+json tokenizer_json(const SentencePieces& of) {
+  json added = json::array(), normalizers = json::array(), decoders = json::array();
+  for (size_t id = 0; id < of.pieces.size(); ++id)
+    if (const auto& [text, score, type] = of.pieces[id]; is_added(type))
+      added.push_back(
+          {{"id", id}, {"content", text}, {"special", type != PieceType::user_defined}, {"normalized", false}});
+  if (!of.charsmap.empty())
+    normalizers.push_back(
+        {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(of.charsmap)}, {"longest", true}});
+  if (of.single_spaces) {
+    normalizers.push_back({{"type", "Strip"}, {"spaces_alone", true}});
+    normalizers.push_back(replace("Regex", " {2,}", " "));
+  }
+  if (of.space_first) normalizers.push_back({{"type", "Prepend"}, {"prepend", mark}});
+  normalizers.push_back(replace("String", " ", mark));
+  decoders = {replace("String", mark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  if (of.space_first)
+    decoders.push_back(
+        {{"type", "Strip"}, {"content", " "}, {"start", of.single_spaces ? max_spaces : 1}, {"stop", 0}});
+  return {{"model", model_of(of)},
+          {"added_tokens", added},
+          {"normalizer", {{"type", "Sequence"}, {"normalizers", normalizers}}},
+          {"decoder", {{"type", "Sequence"}, {"decoders", decoders}}}};
+}
+
+json frame_json(const std::vector<std::string>& tokens, std::optional<size_t> begin, std::optional<size_t> end) {
+  json single = json::array(), specials = json::object();
+  const auto add = [&](std::optional<size_t> id) {
+    if (!id) return;
+    specials[tokens[*id]] = {{"ids", {*id}}};
+    single.push_back({{"SpecialToken", {{"id", tokens[*id]}}}});
+  };
+  add(begin);
+  single.push_back({{"Sequence", {{"id", "A"}}}});
+  add(end);
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", specials}};
+}
+
+std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, const TokenizerUse& use) {
+  const std::vector<std::byte> file = read_file(path, max_file);
+  SentencePieces made;
+  uint64_t kind = 1;
+  int64_t end = 2;
+  bool escapes = true, suffix = false;
+  Message whole({reinterpret_cast<const char*>(file.data()), file.size()}, path);
+  whole.each([&](const Message::Field& field) {
+    if (field.number == 1) made.pieces.push_back(piece_of(Message(field.bytes, path)));
+    if (field.number == 2)
+      Message(field.bytes, path).each([&](const Message::Field& of) {
+        if (of.number == 3) kind = of.value;
+        if (of.number == 24) suffix = of.value != 0;
+        if (of.number == 35) made.bytes = of.value != 0;
+        if (of.number == 42) end = static_cast<int32_t>(of.value);
+      });
+    if (field.number == 3)
+      Message(field.bytes, path).each([&](const Message::Field& of) {
+        if (of.number == 2) made.charsmap = of.bytes;
+        if (of.number == 3) made.space_first = of.value != 0;
+        if (of.number == 4) made.single_spaces = of.value != 0;
+        if (of.number == 5) escapes = of.value != 0;
+      });
+  });
+  if (made.pieces.empty()) whole.broken();
+  if (kind != 1 && kind != 2)
+    fail(ATTN_INVALID, "{}: is a model of type {}, which is not supported; 1 (unigram) and 2 (pairs) are", path, kind);
+  if (suffix || !escapes) fail(ATTN_INVALID, "{}: has its white space otherwise than is supported", path);
+  made.pairs = kind == 2;
+  std::vector<std::string> tokens;
+  for (const SentencePieces::Piece& piece : made.pieces) {
+    if (piece.type == PieceType::unknown && !made.unknown) made.unknown = tokens.size();
+    tokens.push_back(piece.text);
+  }
+  const bool ends = end >= 0 && static_cast<size_t>(end) < tokens.size();
+  json document = tokenizer_json(made);
+  document["post_processor"] = frame_json(tokens, {}, ends ? std::optional(static_cast<size_t>(end)) : std::nullopt);
+  return read_tokenizer_json(JsonValue(document, path), use);
+}
+
+}  // namespace attnkit

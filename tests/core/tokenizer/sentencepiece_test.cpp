@@ -1,0 +1,92 @@
+// SentencePiece's files give the ids, and the text, that SentencePiece gives (make_golden.py).
+#include "core/tokenizer/sentencepiece.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "tests/core/base/temporary_file.hpp"
+
+namespace attnkit {
+namespace {
+
+const std::string folder = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
+
+class SentencePieceFiles : public testing::TestWithParam<const char*> {};
+
+TEST_P(SentencePieceFiles, GiveTheSameIds) {
+  const std::string name = GetParam();
+  const auto tokenizer = open_sentencepiece(folder + name + ".model", {});
+  EXPECT_EQ(tokenizer->begin_id(), -1);
+  EXPECT_EQ(tokenizer->token(tokenizer->end_id()), "</s>");
+  std::ifstream file(folder + name + ".jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    const std::string text = json["text"];
+    const std::vector<int32_t> ids = tokenizer->tokenize(text);
+    EXPECT_EQ(ids, json["ids"].get<std::vector<int32_t>>()) << quote(text);
+    EXPECT_EQ(tokenizer->detokenize(ids.data(), ids.size()), json["back"].get<std::string>()) << quote(text);
+  }
+  EXPECT_GT(lines, 250);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SentencePieceFiles, testing::Values("pairs", "sentences"),
+                         [](const auto& info) { return std::string(info.param); });
+
+std::string bytes_of(const std::string& name) {
+  std::ifstream file(folder + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string refusal(const std::string& bytes) {
+  const TemporaryFile file(bytes);
+  try {
+    open_sentencepiece(file.path(), {});
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).rfind(file.path() + ": ", 0), 0u) << e.what();
+    return std::string(e.what()).substr(file.path().size() + 2);
+  }
+  return "";
+}
+
+TEST(SentencePiece, MistakesAreNamed) {
+  constexpr const char* damaged = "is no SentencePiece file, or is damaged";
+  const std::string whole = bytes_of("sentences.model");
+  EXPECT_EQ(refusal(""), damaged);
+  EXPECT_EQ(refusal("{}"), damaged);
+  EXPECT_EQ(refusal(whole.substr(0, 1000)), damaged);
+  EXPECT_EQ(refusal(whole + "\x0f"), damaged);
+  EXPECT_EQ(refusal(whole + "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), damaged);
+  EXPECT_EQ(refusal(whole + std::string("\x0a\x03\x0a\x01\xff", 5)), damaged);
+  // A second trainer_spec, or normalizer_spec, overrules the first.
+  EXPECT_EQ(refusal(whole + std::string("\x12\x02\x18\x04", 4)),
+            "is a model of type 4, which is not supported; 1 (unigram) and 2 (pairs) are");
+  EXPECT_EQ(refusal(whole + std::string("\x1a\x02\x28\x00", 4)), "has its white space otherwise than is supported");
+  EXPECT_EQ(refusal(whole + std::string("\x12\x03\xd0\x02\x7f", 5)).rfind("names no token that ends a text", 0),
+            std::string::npos);
+}
+
+TEST(SentencePiece, SurvivesDamage) {
+  const std::string whole = bytes_of("sentences.model");
+  std::mt19937 random(1);
+  int accepted = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string damaged = whole;
+    for (int n = 0; n < 1 + i % 4; ++n) damaged[random() % damaged.size()] = static_cast<char>(random());
+    const TemporaryFile file(damaged);
+    try {
+      open_sentencepiece(file.path(), {})->tokenize("Some text, unaffable. \uFB01 \u00e4");
+      ++accepted;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+}  // namespace
+}  // namespace attnkit
