@@ -109,7 +109,7 @@ bool BasicArray<Real>::gaps_intact() const {
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < rows; ++i) std::fill_n(&gaps.at(b, h, i, 0), width, kNan<Real>);
   const std::vector<Real> poison(data_.size(), kNan<Real>);
-  return std::memcmp(gaps.data_.data(), poison.data(), poison.size() * sizeof(Real)) == 0;
+  return poison.empty() || std::memcmp(gaps.data_.data(), poison.data(), poison.size() * sizeof(Real)) == 0;
 }
 
 template <class Real>

@@ -107,7 +107,8 @@ TEST_P(Variant, ARowDoesNotSeeItsNeighbours) {
     const int64_t n = lengths[row];
     const Planned single = plan(mech, 1, n);
     const Array alone = single.run(one, rows(own, 1, 0, n));
-    for (int64_t h = 0; h < got.heads; ++h) EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, n)) << "length " << n;
+    for (int64_t h = 0; h < got.heads && n > 0; ++h)
+      EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, n)) << "length " << n;
     EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[row]), own.stride)) << "length " << n;
   }
 }

@@ -257,7 +257,6 @@ class Steps {
       for (int i = 0; i < kWarps; ++i) all += by_warp_[t * kWarps + i];
       inverse_[t] = inverse(all, w_.call.guard, w_.call.eps);
     }
-    __syncthreads();
   }
 
   // The q-th four columns of every `slices`th row of S; what queries read there goes to the slice's part.
@@ -402,7 +401,6 @@ class Chunks {
       }
       __syncthreads();
       write(i, n);
-      __syncthreads();
     }
     if (state && head_.fresh > 0) {
       while (done < head_.fresh) done += take(done, head_.fresh, nullptr);
@@ -547,7 +545,6 @@ class Chunks {
         s_[f * size().e4() + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
     for (int f = static_cast<int>(threadIdx.x); f < size().f4(); f += kThreads)
       z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
-    __syncthreads();
   }
   __device__ void store_state(float* state) const {
     for (int f = warp(); f < size().features; f += kWarps)
