@@ -7,6 +7,8 @@
 namespace attnkit {
 namespace {
 
+constexpr int max_depth = 64;
+
 const char* kind_of(const nlohmann::json* value) {
   if (!value) return "absent";
   if (value->is_number()) return value->is_number_integer() ? "an integer" : "a number";
@@ -62,8 +64,13 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
 nlohmann::json read_json(const std::string& path, uint64_t limit) {
   const std::vector<std::byte> bytes = read_file(path, limit);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  // What reads a value may follow it down.
+  const auto is_flat = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    if (depth > max_depth) fail(ATTN_INVALID, "{}: is nested deeper than {} levels", path, max_depth);
+    return true;
+  };
   try {
-    return nlohmann::json::parse(text);
+    return nlohmann::json::parse(text, is_flat);
   } catch (const nlohmann::json::parse_error& e) {
     fail(ATTN_INVALID, "{}: is no JSON at byte {}: the file is cut off or damaged", path, e.byte);
   } catch (const nlohmann::json::out_of_range&) {

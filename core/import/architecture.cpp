@@ -145,7 +145,7 @@ class Reader {
   }
 
   ManifestValue from_config(const toml::table& in) const {
-    only_keys(in, {"config", "default", "optional", "values", "plus", "times"});
+    only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
     ManifestValue value;
     if (in.contains("lacks")) {
       only_keys(in, {"lacks"});
@@ -155,6 +155,7 @@ class Reader {
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};
     if (value.config.empty()) wrong(config, "\"config\" needs a key");
+    value.same = texts(in, "same");
     if (const toml::node* optional = in.get("optional")) {
       if (!optional->is_boolean()) wrong(*optional, "must be true or false");
       value.optional = optional->as_boolean()->get();

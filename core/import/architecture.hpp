@@ -18,6 +18,7 @@ struct ManifestValue {
   std::vector<std::string> config;            // its key there, "a.b" for b in a; of several the first that is there
   std::vector<ManifestValue> fallback;        // where no key is there; empty: one must be
   bool optional = false;                      // where no key is there, the manifest has none either
+  std::vector<std::string> same;              // keys that, where they are there, must say the same
   std::map<std::string, std::string> values;  // by what config.json says; empty: that itself
   int64_t plus = 0, times = 1;                // added to it, after it is multiplied
 };

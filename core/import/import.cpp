@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t max_json = uint64_t{16} << 20;
+constexpr uint64_t max_json = uint64_t{64} << 20;
 constexpr const char* guide = "docs/importing.md lists what is supported, and shows how to add an architecture";
 
 [[noreturn]] void refuse(const std::string& message, const std::string& help = guide) {
@@ -103,8 +103,7 @@ class Importer {
 
   void add_entries(const Architecture& architecture, const JsonValue& config) {
     made_.architecture = architecture.name;
-    for (const auto& [key, supported] : architecture.only)
-      check_only(find(config, key), supported, architecture.name);
+    for (const auto& [key, supported] : architecture.only) check_only(find(config, key), supported, architecture.name);
     for (const ManifestEntry& entry : architecture.manifest)
       if (const auto value = value_of(entry.value, config)) add(entry.table, entry.key, *value);
   }
@@ -214,8 +213,9 @@ class Importer {
                          const std::string& architecture) {
     if (!value || std::ranges::find(supported, value.json().dump()) != supported.end()) return;
     const std::string said = value.is_text() ? quote(value.text()) : value.json().dump().substr(0, 60);
-    refuse(fmt::format("{}: {} is {}, which {} does not support; {} is", value.path(), value.place(), said,
-                       quote(architecture), fmt::join(supported, " or ")));
+    refuse(fmt::format(
+        "{}: {} is {}, which {} does not support; {}", value.path(), value.place(), said, quote(architecture),
+        supported.empty() ? "it must not be there" : fmt::format("{} is", fmt::join(supported, " or "))));
   }
 
   // Of "a.b" b in a.
@@ -236,6 +236,10 @@ class Importer {
       if (value.fallback.empty()) said.wrong("is not there");
       return value_of(value.fallback.front(), config);
     }
+    for (const std::string& key : value.same)
+      if (const JsonValue other = find(config, key); other && other.json() != said.json())
+        other.wrong(fmt::format("is {}, and {} is {}: they must be the same", other.json().dump(), said.place(),
+                                said.json().dump()));
     if (!value.values.empty()) {
       const auto means = value.values.find(said.text());
       if (means != value.values.end()) return means->second;
@@ -302,6 +306,11 @@ class Importer {
       const JsonValue own = generation ? generation->root()[key] : config[key];
       return own ? own : config[key];
     };
+    for (const char* key : {"forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens",
+                            "no_repeat_ngram_size", "min_length", "num_beams", "length_penalty", "repetition_penalty"})
+      if (const JsonValue own = said(key))
+        made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
+                                          own.path(), key, own.json().dump().substr(0, 60)));
     // A decoder alone goes on from what its tokenizer puts before a text.
     if (const JsonValue start = said("decoder_start_token_id"); start && tables_.contains("model.encoder"))
       add("model.decoder", "begin", toml_of(token_of(tokenizer.root(), start)));
@@ -330,7 +339,7 @@ class Importer {
     } else if (vocabulary.is_array()) {
       const std::vector<JsonValue> pieces = vocabulary.items();
       if (wanted >= 0 && wanted < static_cast<int64_t>(pieces.size()))
-        return pieces[static_cast<size_t>(wanted)].items().at(0).text();
+        for (const JsonValue& first : pieces[static_cast<size_t>(wanted)].items()) return first.text();
     }
     id.wrong(fmt::format("is {}, which is no token of tokenizer.json", wanted));
   }

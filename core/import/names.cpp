@@ -97,9 +97,10 @@ bool NameMap::ignores(const std::string& theirs) const {
 }
 
 std::string NameMap::theirs(const std::string& ours) const {
+  const NameRule* nearest = nullptr;  // of two that match, "q.norm.*" and not "q.*"
   for (const NameRule& rule : rules)
-    if (const auto bound = match(rule.ours, ours)) return fill(rule.theirs, *bound);
-  return "";
+    if (match(rule.ours, ours) && (!nearest || rule.ours.size() > nearest->ours.size())) nearest = &rule;
+  return nearest ? fill(nearest->theirs, *match(nearest->ours, ours)) : "";
 }
 
 }  // namespace attnkit

@@ -276,6 +276,8 @@ void read_heads(const TableReader& table, Reading& to) {
              "every head takes d_model / heads channels, or give \"head_width\"");
 }
 
+constexpr int max_turned = 4096;
+
 void read_rotary(const TableReader& model, Reading& to) {
   Manifest& m = to.manifest;
   RotaryTable& r = m.rotary;
@@ -293,11 +295,25 @@ void read_rotary(const TableReader& model, Reading& to) {
     r.low_frequency_factor = table.number("low_frequency_factor").value_or(1);
     r.high_frequency_factor = table.number("high_frequency_factor").value_or(4);
     r.original_length = int_of(table, "original_length");
-    if (r.scaling == RotaryScaling::llama3 && !(r.high_frequency_factor > r.low_frequency_factor))
+    const bool scaled = r.scaling != RotaryScaling::none, llama3 = r.scaling == RotaryScaling::llama3;
+    for (const auto& [key, fits] : {std::pair("factor", scaled),
+                                    {"low_frequency_factor", llama3},
+                                    {"high_frequency_factor", llama3},
+                                    {"original_length", llama3}})
+      if (table.mentioned(key) && !fits)
+        to.not_applicable(table.place(key),
+                          fmt::format("\"{}\" is not for scaling = \"{}\"", key, rotary_scaling_name(r.scaling)));
+    if (scaled && !table.mentioned("factor"))
+      to.error(ak::missing_key, entry->value.place,
+               fmt::format("scaling = \"{}\" needs \"factor\"", rotary_scaling_name(r.scaling)));
+    if (llama3 && !(r.high_frequency_factor > r.low_frequency_factor))
       to.error(ak::wrong_value, table.place("high_frequency_factor"),
                fmt::format("\"high_frequency_factor\" is {}, not more than low_frequency_factor, {}",
                            r.high_frequency_factor, r.low_frequency_factor));
   }
+  if (r.width > max_turned)
+    to.error(ak::wrong_value, model.place("rotary"),
+             fmt::format("rotary positions turn {} channels of a head, at most {} are possible", r.width, max_turned));
   if (rotary && m.head_width > 0 && (r.width % 2 != 0 || r.width > m.head_width))
     to.error(ak::wrong_value, model.place("rotary"),
              fmt::format("rotary positions turn {} channels of a head's {}: it must be an even number of them", r.width,

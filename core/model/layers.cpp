@@ -146,7 +146,7 @@ Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t 
 }
 
 Embedding LayerReader::embedding(const std::string& name, const Manifest& m, const Stack& stack) {
-  const int64_t vocabulary = stack.tokenizer ? stack.tokenizer->size() : 0;
+  const int64_t vocabulary = stack.tokenizer ? std::max(stack.tokenizer->size(), stack.vocab_size) : 0;
   const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
   Embedding made;
   made.width = m.d_model;

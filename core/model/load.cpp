@@ -9,14 +9,17 @@
 namespace attnkit {
 namespace {
 
-// Hosts learn of attnkit_model_info what ends sources and targets alike.
-void check_vocabularies(const Tokenizer* s, const Tokenizer* t, Place place, Diagnostics& diagnostics) {
+// Hosts learn of attnkit_model_info what ends sources and targets alike, and what begins a target of a source.
+void check_vocabularies(const Model& model, Place place, Diagnostics& diagnostics) {
+  const Tokenizer *s = model.vocabulary(false), *t = model.vocabulary(true);
+  if (model.has_encoder() && t && t->begin_id() < 0)
+    diagnostics.add(ak::bad_vocabulary, place, "no token begins the targets of this decoder",
+                    "give decoder = { begin = \"...\" }, a token of its vocabulary");
   if (s && t && s->end_id() != t->end_id())
-    diagnostics.add(
-        ak::bad_vocabulary, place,
-        fmt::format("texts end in token {} of the encoder's vocabulary and in token {} of the decoder's", s->end_id(),
-                    t->end_id()),
-        "both sides must have </s> at the same place");
+    diagnostics.add(ak::bad_vocabulary, place,
+                    fmt::format("texts end in token {} of the encoder's vocabulary and in token {} of the decoder's",
+                                s->end_id(), t->end_id()),
+                    "both sides must have </s> at the same place");
 }
 
 // Sequences that go from block to block must have the shape that the next block wants.
@@ -61,7 +64,11 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
     const std::string path = block_path(choice.role, choice.layer) + ".";
     if (!name.starts_with(path)) continue;
     const std::string word = name.substr(path.size(), name.find('.', path.size()) - path.size());
-    if (shared.count(name.substr(path.size()))) return true;
+    const std::string rest = name.substr(path.size());
+    const bool is_biased = manifest.bias == Bias::all || (manifest.bias == Bias::qkv && rest != "o.bias");
+    if (shared.count(rest)) return is_biased || !rest.ends_with(".bias");
+    if (rest == "q.norm.weight" || rest == "k.norm.weight")
+      return manifest.qk_norm && choice.role != ATTN_DECODER_CROSS;
     if (word.size() == 1 || word == "norm") return false;
     // An adapter is ignorable only where the model says that there are none.
     return word != choice.mechanism || (!manifest.adapters && name.starts_with(path + word + ".adapter."));
@@ -87,7 +94,7 @@ void Model::load(WeightReader& weights, Diagnostics& diagnostics) {
     rotary_ = std::make_shared<const Rotary>(manifest_.rotary, manifest_.max_length);
   if (has_encoder()) encoder_.load(from);
   if (has_decoder()) decoder_.load(from);
-  check_vocabularies(vocabulary(false), vocabulary(true), manifest_.decoder.place, diagnostics);
+  check_vocabularies(*this, manifest_.decoder.place, diagnostics);
   for (const BlockChoice& choice : manifest_.blocks) load_block(choice, from, diagnostics);
   check_carried(blocks_, diagnostics);
   head_.load(from, has_decoder() ? decoder_.embedding : encoder_.embedding);

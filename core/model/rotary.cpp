@@ -26,6 +26,7 @@ std::vector<double> speeds(const RotaryTable& t) {
 
 std::vector<double> turns_of(const std::vector<double>& speeds, int64_t rows, int64_t step) {
   std::vector<double> table;
+  table.reserve(2 * static_cast<size_t>(rows) * speeds.size());
   for (int64_t r = 0; r < rows; ++r)
     for (const double speed : speeds) {
       const double angle = static_cast<double>(r * step) * speed;

@@ -1,6 +1,7 @@
 #include "core/tokenizer/gguf_vocabulary.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
@@ -10,6 +11,8 @@
 
 namespace attnkit {
 namespace {
+
+constexpr size_t max_token = 1024;  // bytes; a token is split in all ways while it is read
 
 using nlohmann::json;
 
@@ -42,7 +45,8 @@ class Document {
       made = tokenizer_json(sentence_pieces(model == "llama"));
     else
       kind.wrong(fmt::format("is {}, which is not supported; gpt2, llama and t5 are", quote(model)));
-    const bool begins = at("add_bos_token").truth(model == "llama");
+    // As llama.cpp takes it where the file does not say.
+    const bool begins = at("add_bos_token").truth(model == "llama" || begins_);
     made["post_processor"] =
         frame_json(tokens_, begins ? token_of("bos_token_id") : std::nullopt, token_of("eos_token_id"));
     return made;
@@ -58,12 +62,12 @@ class Document {
       for (const JsonValue& type : at("token_type").items()) types_.push_back(type.integer());
     types_.resize(tokens_.size(), static_cast<int64_t>(PieceType::normal));
     for (size_t id = 0; id < tokens_.size(); ++id)
-      if (tokens_[id].empty() || valid_utf8(tokens_[id]) < tokens_[id].size())
+      if (tokens_[id].empty() || tokens_[id].size() > max_token || valid_utf8(tokens_[id]) < tokens_[id].size())
         at("tokens").wrong(fmt::format("has {} at {}, which is no token", quote(tokens_[id]), id));
   }
 
   // Bytes as letters, words by a pattern.
-  json gpt2() const {
+  json gpt2() {
     json vocabulary = json::object(), added = json::array(), merges = json::array();
     for (size_t id = 0; id < tokens_.size(); ++id) {
       vocabulary[tokens_[id]] = id;
@@ -87,7 +91,8 @@ class Document {
       made["pre_tokenizer"] = {
           {"type", "Sequence"},
           {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level(true)}}};
-    } else if (is({"llama3", "llama-v3", "llama-bpe", "falcon3", "smaug-bpe"})) {
+    } else if (is({"llama3", "llama-v3", "llama-bpe", "falcon3"})) {
+      begins_ = true;
       made["pre_tokenizer"] = words_of_llama3("{1,3}");
       made["model"]["ignore_merges"] = true;
     } else if (is({"qwen2", "deepseek-r1-qwen", "stablelm2"})) {
@@ -111,7 +116,9 @@ class Document {
     made.space_first = at("add_space_prefix").truth(true);
     for (size_t id = 0; id < tokens_.size(); ++id) {
       if (!scores[id].json().is_number()) scores[id].wrong("must be a number");
-      made.pieces.push_back({tokens_[id], scores[id].json().get<double>(), static_cast<PieceType>(types_[id])});
+      const auto score = scores[id].json().get<double>();
+      if (!std::isfinite(score)) scores[id].wrong("must be finite");
+      made.pieces.push_back({tokens_[id], score, static_cast<PieceType>(types_[id])});
     }
     made.unknown = token_of("unknown_token_id");
     if (at("precompiled_charsmap"))
@@ -132,6 +139,7 @@ class Document {
   const JsonValue& metadata_;
   std::vector<std::string> tokens_;
   std::vector<int64_t> types_;
+  bool begins_ = false;  // where add_bos_token does not say
 };
 
 }  // namespace

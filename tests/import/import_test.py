@@ -165,12 +165,48 @@ class Decoders(ImportTest):
             self.run_ok("verify", bundle / "model.toml", "--tolerance", "1e-4")
 
     def test_any_mechanism_by_one_line(self):
-        manifest = self.imported(GOLDEN / "llama")
         texts = ["--text", SENTENCES[0], "--text", SENTENCES[3], "--limit", 12]
-        as_trained, text = self.run_ok("run", manifest, *texts).out, manifest.read_text()
-        for mechanism in ("relu", "linear", "s4d", "latte"):
-            manifest.write_text(text.replace('default = "softmax"', f'"decoder.self" = "{mechanism}"'))
-            self.assertNotEqual(self.run_ok("run", manifest, *texts).out, as_trained, mechanism)
+        for name in ("llama", "qwen3"):
+            manifest = self.imported(GOLDEN / name)
+            as_trained, text = self.run_ok("run", manifest, *texts).out, manifest.read_text()
+            for mechanism in ("relu", "linear", "s4d", "latte"):
+                manifest.write_text(text.replace('default = "softmax"', f'"decoder.self" = "{mechanism}"'))
+                self.assertNotEqual(self.run_ok("run", manifest, *texts).out, as_trained, mechanism)
+
+    def test_texts_are_those_of_transformers(self):
+        for name in DECODERS:
+            manifest = self.imported(GOLDEN / name)
+            for prompt, text in json.loads((GOLDEN / name / "texts.json").read_text()).items():
+                self.assertEqual(self.run_ok("run", manifest, "--text", prompt, "--limit", 12, "--json").json()["results"][0]["output"], text, name)
+
+    def test_a_tensor_that_the_manifest_has_no_place_for_is_named(self):
+        folder = self.copy("llama")
+        tensors = read_safetensors(folder / "model.safetensors")
+        tensors["model.layers.0.self_attn.q_proj.bias"] = ([32], [3.0] * 32)
+        write_safetensors(folder / "model.safetensors", tensors)
+        result = self.run_code(5, "import", folder, "-o", self.folder / "x.toml")
+        self.assertIn('tensor "decoder.self.1.q.bias" of shape 32 belongs to nothing in this model', result.err)
+
+    def test_keys_that_must_say_the_same(self):
+        folder = self.copy("bart")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "decoder_attention_heads": 1}))
+        self.assertIn("decoder_attention_heads is 1, and encoder_attention_heads is 4: they must be the same",
+                      self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+
+    def test_texts_that_no_token_begins(self):
+        folder = self.copy("gpt2")
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": None}))
+        manifest = self.imported(folder)
+        self.assertTrue(self.run_ok("run", manifest, "--text", "The head", "--limit", 4).out)
+        self.run_ok("bench", manifest, "--length", 16)
+        self.assertIn("head", self.run_ok("inspect", manifest, "--attention", "decoder.self.1", "--text", "The head").out)
+        self.assertIn("is empty", self.run_code(6, "run", manifest, "--text", "").err)
+        data = self.folder / "texts.txt"
+        data.write_text("The attention of each head\nThe head\n")
+        self.run_ok("search", manifest, "--strategy", "ablation", "--space", "decoder.self=softmax,relu", "--data", data, "--length", 16,
+                    "--lengths", "16", "--rank", "quality", "--quick", "-o", self.folder / "search")
 
     def test_texts_are_drawn_at_random_the_same_for_a_seed(self):
         manifest = self.imported(GOLDEN / "qwen3")
@@ -219,11 +255,12 @@ class Translators(ImportTest):
                 self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), (name, layer))
                 self.assertGreater(layer["largest"], 0.1, (name, layer))
 
-    def test_they_write(self):
+    def test_texts_are_those_of_transformers(self):
         manifest = self.imported(GOLDEN / "bart")
         self.assertIn('begin = "</s>"', manifest.read_text())
-        for beams in (1, 4):
-            self.assertTrue(self.run_ok("run", manifest, "--text", SENTENCES[0], "--limit", 8, "--beams", beams).out)
+        for source, text in json.loads((GOLDEN / "bart" / "texts.json").read_text()).items():
+            self.assertEqual(self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"], text)
+        self.assertTrue(self.run_ok("run", manifest, "--text", SENTENCES[0], "--limit", 8, "--beams", 4).out)
 
 
 class OwnArchitecture(ImportTest):

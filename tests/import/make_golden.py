@@ -75,8 +75,21 @@ def make(name, model, pool, normalise, max_length, shard="1GB", vocab_only=False
     save_file(golden, folder / "golden.safetensors")
 
 
+def write_texts(folder, model, tokenizer, prompts):
+    """texts.json: what it writes greedily, by prompt."""
+    texts = {}
+    for prompt in prompts:
+        ids = tokenizer.encode(prompt).ids
+        given = torch.tensor([ids if model.config.is_encoder_decoder else ids[:-1]])
+        made = model.generate(given, max_new_tokens=12, do_sample=False, num_beams=1, forced_eos_token_id=None, pad_token_id=1,
+                              eos_token_id=2)[0]
+        made = made[1 if model.config.is_encoder_decoder else given.shape[1]:]
+        texts[prompt] = tokenizer.decode(made.tolist(), skip_special_tokens=True)
+    (folder / "texts.json").write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+
+
 def make_decoder(name, model):
-    """A language model: rows of all layers and the scores of every token."""
+    """A language model: rows of all layers, the scores of every token, and what it writes."""
     folder = HERE / "golden" / name
     shutil.rmtree(folder, ignore_errors=True)
     model = model.eval()
@@ -99,6 +112,7 @@ def make_decoder(name, model):
         for layer, rows in zip(names, [*layers[1:], out.logits[0]]):
             golden.setdefault(layer, torch.zeros(len(targets), length, rows.shape[1]))[b, :len(ids)] = rows
     save_file(golden, folder / "golden.safetensors")
+    write_texts(folder, model, tokenizer, ["The attention", "of each head", "Unaffable"])
 
 
 def make_translator(name, model):
@@ -109,7 +123,11 @@ def make_translator(name, model):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
-        model.final_logits_bias.normal_()
+        model.final_logits_bias.normal_(0, 0.1)
+        for stack in (model.model.encoder, model.model.decoder):  # so that what stands in a text shows in what follows
+            for layer in stack.layers:
+                layer.final_layer_norm.bias.zero_()
+                layer.final_layer_norm.weight.fill_(2)
     model.save_pretrained(folder)
     shutil.copy(TOKENIZERS / "bytes.json", folder / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(TOKENIZERS / "bytes.json"))
@@ -131,6 +149,7 @@ def make_translator(name, model):
         for layer, rows in layers.items():
             golden.setdefault(layer, torch.zeros(len(sources), length, rows.shape[1]))[b, :len(rows)] = rows
     save_file(golden, folder / "golden.safetensors")
+    write_texts(folder, model, tokenizer, ["The attention", "of each head", "Unaffable"])
 
 
 def tiny_decoders():

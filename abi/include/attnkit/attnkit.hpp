@@ -386,7 +386,10 @@ inline std::string Model::translate(const std::string& text, uint32_t beams, uin
   Session session(*this, rows);
   attnkit_session* const self = session.get();
   Ids ids = tokenize(pair ? Side::source : Side::target, text);
-  ids.insert(pair ? ids.end() : ids.begin(), pair ? i.end_id : i.begin_id);
+  if (pair)
+    ids.push_back(i.end_id);
+  else if (i.begin_id >= 0)
+    ids.insert(ids.begin(), i.begin_id);
   pair ? session.read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
   return detokenize(Side::target, session.generate(limit));
 }

@@ -162,7 +162,8 @@ ExampleScore QualityTrial::compare(const float* vector, size_t example) const {
     squares += static_cast<double>(vector[c]) * vector[c];
   }
   const double lengths = std::sqrt(own_squares * squares);
-  return {lengths == 0 ? 1 - product : 1 - product / lengths, 0};
+  if (lengths == 0) return {own_squares == squares ? 0.0 : 1.0, 0};
+  return {1 - product / lengths, 0};
 }
 
 Measured QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {

@@ -51,7 +51,7 @@ Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, ui
   Ids ids(static_cast<size_t>(n));
   for (int32_t& id : ids) {
     id = static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary));
-    if (id == info.end_id) id = info.begin_id;  // a target that has ended takes no more under [stream]
+    if (id == info.end_id) id = (id + 1) % vocabulary;  // a target that has ended takes no more under [stream]
   }
   return ids;
 }

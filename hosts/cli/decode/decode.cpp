@@ -33,7 +33,7 @@ class Decoder : public search::BatchedDecoder {
     const size_t prompt = facts_.encoder() ? 0 : input.ids.size() - 1;
     if (options_.sampling) {
       Sampler& sampler = samplers_.try_emplace(index, *options_.sampling, index).first->second;
-      if (!facts_.encoder()) sampler.saw(input.ids);
+      sampler.saw(facts_.encoder() ? Ids{facts_.info.begin_id} : input.ids);
     }
     Session session(model_, 1);
     prepare(session, input, 1, prompt);

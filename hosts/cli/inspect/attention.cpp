@@ -77,7 +77,12 @@ Sides sides_of(const Model& model, const Facts& facts, const Arguments& argument
   sides.predicted = ids;
   sides.predicted.push_back(facts.info.end_id);
   sides.target = std::move(ids);
-  sides.target.insert(sides.target.begin(), facts.info.begin_id);
+  if (facts.info.begin_id >= 0)
+    sides.target.insert(sides.target.begin(), facts.info.begin_id);
+  else if (sides.target.empty())
+    fail(Exit::data, "nothing to look at: no token begins this model's texts, and none was given");
+  else
+    sides.predicted.erase(sides.predicted.begin());
   return sides;
 }
 

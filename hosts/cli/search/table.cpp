@@ -52,7 +52,7 @@ const Estimate* ranked_by(const SearchView& view, const Trial& t) {
 
 std::vector<std::string> row_of(const SearchView& view, const Trial& t) {
   constexpr double mebi = 1 << 20;
-  const int digits = view.lower_is_better ? 5 : 2;
+  const int digits = quality_digits(view);
   const Estimate &difference = t.quality.difference, *value = ranked_by(view, t);
   std::vector<std::string> row = {rank_cell(t),
                                   plain(short_name(t)),

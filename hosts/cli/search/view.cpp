@@ -280,8 +280,10 @@ std::string fixed_text(std::optional<double> value, int digits) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "n/a";
 }
 
+int quality_digits(const SearchView& view) { return view.lower_is_better || view.metric == "cosine" ? 5 : 2; }
+
 std::string quality_text(const SearchView& view, std::optional<double> value) {
-  return fixed_text(value, view.lower_is_better || view.metric == "cosine" ? 5 : 2);
+  return fixed_text(value, quality_digits(view));
 }
 
 const char* quality_unit(const SearchView& view) {
@@ -305,7 +307,7 @@ std::string signed_text(double value, int digits) {
 }
 
 std::string difference_text(const SearchView& view, std::optional<double> difference) {
-  return difference ? signed_text(*difference, view.lower_is_better ? 5 : 2) : "n/a";
+  return difference ? signed_text(*difference, quality_digits(view)) : "n/a";
 }
 
 std::string percent_text(double share) { return fmt::format("{:.4g} %", 100 * share); }

@@ -105,6 +105,7 @@ std::string fixed_text(std::optional<double> value, int digits);
 std::string signed_text(double value, int digits);                                      // "+0.45", "\u22120.45", "0.00"
 std::string difference_text(const SearchView& view, std::optional<double> difference);  // of qualities, signed
 std::string percent_text(double share);                                                 // "95 %", "99.5 %"
+int quality_digits(const SearchView& view);                                             // behind the point
 std::string quality_text(const SearchView& view, std::optional<double> value);          // without unit
 std::string metric_title(const SearchView& view);                                       // "exact match, %"
 const char* quality_unit(const SearchView& view);                                       // " %" or ""

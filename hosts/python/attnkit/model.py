@@ -110,5 +110,6 @@ class Model(Handle):
             if self.info.kind == ATTNKIT_ENCODER_DECODER:
                 session.read([*self.tokenize(SOURCE, text), self.info.end_id])
             else:
-                session.write([[self.info.begin_id, *self.tokenize(TARGET, text)]] * session.rows)
+                first = [self.info.begin_id] if self.info.begin_id >= 0 else []
+                session.write([first + self.tokenize(TARGET, text)] * session.rows)
             return self.detokenize(TARGET, session.generate(limit))
