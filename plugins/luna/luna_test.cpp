@@ -236,7 +236,7 @@ TEST(Luna, EqualsTheGoldenCases) {
     const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, static_cast<uint32_t>(heads), width, width),
                          settings);
     Inputs in(mech, 1, static_cast<int64_t>(q.size()), static_cast<int64_t>(pk.size()), 1);
-    for (const auto& [name, rows] : Ports{{"p", p}, {"q", q}, {"pk", pk}, {"pv", pv}}) put(rows, in[name]);
+    for (const auto& [name, rows] : Ports{{"p", p}, {"q", q}, {"pk", pk}, {"pv", pv}}) test::put(rows, in[name]);
     for (const auto& [name, f] : std::map<std::string, Affine>{{"pq", weights.pq}, {"k", weights.k}, {"v", weights.v}})
       put(f, in, name);
     worst = worse(worst, check(in, options));

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 from transformers import (AutoModel, AutoModelForCausalLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
                           DistilBertConfig, DistilBertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel)
@@ -204,6 +204,9 @@ def smollm2(file):
     """Greedy texts, and the perplexity of lines after the word "The", of the numbers that the file has when dequantised."""
     path = Path(file)
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    # What transformers makes of the file splits words as GPT-2 does; SmolLM2's own tokenizer takes digits apart before.
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
     heads = ["The capital of", "Once upon a time", "In the year 2050", "A recipe for", "The meaning of", "def sort(", "The history of",
              "Water boils at", "My favourite book is", "To be or not to"]

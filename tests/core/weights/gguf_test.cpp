@@ -49,7 +49,7 @@ ignore = ["*"]
   EXPECT_EQ(made.gguf->model_types, std::vector<std::string>{"one"});
   EXPECT_EQ(made.gguf->only.at("one.mode"), std::vector<std::string>{"3"});
   ASSERT_EQ(made.gguf->manifest.size(), 1u);
-  EXPECT_EQ(made.gguf->manifest[0].value.config, "one.width");
+  EXPECT_EQ(made.gguf->manifest[0].value.config, std::vector<std::string>{"one.width"});
   const Weights weights = Weights::open(golden, "", std::make_shared<const NameMap>(made.tensors));
   ASSERT_EQ(weights.tensors().size(), 2u);
   const std::vector<float> whole = Weights::open(golden, "").f32("Q4_1", {3, 512});
