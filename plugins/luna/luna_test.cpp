@@ -236,7 +236,7 @@ TEST(Luna, EqualsTheGoldenCases) {
     const Mechanism mech(plugin(), make_block(ATTN_DECODER_CROSS, false, static_cast<uint32_t>(heads), width, width),
                          settings);
     Inputs in(mech, 1, static_cast<int64_t>(q.size()), static_cast<int64_t>(pk.size()), 1);
-    for (const auto& [name, rows] : Ports{{"p", p}, {"q", q}, {"pk", pk}, {"pv", pv}}) put(rows, in[name]);
+    for (const auto& [name, rows] : Ports{{"p", p}, {"q", q}, {"pk", pk}, {"pv", pv}}) test::put(rows, in[name]);
     for (const auto& [name, f] : std::map<std::string, Affine>{{"pq", weights.pq}, {"k", weights.k}, {"v", weights.v}})
       put(f, in, name);
     worst = worse(worst, check(in, options));
@@ -282,7 +282,7 @@ TEST(Luna, EqualsTheGoldenCausalCases) {
     const auto rows = static_cast<int64_t>(k.size());
     Inputs in(*c.mech, 1, rows, rows, 1);
     for (const auto& [name, numbers] : c.inputs)
-      name.starts_with("pq_") ? put(flat(numbers), in[name]) : put(numbers, in[name]);
+      name.starts_with("pq_") ? test::put(flat(numbers), in[name]) : put(numbers, in[name]);
     worst = worse(worst, check(in, c.options));
   }
   record_error(worst);
