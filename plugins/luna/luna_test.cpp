@@ -282,7 +282,7 @@ TEST(Luna, EqualsTheGoldenCausalCases) {
     const auto rows = static_cast<int64_t>(k.size());
     Inputs in(*c.mech, 1, rows, rows, 1);
     for (const auto& [name, numbers] : c.inputs)
-      name.starts_with("pq_") ? put(flat(numbers), in[name]) : put(numbers, in[name]);
+      name.starts_with("pq_") ? test::put(flat(numbers), in[name]) : test::put(numbers, in[name]);
     worst = worse(worst, check(in, c.options));
   }
   record_error(worst);
