@@ -145,13 +145,13 @@ class Reader {
   }
 
   ManifestValue from_config(const toml::table& in) const {
-    only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
     ManifestValue value;
     if (in.contains("lacks")) {
       only_keys(in, {"lacks"});
       value.lacks = text(in, "lacks");
       return value;
     }
+    only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};
     if (value.config.empty()) wrong(config, "\"config\" needs a key");

@@ -311,7 +311,7 @@ void read_rotary(const TableReader& model, Reading& to) {
                fmt::format("\"high_frequency_factor\" is {}, not more than low_frequency_factor, {}",
                            r.high_frequency_factor, r.low_frequency_factor));
   }
-  if (r.width > max_turned)
+  if (rotary && r.width > max_turned)
     to.error(ak::wrong_value, model.place("rotary"),
              fmt::format("rotary positions turn {} channels of a head, at most {} are possible", r.width, max_turned));
   if (rotary && m.head_width > 0 && (r.width % 2 != 0 || r.width > m.head_width))
