@@ -169,7 +169,7 @@ class Decoders(ImportTest):
         for name in ("llama", "qwen3"):
             manifest = self.imported(GOLDEN / name)
             as_trained, text = self.run_ok("run", manifest, *texts).out, manifest.read_text()
-            for mechanism in ("relu", "linear", "s4d", "latte"):
+            for mechanism in ("relu", "linear", "latte", *(["s4d"] if name == "llama" else [])):
                 manifest.write_text(text.replace('default = "softmax"', f'"decoder.self" = "{mechanism}"'))
                 self.assertNotEqual(self.run_ok("run", manifest, *texts).out, as_trained, mechanism)
 

@@ -104,8 +104,9 @@ TEST(Architecture, ShippedOnesAreRead) {
     open_architecture("brt", "");
     ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_EQ(
-        std::string(e.what()).find("\"brt\" is no architecture that ships with attnkit; did you mean \"bert\"?; "), 0u)
+    EXPECT_EQ(std::string(e.what()).find(
+                  "\"distilbrt\" is no architecture that ships with attnkit; did you mean \"distilbert\"?; "),
+              0u)
         << e.what();
   }
 }

@@ -169,7 +169,8 @@ const Case model[] = {
      {"11:10 error AK102 scaling = \"linear\" needs \"factor\""}},
     {"RotaryFactorsInTurn",
      10,
-     "positions = \"rotary\"\nrotary = { scaling = \"llama3\", factor = 8, low_frequency_factor = 4, high_frequency_factor = 4 }",
+     "positions = \"rotary\"\nrotary = { scaling = \"llama3\", factor = 8, low_frequency_factor = 4, "
+     "high_frequency_factor = 4 }",
      "",
      {"11:94 error AK104 \"high_frequency_factor\" is 4, not more than low_frequency_factor, 4"}},
     {"NoDecoder", 17, "", "", {"2:1 error AK102 a model of kind \"encoder-decoder\" needs \"decoder\""}},

@@ -234,8 +234,8 @@ TEST(HuggingFace, ListsInListsAreRefused) {
                                             {"post_processor", "processors", "post_processor.processors[0]"}}) {
     const std::string inner = fmt::format("{{\"type\": \"Sequence\", \"{}\": [", list);
     std::string text = R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, ")" + std::string(part) + "\": ";
-    for (int i = 0; i < 100000; ++i) text += inner;
-    for (int i = 0; i < 100000; ++i) text += "]}";
+    for (int i = 0; i < 20; ++i) text += inner;
+    for (int i = 0; i < 20; ++i) text += "]}";
     const std::string said = refusal(text + "}");
     EXPECT_EQ(said.rfind(message, 0), 0u) << said;
     EXPECT_NE(said.find("is a list in a list, 8 deep"), std::string::npos) << said;
