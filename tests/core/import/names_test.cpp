@@ -101,7 +101,7 @@ TEST(Architecture, ShippedOnesAreRead) {
     EXPECT_FALSE(one.tensors.rules.empty()) << name;
   }
   try {
-    open_architecture("brt", "");
+    open_architecture("distilbrt", "");
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(std::string(e.what()).find(
