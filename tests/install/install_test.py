@@ -199,7 +199,8 @@ class Commands(unittest.TestCase):
         recording = SOURCE / "samples/models/numbers-speech/recordings/130.flac"
         shutil.copy(recording, folder / "a.wav")
         (folder / "test.tsv").write_text("a.wav\tzwei Euro\n")
-        shutil.copytree(SOURCE / "tests/import/golden/bert", folder / "all-MiniLM-L6-v2")
+        for model, golden in (("all-MiniLM-L6-v2", "bert"), ("SmolLM2-135M", "llama")):
+            shutil.copytree(SOURCE / f"tests/import/golden/{golden}", folder / model)
         (folder / "lines.txt").write_text("A text.\nAnother one.\n")
         found = 0
         for page, line in self.commands():
