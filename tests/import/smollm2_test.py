@@ -27,7 +27,7 @@ class SmolLM2(CommandTest):
         for text, result in zip(texts, results, strict=True):
             same = text["text"] == result["output"] if ALL else text["text"].startswith(result["output"])
             self.assertTrue(same, (text, result["output"]))
-            self.assertGreater(len(result["output"]), 20)
+            self.assertTrue(result["output"])
 
     def test_perplexity_is_that_of_transformers(self):
         n = 200 if ALL else 20
