@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/conformance/fence.hpp"
+#include "core/plugin/mechanism.hpp"
 
 namespace attnkit::conformance {
 
@@ -54,19 +55,7 @@ BasicInputs<Real>::BasicInputs(const Mechanism& m, int64_t batch, int64_t querie
 
 attn_request make_request(int64_t batch, int64_t queries, int64_t keys, uint32_t flags, int64_t past,
                           uint32_t workers) {
-  attn_request r{};
-  r.struct_size = sizeof r;
-  r.flags = flags;
-  r.device_type = 1;
-  r.dtype_code = 2;
-  r.dtype_bits = 32;
-  r.dtype_lanes = 1;
-  r.workers = workers;
-  r.batch = batch;
-  r.queries = queries;
-  r.keys = keys;
-  r.past = past;
-  return r;
+  return cpu_request(flags, workers, batch, queries, keys, past);
 }
 
 Planned::Planned(const Mechanism& mech, const attn_request& request) : mech_(mech), request_(request) {

@@ -39,6 +39,15 @@ std::unique_ptr<Session> open(const std::shared_ptr<const Model>& model, int row
   return session;
 }
 
+double rms_ratio(const std::vector<float>& found, const std::vector<float>& wanted) {
+  double error = 0, scale = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    error += std::pow(found.at(i) - wanted[i], 2);
+    scale += std::pow(wanted[i], 2);
+  }
+  return std::sqrt(error / scale);
+}
+
 class SessionOf : public testing::TestWithParam<std::string> {};
 
 TEST_P(SessionOf, AnyChunkingEqualsTheWholeSequence) {
@@ -52,12 +61,7 @@ TEST_P(SessionOf, AnyChunkingEqualsTheWholeSequence) {
       const std::vector<float> part = write(*session, target, i, std::min(target.size(), i + chunk));
       streamed.insert(streamed.end(), part.begin(), part.end());
     }
-    double error = 0, scale = 0;
-    for (size_t i = 0; i < whole.size(); ++i) {
-      error += std::pow(streamed[i] - whole[i], 2);
-      scale += std::pow(whole[i], 2);
-    }
-    EXPECT_LE(std::sqrt(error), 5e-6 * std::sqrt(scale)) << "chunks of " << chunk;
+    EXPECT_LE(rms_ratio(streamed, whole), 5e-6) << "chunks of " << chunk;
   }
 }
 
@@ -230,12 +234,7 @@ TEST(Session, LanguageModelsGiveTheSameInAnyChunksAndWithAnyMechanism) {
         const std::vector<float> part = write(session, target, i, std::min(target.size(), i + chunk));
         streamed.insert(streamed.end(), part.begin(), part.end());
       }
-      double error = 0, scale = 0;
-      for (size_t i = 0; i < whole.size(); ++i) {
-        error += std::pow(streamed[i] - whole[i], 2);
-        scale += std::pow(whole[i], 2);
-      }
-      EXPECT_LE(std::sqrt(error), 5e-6 * std::sqrt(scale)) << mechanism << " in chunks of " << chunk;
+      EXPECT_LE(rms_ratio(streamed, whole), 5e-6) << mechanism << " in chunks of " << chunk;
     }
   }
 }
