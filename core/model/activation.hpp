@@ -11,35 +11,37 @@ namespace attnkit {
 // Phi(-|x|) = erfc(a) / 2 with a = |x| / sqrt(2), and erfc(a) e^(a^2) is a polynomial of t = 1 / (1 + 0.4 a) without a
 // constant term, fitted over 0 <= a <= 9.4 to 6.5e-9 of the value.  Measured error: 6e-7 of the value above -2 and 2e-5
 // below, where the value itself is small; nowhere more than 2.4e-7 up to x = 14.
-ATTNKIT_INLINE void gelu(simd::Vec& x) {
-  using simd::Vec;
+template <class V>
+ATTNKIT_INLINE void gelu(V& x) {
   constexpr float halves[] = {-0.0154005042f, 0.1023009522f, -0.2571992831f, 0.2841819374f, -0.1509535066f,
                               0.1407815838f,  0.0631821300f, 0.1078187068f,  0.1124322501f, 0.1128557369f};
   // Beyond 14 Phi is 0 or 1 in floats; infinity times 0 would be NaN.
-  Vec near = x > 14.0f ? 14.0f - Vec{} : x;
-  near = near < -14.0f ? -14.0f - Vec{} : near;
-  const Vec a = (near < 0.0f ? -near : near) * 0.70710678f;
-  const Vec t = 1.0f / (1.0f + 0.4f * a);
-  Vec p = halves[0] - Vec{};
+  V near = simd::select(x > 14.0f, 14.0f - V{}, x);
+  near = simd::select(near < -14.0f, -14.0f - V{}, near);
+  const V a = simd::select(near < 0.0f, -near, near) * 0.70710678f;
+  const V t = 1.0f / (1.0f + 0.4f * a);
+  V p = halves[0] - V{};
   for (int i = 1; i < 10; ++i) p = p * t + halves[i];
-  Vec tail = -a * a;
+  V tail = -a * a;
   simd::exp(tail);
   tail *= p * t * near;
-  x = x < 0.0f ? tail : x - tail;
+  x = simd::select(x < 0.0f, tail, x - tail);
 }
 
 // x = x / (1 + e^-y)
-ATTNKIT_INLINE void gate(simd::Vec& x, const simd::Vec& y) {
-  simd::Vec e = -y;
+template <class V>
+ATTNKIT_INLINE void gate(V& x, const V& y) {
+  V e = -y;
   simd::exp(e);
   x = x / (1.0f + e);
 }
 
 // gelu_tanh is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, where (1 + tanh(y)) / 2 = 1 / (1 + e^-2y).
-ATTNKIT_INLINE void activate(Activation activation, simd::Vec& x) {
+template <class V>
+ATTNKIT_INLINE void activate(Activation activation, V& x) {
   switch (activation) {
     case Activation::relu:
-      x = x < 0.0f ? simd::Vec{} : x;
+      x = simd::select(x < 0.0f, V{}, x);
       break;
     case Activation::gelu:
       gelu(x);

@@ -8,24 +8,18 @@ namespace attnkit {
 
 namespace {
 
-using Halves = double __attribute__((vector_size(64)));  // eight, converted from half a Vec
-using HalfVec = float __attribute__((vector_size(32), aligned(4), may_alias));
-constexpr int64_t half = simd::kLanes / 2;
-
-ATTNKIT_INLINE double sum_of(const Halves& v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-
 // The sum over a row of (x - centre)^power, in double as the variance of nearly equal numbers needs it.
-template <int power>
+template <class Isa, int power>
 ATTNKIT_INLINE double moment(const float* x, int64_t width, double centre) {
-  Halves sums{};
+  using V = simd::Vector<double, Isa>;
+  constexpr int64_t lanes = simd::Lanes<double>::count;
+  V sums{};
   int64_t i = 0;
-  for (; i + half <= width; i += half) {
-    const Halves apart = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(x + i), Halves) - centre;
+  for (; i + lanes <= width; i += lanes) {
+    const V apart = simd::load_as<V>(x + i) - centre;
     sums += power == 1 ? apart : apart * apart;
   }
-  double sum = sum_of(sums);
+  double sum = simd::sum(sums);
   for (; i < width; ++i) sum += power == 1 ? x[i] - centre : (x[i] - centre) * (x[i] - centre);
   return sum;
 }
@@ -43,19 +37,19 @@ struct Normalise {
     for (int64_t r = 0; r < rows; ++r) {
       const float* in = x + r * width;
       float* out = y + r * width;
-      const double mean = rms ? 0 : moment<1>(in, width, 0) / static_cast<double>(width);
-      const double variance = moment<2>(in, width, mean) / static_cast<double>(width);
+      const double mean = rms ? 0 : moment<Isa, 1>(in, width, 0) / static_cast<double>(width);
+      const double variance = moment<Isa, 2>(in, width, mean) / static_cast<double>(width);
       const float inverse = static_cast<float>(1.0 / std::sqrt(variance + norm.epsilon)),
                   centre = static_cast<float>(mean);
       int64_t i = 0;
       if (norm.bias.empty()) {
         for (; i + simd::kLanes <= width; i += simd::kLanes)
-          simd::at(out + i).v = (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v;
+          simd::store((simd::at<Isa>(in + i) - centre) * inverse * simd::at<Isa>(weight + i), out + i);
         for (; i < width; ++i) out[i] = (in[i] - centre) * inverse * weight[i];
         continue;
       }
       for (; i + simd::kLanes <= width; i += simd::kLanes)
-        simd::at(out + i).v = (simd::at(in + i).v - centre) * inverse * simd::at(weight + i).v + simd::at(bias + i).v;
+        simd::store((simd::at<Isa>(in + i) - centre) * inverse * simd::at<Isa>(weight + i) + simd::at<Isa>(bias + i), out + i);
       for (; i < width; ++i) out[i] = (in[i] - centre) * inverse * weight[i] + bias[i];
     }
   }

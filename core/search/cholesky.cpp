@@ -18,18 +18,19 @@ struct Factorise {
     for (size_t first = 0; first < n; first += block) {
       const size_t last = std::min(first + block, n);
       for (size_t j = 0; j < first; ++j)
-        for (size_t i = first; i < last; ++i) reduce(i, j);
+        for (size_t i = first; i < last; ++i) reduce<Isa>(i, j);
       for (size_t i = first; i < last; ++i) {
         double* const row = matrix + i * n;
-        for (size_t j = first; j < i; ++j) reduce(i, j);
-        row[i] = std::sqrt(std::max(row[i] - simd::dot(row, row, static_cast<int64_t>(i)), 1e-12));
+        for (size_t j = first; j < i; ++j) reduce<Isa>(i, j);
+        row[i] = std::sqrt(std::max(row[i] - simd::dot<Isa>(row, row, static_cast<int64_t>(i)), 1e-12));
       }
     }
   }
 
+  template <class Isa>
   ATTNKIT_INLINE void reduce(size_t i, size_t j) const {
     double *const row = matrix + i * n, *const other = matrix + j * n;
-    row[j] = (row[j] - simd::dot(row, other, static_cast<int64_t>(j))) / other[j];
+    row[j] = (row[j] - simd::dot<Isa>(row, other, static_cast<int64_t>(j))) / other[j];
   }
 };
 

@@ -28,7 +28,7 @@ struct Solve {
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     for (size_t i = 0; i < n; ++i)
-      b[i] = (b[i] - simd::dot(root + i * n, static_cast<const double*>(b), static_cast<int64_t>(i))) / root[i * n + i];
+      b[i] = (b[i] - simd::dot<Isa>(root + i * n, static_cast<const double*>(b), static_cast<int64_t>(i))) / root[i * n + i];
     for (size_t i = n; i-- > 0;) {
       b[i] /= root[i * n + i];
       for (size_t j = 0; j < i; ++j) b[j] -= b[i] * root[i * n + j];
@@ -53,10 +53,10 @@ struct InverseDiagonal {
     for (size_t i = 0; i < n; ++i) {
       const double* const known = column + i;
       for (size_t k = i; k < n; ++k) {
-        const double sum = simd::dot(root + k * n + i, known, static_cast<int64_t>(k - i));
+        const double sum = simd::dot<Isa>(root + k * n + i, known, static_cast<int64_t>(k - i));
         column[k] = ((k == i ? 1 : 0) - sum) / root[k * n + k];
       }
-      diagonal[i] = simd::dot(known, known, static_cast<int64_t>(n - i));
+      diagonal[i] = simd::dot<Isa>(known, known, static_cast<int64_t>(n - i));
     }
   }
 };

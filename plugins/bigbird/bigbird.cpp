@@ -117,10 +117,10 @@ struct Head {
     const Own own(own_layout, s, job.blocks);
     for (int64_t t = begin; stage == 0 && t < end; ++t) {
       const int64_t from = t * s.block;
-      simd::pack_keys(
+      simd::pack_keys<Isa>(
           held(t), s.d, [&](int64_t j) { return job.x.k.row(b, h, from + j); }, packed.keys + t * s.slots() * s.d,
           s.slots());
-      simd::pack_values(
+      simd::pack_values<Isa>(
           held(t), s.e, [&](int64_t j) { return job.x.v.row(b, h, from + j); }, packed.values + from * s.width());
     }
     for (int64_t i = begin; stage == 1 && i < end; ++i) {

@@ -15,20 +15,22 @@
 namespace {
 
 using attnkit::View;
-using attnkit::linear::Place;
+using attnkit::linear::At;
 using attnkit::simd::kLanes;
+using attnkit::simd::select;
 using attnkit::simd::Vec;
 
 // A head is S[D][E], z[D], m[D]; a z of 0 means that no key feature above -infinity came yet.
 struct Map {
   int64_t d, e;
 
-  ATTNKIT_INLINE void query(const float* x, const Place&, float* row, const float* head) const {
+  template <class Isa>
+  ATTNKIT_INLINE void query(const float* x, const At<Isa>&, float* row, const float* head) const {
     const float* z = head + d * e;
     float largest = -__builtin_inff();
     for (int64_t f = 0; f < d; ++f) largest = x[f] > largest ? x[f] : largest;
     for (int64_t f = 0; f < d; f += kLanes) {
-      Vec y, sums;
+      Vec<Isa> y, sums;
       attnkit::simd::load(x + f, d - f, y);
       attnkit::simd::load(z + f, d - f, sums);
       y -= largest;
@@ -37,10 +39,11 @@ struct Map {
     }
   }
 
-  ATTNKIT_INLINE void key(const float* x, const Place&, float* row, const float* head) const {
+  template <class Isa>
+  ATTNKIT_INLINE void key(const float* x, const At<Isa>&, float* row, const float* head) const {
     const float* m = head + d * (e + 1);
     for (int64_t f = 0; f < d; f += kLanes) {
-      Vec y, largest;
+      Vec<Isa> y, largest;
       attnkit::simd::load(x + f, d - f, y);
       attnkit::simd::load(m + f, d - f, largest);
       y -= largest;
@@ -50,24 +53,27 @@ struct Map {
   }
 
   // m becomes the largest of itself and keys [from, to).  A NaN is never the largest; its own feature carries it.
+  template <class Isa>
   ATTNKIT_INLINE void rescale(const View<const float>& k, int64_t b, int64_t h, int64_t from, int64_t to,
                               float* head) const {
     float *z = head + d * e, *m = z + d;
     for (int64_t f = 0; f < d; f += kLanes) {
-      Vec old, sums, x;
+      Vec<Isa> old, sums, x;
       attnkit::simd::load(m + f, d - f, old);
       attnkit::simd::load(z + f, d - f, sums);
-      old = sums == 0 ? std::numeric_limits<float>::lowest() - Vec{} : old;
-      Vec largest = old;
+      old = select(sums == 0.0f, std::numeric_limits<float>::lowest() - Vec<Isa>{}, old);
+      Vec<Isa> largest = old;
       for (int64_t j = from; j < to; ++j) {
         attnkit::simd::load(k.row(b, h, j) + f, d - f, x);
-        largest = x > largest ? x : largest;
+        largest = select(x > largest, x, largest);
       }
       attnkit::simd::store(largest, d - f, m + f);
       old -= largest;
       attnkit::simd::exp(old);
+      float factors[kLanes];
+      attnkit::simd::store(old, factors);
       for (int64_t i = 0; i < kLanes && f + i < d; ++i)
-        if (sums[i] != 0 && old[i] != 1) shrink(head + (f + i) * e, z + f + i, old[i]);
+        if (z[f + i] != 0 && factors[i] != 1) shrink(head + (f + i) * e, z + f + i, factors[i]);
     }
   }
 

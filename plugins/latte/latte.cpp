@@ -49,9 +49,10 @@ struct Event {
 };
 
 // Puts `other` into the lanes from n on.
-ATTNKIT_INLINE void mask(int64_t n, float other, Vec& x) {
-  const Vec lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  x = lane < static_cast<float>(n) ? x : other - Vec{};
+template <class V>
+ATTNKIT_INLINE void mask(int64_t n, float other, V& x) {
+  constexpr float lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  x = select(attnkit::simd::load_as<V>(lanes) < static_cast<float>(n), x, other - V{});
 }
 
 // One head of one batch row while it runs, or some columns of S.
@@ -67,9 +68,9 @@ class Walker {
     const bool grew = raise(logits, k, shrink);
     if (grew) {
       for (int64_t l = 0; l < shape_.latents; l += kLanes) {
-        Vec x = at(shrink + l).v;
+        Vec<Isa> x = at<Isa>(shrink + l);
         attnkit::simd::exp(x);
-        at(shrink + l).v = x;
+        store(x, shrink + l);
       }
       for (int64_t l = 0; l < shape_.latents; ++l) z_[l] *= shrink[l];
     }
@@ -107,46 +108,46 @@ class Walker {
   // m becomes the largest of itself and the logits, k = e^(logits - m), shrink = old m - m.  Did any latent's m grow?
   // A NaN is never the largest; its own latent carries it.
   ATTNKIT_INLINE bool raise(const float* logits, float* k, float* shrink) {
-    Vec grown{};
+    Vec<Isa> grown{};
     for (int64_t l = 0; l < shape_.latents; l += kLanes) {
       const int64_t left = shape_.latents - l;
-      Vec x, sums, old;
+      Vec<Isa> x, sums, old;
       load(logits + l, left, x);
       load(z_ + l, left, sums);
       load(m_ + l, left, old);
       x *= shape_.scale;
-      old = sums == 0 ? kLeast - Vec{} : old;
+      old = select(sums == 0.0f, kLeast - Vec<Isa>{}, old);
       if (left < kLanes) mask(left, kLeast, x);
-      const Vec top = x > old ? x : old;
-      grown = x > old ? 1.0f - Vec{} : grown;
+      const Vec<Isa> top = select(x > old, x, old);
+      grown = select(x > old, 1.0f - Vec<Isa>{}, grown);
       store(top, left, m_ + l);
       x -= top;
       attnkit::simd::exp(x);
-      at(k + l).v = x;
-      at(shrink + l).v = old - top;
+      store(x, k + l);
+      store(old - top, shrink + l);
     }
     return largest(grown) != 0;
   }
 
   // q_l = e^(a_l - max a) / z_l; returns 1 / the sum over l of e^(a_l - max a).
   ATTNKIT_INLINE float softmax(const float* logits, float* q) const {
-    Vec most = -__builtin_inff() - Vec{}, total{};
+    Vec<Isa> most = -__builtin_inff() - Vec<Isa>{}, total{};
     for (int64_t l = 0; l < shape_.latents; l += kLanes) {
       const int64_t left = shape_.latents - l;
-      Vec x;
+      Vec<Isa> x;
       load(logits + l, left, x);
       x *= shape_.scale;
       if (left < kLanes) mask(left, -__builtin_inff(), x);
-      most = x > most ? x : most;
-      at(q + l).v = x;
+      most = select(x > most, x, most);
+      store(x, q + l);
     }
     const float top = largest(most);
     for (int64_t l = 0; l < shape_.latents; l += kLanes) {
-      Vec x = at(q + l).v - top, sums;
+      Vec<Isa> x = at<Isa>(q + l) - top, sums;
       load(z_ + l, shape_.latents - l, sums);
       attnkit::simd::exp(x);
       total += x;
-      at(q + l).v = x / sums;
+      store(x / sums, q + l);
     }
     return 1 / sum(total);
   }

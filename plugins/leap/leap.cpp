@@ -18,7 +18,7 @@
 
 namespace {
 
-using attnkit::linear::Place;
+using attnkit::linear::At;
 using attnkit::simd::kLanes;
 
 // One LeaP module in a run: its tensors, whose steps from head to head are 0 where heads share them.
@@ -28,21 +28,24 @@ struct Module {
   attnkit::View<const Real> w1, b1, w2, b2;
 
   // y = W1 x + b1 of up to 16 inner units from i on; returns how many.
+  template <class Isa>
   ATTNKIT_INLINE int64_t inner(const Real* x, int64_t h, int64_t i, Real* y) const {
     const int64_t n = std::min(r - i, kLanes);
     if constexpr (std::is_same_v<Real, float>)
-      attnkit::simd::dots(x, w1.row(0, h, i), w1.next, r - i, d, y);
+      attnkit::simd::dots<Isa>(x, w1.row(0, h, i), w1.next, r - i, d, y);
     else
-      for (int64_t j = 0; j < n; ++j) y[j] = attnkit::simd::dot(x, w1.row(0, h, i + j), d);
+      for (int64_t j = 0; j < n; ++j) y[j] = attnkit::simd::dot<Isa>(x, w1.row(0, h, i + j), d);
     for (int64_t j = 0; j < n; ++j) y[j] += b1.row(h)[i + j];
     return n;
   }
-  ATTNKIT_INLINE double operator()(const Real* x, int64_t h) const {
+  // LeaP(x).
+  template <class Isa>
+  ATTNKIT_INLINE double proportion(const Real* x, int64_t h) const {
     const Real* w = r == 1 ? nullptr : w2.row(0, h, 0);
     double t = 0;
     for (int64_t i = 0; i < r; i += kLanes) {
       Real y[kLanes];
-      const int64_t n = inner(x, h, i, y);
+      const int64_t n = inner<Isa>(x, h, i, y);
       for (int64_t j = 0; j < n; ++j) t += r == 1 ? y[j] : (y[j] < 0 ? 0 : y[j]) * w[i + j];
     }
     if (r != 1) t += b2.row(h)[0];
@@ -50,11 +53,12 @@ struct Module {
   }
   // From the gradient of the argument of the sigmoid, given: adds that of x to `to`, those of W1, b1, W2, b2 to
   // learned.
+  template <class Isa>
   ATTNKIT_INLINE void gradient(const Real* x, int64_t h, Real given, Real* to, Real* learned) const {
     Real *to_b1 = learned + r * d, *to_w2 = to_b1 + r;
     for (int64_t i = 0; i < r; i += kLanes) {
       Real y[kLanes];
-      const int64_t n = inner(x, h, i, y);
+      const int64_t n = inner<Isa>(x, h, i, y);
       for (int64_t j = 0; j < n; ++j) {
         Real inner_given = given;
         if (r != 1) {
@@ -101,30 +105,36 @@ struct Leap : leap::Model {
     Module<Real> q, k;
 
     attnkit::Learned learned() const { return leap.learned(); }
+    template <class Isa>
     ATTNKIT_INLINE void features(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row) const {
       attnkit::relu(x, scale, leap.d, row);
-      attnkit::rotate(row, leap.d, module(row, h));
+      attnkit::rotate(row, leap.d, module.template proportion<Isa>(row, h));
     }
+    template <class Isa>
     ATTNKIT_INLINE void gradient(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row,
                                  const Real* given, Real* to, Real* learned) const {
       attnkit::relu(x, scale, leap.d, to);
-      const double p = module(to, h);
+      const double p = module.template proportion<Isa>(to, h);
       const Real turned = attnkit::rotate_gradient(row, leap.d, p, given, to);
       attnkit::relu(x, scale, leap.d, row);
-      module.gradient(row, h, static_cast<Real>(static_cast<double>(turned) * p * (1 - p)), to, learned);
+      module.template gradient<Isa>(row, h, static_cast<Real>(static_cast<double>(turned) * p * (1 - p)), to, learned);
       attnkit::relu_gradient(x, scale, leap.d, to, to);
     }
-    ATTNKIT_INLINE void query(const Real* x, const Place& at, Real* row) const {
-      features(x, leap.scale, q, at.h, row);
+    template <class Isa>
+    ATTNKIT_INLINE void query(const Real* x, const At<Isa>& at, Real* row) const {
+      features<Isa>(x, leap.scale, q, at.h, row);
     }
-    ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const { features(x, 1, k, at.h, row); }
-    ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to,
+    template <class Isa>
+    ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const { features<Isa>(x, 1, k, at.h, row); }
+    template <class Isa>
+    ATTNKIT_INLINE void query_gradient(const Real* x, const At<Isa>& at, Real* row, const Real* given, Real* to,
                                        Real* learned) const {
-      gradient(x, leap.scale, q, at.h, row, given, to, learned);
+      gradient<Isa>(x, leap.scale, q, at.h, row, given, to, learned);
     }
-    ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to,
+    template <class Isa>
+    ATTNKIT_INLINE void key_gradient(const Real* x, const At<Isa>& at, Real* row, const Real* given, Real* to,
                                      Real* learned) const {
-      gradient(x, 1, k, at.h, row, given, to, learned + leap.q.floats());
+      gradient<Isa>(x, 1, k, at.h, row, given, to, learned + leap.q.floats());
     }
   };
   template <class Real>

@@ -14,17 +14,18 @@
 
 namespace {
 
+using attnkit::linear::At;
 using attnkit::linear::Place;
 
 struct Linear : linear::Model {
   using Model::Model;
 
-  template <class Real>
-  ATTNKIT_INLINE void query(const Real* x, const Place&, Real* row) const {
-    attnkit::elu1(x, 1, d, row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query(const Real* x, const At<Isa>&, Real* row) const {
+    attnkit::elu1<Isa>(x, 1, d, row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const {
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const {
     query(x, at, row);
   }
   template <class Real>

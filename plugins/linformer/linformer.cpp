@@ -81,8 +81,9 @@ struct Run {
   }
 
   // Columns [from, from + n) of a projection as rows; the lanes past the rank are zero.
+  template <class Isa>
   ATTNKIT_INLINE void take(const View<const float>& matrix, int64_t h, int64_t from, int64_t n, float* columns) const {
-    simd::pack_keys(
+    simd::pack_keys<Isa>(
         shape.rank, n, [&](int64_t r) { return matrix.row(0, h, r) + from; }, columns, shape.lanes());
   }
 };

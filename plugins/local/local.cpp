@@ -89,11 +89,11 @@ struct Run {
         std::memset(o, 0, static_cast<size_t>(shape.e) * sizeof(float));
         continue;
       }
-      const float max = simd::score(x.q.row(b, h, i), shape.d, scale, keys, weights);
-      const float sum = simd::weigh(weights, 1, max, keys.count);
+      const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
+      const float sum = simd::weigh<Isa>(weights, 1, max, keys.count);
       if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
-      const int64_t c = simd::mean(weights, sum, keys, shape.e, o);
-      if (c < shape.e) simd::mean_panel<1>(weights, sum, keys, c, shape.e - c, o);
+      const int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o);
+      if (c < shape.e) simd::mean_panel<Isa, 1>(weights, sum, keys, c, shape.e - c, o);
     }
     if (state) append(b, h, sight);
   }

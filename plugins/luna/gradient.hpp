@@ -37,27 +37,29 @@ void multiply(const simd::Factor<Real>& a, const simd::Matrix<const Real>& b, co
 }
 
 // The vector from p on as what the functions of a map take, and its numbers.
+template <class Real, class Isa>
+using Unit = std::conditional_t<sizeof(Real) == sizeof(float), simd::Vec<Isa>, double>;
 template <class Real>
-using Unit = std::conditional_t<sizeof(Real) == sizeof(float), simd::Vec, double>;
-template <class Real>
-constexpr int64_t kUnit = sizeof(Unit<Real>) / sizeof(Real);
-template <class Real>
-ATTNKIT_INLINE void load(const Real* p, Unit<Real>& x) {
-  std::memcpy(&x, p, sizeof x);
+constexpr int64_t kUnit = sizeof(Real) == sizeof(float) ? simd::kLanes : 1;
+template <class V>
+ATTNKIT_INLINE void load(const float* p, V& x) {
+  x = simd::load_as<V>(p);
 }
-template <class Real>
-ATTNKIT_INLINE void store(const Unit<Real>& x, Real* p) {
-  std::memcpy(p, &x, sizeof x);
+ATTNKIT_INLINE void load(const double* p, double& x) { x = *p; }
+template <class V>
+ATTNKIT_INLINE void store(const V& x, float* p) {
+  simd::store(x, p);
 }
+ATTNKIT_INLINE void store(double x, double* p) { *p = x; }
 
 // x = e^x, whole vectors of them.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void exps(Real* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kUnit<Real>) {
-    Unit<Real> y;
-    load(x + i, y);
+    Unit<Real, Isa> y;
+    luna::load(x + i, y);
     exp(y);
-    store(y, x + i);
+    luna::store(y, x + i);
   }
 }
 
@@ -196,7 +198,7 @@ struct Pack {
     each([&](int64_t, int64_t n) {
       for (int64_t j = 0; j < n; ++j)
         for (int64_t r = 0; r < s.l; ++r) {
-          const Real score = simd::dot(p.key + j * dp, pq + r * width, dp), top = std::max(largest[r], score);
+          const Real score = simd::dot<simd::Baseline>(p.key + j * dp, pq + r * width, dp), top = std::max(largest[r], score);
           const Real factor = std::exp(largest[r] - top), weight = std::exp(score - top);
           largest[r] = top;
           totals[r] = totals[r] * factor + weight;
@@ -217,16 +219,16 @@ struct Pack {
     for (int64_t r = 0; r < lanes; ++r) {
       p.largest[r] = r < live ? known.largest[head * s.l + r] : 0;
       p.totals[r] = r < live ? known.totals[head * s.l + r] : 1;
-      p.sums[r] = r < live ? simd::dot(dy + r * width, y + r * width, dp) : 0;
+      p.sums[r] = r < live ? simd::dot<simd::Baseline>(dy + r * width, y + r * width, dp) : 0;
     }
     each([&](int64_t from, int64_t n) {
       multiply<Real>({p.key, dp}, {p.pqt, dp, lanes, lanes}, {p.a, n, lanes, lanes});
       multiply<Real>({p.value, dp}, {p.dyt, dp, lanes, lanes}, {p.da, n, lanes, lanes});
-      attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t j = 0; j < n; ++j) {
           Real *a = p.a + j * lanes, *da = p.da + j * lanes;
           for (int64_t r = 0; r < lanes; ++r) a[r] -= p.largest[r];
-          exps(a, lanes);
+          exps<decltype(isa)>(a, lanes);
           for (int64_t r = 0; r < lanes; ++r) {
             a[r] /= p.totals[r];
             da[r] = a[r] * (da[r] - p.sums[r]);
@@ -309,13 +311,13 @@ struct Recurrence {
   void load(int64_t from, int64_t to) const {
     const int64_t n = to - from;
     multiply<Real>({x.pk.row(b, h, from), x.pk.next}, {p.pqt, d, lanes, lanes}, {p.a, n, lanes, lanes});
-    attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+    attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
       for (int64_t i = 0; i < n * lanes; i += kUnit<Real>) {
-        Unit<Real> a, slope;
+        Unit<Real, decltype(isa)> a, slope;
         luna::load(p.a + i, a);
         activate(s.map, a, slope);
-        store(a, p.a + i);
-        store(slope, p.slope + i);
+        luna::store(a, p.a + i);
+        luna::store(slope, p.slope + i);
       }
       for (int64_t i = 0; i < n; ++i) std::fill(p.a + i * lanes + live, p.a + (i + 1) * lanes, Real{0});
     });
@@ -364,9 +366,9 @@ struct Recurrence {
       multiply<Real>(queries, {p.keys, d, lanes, lanes}, {w, q.queries(), lanes, lanes});
       pair(q, queries, p.kt, d, p.qk);
       simd::product<Real>({p.qk, kRows}, {p.a, q.keys(), lanes, lanes}, {w, q.queries(), lanes, lanes});
-      attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.queries(); ++i)
-          attnkit::softmax(w + i * lanes, live, by / static_cast<Real>(sight.seen(from + i)));
+          attnkit::softmax<decltype(isa)>(w + i * lanes, live, by / static_cast<Real>(sight.seen(from + i)));
       });
       body(q);
       append(q.begin, q.end);
@@ -405,10 +407,10 @@ struct Recurrence {
       multiply<Real>(given, {p.values, e, lanes, lanes}, {dl, q.queries(), lanes, lanes});
       pair(q, given, p.vt, e, p.gv);
       simd::product<Real>({p.gv, kRows}, {p.a, q.keys(), lanes, lanes}, {dl, q.queries(), lanes, lanes});
-      attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.queries(); ++i) {
           const auto t = static_cast<Real>(sight.seen(q.from + i));
-          const Real mean = simd::dot(w + i * lanes, dl + i * lanes, lanes);
+          const Real mean = simd::dot<decltype(isa)>(w + i * lanes, dl + i * lanes, lanes);
           for (int64_t r = i * lanes; r < (i + 1) * lanes; ++r) {
             dl[r] = w[r] * (dl[r] - mean) * (by / (t * t));
             w[r] /= t;
@@ -482,7 +484,7 @@ struct Forward {
     for (int64_t i = 0; i < s.l; ++i)
       for (int64_t c = 0; c < outputs; ++c)
         out[i * outputs + c] =
-            static_cast<Real>(by) * (simd::dot(rows + i * row, weight.row(c), s.width()) + bias.data[c]);
+            static_cast<Real>(by) * (simd::dot<simd::Baseline>(rows + i * row, weight.row(c), s.width()) + bias.data[c]);
   }
 
   void operator()(int64_t b, void* scratch) const {

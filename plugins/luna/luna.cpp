@@ -46,15 +46,16 @@ struct Dense {
   View<const float> weight, bias;
 
   // Outputs [from, from + 16) of rows [0, n) of x, times scale.  Rows of x are as far apart as they are wide.
-  ATTNKIT_INLINE void operator()(const float* x, int64_t n, int64_t width, float scale, int64_t from, float* out,
-                                 int64_t outputs) const {
+  template <class Isa>
+  ATTNKIT_INLINE void apply(const float* x, int64_t n, int64_t width, float scale, int64_t from, float* out,
+                            int64_t outputs) const {
     const int64_t here = std::min(kLanes, outputs - from);
-    Vec b;
+    Vec<Isa> b;
     simd::load(bias.data + from, here, b);
     for (int64_t i = 0; i < n; ++i) {
       float sums[kLanes];
-      simd::dots(x + i * width, weight.row(from), weight.next, here, width, sums);
-      simd::store((simd::at(sums).v + b) * scale, here, out + i * outputs + from);
+      simd::dots<Isa>(x + i * width, weight.row(from), weight.next, here, width, sums);
+      simd::store((simd::at<Isa>(sums) + b) * scale, here, out + i * outputs + from);
     }
   }
 };
@@ -92,8 +93,8 @@ struct Run {
     for (int64_t b = 0; b < run.batch && run.keys > 0; ++b) begins |= !s.causal || sight(b).past == 0;
     if (begins)
       each(
-          run.batch * blocks, 2 * kLanes * rows, [&](auto, int64_t item, const Own&) __attribute__((always_inline)) {
-            project_p(item / blocks, item % blocks);
+          run.batch * blocks, 2 * kLanes * rows, [&](auto isa, int64_t item, const Own&) __attribute__((always_inline)) {
+            project_p<decltype(isa)>(item / blocks, item % blocks);
           });
     if (s.causal) {
       const auto steps = static_cast<double>(2 * (run.keys + run.queries) * s.l * (s.d + s.values()));
@@ -112,8 +113,8 @@ struct Run {
       each(
           run.batch, 10 * rows, [&](auto, int64_t b, const Own&) __attribute__((always_inline)) { finish(b); });
       each(
-          run.batch * all, 2 * kLanes * rows, [&](auto, int64_t item, const Own&) __attribute__((always_inline)) {
-            project_packed(item / all, item % all, blocks);
+          run.batch * all, 2 * kLanes * rows, [&](auto isa, int64_t item, const Own&) __attribute__((always_inline)) {
+            project_packed<decltype(isa)>(item / all, item % all, blocks);
           });
     }
     each(
@@ -123,6 +124,7 @@ struct Run {
   }
 
   // Outputs [16 block, 16 block + 16) of pq, of a row that begins.
+  template <class Isa>
   ATTNKIT_INLINE void project_p(int64_t b, int64_t block) const {
     const int64_t width = shape.width();
     const Sight s = sight(b);
@@ -131,7 +133,8 @@ struct Run {
     float* pq = shape.causal ? known.pq : shared.pq + b * shape.l * width;
     const float by = scale(shape.causal ? shape.d : shape.pack_d());
     const Dense to_pq{x.pq_weight, x.pq_bias};
-    for (int64_t i = 0; i < shape.l; ++i) to_pq(x.p.row(b, 0, i), 1, width, by, block * kLanes, pq + i * width, width);
+    for (int64_t i = 0; i < shape.l; ++i)
+      to_pq.apply<Isa>(x.p.row(b, 0, i), 1, width, by, block * kLanes, pq + i * width, width);
     if (shape.causal && block == 0) *known.live = static_cast<float>(x.live(b, shape));
   }
 
@@ -142,8 +145,8 @@ struct Run {
     const int64_t e = shape.values();
     simd::Segments all;
     all.add(rows);
-    const float max = simd::score(query, shape.d, by, all, weights);
-    const float sum = simd::weigh(weights, 1, max, rows.count) * divisor;
+    const float max = simd::score<Isa>(query, shape.d, by, all, weights);
+    const float sum = simd::weigh<Isa>(weights, 1, max, rows.count) * divisor;
     std::memset(to, 0, float_bytes(e));
     simd::add_product<Isa, float>({weights, 0, 1}, {rows.v, rows.count, e, rows.v_next}, {to, 1, e, e});
     for (int64_t c = 0; c < e; ++c) to[c] /= sum;
@@ -166,11 +169,11 @@ struct Run {
         [&](int64_t from, int64_t to) __attribute__((always_inline)) {
           for (int64_t j = from; j < to; ++j) {
             // A_r = w(pq_r . pk), then A k^T and A v^T are added to the sums.
-            weigh(x.pk.row(b, h, j), pq, s.width(), s.d, own.weights);
+            weigh<Isa>(x.pk.row(b, h, j), pq, s.width(), s.d, own.weights);
             for (int64_t r = 0; r < s.l; r += kLanes) {
-              Vec a = simd::at(own.weights + r).v, slope;
+              Vec<Isa> a = simd::at<Isa>(own.weights + r), slope;
               activate(s.map, a, slope);
-              simd::at(own.weights + r).v = a;
+              simd::store(a, own.weights + r);
             }
             simd::add_product<Isa, float>({own.weights, 1, 0}, {x.k.row(b, h, j), 1, s.d, 0}, {keys, s.l, s.d, s.d});
             if (!s.tied)
@@ -191,10 +194,11 @@ struct Run {
   }
 
   // Scores of a row and the l rows; writes whole vectors.
+  template <class Isa>
   ATTNKIT_INLINE void weigh(const float* row, const float* rows, int64_t row_next, int64_t width,
                             float* weights) const {
     for (int64_t r = 0; r < shape.l; r += kLanes)
-      simd::dots(row, rows + r * row_next, row_next, shape.l - r, width, weights + r);
+      simd::dots<Isa>(row, rows + r * row_next, row_next, shape.l - r, width, weights + r);
   }
 
   // One head of the pack attention over the fresh keys of one batch row.
@@ -218,40 +222,43 @@ struct Run {
       for (int64_t j = 0; j < n; ++j) {
         gather(x.pk, s.d, {b, t + j, head * dp, dp}, own.key);
         gather(x.pv, s.d, {b, t + j, head * dp, dp}, own.values + j * dp);
-        weigh(own.key, pq, width, dp, own.weights + j * s.lanes());
+        weigh<Isa>(own.key, pq, width, dp, own.weights + j * s.lanes());
       }
       for (int64_t r = 0; r < s.l; r += kLanes)
-        rescale(own.weights + r, n, s.l - r, largest + r, totals + r, sums + r * width);
+        rescale<Isa>(own.weights + r, n, s.l - r, largest + r, totals + r, sums + r * width);
       simd::add_product<Isa, float>({own.weights, 1, s.lanes()}, {own.values, n, dp, dp}, {sums, s.l, dp, width});
     }
   }
 
   // Scores of n keys and 16 rows of P become e^(s - m), m the largest so far; what was summed shrinks to the new m.
+  template <class Isa>
   ATTNKIT_INLINE void rescale(float* scores, int64_t n, int64_t rows, float* largest, float* totals,
                               float* sums) const {
     const int64_t key_next = shape.lanes(), dp = shape.pack_d();
-    Vec old, total;
+    Vec<Isa> old, total;
     simd::load(largest, rows, old);
     simd::load(totals, rows, total);
-    Vec top = old;
+    Vec<Isa> top = old;
     for (int64_t j = 0; j < n; ++j) {
-      const Vec x = simd::at(scores + j * key_next).v;
-      top = x > top ? x : top;
+      const Vec<Isa> x = simd::at<Isa>(scores + j * key_next);
+      top = simd::select(x > top, x, top);
     }
-    Vec factor = old - top;
+    Vec<Isa> factor = old - top;
     simd::exp(factor);
     total *= factor;
     for (int64_t j = 0; j < n; ++j) {
-      Vec x = simd::at(scores + j * key_next).v - top;
+      Vec<Isa> x = simd::at<Isa>(scores + j * key_next) - top;
       simd::exp(x);
-      simd::at(scores + j * key_next).v = x;
+      simd::store(x, scores + j * key_next);
       total += x;
     }
     simd::store(top, rows, largest);
     simd::store(total, rows, totals);
+    float factors[kLanes];
+    simd::store(factor, factors);
     for (int64_t r = 0; r < kLanes && r < rows; ++r)
-      if (factor[r] != 1)
-        for (int64_t c = 0; c < dp; ++c) sums[r * shape.width() + c] *= factor[r];
+      if (factors[r] != 1)
+        for (int64_t c = 0; c < dp; ++c) sums[r * shape.width() + c] *= factors[r];
   }
 
   // The packed sequence of one batch row, and P' = LN(packed + P): rows that do not count are zeros.
@@ -271,15 +278,16 @@ struct Run {
   }
 
   // Sixteen outputs of the keys or values of the packed sequence.
+  template <class Isa>
   ATTNKIT_INLINE void project_packed(int64_t b, int64_t block, int64_t key_blocks) const {
     const Shape& s = shape;
     if (sight(b).fresh == 0) return;
     const Packed<> known(memory(b), s);
     const float* packed = shared.packed + b * s.l * s.width();
     if (block < key_blocks)
-      Dense{x.k_weight, x.k_bias}(packed, s.l, s.width(), 1, block * kLanes, known.keys, s.width());
+      Dense{x.k_weight, x.k_bias}.apply<Isa>(packed, s.l, s.width(), 1, block * kLanes, known.keys, s.width());
     else
-      Dense{x.v_weight, x.v_bias}(packed, s.l, s.width(), 1, (block - key_blocks) * kLanes, known.values,
+      Dense{x.v_weight, x.v_bias}.apply<Isa>(packed, s.l, s.width(), 1, (block - key_blocks) * kLanes, known.values,
                                   s.heads * s.e);
   }
 

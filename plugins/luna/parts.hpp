@@ -168,35 +168,39 @@ ATTNKIT_INLINE void normalise(const Real* y, const Real* p, int64_t width, const
 }
 
 // y = log(1 + y) for y in [0, 1], as 2 atanh(y / (2 + y)).
-ATTNKIT_INLINE void log1p(simd::Vec& y) {
-  const simd::Vec s = y / (y + 2.0f), square = s * s;
-  simd::Vec sum = 1.0f / 17 - simd::Vec{};
+template <class V>
+ATTNKIT_INLINE void log1p(V& y) {
+  const V s = y / (y + 2.0f), square = s * s;
+  V sum = 1.0f / 17 - V{};
 #pragma GCC unroll 8
   for (int k = 15; k >= 1; k -= 2) sum = sum * square + 1.0f / static_cast<float>(k);
   y = 2.0f * s * sum;
 }
 ATTNKIT_INLINE void log1p(double& y) { y = std::log1p(y); }
-ATTNKIT_INLINE void exp(simd::Vec& x) { simd::exp(x); }
+template <class V>
+ATTNKIT_INLINE void exp(V& x) {
+  simd::exp(x);
+}
 ATTNKIT_INLINE void exp(double& x) { x = std::exp(x); }
 
 // The positive map of the causal pack, and its slope; of a vector of floats or a double.  NaN stays NaN.
 template <class V>
 ATTNKIT_INLINE void activate(Map map, V& x, V& slope) {
+  using Real = std::conditional_t<std::is_same_v<V, double>, double, float>;
   if (map == Map::kElu1) {
     V power = x;
     exp(power);
-    slope = x > 0 ? V{} + 1.0f : power;
-    x = x > 0 ? x + 1.0f : power;
+    slope = simd::select(x > Real{0}, V{} + Real{1}, power);
+    x = simd::select(x > Real{0}, x + Real{1}, power);
     return;
   }
   // log2(1 + 2^x) is softplus(x log 2) / log 2
-  using Real = std::conditional_t<std::is_same_v<V, double>, double, float>;
   const Real base = map == Map::kLog2 ? static_cast<Real>(0.69314718055994531) : 1;
-  V power = (x > 0 ? -x : x) * base;
+  V power = simd::select(x > Real{0}, -x, x) * base;
   exp(power);
-  slope = (x > 0 ? V{} + 1.0f : power) / (power + 1.0f);
+  slope = simd::select(x > Real{0}, V{} + Real{1}, power) / (power + Real{1});
   log1p(power);
-  x = (x < 0 ? V{} : x) + power / base;
+  x = simd::select(x < Real{0}, V{}, x) + power / base;
 }
 
 }  // namespace luna

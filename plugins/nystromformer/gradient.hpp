@@ -154,7 +154,7 @@ struct GradientHead {
     if (segment > 1) through_landmarks(g);
     convolve([&](int64_t i, int64_t j, int64_t u) {
       const Real *given = g.o.row(b, h, i), *v = x.v.row(b, h, j);
-      learned[u] += simd::dot(given, v, shape.e);
+      learned[u] += simd::dot<simd::Baseline>(given, v, shape.e);
       for (int64_t c = 0; g.v && c < shape.e; ++c) g.v.row(b, h, j)[c] += conv.row(h)[u] * given[c];
     });
   }

@@ -67,7 +67,7 @@ struct Run {
     Layout layout(memory);
     const Scratch scratch(layout, s, bounds.queries, bounds.keys);
     const int64_t segment = s.segment(std::max(queries, n));
-    simd::pack_keys(
+    simd::pack_keys<Isa>(
         n, s.d, [&](int64_t j) { return x.k.row(b, h, j); }, scratch.all, lanes);
     simd::Memory keys{scratch.all, lanes, x.v.row(b, h, 0), x.v.next, n, s.d, s.e};
     if (segment > 1) keys = through_landmarks<Isa>(b, h, segment, queries, keys, scratch);

@@ -57,7 +57,7 @@ struct RandomFeatures {
   void key_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const {
     project(x.k.row(b, h, from), x.k.next, n, rows, row);
     for (int64_t j = 0; j < n; ++j) {
-      const Real half = half_square(x.k.row(b, h, from + j));
+      const Real half = half_square<simd::Baseline>(x.k.row(b, h, from + j));
       for (int64_t f = 0; f < map.m; ++f) rows[j * row + f] -= half;
     }
   }
@@ -74,27 +74,28 @@ struct RandomFeatures {
     for (int64_t j = 0; j < keys; j += latents::kBlock) {
       const int64_t n = std::min(latents::kBlock, keys - j);
       project(x.k.row(b, h, j), x.k.next, n, rows, row);
-      for (int64_t i = 0; i < n; ++i) most = std::max(most, latents::largest(rows + i * row, map.m));
+      for (int64_t i = 0; i < n; ++i) most = std::max(most, latents::largest<simd::Baseline>(rows + i * row, map.m));
     }
     return most;
   }
 
+  template <class Isa>
   ATTNKIT_INLINE latents::Mixed<Real> mix(int64_t b, int64_t h, int64_t i, const Real* z, const Real* m,
                                           Real* a) const {
     if (map.cancels) {
       for (int64_t f = 0; f < map.m; ++f) a[f] += m[f];
-      const Real top = latents::largest(a, map.m);
+      const Real top = latents::largest<Isa>(a, map.m);
       for (int64_t f = 0; f < map.m; ++f) a[f] -= top;
-      latents::exponentials(a, omega.row);
-      const Real sum = simd::dot(a, z, map.m);
+      latents::exponentials<Isa>(a, omega.row);
+      const Real sum = simd::dot<Isa>(a, z, map.m);
       for (int64_t f = 0; f < map.m; ++f) a[f] /= sum;
       return {1, 0};
     }
-    const Real top = latents::largest(a, map.m) + half_square(x.q.row(b, h, i)), share = 1 / static_cast<Real>(map.m);
+    const Real top = latents::largest<Isa>(a, map.m) + half_square<Isa>(x.q.row(b, h, i)), share = 1 / static_cast<Real>(map.m);
     for (int64_t f = 0; f < map.m; ++f) a[f] -= top;
-    latents::exponentials(a, omega.row);
+    latents::exponentials<Isa>(a, omega.row);
     for (int64_t f = 0; f < map.m; ++f) a[f] = (a[f] + floor()) * share;
-    const Real sum = simd::dot(a, z, map.m), den = map.guard(sum);
+    const Real sum = simd::dot<Isa>(a, z, map.m), den = map.guard(sum);
     for (int64_t f = 0; f < map.m; ++f) a[f] /= den;
     return {map.guard.slope(sum), floor() * share / den};
   }
@@ -104,15 +105,16 @@ struct RandomFeatures {
     std::fill(rows, rows + n * row, Real{0});
     simd::product<Real>({from, next}, {omega.columns, map.d, row, row}, {rows, n, row, row});
   }
+  template <class Isa>
   ATTNKIT_INLINE Real half_square(const Real* from) const {
-    return simd::dot(from, from, map.d) * static_cast<Real>(map.root) / 2;
+    return simd::dot<Isa>(from, from, map.d) * static_cast<Real>(map.root) / 2;
   }
   // From those of exponents w_f . x^ - |x^|^2 / 2, the gradients of n rows x; they arrive as zeros.
   void gradient(const View<const Real>& of, const View<Real>& to, int64_t b, int64_t h, int64_t from, int64_t n,
                 const Real* rows, int64_t row) const {
     simd::product<Real>({rows, row}, {omega.rows, map.m, map.d, omega.column}, {to.row(b, h, from), n, map.d, to.next});
     for (int64_t i = 0; i < n; ++i) {
-      const Real sum = latents::total(rows + i * row, map.m) * static_cast<Real>(map.root);
+      const Real sum = latents::total<simd::Baseline>(rows + i * row, map.m) * static_cast<Real>(map.root);
       for (int64_t c = 0; c < map.d; ++c) to.row(b, h, from + i)[c] -= sum * of.row(b, h, from + i)[c];
     }
   }

@@ -25,6 +25,7 @@ namespace linear = attnkit::linear;
 namespace simd = attnkit::simd;
 using simd::at;
 using simd::kLanes;
+using simd::select;
 using simd::Vec;
 
 // The random directions: blocks of D orthonormal rows, rescaled; the same bytes for a seed on every machine.
@@ -112,7 +113,7 @@ class Projected {
     return rows_ + (i - begin_) * map_->width();
   }
   // |x|^2 of row i.
-  ATTNKIT_INLINE float square(int64_t i) const { return simd::dot(x_ + i * next_, x_ + i * next_, map_->d); }
+  ATTNKIT_INLINE float square(int64_t i) const { return simd::dot<Isa>(x_ + i * next_, x_ + i * next_, map_->d); }
 
  private:
   ATTNKIT_INLINE void load(int64_t i) {
@@ -147,7 +148,7 @@ struct Head {
     if (map.stabiliser == Stabiliser::kRunning) follow(p, norm, first);
     float* row = walker.key_row();
     for (int64_t f = 0; f < map.m; f += kLanes) {
-      Vec y = at(p + f).v - norm, own{};
+      Vec<Isa> y = at<Isa>(p + f) - norm, own{};
       if (map.stabiliser == Stabiliser::kRunning) simd::load(c + f, map.m - f, own);
       y -= own + constant;
       simd::exp(y);
@@ -161,17 +162,17 @@ struct Head {
     const bool running = map.stabiliser == Stabiliser::kRunning;
     const float norm = map.cancels ? 0 : queries.square(i) * map.root * 0.5f;
     const float factor = map.cancels ? 1 : 1 / static_cast<float>(map.m);
-    Vec most = -__builtin_inff() - Vec{}, own{};
+    Vec<Isa> most = -__builtin_inff() - Vec<Isa>{}, own{};
     for (int64_t f = 0; f < map.m; f += kLanes) {
       if (running) simd::load(c + f, map.m - f, own);
-      const Vec y = at(p + f).v + own;
-      most = y > most ? y : most;
+      const Vec<Isa> y = at<Isa>(p + f) + own;
+      most = select(y > most, y, most);
     }
     const float shift = simd::largest(most) + norm;
     float* row = walker.query_row();
     for (int64_t f = 0; f < map.m; f += kLanes) {
       if (running) simd::load(c + f, map.m - f, own);
-      Vec y = at(p + f).v + own - shift;
+      Vec<Isa> y = at<Isa>(p + f) + own - shift;
       simd::exp(y);
       simd::store((y + map.eps) * factor, map.m - f, row + f);
     }
@@ -180,13 +181,13 @@ struct Head {
 
   // c follows a key that exceeds it.  A key that is -infinity must leave c finite, for those that come after it.
   ATTNKIT_INLINE void follow(const float* p, float norm, bool first) {
-    Vec over = -__builtin_inff() - Vec{};
+    Vec<Isa> over = -__builtin_inff() - Vec<Isa>{};
     for (int64_t f = 0; f < map.m; f += kLanes) {
-      Vec y = at(p + f).v - norm, old;
-      if (first) simd::store(y > kLeast ? y : kLeast - Vec{}, map.m - f, c + f);
+      Vec<Isa> y = at<Isa>(p + f) - norm, old;
+      if (first) simd::store(select(y > kLeast, y, kLeast - Vec<Isa>{}), map.m - f, c + f);
       simd::load(c + f, map.m - f, old);
       y -= old;
-      over = y > over ? y : over;
+      over = select(y > over, y, over);
     }
     if (!first && simd::largest(over) > kMargin) rescale(p, norm);
   }
@@ -194,16 +195,19 @@ struct Head {
   ATTNKIT_INLINE void rescale(const float* p, float norm) {
     walker.flush();  // what waits was made for the old scale
     for (int64_t f = 0; f < map.m; f += kLanes) {
-      Vec old;
+      Vec<Isa> old;
       simd::load(c + f, map.m - f, old);
-      const Vec y = at(p + f).v - norm;
-      Vec factor = old - y;
+      const Vec<Isa> y = at<Isa>(p + f) - norm;
+      Vec<Isa> factor = old - y;
       simd::exp(factor);
+      float exponents[kLanes], factors[kLanes];
+      simd::store(y, exponents);
+      simd::store(factor, factors);
       for (int64_t l = 0; l < kLanes && f + l < map.m; ++l) {
-        if (!(y[l] - old[l] > kMargin)) continue;
-        c[f + l] = y[l];
-        z[f + l] *= factor[l];
-        for (int64_t x = 0; x < e; ++x) s[(f + l) * e + x] *= factor[l];
+        if (!(exponents[l] - c[f + l] > kMargin)) continue;
+        c[f + l] = exponents[l];
+        z[f + l] *= factors[l];
+        for (int64_t x = 0; x < e; ++x) s[(f + l) * e + x] *= factors[l];
       }
     }
   }
@@ -235,7 +239,7 @@ struct Run {
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* memory) const {
     Layout layout(memory);
     const Scratch scratch(layout, shape, map, bool{state});
-    simd::pack_keys(
+    simd::pack_keys<Isa>(
         map.m, map.d, [&](int64_t r) { return omega.row(r); }, [&](int64_t) { return map.scale; }, scratch.omega,
         map.width());
     for (int64_t item = begin; item < end; ++item) one<Isa>(item / shape.heads, item % shape.heads, scratch);
@@ -271,10 +275,13 @@ struct Run {
   // The largest w_f . k^ of n keys.
   template <class Isa>
   ATTNKIT_INLINE float most(Projected<Isa>& keys, int64_t n) const {
-    Vec max = -__builtin_inff() - Vec{};
+    Vec<Isa> max = -__builtin_inff() - Vec<Isa>{};
     for (int64_t j = 0; j < n; ++j) {
       const float* p = keys(j);
-      for (int64_t f = 0; f < map.m; f += kLanes) max = at(p + f).v > max ? at(p + f).v : max;
+      for (int64_t f = 0; f < map.m; f += kLanes) {
+        const Vec<Isa> y = at<Isa>(p + f);
+        max = select(y > max, y, max);
+      }
     }
     return simd::largest(max);
   }

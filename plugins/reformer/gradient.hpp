@@ -62,7 +62,7 @@ struct GradientHead {
     const Real offset = static_cast<Real>(static_cast<double>(d) * shape.eps);
     for (int64_t i = 0; i < n; ++i) {
       const Real* row = x.q.row(b, h, i);
-      p.factor[i] = 1 / std::sqrt(simd::dot(row, row, d) + offset);
+      p.factor[i] = 1 / std::sqrt(simd::dot<simd::Baseline>(row, row, d) + offset);
     }
   }
 
@@ -118,7 +118,7 @@ struct GradientHead {
         for (int64_t f = 0; f < d; ++f)
           for (int64_t k = 0; k < half; ++k)
             p.products[k] += double{x.q.row(b, h, i)[f]} * double{rotations.row(h, f, round)[k]};
-        p.buckets[i] = bucket(p.products, half, columns);
+        p.buckets[i] = bucket<simd::Baseline>(p.products, half, columns);
       }
       sort(shape, n, p.buckets, p.ends, p.order + round * n);
     }
@@ -136,7 +136,7 @@ struct GradientHead {
         const Real max = std::max(p.max[tokens[i]], *std::max_element(scores, scores + seen.k.rows));
         const Real down = std::exp(p.max[tokens[i]] - max);
         p.max[tokens[i]] = max;
-        p.sum[tokens[i]] = p.sum[tokens[i]] * down + attnkit::weigh(scores, seen.k.rows, Real{1}, max);
+        p.sum[tokens[i]] = p.sum[tokens[i]] * down + attnkit::weigh<simd::Baseline>(scores, seen.k.rows, Real{1}, max);
         for (int64_t c = 0; c < e; ++c) o.row(b, h, tokens[i])[c] *= down;
         simd::product<Real>({scores, seen.lanes}, seen.v, {o.row(b, h, tokens[i]), 1, e, o.next});
       }
@@ -154,7 +154,7 @@ struct GradientHead {
 
   void operator()(const Saved<Real>& saved, const attnkit::QkvGrad<Real>& g) const {
     measure();
-    for (int64_t i = 0; i < n; ++i) p.mean[i] = simd::dot(g.o.row(b, h, i), x.o.row(b, h, i), e);
+    for (int64_t i = 0; i < n; ++i) p.mean[i] = simd::dot<simd::Baseline>(g.o.row(b, h, i), x.o.row(b, h, i), e);
     std::fill(p.dk, p.dk + 2 * shape.chunk * d, Real{0});
     std::fill(p.dv, p.dv + 2 * shape.chunk * e, Real{0});
     const auto block = [&](const attnkit::Scores<Real>& seen, const int32_t* tokens, int64_t count) {
@@ -162,11 +162,11 @@ struct GradientHead {
         std::copy(g.o.row(b, h, tokens[i]), g.o.row(b, h, tokens[i]) + e, p.g + i * e);
       std::fill(p.ds, p.ds + count * seen.lanes, Real{0});
       simd::product<Real>({p.g, e}, {p.vt, e, seen.lanes, seen.lanes}, {p.ds, count, seen.lanes, seen.lanes});
-      attnkit::in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t token = tokens[i];
           Real *weights = p.p + i * seen.lanes, *to = p.ds + i * seen.lanes;
-          attnkit::weigh(weights, seen.k.rows, Real{1}, saved.max[token]);
+          attnkit::weigh<decltype(isa)>(weights, seen.k.rows, Real{1}, saved.max[token]);
           for (int64_t j = 0; j < seen.k.rows; ++j) {
             weights[j] /= saved.sum[token];
             to[j] = weights[j] * (to[j] - p.mean[token]);
@@ -189,7 +189,7 @@ struct GradientHead {
         Real *dk = p.dk + j * d, *dv = p.dv + j * e;
         if (g.v) add(dv, e, g.v.row(b, h, token));
         if (g.q) {
-          const Real along = factor * factor * simd::dot(row, dk, d);
+          const Real along = factor * factor * simd::dot<simd::Baseline>(row, dk, d);
           for (int64_t f = 0; f < d; ++f) g.q.row(b, h, token)[f] += factor * (dk[f] - along * row[f]);
         }
         std::fill(dk, dk + d, Real{0});

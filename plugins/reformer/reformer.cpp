@@ -119,7 +119,7 @@ struct Head {
     const auto offset = static_cast<float>(static_cast<double>(d) * shape.eps);
     for (int64_t i = begin; i < end; ++i) {
       const float* x = job.x.q.row(b, h, i);
-      shared.factor[i] = 1 / std::sqrt(simd::dot(x, x, d) + offset);
+      shared.factor[i] = 1 / std::sqrt(simd::dot<Isa>(x, x, d) + offset);
     }
     const int64_t half = shape.buckets_of(n) / 2, columns = whole_doubles(half);
     for (int64_t round = 0; round < rounds && !shape.plain(n); ++round) {
@@ -135,18 +135,19 @@ struct Head {
         simd::add_product<Isa, double>({own.x, d, 1}, {own.rotations, d, columns, columns},
                                        {own.products, R, columns, columns});
         for (int64_t r = 0; r < R && i + r < end; ++r)
-          shared.buckets[round * n + i + r] = reformer::bucket(own.products + r * columns, half, columns);
+          shared.buckets[round * n + i + r] = reformer::bucket<Isa>(own.products + r * columns, half, columns);
       }
     }
   }
 
+  template <class Isa>
   ATTNKIT_INLINE void pack(int64_t round, int64_t t, const Shared& shared) const {
     const Rounds in{shape, n, rounds, shared.order};
     const int32_t* tokens = in.tokens(round, t);
-    simd::pack_keys(
+    simd::pack_keys<Isa>(
         in.held(t), shape.d, [&](int64_t j) { return job.x.q.row(b, h, tokens[j]); },
         [&](int64_t j) { return shared.factor[tokens[j]]; }, shared.keys + t * shape.key_floats(), shape.slots());
-    simd::pack_values(
+    simd::pack_values<Isa>(
         in.held(t), shape.e, [&](int64_t j) { return job.x.v.row(b, h, tokens[j]); },
         shared.values + t * shape.value_floats());
   }

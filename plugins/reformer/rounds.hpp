@@ -38,26 +38,22 @@ struct Shape : attnkit::Widths {
 };
 
 constexpr int64_t kDoubles = 8, kMaxRows = 8;  // lanes, and tokens of the largest tile
-using Doubles = double __attribute__((vector_size(64)));
-
-ATTNKIT_INLINE Doubles& wide(double* p) { return *reinterpret_cast<Doubles*>(p); }
 
 constexpr int64_t whole_doubles(int64_t n) { return (n + kDoubles - 1) / kDoubles * kDoubles; }
 
 // The bucket of one token: the first of the largest among `half` products and their opposites.  Zeros behind the
 // products change nothing: they are the largest only where all are zero, and the first of those is taken.
-ATTNKIT_INLINE int32_t bucket(double* products, int64_t half, int64_t columns) {
-  Doubles most = Doubles{} - __builtin_inf(), least = Doubles{} + __builtin_inf();
+template <class Isa>
+ATTNKIT_INLINE int32_t bucket(const double* products, int64_t half, int64_t columns) {
+  namespace simd = attnkit::simd;
+  using V = simd::Vector<double, Isa>;
+  V most = V{} - __builtin_inf(), opposite_most = most;
   for (int64_t k = 0; k < columns; k += kDoubles) {
-    const Doubles x = wide(products + k);
-    most = x > most ? x : most;
-    least = x < least ? x : least;
+    const V x = simd::at<Isa>(products + k);
+    most = simd::select(x > most, x, most);
+    opposite_most = simd::select(-x > opposite_most, -x, opposite_most);
   }
-  double high = most[0], low = least[0];
-  for (int64_t k = 1; k < kDoubles; ++k) {
-    high = most[k] > high ? most[k] : high;
-    low = least[k] < low ? least[k] : low;
-  }
+  const double high = simd::largest(most), low = -simd::largest(opposite_most);
   const bool opposite = -low > high;
   const double wanted = opposite ? low : high;
   for (int64_t k = 0; k < half; ++k)

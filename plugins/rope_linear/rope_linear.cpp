@@ -15,6 +15,7 @@
 
 namespace {
 
+using attnkit::linear::At;
 using attnkit::linear::Place;
 
 struct RopeLinear : rope_linear::Model {
@@ -27,9 +28,9 @@ struct RopeLinear : rope_linear::Model {
   }
 
   // A row is the D turned features for S, then the D plain ones for z.
-  template <class Real>
+  template <class Isa, class Real>
   ATTNKIT_INLINE void spread(const Real* x, double by, int64_t position, Real* row) const {
-    attnkit::elu1(x, by, d, row + d);
+    attnkit::elu1<Isa>(x, by, d, row + d);
     std::memcpy(row, row + d, static_cast<size_t>(d) * sizeof(Real));
     turn(position, row);
   }
@@ -53,13 +54,13 @@ struct RopeLinear : rope_linear::Model {
     for (int64_t f = 0; f < d; ++f) to[f] += given[d + f];
     attnkit::elu1_gradient(x, row + d, by, d, to, to);
   }
-  template <class Real>
-  ATTNKIT_INLINE void query(const Real* x, const Place& at, Real* row) const {
-    spread(x, scale, at.position, row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query(const Real* x, const At<Isa>& at, Real* row) const {
+    spread<Isa>(x, scale, at.position, row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const {
-    spread(x, 1, at.position, row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const {
+    spread<Isa>(x, 1, at.position, row);
   }
   template <class Real>
   ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {

@@ -56,10 +56,8 @@ struct Oscillation {
 };
 
 // The numbers of a vector's channels: 16, or 8 in f64.
-template <class Real>
-using Channels = typename simd::Lanes<Real>::Type;
-
-ATTNKIT_INLINE void get(const double* p, Doubles& x) { x = simd::at(p).v; }
+template <class Isa, class Real>
+using Channels = simd::Vector<Real, Isa>;
 
 // An order of rows, and whether a row enters the states before it is read or after.
 struct Order {
@@ -68,53 +66,55 @@ struct Order {
 };
 
 // R complex numbers of each channel, real part before imaginary part in memory.
-template <class Real, int R>
+template <class Isa, class Real, int R>
 struct Group {
-  Channels<Real> re[R], im[R];
+  using V = Channels<Isa, Real>;
+  V re[R], im[R];
   ATTNKIT_INLINE explicit Group(const Real* p) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      re[r] = simd::at(p + 2 * r * kLanes).v;
-      im[r] = simd::at(p + (2 * r + 1) * kLanes).v;
+      re[r] = simd::at<Isa>(p + 2 * r * kLanes);
+      im[r] = simd::at<Isa>(p + (2 * r + 1) * kLanes);
     }
   }
   ATTNKIT_INLINE void put(Real* p) const {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      simd::at(p + 2 * r * kLanes).v = re[r];
-      simd::at(p + (2 * r + 1) * kLanes).v = im[r];
+      simd::store(re[r], p + 2 * r * kLanes);
+      simd::store(im[r], p + (2 * r + 1) * kLanes);
     }
   }
   // The first grows by g times that of x.
-  ATTNKIT_INLINE void add(const Channels<Real>& g, const Group& x) {
+  ATTNKIT_INLINE void add(const V& g, const Group& x) {
     re[0] += g * x.re[0];
     im[0] += g * x.im[0];
   }
   // The r-th becomes itself + step times itself + (x, y).
-  ATTNKIT_INLINE void move(int r, const Group& step, const Channels<Real>& x, const Channels<Real>& y) {
-    const Channels<Real> next = (x + step.re[r] * re[r]) + (re[r] - step.im[r] * im[r]);
+  ATTNKIT_INLINE void move(int r, const Group& step, const V& x, const V& y) {
+    const V next = (x + step.re[r] * re[r]) + (re[r] - step.im[r] * im[r]);
     im[r] = (y + step.re[r] * im[r]) + (im[r] + step.im[r] * re[r]);
     re[r] = next;
   }
 };
 
 // y += Re readout . states while rows u pass R states.
-template <int R, class Real>
+template <class Isa, int R, class Real>
 ATTNKIT_INLINE void filter(const Real* steps, const Real* readouts, Real* states, const Order& order, const Real* u,
                            Real* y, int64_t rows) {
-  const Group<Real, R> step(steps), readout(readouts);
-  Group<Real, R> state(states);
+  const Group<Isa, Real, R> step(steps), readout(readouts);
+  Group<Isa, Real, R> state(states);
+  using V = Channels<Isa, Real>;
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t t = order.row(i, rows) * kLanes;
-    const Channels<Real> x = simd::at(u + t).v;
-    Channels<Real> sum = simd::at(y + t).v;
+    const V x = simd::at<Isa>(u + t);
+    V sum = simd::at<Isa>(y + t);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       if (!order.enters_first) sum = (sum + readout.re[r] * state.re[r]) - readout.im[r] * state.im[r];
-      state.move(r, step, x, Channels<Real>{});
+      state.move(r, step, x, V{});
       if (order.enters_first) sum = (sum + readout.re[r] * state.re[r]) - readout.im[r] * state.im[r];
     }
-    simd::at(y + t).v = sum;
+    simd::store(sum, y + t);
   }
   state.put(states);
 }
@@ -126,24 +126,23 @@ struct Lesson {
 
 // Rows u pass a state of 8 of the channels, from `lane` on, in f64: rounded to f32, steps and states would be off by as
 // much as the slopes are longer than the states, row after row.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void correlate(const double* steps, Lesson& lesson, int64_t lane, const Order& order, const Real* u,
                               const Real* g, int64_t rows) {
-  using One = Group<double, 1>;
+  using One = Group<Isa, double, 1>;
+  using V = Channels<Isa, double>;
   const One step(steps + lane);
   One h(lesson.h + lane), s(lesson.s + lane), gh(lesson.gh + lane), gs(lesson.gs + lane);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t t = order.row(i, rows) * kLanes + lane;
-    Doubles x, given;
-    get(u + t, x);
-    get(g + t, given);
+    const V x = simd::load_as<V>(u + t), given = simd::load_as<V>(g + t);
     const auto add = [&]() __attribute__((always_inline)) {
       gh.add(given, h);
       gs.add(given, s);
     };
     if (!order.enters_first) add();
     s.move(0, step, h.re[0], h.im[0]);
-    h.move(0, step, x, Doubles{});
+    h.move(0, step, x, V{});
     if (order.enters_first) add();
   }
   h.put(lesson.h + lane);
@@ -257,7 +256,7 @@ struct Block {
       constexpr int R = decltype(isa)::rows / 2;
       const auto some = [&](auto count, int64_t n, int64_t lane) __attribute__((always_inline)) {
         const int64_t at = 2 * n * kLanes + lane;
-        filter<count>(p.steps + at, p.readouts[direction] + at, p.states + at, order, in + lane, p.y + lane, rows);
+        filter<decltype(isa), count>(p.steps + at, p.readouts[direction] + at, p.states + at, order, in + lane, p.y + lane, rows);
       };
       for (int64_t lane = 0; lane < kLanes; lane += simd::Lanes<Real>::count) {
         int64_t n = 0;
@@ -268,10 +267,10 @@ struct Block {
   }
 
   void learn(int64_t direction, const Order& order, int64_t rows) const {
-    attnkit::in_vectors<float>([&](auto) __attribute__((always_inline)) {  // vectors, of doubles too
+    attnkit::in_vectors<float>([&](auto isa) __attribute__((always_inline)) {  // vectors, of doubles too
       for (int64_t n = 0; n < shape.half; ++n)
         for (const int64_t lane : {int64_t{0}, kDoubles})
-          correlate(p.exact + 2 * n * kLanes, p.lessons[direction][n], lane, order, p.u, p.g, rows);
+          correlate<decltype(isa)>(p.exact + 2 * n * kLanes, p.lessons[direction][n], lane, order, p.u, p.g, rows);
     });
     for (int64_t i = 0; direction == 0 && i < rows * kLanes; ++i) p.skip[i % kLanes] += double{p.u[i]} * double{p.g[i]};
   }

@@ -54,36 +54,36 @@ struct Job {
 
 // R states of 16 channels over `rows` rows.  Forward: a row enters, then its result is read; backward: read, then
 // enter.
-template <int R, bool kBackward>
+template <class Isa, int R, bool kBackward>
 ATTNKIT_INLINE void scan(const Coefficients& k, int64_t n, float* states, const float* u, float* y, int64_t rows) {
-  Vec re[R], im[R], step_re[R], step_im[R], out_re[R], out_im[R];
+  Vec<Isa> re[R], im[R], step_re[R], step_im[R], out_re[R], out_im[R];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
-    re[r] = simd::at(states + 2 * (n + r) * kLanes).v;
-    im[r] = simd::at(states + (2 * (n + r) + 1) * kLanes).v;
-    step_re[r] = simd::at(k.step(0, n + r)).v;
-    step_im[r] = simd::at(k.step(1, n + r)).v;
-    out_re[r] = simd::at(k.readout(kBackward, n + r)).v;
-    out_im[r] = simd::at(k.readout(kBackward, n + r) + kLanes).v;
+    re[r] = simd::at<Isa>(states + 2 * (n + r) * kLanes);
+    im[r] = simd::at<Isa>(states + (2 * (n + r) + 1) * kLanes);
+    step_re[r] = simd::at<Isa>(k.step(0, n + r));
+    step_im[r] = simd::at<Isa>(k.step(1, n + r));
+    out_re[r] = simd::at<Isa>(k.readout(kBackward, n + r));
+    out_im[r] = simd::at<Isa>(k.readout(kBackward, n + r) + kLanes);
   }
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t t = kBackward ? rows - 1 - i : i;
-    const Vec row = simd::at(u + t * kLanes).v;
-    Vec sum = simd::at(y + t * kLanes).v;
+    const Vec<Isa> row = simd::at<Isa>(u + t * kLanes);
+    Vec<Isa> sum = simd::at<Isa>(y + t * kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       if (kBackward) sum = (sum + out_re[r] * re[r]) - out_im[r] * im[r];
-      const Vec next = (row + step_re[r] * re[r]) + (re[r] - step_im[r] * im[r]);
+      const Vec<Isa> next = (row + step_re[r] * re[r]) + (re[r] - step_im[r] * im[r]);
       im[r] = (im[r] + step_re[r] * im[r]) + step_im[r] * re[r];
       re[r] = next;
       if (!kBackward) sum = (sum + out_re[r] * re[r]) - out_im[r] * im[r];
     }
-    simd::at(y + t * kLanes).v = sum;
+    simd::store(sum, y + t * kLanes);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
-    simd::at(states + 2 * (n + r) * kLanes).v = re[r];
-    simd::at(states + (2 * (n + r) + 1) * kLanes).v = im[r];
+    simd::store(re[r], states + 2 * (n + r) * kLanes);
+    simd::store(im[r], states + (2 * (n + r) + 1) * kLanes);
   }
 }
 
@@ -127,29 +127,29 @@ class Filter {
 
   ATTNKIT_INLINE void begin() {
     for (int64_t i = 0; i < 2 * job_.shape.half; ++i) {
-      Vec x{};
+      Vec<Isa> x{};
       if (past_) simd::load(past(i), here_, x);
-      simd::at(states_ + i * kLanes).v = x;
+      simd::store(x, states_ + i * kLanes);
     }
   }
 
   ATTNKIT_INLINE void keep() {
-    for (int64_t i = 0; i < 2 * job_.shape.half; ++i) simd::store(simd::at(states_ + i * kLanes).v, here_, past(i));
-    Vec x;
+    for (int64_t i = 0; i < 2 * job_.shape.half; ++i) simd::store(simd::at<Isa>(states_ + i * kLanes), here_, past(i));
+    Vec<Isa> x;
     simd::load(job_.x.row(b_, 0, sight_.fresh - 1) + first_, here_, x);
     simd::store(x, here_, past(2 * job_.shape.half));
   }
 
   // Queries [0, next_) see nothing of this run: they read the past as it stands.
   ATTNKIT_INLINE void read_past() {
-    Vec y{}, skip;
+    Vec<Isa> y{}, skip;
     if (past_) {
       simd::load(past(2 * job_.shape.half), here_, y);
       simd::load(job_.learned.skip + first_, here_, skip);
       y = y * skip;
       for (int64_t n = 0; n < job_.shape.half; ++n) {
-        y += simd::at(k_.readout(0, n)).v * simd::at(states_ + 2 * n * kLanes).v;
-        y -= simd::at(k_.readout(0, n) + kLanes).v * simd::at(states_ + (2 * n + 1) * kLanes).v;
+        y += simd::at<Isa>(k_.readout(0, n)) * simd::at<Isa>(states_ + 2 * n * kLanes);
+        y -= simd::at<Isa>(k_.readout(0, n) + kLanes) * simd::at<Isa>(states_ + (2 * n + 1) * kLanes);
       }
     }
     for (int64_t i = 0; i < next_; ++i) put(i, y);
@@ -160,28 +160,28 @@ class Filter {
   ATTNKIT_INLINE void tile(int64_t t) {
     constexpr int R = Isa::rows / 2;
     const int64_t rows = std::min(kTile, sight_.fresh - t);
-    Vec skip, x;
+    Vec<Isa> skip, x;
     simd::load(job_.learned.skip + first_, here_, skip);
     for (int64_t i = 0; i < rows; ++i) {
       simd::load(job_.x.row(b_, 0, t + i) + first_, here_, x);
-      simd::at(u_ + i * kLanes).v = x;
-      simd::at(y_ + i * kLanes).v = kBackward ? Vec{} : x * skip;
+      simd::store(x, u_ + i * kLanes);
+      simd::store(kBackward ? Vec<Isa>{} : x * skip, y_ + i * kLanes);
     }
     int64_t n = 0;
-    for (; n + R <= job_.shape.half; n += R) scan<R, kBackward>(k_, n, states_, u_, y_, rows);
-    for (; n < job_.shape.half; ++n) scan<1, kBackward>(k_, n, states_, u_, y_, rows);
+    for (; n + R <= job_.shape.half; n += R) scan<Isa, R, kBackward>(k_, n, states_, u_, y_, rows);
+    for (; n < job_.shape.half; ++n) scan<Isa, 1, kBackward>(k_, n, states_, u_, y_, rows);
     int64_t i = kBackward ? t : next_;
     for (; i < sight_.queries && row_of(i) < t + rows; ++i)
-      put(i, simd::at(y_ + (row_of(i) - t) * kLanes).v, kBackward);
+      put(i, simd::at<Isa>(y_ + (row_of(i) - t) * kLanes), kBackward);
     if (!kBackward) next_ = i;
   }
 
   // The result of query i, or what is added to it.  The heads of an output row need not lie beside each other.
-  ATTNKIT_INLINE void put(int64_t i, const Vec& y, bool adds = false) const {
+  ATTNKIT_INLINE void put(int64_t i, const Vec<Isa>& y, bool adds = false) const {
     const int64_t width = job_.shape.channels / job_.shape.heads;
     if (job_.o.head == width) {
       float* o = job_.o.row(b_, 0, i) + first_;
-      Vec old{};
+      Vec<Isa> old{};
       if (adds) simd::load(o, here_, old);
       simd::store(adds ? old + y : y, here_, o);
       return;

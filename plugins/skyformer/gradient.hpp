@@ -72,7 +72,7 @@ struct GradientHead {
   // weights = k(rows, samples), by differences as in the run.
   void weigh(const View<const Real>& rows, int64_t from, int64_t n) const {
     const auto factor = static_cast<Real>(power);
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
       for (int64_t i = 0; i < n; ++i) {
         const Real* row = rows.row(b, h, from + i);
         Real* weights = p.weights + i * padded;
@@ -82,7 +82,7 @@ struct GradientHead {
             const Real apart = p.xt[f * padded + t] - row[f];
             weights[t] += apart * apart;
           }
-        attnkit::weigh(weights, m, factor, Real{0});
+        attnkit::weigh<decltype(isa)>(weights, m, factor, Real{0});
       }
     });
   }
@@ -183,7 +183,7 @@ struct GradientHead {
     std::fill(p.given, p.given + n * padded, Real{0});
     simd::product<Real>({values.row(b, h, from), values.next}, {p.t, e, padded, padded}, {p.given, n, padded, padded});
     const auto factor = static_cast<Real>(2 * power);
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
       for (int64_t i = 0; i < n; ++i) {
         const Real* row = rows.row(b, h, from + i);
         Real* const __restrict to_row = to ? to.row(b, h, from + i) : p.unasked;

@@ -66,18 +66,18 @@ struct Own {
 };
 
 // By differences: |x|^2 + |y|^2 - 2 x y would lose what is left of two near rows far from the origin.
-template <int R, int C>
+template <class Isa, int R, int C>
 ATTNKIT_INLINE void gauss(const Model& model, const float* samples, const float* rows, int64_t row_next, int64_t r,
                           int64_t i, float* weights) {
   const int64_t next = model.padded(), d = model.d;
-  Vec sums[R][C] = {};
+  Vec<Isa> sums[R][C] = {};
   for (int64_t f = 0; f < d; ++f) {
 #pragma GCC unroll 2
     for (int c = 0; c < C; ++c) {
-      const Vec sample = simd::at(samples + f * next + i + c * kLanes).v;
+      const Vec<Isa> sample = simd::at<Isa>(samples + f * next + i + c * kLanes);
 #pragma GCC unroll 4
       for (int t = 0; t < R; ++t) {
-        const Vec apart = sample - rows[(r + t) * row_next + f];
+        const Vec<Isa> apart = sample - rows[(r + t) * row_next + f];
         sums[t][c] += apart * apart;
       }
     }
@@ -85,9 +85,9 @@ ATTNKIT_INLINE void gauss(const Model& model, const float* samples, const float*
   const auto factor = static_cast<float>(-0.5 * model.scale * model.scale);
   for (int t = 0; t < R; ++t)
     for (int c = 0; c < C; ++c) {
-      Vec weight = sums[t][c] * factor;
+      Vec<Isa> weight = sums[t][c] * factor;
       simd::exp(weight);
-      simd::at(weights + (r + t) * next + i + c * kLanes).v = weight;
+      simd::store(weight, weights + (r + t) * next + i + c * kLanes);
     }
 }
 
@@ -198,10 +198,10 @@ struct Head {
     for (int64_t r = 0; r < n; r += r + 4 <= n ? 4 : 1) {
       int64_t i = from;
       if (r + 4 <= n) {
-        for (; i + columns <= to; i += columns) gauss<4, Isa::columns>(model, shared.x, rows, row_next, r, i, weights);
-        for (; i < to; i += kLanes) gauss<4, 1>(model, shared.x, rows, row_next, r, i, weights);
+        for (; i + columns <= to; i += columns) gauss<Isa, 4, Isa::columns>(model, shared.x, rows, row_next, r, i, weights);
+        for (; i < to; i += kLanes) gauss<Isa, 4, 1>(model, shared.x, rows, row_next, r, i, weights);
       }
-      for (; i < to; i += kLanes) gauss<1, 1>(model, shared.x, rows, row_next, r, i, weights);
+      for (; i < to; i += kLanes) gauss<Isa, 1, 1>(model, shared.x, rows, row_next, r, i, weights);
     }
   }
 

@@ -107,8 +107,8 @@ struct Run {
       const auto value = [&](int64_t j) {
         return from + j < past ? old + (from + j) * shape.token() + shape.d : x.v.row(b, h, from + j - past);
       };
-      simd::pack_keys(n, shape.d, key, block.keys, simd::kKeys);
-      simd::pack_values(n, shape.e, value, block.values);
+      simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
+      simd::pack_values<Isa>(n, shape.e, value, block.values);
       simd::attend_block<Isa>(x.q.row(b, h, first), x.q.next, queries,
                               {block.keys, simd::kKeys, block.values, width, n, shape.d, width}, from, seen, scale,
                               online);
@@ -116,7 +116,7 @@ struct Run {
     float* lse = attend::saved<float>(run, shape, b, h);
     for (int64_t i = 0; i < queries; ++i) {
       for (int64_t c = 0; c < shape.e; c += simd::kLanes) {
-        const simd::Vec sum = simd::Vec{} + online.sum[i], o = simd::at(online.out + i * width + c).v;
+        const simd::Vec<Isa> sum = simd::Vec<Isa>{} + online.sum[i], o = simd::at<Isa>(online.out + i * width + c);
         simd::store(o / sum, shape.e - c, x.o.row(b, h, first + i) + c);
       }
       if (lse) lse[first + i] = online.max[i] + std::log(online.sum[i]);
@@ -124,6 +124,7 @@ struct Run {
   }
 
   // Query i; the keys of this run are in the state already, if there is one.
+  template <class Isa>
   ATTNKIT_INLINE void single(int64_t b, int64_t h, const Sight& sight, int64_t i, float* weights) const {
     const int64_t seen = sight.seen(i);
     if (seen <= 0) return;
@@ -132,11 +133,11 @@ struct Run {
       keys.add({cache(b, h), cache(b, h) + shape.d, shape.token(), shape.token(), seen});
     else
       keys.add({x.k.row(b, h, 0), x.v.row(b, h, 0), x.k.next, x.v.next, seen});
-    const float max = simd::score(x.q.row(b, h, i), shape.d, scale, keys, weights);
-    const float sum = simd::weigh(weights, 1, max, seen);
+    const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
+    const float sum = simd::weigh<Isa>(weights, 1, max, seen);
     if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
     float* o = x.o.row(b, h, i);
-    for (int64_t c = simd::mean(weights, sum, keys, shape.e, o); c < shape.e; ++c) {
+    for (int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o); c < shape.e; ++c) {
       float total = 0;
       for (int64_t j = 0; j < seen; ++j) total += weights[j] * keys.list[0].v[j * keys.list[0].v_next + c];
       o[c] = total / sum;

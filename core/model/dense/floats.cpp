@@ -1,5 +1,6 @@
 // f32 and bf16 weights: every output is one chain of multiply-adds over the inputs, in f32.  bf16 weights are floats
-// without their last 16 bits, half the memory to read.
+// without their last 16 bits, half the memory to read; those of two inputs stand in one word, the first in its low
+// half, so that a shift and a mask make floats of them.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -30,19 +31,30 @@ void round(float from, Bf16& to) {
 float widened(float x) { return x; }
 float widened(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 
-ATTNKIT_INLINE void load(const float* at, simd::Vec& to) { to = simd::at(at).v; }
+// How many inputs stand together.
+template <class Stored>
+constexpr int64_t group = sizeof(float) / sizeof(Stored);
 
-ATTNKIT_INLINE void load(const Bf16* at, simd::Vec& to) {
-  using Halves = uint16_t __attribute__((vector_size(32)));
-  Halves halves;
-  std::memcpy(&halves, at, sizeof halves);
-  const simd::Bits bits = __builtin_convertvector(halves, simd::Bits) << 16;
-  std::memcpy(&to, &bits, sizeof to);
+template <class Stored>
+int64_t padded_inputs(int64_t inputs) {
+  return (inputs + group<Stored> - 1) / group<Stored> * group<Stored>;
+}
+
+// The weights of 16 outputs for each of a group's inputs.
+template <class Isa>
+ATTNKIT_INLINE void load(const float* at, simd::Vec<Isa> (&columns)[1]) {
+  columns[0] = simd::at<Isa>(at);
+}
+template <class Isa>
+ATTNKIT_INLINE void load(const Bf16* at, simd::Vec<Isa> (&columns)[2]) {
+  const auto words = simd::at<Isa>(reinterpret_cast<const uint32_t*>(at));
+  columns[0] = simd::bits_as<float>(words << 16);
+  columns[1] = simd::bits_as<float>(words & 0xffff0000);
 }
 
 // Keeps a vector in its register: for few rows gcc would read a weight again for each of them.
 template <class Isa>
-ATTNKIT_INLINE void keep([[maybe_unused]] simd::Vec& x) {
+ATTNKIT_INLINE void keep([[maybe_unused]] simd::Vec<Isa>& x) {
 #if defined(__x86_64__) && !defined(__clang__)
   if constexpr (std::is_same_v<Isa, simd::Avx512>) asm("" : "+v"(x));
 #endif
@@ -58,23 +70,29 @@ struct Kernel {
 
   template <class Isa, int R, int P>
   ATTNKIT_INLINE void tile(int64_t row, int64_t panel) const {
-    simd::Vec acc[R][P];
-    const Stored* w = weight + panel * inputs * lanes;
+    simd::Vec<Isa> acc[R][P];
+    const int64_t padded = padded_inputs<Stored>(inputs);
+    const Stored* w = weight + panel * padded * lanes;
     const float* x = rows.x + row * rows.x_stride;
     for (int p = 0; p < P; ++p) {
-      for (int r = 0; r < R; ++r) acc[r][p] = simd::at(bias + (panel + p) * lanes).v;
+      for (int r = 0; r < R; ++r) acc[r][p] = simd::at<Isa>(bias + (panel + p) * lanes);
     }
-    for (int64_t k = 0; k < inputs; ++k) {
+    constexpr int64_t step = group<Stored>;
+    const auto add = [&](int64_t k, int64_t count) __attribute__((always_inline)) {
       for (int p = 0; p < P; ++p) {
-        const Stored* at = w + (p * inputs + k) * lanes;
-        simd::Vec column;
-        load(at, column);
-        keep<Isa>(column);
+        const Stored* at = w + p * padded * lanes + k * lanes;
+        simd::Vec<Isa> columns[step];
+        load<Isa>(at, columns);
         // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.
         if constexpr (R * 2 > Isa::rows) __builtin_prefetch(at + 32 * lanes);
-        for (int r = 0; r < R; ++r) acc[r][p] += x[r * rows.x_stride + k] * column;
+        for (int64_t i = 0; i < count; ++i) {
+          keep<Isa>(columns[i]);
+          for (int r = 0; r < R; ++r) acc[r][p] += x[r * rows.x_stride + k + i] * columns[i];
+        }
       }
-    }
+    };
+    for (int64_t k = 0; k + step <= inputs; k += step) add(k, step);
+    if (inputs % step != 0) add(inputs - 1, 1);
     for (int p = 0; p < P; ++p) {
       const int64_t first = (panel + p) * lanes, n = std::min(lanes, outputs - first);
       for (int r = 0; r < R; ++r) dense::put(acc[r][p], n, finish.add, rows.y + (row + r) * rows.y_stride + first);
@@ -86,13 +104,14 @@ template <class Stored>
 class Floats : public DenseWeights {
  public:
   explicit Floats(const DenseSource& from) : inputs_(from.inputs), outputs_(from.outputs) {
-    Stored* packed = weight_.get<Stored>(padded() * inputs_);
-    std::fill_n(packed, padded() * inputs_, Stored{});
+    const int64_t count = padded() * padded_inputs<Stored>(inputs_);
+    Stored* packed = weight_.get<Stored>(count);
+    std::fill_n(packed, count, Stored{});
     for (int64_t o = 0; o < outputs_; ++o)
-      for (int64_t k = 0; k < inputs_; ++k) round(from.weight[o * inputs_ + k], packed[place(o) + k * lanes]);
+      for (int64_t k = 0; k < inputs_; ++k) round(from.weight[o * inputs_ + k], packed[place(o, k)]);
     std::fill_n(bias_.get<float>(padded()), padded(), 0.0f);
     std::copy(from.bias.begin(), from.bias.end(), bias_.get<float>(padded()));
-    weights_ = {packed, static_cast<size_t>(padded() * inputs_)};
+    weights_ = {packed, static_cast<size_t>(count)};
     biases_ = {bias_.get<float>(padded()), static_cast<size_t>(padded())};
   }
 
@@ -102,22 +121,31 @@ class Floats : public DenseWeights {
   }
 
   void row(int64_t output, float* weights) const override {
-    const Stored* at = weights_.data() + place(output);
-    for (int64_t k = 0; k < inputs_; ++k) weights[k] = widened(at[k * lanes]);
+    for (int64_t k = 0; k < inputs_; ++k) weights[k] = widened(weights_[static_cast<size_t>(place(output, k))]);
   }
 
   void digest(Sha256& to) const override {
-    to.add_numbers(weights_);
+    std::vector<Stored> panel(static_cast<size_t>(inputs_ * lanes));
+    for (int64_t first = 0; first < padded(); first += lanes) {
+      for (int64_t k = 0; k < inputs_; ++k)
+        for (int64_t l = 0; l < lanes; ++l)
+          panel[static_cast<size_t>(k * lanes + l)] = weights_[static_cast<size_t>(place(first + l, k))];
+      to.add_numbers(std::span<const Stored>(panel));
+    }
     to.add_numbers(biases_);
   }
   uint64_t bytes() const override { return weight_.bytes() + bias_.bytes(); }
 
  private:
   int64_t padded() const { return (outputs_ + lanes - 1) / lanes * lanes; }
-  int64_t place(int64_t output) const { return output / lanes * inputs_ * lanes + output % lanes; }
+  int64_t place(int64_t output, int64_t input) const {
+    constexpr int64_t step = group<Stored>;
+    const int64_t panel = output / lanes * padded_inputs<Stored>(inputs_) * lanes;
+    return panel + (input / step * lanes + output % lanes) * step + input % step;
+  }
 
   int64_t inputs_, outputs_;
-  Buffer weight_, bias_;  // [panel][input][16]; padded to panels
+  Buffer weight_, bias_;  // [panel][group of inputs][16][input of a group]; padded to panels
   std::span<const Stored> weights_;
   std::span<const float> biases_;
 };

@@ -23,7 +23,10 @@ namespace {
 
 constexpr int64_t lanes = panel_outputs, group = 4;  // inputs that are multiplied by one instruction
 
-using Ints = int32_t __attribute__((vector_size(64)));
+// The sums of one row and one panel.
+struct alignas(64) Sums {
+  int32_t of[lanes];
+};
 
 int64_t groups_of(int64_t inputs) { return (inputs + group - 1) / group; }
 
@@ -36,27 +39,25 @@ struct Round {
   float* scale;
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
-    simd::Vec most{}, apart{};
+    using V = simd::Vec<Isa>;
+    V most{}, apart{};
     for (int64_t k = 0; k < inputs; k += lanes) {
-      simd::Vec v;
+      V v;
       simd::load(x + k, inputs - k, v);
       apart += v - v;  // NaN unless all are finite
-      v = v < 0.0f ? -v : v;
-      most = v > most ? v : most;
+      v = simd::select(v < 0.0f, -v, v);
+      most = simd::select(v > most, v, most);
     }
     const float largest = simd::largest(most), inverse = largest > 0 ? 127.0f / largest : 0.0f;
     const bool finite = simd::sum(apart) == 0.0f;
     *scale = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
-    const Ints middle = 0x4b400000 - 128 - Ints{};
     for (int64_t k = 0; k < inputs; k += lanes) {
-      simd::Vec v;
+      V v;
       simd::load(x + k, inputs - k, v);
       v = v * (std::isfinite(inverse) ? inverse : 0.0f) + 12582912.0f;  // 1.5 * 2^23: rounds into the low bits
-      Ints bits;
-      std::memcpy(&bits, &v, sizeof bits);
-      using Bytes = uint8_t __attribute__((vector_size(16)));
-      const Bytes bytes = __builtin_convertvector(bits - middle, Bytes);
-      std::memcpy(u + k, &bytes, static_cast<size_t>(std::min(lanes, inputs - k)));
+      uint8_t bytes[lanes];
+      simd::store_as(simd::bits_as<int32_t>(v) - (0x4b400000 - 128), bytes);
+      std::memcpy(u + k, bytes, static_cast<size_t>(std::min(lanes, inputs - k)));
     }
   }
 };
@@ -85,7 +86,7 @@ struct Plain {
 
 template <int R, int P>
 __attribute__((target(ATTNKIT_VNNI))) void multiply(Vnni, const Packed& w, const uint8_t* u, int64_t stride,
-                                                    int64_t panel, Ints (&sums)[R][P]) {
+                                                    int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   __m512i acc[R][P];
@@ -101,13 +102,13 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Vnni, const Packed& w, const
       }
     }
   for (int p = 0; p < P; ++p)
-    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r][p], sizeof(Ints));
+    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r][p], sizeof(Sums));
 }
 
 // Bytes at even and at odd places as 16 bits, since AVX2's own product of bytes saturates.
 template <int R, int P>
 __attribute__((target("avx2"))) void multiply(Avx2, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel,
-                                              Ints (&sums)[R][P]) {
+                                              Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   const __m256i low = _mm256_set1_epi16(0xff);
@@ -130,27 +131,27 @@ __attribute__((target("avx2"))) void multiply(Avx2, const Packed& w, const uint8
         }
       }
   for (int p = 0; p < P; ++p)
-    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], acc[r][p], sizeof(Ints));
+    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], acc[r][p], sizeof(Sums));
 }
 #endif
 
 template <int R, int P>
-void multiply(Plain, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel, Ints (&sums)[R][P]) {
+void multiply(Plain, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) {
-      std::memcpy(&sums[r][p], w.offset + (panel + p) * lanes, sizeof(Ints));
+      std::memcpy(&sums[r][p], w.offset + (panel + p) * lanes, sizeof(Sums));
       for (int64_t k = 0; k < groups * group; ++k)
         for (int64_t l = 0; l < lanes; ++l)
-          sums[r][p][l] += u[r * stride + k] * weight[((p * groups + k / group) * lanes + l) * group + k % group];
+          sums[r][p].of[l] += u[r * stride + k] * weight[((p * groups + k / group) * lanes + l) * group + k % group];
     }
 }
 
 // The sums of a tile as floats, with scales and bias, added or stored.
 template <int R, int P>
 struct Store {
-  const Ints (&sums)[R][P];
+  const Sums (&sums)[R][P];
   const Packed& w;
   const float* scales;  // of the rows
   float* y;
@@ -161,8 +162,8 @@ struct Store {
     for (int p = 0; p < P; ++p) {
       const int64_t first = (panel + p) * lanes, n = std::min(lanes, w.outputs - first);
       for (int r = 0; r < R; ++r) {
-        simd::Vec v = __builtin_convertvector(sums[r][p], simd::Vec);
-        v = v * (simd::at(w.scale + first).v * scales[r]) + simd::at(w.bias + first).v;
+        auto v = simd::load_as<simd::Vec<Isa>>(sums[r][p].of);
+        v = v * (simd::at<Isa>(w.scale + first) * scales[r]) + simd::at<Isa>(w.bias + first);
         dense::put(v, n, add, y + r * y_stride + first);
       }
     }
@@ -180,7 +181,7 @@ struct Kernel {
 
   template <class Isa, int R, int P>
   void tile(int64_t row, int64_t panel) const {
-    Ints sums[R][P];
+    Sums sums[R][P];
     multiply<R, P>(Isa(), w, u + row * u_stride, u_stride, panel, sums);
     simd::dispatch(Store<R, P>{sums, w, scales + row, rows.y + row * rows.y_stride, rows.y_stride, panel, finish.add});
   }

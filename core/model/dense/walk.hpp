@@ -58,9 +58,10 @@ ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64
 }
 
 // The first n of 16 outputs to y, or added to what is there.
-ATTNKIT_INLINE void put(simd::Vec& sums, int64_t n, bool add, float* y) {
+template <class V>
+ATTNKIT_INLINE void put(V& sums, int64_t n, bool add, float* y) {
   if (add) {
-    simd::Vec before;
+    V before;
     simd::load(y, n, before);
     sums += before;
   }
@@ -75,7 +76,7 @@ struct Activate {
   ATTNKIT_INLINE void operator()() const {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < width; i += simd::kLanes) {
-        simd::Vec v;
+        simd::Vec<Isa> v;
         simd::load(y + r * stride + i, width - i, v);
         activate(activation, v);
         simd::store(v, width - i, y + r * stride + i);

@@ -28,62 +28,59 @@ struct Body {
   ATTNKIT_INLINE void operator()() const {
     for (size_t i = 0; i < wanted.size(); ++i) {
       const float* row = scores + static_cast<int64_t>(i) * width;
-      const float top = highest(row);
+      const float top = highest<Isa>(row);
       const float own = row[wanted[i]];
-      result.nll += log_sum(row, top) + (static_cast<double>(top) - static_cast<double>(own));
+      result.nll += log_sum<Isa>(row, top) + (static_cast<double>(top) - static_cast<double>(own));
       result.right += own == top && !stands_before(row, wanted[i], top);
     }
   }
 
   // The last lanes, filled up with what neither the highest nor the sum notices.
-  ATTNKIT_INLINE void load_tail(const float* row, int64_t from, simd::Vec& v) const {
-    v = -__builtin_inff() - simd::Vec{};
-    std::memcpy(&v, row + from, static_cast<size_t>(width - from) * sizeof(float));
+  template <class Isa>
+  ATTNKIT_INLINE simd::Vec<Isa> tail(const float* row, int64_t from) const {
+    float lanes[simd::kLanes];
+    std::fill(lanes, lanes + simd::kLanes, -__builtin_inff());
+    std::memcpy(lanes, row + from, static_cast<size_t>(width - from) * sizeof(float));
+    return simd::at<Isa>(lanes);
   }
 
+  template <class Isa>
   ATTNKIT_INLINE float highest(const float* row) const {
-    simd::Vec top = -__builtin_inff() - simd::Vec{}, v;
+    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{};
     int64_t j = 0;
-    for (; j + simd::kLanes <= width; j += simd::kLanes) {
-      v = simd::at(row + j).v;
-      top = v > top ? v : top;
-    }
-    load_tail(row, j, v);
-    top = v > top ? v : top;
-    float best = top[0];
-    for (int l = 1; l < simd::kLanes; ++l) best = top[l] > best ? top[l] : best;
-    return best;
+    const auto take = [&](const simd::Vec<Isa>& v) __attribute__((always_inline)) { top = simd::select(v > top, v, top); };
+    for (; j + simd::kLanes <= width; j += simd::kLanes) take(simd::at<Isa>(row + j));
+    take(tail<Isa>(row, j));
+    return simd::largest(top);
   }
 
   // log(sum of exp(score - top)).  The highest scores are counted apart: a sure model's other ones add up to so little
   // that 1 + sum would lose it in float.  Blocks are added up in double, so that a wide row loses nothing either.
+  template <class Isa>
   ATTNKIT_INLINE double log_sum(const float* row, float top) const {
     constexpr int64_t block = 64 * simd::kLanes;
     double highest = 0, others = 0;
-    simd::Vec v;
     int64_t j = 0;
     while (j + simd::kLanes <= width) {
-      simd::Vec tops{}, rest{};
-      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) {
-        v = simd::at(row + j).v;
-        add(v, top, tops, rest);
-      }
+      simd::Vec<Isa> tops{}, rest{};
+      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) 
+        add(simd::at<Isa>(row + j), top, tops, rest);
       highest += static_cast<double>(simd::sum(tops));
       others += static_cast<double>(simd::sum(rest));
     }
-    simd::Vec tops{}, rest{};
-    load_tail(row, j, v);
-    add(v, top, tops, rest);
+    simd::Vec<Isa> tops{}, rest{};
+    add(tail<Isa>(row, j), top, tops, rest);
     highest += static_cast<double>(simd::sum(tops));
     others += static_cast<double>(simd::sum(rest));
     return std::log(highest) + std::log1p(others / highest);
   }
 
-  ATTNKIT_INLINE void add(const simd::Vec& v, float top, simd::Vec& tops, simd::Vec& rest) const {
-    simd::Vec e = v - top;
+  template <class V>
+  ATTNKIT_INLINE void add(const V& v, float top, V& tops, V& rest) const {
+    V e = v - top;
     simd::exp(e);
-    tops += v == top ? 1.0f - simd::Vec{} : simd::Vec{};
-    rest += v == top ? simd::Vec{} : e;
+    tops += simd::select(v == top, 1.0f - V{}, V{});
+    rest += simd::select(v == top, V{}, e);
   }
 
   ATTNKIT_INLINE bool stands_before(const float* row, int32_t id, float top) const {

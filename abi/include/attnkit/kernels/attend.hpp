@@ -14,22 +14,24 @@ namespace attnkit::simd {
 constexpr int64_t kQueries = 128, kKeys = 128;  // max queries at a time, and keys in a block
 
 // Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
+template <class Isa>
 ATTNKIT_INLINE float largest_of(const float* scores, int64_t n) {
-  Vec most = Vec{} - __builtin_inff();
+  Vec<Isa> most = Vec<Isa>{} - __builtin_inff();
   for (int64_t j = 0; j < n; j += kLanes) {
-    const Vec x = at(scores + j).v;
-    most = x > most ? x : most;
+    const Vec<Isa> x = at<Isa>(scores + j);
+    most = select(x > most, x, most);
   }
   return largest(most);
 }
 
 // scores = exp(scale scores - max), whole vectors of them; returns their sum.
+template <class Isa>
 ATTNKIT_INLINE float weigh(float* scores, float scale, float max, int64_t n) {
-  Vec sum{};
+  Vec<Isa> sum{};
   for (int64_t j = 0; j < n; j += kLanes) {
-    Vec x = at(scores + j).v * scale - max;
+    Vec<Isa> x = at<Isa>(scores + j) * scale - max;
     exp(x);
-    at(scores + j).v = x;
+    store(x, scores + j);
     sum += x;
   }
   return simd::sum(sum);
@@ -59,26 +61,27 @@ struct Online {
   }
   // Scores of `rows` queries from query i on, at most 16 and kKeys apart, become weights: the first live[r] of each,
   // then 0 up to a whole vector.
+  template <class Isa>
   ATTNKIT_INLINE void weigh_scores(int64_t i, int64_t rows, float* scores, const int64_t* live, float scale,
                                    int64_t e) {
     alignas(64) float down[kLanes] = {};
     for (int64_t r = 0; r < rows; ++r) {
       float* x = scores + r * kKeys;
       for (int64_t j = live[r]; j % kLanes != 0; ++j) x[j] = -__builtin_inff();
-      const float fresh = largest_of(x, live[r]) * scale;
+      const float fresh = largest_of<Isa>(x, live[r]) * scale;
       if (!(fresh > max[i + r])) continue;
       down[r] = max[i + r] - fresh;
       max[i + r] = fresh;
     }
-    Vec factors = at(down).v;
+    Vec<Isa> factors = at<Isa>(down);
     exp(factors);
-    at(down).v = factors;
+    store(factors, down);
     for (int64_t r = 0; r < rows; ++r) {
       float* o = out + (i + r) * out_row;
       int64_t c = down[r] == 1 ? e : 0;
-      for (; c + kLanes <= e; c += kLanes) at(o + c).v *= down[r];
+      for (; c + kLanes <= e; c += kLanes) store(at<Isa>(o + c) * down[r], o + c);
       for (; c < e; ++c) o[c] *= down[r];
-      sum[i + r] = sum[i + r] * down[r] + weigh(scores + r * kKeys, scale, max[i + r], live[r]);
+      sum[i + r] = sum[i + r] * down[r] + weigh<Isa>(scores + r * kKeys, scale, max[i + r], live[r]);
     }
   }
 };
@@ -102,7 +105,7 @@ ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries,
     for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
     add_product<Isa, float>({q + i * q_row, q_row}, {m.keys, m.d, lanes, m.keys_row}, {scores, rows, lanes, kKeys});
     for (int64_t r = 0; r < rows; ++r) edit(i + r, scores + r * kKeys);
-    online.weigh_scores(i, rows, scores, live, scale, m.e);
+    online.weigh_scores<Isa>(i, rows, scores, live, scale, m.e);
     float* out = online.out + i * online.out_row;
     add_product<Isa, float>({scores, kKeys}, {m.values, all, m.e, m.values_row}, {out, rows, m.e, online.out_row});
     for (int64_t r = 0; r < rows; ++r)

@@ -25,25 +25,26 @@ struct Span {
 };
 
 // x = 2^x in each lane for what is about 1 at most, 0 below 2^-100; NaN stays NaN.
-ATTNKIT_INLINE void exp2(simd::Vec& x) {
-  const simd::Vec shift = 12582912.0f - simd::Vec{};  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
-  const simd::Vec shifted = x + shift, r = x - (shifted - shift);
-  simd::Vec p = 1.535336188e-4f - simd::Vec{};
+template <class V>
+ATTNKIT_INLINE void exp2(V& x) {
+  const V shift = 12582912.0f - V{};  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
+  const V shifted = x + shift, r = x - (shifted - shift);
+  V p = 1.535336188e-4f - V{};
   p = p * r + 1.339887440e-3f;
   p = p * r + 9.618437357e-3f;
   p = p * r + 5.550332471e-2f;
   p = p * r + 2.402264791e-1f;
   p = p * r + 6.931472028e-1f;
   p = p * r + 1.0f;
-  simd::Bits bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits + 127) << 23;
-  simd::Vec power;
-  std::memcpy(&power, &bits, sizeof power);
-  x = x < -100.0f ? simd::Vec{} : p * power;
+  const V power = simd::bits_as<float>((simd::bits_as<uint32_t>(shifted) + 127) << 23);
+  x = simd::select(x < -100.0f, V{}, p * power);
 }
-ATTNKIT_INLINE void exp2(simd::Doubles& x) {
-  for (int64_t i = 0; i < simd::Lanes<double>::count; ++i) x[i] = std::exp2(x[i]);
+// The same of doubles.
+ATTNKIT_INLINE void exp2(simd::Vector<double, simd::Baseline>& x) {
+  double lanes[simd::Lanes<double>::count];
+  simd::store(x, lanes);
+  for (double& lane : lanes) lane = std::exp2(lane);
+  x = simd::at<simd::Baseline>(lanes);
 }
 
 // Scratch of a worker.
@@ -91,7 +92,7 @@ void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double
       double* o = x.o.row(b, h, i);
       std::fill(o, o + w.e, 0.0);
       keys(sight, h, i, [&](int64_t j) {
-        const double score = scale * simd::dot(x.q.row(b, h, i), x.k.row(b, h, j), w.d), *v = x.v.row(b, h, j);
+        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, h, j), w.d), *v = x.v.row(b, h, j);
         const double above = std::max(max, score), down = std::exp(max - above), weight = std::exp(score - above);
         sum = sum * down + weight;
         for (int64_t c = 0; c < w.e; ++c) o[c] = o[c] * down + weight * v[c];
@@ -146,8 +147,8 @@ struct Gradient {
     for_each_head(run, w.heads, {flops, 0}, [&](int64_t b, int64_t h, void*) {
       Real* to = means + (b * w.heads + h) * run.queries;
       const int64_t queries = Sight(run, b, false).queries;
-      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < queries; ++i) to[i] = simd::dot(g.o.row(b, h, i), x.o.row(b, h, i), w.e);
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < queries; ++i) to[i] = simd::dot<decltype(isa)>(g.o.row(b, h, i), x.o.row(b, h, i), w.e);
       });
     });
   }
@@ -196,14 +197,15 @@ struct Gradient {
       simd::product<Real>({q.data, q.row}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
       simd::product<Real>({given.data, given.row}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
       const Real log2e = static_cast<Real>(1.4426950408889634), scale = all.scale, scale2 = scale * log2e;
-      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+        using Isa = decltype(isa);
         for (int64_t i = 0; i < n; ++i) {
           const Real less = lse[queries.begin + i] * log2e, mean = means[queries.begin + i] * scale;
           for (int64_t j = i * kTile; j < i * kTile + lanes; j += simd::Lanes<Real>::count) {
-            auto weight = simd::at(p.weights + j).v * scale2 - less;
+            auto weight = simd::at<Isa>(p.weights + j) * scale2 - less;
             exp2(weight);
-            simd::at(p.weights + j).v = weight;
-            simd::at(p.slopes + j).v = weight * (simd::at(p.slopes + j).v * scale - mean);
+            simd::store(weight, p.weights + j);
+            simd::store(weight * (simd::at<Isa>(p.slopes + j) * scale - mean), p.slopes + j);
           }
         }
       });

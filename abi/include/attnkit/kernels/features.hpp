@@ -74,18 +74,18 @@ ATTNKIT_INLINE void relu_gradient(const Real* x, double scale, int64_t d, const 
 }
 
 // row = elu(scale * x) + 1: y + 1 for positive y, otherwise e^y, which is 0 below -87; NaN stays NaN.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void elu1(const Real* x, double scale, int64_t d, Real* row) {
   if constexpr (std::is_same_v<Real, double>) {
     for (int64_t f = 0; f < d; ++f) row[f] = x[f] * scale > 0 ? x[f] * scale + 1 : std::exp(x[f] * scale);
   } else {
     for (int64_t f = 0; f < d; f += simd::kLanes) {
-      simd::Vec y;
+      simd::Vec<Isa> y;
       simd::load(x + f, d - f, y);
       y *= static_cast<float>(scale);
-      simd::Vec power = y;
+      simd::Vec<Isa> power = y;
       simd::exp(power);
-      simd::store(y > 0 ? y + 1.0f : power, d - f, row + f);
+      simd::store(simd::select(y > 0.0f, y + 1.0f, power), d - f, row + f);
     }
   }
 }

@@ -66,8 +66,8 @@ void for_each_head(const attn_run& run, int64_t heads, const simd::Each& each, c
 template <class Real>
 void transpose_rows(const Real* rows, int64_t row, int64_t n, int64_t d, Real* to, int64_t next) {
   if constexpr (sizeof(Real) == sizeof(float))
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-      simd::pack_keys(
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+      simd::pack_keys<decltype(isa)>(
           n, d, [&](int64_t i) __attribute__((always_inline)) { return rows + i * row; }, to, next);
     });
   else

@@ -41,38 +41,43 @@ struct Mixed {
 };
 
 // x = e^x; of floats, whole vectors.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void exponentials(Real* x, int64_t n) {
   if constexpr (std::is_same_v<Real, float>)
     for (int64_t l = 0; l < n; l += simd::kLanes) {
-      simd::Vec y = simd::at(x + l).v;
+      simd::Vec<Isa> y = simd::at<Isa>(x + l);
       simd::exp(y);
-      simd::at(x + l).v = y;
+      simd::store(y, x + l);
     }
   else
     for (int64_t l = 0; l < n; ++l) x[l] = std::exp(x[l]);
 }
 
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE Real largest(const Real* x, int64_t n) {
   constexpr int64_t lanes = simd::Lanes<Real>::count;
   const Real least = -std::numeric_limits<Real>::infinity();
-  typename simd::Lanes<Real>::Type most = least - typename simd::Lanes<Real>::Type{};
+  using V = simd::Vector<Real, Isa>;
+  V most = least - V{};
   Real top = least;
   int64_t l = 0;
-  for (; l + lanes <= n; l += lanes) most = simd::at(x + l).v > most ? simd::at(x + l).v : most;
-  for (int64_t lane = 0; lane < lanes; ++lane) top = most[lane] > top ? most[lane] : top;
+  for (; l + lanes <= n; l += lanes) {
+    const V y = simd::at<Isa>(x + l);
+    most = simd::select(y > most, y, most);
+  }
+  const Real of_lanes = simd::largest(most);
+  top = of_lanes > top ? of_lanes : top;
   for (; l < n; ++l) top = x[l] > top ? x[l] : top;
   return top;
 }
 
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE Real total(const Real* x, int64_t n) {
   constexpr int64_t lanes = simd::Lanes<Real>::count;
-  typename simd::Lanes<Real>::Type sums{};
+  simd::Vector<Real, Isa> sums{};
   Real rest = 0;
   int64_t l = 0;
-  for (; l + lanes <= n; l += lanes) sums += simd::at(x + l).v;
+  for (; l + lanes <= n; l += lanes) sums += simd::at<Isa>(x + l);
   for (; l < n; ++l) rest += x[l];
   return simd::sum(sums) + rest;
 }
@@ -112,6 +117,7 @@ struct Scratch {
 //   void query_logits(int64_t b, int64_t h, int64_t from, int64_t n, Real* rows, int64_t row) const;
 //   void query_gradient(...the same...) const;        hands out the n rows da
 //   void key_logits, key_gradient(...the same...) const;
+//   template <class Isa>
 //   ATTNKIT_INLINE Mixed<Real> mix(int64_t b, int64_t h, int64_t i, const Real* z, const Real* m, Real* a) const;
 //                                                     a_i becomes A_i
 template <class Map, class Real>
@@ -208,8 +214,8 @@ struct Head {
       const Real* y = logits(j);
       for (int64_t l = 0; l < p.row; ++l) p.b[(j - from) * p.row + l] = y[l] - p.m[l];
     }
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-      exponentials(p.b, (to - from) * p.row);
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+      exponentials<decltype(isa)>(p.b, (to - from) * p.row);
       const Real floor = map.floor();
       for (int64_t i = 0; floor != 0 && i < (to - from) * p.row; ++i) p.b[i] += floor;
     });
@@ -233,11 +239,12 @@ struct Head {
         }
       });
     } while (from < q.hi);
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+      using Isa = decltype(isa);
       for (int64_t i = 0; i < q.size(); ++i) {
-        const Mixed<Real> mixed = map.mix(b, h, q.from + i, p.z + i * p.row, p.m, a(q) + i * p.row);
+        const Mixed<Real> mixed = map.template mix<Isa>(b, h, q.from + i, p.z + i * p.row, p.m, a(q) + i * p.row);
         if (!g) continue;
-        p.n[i] = mixed.slope * simd::dot(g->o.row(b, h, q.from + i), x.o.row(b, h, q.from + i), shape.values);
+        p.n[i] = mixed.slope * simd::dot<Isa>(g->o.row(b, h, q.from + i), x.o.row(b, h, q.from + i), shape.values);
         p.rest[i] = mixed.rest;
       }
     });
@@ -459,11 +466,12 @@ struct Softmax {
     for (int64_t i = 0; i < n; ++i)
       for (int64_t l = 0; l < latents; ++l) to[i * to_row + l] = x[i * x_row + l] * scale;
   }
+  template <class Isa>
   ATTNKIT_INLINE Mixed<Real> mix(int64_t, int64_t, int64_t, const Real* z, const Real*, Real* a) const {
-    const Real most = largest(a, latents);
+    const Real most = largest<Isa>(a, latents);
     for (int64_t l = 0; l < latents; ++l) a[l] -= most;
-    exponentials(a, simd::whole_lanes(latents));
-    const Real sum = total(a, latents);
+    exponentials<Isa>(a, simd::whole_lanes(latents));
+    const Real sum = total<Isa>(a, latents);
     for (int64_t l = 0; l < latents; ++l) a[l] /= sum * z[l];
     return {1, 0};
   }

@@ -22,18 +22,18 @@ struct Matrix {
   int64_t rows, columns, row;
 };
 
-template <int R, int C, class T>
+template <class Isa, int R, int C, class T>
 ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, T* c, int64_t c_row) {
-  using L = Lanes<T>;
-  typename L::Type sums[R][C];
+  constexpr int64_t lanes = Lanes<T>::count;
+  Vector<T, Isa> sums[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) sums[r][x] = at(c + r * c_row + x * L::count).v;
+    for (int x = 0; x < C; ++x) sums[r][x] = at<Isa>(c + r * c_row + x * lanes);
   for (int64_t j = 0; j < inner; ++j) {
-    typename L::Type row[C];
+    Vector<T, Isa> row[C];
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) row[x] = at(b + j * b_row + x * L::count).v;
+    for (int x = 0; x < C; ++x) row[x] = at<Isa>(b + j * b_row + x * lanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
@@ -42,20 +42,20 @@ ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, 
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) at(c + r * c_row + x * L::count).v = sums[r][x];
+    for (int x = 0; x < C; ++x) store(sums[r][x], c + r * c_row + x * lanes);
 }
 
 // Columns [0, columns) of R rows.
-template <int R, int C, class T>
+template <class Isa, int R, int C, class T>
 ATTNKIT_INLINE void product_rows(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, int64_t columns, T* c,
                                  int64_t c_row) {
   constexpr int64_t lanes = Lanes<T>::count;
   int64_t x = 0;
-  for (; x + C * lanes <= columns; x += C * lanes) product_tile<R, C>(a, b + x, b_row, inner, c + x, c_row);
+  for (; x + C * lanes <= columns; x += C * lanes) product_tile<Isa, R, C>(a, b + x, b_row, inner, c + x, c_row);
   if constexpr (C > 4)
-    for (; x + 4 * lanes <= columns; x += 4 * lanes) product_tile<R, 4>(a, b + x, b_row, inner, c + x, c_row);
+    for (; x + 4 * lanes <= columns; x += 4 * lanes) product_tile<Isa, R, 4>(a, b + x, b_row, inner, c + x, c_row);
   if constexpr (C > 1)
-    for (; x + lanes <= columns; x += lanes) product_tile<R, 1>(a, b + x, b_row, inner, c + x, c_row);
+    for (; x + lanes <= columns; x += lanes) product_tile<Isa, R, 1>(a, b + x, b_row, inner, c + x, c_row);
   for (int64_t r = 0; r < R && x < columns; ++r)
     for (int64_t j = 0; j < inner; ++j)
       for (int64_t y = x; y < columns; ++y) c[r * c_row + y] += a.data[r * a.row + j * a.step] * b[j * b_row + y];
@@ -66,9 +66,9 @@ template <class Isa, class T>
 ATTNKIT_INLINE void add_product(Factor<T> a, const Matrix<const T>& b, const Matrix<T>& c) {
   int64_t i = 0;
   for (; i + Isa::rows <= c.rows; i += Isa::rows, a.data += Isa::rows * a.row)
-    product_rows<Isa::rows, Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
+    product_rows<Isa, Isa::rows, Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
   for (; i < c.rows; ++i, a.data += a.row)
-    product_rows<1, 4 * Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
+    product_rows<Isa, 1, 4 * Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
 }
 
 // C += A^T B; A has the rows of B and the columns that C has rows.

@@ -10,11 +10,11 @@ namespace attnkit {
 constexpr int64_t kScoreRows = 64;  // queries of a block
 
 // x = exp(scale x - shift) for n numbers, zeros up to a whole vector of floats; returns their sum.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE Real weigh(Real* x, int64_t n, Real scale, Real shift) {
   if constexpr (sizeof(Real) == sizeof(float)) {
     for (int64_t j = n; j % simd::kLanes != 0; ++j) x[j] = -__builtin_inff();
-    return simd::weigh(x, scale, shift, n);
+    return simd::weigh<Isa>(x, scale, shift, n);
   } else {
     Real sum = 0;
     for (int64_t j = 0; j < n; ++j) sum += x[j] = std::exp(scale * x[j] - shift);
@@ -22,11 +22,11 @@ ATTNKIT_INLINE Real weigh(Real* x, int64_t n, Real scale, Real shift) {
   }
 }
 
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void softmax(Real* x, int64_t n, Real scale) {
   Real max = x[0];
   for (int64_t j = 1; j < n; ++j) max = x[j] > max ? x[j] : max;
-  const Real sum = weigh(x, n, scale, scale * max);
+  const Real sum = weigh<Isa>(x, n, scale, scale * max);
   for (int64_t j = 0; j < n; ++j) x[j] /= sum;
 }
 
@@ -47,8 +47,8 @@ struct Scores {
   void weigh(const simd::Factor<Real>& q, int64_t queries, Real* p) const {
     std::fill(p, p + queries * lanes, Real{0});
     simd::product<Real>(q, {kt, k.columns, lanes, lanes}, {p, queries, lanes, lanes});
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-      for (int64_t i = 0; i < queries; ++i) softmax(p + i * lanes, k.rows, scale);
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+      for (int64_t i = 0; i < queries; ++i) softmax<decltype(isa)>(p + i * lanes, k.rows, scale);
     });
   }
 
@@ -62,11 +62,11 @@ struct Scores {
   void differentiate(const simd::Factor<Real>& g, int64_t queries, const Real* p, Real* ds) const {
     std::fill(ds, ds + queries * lanes, Real{0});
     simd::product<Real>(g, {vt, v.columns, lanes, lanes}, {ds, queries, lanes, lanes});
-    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
       for (int64_t i = 0; i < queries; ++i) {
         const Real* weights = p + i * lanes;
         Real* to = ds + i * lanes;
-        const Real mean = simd::dot(weights, to, k.rows);
+        const Real mean = simd::dot<decltype(isa)>(weights, to, k.rows);
         for (int64_t j = 0; j < k.rows; ++j) to[j] = scale * weights[j] * (to[j] - mean);
       }
     });

@@ -26,35 +26,36 @@ struct Segments {
 
 // scores = scale q . k for each key, then -infinity up to a whole vector; a key's score does not depend on its segment.
 // Returns the max.  scores has room for a vector more.
+template <class Isa>
 ATTNKIT_INLINE float score(const float* q, int64_t d, float scale, const Segments& segments, float* scores) {
   float* to = scores;
   for (const Segment* x = segments.list; x != segments.list + segments.n; to += x->count, ++x)
-    for (int64_t j = 0; j < x->count; j += kLanes) dots(q, x->k + j * x->k_next, x->k_next, x->count - j, d, to + j);
+    for (int64_t j = 0; j < x->count; j += kLanes) dots<Isa>(q, x->k + j * x->k_next, x->k_next, x->count - j, d, to + j);
   const int64_t n = segments.count;
   for (int64_t r = n; r % kLanes != 0; ++r) scores[r] = -__builtin_inff();
-  Vec most = -__builtin_inff() - Vec{};
+  Vec<Isa> most = -__builtin_inff() - Vec<Isa>{};
   for (int64_t j = 0; j < n; j += kLanes) {
-    const Vec y = at(scores + j).v * scale;
-    at(scores + j).v = y;
-    most = y > most ? y : most;
+    const Vec<Isa> y = at<Isa>(scores + j) * scale;
+    store(y, scores + j);
+    most = select(y > most, y, most);
   }
   return largest(most);
 }
 
 // C vectors of o, or the first lanes of one.  Keys of even and of odd places are added up separately, wherever their
 // segments begin.
-template <int C>
+template <class Isa, int C>
 ATTNKIT_INLINE void mean_panel(const float* weights, float sum, const Segments& segments, int64_t c, int64_t lanes,
                                float* o) {
-  const auto add = [lanes](float weight, const float* v, Vec* sums) __attribute__((always_inline)) {
+  const auto add = [lanes](float weight, const float* v, Vec<Isa>* sums) __attribute__((always_inline)) {
 #pragma GCC unroll 4
     for (int l = 0; l < C; ++l) {
-      Vec x;
+      Vec<Isa> x;
       load(v + l * kLanes, lanes, x);
       sums[l] += weight * x;
     }
   };
-  Vec even[C] = {}, odd[C] = {};
+  Vec<Isa> even[C] = {}, odd[C] = {};
   int64_t place = 0;
   for (const Segment* x = segments.list; x != segments.list + segments.n; ++x) {
     const float *v = x->v + c, *weight = weights + place;
@@ -71,10 +72,11 @@ ATTNKIT_INLINE void mean_panel(const float* weights, float sum, const Segments& 
 }
 
 // o = sum_j weights[j] v_j / sum, whole vectors of its e floats.  Returns how many floats that were.
+template <class Isa>
 ATTNKIT_INLINE int64_t mean(const float* weights, float sum, const Segments& segments, int64_t e, float* o) {
   int64_t c = 0;
-  for (; c + 4 * kLanes <= e; c += 4 * kLanes) mean_panel<4>(weights, sum, segments, c, kLanes, o);
-  for (; c + kLanes <= e; c += kLanes) mean_panel<1>(weights, sum, segments, c, kLanes, o);
+  for (; c + 4 * kLanes <= e; c += 4 * kLanes) mean_panel<Isa, 4>(weights, sum, segments, c, kLanes, o);
+  for (; c + kLanes <= e; c += kLanes) mean_panel<Isa, 1>(weights, sum, segments, c, kLanes, o);
   return c;
 }
 

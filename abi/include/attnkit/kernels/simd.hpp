@@ -1,76 +1,219 @@
-// Vectors of 16 floats and one body compiled for AVX-512, AVX2 and the baseline, chosen once at load time.
+// Vectors of 64 bytes and one body compiled for AVX-512, AVX2 and the baseline, chosen once at load time.
 //
 // A body is a functor with a template operator()<Isa>() marked ATTNKIT_INLINE; all it calls must be marked so too.
-// Sixteen lanes everywhere, so a sum is grouped the same way on every machine and whatever the blocking around it.
+// Sixteen lanes of floats everywhere, so a sum is grouped the same way on every machine and whatever the blocking
+// around it.  A vector is as many registers as the machine needs for it: one that is wider than a register, which the
+// compiler would have to cut, gcc keeps in memory (docs/decisions/vectors.md).
 #ifndef ATTNKIT_KERNELS_SIMD_HPP
 #define ATTNKIT_KERNELS_SIMD_HPP
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #define ATTNKIT_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define ATTNKIT_CONTRACT _Pragma("clang fp contract(fast)")  // a product and a sum of two calls become one instruction
+#else
+#define ATTNKIT_CONTRACT
+#endif
 
 namespace attnkit::simd {
 
-constexpr int64_t kLanes = 16;
-using Vec = float __attribute__((vector_size(64)));
-// A Vec at any address of floats: at(p).v.  Vectors are passed by reference only: by value they would change the ABI.
+constexpr int64_t kLanes = 16;  // floats of a vector
+
+// What a body is compiled for: the bytes of a register, and the tile of rows x columns vectors that a kernel keeps in
+// registers.
+struct Avx512 {
+  static constexpr int rows = 8, columns = 2, bytes = 64;
+};
+struct Avx2 {
+  static constexpr int rows = 4, columns = 1, bytes = 32;
+};
+struct Baseline {
+  static constexpr int rows = 2, columns = 1, bytes = 16;
+};
+
+// Two halves of a vector, each in registers of its own.
+template <class Half>
+struct Pair {
+  Half low, high;
+  ATTNKIT_INLINE auto operator[](int64_t lane) const {
+    constexpr auto half = static_cast<int64_t>(sizeof(Half) / sizeof(low[0]));
+    return lane < half ? low[lane] : high[lane - half];
+  }
+};
+
+template <class T, int bytes>
+struct RegisterOf {
+  using Type __attribute__((vector_size(bytes))) = T;
+};
+template <class T, int64_t lanes, int bytes, bool fits>
+struct VectorOf {
+  using Half = VectorOf<T, lanes / 2, bytes, lanes / 2 * int64_t{sizeof(T)} <= bytes>;
+  using Type = Pair<typename Half::Type>;
+};
+template <class T, int64_t lanes, int bytes>
+struct VectorOf<T, lanes, bytes, true> : RegisterOf<T, lanes * sizeof(T)> {};
+
+// The vector of a type of number: 64 bytes, in registers of Isa.
+template <class T, class Isa>
+using Vector = typename VectorOf<T, 64 / sizeof(T), Isa::bytes, (Isa::bytes >= 64)>::Type;
+template <class Isa>
+using Vec = Vector<float, Isa>;
+
+template <class T>
+struct Lanes {
+  static constexpr auto count = static_cast<int64_t>(64 / sizeof(T));
+};
+
+template <class V>
+constexpr bool is_pair = false;
+template <class Half>
+constexpr bool is_pair<Pair<Half>> = true;
+
+template <class V>
+using Lane = std::remove_cvref_t<decltype(std::declval<const V&>()[0])>;
+template <class V>
+constexpr auto lanes_of = static_cast<int64_t>(sizeof(V) / sizeof(Lane<V>));
+
+#define ATTNKIT_OPERATOR(op)                                                                                   \
+  template <class Half>                                                                                        \
+  ATTNKIT_INLINE auto operator op(const Pair<Half>& a, const Pair<Half>& b) {                                  \
+    ATTNKIT_CONTRACT return Pair<decltype(a.low op b.low)>{a.low op b.low, a.high op b.high};                  \
+  }                                                                                                            \
+  template <class Half, class S, std::enable_if_t<std::is_arithmetic_v<S>, int> = 0>                           \
+  ATTNKIT_INLINE auto operator op(const Pair<Half>& a, S b) {                                                  \
+    ATTNKIT_CONTRACT return Pair<decltype(a.low op b)>{a.low op b, a.high op b};                               \
+  }                                                                                                            \
+  template <class Half, class S, std::enable_if_t<std::is_arithmetic_v<S>, int> = 0>                           \
+  ATTNKIT_INLINE auto operator op(S a, const Pair<Half>& b) {                                                  \
+    ATTNKIT_CONTRACT return Pair<decltype(a op b.low)>{a op b.low, a op b.high};                               \
+  }
+ATTNKIT_OPERATOR(+)
+ATTNKIT_OPERATOR(-)
+ATTNKIT_OPERATOR(*)
+ATTNKIT_OPERATOR(/)
+ATTNKIT_OPERATOR(&)
+ATTNKIT_OPERATOR(|)
+ATTNKIT_OPERATOR(<<)
+ATTNKIT_OPERATOR(>>)
+ATTNKIT_OPERATOR(<)
+ATTNKIT_OPERATOR(>)
+ATTNKIT_OPERATOR(<=)
+ATTNKIT_OPERATOR(>=)
+ATTNKIT_OPERATOR(==)
+#undef ATTNKIT_OPERATOR
+
+template <class Half>
+ATTNKIT_INLINE Pair<Half> operator-(const Pair<Half>& a) {
+  return {-a.low, -a.high};
+}
+template <class Half, class Other>
+ATTNKIT_INLINE Pair<Half>& operator+=(Pair<Half>& a, const Other& b) {
+  return a = a + b;
+}
+template <class Half, class Other>
+ATTNKIT_INLINE Pair<Half>& operator-=(Pair<Half>& a, const Other& b) {
+  return a = a - b;
+}
+template <class Half, class Other>
+ATTNKIT_INLINE Pair<Half>& operator*=(Pair<Half>& a, const Other& b) {
+  return a = a * b;
+}
+
+// In each lane a where the comparison `which` holds, else b.
+template <class Mask, class V>
+ATTNKIT_INLINE V select(const Mask& which, const V& a, const V& b) {
+  if constexpr (is_pair<V>)
+    return {select(which.low, a.low, b.low), select(which.high, a.high, b.high)};
+  else
+    return which ? a : b;
+}
+
+// A register of numbers at any address.
+template <class Register>
 struct __attribute__((packed, may_alias)) Loose {
-  Vec v;
-};
-using Bits = uint32_t __attribute__((vector_size(64)));
-// The same of doubles, 8 of them.
-using Doubles = double __attribute__((vector_size(64)));
-struct __attribute__((packed, may_alias)) LooseDoubles {
-  Doubles v;
+  Register v;
 };
 
-ATTNKIT_INLINE const Loose& at(const float* p) { return *reinterpret_cast<const Loose*>(p); }
-ATTNKIT_INLINE Loose& at(float* p) { return *reinterpret_cast<Loose*>(p); }
-ATTNKIT_INLINE const LooseDoubles& at(const double* p) { return *reinterpret_cast<const LooseDoubles*>(p); }
-ATTNKIT_INLINE LooseDoubles& at(double* p) { return *reinterpret_cast<LooseDoubles*>(p); }
+// The numbers at p as V, converted lane by lane if they are of another type.
+template <class V, class T>
+ATTNKIT_INLINE V load_as(const T* p) {
+  constexpr int64_t lanes = lanes_of<V>;
+  if constexpr (is_pair<V>) {
+    using Half = decltype(V::low);
+    return {load_as<Half>(p), load_as<Half>(p + lanes / 2)};
+  } else if constexpr (std::is_same_v<T, Lane<V>>) {
+    return reinterpret_cast<const Loose<V>*>(p)->v;
+  } else {
+    using From = typename RegisterOf<T, lanes * int64_t{sizeof(T)}>::Type;
+    return __builtin_convertvector(reinterpret_cast<const Loose<From>*>(p)->v, V);
+  }
+}
 
-// The vector of a real type.
-template <class Real>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  static constexpr int64_t count = kLanes;
-  using Type = Vec;
-};
-template <>
-struct Lanes<double> {
-  static constexpr int64_t count = kLanes / 2;
-  using Type = Doubles;
-};
+// The vector at p.
+template <class Isa, class T>
+ATTNKIT_INLINE Vector<T, Isa> at(const T* p) {
+  return load_as<Vector<T, Isa>>(p);
+}
+
+template <class V>
+ATTNKIT_INLINE void store(const V& x, Lane<V>* p) {
+  if constexpr (is_pair<V>) {
+    store(x.low, p);
+    store(x.high, p + lanes_of<V> / 2);
+  } else {
+    reinterpret_cast<Loose<V>*>(p)->v = x;
+  }
+}
+
+// Its lanes to p, converted to another type of number.
+template <class V, class T>
+ATTNKIT_INLINE void store_as(const V& x, T* p) {
+  if constexpr (is_pair<V>) {
+    store_as(x.low, p);
+    store_as(x.high, p + lanes_of<V> / 2);
+  } else {
+    using To = typename RegisterOf<T, lanes_of<V> * int64_t{sizeof(T)}>::Type;
+    reinterpret_cast<Loose<To>*>(p)->v = __builtin_convertvector(x, To);
+  }
+}
+
+// The same bits as lanes of another type of the same size.
+template <class T, class V>
+ATTNKIT_INLINE auto bits_as(const V& x) {
+  if constexpr (is_pair<V>) {
+    using Half = decltype(bits_as<T>(x.low));
+    return Pair<Half>{bits_as<T>(x.low), bits_as<T>(x.high)};
+  } else {
+    return (typename RegisterOf<T, sizeof(V)>::Type)x;
+  }
+}
 
 // The first n floats at p, at most 16; zeros in the other lanes.
-ATTNKIT_INLINE void load(const float* p, int64_t n, Vec& x) {
+template <class V>
+ATTNKIT_INLINE void load(const float* p, int64_t n, V& x) {
   if (n >= kLanes) {
-    x = at(p).v;
+    x = load_as<V>(p);
   } else {
-    x = Vec{};
-    std::memcpy(&x, p, static_cast<size_t>(n) * sizeof(float));
+    alignas(64) float part[kLanes] = {};
+    std::memcpy(part, p, static_cast<size_t>(n) * sizeof(float));
+    x = load_as<V>(part);
   }
 }
 
 // The first n lanes, at most 16, to p.
-ATTNKIT_INLINE void store(const Vec& x, int64_t n, float* p) {
-  if (n >= kLanes)
-    at(p).v = x;
-  else
-    std::memcpy(p, &x, static_cast<size_t>(n) * sizeof(float));
+template <class V>
+ATTNKIT_INLINE void store(const V& x, int64_t n, float* p) {
+  if (n >= kLanes) {
+    store(x, p);
+  } else {
+    alignas(64) float part[kLanes];
+    store(x, part);
+    std::memcpy(p, part, static_cast<size_t>(n) * sizeof(float));
+  }
 }
-
-// The register tile of a kernel that keeps rows x columns Vecs in registers.
-struct Avx512 {
-  static constexpr int rows = 8, columns = 2;
-};
-struct Avx2 {
-  static constexpr int rows = 4, columns = 1;
-};
-struct Baseline {
-  static constexpr int rows = 2, columns = 1;
-};
 
 template <class Body>
 void run_baseline(const Body& body) {
@@ -123,42 +266,81 @@ void dispatch_real(const Body& body) {
     run_baseline(body);
 }
 
-// Sum of the lanes, always in the same order.
-ATTNKIT_INLINE float sum(const Vec& v) {
-  Vec s = v + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  s += __builtin_shufflevector(s, s, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  return s[0] + s[1];
+// Registers whose lanes come from those of a and b by their numbers, b's behind a's.
+template <class V, class Number, int... lane>
+ATTNKIT_INLINE V shuffled(const V& a, const V& b, Number, std::integer_sequence<int, lane...>) {
+  return __builtin_shufflevector(a, b, Number()(lane)...);
+}
+template <class V, class Number>
+ATTNKIT_INLINE V shuffled(const V& a, const V& b, Number number) {
+  return shuffled(a, b, number, std::make_integer_sequence<int, lanes_of<V>>());
 }
 
-ATTNKIT_INLINE double sum(const Doubles& v) {
-  Doubles s = v + __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
-  s += __builtin_shufflevector(s, s, 2, 3, 0, 1, 6, 7, 4, 5);
-  return s[0] + s[1];
+// Of blocks of `size` lanes of a and b, those at even places: a's first, b's first, a's third ...
+template <int size, class V>
+ATTNKIT_INLINE V even_blocks(const V& a, const V& b) {
+  constexpr int lanes = lanes_of<V>;
+  if constexpr (!is_pair<V>)
+    return shuffled(a, b, [](int i) { return i / size % 2 != 0 ? lanes + i - size : i; });
+  else if constexpr (size == lanes / 2)
+    return {a.low, b.low};
+  else
+    return {even_blocks<size>(a.low, b.low), even_blocks<size>(a.high, b.high)};
+}
+// Those at odd places: a's second, b's second, a's fourth ...
+template <int size, class V>
+ATTNKIT_INLINE V odd_blocks(const V& a, const V& b) {
+  constexpr int lanes = lanes_of<V>;
+  if constexpr (!is_pair<V>)
+    return shuffled(a, b, [](int i) { return i / size % 2 != 0 ? lanes + i : i + size; });
+  else if constexpr (size == lanes / 2)
+    return {a.high, b.high};
+  else
+    return {odd_blocks<size>(a.low, b.low), odd_blocks<size>(a.high, b.high)};
+}
+
+// Lane i and lane i + n / 2 of n folded by f, again and again: the two lanes that are left, in lanes 0 and 1.
+template <int apart, class V, class F>
+ATTNKIT_INLINE V folded(const V& v, F f) {
+  if constexpr (apart < 2)
+    return v;
+  else
+    return folded<apart / 2>(f(v, shuffled(v, v, [](int i) { return i ^ apart; })), f);
+}
+template <class V, class F>
+ATTNKIT_INLINE auto fold(const V& v, F f) {
+  if constexpr (is_pair<V>)
+    return fold(f(v.low, v.high), f);
+  else
+    return folded<lanes_of<V> / 2>(v, f);
+}
+
+// Sum of the lanes, always in the same order.
+template <class V>
+ATTNKIT_INLINE Lane<V> sum(const V& v) {
+  const auto two = fold(v, [](const auto& a, const auto& b) __attribute__((always_inline)) { return a + b; });
+  return two[0] + two[1];
 }
 
 // The largest lane; no lane is NaN.
-ATTNKIT_INLINE float largest(const Vec& v) {
-  Vec most = v, other = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  most = other > most ? other : most;
-  other = __builtin_shufflevector(most, most, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  most = other > most ? other : most;
-  other = __builtin_shufflevector(most, most, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  most = other > most ? other : most;
-  return most[0] > most[1] ? most[0] : most[1];
+template <class V>
+ATTNKIT_INLINE Lane<V> largest(const V& v) {
+  const auto two =
+      fold(v, [](const auto& a, const auto& b) __attribute__((always_inline)) { return select(b > a, b, a); });
+  return two[0] > two[1] ? two[0] : two[1];
 }
 
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE Real dot(const Real* a, const Real* b, int64_t n) {
   constexpr int64_t lanes = Lanes<Real>::count;
-  typename Lanes<Real>::Type even{}, odd{};
+  Vector<Real, Isa> even{}, odd{};
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    even += at(a + i).v * at(b + i).v;
-    odd += at(a + i + lanes).v * at(b + i + lanes).v;
+    even += at<Isa>(a + i) * at<Isa>(b + i);
+    odd += at<Isa>(a + i + lanes) * at<Isa>(b + i + lanes);
   }
   if (i + lanes <= n) {
-    even += at(a + i).v * at(b + i).v;
+    even += at<Isa>(a + i) * at<Isa>(b + i);
     i += lanes;
   }
   Real tail = 0;
@@ -168,16 +350,17 @@ ATTNKIT_INLINE Real dot(const Real* a, const Real* b, int64_t n) {
 }
 
 // x = e^x in each lane, to 2 ulp; 0 below -87, infinity above 88.72, NaN stays NaN.
-ATTNKIT_INLINE void exp(Vec& x) {
-  const Vec shift = 12582912.0f - Vec{};  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
-  const Vec raw = x;
-  Vec y = x > 88.72f ? 88.72f - Vec{} : x;
-  y = y > -87.0f ? y : -87.0f - Vec{};
-  const Vec shifted = y * 1.44269504f + shift;
-  const Vec n = shifted - shift;
-  Vec r = y - n * 0.693359375f;
+template <class V>
+ATTNKIT_INLINE void exp(V& x) {
+  const V shift = 12582912.0f - V{};  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
+  const V raw = x;
+  V y = select(x > 88.72f, 88.72f - V{}, x);
+  y = select(y > -87.0f, y, -87.0f - V{});
+  const V shifted = y * 1.44269504f + shift;
+  const V n = shifted - shift;
+  V r = y - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  Vec p = 1.9875691500e-4f - Vec{};
+  V p = 1.9875691500e-4f - V{};
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
@@ -185,14 +368,10 @@ ATTNKIT_INLINE void exp(Vec& x) {
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
   // p 2^n by adding to the exponent: 2^128 is no float, but n is 128 only where p is below 1.
-  Bits bits, power;
-  std::memcpy(&bits, &p, sizeof bits);
-  std::memcpy(&power, &shifted, sizeof power);
-  bits += power << 23;
-  std::memcpy(&x, &bits, sizeof x);
-  const Vec low = raw < 0.0f ? Vec{} : raw;
-  x = raw >= -87.0f ? x : low;
-  x = raw > 88.72f ? __builtin_inff() - Vec{} : x;
+  x = bits_as<float>(bits_as<uint32_t>(p) + (bits_as<uint32_t>(shifted) << 23));
+  const V low = select(raw < 0.0f, V{}, raw);
+  x = select(raw >= -87.0f, x, low);
+  x = select(raw > 88.72f, __builtin_inff() - V{}, x);
 }
 
 }  // namespace attnkit::simd

@@ -27,11 +27,18 @@ struct Place {
   int64_t b, h, position;
 };
 
+// The same where a body is compiled for Isa: a map whose arithmetic is simd's takes it as `const auto& at` and hands on
+// its Isa.
+template <class I>
+struct At : Place {
+  using Isa = I;
+};
+
 // A map whose features depend on what was summed.  Before keys [from, to) of k are appended, rescale may multiply row f
 // of S and entry f of z in `head` (S, z, then extra) by a factor; key and query get `head` as a last argument.
 template <class Map>
 concept Rescales = requires(const Map& map, const View<const float>& k, float* head) {
-  map.rescale(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
+  map.template rescale<simd::Baseline>(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
 };
 
 // What a worker has: features of kEvents keys and queries, then S and z if there is no state.
@@ -65,16 +72,16 @@ concept Shrinks = requires(const Event& event) {
 };
 
 // Walks the events with a tile of R rows and C Vecs of S in registers.
-template <int R, int C, class Real, class Event>
+template <class Isa, int R, int C, class Real, class Event>
 ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Event* events, int64_t n) {
   using simd::at;
-  using Vec = typename simd::Lanes<Real>::Type;
+  using Vec = simd::Vector<Real, Isa>;
   constexpr int64_t kLanes = simd::Lanes<Real>::count;
   Vec tile[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) tile[r][c] = at(s + r * stride + c * kLanes).v;
+    for (int c = 0; c < C; ++c) tile[r][c] = at<Isa>(s + r * stride + c * kLanes);
   bool changed = false;
   for (const Event* x = events; x != events + n; ++x) {
     if constexpr (Shrinks<Event>)
@@ -87,7 +94,7 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
     if (x->v) {
       changed = true;
       Vec v[C];
-      for (int c = 0; c < C; ++c) v[c] = at(x->v + e + c * kLanes).v;
+      for (int c = 0; c < C; ++c) v[c] = at<Isa>(x->v + e + c * kLanes);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -95,19 +102,19 @@ ATTNKIT_INLINE void walk(Real* s, int64_t stride, int64_t f, int64_t e, const Ev
     }
     if (x->o) {
       Vec o[C];
-      for (int c = 0; c < C; ++c) o[c] = at(x->o + e + c * kLanes).v;
+      for (int c = 0; c < C; ++c) o[c] = at<Isa>(x->o + e + c * kLanes);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) o[c] += x->q[f + r] * tile[r][c];
-      for (int c = 0; c < C; ++c) at(x->o + e + c * kLanes).v = o[c];
+      for (int c = 0; c < C; ++c) simd::store(o[c], x->o + e + c * kLanes);
     }
   }
   if (!changed) return;  // others may be reading the same state
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) at(s + r * stride + c * kLanes).v = tile[r][c];
+    for (int c = 0; c < C; ++c) simd::store(tile[r][c], s + r * stride + c * kLanes);
 }
 
 // The last columns of S, fewer than a vector.
@@ -128,11 +135,11 @@ ATTNKIT_INLINE void tail(Real* s, int64_t features, int64_t values, int64_t e, c
 }
 
 // C vectors of columns of S from e on against all events, R rows at a time.
-template <int R, int C, class Real, class Event>
+template <class Isa, int R, int C, class Real, class Event>
 ATTNKIT_INLINE void panel(Real* s, int64_t features, int64_t values, int64_t e, const Event* events, int64_t n) {
   int64_t f = 0;
-  for (; f + R <= features; f += R) walk<R, C>(s + f * values + e, values, f, e, events, n);
-  for (; f < features; ++f) walk<1, C>(s + f * values + e, values, f, e, events, n);
+  for (; f + R <= features; f += R) walk<Isa, R, C>(s + f * values + e, values, f, e, events, n);
+  for (; f < features; ++f) walk<Isa, 1, C>(s + f * values + e, values, f, e, events, n);
 }
 
 // All of S, [features][values], against all events.
@@ -144,9 +151,9 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   // The outputs of one event are chains as long as S has rows, so only more of them fill the machine.
   if (n == 1)
     for (; e + 2 * columns * lanes <= values; e += 2 * columns * lanes)
-      panel<rows / 2, 2 * columns>(s, features, values, e, events, n);
-  for (; e + columns * lanes <= values; e += columns * lanes) panel<rows, columns>(s, features, values, e, events, n);
-  for (; e + lanes <= values; e += lanes) panel<rows, 1>(s, features, values, e, events, n);
+      panel<Isa, rows / 2, 2 * columns>(s, features, values, e, events, n);
+  for (; e + columns * lanes <= values; e += columns * lanes) panel<Isa, rows, columns>(s, features, values, e, events, n);
+  for (; e + lanes <= values; e += lanes) panel<Isa, rows, 1>(s, features, values, e, events, n);
   if (e < values) tail(s, features, values, e, events, n);
 }
 
@@ -192,7 +199,7 @@ class Walker {
       if (x->v)
         for (int64_t f = 0; f < shape_.features; ++f) z_[f] += x->k[shape_.split + f];
       if (!x->o) continue;
-      const Real sum = simd::dot(x->q + shape_.split, z_, shape_.features);
+      const Real sum = simd::dot<Isa>(x->q + shape_.split, z_, shape_.features);
       if (x->sum) *x->sum = sum;
       x->den = guard_(sum);
     }
@@ -227,14 +234,14 @@ struct Run {
     const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
       if constexpr (Rescales<Map>) {
         walker.flush();  // what waits was made for the old scale
-        map.rescale(x.k, b, h, from, to, s);
+        map.template rescale<Isa>(x.k, b, h, from, to, s);
       }
       for (int64_t j = from; j < to; ++j) {
         Real* row = walker.key_row();
         if constexpr (Rescales<Map>)
-          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row, s);
+          map.key(x.k.row(b, h, j), At<Isa>{{b, h, sight.past + j}}, row, s);
         else
-          map.key(x.k.row(b, h, j), Place{b, h, sight.past + j}, row);
+          map.key(x.k.row(b, h, j), At<Isa>{{b, h, sight.past + j}}, row);
         walker.append(row, x.v.row(b, h, j));
       }
       if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
@@ -242,9 +249,9 @@ struct Run {
     const auto read = [&](int64_t i) __attribute__((always_inline)) {
       Real* row = walker.query_row();
       if constexpr (Rescales<Map>)
-        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row, s);
+        map.query(x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, row, s);
       else
-        map.query(x.q.row(b, h, i), Place{b, h, sight.q_pos + i}, row);
+        map.query(x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, row);
       walker.read(row, x.o.row(b, h, i), to ? to + i : nullptr);
     };
     sight.walk(bool{state}, append, read);

@@ -22,7 +22,7 @@ template <class Map>
 concept Differentiable = requires(const Map& map) {
   map.learned();
 }
-|| requires(const Map& map, const Place& at, float* x) { map.query_gradient(x, at, x, x, x); };
+|| requires(const Map& map, const At<simd::Baseline>& at, float* x) { map.query_gradient(x, at, x, x, x); };
 
 constexpr int64_t kBlock = 32;  // queries, and keys, of a block
 
@@ -121,14 +121,14 @@ struct Gradient {
 
     // a, u and w of a block of queries, and a and u transposed.
     void load_queries(const Block& q) const {
-      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.size(); ++i) {
           const int64_t n = q.from + i;
-          all.map.query(all.x.q.row(b, h, n), Place{b, h, sight.q_pos + n}, p.a + i * p.row);
+          all.map.query(all.x.q.row(b, h, n), At<decltype(isa)>{{b, h, sight.q_pos + n}}, p.a + i * p.row);
           const Real *given = all.g.o.row(b, h, n), *o = all.x.o.row(b, h, n);
           const Real den = all.guard(saved[n]);
           for (int64_t c = 0; c < shape().e; ++c) p.u[i * p.e + c] = given[c] / den;
-          p.w[i] = -all.guard.slope(saved[n]) * simd::dot(given, o, shape().e) / den;
+          p.w[i] = -all.guard.slope(saved[n]) * simd::dot<decltype(isa)>(given, o, shape().e) / den;
         }
       });
       transpose_rows(p.a, p.row, q.size(), shape().features, p.at, kBlock);
@@ -136,8 +136,8 @@ struct Gradient {
     }
 
     void load_keys(int64_t from, int64_t to) const {
-      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
-        for (int64_t j = from; j < to; ++j) all.map.key(all.x.k.row(b, h, j), Place{b, h, j}, p.b + (j - from) * p.row);
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+        for (int64_t j = from; j < to; ++j) all.map.key(all.x.k.row(b, h, j), At<decltype(isa)>{{b, h, j}}, p.b + (j - from) * p.row);
       });
     }
 
@@ -207,11 +207,11 @@ struct Gradient {
           }
           append(appended, to);
         }
-        in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+        in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
           for (int64_t i = 0; i < q.size(); ++i) {
             const int64_t n = from + i;
             const Real* row = all.x.q.row(b, h, n);
-            const Place at{b, h, sight.q_pos + n};
+            const At<decltype(isa)> at{{b, h, sight.q_pos + n}};
             Real* to = all.g.q ? all.g.q.row(b, h, n) : p.dx;
             if constexpr (requires { all.map.learned(); })
               all.map.query_gradient(row, at, p.a + i * p.row, p.da + i * p.row, to, learned);
@@ -243,10 +243,10 @@ struct Gradient {
                               {p.db + split, keys, features, p.row});
         }
       }
-      in_vectors<Real>([&](auto) __attribute__((always_inline)) {
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t j = 0; j < keys; ++j) {
           const Real* row = all.x.k.row(b, h, from + j);
-          const Place at{b, h, from + j};
+          const At<decltype(isa)> at{{b, h, from + j}};
           Real* to_row = all.g.k ? all.g.k.row(b, h, from + j) : p.dx;
           if constexpr (requires { all.map.learned(); })
             all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, to_row, learned);
