@@ -49,7 +49,8 @@ struct Normalise {
         continue;
       }
       for (; i + simd::kLanes <= width; i += simd::kLanes)
-        simd::store((simd::at<Isa>(in + i) - centre) * inverse * simd::at<Isa>(weight + i) + simd::at<Isa>(bias + i), out + i);
+        simd::store((simd::at<Isa>(in + i) - centre) * inverse * simd::at<Isa>(weight + i) + simd::at<Isa>(bias + i),
+                    out + i);
       for (; i < width; ++i) out[i] = (in[i] - centre) * inverse * weight[i] + bias[i];
     }
   }

@@ -28,7 +28,8 @@ struct Solve {
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     for (size_t i = 0; i < n; ++i)
-      b[i] = (b[i] - simd::dot<Isa>(root + i * n, static_cast<const double*>(b), static_cast<int64_t>(i))) / root[i * n + i];
+      b[i] = (b[i] - simd::dot<Isa>(root + i * n, static_cast<const double*>(b), static_cast<int64_t>(i))) /
+             root[i * n + i];
     for (size_t i = n; i-- > 0;) {
       b[i] /= root[i * n + i];
       for (size_t j = 0; j < i; ++j) b[j] -= b[i] * root[i * n + j];

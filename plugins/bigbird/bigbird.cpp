@@ -155,7 +155,8 @@ struct Head {
     for (int64_t i = 0; i < count; ++i) {
       if (lse) lse[from + i] = online.max[i] + std::log(online.sum[i]);
       for (int64_t c = 0; c < s.e; c += simd::kLanes)
-        simd::store(simd::at(online.out + i * width + c).v / online.sum[i], s.e - c, job.x.o.row(b, h, from + i) + c);
+        simd::store(simd::at<Isa>(online.out + i * width + c) / online.sum[i], s.e - c,
+                    job.x.o.row(b, h, from + i) + c);
     }
   }
 };

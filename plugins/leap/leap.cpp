@@ -125,7 +125,9 @@ struct Leap : leap::Model {
       features<Isa>(x, leap.scale, q, at.h, row);
     }
     template <class Isa>
-    ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const { features<Isa>(x, 1, k, at.h, row); }
+    ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const {
+      features<Isa>(x, 1, k, at.h, row);
+    }
     template <class Isa>
     ATTNKIT_INLINE void query_gradient(const Real* x, const At<Isa>& at, Real* row, const Real* given, Real* to,
                                        Real* learned) const {

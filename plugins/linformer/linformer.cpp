@@ -74,9 +74,9 @@ struct Run {
     const simd::Matrix<const float> projection{columns, n, lanes, lanes};
     const simd::Matrix<const float> keys{x.k.row(b, h, from), n, s.d, x.k.next};
     const simd::Matrix<const float> values{x.v.row(b, h, from), n, s.e, x.v.next};
-    take(e, h, past + from, n, columns);
+    take<Isa>(e, h, past + from, n, columns);
     simd::add_transposed_product<Isa, float>(keys, projection, {head, s.d, lanes, lanes});
-    if (f.data) take(f, h, past + from, n, columns);
+    if (f.data) take<Isa>(f, h, past + from, n, columns);
     simd::add_transposed_product<Isa, float>(projection, values, {head + s.d * lanes, s.rank, s.e, s.e});
   }
 

@@ -74,11 +74,12 @@ struct Run {
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t head = item / blocks, from = item % blocks * kBlock;
-      one(head / shape.heads, head % shape.heads, from, blocks == 1 ? run.queries : from + kBlock,
-          static_cast<float*>(scratch));
+      one<Isa>(head / shape.heads, head % shape.heads, from, blocks == 1 ? run.queries : from + kBlock,
+               static_cast<float*>(scratch));
     }
   }
 
+  template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t from, int64_t to, float* weights) const {
     const Sight sight(run, b, window.causal);
     for (int64_t i = from; i < std::min(sight.queries, to); ++i) {

@@ -58,7 +58,7 @@ ATTNKIT_INLINE void exps(Real* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kUnit<Real>) {
     Unit<Real, Isa> y;
     luna::load(x + i, y);
-    exp(y);
+    luna::exp(y);
     luna::store(y, x + i);
   }
 }
@@ -198,7 +198,8 @@ struct Pack {
     each([&](int64_t, int64_t n) {
       for (int64_t j = 0; j < n; ++j)
         for (int64_t r = 0; r < s.l; ++r) {
-          const Real score = simd::dot<simd::Baseline>(p.key + j * dp, pq + r * width, dp), top = std::max(largest[r], score);
+          const Real score = simd::dot<simd::Baseline>(p.key + j * dp, pq + r * width, dp),
+                     top = std::max(largest[r], score);
           const Real factor = std::exp(largest[r] - top), weight = std::exp(score - top);
           largest[r] = top;
           totals[r] = totals[r] * factor + weight;
@@ -483,8 +484,8 @@ struct Forward {
                int64_t outputs, double by, Real* out) const {
     for (int64_t i = 0; i < s.l; ++i)
       for (int64_t c = 0; c < outputs; ++c)
-        out[i * outputs + c] =
-            static_cast<Real>(by) * (simd::dot<simd::Baseline>(rows + i * row, weight.row(c), s.width()) + bias.data[c]);
+        out[i * outputs + c] = static_cast<Real>(by) *
+                               (simd::dot<simd::Baseline>(rows + i * row, weight.row(c), s.width()) + bias.data[c]);
   }
 
   void operator()(int64_t b, void* scratch) const {

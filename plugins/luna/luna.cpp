@@ -93,7 +93,8 @@ struct Run {
     for (int64_t b = 0; b < run.batch && run.keys > 0; ++b) begins |= !s.causal || sight(b).past == 0;
     if (begins)
       each(
-          run.batch * blocks, 2 * kLanes * rows, [&](auto isa, int64_t item, const Own&) __attribute__((always_inline)) {
+          run.batch * blocks,
+          2 * kLanes * rows, [&](auto isa, int64_t item, const Own&) __attribute__((always_inline)) {
             project_p<decltype(isa)>(item / blocks, item % blocks);
           });
     if (s.causal) {
@@ -288,7 +289,7 @@ struct Run {
       Dense{x.k_weight, x.k_bias}.apply<Isa>(packed, s.l, s.width(), 1, block * kLanes, known.keys, s.width());
     else
       Dense{x.v_weight, x.v_bias}.apply<Isa>(packed, s.l, s.width(), 1, (block - key_blocks) * kLanes, known.values,
-                                  s.heads * s.e);
+                                             s.heads * s.e);
   }
 
   // One head of the queries of one batch row; head 0 also hands on P.

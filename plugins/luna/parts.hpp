@@ -189,7 +189,7 @@ ATTNKIT_INLINE void activate(Map map, V& x, V& slope) {
   using Real = std::conditional_t<std::is_same_v<V, double>, double, float>;
   if (map == Map::kElu1) {
     V power = x;
-    exp(power);
+    luna::exp(power);
     slope = simd::select(x > Real{0}, V{} + Real{1}, power);
     x = simd::select(x > Real{0}, x + Real{1}, power);
     return;
@@ -197,7 +197,7 @@ ATTNKIT_INLINE void activate(Map map, V& x, V& slope) {
   // log2(1 + 2^x) is softplus(x log 2) / log 2
   const Real base = map == Map::kLog2 ? static_cast<Real>(0.69314718055994531) : 1;
   V power = simd::select(x > Real{0}, -x, x) * base;
-  exp(power);
+  luna::exp(power);
   slope = simd::select(x > Real{0}, V{} + Real{1}, power) / (power + Real{1});
   log1p(power);
   x = simd::select(x < Real{0}, V{}, x) + power / base;

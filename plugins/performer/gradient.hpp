@@ -91,7 +91,8 @@ struct RandomFeatures {
       for (int64_t f = 0; f < map.m; ++f) a[f] /= sum;
       return {1, 0};
     }
-    const Real top = latents::largest<Isa>(a, map.m) + half_square<Isa>(x.q.row(b, h, i)), share = 1 / static_cast<Real>(map.m);
+    const Real top = latents::largest<Isa>(a, map.m) + half_square<Isa>(x.q.row(b, h, i)),
+               share = 1 / static_cast<Real>(map.m);
     for (int64_t f = 0; f < map.m; ++f) a[f] -= top;
     latents::exponentials<Isa>(a, omega.row);
     for (int64_t f = 0; f < map.m; ++f) a[f] = (a[f] + floor()) * share;

@@ -106,7 +106,7 @@ struct Head {
     else if (stage == 2 + 2 * rounds)
       finish(begin * kTile, std::min(n, end * kTile), shared);
     else if (const int64_t round = stage / 2 - 1; stage % 2 == 0)
-      for (int64_t t = begin; t < end; ++t) pack(round, t, shared);
+      for (int64_t t = begin; t < end; ++t) pack<Isa>(round, t, shared);
     else
       for (int64_t t = begin; t < end; ++t) attend<Isa>(round, t, shared, own);
   }

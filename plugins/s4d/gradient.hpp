@@ -256,7 +256,8 @@ struct Block {
       constexpr int R = decltype(isa)::rows / 2;
       const auto some = [&](auto count, int64_t n, int64_t lane) __attribute__((always_inline)) {
         const int64_t at = 2 * n * kLanes + lane;
-        filter<decltype(isa), count>(p.steps + at, p.readouts[direction] + at, p.states + at, order, in + lane, p.y + lane, rows);
+        filter<decltype(isa), count>(p.steps + at, p.readouts[direction] + at, p.states + at, order, in + lane,
+                                     p.y + lane, rows);
       };
       for (int64_t lane = 0; lane < kLanes; lane += simd::Lanes<Real>::count) {
         int64_t n = 0;

@@ -183,7 +183,7 @@ struct GradientHead {
     std::fill(p.given, p.given + n * padded, Real{0});
     simd::product<Real>({values.row(b, h, from), values.next}, {p.t, e, padded, padded}, {p.given, n, padded, padded});
     const auto factor = static_cast<Real>(2 * power);
-    in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+    in_vectors<Real>([&](auto) __attribute__((always_inline)) {
       for (int64_t i = 0; i < n; ++i) {
         const Real* row = rows.row(b, h, from + i);
         Real* const __restrict to_row = to ? to.row(b, h, from + i) : p.unasked;

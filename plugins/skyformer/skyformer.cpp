@@ -198,7 +198,8 @@ struct Head {
     for (int64_t r = 0; r < n; r += r + 4 <= n ? 4 : 1) {
       int64_t i = from;
       if (r + 4 <= n) {
-        for (; i + columns <= to; i += columns) gauss<Isa, 4, Isa::columns>(model, shared.x, rows, row_next, r, i, weights);
+        for (; i + columns <= to; i += columns)
+          gauss<Isa, 4, Isa::columns>(model, shared.x, rows, row_next, r, i, weights);
         for (; i < to; i += kLanes) gauss<Isa, 4, 1>(model, shared.x, rows, row_next, r, i, weights);
       }
       for (; i < to; i += kLanes) gauss<Isa, 1, 1>(model, shared.x, rows, row_next, r, i, weights);

@@ -67,7 +67,7 @@ struct Run {
       if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
     } else if (block == 0) {
       append(b, h, sight, 0, sight.fresh);
-      for (int64_t i = 0; i < stop; ++i) single(b, h, sight, i, static_cast<float*>(scratch));
+      for (int64_t i = 0; i < stop; ++i) single<Isa>(b, h, sight, i, static_cast<float*>(scratch));
     }
   }
 

@@ -48,7 +48,9 @@ struct Body {
   ATTNKIT_INLINE float highest(const float* row) const {
     simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{};
     int64_t j = 0;
-    const auto take = [&](const simd::Vec<Isa>& v) __attribute__((always_inline)) { top = simd::select(v > top, v, top); };
+    const auto take = [&](const simd::Vec<Isa>& v) __attribute__((always_inline)) {
+      top = simd::select(v > top, v, top);
+    };
     for (; j + simd::kLanes <= width; j += simd::kLanes) take(simd::at<Isa>(row + j));
     take(tail<Isa>(row, j));
     return simd::largest(top);
@@ -63,7 +65,7 @@ struct Body {
     int64_t j = 0;
     while (j + simd::kLanes <= width) {
       simd::Vec<Isa> tops{}, rest{};
-      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes) 
+      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes)
         add(simd::at<Isa>(row + j), top, tops, rest);
       highest += static_cast<double>(simd::sum(tops));
       others += static_cast<double>(simd::sum(rest));

@@ -92,7 +92,8 @@ void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double
       double* o = x.o.row(b, h, i);
       std::fill(o, o + w.e, 0.0);
       keys(sight, h, i, [&](int64_t j) {
-        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, h, j), w.d), *v = x.v.row(b, h, j);
+        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, h, j), w.d),
+                     *v = x.v.row(b, h, j);
         const double above = std::max(max, score), down = std::exp(max - above), weight = std::exp(score - above);
         sum = sum * down + weight;
         for (int64_t c = 0; c < w.e; ++c) o[c] = o[c] * down + weight * v[c];

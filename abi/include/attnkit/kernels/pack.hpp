@@ -46,7 +46,7 @@ ATTNKIT_INLINE void pack_keys(int64_t n, int64_t d, RowOf row_of, FactorOf facto
     for (int64_t f = 0; f < d; f += kLanes) {
       Vec<Isa> x[kLanes];
       for (int64_t j = 0; j < kLanes; ++j) {
-        x[j] = {};
+        x[j] = Vec<Isa>{};
         if (first + j >= n) continue;
         load(row_of(first + j) + f, d - f, x[j]);
         x[j] *= factor_of(first + j);

@@ -30,7 +30,8 @@ template <class Isa>
 ATTNKIT_INLINE float score(const float* q, int64_t d, float scale, const Segments& segments, float* scores) {
   float* to = scores;
   for (const Segment* x = segments.list; x != segments.list + segments.n; to += x->count, ++x)
-    for (int64_t j = 0; j < x->count; j += kLanes) dots<Isa>(q, x->k + j * x->k_next, x->k_next, x->count - j, d, to + j);
+    for (int64_t j = 0; j < x->count; j += kLanes)
+      dots<Isa>(q, x->k + j * x->k_next, x->k_next, x->count - j, d, to + j);
   const int64_t n = segments.count;
   for (int64_t r = n; r % kLanes != 0; ++r) scores[r] = -__builtin_inff();
   Vec<Isa> most = -__builtin_inff() - Vec<Isa>{};

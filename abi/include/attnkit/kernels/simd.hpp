@@ -77,18 +77,18 @@ using Lane = std::remove_cvref_t<decltype(std::declval<const V&>()[0])>;
 template <class V>
 constexpr auto lanes_of = static_cast<int64_t>(sizeof(V) / sizeof(Lane<V>));
 
-#define ATTNKIT_OPERATOR(op)                                                                                   \
-  template <class Half>                                                                                        \
-  ATTNKIT_INLINE auto operator op(const Pair<Half>& a, const Pair<Half>& b) {                                  \
-    ATTNKIT_CONTRACT return Pair<decltype(a.low op b.low)>{a.low op b.low, a.high op b.high};                  \
-  }                                                                                                            \
-  template <class Half, class S, std::enable_if_t<std::is_arithmetic_v<S>, int> = 0>                           \
-  ATTNKIT_INLINE auto operator op(const Pair<Half>& a, S b) {                                                  \
-    ATTNKIT_CONTRACT return Pair<decltype(a.low op b)>{a.low op b, a.high op b};                               \
-  }                                                                                                            \
-  template <class Half, class S, std::enable_if_t<std::is_arithmetic_v<S>, int> = 0>                           \
-  ATTNKIT_INLINE auto operator op(S a, const Pair<Half>& b) {                                                  \
-    ATTNKIT_CONTRACT return Pair<decltype(a op b.low)>{a op b.low, a op b.high};                               \
+#define ATTNKIT_OPERATOR(op)                                                                  \
+  template <class Half>                                                                       \
+  ATTNKIT_INLINE auto operator op(const Pair<Half>& a, const Pair<Half>& b) {                 \
+    ATTNKIT_CONTRACT return Pair<decltype(a.low op b.low)>{a.low op b.low, a.high op b.high}; \
+  }                                                                                           \
+  template <class Half, class S, std::enable_if_t<std::is_arithmetic_v<S>, int> = 0>          \
+  ATTNKIT_INLINE auto operator op(const Pair<Half>& a, S b) {                                 \
+    ATTNKIT_CONTRACT return Pair<decltype(a.low op b)>{a.low op b, a.high op b};              \
+  }                                                                                           \
+  template <class Half, class S, std::enable_if_t<std::is_arithmetic_v<S>, int> = 0>          \
+  ATTNKIT_INLINE auto operator op(S a, const Pair<Half>& b) {                                 \
+    ATTNKIT_CONTRACT return Pair<decltype(a op b.low)>{a op b.low, a op b.high};              \
   }
 ATTNKIT_OPERATOR(+)
 ATTNKIT_OPERATOR(-)
@@ -318,15 +318,16 @@ ATTNKIT_INLINE auto fold(const V& v, F f) {
 // Sum of the lanes, always in the same order.
 template <class V>
 ATTNKIT_INLINE Lane<V> sum(const V& v) {
-  const auto two = fold(v, [](const auto& a, const auto& b) __attribute__((always_inline)) { return a + b; });
+  const auto two = fold(
+      v, [](const auto& a, const auto& b) __attribute__((always_inline)) { return a + b; });
   return two[0] + two[1];
 }
 
 // The largest lane; no lane is NaN.
 template <class V>
 ATTNKIT_INLINE Lane<V> largest(const V& v) {
-  const auto two =
-      fold(v, [](const auto& a, const auto& b) __attribute__((always_inline)) { return select(b > a, b, a); });
+  const auto two = fold(
+      v, [](const auto& a, const auto& b) __attribute__((always_inline)) { return select(b > a, b, a); });
   return two[0] > two[1] ? two[0] : two[1];
 }
 

@@ -152,7 +152,8 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   if (n == 1)
     for (; e + 2 * columns * lanes <= values; e += 2 * columns * lanes)
       panel<Isa, rows / 2, 2 * columns>(s, features, values, e, events, n);
-  for (; e + columns * lanes <= values; e += columns * lanes) panel<Isa, rows, columns>(s, features, values, e, events, n);
+  for (; e + columns * lanes <= values; e += columns * lanes)
+    panel<Isa, rows, columns>(s, features, values, e, events, n);
   for (; e + lanes <= values; e += lanes) panel<Isa, rows, 1>(s, features, values, e, events, n);
   if (e < values) tail(s, features, values, e, events, n);
 }

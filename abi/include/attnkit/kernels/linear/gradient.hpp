@@ -137,7 +137,8 @@ struct Gradient {
 
     void load_keys(int64_t from, int64_t to) const {
       in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
-        for (int64_t j = from; j < to; ++j) all.map.key(all.x.k.row(b, h, j), At<decltype(isa)>{{b, h, j}}, p.b + (j - from) * p.row);
+        for (int64_t j = from; j < to; ++j)
+          all.map.key(all.x.k.row(b, h, j), At<decltype(isa)>{{b, h, j}}, p.b + (j - from) * p.row);
       });
     }
 
