@@ -1,0 +1,164 @@
+// Vectors of each instruction set that this machine has, against plain loops over their lanes: the same bits.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <attnkit/kernels/dots.hpp>
+#include <attnkit/kernels/pack.hpp>
+#include <attnkit/kernels/simd.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace attnkit::simd {
+namespace {
+
+constexpr size_t kRows = 16;
+
+// What every body writes.
+struct Results {
+  std::array<float, 16> exponential, chosen, fused, even1, odd2, even4, odd8, sums;
+  std::array<std::array<float, 16>, kRows> turned;
+  std::array<double, 8> wide;
+  std::array<uint8_t, 16> bytes;
+  float sum, largest, dot, lane;
+  double wide_sum;
+  bool operator==(const Results&) const = default;
+};
+
+struct Body {
+  const std::vector<float>& x;  // kRows rows of 16
+  Results& r;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    const Vec<Isa> a = at<Isa>(x.data()), b = at<Isa>(x.data() + 16);
+    Vec<Isa> e = a;
+    exp(e);
+    store(e, r.exponential.data());
+    store(select(a > b, a, b), r.chosen.data());
+    store(a + 0.5f * b - b / 4.0f, r.fused.data());
+    store(even_blocks<1>(a, b), r.even1.data());
+    store(odd_blocks<2>(a, b), r.odd2.data());
+    store(even_blocks<4>(a, b), r.even4.data());
+    store(odd_blocks<8>(a, b), r.odd8.data());
+    Vec<Isa> rows[kRows];
+    for (size_t i = 0; i < kRows; ++i) rows[i] = at<Isa>(x.data() + i * 16);
+    transpose(rows);
+    for (size_t i = 0; i < kRows; ++i) store(rows[i], r.turned[i].data());
+    for (size_t i = 0; i < kRows; ++i) rows[i] = at<Isa>(x.data() + i * 16);
+    sum_rows(rows, r.sums.data());
+    store(load_as<Vector<double, Isa>>(x.data() + 3), r.wide.data());
+    store_as(bits_as<int32_t>(a) & 0xff, r.bytes.data());
+    r.sum = sum(a);
+    r.largest = largest(a);
+    r.dot = dot<Isa>(x.data(), x.data() + 64, 57);
+    r.lane = a[13];
+    r.wide_sum = sum(at<Isa>(r.wide.data()));
+  }
+};
+
+std::vector<float> numbers() {
+  std::vector<float> x(kRows * 16);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(std::sin(1.7 * static_cast<double>(i)) * 3);
+  return x;
+}
+
+Results results(void (*run)(const Body&)) {
+  static const std::vector<float> x = numbers();
+  Results r{};
+  run(Body{x, r});
+  return r;
+}
+
+TEST(Simd, MeansWhatItsLanesMean) {
+  const std::vector<float> x = numbers();
+  const Results r = results(run_baseline<Body>);
+  for (size_t i = 0; i < 16; ++i) {
+    const float a = x[i], b = x[16 + i];
+    EXPECT_NEAR(r.exponential[i], std::exp(a), 3e-7 * std::exp(a)) << i;
+    EXPECT_EQ(r.chosen[i], std::max(a, b)) << i;
+    EXPECT_NEAR(r.fused[i], a + 0.25f * b, 1e-6) << i;
+    EXPECT_EQ(r.even1[i], i % 2 ? x[16 + i - 1] : x[i]) << i;
+    EXPECT_EQ(r.odd2[i], i / 2 % 2 ? x[16 + i] : x[i + 2]) << i;
+    EXPECT_EQ(r.even4[i], i / 4 % 2 ? x[16 + i - 4] : x[i]) << i;
+    EXPECT_EQ(r.odd8[i], i / 8 % 2 ? x[16 + i] : x[i + 8]) << i;
+    for (size_t j = 0; j < kRows; ++j) EXPECT_EQ(r.turned[i][j], x[j * 16 + i]) << i << " " << j;
+    uint32_t bits;
+    std::memcpy(&bits, &x[i], sizeof bits);
+    EXPECT_EQ(r.bytes[i], bits & 0xff) << i;
+    double sum = 0;
+    for (size_t j = 0; j < 16; ++j) sum += double{x[i * 16 + j]};
+    EXPECT_NEAR(r.sums[i], sum, 1e-5) << i;
+  }
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(r.wide[i], double{x[3 + i]});
+  EXPECT_NEAR(r.sum, r.sums[0], 1e-6);
+  EXPECT_EQ(r.lane, x[13]);
+  EXPECT_EQ(r.largest, *std::max_element(x.begin(), x.begin() + 16));
+  double dot = 0, wide = 0;
+  for (size_t i = 0; i < 57; ++i) dot += double{x[i]} * double{x[64 + i]};
+  for (const double lane : r.wide) wide += lane;
+  EXPECT_NEAR(r.dot, dot, 1e-4);
+  EXPECT_NEAR(r.wide_sum, wide, 1e-12);
+}
+
+#if defined(__x86_64__)
+// Of one rounding less, where a product and a sum are one instruction.
+void expect_alike(const Results& a, const Results& b) {
+  EXPECT_EQ(a.chosen, b.chosen);
+  EXPECT_EQ(a.even1, b.even1);
+  EXPECT_EQ(a.odd2, b.odd2);
+  EXPECT_EQ(a.even4, b.even4);
+  EXPECT_EQ(a.odd8, b.odd8);
+  EXPECT_EQ(a.turned, b.turned);
+  EXPECT_EQ(a.bytes, b.bytes);
+  EXPECT_EQ(a.sums, b.sums);
+  EXPECT_EQ(a.sum, b.sum);
+  EXPECT_EQ(a.largest, b.largest);
+  EXPECT_EQ(a.wide_sum, b.wide_sum);
+  EXPECT_NEAR(a.dot, b.dot, 1e-4);
+  for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(a.exponential[i], b.exponential[i], 3e-7 * b.exponential[i]);
+}
+
+TEST(Simd, IsTheSameOnAvx2) {
+  if (level < 1) GTEST_SKIP() << "this machine has no AVX2";
+  expect_alike(results(run_avx2<Body>), results(run_baseline<Body>));
+}
+
+TEST(Simd, IsTheSameOnAvx512) {
+  if (level < 2) GTEST_SKIP() << "this machine has no AVX-512";
+  EXPECT_EQ(results(run_avx512<Body>), results(run_avx2<Body>));
+}
+#endif
+
+// Fewer lanes than a vector has: the others are zero, and nothing beyond is read or written.
+TEST(Simd, TakesPartsOfAVector) {
+  const std::vector<float> x = numbers();
+  for (int64_t n = 0; n <= 16; ++n) {
+    const std::vector<float> from(x.begin(), x.begin() + n);
+    std::vector<float> all(16, 7.0f), part(static_cast<size_t>(n), 7.0f);
+    Vec<Baseline> v;
+    load(from.data(), n, v);
+    store(v, all.data());
+    store(v, n, part.data());
+    for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i < n ? x[static_cast<size_t>(i)] : 0) << n;
+    EXPECT_EQ(part, from);
+  }
+}
+
+TEST(Simd, ExponentialsKeepTheirEnds) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> x(16, nan);
+  x[1] = infinity;
+  x[2] = -infinity;
+  x[3] = 89;
+  x[4] = -88;
+  Vec<Baseline> v = at<Baseline>(x.data());
+  exp(v);
+  EXPECT_TRUE(std::isnan(v[0]));
+  EXPECT_EQ(v[1], infinity);
+  EXPECT_EQ(v[2], 0);
+  EXPECT_EQ(v[3], infinity);
+  EXPECT_EQ(v[4], 0);
+}
+
+}  // namespace
+}  // namespace attnkit::simd
