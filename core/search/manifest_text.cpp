@@ -207,10 +207,10 @@ std::string ManifestText::deployed(const Space& space, const Placement& placemen
 
 std::string ManifestText::bundled(const Space& space, const Placement& placement,
                                   const std::map<std::string, std::string>& paths, const std::string& sha256,
-                                  const std::string& comment) const {
+                                  const std::string& comment, const std::string& type) const {
   std::string weights = fmt::format("file = {}\nsha256 = {}\n", quoted(paths.at("weights.file")), quoted(sha256));
-  if (const auto type = parse(toml_).at_path("weights.type").value<std::string>())
-    weights += fmt::format("type = {}\n", quoted(*type));
+  const auto own = parse(toml_).at_path("weights.type").value<std::string>();
+  if (own || !type.empty()) weights += fmt::format("type = {}\n", quoted(type.empty() ? *own : type));
   Edits edits = {{"weights", weights}};
   for (const auto& [key, path] : paths) edits[key] = quoted(path);
   return commented(comment) + used_only(toml_, space, placement, std::move(edits));

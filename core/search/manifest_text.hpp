@@ -31,9 +31,9 @@ class ManifestText {
                        const std::string& comment) const;
 
   // For another machine: the same with other paths, by the keys of files(), "weights.file" among them.  sha256: of the
-  // weights, which have all tensors, so that no seed is kept.
+  // weights, which have all tensors, so that no seed is kept.  type: of [weights]; empty: as it is.
   std::string bundled(const Space& space, const Placement& placement, const std::map<std::string, std::string>& paths,
-                      const std::string& sha256, const std::string& comment) const;
+                      const std::string& sha256, const std::string& comment, const std::string& type = {}) const;
 
  private:
   const std::string toml_;

@@ -232,6 +232,8 @@ std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors) {
   return bytes;
 }
 
+std::string scale_of(const std::string& name) { return name + ".scale"; }
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
@@ -372,9 +374,26 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
     if (t.dtype == "BF16")
       return convert<uint16_t>(t.data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
     if (is_quantised(t.dtype)) return dequantised(t.dtype, t.data);
-    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16 or F64 is needed", path_, quote(name), t.dtype);
+    if (t.dtype == "I8") return scaled(t);
+    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16, F64 or I8 with scales is needed", path_, quote(name),
+         t.dtype);
   }();
   return t.layout ? laid_out(t, values) : values;
+}
+
+std::vector<float> Weights::scaled(const StoredTensor& t) const {
+  const std::string name = scale_of(t.name);
+  const StoredTensor* scale = find(name);
+  if (!scale) fail(ATTN_INVALID, "{}: tensor {} has type I8 and no scales: {} is missing", path_, quote(t.name), name);
+  const std::vector<int64_t> rows(t.shape.begin(), t.shape.begin() + (t.shape.empty() ? 0 : 1));
+  if (scale->dtype != "F32" || scale->shape != rows)
+    fail(ATTN_INVALID, "{}: tensor {} is {} {}, the scales of {} are F32 {}", path_, quote(name), scale->dtype,
+         shape_text(scale->shape), quote(t.name), shape_text(rows));
+  const std::vector<float> scales = f32(name, rows);
+  std::vector<float> values = convert<int8_t>(t.data, [](int8_t q) { return static_cast<float>(q); });
+  const size_t inputs = scales.empty() ? 1 : values.size() / scales.size();
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / inputs];
+  return values;
 }
 
 Numbers Weights::numbers(std::string_view name, const std::vector<int64_t>& shape) const {

@@ -38,6 +38,9 @@ struct Numbers {
 // The bytes of a safetensors file of these tensors.
 std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors);
 
+// The name of the scales of a tensor of type I8.
+std::string scale_of(const std::string& name);
+
 // "2x3", "scalar": for messages.
 std::string shape_text(const std::vector<int64_t>& shape);
 
@@ -54,8 +57,8 @@ class Weights {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // sorted by name
   const std::string& path() const { return path_; }
 
-  // Values as f32 (from F32, F16, BF16, F64 and what GGUF quantises).  Throws Error: no such tensor, another shape, a
-  // type that is no float.
+  // Values as f32: from F32, F16, BF16, F64, what GGUF quantises, and I8, whose row o is multiplied by entry o of the
+  // F32 tensor scale_of(name).  Throws Error: no such tensor, another shape, another type, no scales.
   std::vector<float> f32(std::string_view name, const std::vector<int64_t>& shape) const;
   // The same where they lie in a mapped file, if they lie there as f32.
   Numbers numbers(std::string_view name, const std::vector<int64_t>& shape) const;
@@ -67,6 +70,7 @@ class Weights {
   void add_index();
   void rename();
   const StoredTensor& checked(std::string_view name, const std::vector<int64_t>& shape) const;
+  std::vector<float> scaled(const StoredTensor& t) const;
 
   std::string path_;
   std::shared_ptr<const std::vector<std::byte>> bytes_;

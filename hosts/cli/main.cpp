@@ -41,7 +41,10 @@ constexpr Command commands[] = {
     {"report", "RESULT", true, &report_options, report_command, "report RESULT.json [OPTION ...]",
      "the page of a search's result: figures, ranking, how to read them"},
     {"bundle", "MANIFEST", true, &bundle_options, bundle_command, "bundle MANIFEST -o DIR [OPTION ...]",
-     "a model in a folder to copy: manifest, the weights that it uses, vocabulary, licence, figures"}};
+     "a model in a folder to copy: manifest, the weights that it uses, vocabulary, licence, figures"},
+    {"quantize", "MANIFEST", true, &quantize_options, quantize_command,
+     "quantize MANIFEST --type int8 -o DIR [OPTION ...]",
+     "the same with weights of fewer bits, and what that costs layer by layer and in quality"}};
 // Not for people, and so in no list.
 constexpr Command worker_command = {"search-worker",
                                     "DESCRIPTOR",

@@ -74,7 +74,7 @@ class Contents {
  private:
   Staging staging_;
   std::vector<BundledFile> files_;
-  std::set<std::string> taken_ = {manifest_name, readme_name};
+  std::set<std::string> taken_ = {manifest_name, readme_name, Change::report_name};
   std::map<fs::path, std::string> copied_;
 };
 
@@ -114,7 +114,8 @@ Json result_of(const fs::path& folder, const std::string& model, const std::stri
 
 }  // namespace
 
-Json write_bundle(const Runtime& runtime, const Model& model, const std::string& manifest, const std::string& folder) {
+Json write_bundle(const Runtime& runtime, const Model& model, const std::string& manifest, const std::string& folder,
+                  const Change* change) {
   const fs::path from = fs::absolute(manifest).parent_path();
   const search::ManifestText text(read_file(manifest));
   Contents contents(folder);
@@ -133,26 +134,34 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
     else
       paths[key] = contents.copy(source, key.starts_with("length.") ? "predicts the target's length" : "vocabulary");
   }
-  const UsedWeights weights = used_weights(model, text.renames() ? "" : weights_file.string());
+  const bool renewed = change || text.renames();
+  UsedWeights weights = used_weights(model, renewed ? "" : weights_file.string());
+  if (change) weights.bytes = change->weights(weights.bytes);
   paths["weights.file"] = contents.add_renamed(
-      weights_file.empty() || text.renames() ? "weights.safetensors" : weights_file.filename().string(), weights.bytes,
-      fmt::format("{}, {} of other placements left out", counted_text(weights.tensors, "tensor"), weights.left));
+      weights_file.empty() || renewed ? "weights.safetensors" : weights_file.filename().string(), weights.bytes,
+      change
+          ? fmt::format("{}, {}", counted_text(weights.tensors, "tensor"), change->type)
+          : fmt::format("{}, {} of other placements left out", counted_text(weights.tensors, "tensor"), weights.left));
   facts.licensed = copy_licences(folders, contents);
   for (const fs::path& one : folders) facts.lookup.push_back(one.lexically_normal().string());
   const auto [space, placement] = placement_of(facts.description);
   contents.add(manifest_name,
                text.bundled(space, placement, paths, sha256_hex(std::as_bytes(std::span(weights.bytes))),
-                            fmt::format("Written by attnkit {} from {}.", attnkit_version(), manifest)),
+                            fmt::format("Written by attnkit {} from {}.", attnkit_version(), manifest),
+                            change ? change->type : ""),
                "manifest");
-  facts.files = contents.files();
   facts.placement = search::id_of(space, placement);
-  facts.result = result_of(from, facts.description["name"], facts.placement, weights.digest);
-  contents.add(readme_name, readme_text(facts), "what this is, and its figures");
+  if (!change) facts.result = result_of(from, facts.description["name"], facts.placement, weights.digest);
+  Json report;
   try {
-    Model(runtime, contents.staging().in(manifest_name));
+    const Model made(runtime, contents.staging().in(manifest_name));
+    if (change) report = change->report(made);
   } catch (const Error& e) {
     fail(Exit::internal, "the bundle does not open: {}", e.what());
   }
+  if (change) contents.add(Change::report_name, report.dump(1) + "\n", "what the change costs");
+  facts.files = contents.files();
+  contents.add(readme_name, readme_text(facts), "what this is, and its figures");
   contents.staging().finish();
   Json document = {{"schema", "attnkit.bundle/1"},
                    {"bundle", folder},
@@ -161,6 +170,7 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
                    {"measured", !facts.result.is_null()},
                    {"licensed", facts.licensed},
                    {"files", Json::array()}};
+  if (change) document["report"] = report;
   for (const BundledFile& f : contents.files())
     document["files"].push_back({{"name", f.name}, {"bytes", f.bytes}, {"what", f.what}});
   return document;

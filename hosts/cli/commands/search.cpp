@@ -98,11 +98,6 @@ class SearchProgress {
   Clock::time_point start_ = Clock::now(), last_ = start_;
 };
 
-Exit exit_of(search::Fault fault) {
-  constexpr Exit exits[] = {Exit::usage, Exit::manifest, Exit::data, Exit::interrupted, Exit::internal};
-  return exits[static_cast<size_t>(fault)];
-}
-
 struct Paths {
   fs::path folder;
   std::string in(const char* name) const { return (folder / name).string(); }

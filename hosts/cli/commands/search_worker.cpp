@@ -1,9 +1,8 @@
 // attnkit search-worker: answers the trials of a search until the search has gone.  Not for people.
-#include "core/search/failure.hpp"
 #include "core/search/trial/trials.hpp"
 #include "core/search/worker/channel.hpp"
 #include "hosts/cli/command.hpp"
-#include "hosts/cli/io/audio.hpp"
+#include "hosts/cli/search/setup.hpp"
 
 namespace attnkit::cli {
 namespace {
@@ -13,14 +12,6 @@ nlohmann::json try_model(const nlohmann::json& request) {
   const Runtime runtime(1, request.at("plugin_path").get<std::string>());
   const Model model(runtime, request.at("manifest").get<std::string>());
   return nlohmann::json::object();
-}
-
-std::vector<float> read_recording(const std::string& path, const std::string& origin, const attnkit_model_info& info) {
-  try {
-    return read_audio(path, origin, speech_format(info));
-  } catch (const Failure& e) {
-    throw search::Failure(search::Fault::data, e.what());
-  }
 }
 
 }  // namespace

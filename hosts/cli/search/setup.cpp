@@ -7,7 +7,7 @@
 
 #include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/command.hpp"
-#include "hosts/cli/failure.hpp"
+#include "hosts/cli/io/audio.hpp"
 #include "hosts/cli/io/text.hpp"
 
 namespace attnkit::cli {
@@ -69,12 +69,6 @@ size_t chosen(const Arguments& arguments, const json& own, const char* key, cons
   return arguments.choice(key, static_cast<size_t>(at), names);
 }
 
-std::string usual_metric(const json& description) {
-  if (description["head"]["type"] == "embedding") return "cosine";
-  if (description["head"]["type"] == "classifier") return "accuracy";
-  return description["kind"] == "encoder-decoder" ? "exact" : "perplexity";
-}
-
 search::RcpSettings weights_of(const json& own) {
   search::RcpSettings weights;
   const json exponents = own.value("exponents", json::object());
@@ -124,6 +118,30 @@ const Options search_options = {
     {"rows", "N", "placements that the table shows (default 12)"},
 };
 
+search::Metric usual_metric(const json& description) {
+  using search::Metric;
+  if (description["head"]["type"] == "embedding") return Metric::cosine;
+  if (description["head"]["type"] == "classifier") return Metric::accuracy;
+  return description["kind"] == "encoder-decoder" ? Metric::exact : Metric::perplexity;
+}
+
+std::string search_data(const Arguments& arguments, const json& description) {
+  return data_path(arguments, own_settings(description), "data");
+}
+
+std::vector<float> read_recording(const std::string& path, const std::string& origin, const attnkit_model_info& info) {
+  try {
+    return read_audio(path, origin, speech_format(info));
+  } catch (const Failure& e) {
+    throw search::Failure(search::Fault::data, e.what());
+  }
+}
+
+Exit exit_of(search::Fault fault) {
+  constexpr Exit exits[] = {Exit::usage, Exit::manifest, Exit::data, Exit::interrupted, Exit::internal};
+  return exits[static_cast<size_t>(fault)];
+}
+
 uint64_t trial_memory(const Arguments& arguments) {
   if (arguments.has("trial-memory")) return bytes_of(arguments, "trial-memory");
   return search::machine_memory().value_or(0) / 2;
@@ -134,8 +152,8 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   search::Settings s;
   s.strategy = static_cast<search::StrategyKind>(chosen(arguments, own, "strategy", search::strategy_names, "grid"));
   s.per_layer = arguments.has("per-layer") || own.value("per_layer", false);
-  s.metric =
-      static_cast<search::Metric>(chosen(arguments, own, "metric", search::metric_names, usual_metric(description)));
+  s.metric = static_cast<search::Metric>(chosen(arguments, own, "metric", search::metric_names,
+                                                search::metric_names[static_cast<size_t>(usual_metric(description))]));
   if (const bool embeds = description["head"]["type"] == "embedding"; embeds != (s.metric == search::Metric::cosine))
     fail(Exit::usage, "--metric {}: {}", search::metric_names[static_cast<size_t>(s.metric)],
          embeds ? "this model gives out vectors, which are compared by cosine"
@@ -166,7 +184,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.threads = static_cast<int>(arguments.integer("threads", 1, 1, 1024));
   s.trial_timeout = to_number("trial-timeout", arguments.text("trial-timeout", "120"), 0.1, 1e6);
   s.trial_memory = trial_memory(arguments);
-  s.data = data_path(arguments, own, "data");
+  s.data = search_data(arguments, description);
   s.test = data_path(arguments, own, "test");
   if (s.data.empty())
     throw Failure(Exit::usage, "a search needs a data set: none is given",

@@ -1,0 +1,129 @@
+#include "hosts/cli/quantize/quantize.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <set>
+
+#include "hosts/cli/io/safetensors.hpp"
+
+namespace attnkit::cli {
+namespace {
+
+using nlohmann::json;
+
+std::vector<float> floats_of(const HostTensor& t) {
+  std::vector<float> values(t.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), t.bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+template <class T>
+std::string bytes_of(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+
+// Dense layers and embeddings are what is called ".weight" and is no vector; tables of positions and of token types are
+// added as they are.
+bool is_packed(const HostTensor& t) {
+  const std::string& name = t.name;
+  return t.fields.at("dtype") == "F32" && t.fields.at("shape").size() >= 2 && name.ends_with(".weight") &&
+         !name.ends_with(".positions.weight") && !name.ends_with(".token_types.weight");
+}
+
+// Blocks with adapters, as "decoder.1.self.".
+std::set<std::string> adapted_blocks(const Safetensors& file) {
+  std::set<std::string> blocks;
+  for (const HostTensor& t : file.tensors)
+    if (const size_t at = t.name.find(".adapter."); at != std::string::npos)
+      blocks.insert(t.name.substr(0, t.name.rfind('.', at - 1) + 1));
+  return blocks;
+}
+
+// A tensor in fewer bits, and the numbers it stands for.
+struct Rounded {
+  std::string bytes, scales;  // scales: empty where there are none
+  std::vector<float> values;
+};
+
+Rounded to_bf16(const std::vector<float>& weights) {
+  std::vector<uint16_t> halves;
+  Rounded r;
+  for (const float w : weights) {
+    const auto bits = std::bit_cast<uint32_t>(w);
+    const uint32_t kept = w == w ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000;  // to even; a NaN stays one
+    halves.push_back(static_cast<uint16_t>(kept >> 16));
+    r.values.push_back(std::bit_cast<float>(kept & 0xffff0000));
+  }
+  r.bytes = bytes_of(halves);
+  return r;
+}
+
+Rounded to_int8(const std::vector<float>& weights, size_t outputs) {
+  const size_t inputs = outputs ? weights.size() / outputs : 0;
+  std::vector<int8_t> numbers;
+  std::vector<float> scales;
+  Rounded r;
+  for (size_t o = 0; o < outputs; ++o) {
+    const float* row = weights.data() + o * inputs;
+    float largest = 0;
+    bool finite = true;
+    for (size_t i = 0; i < inputs; ++i) {
+      largest = std::max(largest, std::fabs(row[i]));
+      finite &= std::isfinite(row[i]);
+    }
+    // One fused operation and a round to even, as the library's own rounding does it.
+    const float inverse = largest > 0 && finite ? 127.0f / largest : 0.0f;
+    scales.push_back(finite ? largest / 127.0f : std::nanf(""));
+    for (size_t i = 0; i < inputs; ++i) {
+      const float q = std::isfinite(inverse) ? std::fma(row[i], inverse, 12582912.0f) - 12582912.0f : 0.0f;
+      numbers.push_back(static_cast<int8_t>(finite ? q : 0.0f));
+      r.values.push_back(q * scales.back());
+    }
+  }
+  r.bytes = bytes_of(numbers);
+  r.scales = bytes_of(scales);
+  return r;
+}
+
+double error_of(const std::vector<float>& weights, const std::vector<float>& rounded) {
+  double off = 0, size = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    off += std::pow(double{weights[i]} - double{rounded[i]}, 2);
+    size += double{weights[i]} * double{weights[i]};
+  }
+  return size > 0 ? std::sqrt(off / size) : 0;
+}
+
+}  // namespace
+
+QuantisedWeights quantised(const std::string& safetensors, const std::string& type) {
+  Safetensors file = parse_safetensors(safetensors);
+  const std::set<std::string> adapted = adapted_blocks(file);
+  const auto is_adapted = [&](const std::string& name) {
+    return std::ranges::any_of(adapted, [&](const std::string& block) { return name.starts_with(block); });
+  };
+  QuantisedWeights made;
+  std::deque<std::string> kept;  // what the tensors' bytes are views of
+  std::vector<HostTensor> tensors;
+  for (HostTensor& t : file.tensors) {
+    if (!is_packed(t) || is_adapted(t.name)) {
+      tensors.push_back(std::move(t));
+      continue;
+    }
+    const std::vector<float> weights = floats_of(t);
+    const std::vector<int64_t> shape = t.fields.at("shape");
+    Rounded r = type == "bf16" ? to_bf16(weights) : to_int8(weights, static_cast<size_t>(shape[0]));
+    made.layers.push_back({t.name, shape, error_of(weights, r.values)});
+    const std::string& bytes = kept.emplace_back(std::move(r.bytes));
+    tensors.push_back({t.name, {{"dtype", type == "bf16" ? "BF16" : "I8"}, {"shape", shape}}, bytes});
+    if (r.scales.empty()) continue;
+    const std::string& scales = kept.emplace_back(std::move(r.scales));
+    tensors.push_back({t.name + ".scale", {{"dtype", "F32"}, {"shape", {shape[0]}}}, scales});
+  }
+  made.bytes = to_safetensors(file.metadata, std::move(tensors));
+  return made;
+}
+
+}  // namespace attnkit::cli

@@ -1,0 +1,28 @@
+// The weights of a model in fewer bits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attnkit::cli {
+
+// How far a dense layer or an embedding is off: RMS(w - w') / RMS(w), w' the weights as they are kept.
+struct LayerLoss {
+  std::string name;
+  std::vector<int64_t> shape;
+  double error;
+};
+
+struct QuantisedWeights {
+  std::string bytes;  // of a safetensors file
+  std::vector<LayerLoss> layers;
+};
+
+// safetensors: the bytes of a file of a model's tensors.  type: "bf16" or "int8".  Dense layers and embeddings become
+//   bf16: the nearest number with 8 significant bits
+//   int8: per output round(w / s) from -127 to 127 (type I8), s = max |w| / 127 in f32 beside it ("<name>.scale")
+// which is how [weights] type rounds them while it loads: the same bits either way.  Everything else stays, as do
+// projections that an adapter scales.  Throws std::out_of_range and nlohmann::json::exception: no safetensors.
+QuantisedWeights quantised(const std::string& safetensors, const std::string& type);
+
+}  // namespace attnkit::cli
