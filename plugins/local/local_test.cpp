@@ -248,5 +248,7 @@ TEST(Local, DeclaresTheWorkAndBytesThatItHas) {
   }
 }
 
+TEST(Local, SharesHeadsOfKeys) { check_shared_keys(plugin(), {{"window", int64_t{16}}}); }
+
 }  // namespace
 }  // namespace attnkit::test

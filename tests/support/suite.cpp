@@ -7,6 +7,9 @@
 #include <map>
 #include <memory>
 
+#include "support/cost.hpp"
+#include "support/stream.hpp"
+
 namespace attnkit::test {
 
 namespace {
@@ -121,6 +124,32 @@ Inputs with_repeated_keys(const Inputs& in) {
     repeated.arrays[p] = to;
   }
   return repeated;
+}
+
+void check_shared_keys(const attn_plugin& plugin, const Settings& settings) {
+  const int64_t n = 150;
+  const uint32_t totals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  const attn_block each = make_block(ATTN_DECODER_SELF, true, 6, 20, 17);
+  const Mechanism repeating(plugin, each, settings);
+  for (const uint32_t kv_heads : {1u, 2u, 3u}) {
+    const Mechanism sharing_keys(plugin, sharing(each, kv_heads), settings);
+    const auto kept = [&](const Mechanism& mech) {
+      return Planned(mech, make_request(1, 1, 1, ATTN_STREAM | totals, n - 1)).info().state_bytes;
+    };
+    EXPECT_EQ(state_row(kept(repeating) * kv_heads / 6), kept(sharing_keys));
+    Inputs in(sharing_keys, 2, n, n, 4), repeated = with_repeated_keys(in);
+    repeated.mech = &repeating;
+    Call call;
+    call.q_total = call.k_total = {n, n};
+    const Array whole = run_whole(repeated, 0, call);
+    for (const uint32_t workers : {1u, 5u, 16u}) {
+      EXPECT_TRUE(same_bits(whole, run_whole(in, 0, call, workers))) << kv_heads << " heads, " << workers << " workers";
+      Inputs one(sharing_keys, 1, n, n, 4), other = with_repeated_keys(one);
+      other.mech = &repeating;
+      const Feed feed{{1, 1, 2, 40, 1, 3, 100, 2}, {}, totals, workers};
+      EXPECT_TRUE(same_bits(streamed(other, feed), streamed(one, feed))) << kv_heads << " heads streamed";
+    }
+  }
 }
 
 double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,
