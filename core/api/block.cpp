@@ -42,18 +42,11 @@ Plan plan_of(const attnkit_block* block, const attn_request& request) {
 
 attn_block checked(const attn_block* where) {
   require({{where, "where"}});
-  require_size(*where, "block");
-  if (where->role < ATTN_ENCODER_SELF || where->role > ATTN_DECODER_CROSS)
-    fail(ATTN_INVALID, "block.role {}: 1 to 3 are possible", where->role);
-  if (where->heads < 1 || where->d_model < 1 || where->head_width < 1 ||
-      static_cast<uint32_t>(where->d_model) % where->heads)
-    fail(ATTN_INVALID,
-         "block: {} heads of d_model {} and head width {}: heads must divide d_model, widths must be positive",
-         where->heads, where->d_model, where->head_width);
-  if (where->causal > 1 || (where->causal && where->role == ATTN_DECODER_CROSS))
-    fail(ATTN_INVALID, "block.causal {}: 0, or 1 for self attention", where->causal);
-  attn_block block = *where;
-  block.struct_size = sizeof(attn_block);
+  const attn_block block = whole_block(*where);
+  if (block.role < ATTN_ENCODER_SELF || block.role > ATTN_DECODER_CROSS)
+    fail(ATTN_INVALID, "block.role {}: 1 to 3 are possible", block.role);
+  if (block.causal > 1 || (block.causal && block.role == ATTN_DECODER_CROSS))
+    fail(ATTN_INVALID, "block.causal {}: 0, or 1 for self attention", block.causal);
   return block;
 }
 

@@ -38,6 +38,17 @@ Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stre
   return {source, options.ends ? std::span(options.ends, options.units) : std::span<const int64_t>()};
 }
 
+Sampler sampler_of(const attnkit_sample_options& options) {
+  constexpr auto most = static_cast<uint64_t>(INT64_MAX);
+  Sampling sampling;
+  if (options.repetition_penalty != 0) sampling.repetition_penalty = options.repetition_penalty;
+  sampling.temperature = options.temperature;
+  sampling.top_k = static_cast<int64_t>(std::min(options.top_k, most));
+  if (options.top_p != 0) sampling.top_p = options.top_p;
+  sampling.seed = options.seed;
+  return Sampler(sampling, options.stream);
+}
+
 }  // namespace
 
 int32_t attnkit_session_create(const attnkit_model* model, uint32_t rows, attnkit_session** session, attn_error* err) {
@@ -95,6 +106,27 @@ int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32
   return with(session, err, [&](Session& s) {
     require({{ids, "ids"}, {n, "n"}});
     const std::vector<int32_t> made = s.generate(limit);
+    std::copy(made.begin(), made.end(), ids);
+    *n = made.size();
+  });
+}
+
+int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
+                               const attnkit_sample_options* options, int32_t* ids, uint64_t* n, attn_error* err) {
+  return with(session, err, [&](Session& s) {
+    require({{options, "options"}, {ids, "ids"}, {n, "n"}});
+    require_size(*options, "options");
+    if (n_prompt > 0) require({{prompt, "prompt"}});
+    if (options->n_seen > 0) require({{options->seen, "options.seen"}});
+    Sampler sampler = sampler_of(*options);
+    const std::span seen(options->seen, options->n_seen);
+    for (size_t i = 0; i < seen.size(); ++i)
+      if (seen[i] < 0 || seen[i] >= s.model().outputs())
+        fail(ATTN_INVALID, "options.seen[{}] is {}: ids are 0 to {}", i, seen[i], s.model().outputs() - 1);
+    sampler.saw(seen);
+    std::function<bool(int32_t)> stop;
+    if (options->token) stop = [&](int32_t id) { return options->token(options->token_context, id) != 0; };
+    const std::vector<int32_t> made = s.sample({prompt, n_prompt}, sampler, options->limit, stop);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();
   });

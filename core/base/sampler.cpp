@@ -24,6 +24,7 @@ Sampler::Sampler(const Sampling& sampling, uint64_t stream) : sampling_(sampling
 }
 
 void Sampler::saw(std::span<const int32_t> ids) {
+  if (sampling_.repetition_penalty == 1) return;
   for (const int32_t id : ids) {
     if (id < 0) continue;
     if (static_cast<size_t>(id) >= seen_.size()) seen_.resize(static_cast<size_t>(id) + 1);

@@ -470,6 +470,28 @@ void at_once(Law& law) {
   }
 }
 
+void shared_keys(Law& law) {
+  needs_backward(law);
+  const SharedKeys both(law);
+  auto [shared, repeated] = both.inputs(2, 100);
+  const Gradients<float> got = gradients(*both.shared, shared), want = gradients(*both.repeated, repeated);
+  hold_same(law, got, gradients(*both.shared, shared, 5), "with 5 workers");
+  for (size_t p = 0; p < got.size(); ++p) {
+    Ratio error;
+    for (int64_t b = 0; b < got[p].batch; ++b)
+      for (int64_t h = 0; h < got[p].heads; ++h)
+        for (int64_t i = 0; i < got[p].rows; ++i)
+          for (int64_t c = 0; c < got[p].width; ++c) {
+            double sum = 0;
+            const int64_t group = want[p].heads / got[p].heads;
+            for (int64_t r = h * group; r < (h + 1) * group; ++r) sum += want[p].at(b, r, i, c);
+            error.add(got[p].at(b, h, i, c), sum);
+          }
+    hold(error() <= kGate, "the gradient of {} is off by {:.1e} from the sum of those of repeated keys",
+         law.port(p).name, error());
+  }
+}
+
 constexpr Check all[] = {
     {"gradient", "forms", "whoever has gradients has them in every form of whole sequences that it runs", nullptr,
      forms},
@@ -488,6 +510,8 @@ constexpr Check all[] = {
     {"gradient", "batch_rows", "batch rows are independent of each other and of their order", nullptr, batch_rows},
     {"gradient", "rows_and_heads", "a batch row and head keep NaN to themselves", nullptr, rows_and_heads, kAnywhere,
      Draws::none},
+    {"gradient", "shared_keys", "heads of queries that share a head of keys add up in its gradient", nullptr,
+     shared_keys, kAnywhere, Draws::none},
     {"gradient", "workers", "no bit depends on the number of workers", nullptr, any_workers},
     {"gradient", "layout", "no bit depends on the strides and the alignment of tensors", nullptr, any_layout},
     {"gradient", "bounds", "no bit depends on the bounds of the plan", nullptr, any_bounds},

@@ -51,6 +51,15 @@ Setting drawn(const attn_option& o, Random& random) {
   return bounded ? std::clamp(x, o.min, o.max) : x;
 }
 
+// What minor 1 added: fewer heads of keys for any plugin, a D that is not d_model / heads for those that know of it.
+void reshape(attn_block& block, const attn_plugin& plugin, Random& random) {
+  const auto group = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
+  if (block.heads % group == 0) block.kv_heads = block.heads / group;
+  if (random.bits() % 4 != 0 || plugin.abi_minor < 1) return;
+  block.key_width = block.d_model / static_cast<int32_t>(block.heads);
+  block.d_model += static_cast<int32_t>(block.heads);
+}
+
 Settings drawn_settings(const attn_plugin& plugin, Random& random) {
   Settings settings;
   for (uint32_t i = 0; i < plugin.n_options; ++i)
@@ -73,8 +82,11 @@ const char* name_of(Seat seat) {
 }
 
 std::string Place::text() const {
-  std::string out = fmt::format("{}, {} heads of widths {} and {}", name_of(seat), block.heads,
-                                block.d_model / static_cast<int32_t>(block.heads), block.head_width);
+  const int32_t width = block.key_width ? block.key_width : block.d_model / static_cast<int32_t>(block.heads);
+  std::string out =
+      fmt::format("{}, {} heads of widths {} and {}", name_of(seat), block.heads, width, block.head_width);
+  if (block.kv_heads) out += fmt::format(", {} of keys", block.kv_heads);
+  if (block.key_width) out += fmt::format(", d_model {}", block.d_model);
   for (const auto& [name, value] : settings) out += fmt::format(", {} = {}", name, text_of(value));
   return out;
 }
@@ -88,13 +100,14 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
     const uint32_t role = kRoles[static_cast<int>(seat)];
     places.push_back({trial.file, seat, make_block(role, seat == Seat::kDecoder, kHeads, kWidth, kValues), {}});
   }
-  Random random(mixed(trial.seed, salt));
+  Random random(mixed(trial.seed, salt)), shapes(mixed(trial.seed, salt + " shapes"));
   for (int i = 0; i < (draws == Draws::none ? 0 : trial.draws); ++i) {
     const Seat seat = seats[random.bits() % seats.size()];
     const auto heads = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
     const auto width = one_of<int32_t>(random, {1, 2, 4, 7, 8, 16, 24, 33, 64, 80});
     const int32_t values = random.bits() % 2 ? width : one_of<int32_t>(random, {1, 3, 8, 16, 31, 64});
-    const attn_block block = make_block(kRoles[static_cast<int>(seat)], seat == Seat::kDecoder, heads, width, values);
+    attn_block block = make_block(kRoles[static_cast<int>(seat)], seat == Seat::kDecoder, heads, width, values);
+    reshape(block, load(trial.file), shapes);
     Settings settings;
     if (draws == Draws::options) settings = drawn_settings(load(trial.file), random);
     places.push_back({trial.file, seat, block, std::move(settings), 1 + random.bits() % 1000, true});
@@ -104,6 +117,28 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
 
 Law::Law(const Place& place) : place_(place) {
   may_refuse([&] { mech_.emplace(load(place.file), place.block, place.settings); });
+}
+
+SharedKeys::SharedKeys(const Law& law) {
+  constexpr uint32_t heads = 4;
+  Place place = law.place();
+  place.block = make_block(place.block.role, place.block.causal != 0, heads, kWidth, kValues);
+  place.block.kv_heads = heads;
+  repeated = std::make_unique<Law>(place);
+  place.block.kv_heads = heads / 2;
+  shared = std::make_unique<Law>(place);
+  if (!shared->shares_keys()) throw NotApplicable{"it takes a head of keys for each head of queries"};
+}
+
+std::pair<Inputs, Inputs> SharedKeys::inputs(int64_t batch, int64_t n) const {
+  std::pair<Inputs, Inputs> both{shared->inputs(batch, n), repeated->inputs(batch, n)};
+  for (size_t p = 0; p < both.first.arrays.size(); ++p) {
+    const Array& from = both.first.arrays[p];
+    Array& to = both.second.arrays[p];
+    if (from.heads < to.heads)
+      to.set([&](int64_t b, int64_t h, int64_t i, int64_t c) { return from.at(b, h / 2, i, c); });
+  }
+  return both;
 }
 
 RefusedInWords Law::in_words(const Refused& refused) {
@@ -124,8 +159,19 @@ bool Law::has(uint32_t kind) const {
 bool Law::mixes_heads() const {
   const auto& ports = mech_->ports();
   return std::any_of(ports.begin(), ports.end(), [this](const attn_port* p) {
-    return is_taken(*p) && p->shape[1] != static_cast<int64_t>(place_.block.heads);
+    const bool shared = p->kind == ATTN_KEY && p->shape[1] == static_cast<int64_t>(place_.block.kv_heads);
+    return is_taken(*p) && p->shape[1] != static_cast<int64_t>(place_.block.heads) && !shared;
   });
+}
+
+int64_t Law::group() const {
+  const auto heads = static_cast<int64_t>(place_.block.heads), kv_heads = static_cast<int64_t>(place_.block.kv_heads);
+  if (kv_heads == 0) return 1;
+  const auto& ports = mech_->ports();
+  const bool any = std::any_of(ports.begin(), ports.end(), [=](const attn_port* p) {
+    return p->kind == ATTN_KEY && !(p->flags & ATTN_RAW) && p->shape[1] == kv_heads;
+  });
+  return any ? heads / kv_heads : 1;
 }
 
 Call Law::with_totals(Call call, int64_t batch, int64_t n) const {

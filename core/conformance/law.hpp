@@ -32,6 +32,16 @@ struct Place {
 // One of each of these roles, then the random ones.  salt: each check has places of its own.
 std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws = Draws::options);
 
+class Law;
+// A place of the same seat where two heads of queries share each head of keys, and the same with a head of keys for
+// each.  Throws NotApplicable where the mechanism takes no fewer heads of keys than of queries.
+struct SharedKeys {
+  explicit SharedKeys(const Law& law);
+  // The same numbers for both, by which keys of `repeated` are those of `shared`, twice.
+  std::pair<Inputs, Inputs> inputs(int64_t batch, int64_t n) const;
+  std::unique_ptr<Law> shared, repeated;
+};
+
 class Law {
  public:
   // Throws RefusedInWords, Violation.
@@ -45,6 +55,9 @@ class Law {
   bool has(uint32_t kind) const;
   // Raw inputs and auxiliary sequences have no heads: what enters there may reach every head of its row.
   bool mixes_heads() const;
+  // Does it take keys or values of fewer heads than queries as they are?  Such a head reaches `group` heads of outputs.
+  bool shares_keys() const { return group() > 1; }
+  int64_t group() const;
 
   // Runs act; what it refuses in words ends the law, any other refusal breaks it.
   template <class Act>

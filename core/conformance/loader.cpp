@@ -93,7 +93,7 @@ uint32_t Mechanism::output() const {
 }
 
 attn_block make_block(uint32_t role, bool causal, uint32_t heads, int32_t width, int32_t value_width) {
-  return {sizeof(attn_block), role, causal ? 1u : 0u, heads, static_cast<int32_t>(heads) * width, value_width};
+  return {sizeof(attn_block), role, causal ? 1u : 0u, heads, static_cast<int32_t>(heads) * width, value_width, 0, 0};
 }
 
 }  // namespace attnkit::conformance

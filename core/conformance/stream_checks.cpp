@@ -190,6 +190,16 @@ void growing_source(Law& law) {
   hold(off <= kGate, "a source that grows is {:.2g} from queries that see prefixes of it, at most {:.2g}", off, kGate);
 }
 
+void shared_keys(Law& law) {
+  const SharedKeys both(law);
+  auto [shared, repeated] = both.inputs(1, 60);
+  const std::vector<int64_t> steps = {1, 1, 3, 17, 38};
+  const Array out = both.shared->stream(shared, steps);
+  hold(same_bits(out, both.shared->stream(shared, steps, 5)), "5 workers give other bits than one");
+  const double error = rms_ratio(out, both.repeated->stream(repeated, steps));
+  hold(error <= kGate, "keys that heads share are off by {:.1e} from keys that are repeated", error);
+}
+
 constexpr Check all[] = {
     {"stream", "chunks", "any split of a stream equals the whole, and equal splits give equal bits", nullptr, chunks,
      kStreams, Draws::blocks},
@@ -202,6 +212,8 @@ constexpr Check all[] = {
     {"stream", "own_positions", "each row of a run takes as many keys as it has", nullptr, own_positions, kStreams},
     {"stream", "slots", "rows use the slots that they are given, in any order, and no other", nullptr, slots, kStreams},
     {"stream", "shared_slots", "rows may share a slot that nobody appends to", nullptr, shared_slots, kCross},
+    {"stream", "shared_keys", "a head of keys for several heads of queries is as good as one repeated for each",
+     nullptr, shared_keys, kStreams, Draws::none},
     {"stream", "empty_runs", "a run that appends nothing leaves the state as it is", nullptr, empty_runs, kStreams},
     {"stream", "rewinds", "it says ATTN_REWINDS if and only if it rewinds", nullptr, rewinds, kStreams, Draws::none},
     {"stream", "growing_source", "a source that grows equals queries that see prefixes of it", nullptr, growing_source,

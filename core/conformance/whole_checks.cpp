@@ -144,6 +144,17 @@ void extremes(Law& law) {
   }
 }
 
+void shared_keys(Law& law) {
+  const int64_t n = 100;
+  const SharedKeys both(law);
+  auto [shared, repeated] = both.inputs(2, n);
+  const Array out = law.may_refuse([&] { return both.shared->whole(shared); });
+  for (const uint32_t workers : {2u, 8u})
+    hold(same_bits(out, both.shared->whole(shared, {}, workers)), "{} workers give other bits than one", workers);
+  const double error = rms_ratio(out, both.repeated->whole(repeated));
+  hold(error <= kGate, "keys that heads share are off by {:.1e} from keys that are repeated", error);
+}
+
 constexpr Check all[] = {
     {"whole", "writes",
      "every element of an output is written, with 0 to 100 queries, and finite with the default options", nullptr,
@@ -159,6 +170,8 @@ constexpr Check all[] = {
     {"whole", "nan_in_keys", "NaN in a key is not swallowed", nullptr, nan_in_keys, kAnywhere, Draws::none},
     {"whole", "extremes", "numbers of any size give the same bits each time, zeros finite ones", nullptr, extremes,
      kAnywhere, Draws::none},
+    {"whole", "shared_keys", "a head of keys for several heads of queries is as good as one repeated for each", nullptr,
+     shared_keys, kAnywhere, Draws::none},
     {"whole", "at_once", "runs at once on one plan are as one by one", nullptr, at_once},
     {"whole", "no_keys", "queries that see no key give rows of zeros", nullptr, no_keys, kCross},
 };

@@ -56,9 +56,9 @@ attn_block block_of(const Manifest& manifest, const BlockChoice& choice) {
   block.role = choice.role;
   block.causal = choice.role == ATTN_DECODER_SELF || (choice.role == ATTN_ENCODER_SELF && manifest.encoder.causal);
   block.heads = static_cast<uint32_t>(manifest.heads);
-  // Of a model whose heads have a width of their own, what a mechanism makes its own D = d_model / heads from.
-  block.d_model = manifest.heads * manifest.head_width;
-  block.head_width = manifest.head_width;
+  block.d_model = manifest.d_model;
+  block.head_width = block.key_width = manifest.head_width;
+  block.kv_heads = static_cast<uint32_t>(manifest.kv_heads);
   return block;
 }
 

@@ -73,12 +73,14 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
 bool Block::is_shared(const attn_port& port) const {
   const attn_block& b = mechanism_->block();
   const std::string name = port.name;
-  if (port.shape[1] != b.heads) return false;
+  const bool key = port.kind == ATTN_KEY && (name == "k" || name == "v");
+  if (port.shape[1] != b.heads && !(key && port.shape[1] == b.kv_heads)) return false;
   if (port.kind == ATTN_OUTPUT || name == "v") return port.shape[3] == b.head_width;
-  return (name == "q" || name == "k") && port.shape[3] == b.d_model / static_cast<int32_t>(b.heads);
+  return (name == "q" || name == "k") && port.shape[3] == b.key_width;
 }
 
-// Keys and values of fewer heads than queries are projected once and repeated.
+// Keys and values of fewer heads than queries are projected once, and repeated for a mechanism that does not share
+// them.
 int64_t Block::heads_of(const attn_port& port) const {
   return port.kind == ATTN_KEY && is_shared(port) ? kv_heads_ : port.shape[1];
 }
@@ -363,22 +365,23 @@ void Block::attention(Workspace& ws, const BlockCall& call, float* weights) cons
   const int v = mechanism_->port("v");
   if (v < 0 || mechanism_->ports()[v]->kind != ATTN_KEY)
     fail(ATTN_UNSUPPORTED, "{}: \"{}\" has no values \"v\" whose weights could be shown", path_, choice_.mechanism);
-  const int64_t heads = mechanism_->ports()[v]->shape[1], width = mechanism_->ports()[v]->shape[3];
+  const int64_t kv_heads = mechanism_->ports()[v]->shape[1], width = mechanism_->ports()[v]->shape[3];
   const attn_port& out = *mechanism_->ports()[output_];
-  if (out.shape[1] != heads || out.shape[3] != width)
+  const int64_t heads = out.shape[1];
+  if (heads != mechanism_->block().heads || heads % kv_heads != 0 || out.shape[3] != width)
     fail(ATTN_UNSUPPORTED, "{}: the output of \"{}\" is not shaped like its values, so its weights cannot be read off",
          path_, choice_.mechanism);
   const int64_t queries = call.queries.length, keys = call.keys.length;
   const Plan plan = plan_whole(ws.threads->workers(), 1, queries, keys);
   const attn_run run = prepare(ws, plan, call);
-  float* values = ws.ports[v].get<float>(keys * heads * width);
+  float* values = ws.ports[v].get<float>(keys * kv_heads * width);
   const float* o = static_cast<const float*>(ws.tensors[output_].data);
   // Each pass shows the weights of `width` keys: their values are the unit vectors, all others zero.
   for (int64_t first = 0; first < keys; first += width) {
-    std::fill(values, values + keys * heads * width, 0.0f);
+    std::fill(values, values + keys * kv_heads * width, 0.0f);
     const int64_t n = std::min(width, keys - first);
     for (int64_t j = 0; j < n; ++j)
-      for (int64_t h = 0; h < heads; ++h) values[((first + j) * heads + h) * width + j] = 1.0f;
+      for (int64_t h = 0; h < kv_heads; ++h) values[((first + j) * kv_heads + h) * width + j] = 1.0f;
     plan.run(run);
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t i = 0; i < queries; ++i)

@@ -80,8 +80,7 @@ bool is_sequence(const attn_port& p) { return p.kind == ATTN_QUERY || p.kind == 
 void check_magnitude(const attn_block& b, const std::vector<const attn_port*>& ports, const attn_request& r) {
   const long double rows = static_cast<long double>(r.batch) * b.heads,
                     keys = static_cast<long double>(r.past) + r.keys + 1;
-  const long double d = static_cast<long double>(b.d_model) / b.heads + 8,
-                    e = static_cast<long double>(b.head_width) + 8;
+  const long double d = static_cast<long double>(b.key_width) + 8, e = static_cast<long double>(b.head_width) + 8;
   const long double quadratic = (rows + 1) * (r.queries + 1) * keys * 4 * (d + e);
   const long double linear = (rows + b.heads) * (r.queries + keys) * 8 * d * e * (r.workers + 1);
   // Sizes that options choose (latents, features, rows of an auxiliary sequence) show in the ports.
@@ -97,6 +96,26 @@ void check_magnitude(const attn_block& b, const std::vector<const attn_port*>& p
 }
 
 }  // namespace
+
+attn_block whole_block(const attn_block& given) {
+  constexpr uint32_t first_size = offsetof(attn_block, head_width) + sizeof(attn_block::head_width);
+  if (given.struct_size < first_size)
+    fail(ATTN_INVALID, "block.struct_size {} is below {}", given.struct_size, first_size);
+  attn_block b{};
+  std::memcpy(&b, &given, std::min<size_t>(given.struct_size, sizeof b));
+  b.struct_size = sizeof b;
+  if (b.heads < 1 || b.d_model < 1 || b.head_width < 1 || b.key_width < 0 ||
+      (b.key_width == 0 && static_cast<uint32_t>(b.d_model) % b.heads != 0))
+    fail(ATTN_INVALID,
+         "block: {} heads of d_model {} and head width {}: heads must divide d_model, widths must be positive", b.heads,
+         b.d_model, b.head_width);
+  if (b.kv_heads == 0) b.kv_heads = b.heads;
+  if (b.heads % b.kv_heads != 0) fail(ATTN_INVALID, "block: kv_heads {} does not divide heads {}", b.kv_heads, b.heads);
+  if (b.key_width == 0) b.key_width = static_cast<int32_t>(static_cast<uint32_t>(b.d_model) / b.heads);
+  if (int64_t{b.heads} * b.key_width > INT32_MAX)
+    fail(ATTN_INVALID, "block: {} heads of width {} are wider than {}", b.heads, b.key_width, INT32_MAX);
+  return b;
+}
 
 std::vector<OptionValue> default_options(const Plugin& plugin) {
   std::vector<OptionValue> values;
@@ -174,9 +193,12 @@ std::shared_ptr<const Mechanism> Mechanism::create(const Plugin& plugin, const a
   uint32_t n = 0;
   std::shared_ptr<Mechanism> self(new Mechanism);
   self->plugin_ = &plugin;
-  self->block_ = block;
-  call(plugin.name,
-       [&](attn_error* err) { return plugin.table.create(&block, values.data(), &mech, &self->raw_ports_, &n, err); });
+  self->block_ = whole_block(block);
+  if (plugin.table.abi_minor < 1)
+    self->block_.d_model = static_cast<int32_t>(self->block_.heads) * self->block_.key_width;
+  call(plugin.name, [&](attn_error* err) {
+    return plugin.table.create(&self->block_, values.data(), &mech, &self->raw_ports_, &n, err);
+  });
   if (mech) self->mech_ = std::shared_ptr<attn_mech>(mech, quietly(plugin.table.destroy));
   if (!mech || !self->raw_ports_ || n == 0 || n > max_ports)
     fail(ATTN_INTERNAL,
@@ -225,6 +247,13 @@ void Mechanism::check_ports() const {
   if (outputs != 1 || inputs == 0)
     fail(ATTN_INTERNAL, "{}: has {} outputs and {} inputs, not one and at least one: the plugin is faulty",
          plugin_->name, outputs, inputs);
+}
+
+int64_t Mechanism::key_heads() const {
+  int64_t heads = block_.heads;
+  for (const attn_port* p : ports_)
+    if (p->kind == ATTN_KEY && !(p->flags & ATTN_RAW) && p->shape[1] == block_.kv_heads) heads = block_.kv_heads;
+  return heads;
 }
 
 int Mechanism::port(const char* name) const {

@@ -12,6 +12,10 @@ namespace attnkit {
 
 class Mechanism;
 
+// A block as this build's plugin.h has it, whatever the caller's: kv_heads and key_width are what 0 stands for.  Throws
+// Error (ATTN_INVALID): impossible sizes, a struct_size below that of minor 0.
+attn_block whole_block(const attn_block& given);
+
 // A value of an option.
 struct OptionValue {
   uint32_t type = 0;  // ATTN_INT, ...
@@ -46,15 +50,18 @@ class Plan {
 
 class Mechanism : public std::enable_shared_from_this<Mechanism> {
  public:
-  // Creates it and checks its ports (kinds, shapes, names, one OUTPUT).  Throws Error.
+  // Creates it and checks its ports (kinds, shapes, names, one OUTPUT).  Throws Error.  A plugin of minor 0 is given
+  // heads times the width of keys as d_model, the one from which it makes its D.
   static std::shared_ptr<const Mechanism> create(const Plugin& plugin, const attn_block& block,
                                                  const std::vector<OptionValue>& options);
 
   const Plugin& plugin() const { return *plugin_; }
-  const attn_block& block() const { return block_; }
+  const attn_block& block() const { return block_; }  // as the plugin has it, kv_heads and key_width never 0
   const std::vector<const attn_port*>& ports() const { return ports_; }
   const attn_port* const* raw_ports() const { return raw_ports_; }
   int port(const char* name) const;  // index or -1
+  // The heads that it takes of the block's keys and values: kv_heads where it shares them, else those of queries.
+  int64_t key_heads() const;
 
   Plan plan(const attn_request& request) const;
   attn_info ask(const attn_request& request) const;  // the answer without a plan

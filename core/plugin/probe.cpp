@@ -126,7 +126,7 @@ Json probe(const Plugin& plugin) {
   for (const auto& [role, causal] : {std::pair(ATTN_ENCODER_SELF, 0u), std::pair(ATTN_ENCODER_SELF, 1u),
                                      std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
     Json& place = places.emplace_back(Json{{"role", role_name(role)}, {"causal", causal != 0}});
-    const attn_block block = {sizeof(attn_block), role, causal, heads, d_model, d_model / heads};
+    const attn_block block = {sizeof(attn_block), role, causal, heads, d_model, d_model / heads, heads, 0};
     std::shared_ptr<const Mechanism> mechanism;
     const Answer made = answer_of([&] {
       mechanism = Mechanism::create(plugin, block, default_options(plugin));

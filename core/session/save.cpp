@@ -32,8 +32,10 @@ EncoderIdentity identity(const Model& model) {
     const std::string& path = block->path();
     traits.add(path, use_text(plugin, c.options));
     traits.add("the state revision of " + path, plugin.table.state_revision);
-    traits.add("the width of " + path, fmt::format("{} heads of {} and {}, f32", b.heads,
-                                                   b.d_model / static_cast<int32_t>(b.heads), b.head_width));
+    const int64_t keys = block->mechanism().key_heads();
+    traits.add("the width of " + path,
+               fmt::format("{} heads{} of {} and {}, f32", b.heads,
+                           keys < b.heads ? fmt::format(", {} of keys,", keys) : "", b.key_width, b.head_width));
     traits.add("filling anew of " + path, c.replays);
   }
   traits.add("sha256 of the weights", model.digest());

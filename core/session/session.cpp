@@ -400,27 +400,53 @@ int32_t Session::best(int row) const {
   return *id;
 }
 
-std::vector<int32_t> Session::generate(int64_t limit) {
+void Session::check_begun() const {
   check_usable();
   if (positions_[0] == 0 && model_->vocabulary(true)->begin_id() < 0)
     fail(ATTN_INVALID, "no token begins this model's texts: write a prompt first");
-  if (limit <= 0) limit = default_limit();
-  return rows() > 1 ? beam_search(*this, limit) : greedy(limit);
 }
 
-std::vector<int32_t> Session::greedy(int64_t limit) {
+std::vector<int32_t> Session::generate(int64_t limit) {
+  check_begun();
+  if (rows() > 1) return beam_search(*this, limit > 0 ? limit : default_limit());
+  Sampler greedy(Sampling{});
+  return sample({}, greedy, limit, nullptr);
+}
+
+std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& sampler, int64_t limit,
+                                     const std::function<bool(int32_t)>& stop) {
+  if (rows() > 1) fail(ATTN_INVALID, "a session of {} rows cannot sample: make one of one row", rows());
   const Tokenizer& vocabulary = *model_->vocabulary(true);
   Session* const self = this;
-  const auto append_token = [&](int32_t id) { write({&self, 1}, {&id, 1, 1, 1, nullptr}, nullptr); };
-  if (positions_[0] == 0) append_token(vocabulary.begin_id());
+  const auto tokens_of = [](std::span<const int32_t> ids) {
+    const auto length = static_cast<int64_t>(ids.size());
+    return Ids{ids.data(), 1, length, length, nullptr};
+  };
+  const int32_t begin = vocabulary.begin_id();
+  if (prompt.empty()) {
+    check_begun();
+    if (positions_[0] == 0) prompt = {&begin, 1};
+  }
+  if (!prompt.empty()) {
+    check_write({&self, 1}, tokens_of(prompt));
+    sampler.saw(prompt);
+    // The last token by itself, as every one after it and as hosts that decode batches write it.
+    if (prompt.size() > 1) write({&self, 1}, tokens_of(prompt.first(prompt.size() - 1)), nullptr);
+    write({&self, 1}, tokens_of(prompt.last(1)), nullptr);
+  }
+  if (limit <= 0) limit = default_limit();
   std::vector<int32_t> ids;
   const int64_t max_length = model_->manifest().max_length;
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
   while (static_cast<int64_t>(ids.size()) < limit) {
-    ids.push_back(best(0));
+    const std::optional<int32_t> id = sampler.draw({last(0), static_cast<size_t>(model_->outputs())});
+    if (!id) fail(ATTN_INTERNAL, "{}", nan_message(positions_[0] - 1));
+    ids.push_back(*id);
+    const bool stopped = stop && stop(*id);
     // The longest target is written in full; nothing follows it.
-    if (ids.back() == vocabulary.end_id() || positions_[0] >= max_length) break;
-    append_token(ids.back());
+    if (*id == vocabulary.end_id() || positions_[0] >= max_length) break;
+    write({&self, 1}, tokens_of({&*id, 1}), nullptr);
+    if (stopped) break;
   }
   return ids;
 }

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "core/base/sampler.hpp"
 #include "core/model/model.hpp"
 #include "core/session/arena.hpp"
 
@@ -29,6 +31,10 @@ class Session {
   void set_length(double target_length);
   // Continues until </s> or limit; greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
+  // Writes a prompt and draws tokens behind it until </s>, limit or stop(id), which may be empty; one row.  limit 0: as
+  // generate.  Throws Error before anything is written, or (ATTN_INTERNAL) for scores that are not numbers.
+  std::vector<int32_t> sample(std::span<const int32_t> prompt, Sampler& sampler, int64_t limit,
+                              const std::function<bool(int32_t)>& stop);
   // All that the session is, for any process that has the same model (core/session/blob.hpp).
   std::vector<std::byte> save() const;
   static std::unique_ptr<Session> load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes);
@@ -101,7 +107,7 @@ class Session {
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
   void advance(int row, int32_t tokens);
-  std::vector<int32_t> greedy(int64_t limit);
+  void check_begun() const;
   void load_rows(BlobReader& from);
   void load_source(BlobReader& from);
 

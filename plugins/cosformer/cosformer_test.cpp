@@ -100,5 +100,7 @@ TEST(Cosformer, RefusesWithoutTheLengthsItNeeds) {
   }
 }
 
+TEST(Cosformer, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
+
 }  // namespace
 }  // namespace attnkit::test

@@ -214,12 +214,12 @@ struct Latte {
 
   Latte(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b), cross(values.boolean("cross")) {
-    const int64_t given = values.integer("latents"), all = given != 0 ? given : b.d_model;
+    const int64_t given = values.integer("latents"), all = given != 0 ? given : int64_t{b.heads} * b.key_width;
     if (all % b.heads != 0)
       throw attnkit::unsupported("latents ", all, " cannot be shared out among ", b.heads,
                                  " heads: choose a multiple of ", b.heads)
           .at(values.index("latents"));
-    const double d = static_cast<double>(b.d_model) / b.heads;
+    const double d = b.key_width;
     const double scale = values.text("scale") == "none" ? 1 : 1 / std::sqrt(d);
     shape = {{b.heads, all / b.heads, b.head_width}, static_cast<float>(scale)};
     io = {ports.query("latent_q", shape.latents, "a query's logits over the latents of its head", ATTN_NO_BIAS),

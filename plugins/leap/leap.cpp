@@ -91,6 +91,9 @@ void list(const leap::ModulePorts& m, attnkit::Learned& learned) {
 struct Leap : leap::Model {
   using Model::Model;
 
+  // A module of its own makes other features of a key for each head of queries.
+  static bool shares_keys(const attnkit::Values& values) { return values.boolean("shared"); }
+
   attnkit::Learned learned() const {
     attnkit::Learned ports;
     list(q, ports);

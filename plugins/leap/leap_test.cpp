@@ -275,5 +275,7 @@ TEST(Leap, FillsTheSameBytesOnEveryMachine) {
   EXPECT_LE(std::abs(in["q_w2"].at(0, 0, 0, 0)), 0.25f);
 }
 
+TEST(Leap, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
+
 }  // namespace
 }  // namespace attnkit::test

@@ -83,5 +83,7 @@ TEST(Linear, DeclaresTheWorkAndBytesThatItHas) {
   expect_cost(mech, make_request(1, n, m, ATTN_STREAM, 4095), cost);
 }
 
+TEST(Linear, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
+
 }  // namespace
 }  // namespace attnkit::test

@@ -8,7 +8,7 @@
 //   s_ij = scale Q_i . K_j;   window: |i - j| < w / 2, in causal blocks i - w < j <= i
 //
 // Each query walks its window by itself, so nothing depends on the chunking.  Cost per head: about N w (2 (D+E) + 5)
-// flops; the state is a ring of the last w keys and values, [position mod w][head][D + E] floats.
+// flops; the state is a ring of the last w keys and values, [position mod w][head of keys][D + E] floats.
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/segments.hpp>
@@ -60,7 +60,8 @@ struct Window {
   }
 };
 
-// One run; called for blocks of queries of all heads of all batch rows.
+// One run; called for blocks of queries of all heads of all batch rows, with a state for all queries of the heads that
+// share one of keys.
 struct Run {
   const attnkit::Widths& shape;
   const Window& window;
@@ -72,10 +73,12 @@ struct Run {
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
+    const int64_t together = state ? shape.group() : 1, heads = shape.heads / together;
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t head = item / blocks, from = item % blocks * kBlock;
-      one<Isa>(head / shape.heads, head % shape.heads, from, blocks == 1 ? run.queries : from + kBlock,
-               static_cast<float*>(scratch));
+      const int64_t b = item / blocks / heads, first = item / blocks % heads * together, from = item % blocks * kBlock;
+      for (int64_t h = first; h < first + together; ++h)
+        one<Isa>(b, h, from, blocks == 1 ? run.queries : from + kBlock, static_cast<float*>(scratch));
+      if (state) append(b, first / shape.group(), Sight(run, b, window.causal));
     }
   }
 
@@ -84,7 +87,7 @@ struct Run {
     const Sight sight(run, b, window.causal);
     for (int64_t i = from; i < std::min(sight.queries, to); ++i) {
       const attend::Span span = window.of(sight, i);
-      const simd::Segments keys = gather(b, h, sight.past, span.begin, span.end);
+      const simd::Segments keys = gather(b, h / shape.group(), sight.past, span.begin, span.end);
       float* o = x.o.row(b, h, i);
       if (keys.count == 0) {
         std::memset(o, 0, static_cast<size_t>(shape.e) * sizeof(float));
@@ -96,17 +99,16 @@ struct Run {
       const int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o);
       if (c < shape.e) simd::mean_panel<Isa, 1>(weights, sum, keys, c, shape.e - c, o);
     }
-    if (state) append(b, h, sight);
   }
 
   // A head's part of what the state holds for a position.
   ATTNKIT_INLINE float* token(int64_t b, int64_t h, int64_t position) const {
-    return state.row(b) + (position % window.size * shape.heads + h) * (shape.d + shape.e);
+    return state.row(b) + (position % window.size * shape.kv_heads + h) * (shape.d + shape.e);
   }
 
   // Positions [begin, end): what is left of the past in one or two segments of the ring, then this run's.
   ATTNKIT_INLINE simd::Segments gather(int64_t b, int64_t h, int64_t past, int64_t begin, int64_t end) const {
-    const int64_t next = shape.heads * (shape.d + shape.e);
+    const int64_t next = shape.kv_heads * (shape.d + shape.e);
     simd::Segments keys;
     while (state && begin < std::min(past, end)) {
       const int64_t count = std::min(window.size - begin % window.size, std::min(past, end) - begin);
@@ -148,7 +150,7 @@ struct Local {
 
   Local(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
-        shape(b),
+        shape(b, true),
         window{values.integer("window"), b.causal != 0},
         io(ports.qkv(shape, "weighted mean of the values in the window")) {
     const double given = values.real("scale");
@@ -161,7 +163,7 @@ struct Local {
       throw attnkit::unsupported(
           "local attention sees the keys around a query's own position, and positions of a target and a source are not "
           "related in cross attention: use it in self attention, and a mechanism such as softmax or linear here");
-    const int64_t all = r.capacity(), token = shape.heads * (shape.d + shape.e);
+    const int64_t all = r.capacity(), token = shape.kv_heads * (shape.d + shape.e);
     info.flags = r.streams() && all > 0 && all <= window.size ? ATTN_REWINDS : 0;
     info.state(r, {std::min(all, window.size) * token, window.old(r) * token, std::min(r.keys, window.size) * token});
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * window.pairs(r) * (2 * (shape.d + shape.e) + 5));
@@ -180,10 +182,11 @@ struct Local {
     }
     const int64_t blocks = run.state ? 1 : std::max<int64_t>(1, (run.queries + kBlock - 1) / kBlock);
     const auto queries = static_cast<double>(run.state ? run.queries : std::min(run.queries, kBlock));
-    const double flops = 2.0 * queries * static_cast<double>(window.width() * (shape.d + shape.e));
+    const int64_t together = run.state ? shape.group() : 1;
+    const double flops = 2.0 * queries * static_cast<double>(together * window.width() * (shape.d + shape.e));
     // Never 0, which would make the -infinity of lanes past the window NaN.
     const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
-    simd::for_items(run, run.batch * shape.heads * blocks, {flops, plan.bytes},
+    simd::for_items(run, run.batch * shape.heads / together * blocks, {flops, plan.bytes},
                     Run{shape, window, run, factor, blocks, {run, io}, attnkit::State(run)});
   }
 

@@ -28,7 +28,9 @@ double check(int64_t w, double scale = 0, float factor = 1) {
                            const Mechanism mech(plugin(), s.block, {{"window", w}, {"scale", scale}});
                            Inputs in(mech, s.batch, s.queries, s.keys, 3);
                            for (float& x : in["q"].data()) x *= factor;
-                           const double error = error_against_form(in, s.scene(), run_whole(in, 0, s.call()), w, scale);
+                           const Array got = run_whole(in, 0, s.call());
+                           Inputs repeated = with_repeated_keys(in);
+                           const double error = error_against_form(repeated, s.scene(), got, w, scale);
                            EXPECT_LE(error, kGate) << "window " << w;
                            return error;
                          });
@@ -245,6 +247,8 @@ TEST(Local, DeclaresTheWorkAndBytesThatItHas) {
     EXPECT_EQ(6 * 4 * (n * e + kept * both), info.bytes_written) << c.w << " " << c.n << " " << c.past;
   }
 }
+
+TEST(Local, SharesHeadsOfKeys) { check_shared_keys(plugin(), {{"window", int64_t{16}}}); }
 
 }  // namespace
 }  // namespace attnkit::test

@@ -348,8 +348,8 @@ struct Luna {
     shape.contextual = values.boolean("contextual") && !(b.causal && b.role == ATTN_ENCODER_SELF);
     shape.dynamic = values.boolean("dynamic");
     shape.map = map == "log2" ? Map::kLog2 : map == "softplus" ? Map::kSoftplus : Map::kElu1;
-    if (b.d_model % shape.pack_heads != 0)
-      throw unsupported("pheads is ", given, " and d_model ", b.d_model,
+    if (shape.width() % shape.pack_heads != 0)
+      throw unsupported("pheads is ", given, " and d_model ", shape.width(),
                         ", which it does not divide: set pheads to a divisor of d_model, or to 0")
           .at(values.index("pheads"));
     if (shape.causal && given != 0 && given != heads)

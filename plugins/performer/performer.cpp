@@ -11,6 +11,7 @@
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
 #include <attnkit/kernels/linear/core.hpp>
 #include <attnkit/kernels/random.hpp>
+#include <optional>
 
 #include "gradient.hpp"
 
@@ -96,43 +97,52 @@ struct Map {
   int64_t width() const { return simd::whole_lanes(m); }
 };
 
-// Rows of one head on omega, asked for in order and projected kAhead at a time, so that omega is loaded once for
+// Rows of `heads` heads on omega, asked for in order and projected kAhead at a time, so that omega is loaded once for
 // several of them.  Omega is held transposed, [D][m], features in whole vectors: each element of a projection is one
 // chain of multiply-adds over D, whichever rows are projected with it.
 constexpr int64_t kAhead = 16;
 template <class Isa>
 class Projected {
  public:
-  // rows: room for kAhead rows of map.width() floats.  limit: rows of x from there on are not touched.
-  ATTNKIT_INLINE Projected(const Map& map, const float* omega, const float* x, int64_t next, int64_t limit, float* rows)
-      : map_(&map), omega_(omega), x_(x), next_(next), limit_(limit), rows_(rows) {}
+  // x: row 0 of the first head.  rows: room for kAhead rows of map.width() floats of each head.  limit: rows of x from
+  // there on are not touched.
+  ATTNKIT_INLINE Projected(const Map& map, const float* omega, const View<const float>& of, const float* x,
+                           int64_t heads, int64_t limit, float* rows)
+      : map_(&map), omega_(omega), x_(x), head_(of.head), next_(of.next), heads_(heads), limit_(limit), rows_(rows) {}
 
-  // omega x of row i, with -infinity in the lanes past m.
-  ATTNKIT_INLINE const float* operator()(int64_t i) {
+  // omega x of row i of head h, with -infinity in the lanes past m.
+  ATTNKIT_INLINE const float* operator()(int64_t i, int64_t h = 0) {
     if (i >= end_) load(i);
-    return rows_ + (i - begin_) * map_->width();
+    return rows_ + (h * kAhead + i - begin_) * map_->width();
   }
   // |x|^2 of row i.
-  ATTNKIT_INLINE float square(int64_t i) const { return simd::dot<Isa>(x_ + i * next_, x_ + i * next_, map_->d); }
+  ATTNKIT_INLINE float square(int64_t i, int64_t h = 0) const {
+    const float* x = x_ + h * head_ + i * next_;
+    return simd::dot<Isa>(x, x, map_->d);
+  }
 
  private:
   ATTNKIT_INLINE void load(int64_t i) {
     const int64_t width = map_->width(), n = std::min(kAhead, limit_ - i);
     begin_ = i;
     end_ = i + n;
-    std::memset(rows_, 0, static_cast<size_t>(n * width) * sizeof(float));
-    simd::add_product<Isa, float>({x_ + i * next_, next_}, {omega_, map_->d, width, width}, {rows_, n, width, width});
-    for (int64_t r = 0; r < n; ++r)
-      for (int64_t f = map_->m; f < width; ++f) rows_[r * width + f] = -__builtin_inff();
+    for (int64_t h = 0; h < heads_; ++h) {
+      float* rows = rows_ + h * kAhead * width;
+      std::memset(rows, 0, static_cast<size_t>(n * width) * sizeof(float));
+      simd::add_product<Isa, float>({x_ + h * head_ + i * next_, next_}, {omega_, map_->d, width, width},
+                                    {rows, n, width, width});
+      for (int64_t r = 0; r < n; ++r)
+        for (int64_t f = map_->m; f < width; ++f) rows[r * width + f] = -__builtin_inff();
+    }
   }
   const Map* map_;
   const float *omega_, *x_;
-  int64_t next_, limit_;
+  int64_t head_, next_, heads_, limit_;
   float* rows_;
   int64_t begin_ = 0, end_ = 0;
 };
 
-// One head of one batch row while it runs.
+// One head of keys of one batch row while it runs, and the heads of queries that read it.
 template <class Isa>
 struct Head {
   const Map& map;
@@ -157,10 +167,10 @@ struct Head {
     walker.append(row, v);
   }
 
-  ATTNKIT_INLINE void read(int64_t i, float* o) {
-    const float* p = queries(i);
+  ATTNKIT_INLINE void read(int64_t i, int64_t h, float* o) {
+    const float* p = queries(i, h);
     const bool running = map.stabiliser == Stabiliser::kRunning;
-    const float norm = map.cancels ? 0 : queries.square(i) * map.root * 0.5f;
+    const float norm = map.cancels ? 0 : queries.square(i, h) * map.root * 0.5f;
     const float factor = map.cancels ? 1 : 1 / static_cast<float>(map.m);
     Vec<Isa> most = -__builtin_inff() - Vec<Isa>{}, own{};
     for (int64_t f = 0; f < map.m; f += kLanes) {
@@ -217,14 +227,14 @@ struct Head {
 struct Scratch {
   linear::Scratch<> core;
   float *omega, *keys, *queries;
-  Scratch(Layout& layout, const linear::Shape& shape, const Map& map, bool has_state)
+  Scratch(Layout& layout, const linear::Shape& shape, const Map& map, bool has_state, int64_t together)
       : core(layout, shape, has_state),
         omega(layout.take(map.width() * map.d)),
         keys(layout.take(kAhead * map.width())),
-        queries(layout.take(kAhead * map.width())) {}
+        queries(layout.take(together * kAhead * map.width())) {}
 };
 
-// One run; called for some heads of all batch rows.
+// One run; called for some heads of all batch rows, `together` at a time, which share a head of keys.
 struct Run {
   const linear::Shape& shape;
   const Guard& guard;
@@ -234,31 +244,36 @@ struct Run {
   attnkit::Qkv<> x;
   View<const float> omega;
   attnkit::State state;
+  int64_t together;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* memory) const {
     Layout layout(memory);
-    const Scratch scratch(layout, shape, map, bool{state});
+    const Scratch scratch(layout, shape, map, bool{state}, together);
     simd::pack_keys<Isa>(
         map.m, map.d, [&](int64_t r) { return omega.row(r); }, [&](int64_t) { return map.scale; }, scratch.omega,
         map.width());
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / shape.heads, item % shape.heads, scratch);
+    const int64_t items = shape.heads / together;
+    for (int64_t item = begin; item < end; ++item) one<Isa>(item / items, item % items * together, scratch);
   }
 
+  // Heads of queries from `first` on.
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h, const Scratch& scratch) const {
+  ATTNKIT_INLINE void one(int64_t b, int64_t first, const Scratch& scratch) const {
     const attnkit::Sight sight(run, b, causal);
+    const int64_t h = first / shape.group();
     float *s = state.head(b, h, shape.head_floats(), scratch.core.sums), *z = s + map.m * shape.e;
-    const Projected<Isa> keys(map, scratch.omega, x.k.row(b, h, 0), x.k.next, sight.fresh, scratch.keys);
-    Head<Isa> head{map,
-                   linear::Walker<Isa>(shape, guard, s, scratch.core.rows),
-                   Projected<Isa>(map, scratch.omega, x.q.row(b, h, 0), x.q.next, sight.queries, scratch.queries),
-                   keys,
-                   s,
-                   z,
-                   z + map.m,
-                   shape.e,
-                   map.stabiliser == Stabiliser::kFixed ? map.fixed : 0};
+    const Projected<Isa> keys(map, scratch.omega, x.k, x.k.row(b, h, 0), 1, sight.fresh, scratch.keys);
+    Head<Isa> head{
+        map,
+        linear::Walker<Isa>(shape, guard, s, scratch.core.rows),
+        Projected<Isa>(map, scratch.omega, x.q, x.q.row(b, first, 0), together, sight.queries, scratch.queries),
+        keys,
+        s,
+        z,
+        z + map.m,
+        shape.e,
+        map.stabiliser == Stabiliser::kFixed ? map.fixed : 0};
     if (map.stabiliser == Stabiliser::kGlobal) {
       head.constant = most(head.keys, sight.fresh);
       head.keys = keys;  // from the first one again
@@ -268,7 +283,9 @@ struct Run {
         [&](int64_t from, int64_t to) __attribute__((always_inline)) {
           for (int64_t j = from; j < to; ++j) head.append(j, sight.past + j == 0, x.v.row(b, h, j));
         },
-        [&](int64_t i) __attribute__((always_inline)) { head.read(i, x.o.row(b, h, i)); });
+        [&](int64_t i) __attribute__((always_inline)) {
+          for (int64_t n = 0; n < together; ++n) head.read(i, n, x.o.row(b, first + n, i));
+        });
     head.walker.flush();
   }
 
@@ -314,7 +331,7 @@ struct Performer {
   }
 
   Performer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), shape(b), guard(Guard::from(values)), equal_norms(values.text("scaling") == "sqrt_d") {
+      : block(b), shape(b, true), guard(Guard::from(values)), equal_norms(values.text("scaling") == "sqrt_d") {
     const double width = static_cast<double>(shape.d);
     shape.features = values.integer("features");
     map = {shape.features,
@@ -369,7 +386,7 @@ struct Performer {
           "because a maximum over all keys does not cancel then: set feature_eps to 0 and guard to none, or stabiliser "
           "to fixed, for causal blocks, streams and prefixes");
     linear::cost(shape, r, 2.0 * static_cast<double>(map.m * map.d), info);
-    const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams()));
+    const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams(), shape.group()));
     uint64_t shared = 0;
     attnkit::with_real(r.is_f64(), [&](auto real) { shared = Layout::measure<Directions<decltype(real)>>(exact); });
     return {r.is_f64(), r.workers, run_bytes, attnkit::latents::plan(latents(), r, info, shared)};
@@ -377,9 +394,10 @@ struct Performer {
 
   void run(const Plan& plan, const attn_run& run) const {
     if (plan.is_f64) return compute<double>(plan, run, nullptr);
-    const Run body{shape, guard, map, block.causal != 0, run, {run, io}, {run, omega}, attnkit::State(run)};
-    const double flops = 2.0 * static_cast<double>((run.queries + run.keys) * map.m * (map.d + shape.e + 1));
-    simd::for_items(run, run.batch * shape.heads, {flops, plan.run_bytes}, body);
+    const int64_t together = simd::heads_together(run, shape), rows = together * run.queries + run.keys;
+    const Run body{shape, guard, map, block.causal != 0, run, {run, io}, {run, omega}, attnkit::State(run), together};
+    const double flops = 2.0 * static_cast<double>(rows * map.m * (map.d + shape.e + 1));
+    simd::for_items(run, run.batch * shape.heads / together, {flops, plan.run_bytes}, body);
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const {
@@ -396,11 +414,24 @@ struct Performer {
     Layout layout(static_cast<char*>(run.exec->scratch) + plan.exact_bytes * plan.workers);
     const Directions<Real> directions(layout, exact);
     directions.fill(exact, {run, omega});
-    const attnkit::performer::RandomFeatures<Real> features{exact, directions, {run, io}, g};
-    attnkit::latents::for_heads(latents(), features, block.causal != 0, run, io, g, plan.exact_bytes);
+    // Heads of queries that share a head of keys one after another: they add to its gradients.
+    for (int64_t n = 0; n < shape.group(); ++n) {
+      attnkit::Qkv<Real> x(run, io);
+      x.q = x.q.every(shape.group(), n);
+      x.o = x.o.every(shape.group(), n);
+      std::optional<attnkit::QkvGrad<Real>> own;
+      if (g) {
+        own = *g;
+        own->q = g->q.every(shape.group(), n);
+        own->o = g->o.every(shape.group(), n);
+      }
+      const attnkit::QkvGrad<Real>* some = own ? &*own : nullptr;
+      const attnkit::performer::RandomFeatures<Real> features{exact, directions, x, some};
+      attnkit::latents::for_heads(latents(), features, block.causal != 0, run, x, some, plan.exact_bytes, n > 0);
+    }
   }
 
-  attnkit::latents::Shape latents() const { return {shape.heads, map.m, shape.e}; }
+  attnkit::latents::Shape latents() const { return {shape.kv_heads, map.m, shape.e}; }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t) const {
     draw_omega(attnkit::Random(seed, port), equal_norms, map.m, map.d, data);

@@ -316,5 +316,7 @@ TEST(Performer, ForgetsKeysThatAreTooLarge) {
   EXPECT_LE(rms_ratio(got, run_whole(rest, 0, {})), 1e-6);
 }
 
+TEST(Performer, SharesHeadsOfKeys) { check_shared_keys(plugin(), {{"features", int64_t{40}}}); }
+
 }  // namespace
 }  // namespace attnkit::test

@@ -81,6 +81,8 @@ TEST(Relu, CountsItsStateAndWork) {
   EXPECT_EQ(8u * 2 * 64 * 65 * 2, plan.info().flops);
 }
 
+TEST(Relu, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
+
 #ifdef ATTNKIT_PLUGIN_CUDA_FILE
 TEST(Relu, HasACudaVariantWithTheSameState) {
   const attn_plugin& cuda = load(ATTNKIT_PLUGIN_CUDA_FILE);

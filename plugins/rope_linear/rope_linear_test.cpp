@@ -149,5 +149,7 @@ TEST(RopeLinear, DeclaresTheWorkAndBytesThatItHas) {
               {linear_flops(heads, n + n, d, e), bytes_of(in, {"q", "k", "v"}), bytes_of(in, {"o"}), state});
 }
 
+TEST(RopeLinear, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
+
 }  // namespace
 }  // namespace attnkit::test

@@ -227,6 +227,9 @@ struct S4d {
       throw unsupported("order is ", values.integer("order"),
                         ", and states come in conjugate pairs: set order to an even number")
           .at(values.index("order"));
+    if (shape.channels % shape.heads != 0)
+      throw unsupported("d_model is ", shape.channels, ", which its ", shape.heads,
+                        " heads do not divide: use another mechanism where heads have a width of their own");
     if (log_min > log_max)
       throw unsupported("step_min is ", values.real("step_min"), " and step_max ", values.real("step_max"),
                         ": set step_min to step_max or less")

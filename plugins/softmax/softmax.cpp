@@ -7,7 +7,7 @@
 //
 // A few queries walk their visible keys each by itself; more of them go together over blocks of keys, packed once for a
 // block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is the cache of keys
-// and values, [position][head][D + E] floats.
+// and values, [position][head of keys][D + E] floats.
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/segments.hpp>
@@ -25,8 +25,8 @@ namespace simd = attnkit::simd;
 constexpr int64_t kFew = 4;  // queries of a row from which blocks are faster
 
 struct Shape : attnkit::Widths {
-  using Widths::Widths;
-  int64_t token() const { return heads * (d + e); }  // floats of one position in the state
+  explicit Shape(const attn_block& b) : Widths(b, true) {}
+  int64_t token() const { return kv_heads * (d + e); }  // floats of one position in the state
 };
 
 // Packed keys and values of a block, and what its queries have so far.
@@ -59,26 +59,27 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t block, void* scratch) const {
     const Sight sight(run, b, causal);
-    const int64_t from = block * simd::kQueries, stop = std::min(sight.queries, from + simd::kQueries);
+    const int64_t kv = h / shape.group(), from = block * simd::kQueries,
+                  stop = std::min(sight.queries, from + simd::kQueries);
     // By the row's own length, so that padding changes nothing.
     if (sight.queries >= kFew) {
       const int64_t share = (sight.fresh + blocks - 1) / blocks;
-      append(b, h, sight, block * share, std::min(sight.fresh, (block + 1) * share));
+      if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
       if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
     } else if (block == 0) {
-      append(b, h, sight, 0, sight.fresh);
+      if (h % shape.group() == 0) append(b, kv, sight, 0, sight.fresh);
       for (int64_t i = 0; i < stop; ++i) single<Isa>(b, h, sight, i, static_cast<float*>(scratch));
     }
   }
 
-  ATTNKIT_INLINE float* cache(int64_t b, int64_t h) const { return state.row(b) + h * (shape.d + shape.e); }
+  ATTNKIT_INLINE float* cache(int64_t b, int64_t kv) const { return state.row(b) + kv * (shape.d + shape.e); }
 
   // Copies keys and values [from, to) of this run behind those in the state, if there is one.
-  ATTNKIT_INLINE void append(int64_t b, int64_t h, const Sight& sight, int64_t from, int64_t to) const {
+  ATTNKIT_INLINE void append(int64_t b, int64_t kv, const Sight& sight, int64_t from, int64_t to) const {
     for (int64_t j = from; state && j < to; ++j) {
-      float* token = cache(b, h) + (sight.past + j) * shape.token();
-      std::memcpy(token, x.k.row(b, h, j), static_cast<size_t>(shape.d) * sizeof(float));
-      std::memcpy(token + shape.d, x.v.row(b, h, j), static_cast<size_t>(shape.e) * sizeof(float));
+      float* token = cache(b, kv) + (sight.past + j) * shape.token();
+      std::memcpy(token, x.k.row(b, kv, j), static_cast<size_t>(shape.d) * sizeof(float));
+      std::memcpy(token + shape.d, x.v.row(b, kv, j), static_cast<size_t>(shape.e) * sizeof(float));
     }
   }
 
@@ -86,8 +87,8 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void blocked(int64_t b, int64_t h, const Sight& sight, int64_t first, int64_t queries,
                               void* scratch) const {
-    const int64_t width = simd::whole_lanes(shape.e), past = sight.past;
-    const float* old = state ? cache(b, h) : nullptr;
+    const int64_t kv = h / shape.group(), width = simd::whole_lanes(shape.e), past = sight.past;
+    const float* old = state ? cache(b, kv) : nullptr;
     Layout layout(scratch);
     const Block block(layout, shape);
     int64_t seen[simd::kQueries], most = 0;
@@ -102,10 +103,10 @@ struct Run {
     for (int64_t from = 0; from < most; from += simd::kKeys) {
       const int64_t n = std::min(simd::kKeys, most - from);
       const auto key = [&](int64_t j) {
-        return from + j < past ? old + (from + j) * shape.token() : x.k.row(b, h, from + j - past);
+        return from + j < past ? old + (from + j) * shape.token() : x.k.row(b, kv, from + j - past);
       };
       const auto value = [&](int64_t j) {
-        return from + j < past ? old + (from + j) * shape.token() + shape.d : x.v.row(b, h, from + j - past);
+        return from + j < past ? old + (from + j) * shape.token() + shape.d : x.v.row(b, kv, from + j - past);
       };
       simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
       simd::pack_values<Isa>(n, shape.e, value, block.values);
@@ -123,23 +124,24 @@ struct Run {
     }
   }
 
-  // Query i; the keys of this run are in the state already, if there is one.
+  // Query i; the keys of this run are in the state already, if there is one that no other head of queries shares.
   template <class Isa>
   ATTNKIT_INLINE void single(int64_t b, int64_t h, const Sight& sight, int64_t i, float* weights) const {
-    const int64_t seen = sight.seen(i);
+    const int64_t seen = sight.seen(i), kv = h / shape.group();
     if (seen <= 0) return;
     simd::Segments keys;
-    if (state)
-      keys.add({cache(b, h), cache(b, h) + shape.d, shape.token(), shape.token(), seen});
-    else
-      keys.add({x.k.row(b, h, 0), x.v.row(b, h, 0), x.k.next, x.v.next, seen});
+    const int64_t old = !state ? 0 : shape.group() == 1 ? seen : std::min(seen, sight.past);
+    if (state) keys.add({cache(b, kv), cache(b, kv) + shape.d, shape.token(), shape.token(), old});
+    keys.add({x.k.row(b, kv, 0), x.v.row(b, kv, 0), x.k.next, x.v.next, seen - old});
     const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
     const float sum = simd::weigh<Isa>(weights, 1, max, seen);
     if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
     float* o = x.o.row(b, h, i);
     for (int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o); c < shape.e; ++c) {
       float total = 0;
-      for (int64_t j = 0; j < seen; ++j) total += weights[j] * keys.list[0].v[j * keys.list[0].v_next + c];
+      const float* weight = weights;
+      for (const simd::Segment* part = keys.list; part != keys.list + keys.n; ++part)
+        for (int64_t j = 0; j < part->count; ++j) total += *weight++ * part->v[j * part->v_next + c];
       o[c] = total / sum;
     }
   }

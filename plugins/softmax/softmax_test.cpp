@@ -135,5 +135,7 @@ TEST(Softmax, CountsItsStateAndWork) {
   EXPECT_EQ(static_cast<uint32_t>(ATTN_REWINDS), plan.info().flags);
 }
 
+TEST(Softmax, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
+
 }  // namespace
 }  // namespace attnkit::test

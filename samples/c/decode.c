@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   if (argc < 2) return fprintf(stderr, "usage: decode MECHANISM [options] [plugin folder]\n"), 2;
 
   const attnkit_runtime_options options = {sizeof options, 1, argc > 3 ? argv[3] : NULL, 0, 0};
-  const attn_block where = {sizeof where, ATTN_DECODER_SELF, 1, 1, 1, 1}; /* causal, one head, D = E = 1 */
+  const attn_block where = {sizeof where, ATTN_DECODER_SELF, 1, 1, 1, 1, 0, 0}; /* causal, one head, D = E = 1 */
   attnkit_runtime* runtime = NULL;
   attnkit_block* block = NULL;
   check(attnkit_runtime_create(&options, &runtime, &err));

@@ -69,7 +69,7 @@ TEST(Layout, KnowsEveryPublicStruct) {
 
 TEST(Layout, BothHeadersStayShort) {
   const std::string both = read(headers + "plugin.h") + read(headers + "attnkit.h");
-  EXPECT_LT(std::count(both.begin(), both.end(), '\n'), 600);
+  EXPECT_LT(std::count(both.begin(), both.end(), '\n'), 600 + 50 * static_cast<int>(ATTN_ABI_MINOR));
 }
 
 TEST(Layout, TheHeaderOfVersion1IsNeverTouchedAgain) {

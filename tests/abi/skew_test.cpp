@@ -27,7 +27,7 @@ std::string refusal(const std::string& name) {
 
 // Every plugin that must be refused when it is loaded, with its sentence.
 const std::map<std::string, std::string> refusals = {
-    {"needs_newer_host", "needs minor 1 of the plugin interface, this attnkit has 0; update attnkit"},
+    {"needs_newer_host", "needs minor 2 of the plugin interface, this attnkit has 1; update attnkit"},
     {"refuses", "does not start: this host is of the wrong kind; update the plugin"},
     {"wrong_major", "is built for major 2 of the plugin interface, this attnkit has major 1; update attnkit"},
     {"old_major", "is built for major 0 of the plugin interface, this attnkit has major 1; update the plugin"},
@@ -51,7 +51,7 @@ const char* const working[] = {"mean",          "v1",          "future",       "
                                "throws_create", "throws_plan", "throws_run",   "create_77", "create_nothing",
                                "absurd_ports",  "no_output",   "plan_nothing", "run_77"};
 
-attn_block cross_block() { return {sizeof(attn_block), ATTN_DECODER_CROSS, 0, 2, 8, 4}; }
+attn_block cross_block() { return {sizeof(attn_block), ATTN_DECODER_CROSS, 0, 2, 8, 4, 0, 0}; }
 
 // (1, 2, rows, 4) over `data`.
 attn_tensor sequence(std::vector<float>& data, int64_t rows) {
@@ -111,6 +111,19 @@ TEST(Skew, EveryPluginIsLoadedOrRefusedAsItMustBe) {
 }
 
 TEST(Skew, PluginOfTheFirstHeaderWorks) { EXPECT_EQ(compute("v1"), means); }
+
+// It asks for repeated heads by having `heads` of them, and makes its D from d_model, as before there was a width.
+TEST(Skew, PluginOfTheFirstHeaderGetsRepeatedHeads) {
+  attn_block block = cross_block();
+  block.kv_heads = 1;
+  block.key_width = 5;
+  const auto first = Mechanism::create(*plugins().find("v1", 1), block, {});
+  EXPECT_EQ(plugins().find("v1", 1)->table.abi_minor, 0u);
+  EXPECT_EQ(first->ports()[0]->shape[1], 2);
+  EXPECT_EQ(first->key_heads(), 2);
+  EXPECT_EQ(first->block().d_model, 10);
+  EXPECT_EQ(Mechanism::create(*plugins().find("mean", 1), block, {})->block().d_model, 8);
+}
 
 TEST(Skew, PluginOfThisHeaderWorks) { EXPECT_EQ(compute("mean"), means); }
 

@@ -29,7 +29,7 @@ struct Fixture {
 
   explicit Fixture(uint32_t role = ATTN_ENCODER_SELF, uint32_t causal = 0, const char* mechanism = "softmax") {
     EXPECT_EQ(attnkit_runtime_create(nullptr, &runtime, &err), ATTN_OK) << err.message;
-    const attn_block where{sizeof where, role, causal, heads, heads * width, width};
+    const attn_block where{sizeof where, role, causal, heads, heads * width, width, 0, 0};
     EXPECT_EQ(attnkit_block_create(runtime, mechanism, &where, nullptr, &block, &err), ATTN_OK) << err.message;
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 7) - 2.5f;
     uint32_t n = 0;
@@ -207,7 +207,7 @@ TEST(Block, SizesThatOptionsMakeLargeMustFit64Bits) {
   attnkit_block* block = nullptr;
   attn_error err{sizeof(attn_error), 0, -1, ""};
   ASSERT_EQ(attnkit_runtime_create(nullptr, &runtime, &err), ATTN_OK) << err.message;
-  const attn_block where{sizeof where, ATTN_DECODER_CROSS, 0, 1, 256, 1};
+  const attn_block where{sizeof where, ATTN_DECODER_CROSS, 0, 1, 256, 1, 0, 0};
   ASSERT_EQ(attnkit_block_create(runtime, "luna", &where, "projection = 4096", &block, &err), ATTN_OK) << err.message;
   attn_request request{sizeof request, 0, 1, 0, 2, 32, 1, 1, 878237056820, 1, 1, 0};
   attn_info info{};
@@ -380,7 +380,7 @@ TEST(Block, NamesWhatARunMustNotBring) {
 
 TEST(Block, FillsTensorsAsTheirPortsDeclareThem) {
   Fixture f;
-  const attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width};
+  const attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width, 0, 0};
   attnkit_block* block = nullptr;
   ASSERT_EQ(attnkit_block_create(f.runtime, "performer", &where, nullptr, &block, &f.err), ATTN_OK) << f.err.message;
   uint32_t n = 0, omega = 0;
@@ -496,7 +496,7 @@ TEST(Block, GradientsOverlapNothing) {
 TEST(Block, RefusesWhatCannotBeMade) {
   Fixture f;
   attnkit_block* block = nullptr;
-  attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width};
+  attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width, 0, 0};
   const auto make = [&](const char* name, const char* options) {
     return attnkit_block_create(f.runtime, name, &where, options, &block, &f.err);
   };
@@ -517,6 +517,42 @@ TEST(Block, RefusesWhatCannotBeMade) {
   where.causal = 1;
   EXPECT_EQ(make("relu", nullptr), ATTN_INVALID);
   EXPECT_EQ(block, nullptr);
+}
+
+TEST(Block, SharesHeadsOfKeys) {
+  Fixture f;
+  attnkit_block* block = nullptr;
+  attn_block where{sizeof where, ATTN_DECODER_SELF, 1, 6, 48, 8, 2, 0};
+  const auto make = [&] { return attnkit_block_create(f.runtime, "softmax", &where, nullptr, &block, &f.err); };
+  const auto state = [&] {
+    const attn_request request = [] {
+      attn_request r{};
+      r.struct_size = sizeof r;
+      r.flags = ATTN_STREAM;
+      r.device_type = 1;
+      r.dtype_code = 2;
+      r.dtype_bits = 32;
+      r.dtype_lanes = r.workers = 1;
+      r.batch = r.queries = r.keys = 1;
+      r.past = 99;
+      return r;
+    }();
+    attn_info info{};
+    info.struct_size = sizeof info;
+    EXPECT_EQ(make(), ATTN_OK) << f.err.message;
+    EXPECT_EQ(attnkit_block_plan(block, &request, &info, &f.err), ATTN_OK) << f.err.message;
+    attnkit_block_destroy(block);
+    return info.state_bytes;
+  };
+  EXPECT_EQ(state(), 100u * 2 * 16 * sizeof(float));
+  where.kv_heads = 0;
+  EXPECT_EQ(state(), 100u * 6 * 16 * sizeof(float));
+  where.kv_heads = 4;
+  where.struct_size = offsetof(attn_block, kv_heads);  // of a caller that knows minor 0
+  EXPECT_EQ(state(), 100u * 6 * 16 * sizeof(float));
+  where.struct_size = sizeof where;
+  EXPECT_EQ(make(), ATTN_INVALID);
+  EXPECT_STREQ(f.err.message, "block: kv_heads 4 does not divide heads 6");
 }
 
 TEST(Block, NullIsAnErrorEverywhere) {

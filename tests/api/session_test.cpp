@@ -75,6 +75,132 @@ TEST(Session, RefusesWrongUse) {
   attnkit_session_destroy(nullptr);
 }
 
+struct LanguageModel {
+  attnkit::Runtime runtime{1};
+  attnkit::Model model{runtime, ATTNKIT_MANIFESTS "/language-model.toml"};
+  attnkit::Ids prompt = {1, 9, 5, 30, 5};
+};
+
+attnkit_sample_options sampling(double temperature, uint64_t seed, uint32_t limit = 12) {
+  attnkit_sample_options options{};
+  options.temperature = temperature;
+  options.seed = seed;
+  options.limit = limit;
+  return options;
+}
+
+TEST(Sample, WithoutATemperatureIsGenerate) {
+  const LanguageModel o;
+  attnkit::Session generated(o.model, 1), sampled(o.model, 1), begun(o.model, 1);
+  attnkit_session* const self = generated.get();
+  // As sample splits a prompt.
+  attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1, 9, 5, 30}}));
+  attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{5}}));
+  const attnkit::Ids ids = generated.generate(12);
+  EXPECT_EQ(sampled.sample(o.prompt, sampling(0, 7)), ids);
+  EXPECT_EQ(sampled.sample({}, sampling(0, 7)), generated.generate(12)) << "goes on where it stands";
+  EXPECT_EQ(begun.sample({}, sampling(0, 7)), attnkit::Session(o.model, 1).generate(12)) << "begins with <s>";
+}
+
+TEST(Sample, RepeatsItselfForASeedAndAStream) {
+  const LanguageModel o;
+  const auto draw = [&](attnkit_sample_options options) {
+    return attnkit::Session(o.model, 1).sample(o.prompt, options);
+  };
+  const attnkit::Ids first = draw(sampling(1.5, 1));
+  EXPECT_EQ(draw(sampling(1.5, 1)), first);
+  EXPECT_NE(draw(sampling(1.5, 2)), first);
+  attnkit_sample_options other = sampling(1.5, 1);
+  other.stream = 1;
+  EXPECT_NE(draw(other), first);
+  other = sampling(1.5, 1);
+  other.top_k = 1;
+  EXPECT_EQ(draw(other), draw(sampling(0, 0)));
+  other.top_k = 0;
+  other.top_p = 1e-9;
+  EXPECT_EQ(draw(other), draw(sampling(0, 0)));
+  other = sampling(0, 0);
+  other.repetition_penalty = 50;
+  EXPECT_NE(draw(other), draw(sampling(0, 0)));
+}
+
+TEST(Sample, ForksOfAWrittenPromptDrawWhatThePromptItselfDraws) {
+  const LanguageModel o;
+  attnkit::Session written(o.model, 1);
+  attnkit_session* const self = written.get();
+  attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{1, 9, 5, 30}}));
+  attnkit_sample_options options = sampling(1.2, 3);
+  options.repetition_penalty = 1.3;
+  const attnkit::Ids whole = attnkit::Session(o.model, 1).sample(o.prompt, options);
+  options.seen = o.prompt.data();
+  options.n_seen = o.prompt.size() - 1;
+  for (int fork = 0; fork < 2; ++fork) EXPECT_EQ(written.clone().sample({5}, options), whole);
+}
+
+TEST(Sample, CallsBackAndStopsThere) {
+  const LanguageModel o;
+  attnkit::Session session(o.model, 1), rest(o.model, 1);
+  attnkit::Ids seen;
+  const attnkit::Ids made = session.sample(o.prompt, sampling(1.5, 1), [&](int32_t id) {
+    seen.push_back(id);
+    return seen.size() == 4;
+  });
+  EXPECT_EQ(made, seen);
+  const attnkit::Ids whole = attnkit::Session(o.model, 1).sample(o.prompt, sampling(1.5, 1));
+  ASSERT_GT(whole.size(), 4u);
+  EXPECT_EQ(made, attnkit::Ids(whole.begin(), whole.begin() + 4));
+  // The session stands behind all four.
+  attnkit::Ids longer = o.prompt;
+  longer.insert(longer.end(), made.begin(), made.end());
+  EXPECT_EQ(session.sample({}, sampling(0, 0)), rest.sample(longer, sampling(0, 0)));
+  EXPECT_THROW(session.sample({}, sampling(0, 0), [](int32_t) -> bool { throw std::out_of_range("token"); }),
+               std::out_of_range);
+}
+
+TEST(Sample, RefusesWrongUseAndLeavesTheSessionAsItWas) {
+  const LanguageModel o;
+  attnkit::Session session(o.model, 1), untouched(o.model, 1), beams(o.model, 2);
+  attn_error err{sizeof err, 0, -1, ""};
+  attnkit::Ids ids(o.model.info().max_length);
+  uint64_t n = 77;
+  const auto refused = [&](attnkit::Session& s, const attnkit::Ids& prompt, attnkit_sample_options options,
+                           const char* words) {
+    if (options.struct_size == 0) options.struct_size = sizeof options;
+    EXPECT_EQ(attnkit_session_sample(s.get(), prompt.data(), prompt.size(), &options, ids.data(), &n, &err),
+              ATTN_INVALID)
+        << words;
+    EXPECT_NE(std::string(err.message).find(words), std::string::npos) << err.message;
+    EXPECT_EQ(n, 77u) << words;
+  };
+  const auto with = [](auto&& change) {
+    attnkit_sample_options options = sampling(1, 1);
+    change(options);
+    return options;
+  };
+  refused(session, o.prompt, sampling(-1, 1), "temperature is -1");
+  refused(session, o.prompt, with([](auto& s) { s.top_p = 1.5; }), "top_p is 1.5");
+  refused(session, o.prompt, with([](auto& s) { s.top_k = UINT64_MAX; }), "top_k");
+  refused(session, o.prompt, with([](auto& s) { s.repetition_penalty = -2; }), "repetition_penalty is -2");
+  refused(session, o.prompt, with([](auto& s) { s.struct_size = 8; }), "options.struct_size 8");
+  refused(session, o.prompt, with([](auto& s) { s.n_seen = 3; }), "options.seen");
+  const int32_t seen[] = {3, 1 << 20};
+  refused(session, o.prompt, with([&](auto& s) { s.seen = seen, s.n_seen = 2; }), "options.seen[1] is 1048576");
+  refused(session, {1, 1 << 20}, sampling(1, 1), "1048576");
+  refused(session, {1, -1}, sampling(1, 1), "-1");
+  refused(session, attnkit::Ids(static_cast<size_t>(o.model.info().max_length) + 1, 5), sampling(1, 1), "max_length");
+  refused(beams, o.prompt, sampling(1, 1), "2 rows");
+  const attnkit_sample_options good = with([](auto& s) { s.struct_size = sizeof s; });
+  EXPECT_EQ(attnkit_session_sample(nullptr, nullptr, 0, &good, ids.data(), &n, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_session_sample(session.get(), nullptr, 2, &good, ids.data(), &n, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_session_sample(session.get(), nullptr, 0, nullptr, ids.data(), &n, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_session_sample(session.get(), nullptr, 0, &good, nullptr, &n, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_session_sample(session.get(), nullptr, 0, &good, ids.data(), nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(session.sample(o.prompt, sampling(1, 1)), untouched.sample(o.prompt, sampling(1, 1)));
+  Opened translator;
+  attnkit::Session unread(translator.model, 1);
+  refused(unread, {}, sampling(1, 1), "no source was read yet");
+}
+
 TEST(Session, ManyThreadsShareAModel) {
   const Opened o;
   const attnkit::Ids source = o.source();

@@ -110,7 +110,7 @@ TEST_F(AttnkitHpp, HandlesOutliveTheirParents) {
 }
 
 TEST_F(AttnkitHpp, RunsABlock) {
-  const attn_block where = {sizeof(attn_block), ATTN_DECODER_SELF, 1, 2, 16, 8};
+  const attn_block where = {sizeof(attn_block), ATTN_DECODER_SELF, 1, 2, 16, 8, 0, 0};
   const attnkit::Block block(runtime, "leap", where, "factor = 4");
   ASSERT_GE(block.ports().size(), 4u);
   attn_request request{};

@@ -133,6 +133,43 @@ struct Trial {
 
 bool says(const std::string& message, const char* part) { return message.find(part) != std::string::npos; }
 
+// The block that a mechanism was made for, as its table passes it on.
+struct Seated : Scaled {
+  Seated(const attn_block& b, const Values& values, Ports& ports) : Scaled(b, values, ports) { block = b; }
+  static inline attn_block block{};
+};
+
+TEST(Create, ReadsNoMoreOfABlockThanTheHostGave) {
+  attn_block older = block();
+  older.struct_size = offsetof(attn_block, kv_heads);
+  older.kv_heads = 77;  // whatever stands behind it
+  older.key_width = -1;
+  const Mechanism of_an_older_host(Table<Seated>::table(), older);
+  EXPECT_EQ(Seated::block.struct_size, sizeof(attn_block));
+  EXPECT_EQ(Seated::block.kv_heads, 2u);
+  EXPECT_EQ(Seated::block.key_width, 8);
+}
+
+TEST(Create, TakesHeadsOfKeysAndTheirWidth) {
+  attn_block sharing = make_block(ATTN_DECODER_SELF, true, 6, 8, 4);
+  sharing.kv_heads = 2;
+  sharing.key_width = 16;
+  const Mechanism made(Table<Seated>::table(), sharing);
+  const Widths shares(Seated::block, true), repeats(Seated::block);
+  EXPECT_EQ(shares.kv_heads, 2);
+  EXPECT_EQ(shares.group(), 3);
+  EXPECT_EQ(shares.d, 16);
+  EXPECT_EQ(repeats.kv_heads, 6);
+  EXPECT_EQ(repeats.group(), 1);
+  sharing.kv_heads = 4;
+  EXPECT_THROW(Mechanism(Table<Seated>::table(), sharing), Refused) << "4 does not divide 6";
+  sharing.kv_heads = 0;
+  sharing.key_width = 0;
+  const Mechanism plain(Table<Seated>::table(), sharing);
+  EXPECT_EQ(Seated::block.kv_heads, 6u);
+  EXPECT_EQ(Seated::block.key_width, 8);
+}
+
 TEST(Backward, IsOfferedByThoseWhoDefineIt) {
   EXPECT_EQ(nullptr, scaled().backward);
   EXPECT_NE(nullptr, trained().backward);

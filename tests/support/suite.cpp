@@ -7,13 +7,27 @@
 #include <map>
 #include <memory>
 
+#include "support/cost.hpp"
+#include "support/stream.hpp"
+
 namespace attnkit::test {
+
+namespace {
+
+attn_block sharing(attn_block block, uint32_t kv_heads) {
+  block.kv_heads = kv_heads;
+  return block;
+}
+
+}  // namespace
 
 std::vector<Situation> situations() {
   const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 32, 32);
   const auto decoder = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);
   const auto cross = make_block(ATTN_DECODER_CROSS, false, 2, 64, 16);
   const auto narrow = make_block(ATTN_DECODER_CROSS, false, 2, 4, 6);
+  const auto grouped = sharing(make_block(ATTN_DECODER_SELF, true, 6, 24, 17), 2);
+  const auto grouped_cross = sharing(make_block(ATTN_DECODER_CROSS, false, 3, 20, 32), 1);
   return {
       {"encoder", encoder, 2, 100, 100, {}, {}, false, false},
       {"encoder padded", encoder, 3, 50, 50, {50, 1, 33}, {50, 1, 33}, false, false},
@@ -24,6 +38,9 @@ std::vector<Situation> situations() {
       {"cross with totals", narrow, 2, 20, 9, {}, {}, false, true},
       {"cross padded", cross, 3, 20, 31, {20, 3, 0}, {5, 31, 8}, false, false},
       {"prefix", cross, 2, 30, 70, {}, {}, true, true},
+      {"causal, shared keys", grouped, 2, 100, 100, {}, {}, false, true},
+      {"cross padded, shared keys", grouped_cross, 3, 20, 31, {20, 3, 0}, {5, 31, 8}, false, false},
+      {"prefix, shared keys", grouped_cross, 2, 30, 70, {}, {}, true, true},
   };
 }
 
@@ -31,6 +48,8 @@ std::vector<Situation> small_situations() {
   const auto encoder = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
   const auto decoder = make_block(ATTN_DECODER_SELF, true, 2, 8, 6);
   const auto cross = make_block(ATTN_DECODER_CROSS, false, 2, 8, 4);
+  const auto grouped = sharing(make_block(ATTN_DECODER_SELF, true, 4, 8, 6), 2);
+  const auto grouped_cross = sharing(make_block(ATTN_DECODER_CROSS, false, 2, 8, 4), 1);
   return {
       {"small encoder", encoder, 2, 7, 7, {}, {}, false, false},
       {"small encoder padded", encoder, 3, 6, 6, {6, 1, 4}, {6, 1, 4}, false, false},
@@ -40,6 +59,8 @@ std::vector<Situation> small_situations() {
       {"small cross with totals", cross, 2, 6, 4, {}, {}, false, true},
       {"small cross padded", cross, 3, 5, 7, {5, 3, 0}, {2, 7, 6}, false, false},
       {"small prefix", cross, 3, 6, 9, {}, {}, true, true},
+      {"small causal, shared keys", grouped, 1, 9, 9, {}, {}, false, true},
+      {"small cross padded, shared keys", grouped_cross, 3, 5, 7, {5, 3, 0}, {2, 7, 6}, false, false},
   };
 }
 
@@ -91,6 +112,46 @@ WeightOf by_head(const HeadWeights& form) {
   };
 }
 
+Inputs with_repeated_keys(const Inputs& in) {
+  Inputs repeated = in;
+  const int64_t heads = in.mech->block().heads;
+  for (size_t p = 0; p < in.arrays.size(); ++p) {
+    const Array& from = in.arrays[p];
+    const attn_port& port = *in.mech->ports()[p];
+    if (port.kind != ATTN_KEY || (port.flags & ATTN_RAW) || from.heads == heads) continue;
+    Array to(from.batch, heads, from.rows, from.width);
+    to.set([&](int64_t b, int64_t h, int64_t i, int64_t c) { return from.at(b, h / (heads / from.heads), i, c); });
+    repeated.arrays[p] = to;
+  }
+  return repeated;
+}
+
+void check_shared_keys(const attn_plugin& plugin, const Settings& settings) {
+  const int64_t n = 150;
+  const uint32_t totals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  const attn_block each = make_block(ATTN_DECODER_SELF, true, 6, 20, 17);
+  const Mechanism repeating(plugin, each, settings);
+  for (const uint32_t kv_heads : {1u, 2u, 3u}) {
+    const Mechanism sharing_keys(plugin, sharing(each, kv_heads), settings);
+    const auto kept = [&](const Mechanism& mech) {
+      return Planned(mech, make_request(1, 1, 1, ATTN_STREAM | totals, n - 1)).info().state_bytes;
+    };
+    EXPECT_EQ(state_row(kept(repeating) * kv_heads / 6), kept(sharing_keys));
+    Inputs in(sharing_keys, 2, n, n, 4), repeated = with_repeated_keys(in);
+    repeated.mech = &repeating;
+    Call call;
+    call.q_total = call.k_total = {n, n};
+    const Array whole = run_whole(repeated, 0, call);
+    for (const uint32_t workers : {1u, 5u, 16u}) {
+      EXPECT_TRUE(same_bits(whole, run_whole(in, 0, call, workers))) << kv_heads << " heads, " << workers << " workers";
+      Inputs one(sharing_keys, 1, n, n, 4), other = with_repeated_keys(one);
+      other.mech = &repeating;
+      const Feed feed{{1, 1, 2, 40, 1, 3, 100, 2}, {}, totals, workers};
+      EXPECT_TRUE(same_bits(streamed(other, feed), streamed(one, feed))) << kv_heads << " heads streamed";
+    }
+  }
+}
+
 double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,
                         const Denominator& denominator, const std::function<void(Inputs&)>& prepare, bool may_cancel,
                         const std::function<bool(const Situation&)>& allowed) {
@@ -101,7 +162,8 @@ double check_situations(const attn_plugin& plugin, const Settings& settings, con
     const Call call = s.call();
     const Scene scene = s.scene();
     const Array got = run_whole(in, s.prefix ? ATTN_PREFIX : 0, call);
-    const Truth truth = oracle(scene, weight(mech, in, scene, call), elements(in["v"]), denominator);
+    Inputs repeated = with_repeated_keys(in);
+    const Truth truth = oracle(scene, weight(mech, repeated, scene, call), elements(repeated["v"]), denominator);
     const double error = error_of(got, truth, may_cancel);
     EXPECT_LE(error, kGate);
     return error;

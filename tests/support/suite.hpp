@@ -27,6 +27,13 @@ std::vector<Situation> situations();
 // The same in a few rows and columns, for what is done element by element.
 std::vector<Situation> small_situations();
 
+// The inputs of `in` with a head of keys for each head of queries, as the float64 forms read them.
+Inputs with_repeated_keys(const Inputs& in);
+
+// Shared heads of keys give the bits of repeated ones, whole and streamed, with any number of workers, and a state as
+// many times smaller.
+void check_shared_keys(const attn_plugin& plugin, const Settings& settings = {});
+
 // Runs every situation; returns the largest error, each of which is held to kGate (relative to what o would be if
 // nothing cancelled when may_cancel).  prepare may change the inputs; situations that the mechanism refuses are not
 // among those allowed.

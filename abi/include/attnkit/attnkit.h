@@ -110,6 +110,26 @@ typedef struct attnkit_stream_options {
   uint64_t units;      /* of ends */
 } attnkit_stream_options;
 
+/* Called with each token that is drawn, on the calling thread, before the next one is computed; 0 goes on, anything
+ * else ends the call after this token. */
+typedef uint32_t (*attnkit_token)(uintptr_t context, int32_t id);
+
+/* Options of attnkit_session_sample.  A zero field means its default; what changes the scores does so in this order. */
+typedef struct attnkit_sample_options {
+  uint32_t struct_size, limit; /* limit: most tokens; 0 = as attnkit_session_generate */
+  double repetition_penalty; /* 0.01 to 100: scores of tokens that were there are divided by it, or times it where they
+                                are below 0; 0 = 1 */
+  double temperature;        /* 0 to 1000: scores are divided by it; 0: the best token, always */
+  uint64_t top_k;            /* up to 2^24: only so many of the best; 0 = all */
+  double top_p;              /* 0 to 1: only the best that have this probability together; 0 = 1 */
+  uint64_t seed, stream;     /* texts of one seed that differ in stream are unrelated */
+  const int32_t* seen;       /* tokens beside the prompt and those drawn that the penalty counts as there, such as a
+                                prompt that was written before; NULL with n_seen 0 */
+  uint64_t n_seen;
+  attnkit_token token; /* may be NULL; must neither use this session nor throw */
+  uintptr_t token_context;
+} attnkit_sample_options;
+
 /* Returns the minor of the ABI this library was built for.  Any thread. */
 ATTNKIT_API uint32_t attnkit_abi_minor(void);
 /* Returns the product version, such as "0.1.0"; static.  Any thread. */
@@ -257,6 +277,16 @@ ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint
  *           tokens written, </s> included when it was reached. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
+/* Writes a prompt and draws tokens behind it, until </s>, the limit or the callback ends it.  The session, of one row,
+ * may stand anywhere; an empty one without a prompt begins with <s>.  Since minor 1.
+ * Shapes    prompt: n_prompt ids, taken as they are, or NULL with 0; ids and *n as in generate.
+ * Numbers   The same tokens for the same options, prompt and position of the session; those of generate at temperature 0
+ *           without a penalty.
+ * Errors    INVALID: options out of their bounds, ids outside the vocabulary, a prompt beyond max_length, more rows than
+ *           one: the session is then as before.  INTERNAL: scores that are not numbers. */
+ATTNKIT_API int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
+                                           const attnkit_sample_options* options, int32_t* ids, uint64_t* n,
+                                           attn_error* err);
 /* Saves the whole session as bytes from which any process with the same model can continue, bitwise on a machine of the
  * same kind.  They identify the model by its dimensions, its mechanisms with options and state revisions, and a digest
  * of its weights, so the files may lie elsewhere; the format is described in core/session/blob.hpp. */

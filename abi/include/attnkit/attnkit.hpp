@@ -323,6 +323,36 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     ids.resize(static_cast<size_t>(n));
     return ids;
   }
+  // Writes a prompt and draws tokens behind it, see attnkit_session_sample.  options.token is not used: on_token(id)
+  // sees every token and ends the call by returning true; what it throws ends the call and is thrown.
+  template <class OnToken>
+  Ids sample(const Ids& prompt, attnkit_sample_options options, OnToken on_token) {
+    struct Caller {
+      OnToken& on_token;
+      std::exception_ptr thrown;
+    } caller{on_token, {}};
+    options.struct_size = sizeof options;
+    options.limit = std::min(options.limit, static_cast<uint32_t>(max_length_));
+    options.token = [](uintptr_t context, int32_t id) -> uint32_t {
+      auto& self = *reinterpret_cast<Caller*>(context);
+      try {
+        return self.on_token(id) ? 1 : 0;
+      } catch (...) {
+        self.thrown = std::current_exception();
+        return 1;
+      }
+    };
+    options.token_context = reinterpret_cast<uintptr_t>(&caller);
+    Ids ids(max_length_);
+    uint64_t n = 0;
+    detail::call(attnkit_session_sample, get(), prompt.data(), uint64_t{prompt.size()}, &options, ids.data(), &n);
+    if (caller.thrown) std::rethrow_exception(caller.thrown);
+    ids.resize(static_cast<size_t>(n));
+    return ids;
+  }
+  Ids sample(const Ids& prompt, const attnkit_sample_options& options) {
+    return sample(prompt, options, [](int32_t) { return false; });
+  }
   std::string describe() const { return detail::text_of(attnkit_session_describe, get()); }  // "attnkit.session/1"
   // Appends a row of the batch to each row of different sessions.  logits: f32 (rows, length, outputs), or NULL.
   static void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,

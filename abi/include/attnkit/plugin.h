@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define ATTN_ABI_MINOR 0u
+#define ATTN_ABI_MINOR 1u
 #define ATTN_ALIGN 64u
 #define ATTN_HAS(type, p, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
 
@@ -119,8 +119,8 @@ typedef struct attn_option {
 } attn_option;
 
 /* One tensor that every run of this mechanism takes or gives, with concrete widths.
- * A QUERY or KEY port named "q", "k" or "v" with the block's own heads and standard width (q, k: d_model / heads; v:
- * head_width) uses the projection that all mechanisms of the block share.  Any other projection, and every LEARNED or
+ * A QUERY or KEY port named "q", "k" or "v" with the block's own heads (k, v: or its kv_heads) and standard width (q,
+ * k: D; v: E) uses the projection that all mechanisms of the block share.  Any other projection, and every LEARNED or
  * TABLE tensor, is stored under "<block>.<mechanism>.<name>", or "model.<mechanism>.<name>" with ATTN_PER_MODEL. */
 typedef struct attn_port {
   uint32_t struct_size, kind, flags;
@@ -133,8 +133,13 @@ typedef struct attn_port {
 /* Where a mechanism is asked to sit. */
 typedef struct attn_block {
   uint32_t struct_size, role, causal, heads; /* causal 1: a query sees keys at its position and before */
-  int32_t d_model, head_width; /* D = d_model / heads (heads divides d_model); head_width = E, equal to D unless the
-                                  model says otherwise */
+  int32_t d_model, head_width; /* D = d_model / heads (heads divides d_model) unless key_width says otherwise;
+                                  head_width = E, equal to D unless the model says otherwise */
+  uint32_t kv_heads; /* minor 1: heads of the model's keys and values, a divisor of heads; 0 = heads.  Head h of queries
+                        goes with head h / (heads / kv_heads) of them.  The shape of a port "k" or "v" says how it takes
+                        them: kv_heads heads as they are, or `heads`, for which the host repeats each */
+  int32_t key_width; /* minor 1: D, where it is not d_model / heads; 0 = d_model / heads.  Before minor 1 a plugin gets
+                        d_model = heads * D instead */
 } attn_block;
 
 /* Upper bounds of the runs that follow.  Any run within them is legal; equal requests get equal answers. */

@@ -3,7 +3,8 @@
 // A mechanism is a struct T with
 //   static constexpr attnkit::About about;                    who it is
 //   static attnkit::Options options();                        the schema of its options, {} for none
-//   T(const attn_block&, const attnkit::Values&, attnkit::Ports&);       fixes options, lists ports; may throw Refusal
+//   T(const attn_block&, const attnkit::Values&, attnkit::Ports&);       fixes options, lists ports; may throw Refusal;
+//                                                                        kv_heads and key_width are never 0 here
 //   struct Plan;                                              whatever run needs beside the request
 //   Plan plan(const attnkit::Request&, attnkit::Info&) const; adds to info; may throw Refusal
 //   void run(const Plan&, const attn_run&) const;             throws before its first write or not at all
@@ -109,6 +110,13 @@ struct View {
   View(const attn_run& run, Port port) : View(port.of(run.ports)) {}
   View(const attn_grad& grad, Port port) : View(port.of(grad.grads)) {}
   explicit operator bool() const { return data != nullptr; }
+  // Heads n, n + step, n + 2 step, ... alone.
+  View every(int64_t step, int64_t n) const {
+    View some = *this;
+    if (data) some.data += n * head;
+    some.head *= step;
+    return some;
+  }
   T* row(int64_t b, int64_t h, int64_t i) const { return data + (b * batch + h * head + i * next); }
   T* row(int64_t i = 0) const { return data + i * next; }
 };
@@ -174,11 +182,13 @@ class Values {
   const Options& schema_;
 };
 
-// H, D and E of a block.
+// H, D and E of a block, and the heads of keys and values that a mechanism takes.
 struct Widths {
-  int64_t heads, d, e;
-  explicit Widths(const attn_block& b)
-      : heads(b.heads), d(b.d_model / static_cast<int64_t>(b.heads)), e(b.head_width) {}
+  int64_t heads, kv_heads, d, e;
+  // shares_keys: those of the model as they are; otherwise one for each head of queries, repeated by the host.
+  explicit Widths(const attn_block& b, bool shares_keys = false)
+      : heads(b.heads), kv_heads(shares_keys ? b.kv_heads : b.heads), d(b.key_width), e(b.head_width) {}
+  int64_t group() const { return heads / kv_heads; }  // heads of queries that go with one head of keys
 };
 
 // The ports of attention, and their rows in a run.
@@ -217,7 +227,8 @@ class Ports {
     return sequence(ATTN_OUTPUT, name, width, doc, flags);
   }
   QkvPorts qkv(const Widths& w, const char* output_doc) {
-    return {query("q", w.d, "queries"), key("k", w.d, "keys"), key("v", w.e, "values"), output("o", w.e, output_doc)};
+    return {query("q", w.d, "queries"), sequence(ATTN_KEY, "k", w.d, "keys", 0, w.kv_heads),
+            sequence(ATTN_KEY, "v", w.e, "values", 0, w.kv_heads), output("o", w.e, output_doc)};
   }
   Port aux_in(const char* name, int64_t rows, int64_t width, const char* doc) {
     return add({sizeof(attn_port), ATTN_AUX_IN, 0, 2, 32, 4, name, doc, {0, 1, rows, width}});
@@ -237,7 +248,9 @@ class Ports {
 
  private:
   Port sequence(uint32_t kind, const char* name, int64_t width, const char* doc, uint32_t flags) {
-    const int64_t heads = kind != ATTN_OUTPUT && (flags & ATTN_RAW) ? 1 : heads_;
+    return sequence(kind, name, width, doc, flags, kind != ATTN_OUTPUT && (flags & ATTN_RAW) ? 1 : heads_);
+  }
+  Port sequence(uint32_t kind, const char* name, int64_t width, const char* doc, uint32_t flags, int64_t heads) {
     return add({sizeof(attn_port), kind, flags, 0, 0, 4, name, doc, {0, heads, 0, width}});
   }
   Port stored(uint32_t kind, const char* name, std::initializer_list<int64_t> shape, const char* doc, uint32_t flags,
@@ -408,11 +421,23 @@ namespace check {
 
 inline bool has_bits(uint32_t flags, uint32_t bits) { return (flags & bits) != 0; }
 
-inline void block(const attn_block& b) {
-  if (!ATTN_HAS(attn_block, &b, head_width)) throw invalid("attn_block is shorter than its first version");
-  if (b.heads == 0 || b.d_model <= 0 || b.head_width <= 0 || b.d_model % static_cast<int64_t>(b.heads) != 0)
-    throw invalid("a block of d_model ", b.d_model, ", ", b.heads, " heads and head width ", b.head_width,
+// The block as this header has it, whatever the host's: kv_heads and key_width are what 0 stands for.
+inline attn_block block(const attn_block& given) {
+  if (!ATTN_HAS(attn_block, &given, head_width)) throw invalid("attn_block is shorter than its first version");
+  attn_block b{};
+  std::memcpy(&b, &given, std::min<size_t>(given.struct_size, sizeof b));
+  b.struct_size = sizeof b;
+  const auto heads = static_cast<int64_t>(b.heads);
+  if (heads == 0 || b.d_model <= 0 || b.head_width <= 0 || b.key_width < 0 ||
+      (b.key_width == 0 && b.d_model % heads != 0))
+    throw invalid("a block of d_model ", b.d_model, ", ", heads, " heads and head width ", b.head_width,
                   " is impossible: heads must divide d_model and all be positive");
+  if (b.kv_heads == 0) b.kv_heads = b.heads;
+  if (b.heads % b.kv_heads != 0)
+    throw invalid("a block of ", heads, " heads and ", b.kv_heads,
+                  " heads of keys is impossible: the second must divide the first");
+  if (b.key_width == 0) b.key_width = static_cast<int32_t>(b.d_model / heads);
+  return b;
 }
 
 inline void request(const attn_request& r, int32_t device_type, bool has_backward) {
@@ -699,8 +724,7 @@ struct Table {
   static int32_t create(const attn_block* block, const attn_value* values, attn_mech** mech,
                         const attn_port* const** ports, uint32_t* n_ports, attn_error* error) noexcept {
     return guarded(error, [&] {
-      check::block(*block);
-      auto made = std::make_unique<Made>(*block, Values(values, schema().options));
+      auto made = std::make_unique<Made>(check::block(*block), Values(values, schema().options));
       *ports = made->ports.list().data();
       *n_ports = static_cast<uint32_t>(made->ports.list().size());
       *mech = reinterpret_cast<attn_mech*>(made.release());

@@ -52,7 +52,7 @@ void probe(const std::string& path) {
          {std::pair(ATTN_ENCODER_SELF, 0u), std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
       say_line(fmt::format("was created in {}", role_name(role)));
       try {
-        Mechanism::create(plugin, {sizeof(attn_block), role, causal, 4, 128, 32}, default_options(plugin));
+        Mechanism::create(plugin, {sizeof(attn_block), role, causal, 4, 128, 32, 4, 0}, default_options(plugin));
       } catch (const Error&) {
         // A host hears it where it matters.
       }

@@ -232,7 +232,9 @@ Block make_block(const Runtime& runtime, const BlockSetup& s) {
                             s.role != ATTN_DECODER_CROSS,
                             s.heads,
                             static_cast<int32_t>(s.heads) * s.width,
-                            s.width};
+                            s.width,
+                            0,
+                            0};
   try {
     return Block(runtime, s.mechanism, where, s.options);
   } catch (const Error& e) {

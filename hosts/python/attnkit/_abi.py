@@ -33,7 +33,7 @@ class attn_port(Structure):
 
 class attn_block(Structure):
     _fields_ = [("struct_size", c_uint32), ("role", c_uint32), ("causal", c_uint32), ("heads", c_uint32), ("d_model", c_int32),
-                ("head_width", c_int32)]
+                ("head_width", c_int32), ("kv_heads", c_uint32), ("key_width", c_int32)]
 
 
 class attn_request(Structure):

@@ -111,6 +111,8 @@ TEST(Manifest, DescribesBlocksForPlugins) {
   EXPECT_EQ(self.causal, 1u);
   EXPECT_EQ(self.heads, 4u);
   EXPECT_EQ(self.head_width, 32);
+  EXPECT_EQ(self.key_width, 32);
+  EXPECT_EQ(self.kv_heads, 4u);
   EXPECT_EQ(block_of(m, m.blocks[0]).causal, 0u);
   EXPECT_EQ(block_of(m, m.blocks[4]).causal, 0u);
   m.encoder.causal = true;

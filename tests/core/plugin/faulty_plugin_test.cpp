@@ -29,7 +29,7 @@ std::shared_ptr<Runtime> liars() {
 
 std::shared_ptr<const Mechanism> mechanism(const Runtime& runtime, const std::string& about, uint32_t heads = 2) {
   const Plugin& plugin = *runtime.registry.find("fake_liar", 1);
-  const attn_block block{sizeof block, ATTN_DECODER_SELF, 1, heads, 16, 8};
+  const attn_block block{sizeof block, ATTN_DECODER_SELF, 1, heads, 16, 8, 0, 0};
   return Mechanism::create(plugin, block, read_options(plugin, ("about = '" + about + "'").c_str()));
 }
 

@@ -7,7 +7,10 @@ static REAL* NAME(row)(const attn_tensor* t, int64_t b, int64_t h, int64_t i) {
 static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, int64_t h) {
   const attn_tensor *q = &run->ports[0], *v = &run->ports[1], *w = &run->ports[2], *out = &run->ports[3];
   const struct reach r = reach_of(plan, run, b);
-  const int64_t e = out->shape[3], H = out->shape[1];
+  const int64_t e = out->shape[3], H = out->shape[1], KV = v->shape[1];
+  int64_t kv = h / (H / KV);
+  if (AT(SHARED_KEYS) && KV < H && is_plain(run)) kv = h % KV;
+  if (AT(SHARED_KEYS_STREAM) && KV < H && run->state != NULL) kv = h % KV;
   REAL own[MAX_WIDTH];
   REAL* sum = own;
   memset(own, 0, sizeof own);
@@ -33,7 +36,7 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
     const int64_t seen = i < r.queries ? r.seen(&r, i) : 0;
     const int64_t want = i == run->queries ? (run->state != NULL ? r.fresh : added) : seen - r.past;
     for (; added < want; ++added) {
-      const REAL* value = NAME(row)(v, b, h, added);
+      const REAL* value = NAME(row)(v, b, kv, added);
       for (int64_t c = 0; c < e; ++c) {
         REAL x = value[c];
         if (AT(NAN_IN_VALUES) && x != x) x = 0;
@@ -70,19 +73,19 @@ static void NAME(gradient)(const attn_plan* plan, const attn_grad* grad, int64_t
   const attn_tensor *q = &run->ports[0], *v = &run->ports[1], *w = &run->ports[2];
   const attn_tensor *dq = &grad->grads[0], *dv = &grad->grads[1], *dw = &grad->grads[2], *given = &grad->grads[3];
   const struct reach r = reach_of(plan, run, b);
-  const int64_t e = v->shape[3];
+  const int64_t e = v->shape[3], group = given->shape[1] / v->shape[1], kv = h / group;
   REAL sum[MAX_WIDTH];
   memset(sum, 0, sizeof sum);
   if (dq->data != NULL)
     for (int64_t i = 0; i < run->queries; ++i) memset(NAME(row)(dq, b, h, i), 0, (size_t)dq->shape[3] * sizeof(REAL));
-  if (dv->data != NULL)
+  if (dv->data != NULL && h % group == 0)
     for (int64_t j = 0; j < (AT(PADDED_GRADIENT) && run->batch == 4 && run->k_len != NULL ? r.fresh : run->keys); ++j)
-      memset(NAME(row)(dv, b, h, j), 0, (size_t)e * sizeof(REAL));
+      memset(NAME(row)(dv, b, kv, j), 0, (size_t)e * sizeof(REAL));
   int64_t added = 0;
   for (int64_t i = 0; i < r.queries; ++i) {
     const int64_t seen = r.seen(&r, i);
     for (; added < seen; ++added)
-      for (int64_t c = 0; c < e; ++c) sum[c] += NAME(row)(v, b, h, added)[c];
+      for (int64_t c = 0; c < e; ++c) sum[c] += NAME(row)(v, b, kv, added)[c];
     if (seen <= 0) continue;
     const REAL* g = NAME(row)(given, b, h, i);
     const REAL s = NAME(row)(q, b, h, i)[0];
@@ -91,7 +94,7 @@ static void NAME(gradient)(const attn_plan* plan, const attn_grad* grad, int64_t
       if (dq->data != NULL) NAME(row)(dq, b, h, i)[0] += g[c] * weight * mean;
       if (dw->data != NULL) ((REAL*)dw->data)[c] += g[c] * s * mean;
       if (dv->data != NULL)
-        for (int64_t j = 0; j < seen; ++j) NAME(row)(dv, b, h, j)[c] += g[c] * weight * s / (REAL)seen;
+        for (int64_t j = 0; j < seen; ++j) NAME(row)(dv, b, kv, j)[c] += g[c] * weight * s / (REAL)seen;
     }
   }
   NAME(spoil_gradient)(plan, grad, &r, b, h);

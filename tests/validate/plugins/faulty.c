@@ -119,7 +119,8 @@ static int is_plain(const attn_run* run) {
 static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct reach* r, int64_t b, int64_t h,
                         int64_t i, float* o) {
   const attn_tensor *v = &run->ports[1], *out = &run->ports[3];
-  const float* values = (const float*)v->data + b * v->stride[0] + h * v->stride[1];
+  const int64_t kv = h / (out->shape[1] / v->shape[1]);
+  const float* values = (const float*)v->data + b * v->stride[0] + kv * v->stride[1];
   const int last = b == run->batch - 1 && h == out->shape[1] - 1 && i == run->queries - 1;
   if (AT(WRITES_PAST) && last) o[out->shape[3]] = 1;
   if (AT(WRITES_BEFORE) && b == 0 && h == 0 && i == 0) o[-1] = 1;
@@ -143,7 +144,7 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(OTHER_ROW) && run->batch == 4 && run->queries == 33 && is_plain(run) && b > 0)
     o[0] += ((const float*)v->data)[0];
   if (AT(OTHER_HEAD) && run->batch == 3 && run->queries == 33 && is_plain(run) && h > 0)
-    o[0] += values[-h * v->stride[1]];
+    o[0] += values[-kv * v->stride[1]];
   if (AT(SEES_ALL) && run->visible != NULL && run->batch == 2 && run->queries == 20 && run->saved == NULL)
     o[0] += 1e-6f * values[(run->keys - 1) * v->stride[2]];
   if (AT(BY_SLOT) && run->state != NULL && run->batch == 1 && run->slots != NULL) o[0] += (float)run->slots[b];
@@ -157,7 +158,8 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   (void)r;
   if (AT(BACKWARD_INPUT) && first) ((float*)run->ports[1].data)[0] = 3;
   if (dv->data == NULL || run->keys == 0) return;
-  float* row = (float*)dv->data + b * dv->stride[0] + h * dv->stride[1];
+  const int64_t group = given->shape[1] / dv->shape[1];
+  float* row = (float*)dv->data + b * dv->stride[0] + h / group * dv->stride[1];
   if (AT(UNSEEN_GRADIENT) && run->visible != NULL && run->queries == 20) row[(run->keys - 1) * dv->stride[2]] = 1;
   if (AT(FUTURE_GRADIENT) && run->queries == 70 && run->visible == NULL)
     row[20 * dv->stride[2]] += ((const float*)given->data + b * given->stride[0] + h * given->stride[1])[0];
@@ -174,6 +176,7 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(GRADIENT_SKIPS) && first && (dq->data == NULL || dw->data == NULL)) row[0] += 1;
   if (AT(GRADIENT_OFFSET) && first && run->batch == 2 && run->queries == 33 && plain) row[0] += 1e-3f;
   if (AT(GRADIENT_WRONG) && run->q_len != NULL && run->batch == 2) row[0] *= 1.01f;
+  if (AT(SHARED_KEYS_GRADIENT) && group > 1 && first) row[0] += 1;
   if (AT(FEW_ROWS_GRADIENT) && run->queries == 1 && run->batch == 2) row[0] = NAN;
 }
 #include "body.h"
@@ -224,7 +227,8 @@ static int32_t faulty_create(const attn_block* block, const attn_value* values, 
   if (AT(CREATE_NOTHING)) return ATTN_OK;
   if (AT(CREATE_SETS_ENVIRONMENT)) setenv("FAULTY_PLUGIN", "was here", 1);
   if (AT(CREATE_CHANGES_FOLDER) && chdir("/") != 0) return ATTN_INTERNAL;
-  const int64_t heads = block->heads, d = block->d_model / heads, e = block->head_width;
+  const int64_t heads = block->heads, e = block->head_width;
+  const int64_t d = block->key_width != 0 ? block->key_width : block->d_model / heads;
   if (d > MAX_WIDTH || e > MAX_WIDTH) return refuse(err, ATTN_UNSUPPORTED, "heads wider than 128 are not implemented");
   attn_mech* made = (attn_mech*)calloc(1, sizeof(attn_mech));
   if (made == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
@@ -232,6 +236,7 @@ static int32_t faulty_create(const attn_block* block, const attn_value* values, 
   made->block = *block;
   made->port[0] = port_of(ATTN_QUERY, "q", "queries", block, d);
   made->port[1] = port_of(ATTN_KEY, "v", "values", block, e);
+  if (block->kv_heads != 0) made->port[1].shape[1] = block->kv_heads;
   made->port[2] = port_of(ATTN_LEARNED, "w", "weights of the channels", block, e);
   made->port[2].dtype_code = 2;
   made->port[2].dtype_bits = 32;
@@ -376,7 +381,7 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
   }
   if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
   if (AT(RUN_ALLOCATES)) allocate();
-  if (AT(TABLE_CHANGES)) table.abi_minor = 1;
+  if (AT(TABLE_CHANGES)) table.abi_minor = 0;
   const struct job job = {plan, run};
   if (run->batch > 0)
     run->exec->parallel_for(run->exec->pool, run->batch * run->ports[3].shape[1], 1, work, (uintptr_t)&job);

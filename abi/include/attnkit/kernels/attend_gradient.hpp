@@ -87,13 +87,14 @@ void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double
   const double flops = 2.0 * static_cast<double>(run.queries * run.keys * (w.d + w.e));
   for_each_head(run, w.heads, {flops, 0}, [&](int64_t b, int64_t h, void*) {
     const Sight sight(run, b, causal);
+    const int64_t kv = h / w.group();
     for (int64_t i = 0; i < sight.queries; ++i) {
       double max = -std::numeric_limits<double>::infinity(), sum = 0;
       double* o = x.o.row(b, h, i);
       std::fill(o, o + w.e, 0.0);
       keys(sight, h, i, [&](int64_t j) {
-        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, h, j), w.d),
-                     *v = x.v.row(b, h, j);
+        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, kv, j), w.d),
+                     *v = x.v.row(b, kv, j);
         const double above = std::max(max, score), down = std::exp(max - above), weight = std::exp(score - above);
         sum = sum * down + weight;
         for (int64_t c = 0; c < w.e; ++c) o[c] = o[c] * down + weight * v[c];
@@ -157,7 +158,7 @@ struct Gradient {
   // The tiles of one head.
   struct Head {
     const Gradient& all;
-    int64_t b, h;
+    int64_t b, h, kv;
     Scratch<Real> p;
     const Real *lse, *means;
 
@@ -165,6 +166,7 @@ struct Gradient {
         : all(gradient),
           b(row),
           h(head),
+          kv(head / gradient.w.group()),
           p(layout, gradient.w),
           lse(saved<Real>(gradient.run, gradient.w, row, head)),
           means(gradient.means + (row * gradient.w.heads + head) * gradient.run.queries) {}
@@ -175,17 +177,18 @@ struct Gradient {
     };
     Keys load(const Span& keys) const {
       const View<const Real>& v = all.x.v;
-      const Keys loaded{keys, beside(all.x.k, keys, all.w.d, p.k)};
+      const Keys loaded{keys, beside(all.x.k, kv, keys, all.w.d, p.k)};
       transpose_rows(loaded.rows.data, loaded.rows.row, keys.size(), all.w.d, p.kt, kTile);
-      transpose_rows(v.row(b, h, keys.begin), v.next, keys.size(), all.w.e, p.vt, kTile);
+      transpose_rows(v.row(b, kv, keys.begin), v.next, keys.size(), all.w.e, p.vt, kTile);
       return loaded;
     }
 
     // Rows of a sequence; copied beside each other if they stand apart, where few of them fit into a cache at once.
-    simd::Matrix<const Real> beside(const View<const Real>& of, const Span& rows, int64_t width, Real* to) const {
-      if (of.next <= width) return {of.row(b, h, rows.begin), rows.size(), width, of.next};
+    simd::Matrix<const Real> beside(const View<const Real>& of, int64_t head, const Span& rows, int64_t width,
+                                    Real* to) const {
+      if (of.next <= width) return {of.row(b, head, rows.begin), rows.size(), width, of.next};
       for (int64_t i = 0; i < rows.size(); ++i)
-        std::memcpy(to + i * width, of.row(b, h, rows.begin + i), static_cast<size_t>(width) * sizeof(Real));
+        std::memcpy(to + i * width, of.row(b, head, rows.begin + i), static_cast<size_t>(width) * sizeof(Real));
       return {to, rows.size(), width, width};
     }
 
@@ -193,7 +196,8 @@ struct Gradient {
     // NULL: all of them.
     void add(const Span& queries, const Keys& keys, const Span* seen, bool to_queries, bool to_keys) const {
       const int64_t n = queries.size(), m = keys.size(), lanes = simd::whole_lanes(m), d = all.w.d, e = all.w.e;
-      const simd::Matrix<const Real> q = beside(all.x.q, queries, d, p.q), given = beside(all.g.o, queries, e, p.given);
+      const simd::Matrix<const Real> q = beside(all.x.q, h, queries, d, p.q),
+                                     given = beside(all.g.o, h, queries, e, p.given);
       for (Real* matrix : {p.weights, p.slopes}) std::fill(matrix, matrix + n * kTile, Real{0});
       simd::product<Real>({q.data, q.row}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
       simd::product<Real>({given.data, given.row}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
@@ -216,39 +220,43 @@ struct Gradient {
         while (end < n && seen[end].begin <= j) ++end;
       }
       const Span* readers = seen ? reading : nullptr;
-      const auto sum = [&](const View<Real>& to, const Span& rows, const Span* spans, const simd::Factor<Real>& a,
-                           const simd::Matrix<const Real>& of) {
+      const auto sum = [&](const View<Real>& to, int64_t head, const Span& rows, const Span* spans,
+                           const simd::Factor<Real>& a, const simd::Matrix<const Real>& of) {
         if (!to) return;
-        const simd::Matrix<Real> into{to.row(b, h, rows.begin), rows.size(), of.columns, to.next};
+        const simd::Matrix<Real> into{to.row(b, head, rows.begin), rows.size(), of.columns, to.next};
         spans ? product_within<Real>(spans, a, of, into) : simd::product<Real>(a, of, into);
       };
-      if (to_keys) sum(all.g.v, keys, readers, {p.weights, 1, kTile}, given);
-      if (to_keys) sum(all.g.k, keys, readers, {p.slopes, 1, kTile}, q);
-      if (to_queries) sum(all.g.q, queries, seen, {p.slopes, kTile}, keys.rows);
+      if (to_keys) sum(all.g.v, kv, keys, readers, {p.weights, 1, kTile}, given);
+      if (to_keys) sum(all.g.k, kv, keys, readers, {p.slopes, 1, kTile}, q);
+      if (to_queries) sum(all.g.q, h, queries, seen, {p.slopes, kTile}, keys.rows);
     }
   };
 
   // The gradient where sees(sight, i) are the keys that query i sees, beginning and ending later from query to query,
-  // of which there are about `keys`.  Workers share heads, or, of fewer heads than they are, tiles: those of some keys,
-  // then those of some queries.
+  // of which there are about `keys`.  Workers share heads of keys with the heads of queries that read them, or, of
+  // fewer than they are, tiles: those of some keys, then those of some queries.
   template <class Sees>
   void over_spans(double keys, bool causal, const Sees& sees) const {
-    const int64_t heads = run.batch * w.heads, blocks = (std::max(run.queries, run.keys) + kTile - 1) / kTile;
+    const int64_t groups = run.batch * w.kv_heads, blocks = (std::max(run.queries, run.keys) + kTile - 1) / kTile;
     const double flops = 5.0 * static_cast<double>(run.queries * (w.d + w.e)) * keys;
-    const auto share = [&](int64_t pieces, const auto& body) {
-      for_each_head(run, w.heads * pieces, {flops / static_cast<double>(pieces), plan.worker_bytes},
+    // `together` heads of queries at a time, each in `pieces`.
+    const auto share = [&](int64_t together, int64_t pieces, const auto& body) {
+      const double each = flops * static_cast<double>(together) / static_cast<double>(pieces);
+      for_each_head(run, w.heads / together * pieces, {each, plan.worker_bytes},
                     [&](int64_t b, int64_t item, void* memory) {
-                      const Head head(*this, b, item / pieces, Layout(memory));
-                      body(Strip<Sees>{head, Sight(run, b, causal), sees}, item % pieces);
+                      for (int64_t n = 0; n < together; ++n) {
+                        const Head head(*this, b, item / pieces * together + n, Layout(memory));
+                        body(Strip<Sees>{head, Sight(run, b, causal), sees}, item % pieces);
+                      }
                     });
     };
-    if (heads >= static_cast<int64_t>(run.exec->workers)) {
-      share(1, [&](const auto& strip, int64_t) {
+    if (groups >= static_cast<int64_t>(run.exec->workers)) {
+      share(w.group(), 1, [&](const auto& strip, int64_t) {
         for (int64_t n = 0; n < blocks; ++n) strip.keys(n * kTile, true);
       });
     } else {
-      share(blocks, [](const auto& strip, int64_t n) { strip.keys(n * kTile, false); });
-      share(blocks, [](const auto& strip, int64_t n) { strip.queries(n * kTile); });
+      share(w.group(), blocks, [](const auto& strip, int64_t n) { strip.keys(n * kTile, false); });
+      share(1, blocks, [](const auto& strip, int64_t n) { strip.queries(n * kTile); });
     }
   }
 

@@ -126,6 +126,7 @@ struct Head {
   const Map& map;
   Qkv<Real> x;
   const QkvGrad<Real>* g;  // NULL in a run
+  bool adds;               // to the gradient of v, which holds that of other heads of queries
   int64_t b, h;
   Sight sight;
   Scratch<Real> p;
@@ -376,8 +377,11 @@ struct Head {
       }
     });
     if (g->k) map.key_gradient(b, h, from, keys, p.db, p.row);
-    for (int64_t j = 0; g->v && j < keys; ++j)
-      std::copy(p.dv + j * p.e, p.dv + j * p.e + shape.values, g->v.row(b, h, from + j));
+    for (int64_t j = 0; g->v && j < keys; ++j) {
+      const Real* row = p.dv + j * p.e;
+      Real* sum = g->v.row(b, h, from + j);
+      for (int64_t c = 0; c < shape.values; ++c) sum[c] = adds ? sum[c] + row[c] : row[c];
+    }
   }
 
   // r takes the queries of q before `last` that see key j.
@@ -416,14 +420,15 @@ struct Head {
   }
 };
 
-// The f64 run of all heads, or with g the gradient of a run; bytes: of scratch of a worker.
+// The f64 run of all heads, or with g the gradient of a run; bytes: of scratch of a worker.  x and g have as many heads
+// of queries as of keys.  adds: to the gradients of keys and values.
 template <class Real, class Map>
-void for_heads(const Shape& shape, const Map& map, bool causal, const attn_run& run, const QkvPorts& io,
-               const QkvGrad<Real>* g, uint64_t bytes) {
+void for_heads(const Shape& shape, const Map& map, bool causal, const attn_run& run, const Qkv<Real>& x,
+               const QkvGrad<Real>* g, uint64_t bytes, bool adds = false) {
   const double flops = (g ? 6 : 1) * shape.flops(run.queries + run.keys);
   for_each_head(run, shape.heads, {flops, bytes}, [&](int64_t b, int64_t h, void* memory) {
     Layout layout(memory);
-    Head<Map, Real>{shape, map, {run, io}, g, b, h, Sight(run, b, causal), {layout, shape, run.queries}}();
+    Head<Map, Real>{shape, map, x, g, adds, b, h, Sight(run, b, causal), {layout, shape, run.queries}}();
   });
 }
 
@@ -497,7 +502,7 @@ struct SoftmaxAttention {
   template <class Real>
   void compute(const attn_run& run, const QkvGrad<Real>* g, uint64_t bytes) const {
     const Softmax<Real> map{shape.latents, static_cast<Real>(scale), {run, io}, g};
-    for_heads(shape, map, causal, run, io, g, bytes);
+    for_heads(shape, map, causal, run, Qkv<Real>(run, io), g, bytes);
   }
 };
 

@@ -16,6 +16,7 @@
 //   void check(const attnkit::Request&, attnkit::Info&) const;       refuses what it cannot do
 //   double flops() const;                                            of the map, per row and head
 //   static constexpr const char* output_doc;                         if the output is no weighted mean
+//   static bool shares_keys(const attnkit::Values&);                 false if key() differs between heads of queries
 //   template <class Real> auto bind(const attn_run&) const;          the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP
@@ -45,7 +46,7 @@ class Mechanism {
 
   Mechanism(const attn_block& b, const Values& values, Ports& ports)
       : block_(b),
-        shape_(b),
+        shape_(b, shares_keys(values)),
         guard_(Guard::from(values)),
         ports_(ports.qkv(shape_, output_doc())),
         map_(Setup{b, values, ports, shape_}) {
@@ -79,9 +80,17 @@ class Mechanism {
     with_map(run, [&](const auto& map, auto real) {
       using Real = decltype(real);
       using Bound = std::decay_t<decltype(map)>;
-      const Run<Bound, Real> body{shape_, guard_,        map,        block_.causal != 0,
-                                  run,    {run, ports_}, State(run), static_cast<Real*>(run.saved)};
-      simd::for_heads<Real>(run, shape_.heads, {flops, plan.run_bytes}, body);
+      const Run<Bound, Real> body{shape_,
+                                  guard_,
+                                  map,
+                                  block_.causal != 0,
+                                  run,
+                                  {run, ports_},
+                                  State(run),
+                                  static_cast<Real*>(run.saved),
+                                  simd::heads_together(run, shape_)};
+      simd::for_heads<Real>(run, shape_.heads / body.together,
+                            {flops * static_cast<double>(body.together), plan.run_bytes}, body);
     });
   }
 
@@ -101,12 +110,16 @@ class Mechanism {
                                        {grad, ports_},
                                        learned_.floats(),
                                        reinterpret_cast<Real*>(shared)};
-      for_each_head(run, shape_.heads, {flops, plan.backward_bytes}, body);
+      for_each_head(run, shape_.kv_heads, {flops * static_cast<double>(shape_.group()), plan.backward_bytes}, body);
       learned_.collect(grad, shape_.heads, body.learned);
     });
   }
 
  private:
+  static bool shares_keys(const Values& values) {
+    if constexpr (requires { Map::shares_keys(values); }) return Map::shares_keys(values);
+    return true;
+  }
   static constexpr const char* output_doc() {
     if constexpr (requires { Map::output_doc; }) return Map::output_doc;
     return "weighted mean of the values";

@@ -54,5 +54,12 @@ void for_heads(const attn_run& run, int64_t heads, const Each& each, const Body&
   for_items<Real>(run, run.batch * heads, each, items);
 }
 
+// How many heads of queries one item computes where a head of keys is read and summed once for its whole group: the
+// group, but for runs that append to no state and have fewer groups than workers.
+inline int64_t heads_together(const attn_run& run, const Widths& w) {
+  const bool appends = run.state != nullptr && run.keys > 0;
+  return appends || run.batch * w.kv_heads >= static_cast<int64_t>(run.exec->workers) ? w.group() : 1;
+}
+
 }  // namespace attnkit::simd
 #endif

@@ -14,7 +14,7 @@ namespace attnkit::linear {
 constexpr int64_t kEvents = 16;
 
 struct Shape : Widths {
-  explicit Shape(const attn_block& b) : Widths(b), features(d) {}
+  explicit Shape(const attn_block& b, bool shares_keys = false) : Widths(b, shares_keys), features(d) {}
   int64_t features;   // D'
   int64_t split = 0;  // where in a row the D' features for z begin, if they are not those for S
   int64_t extra = 0;  // floats of the map's own in a head's state, behind z
@@ -22,7 +22,7 @@ struct Shape : Widths {
   int64_t head_floats() const { return features * (e + 1) + extra; }
 };
 
-// Of a row: the head and its position in its sequence, from 0.
+// Of a row: the head, of keys or of queries, and its position in its sequence, from 0.
 struct Place {
   int64_t b, h, position;
 };
@@ -52,10 +52,12 @@ struct Scratch {
 
 // Adds state and flops.  map_flops: of the feature map, per row and head.
 inline void cost(const Shape& s, const Request& r, double map_flops, Info& info) {
-  info.state(r, s.heads * s.head_floats());
+  info.state(r, s.kv_heads * s.head_floats());
   const double row = 2.0 * static_cast<double>(s.features * (s.e + 1)) + map_flops;
-  info.flops =
-      static_cast<uint64_t>(r.batch * s.heads) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
+  const auto rows = [&](int64_t heads, int64_t n) {
+    return static_cast<uint64_t>(r.batch * heads) * static_cast<uint64_t>(static_cast<double>(n) * row);
+  };
+  info.flops = rows(s.heads, r.queries) + rows(s.kv_heads, r.keys);
 }
 
 // Append k, v if v; then read q into o if o, and into sum, if it is there, the sum of the weights.
@@ -212,7 +214,7 @@ class Walker {
   Event<Real> events_[kEvents];
 };
 
-// One run; called for each head of each batch row.
+// One run; called for `together` heads of queries at a time, which share a head of keys.
 template <class Map, class Real>
 struct Run {
   const Shape& shape;
@@ -223,13 +225,15 @@ struct Run {
   Qkv<Real> x;
   State state;
   Real* sums;  // [batch][heads][queries], where the sums of weights go; NULL: nobody wants them
+  int64_t together;
 
   template <class Isa>
-  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t h, void* memory) const {
+  ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t item, void* memory) const {
     Layout layout(memory);
     const Scratch<Real> scratch(layout, shape, bool{state});
+    const int64_t first = item * together, h = first / shape.group();
     Real* s = state.head(b, h, shape.head_floats(), scratch.sums);
-    Real* to = sums ? sums + (b * shape.heads + h) * run.queries : nullptr;
+    Real* to = sums ? sums + (b * shape.heads + first) * run.queries : nullptr;
     Walker<Isa, Real> walker(shape, guard, s, scratch.rows);
     const Sight sight(run, b, causal);
     const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
@@ -248,12 +252,15 @@ struct Run {
       if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
     };
     const auto read = [&](int64_t i) __attribute__((always_inline)) {
-      Real* row = walker.query_row();
-      if constexpr (Rescales<Map>)
-        map.query(x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, row, s);
-      else
-        map.query(x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, row);
-      walker.read(row, x.o.row(b, h, i), to ? to + i : nullptr);
+      for (int64_t n = 0; n < together; ++n) {
+        Real* row = walker.query_row();
+        const At<Isa> at{{b, first + n, sight.q_pos + i}};
+        if constexpr (Rescales<Map>)
+          map.query(x.q.row(b, at.h, i), at, row, s);
+        else
+          map.query(x.q.row(b, at.h, i), at, row);
+        walker.read(row, x.o.row(b, at.h, i), to ? to + n * run.queries + i : nullptr);
+      }
     };
     sight.walk(bool{state}, append, read);
     walker.flush();

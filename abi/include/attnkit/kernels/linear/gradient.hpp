@@ -48,7 +48,7 @@ struct GradientScratch {
   }
 };
 
-// One backward call; called for each head of each batch row.
+// One backward call; called for each head of keys of each batch row, whose heads of queries follow one another.
 template <class Map, class Real>
 struct Gradient {
   const Shape& shape;
@@ -61,19 +61,18 @@ struct Gradient {
   int64_t learned_floats;
   Real* learned;  // [batch][heads][learned_floats]
 
-  void operator()(int64_t b, int64_t h, void* memory) const {
+  void operator()(int64_t b, int64_t kv, void* memory) const {
     Layout layout(memory);
-    const int64_t item = b * shape.heads + h;
-    Real* sums = learned + item * learned_floats;
-    std::fill(sums, sums + learned_floats, Real{0});
-    const Head head{*this,
-                    b,
-                    h,
-                    Sight(run, b, causal),
-                    GradientScratch<Real>(layout, shape),
-                    static_cast<const Real*>(run.saved) + item * run.queries,
-                    sums};
-    head();
+    const GradientScratch<Real> scratch(layout, shape);
+    const Sight sight(run, b, causal);
+    for (int64_t n = 0; n < shape.group(); ++n) {
+      const int64_t h = kv * shape.group() + n, item = b * shape.heads + h;
+      Real* sums = learned + item * learned_floats;
+      std::fill(sums, sums + learned_floats, Real{0});
+      const Head head{*this, b, h, kv, n == 0, sight, scratch, static_cast<const Real*>(run.saved) + item * run.queries,
+                      sums};
+      head();
+    }
   }
 
   // Queries [from, to), all of which see keys [0, lo), and some keys up to hi.
@@ -85,7 +84,8 @@ struct Gradient {
   struct Head {
     static constexpr Real kOne = 1;
     const Gradient& all;
-    int64_t b, h;
+    int64_t b, h, kv;
+    bool starts;  // the gradients of keys and values; otherwise adds to them
     Sight sight;
     GradientScratch<Real> p;
     const Real* saved;
@@ -100,18 +100,25 @@ struct Gradient {
       int64_t first = 0;
       while (first < sight.queries && sight.seen(first) <= 0) ++first;
       const int64_t top = first < sight.queries ? sight.seen(sight.queries - 1) : 0;
-      clear(all.g.q, 0, first, shape().d);
-      clear(all.g.q, sight.queries, all.run.queries, shape().d);
-      clear(all.g.k, top, all.run.keys, shape().d);
-      clear(all.g.v, top, all.run.keys, shape().e);
+      clear(all.g.q, h, 0, first, shape().d);
+      clear(all.g.q, h, sight.queries, all.run.queries, shape().d);
+      clear(all.g.k, kv, top, all.run.keys, shape().d);
+      clear(all.g.v, kv, top, all.run.keys, shape().e);
       if (top == 0) return;
       if (all.g.q || all.learned_floats > 0) forward(first);
       if (all.g.k || all.g.v || all.learned_floats > 0) reverse(first, top);
     }
 
-    void clear(const View<Real>& to, int64_t from, int64_t end, int64_t width) const {
+    void clear(const View<Real>& to, int64_t head, int64_t from, int64_t end, int64_t width) const {
       for (int64_t i = from; to && i < end; ++i)
-        std::memset(to.row(b, h, i), 0, static_cast<size_t>(width) * sizeof(Real));
+        std::memset(to.row(b, head, i), 0, static_cast<size_t>(width) * sizeof(Real));
+    }
+
+    // A row of the gradient of keys or values.
+    void give(const View<Real>& to, int64_t j, const Real* row, int64_t width) const {
+      Real* sum = to.row(b, kv, j);
+      if (starts) return static_cast<void>(std::copy(row, row + width, sum));
+      for (int64_t c = 0; c < width; ++c) sum[c] += row[c];
     }
 
     Block block(int64_t from) const {
@@ -138,7 +145,7 @@ struct Gradient {
     void load_keys(int64_t from, int64_t to) const {
       in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t j = from; j < to; ++j)
-          all.map.key(all.x.k.row(b, h, j), At<decltype(isa)>{{b, h, j}}, p.b + (j - from) * p.row);
+          all.map.key(all.x.k.row(b, kv, j), At<decltype(isa)>{{b, kv, j}}, p.b + (j - from) * p.row);
       });
     }
 
@@ -153,7 +160,7 @@ struct Gradient {
         else
           std::fill(row, row + kBlock, Real{0});
       }
-      simd::product<Real>({all.x.v.row(b, h, from), all.x.v.next}, {p.ut, e, lanes, kBlock},
+      simd::product<Real>({all.x.v.row(b, kv, from), all.x.v.next}, {p.ut, e, lanes, kBlock},
                           {p.weights, keys, lanes, kBlock});
       if (with_scores) simd::product<Real>({p.b, p.row}, {p.at, f, lanes, kBlock}, {p.scores, keys, lanes, kBlock});
       int64_t unseen = 0;
@@ -175,7 +182,7 @@ struct Gradient {
 
     // Keys [from, to), whose features are loaded, enter S and z.
     void append(int64_t from, int64_t to) const {
-      simd::product<Real>({all.x.v.row(b, h, from), 1, all.x.v.next}, {p.b, to - from, columns(), p.row},
+      simd::product<Real>({all.x.v.row(b, kv, from), 1, all.x.v.next}, {p.b, to - from, columns(), p.row},
                           {p.st, shape().e, columns(), p.row});
       simd::product<Real>({&kOne, 0, 0}, {p.b + shape().split, to - from, shape().features, p.row},
                           {p.z, 1, shape().features, p.row});
@@ -230,7 +237,7 @@ struct Gradient {
       load_keys(from, to);
       std::fill(p.db, p.db + keys * p.row, Real{0});
       std::fill(p.dv, p.dv + keys * p.e, Real{0});
-      simd::product<Real>({all.x.v.row(b, h, from), all.x.v.next}, {p.st, e, columns(), p.row},
+      simd::product<Real>({all.x.v.row(b, kv, from), all.x.v.next}, {p.st, e, columns(), p.row},
                           {p.db, keys, columns(), p.row});
       simd::product<Real>({&kOne, 0, 0}, {p.z, 1, features, p.row}, {p.db + split, keys, features, p.row});
       simd::product<Real>({p.b, p.row}, {p.s, features, p.e, p.e}, {p.dv, keys, p.e, p.e});
@@ -246,17 +253,16 @@ struct Gradient {
       }
       in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t j = 0; j < keys; ++j) {
-          const Real* row = all.x.k.row(b, h, from + j);
-          const At<decltype(isa)> at{{b, h, from + j}};
-          Real* to_row = all.g.k ? all.g.k.row(b, h, from + j) : p.dx;
+          const Real* row = all.x.k.row(b, kv, from + j);
+          const At<decltype(isa)> at{{b, kv, from + j}};
           if constexpr (requires { all.map.learned(); })
-            all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, to_row, learned);
+            all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, p.dx, learned);
           else
-            all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, to_row);
+            all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, p.dx);
+          if (all.g.k) give(all.g.k, from + j, p.dx, shape().d);
         }
       });
-      for (int64_t j = 0; all.g.v && j < keys; ++j)
-        std::memcpy(all.g.v.row(b, h, from + j), p.dv + j * p.e, static_cast<size_t>(e) * sizeof(Real));
+      for (int64_t j = 0; all.g.v && j < keys; ++j) give(all.g.v, from + j, p.dv + j * p.e, e);
     }
 
     void reverse(int64_t first, int64_t top) const {
@@ -264,7 +270,7 @@ struct Gradient {
       for (Real* part : {p.s, p.st}) std::fill(part, part + p.row * p.e, Real{0});
       std::fill(p.z, p.z + p.row, Real{0});
       int64_t end = top;  // keys from here on have their gradients
-      const auto give = [&](int64_t from, const Block* q) {
+      const auto give_from = [&](int64_t from, const Block* q) {
         while (end > from) {
           const int64_t begin = std::max(from, end - kBlock);
           give_keys(begin, end, q);
@@ -273,14 +279,14 @@ struct Gradient {
       };
       for (int64_t from = first + (sight.queries - 1 - first) / kBlock * kBlock; from >= first; from -= kBlock) {
         const Block q = block(from);
-        give(q.hi, nullptr);
+        give_from(q.hi, nullptr);
         load_queries(q);
-        give(q.lo, &q);
+        give_from(q.lo, &q);
         simd::product<Real>({p.a, 1, p.row}, {p.u, q.size(), p.e, p.e}, {p.s, features, p.e, p.e});
         transpose_rows(p.s, p.e, features, shape().e, p.st, p.row);
         simd::product<Real>({p.w, 0}, {p.a + split, q.size(), features, p.row}, {p.z, 1, features, p.row});
       }
-      give(0, nullptr);
+      give_from(0, nullptr);
     }
   };
 };
