@@ -45,6 +45,20 @@ install_torch() {
   echo "torch could not be installed: the tests of attnkit.torch are skipped"
 }
 
+# Gives the tests of the Python package numpy and mypy, where tests/python/tools/python looks for them.
+install_python_tools() {
+  local venv=${XDG_CACHE_HOME:-$HOME/.cache}/attnkit/python-tools wanted=tests/python/tools/requirements.txt
+  [ -n "${ATTNKIT_TOOLS_PYTHON:-}" ] && return 0
+  cmp -s "$wanted" "$venv/requirements.txt" && return 0
+  rm -rf "$venv" && mkdir -p "$venv"
+  if python3 -m venv "$venv" &&
+    "$venv/bin/pip" install -q --no-cache-dir --disable-pip-version-check --retries 1 --timeout 15 -r "$wanted" 2>"$venv/log"; then
+    cp "$wanted" "$venv/requirements.txt" && return 0
+  fi
+  rm -rf "$venv"
+  echo "numpy and mypy could not be installed: tests of the Python package with them are skipped"
+}
+
 # configure <folder> [cmake options]: the same options for the quickstart and the tests, so that they can share a tree.
 configure() {
   local options=(-DCMAKE_BUILD_TYPE=Release -DATTNKIT_WERROR=OFF)
