@@ -8,6 +8,7 @@ cd "$(dirname "$0")"
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
 install_torch
+install_python_tools
 build=${ATTNKIT_BUILD:-build-test}
 configure "$build" -DATTNKIT_TESTS=ON
 cmake --build "$build"

@@ -4,7 +4,7 @@
 build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev libfmt-dev
   libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev libutf8proc-dev libpcre2-dev libsndfile1-dev
   gnuplot-nox)
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev golang-go rustc python3 python3-venv python3-num2words python3-babel
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev golang-go pkg-config rustc cargo python3 python3-venv python3-num2words python3-babel
   clang-format-14 chromium)
 ci_packages=(clang)
 
@@ -43,6 +43,20 @@ install_torch() {
   fi
   rm -rf "$venv"
   echo "torch could not be installed: the tests of attnkit.torch are skipped"
+}
+
+# Gives the tests of the Python package numpy and mypy, where tests/python/tools/python looks for them.
+install_python_tools() {
+  local venv=${XDG_CACHE_HOME:-$HOME/.cache}/attnkit/python-tools wanted=tests/python/tools/requirements.txt
+  [ -n "${ATTNKIT_TOOLS_PYTHON:-}" ] && return 0
+  cmp -s "$wanted" "$venv/requirements.txt" && return 0
+  rm -rf "$venv" && mkdir -p "$venv"
+  if python3 -m venv "$venv" &&
+    "$venv/bin/pip" install -q --no-cache-dir --disable-pip-version-check --retries 1 --timeout 15 -r "$wanted" 2>"$venv/log"; then
+    cp "$wanted" "$venv/requirements.txt" && return 0
+  fi
+  rm -rf "$venv"
+  echo "numpy and mypy could not be installed: tests of the Python package with them are skipped"
 }
 
 # configure <folder> [cmake options]: the same options for the quickstart and the tests, so that they can share a tree.

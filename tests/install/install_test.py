@@ -113,8 +113,8 @@ class Prefix(unittest.TestCase):
         translate = [sys.executable, "-B", SOURCE / "samples/python/translate.py", MODEL / "model.toml", PHRASE]
         self.assertEqual(run(*translate, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="").strip(), TRANSLATION)
         installed, ours = LIB / "attnkit/python/attnkit", SOURCE / "hosts/python/attnkit"
-        self.assertEqual(*({m.relative_to(root): m.read_bytes() for m in root.rglob(kind) if m.is_file()}
-                           for root, kind in ((installed, "*"), (ours, "*.py"))))
+        self.assertEqual(*({m.relative_to(root): m.read_bytes() for m in root.rglob("*") if m.suffix in (".py", ".typed")}
+                           for root in (installed, ours)))
 
 
 class Share(unittest.TestCase):

@@ -1,12 +1,22 @@
-"""attnkit.Block: one mechanism by itself."""
+"""attnkit.Block: one mechanism by itself, its runs and its gradients."""
 
 import array
 import unittest
 
 import attnkit
+from arrays import Lent, shaped
 from attnkit._abi import ATTN_KEY, ATTN_LEARNED, ATTN_OUTPUT, ATTN_QUERY, attn_request, sized
 from attnkit.block import options_text
 from support import RUNTIME, PackageTest
+
+
+def column(*values):
+    """(1 row, 1 head, n, width 1)."""
+    return shaped(values, 1, 1, len(values), 1)
+
+
+def flat(view):
+    return view.cast("B").cast("f").tolist()
 
 
 class Block(PackageTest):
@@ -21,13 +31,13 @@ class Block(PackageTest):
     def test_fill_and_plan(self):
         block = attnkit.Block(RUNTIME, "leap", "decoder.cross", 32, 4)
         port = next(port for port in block.ports if port.kind == ATTN_LEARNED)
-        values = [array.array("f", bytes(4 * port.shape[0] * port.shape[1])) for _ in range(2)]
-        for numbers in values:
-            block.fill(port, 7, numbers.buffer_info()[0])
-        self.assertEqual(values[0], values[1])
-        self.assertTrue(any(values[0]))
-        request = sized(attn_request, device_type=1, dtype_code=2, dtype_bits=32, dtype_lanes=1, workers=2, batch=1, queries=5, keys=6)
-        self.assertGreater(block.plan(request).flops, 0)
+        made, mine = block.fill(port, 7), memoryview(array.array("f", bytes(4 * port.shape[0] * port.shape[1]))).cast("B").cast("f", port.shape)
+        self.assertEqual(made.shape, port.shape)
+        self.assertIs(block.fill(port, 7, mine), mine)
+        self.assertEqual(made.tolist(), mine.tolist())
+        self.assertTrue(any(mine.tolist()[0]))
+        self.refused("contiguous array of float32 (2, 8), not int32 (3,)", block.fill, port, 7, array.array("i", [1, 2, 3]))
+        self.assertGreater(block.plan(block.request(queries=5, keys=6)).flops, 0)
 
     def test_refusals(self):
         self.refused("5 heads do not divide d_model 32", attnkit.Block, RUNTIME, "relu", "encoder.self", 32, 5)
@@ -37,6 +47,60 @@ class Block(PackageTest):
         self.refused("workers", block.plan, sized(attn_request))
         block.close()
         self.refused("closed", block.plan, sized(attn_request))
+
+    def causal(self):
+        """relu with one head of width 1, and q, k, v of three tokens: the numbers of samples/c/decode.c."""
+        block = attnkit.Block(RUNTIME, "relu", "decoder.self", 1, 1)
+        return block, {"q": column(1, 1, 1), "k": column(1, 3, 4), "v": column(10, 20, 40)}
+
+    def test_run(self):
+        block, tensors = self.causal()
+        request = block.request(queries=3, keys=3)
+        self.assertEqual(flat(block.run(request, tensors).output), [10, 17.5, 28.75])
+        out = column(0, 0, 0)
+        self.assertIs(block.run(request, {**tensors, "o": out}).output, out)
+        self.assertEqual(flat(out), [10, 17.5, 28.75])
+        self.assertEqual(flat(block.run(request, tensors, k_len=[0], q_len=[1]).output), [0, 0, 0])
+
+    def test_run_with_a_state(self):
+        block, tensors = self.causal()
+        request = block.request(past=2, flags=attnkit.STREAM)
+        state, given = attnkit.aligned(block.plan(request).state_bytes), []
+        for t in range(3):
+            one = {name: column(flat(values)[t]) for name, values in tensors.items()}
+            given += flat(block.run(request, one, q_pos=[t], k_pos=[t], state=state).output)
+        self.assertEqual(given, [10, 17.5, 28.75])
+        self.assertEqual(state.cast("B").cast("f").tolist()[:2], [230, 8])
+
+    def test_strides_are_used_as_they_are(self):
+        # (1, 3, 2, 4) as (1, 2, 3, 4): heads side by side in a row, as projections make them.
+        block = attnkit.Block(RUNTIME, "softmax", "encoder.self", 8, 2)
+        request, rows = block.request(queries=3, keys=3), [[i * 0.1 + j * 0.01 for j in range(8)] for i in range(3)]
+        sideways = Lent(sum(rows, []), (1, 2, 3, 4), (24, 4, 8, 1))
+        upright = shaped([x for h in range(2) for row in rows for x in row[4 * h:4 * h + 4]], 1, 2, 3, 4)
+        expected = block.run(request, dict.fromkeys("qkv", upright)).output
+        self.assertEqual(block.run(request, dict.fromkeys("qkv", sideways)).output.tolist(), expected.tolist())
+
+    def test_backward(self):
+        block, tensors = self.causal()
+        run = block.run(block.request(queries=3, keys=3, flags=attnkit.TRAIN), tensors)
+        dv = column(0, 0, 0)
+        block.backward(run, {"o": column(0, 0, 1), "v": dv})
+        self.assertEqual(flat(dv), [0.125, 0.375, 0.5])  # the weights of the last query: k / (1 + 3 + 4)
+
+    def test_refused_runs(self):
+        block, tensors = self.causal()
+        request = block.request(queries=3, keys=3)
+        self.refused('no port "x"'.replace('"', "'"), block.run, request, {"x": column(1)})
+        self.refused('port "v" of relu needs a tensor', block.run, request, {"q": tensors["q"], "k": tensors["k"]})
+        self.refused("q_pos has 2 entries for a batch of 1", block.run, request, tensors, q_pos=[0, 0])
+        self.refused("not list", block.run, request, {**tensors, "v": [1, 2, 3]})
+        self.refused("read-only", block.run, request, {**tensors, "o": tensors["v"].toreadonly()})
+        self.refused("state must be bytes", block.run, request, tensors, state=column(1))
+        self.refused("both must be at least 1", attnkit.aligned, 0)
+        self.refused("float32 or float64", block.request, dtype="half")
+        error = self.refused('port "v" has size 3', block.run, request, {**tensors, "k": column(1, 3)})
+        self.assertEqual((error.where, block.ports[error.where].name), (2, "v"))
 
     def test_options_as_toml(self):
         self.assertEqual(options_text({"a": 1, "b": 1e-7, "c": True, "d": "ß\"\n"}), 'a = 1, b = 1e-07, c = true, d = "ß\\"\\n"')

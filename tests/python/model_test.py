@@ -1,9 +1,12 @@
 """Runtime and Model: what the command says of the same, forward against sessions, refusals."""
 
+import array
 import json
 import unittest
 
 import attnkit
+from arrays import Lent, shaped
+from attnkit import _tensor
 from support import RUNTIME, SAMPLE, TEXTS, PackageTest, tiny_model
 
 
@@ -13,6 +16,10 @@ class Runtime(PackageTest):
         self.assertIn("softmax", names)
         self.assertEqual(names, [plugin["name"] for plugin in RUNTIME.describe()["plugins"]])
         self.assertEqual(RUNTIME.describe()["threads"], 2)
+
+    def test_versions(self):
+        self.assertRegex(attnkit.version(), r"^\d+\.\d+\.\d+$")
+        self.assertEqual(attnkit.abi_minor(), RUNTIME.describe()["abi"]["minor"])
 
     def test_plugin_path(self):
         with attnkit.Runtime(plugin_path=str(self.folder)) as runtime:
@@ -90,6 +97,65 @@ class Model(PackageTest):
         self.assertEqual(decoder.forward(target=[[1, 10]]).shape, (1, 2, decoder.info.outputs))
         classifier = self.tiny("classifier", kind="encoder", head="classifier")
         self.assertEqual(classifier.forward([[10, 2], [2]]).shape, (2, tiny_model.CLASSES))
+
+    def test_arrays_are_read_and_written_in_place(self):
+        model = self.tiny()
+        sources, targets = [self.ids(model, TEXTS[0]), self.ids(model, TEXTS[1])], [[1, 10, 11], [1, 12]]
+        expected = model.forward(sources, targets).tolist()
+        n = len(sources[0])
+        padded = [*sources[0], *sources[1], *[0] * (n - len(sources[1]))]
+        for source in (shaped(padded, 2, n, kind="i"), Lent(padded, (2, n), kind="i")):
+            out = shaped([7] * (2 * 3 * model.info.outputs), 2, 3, model.info.outputs)
+            self.assertIs(model.forward(source, targets, source_lengths=list(map(len, sources)), out=out), out)
+            self.assertEqual(out.tolist(), expected)
+        lent = Lent([0] * (6 * model.info.outputs), (2, 3, model.info.outputs))
+        self.assertIs(model.forward(sources, targets, out=lent), lent)
+        self.assertEqual(list(lent.values), sum(sum(expected, []), []))
+        self.refused("contiguous array of float32 (2, 3,", model.forward, sources, targets, out=shaped([0] * 6, 2, 3))
+        self.refused("read-only", model.forward, sources, targets, out=out.toreadonly())
+        self.refused("1 lengths for 2 rows", model.forward, shaped(padded, 2, n, kind="i"), targets, source_lengths=[1])
+        self.refused("has its own", model.forward, sources, targets, source_lengths=[1, 1])
+        self.refused("device 2:0", model.forward, Lent(padded, (2, n), kind="i", device=2), targets)
+
+    def test_nothing_is_copied(self):
+        # What is lent has the address of the array itself, whether that may be written to or not.
+        numbers = array.array("i", [3, 4])
+        address = numbers.buffer_info()[0]
+        for values in (numbers, memoryview(numbers), memoryview(numbers).toreadonly()):
+            self.assertEqual(_tensor.ids(values).struct.data, address)
+        lent = Lent([3, 4], (2,), kind="i")
+        self.assertEqual(_tensor.ids(lent).struct.data, lent.values.buffer_info()[0])
+        self.assertEqual(_tensor.Rows(shaped([3, 4], 2, 1, kind="i")).tensor.shape, (2, 1))
+
+    def test_encode_and_decode(self):
+        model = self.tiny()
+        sources, targets = [self.ids(model, TEXTS[0]), self.ids(model, TEXTS[1])], [[1, 10, 11], [1, 12]]
+        with model.encode(sources) as encoded:
+            self.assertEqual(encoded.rows, 2)
+            self.assertEqual(model.decode(encoded, targets).tolist(), model.forward(sources, targets).tolist())
+            self.assertEqual(model.decode(encoded, [[1], [1]]).shape, (2, 1, model.info.outputs))
+            self.refused("2", model.decode, encoded, [[1]])
+        self.refused("this Encoded is closed", model.decode, encoded, targets)
+        self.refused("decoder", self.tiny("classifier", kind="encoder", head="classifier").encode, sources)
+
+    def test_attention(self):
+        model = self.tiny()
+        source = self.ids(model, TEXTS[0])
+        weights = model.attention("decoder.cross", 1, source, [1, 10])
+        self.assertEqual(weights.shape, (tiny_model.HEADS, 2, len(source)))
+        for head in weights.tolist():
+            for row in head:
+                self.assertAlmostEqual(sum(row), 1, delta=1e-5)
+        self.assertEqual(model.attention("encoder.self", 1, source, [1]).shape, (tiny_model.HEADS, len(source), len(source)))
+        self.assertEqual(model.attention("decoder.self", 1, source, [1, 10]).tolist()[0][0][1], 0)
+        self.refused("layer", model.attention, "decoder.self", 9, source, [1])
+        self.refused("role 'self'", model.attention, "self", 1, source, [1])
+
+    def test_check_makes_no_model(self):
+        path = tiny_model.write_model(self.folder / "checked")
+        text = path.read_text(encoding="utf-8")
+        self.assertEqual(attnkit.Model.check(RUNTIME, text, path.parent), ())
+        self.assertEqual([d.code for d in attnkit.Model.check(RUNTIME, text + "[one]\n", path.parent)], [101])
 
     def test_manifest_text(self):
         path = tiny_model.write_model(self.folder / "text")

@@ -53,6 +53,9 @@ class Session(PackageTest):
         self.assertEqual(logits.shape, (2, 2, self.model.info.outputs))
         self.assertEqual(logits.tolist()[0][0], logits.tolist()[1][0])
         self.assertIsNone(session.write([[10], [10]], logits=False))
+        out = memoryview(array.array("f", bytes(8 * self.model.info.outputs))).cast("B").cast("f", (2, 1, self.model.info.outputs))
+        self.assertIs(session.clone().write(memoryview(array.array("i", [1, 1])).cast("B").cast("i", (2, 1)), out=out), out)
+        self.assertEqual(out.tolist(), session.clone().write([[1], [1]]).tolist())
         self.assertEqual(session.write([[], []]).nbytes, 0)
         self.assertEqual(session.describe()["position"], 2)
 
@@ -85,7 +88,7 @@ class Session(PackageTest):
         session = self.begun(2)
         session.write([[1, 10], [1, 11]])
         blob = session.save()
-        loaded = attnkit.Session.load(self.model, blob)
+        loaded = attnkit.Session.load(self.model, memoryview(bytearray(blob)))
         self.assertEqual(loaded.rows, 2)
         self.assertEqual(loaded.write([[12], [13]]).tolist(), session.write([[12], [13]]).tolist())
         for bad in (b"", b"x" * 100, blob[:-1], blob[:200] + bytes([blob[200] ^ 1]) + blob[201:]):

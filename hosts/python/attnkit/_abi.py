@@ -1,14 +1,18 @@
 """attnkit.h and what it needs of plugin.h: constants, structs, functions.  tests/python/layout_test.py holds them to the headers."""
 
+from __future__ import annotations
+
 import ctypes
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_uint16,
                     c_uint32, c_uint64, c_void_p, sizeof)
+from typing import Any, TypeVar
 
 ATTN_OK, ATTN_INVALID, ATTN_UNSUPPORTED, ATTN_NO_MEMORY, ATTN_DEVICE, ATTN_INTERNAL = range(6)
 ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS = 1, 2, 3
 ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT, ATTN_LEARNED, ATTN_TABLE, ATTN_AUX_IN, ATTN_AUX_OUT = range(1, 8)
 ATTN_RAW, ATTN_NO_BIAS, ATTN_PER_MODEL = 1, 2, 4
-ATTN_TRAIN, ATTN_PREFIX, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL = 2, 4, 8, 16
+ATTN_STREAM, ATTN_TRAIN, ATTN_PREFIX, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL = 1, 2, 4, 8, 16
+ATTN_ALIGN = 64
 ATTNKIT_ERROR, ATTNKIT_WARNING = 1, 2
 ATTNKIT_ENCODER, ATTNKIT_DECODER, ATTNKIT_ENCODER_DECODER = 1, 2, 3
 ATTNKIT_READ, ATTNKIT_WRITE, ATTNKIT_STOP = 1, 2, 3
@@ -97,7 +101,10 @@ class attnkit_stream_options(Structure):
                 ("observe", attnkit_observe), ("observe_context", uintptr_t), ("ends", POINTER(c_int64)), ("units", c_uint64)]
 
 
-def sized(struct, **fields):
+Struct = TypeVar("Struct", bound=Structure)
+
+
+def sized(struct: type[Struct], **fields: Any) -> Struct:
     """A struct that begins with struct_size."""
     return struct(struct_size=sizeof(struct), **fields)
 
@@ -107,7 +114,7 @@ handle, made, error, tensor = c_void_p, POINTER(c_void_p), POINTER(attn_error), 
 int32s, size = POINTER(c_int32), POINTER(c_uint64)
 
 # What each function returns and takes.
-FUNCTIONS = {
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "attnkit_abi_minor": (c_uint32,),
     "attnkit_version": (c_char_p,),
     "attnkit_text_data": (c_void_p, handle, size),
@@ -124,6 +131,10 @@ FUNCTIONS = {
     "attnkit_model_get_info": (c_int32, handle, POINTER(attnkit_model_info), error),
     "attnkit_model_describe": (c_int32, handle, POINTER(c_int64), c_uint32, made, error),
     "attnkit_model_forward": (c_int32, handle, tensor, int32s, tensor, int32s, tensor, error),
+    "attnkit_model_encode": (c_int32, handle, tensor, int32s, made, error),
+    "attnkit_encoded_destroy": (None, handle),
+    "attnkit_model_decode": (c_int32, handle, handle, tensor, int32s, tensor, error),
+    "attnkit_model_attention": (c_int32, handle, c_uint32, c_uint32, tensor, tensor, tensor, error),
     "attnkit_model_features": (c_int32, handle, tensor, tensor, size, error),
     "attnkit_model_tokenize": (c_int32, handle, c_uint32, c_char_p, int32s, size, error),
     "attnkit_model_detokenize": (c_int32, handle, c_uint32, int32s, c_uint64, made, error),

@@ -1,18 +1,25 @@
 """Finds libattnkit and loads it once."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import pathlib
 import threading
+from typing import TYPE_CHECKING, Optional
 
 from ._abi import FUNCTIONS
 from .error import INVALID, UNSUPPORTED, Error
 
+if TYPE_CHECKING:
+    from ._types import Path
+
 NAME = "libattnkit.so.1"
-_loaded, _lock = {}, threading.Lock()
+_loaded: dict[str, ctypes.CDLL] = {}
+_lock = threading.Lock()
 
 
-def find(path=None):
+def find(path: Optional[Path] = None) -> pathlib.Path:
     """The library's path: the one given, ATTNKIT_LIBRARY, or that of the tree this package was installed or built into."""
     given = path or os.environ.get("ATTNKIT_LIBRARY")
     if given:
@@ -28,7 +35,7 @@ def find(path=None):
     raise Error(INVALID, f"no {NAME} beside the package in {package}: set ATTNKIT_LIBRARY to the library's path")
 
 
-def load(path=None):
+def load(path: Optional[Path] = None) -> ctypes.CDLL:
     """The library with its functions declared; the same object for the same file."""
     file = str(find(path).resolve())
     with _lock:
@@ -37,7 +44,7 @@ def load(path=None):
         return _loaded[file]
 
 
-def _declare(file):
+def _declare(file: str) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(file)
         for name, (result, *arguments) in FUNCTIONS.items():

@@ -1,33 +1,38 @@
 """A source that arrives bit by bit, in the units that policies count."""
 
-import array
+from __future__ import annotations
 
-from .model import SOURCE
+import array
+from typing import Iterable
+
+from .model import SOURCE, Model
 
 
 class ArrivingText:
     """A unit is a word with all its tokens; </s> comes with the last."""
 
-    def __init__(self, model):
-        self._model, self._ids, self._ends, self._taken = model, [], [], 0
+    def __init__(self, model: Model) -> None:
+        self._model, self._taken = model, 0
+        self._ids: list[int] = []
+        self._ends: list[int] = []
         self.finished = False
 
     @property
-    def units(self):
+    def units(self) -> int:
         return len(self._ends)
 
-    def add(self, text):
+    def add(self, text: str) -> None:
         for word in text.split():
             self._ids += self._model.tokenize(SOURCE, word)
             self._ends.append(len(self._ids))
 
-    def finish(self):
+    def finish(self) -> None:
         if not self.finished and self._ends:
             self._ids.append(self._model.info.end_id)
             self._ends[-1] += 1
         self.finished = True
 
-    def take(self, units):
+    def take(self, units: int) -> list[int]:
         """Of the first `units` what was not taken before; empty when all was."""
         begin, self._taken = self._taken, self._ends[units - 1]
         return self._ids[begin:self._taken]
@@ -36,7 +41,7 @@ class ArrivingText:
 class ArrivingSpeech:
     """A unit is what completes the next row of the encoder; the last one comes with the rest."""
 
-    def __init__(self, model):
+    def __init__(self, model: Model) -> None:
         info = model.info
         self._first = info.frame_length + (info.subsampling - 1) * info.frame_shift
         self._shift = info.subsampling * info.frame_shift
@@ -44,18 +49,18 @@ class ArrivingSpeech:
         self.finished = False
 
     @property
-    def units(self):
+    def units(self) -> int:
         arrived = self._taken + len(self._samples)
         rows = max(0, (arrived - self._first) // self._shift + 1)
         return 1 if self.finished and arrived and not rows else rows  # too little for a row: the model says so
 
-    def add(self, samples):
+    def add(self, samples: Iterable[float]) -> None:
         self._samples.extend(samples)
 
-    def finish(self):
+    def finish(self) -> None:
         self.finished = True
 
-    def take(self, units):
+    def take(self, units: int) -> array.array[float]:
         n = len(self._samples)
         if not self.finished or units < self.units:
             n = max(0, self._first + (units - 1) * self._shift - self._taken)

@@ -1,12 +1,23 @@
 """What a failing call becomes."""
 
-from collections import namedtuple
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
 
 # Codes of Error.
 INVALID, UNSUPPORTED, NO_MEMORY, DEVICE, INTERNAL = 1, 2, 3, 4, 5
 
-# One problem of a manifest or of what it names; severity "error" or "warning", line and column from 1, 0: no place.
-Diagnostic = namedtuple("Diagnostic", "severity area code line column message help")
+
+class Diagnostic(NamedTuple):
+    """One problem of a manifest or of what it names; severity "error" or "warning", line and column from 1, 0: no place."""
+
+    severity: str
+    area: int
+    code: int
+    line: int
+    column: int
+    message: str
+    help: str
 
 
 class Error(Exception):
@@ -16,6 +27,6 @@ class Error(Exception):
     is wrong with a manifest, sorted by place.
     """
 
-    def __init__(self, code, message, where=-1, diagnostics=()):
+    def __init__(self, code: int, message: str, where: int = -1, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)
         self.code, self.message, self.where, self.diagnostics = code, message, where, tuple(diagnostics)

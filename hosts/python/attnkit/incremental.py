@@ -1,19 +1,23 @@
 """Simultaneous translation of a source as it arrives: what attnkit stream simulates, for hosts whose source is live."""
 
+from __future__ import annotations
+
+from typing import Any, Union
+
 from .arriving import ArrivingSpeech, ArrivingText
 from .error import INTERNAL, INVALID, Error
-from .model import TARGET
-from .policy import READ, STOP, View
+from .model import TARGET, Model
+from .policy import READ, STOP, Policy, View
 from .session import Session
 
 
-def best(logits):
+def best(logits: memoryview) -> int:
     """The id with the highest of the scores of one position, the first of equals."""
     scores = logits.cast("B").cast("f").tolist()
     top = max(scores)
     if top != top:
         raise Error(INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken")
-    return scores.index(top)
+    return int(scores.index(top))
 
 
 class Incremental:
@@ -26,23 +30,24 @@ class Incremental:
     finished: nothing more will come.  made: the ids written.  limit: most tokens; 0: 1.5 times the source and 20.
     """
 
-    def __init__(self, model, policy, limit=0):
+    def __init__(self, model: Model, policy: Policy, limit: int = 0) -> None:
         self._model, self._policy, self._limit = model, policy, limit
         self._session = Session(model, 1)
-        self._source = (ArrivingSpeech if model.info.sample_rate else ArrivingText)(model)
+        self._source: Union[ArrivingSpeech, ArrivingText] = (ArrivingSpeech if model.info.sample_rate else ArrivingText)(model)
         self._read, self._said, self._complete = 0, 0, False
         self._most = min(limit or model.info.max_length, model.info.max_length)
-        self.made, self.finished = [], False
+        self.made: list[int] = []
+        self.finished = False
 
-    def add(self, source):
+    def add(self, source: Any) -> None:
         """Text in whole words, or float samples."""
         if not self.finished:
             self._source.add(source)
 
-    def finish(self):
+    def finish(self) -> None:
         self._source.finish()
 
-    def advance(self):
+    def advance(self) -> list[str]:
         """Goes on until the policy asks for something that has not arrived; the words completed since the last call."""
         self.finished = self.finished or (self._source.finished and self._source.units == 0)
         while not self.finished:
@@ -58,7 +63,7 @@ class Incremental:
                 self._write(ended)
         return self._words()
 
-    def _write(self, ended):
+    def _write(self, ended: bool) -> None:
         if self._read == 0:
             raise Error(INVALID, "the policy wants to write before anything of the source was read: it must read first")
         more = self._source.take(self._read)
@@ -74,7 +79,7 @@ class Incremental:
         if self.made[-1] == info.end_id or len(self.made) >= self._most:
             self.finished = True
 
-    def _words(self):
+    def _words(self) -> list[str]:
         """A word is complete once the next one begins, or the output ends."""
         words = [word for word in self._model.detokenize(TARGET, self.made).split(" ") if word]
         if not self.finished:

@@ -1,22 +1,55 @@
 """A model: a manifest with its weights and plugins, ready to run; any number of threads may use it."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import json
 import os
-from collections import namedtuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, TypeVar
 
 from ._abi import ATTNKIT_ENCODER, ATTNKIT_ENCODER_DECODER, ATTNKIT_ERROR, attnkit_diagnose, attnkit_model_info, sized
 from ._call import Handle, blob_of, c_text, call, make, text_of
-from ._tensor import Batch, ids as ids_of, source as source_of, zeros
-from .error import Diagnostic, Error
+from ._tensor import INT32, Rows, Tensor, ids as ids_of, result, source as source_of
+from .block import ROLES
+from .error import INVALID, Diagnostic, Error
 from .session import Session
 
-SOURCE, TARGET = 0, 1
+if TYPE_CHECKING:
+    from ._types import Array, Batch, Ids, Path
+    from .runtime import Runtime
 
-# attnkit_model_info, without what is for C alone.
-ModelInfo = namedtuple("ModelInfo", [name for name, _ in attnkit_model_info._fields_
-                                     if name != "struct_size" and not name.endswith("reserved")])
+SOURCE, TARGET = 0, 1
+Self = TypeVar("Self", bound="Model")
+
+
+class ModelInfo(NamedTuple):
+    """attnkit_model_info, without what is for C alone."""
+
+    kind: int
+    source_vocab: int
+    target_vocab: int
+    outputs: int
+    max_length: int
+    begin_id: int
+    end_id: int
+    beams: int
+    parameters: int
+    state_bytes: int
+    sample_rate: int
+    frame_length: int
+    frame_shift: int
+    features: int
+    subsampling: int
+
+
+class Encoded(Handle):
+    """A batch of sources after the encoder, for any model with the same one: what Model.encode gives and Model.decode takes."""
+
+    def __init__(self, model: Model, source: Rows) -> None:
+        library = model._library
+        self.rows = source.tensor.shape[0]
+        super().__init__(library, make(library.attnkit_encoded_destroy, library.attnkit_model_encode, model.pointer, *source.arguments()))
 
 
 class Model(Handle):
@@ -25,26 +58,34 @@ class Model(Handle):
     info: ModelInfo; warnings: what was found but is no error.  A failure's Error carries all diagnostics.
     """
 
-    def __init__(self, runtime, path):
+    info: ModelInfo
+    warnings: tuple[Diagnostic, ...]
+
+    def __init__(self, runtime: Runtime, path: Path) -> None:
         self._load(runtime, runtime._library.attnkit_model_open, c_text(os.fspath(path), "path"))
 
     @classmethod
-    def from_text(cls, runtime, toml, folder="."):
+    def from_text(cls: type[Self], runtime: Runtime, toml: str, folder: Path = ".") -> Self:
         """folder: what paths in the manifest are relative to."""
         model = cls.__new__(cls)
         model._load(runtime, runtime._library.attnkit_model_create, c_text(toml, "toml"), c_text(os.fspath(folder), "folder"))
         return model
 
-    def _load(self, runtime, function, *arguments):
-        found = []
-
-        @attnkit_diagnose
-        def collect(_, pointer):
-            d = pointer.contents
-            found.append(Diagnostic("error" if d.severity == ATTNKIT_ERROR else "warning", d.area, d.code, d.line, d.column,
-                                    d.message.decode("utf-8", "replace"), (d.help or b"").decode("utf-8", "replace")))
-
+    @staticmethod
+    def check(runtime: Runtime, toml: str, folder: Path = ".") -> tuple[Diagnostic, ...]:
+        """Every problem of a manifest and of its weights, without making a model; none: it opens."""
         library = runtime._library
+        found, collect = _collector()
+        try:
+            call(library.attnkit_model_create, runtime.pointer, c_text(toml, "toml"), c_text(os.fspath(folder), "folder"), collect, 0, None)
+        except Error as e:
+            if e.code != INVALID:
+                raise
+        return tuple(found)
+
+    def _load(self, runtime: Runtime, function: Any, *arguments: Any) -> None:
+        library = runtime._library
+        found, collect = _collector()
         try:
             pointer = make(library.attnkit_model_destroy, function, runtime.pointer, *arguments, collect, 0)
         except Error as e:
@@ -56,55 +97,100 @@ class Model(Handle):
         self.info = ModelInfo(*(getattr(info, name) for name in ModelInfo._fields))
 
     @functools.cached_property
-    def _pools(self):
-        return self.describe()["head"]["type"] != "lm"
+    def _pools(self) -> bool:
+        return bool(self.describe()["head"]["type"] != "lm")
 
-    def describe(self, lengths=()):
+    def describe(self, lengths: Sequence[int] = ()) -> Any:
         """"attnkit.model-description/1", with costs at the given lengths."""
         array = (ctypes.c_int64 * len(lengths))(*lengths)
         return json.loads(text_of(self._library, self._library.attnkit_model_describe, self.pointer, array, len(lengths)))
 
-    def weights(self):
+    def weights(self) -> bytes:
         """All tensors, as read or as made from the seed: the bytes of a safetensors file."""
         return blob_of(self._library, self._library.attnkit_model_weights, self.pointer)
 
-    def verify(self, golden):
+    def verify(self, golden: Path) -> Any:
         """"attnkit.verification/1": how far every layer is from a file of golden activations."""
         return json.loads(text_of(self._library, self._library.attnkit_model_verify, self.pointer, c_text(os.fspath(golden), "golden")))
 
-    def features(self, samples):
-        """The frames that a model which takes speech makes of float32 samples (S), as a memoryview (1, T, features)."""
-        n, samples = ctypes.c_uint64(), source_of(samples)
-        call(self._library.attnkit_model_features, self.pointer, samples.reference, None, ctypes.byref(n))
-        frames = zeros("f", (1, n.value, self.info.features))
-        call(self._library.attnkit_model_features, self.pointer, samples.reference, frames.reference, ctypes.byref(n))
-        return frames.view()
+    def features(self, samples: Array, out: Optional[Array] = None) -> Any:
+        """The frames that a model which takes speech makes of float32 samples (S): float32 (1, T, features), out or a memoryview."""
+        n, lent = ctypes.c_uint64(), source_of(samples)
+        call(self._library.attnkit_model_features, self.pointer, lent.reference, None, ctypes.byref(n))
+        frames, given = result(out, "out", (1, n.value, self.info.features))
+        call(self._library.attnkit_model_features, self.pointer, lent.reference, frames.reference, ctypes.byref(n))
+        return given
 
-    def tokenize(self, side, text):
+    def tokenize(self, side: int, text: str) -> list[int]:
         """Ids of a text without <s> and </s>; side SOURCE or TARGET."""
-        text = c_text(text, "the text")
-        n = ctypes.c_uint64(2 * len(text) + 1)  # each word may be a mark and a token for each byte
+        raw = c_text(text, "the text")
+        n = ctypes.c_uint64(2 * len(raw) + 1)  # each word may be a mark and a token for each byte
         room = (ctypes.c_int32 * n.value)()
-        call(self._library.attnkit_model_tokenize, self.pointer, side, text, room, ctypes.byref(n))
+        call(self._library.attnkit_model_tokenize, self.pointer, side, raw, room, ctypes.byref(n))
         return room[:n.value]
 
-    def detokenize(self, side, ids):
-        ids = ids_of(ids)
-        room = (ctypes.c_int32 * len(ids))(*ids)
-        return text_of(self._library, self._library.attnkit_model_detokenize, self.pointer, side, room, len(ids))
+    def detokenize(self, side: int, ids: Ids) -> str:
+        """The text of ids; special tokens are left out."""
+        row = ids_of(ids)
+        room = ctypes.cast(row.struct.data, ctypes.POINTER(ctypes.c_int32))
+        return text_of(self._library, self._library.attnkit_model_detokenize, self.pointer, side, room, row.shape[1])
 
-    def forward(self, source=(), target=()):
-        """Teacher forcing on batches, lists of sequences of ids; empty: a side that the model lacks.
+    def forward(self, source: Batch = (), target: Batch = (), source_lengths: Optional[Sequence[int]] = None,
+                target_lengths: Optional[Sequence[int]] = None, out: Optional[Array] = None) -> Any:
+        """Teacher forcing on batches; empty: a side that the model lacks.
 
-        A float32 memoryview (rows, longest target, outputs), or (rows, outputs) of a classifier or an embedding.
+        A batch is a list of sequences of ids, or an int32 array (rows, length), of speech a float32 array (rows, samples) or
+        (rows, frames, features), with the real lengths of its rows.  Gives float32 (rows, target length, outputs), or (rows,
+        outputs) of a classifier or an embedding: in out, a contiguous array of that shape, or in a memoryview.
         """
-        source, target = Batch(source), Batch(target)
-        rows, length = (source if self.info.kind == ATTNKIT_ENCODER else target).tensor.shape
-        out = zeros("f", (rows, self.info.outputs) if self._pools else (rows, length, self.info.outputs))
-        call(self._library.attnkit_model_forward, self.pointer, *source.arguments(), *target.arguments(), out.reference)
-        return out.view()
+        sources, targets = Rows(source, source_lengths), Rows(target, target_lengths)
+        counted = sources if self.info.kind == ATTNKIT_ENCODER else targets
+        to, given = self._result(counted, out)
+        call(self._library.attnkit_model_forward, self.pointer, *sources.arguments(), *targets.arguments(), to.reference)
+        return given
 
-    def translate(self, text, beams=0, limit=0):
+    def encode(self, source: Batch, source_lengths: Optional[Sequence[int]] = None) -> Encoded:
+        """The encoder's part of forward alone, once for several calls of decode."""
+        return Encoded(self, Rows(source, source_lengths))
+
+    def decode(self, encoded: Encoded, target: Batch, target_lengths: Optional[Sequence[int]] = None, out: Optional[Array] = None) -> Any:
+        """The rest of forward; encoded may come from another model with the same encoder."""
+        targets = Rows(target, target_lengths)
+        to, given = self._result(targets, out)
+        call(self._library.attnkit_model_decode, self.pointer, encoded.pointer, *targets.arguments(), to.reference)
+        return given
+
+    def _result(self, rows: Rows, out: Optional[Array]) -> Any:
+        n, length = rows.tensor.shape[:2]
+        return result(out, "out", (n, self.info.outputs) if self._pools else (n, length, self.info.outputs))
+
+    def attention(self, role: str, layer: int, source: Optional[Ids] = None, target: Optional[Ids] = None,
+                  out: Optional[Array] = None) -> Any:
+        """The attention weights of one block for one input: float32 (heads, queries, keys), out or a memoryview.
+
+        role: "encoder.self", ...; layer counts from 1.  Of speech the rows are those of the encoder; None: a side that the
+        model lacks.
+        """
+        if role not in ROLES:
+            raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
+        sides = [None if values is None else source_of(values) for values in (source, target)]
+        n, m = (self._length(sides[role.startswith(side)]) for side in ("decoder", "decoder.self"))
+        to, given = result(out, "out", (self.describe()["heads"], n, m))
+        call(self._library.attnkit_model_attention, self.pointer, ROLES[role], layer, *(side and side.reference for side in sides),
+             to.reference)
+        return given
+
+    def _length(self, side: Optional[Tensor]) -> int:
+        """Rows of a block that reads this side."""
+        if side is None:
+            return 0
+        info, n = self.info, side.shape[1]
+        if side.dtype == INT32:
+            return n
+        frames = n if len(side.shape) == 3 else max(0, n - info.frame_length + info.frame_shift) // max(1, info.frame_shift)
+        return frames // max(1, info.subsampling)
+
+    def translate(self, text: str, beams: int = 0, limit: int = 0) -> str:
         """Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text."""
         with Session(self, beams) as session:
             if self.info.kind == ATTNKIT_ENCODER_DECODER:
@@ -113,3 +199,15 @@ class Model(Handle):
                 first = [self.info.begin_id] if self.info.begin_id >= 0 else []
                 session.write([first + self.tokenize(TARGET, text)] * session.rows)
             return self.detokenize(TARGET, session.generate(limit))
+
+
+def _collector() -> tuple[list[Diagnostic], Any]:
+    """A list, and the callback that fills it."""
+    found: list[Diagnostic] = []
+
+    def collect(_: int, pointer: Any) -> None:
+        d = pointer.contents
+        found.append(Diagnostic("error" if d.severity == ATTNKIT_ERROR else "warning", d.area, d.code, d.line, d.column,
+                                d.message.decode("utf-8", "replace"), (d.help or b"").decode("utf-8", "replace")))
+
+    return found, attnkit_diagnose(collect)

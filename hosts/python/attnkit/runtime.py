@@ -1,13 +1,19 @@
 """A runtime: threads and loaded plugins."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
+from typing import TYPE_CHECKING, Any, Optional
 
 from ._abi import attnkit_runtime_options, sized
 from ._call import Handle, c_text, make, text_of
 from ._library import load
 from .error import INVALID, Error
+
+if TYPE_CHECKING:
+    from ._types import Path
 
 
 class Runtime(Handle):
@@ -17,24 +23,29 @@ class Runtime(Handle):
     device_type: 2 finds CUDA variants, for single blocks.
     """
 
-    def __init__(self, threads=0, plugin_path="", library=None, device_type=0):
+    def __init__(self, threads: int = 0, plugin_path: str = "", library: Optional[Path] = None, device_type: int = 0) -> None:
         if not 0 <= threads < 1 << 16:
             raise Error(INVALID, f"threads {threads}: it must be 1 to 65535, or 0 for one per processor")
-        library = load(library)
+        loaded = load(library)
         options = sized(attnkit_runtime_options, threads=threads, plugin_path=c_text(plugin_path, "plugin_path"),
                         device_type=device_type)
         self.threads = threads or len(os.sched_getaffinity(0))
-        super().__init__(library, make(library.attnkit_runtime_destroy, library.attnkit_runtime_create, ctypes.byref(options)))
+        super().__init__(loaded, make(loaded.attnkit_runtime_destroy, loaded.attnkit_runtime_create, ctypes.byref(options)))
 
-    def describe(self):
+    def describe(self) -> Any:
         """"attnkit.runtime/1": search path, plugins with options and costs, skipped files with the reason."""
         return json.loads(text_of(self._library, self._library.attnkit_runtime_describe, self.pointer))
 
-    def list(self):
+    def list(self) -> Any:
         """"attnkit.plugin-list/1": the loaded plugins, without calling them."""
         return json.loads(text_of(self._library, self._library.attnkit_runtime_list, self.pointer))
 
 
-def version(library=None):
+def version(library: Optional[Path] = None) -> str:
     """The library's version, such as "0.1.0"."""
-    return load(library).attnkit_version().decode()
+    return str(load(library).attnkit_version().decode())
+
+
+def abi_minor(library: Optional[Path] = None) -> int:
+    """The minor of the ABI that the library was built for."""
+    return int(load(library).attnkit_abi_minor())

@@ -1,36 +1,49 @@
 """A session: one input being decoded; its rows are its beams.  One call at a time; different sessions: any threads."""
 
+from __future__ import annotations
+
 import ctypes
 import json
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from ._abi import attnkit_stream_options, sized
 from ._call import Handle, blob_of, call, make, text_of
 from ._simulation import Simulation
-from ._tensor import Batch, source as source_of, zeros
+from ._tensor import Rows, bytes_of, result, source as source_of
 from .error import INVALID, Error
+
+if TYPE_CHECKING:
+    from ._types import Array, Batch, Ids
+    from .model import Model, ModelInfo
+    from .policy import Policy
+
+Self = TypeVar("Self", bound="Session")
 
 
 class Session(Handle):
     """An empty session of `rows` beams; 0: what [decode] in the manifest says."""
 
-    def __init__(self, model, rows=0):
+    rows: int
+    _info: ModelInfo
+
+    def __init__(self, model: Model, rows: int = 0) -> None:
         self._begin(model, model._library.attnkit_session_create, model.pointer, rows)
         self.rows = rows or model.info.beams
 
-    def _begin(self, model, function, *arguments):
+    def _begin(self, model: Model, function: Callable[..., int], *arguments: Any) -> None:
         super().__init__(model._library, make(model._library.attnkit_session_destroy, function, *arguments))
         self._info = model.info
 
     @classmethod
-    def load(cls, model, blob):
+    def load(cls: type[Self], model: Model, blob: Array) -> Self:
         """The session that save() gave.  The bytes must come from someone you trust."""
-        blob = bytes(blob)
         session = cls.__new__(cls)
-        session._begin(model, model._library.attnkit_session_load, model.pointer, blob, len(blob))
+        with bytes_of(blob) as (address, n):
+            session._begin(model, model._library.attnkit_session_load, model.pointer, address, n)
         session.rows = session.describe()["rows"]
         return session
 
-    def clone(self):
+    def clone(self: Self) -> Self:
         """An independent copy of everything, which continues bitwise like this one."""
         copy = type(self).__new__(type(self))
         Handle.__init__(copy, self._library,
@@ -38,34 +51,35 @@ class Session(Handle):
         copy._info, copy.rows = self._info, self.rows
         return copy
 
-    def reorder(self, parents):
+    def reorder(self, parents: Sequence[int]) -> None:
         """Row i becomes what row parents[i] was."""
         if len(parents) != self.rows:
             raise Error(INVALID, f"{len(parents)} parents for {self.rows} rows")
         call(self._library.attnkit_session_reorder, self.pointer, (ctypes.c_uint32 * self.rows)(*parents))
 
-    def read(self, source, last=True):
+    def read(self, source: Ids, last: bool = True) -> None:
         """Gives the source, or more of it; last: it is complete.
 
         Ids, </s> included in the last; or, for a model that takes speech, float32: samples (S) or (1, S), frames (1, T, F).
         """
         call(self._library.attnkit_session_read, self.pointer, source_of(source).reference, 1 if last else 0)
 
-    def set_length(self, target_length):
+    def set_length(self, target_length: float) -> None:
         """The whole length of the target, </s> included, for mechanisms that need it, in place of a prediction."""
         call(self._library.attnkit_session_set_length, self.pointer, target_length)
 
-    def write(self, tokens, logits=True):
+    def write(self, tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:
         """Appends ids to the target, one sequence of them for each row; see write_all."""
-        return write_all([self], tokens, logits)
+        return write_all([self], tokens, logits, out)
 
-    def generate(self, limit=0):
+    def generate(self, limit: int = 0) -> list[int]:
         """Ids until </s> or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more."""
         room, n = self._room()
         call(self._library.attnkit_session_generate, self.pointer, self._limit(limit), room, ctypes.byref(n))
-        return room[:n.value]
+        return list(room[:n.value])
 
-    def simulate(self, source, decide, observe=None, ends=None, limit=0):
+    def simulate(self, source: Ids, decide: Policy, observe: Optional[Callable[[Any], object]] = None,
+                 ends: Optional[Sequence[int]] = None, limit: int = 0) -> list[int]:
         """Simultaneous decoding of ids that arrive unit by unit, in an empty session of one row; the ids written.
 
         decide(view) answers READ, WRITE or STOP, view having read, written and ended; observe(event) sees every action.  What
@@ -78,35 +92,36 @@ class Session(Handle):
                             units=0 if ends is None else len(ends))
             call(self._library.attnkit_session_simulate, self.pointer, source_of(source).reference, ctypes.byref(options), room,
                  ctypes.byref(n))
-        return room[:n.value]
+        return list(room[:n.value])
 
-    def save(self):
+    def save(self) -> bytes:
         """Bytes to continue from, by load, wherever the same model is."""
         return blob_of(self._library, self._library.attnkit_session_save, self.pointer)
 
-    def describe(self):
+    def describe(self) -> Any:
         """"attnkit.session/1": rows, lengths, state bytes per block, what ran anew."""
         return json.loads(text_of(self._library, self._library.attnkit_session_describe, self.pointer))
 
-    def _room(self):
+    def _room(self) -> Any:
         return (ctypes.c_int32 * self._info.max_length)(), ctypes.c_uint64()
 
-    def _limit(self, limit):
+    def _limit(self, limit: int) -> int:
         if limit < 0:
             raise Error(INVALID, f"limit {limit}: it must be 1 or more, or 0 for the default")
         return min(limit, self._info.max_length)
 
 
-def write_all(sessions, tokens, logits=True):
+def write_all(sessions: Sequence[Session], tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:
     """Appends tokens to different sessions of one model in one call, a sequence of ids for each of their rows.
 
-    The logits as a float32 memoryview (rows, longest sequence, outputs), rows past a sequence's end being zeros; or None.
+    tokens: sequences, or an int32 array (rows, length).  Gives the logits as float32 (rows, longest sequence, outputs), rows past
+    a sequence's end being zeros: in out, a contiguous array, or in a memoryview; None without logits.
     """
     pointers = [session.pointer for session in sessions]
     if not pointers:
         raise Error(INVALID, "no sessions")
     handles = (ctypes.c_void_p * len(pointers))(*(p._as_parameter_.value for p in pointers))
-    batch, first = Batch(tokens), sessions[0]
-    out = zeros("f", (*batch.tensor.shape, first._info.outputs)) if logits else None
-    call(first._library.attnkit_session_write, handles, len(pointers), *batch.arguments(), out and out.reference)
-    return out and out.view()
+    batch, first = Rows(tokens), sessions[0]
+    to, given = result(out, "out", (*batch.tensor.shape, first._info.outputs)) if logits or out is not None else (None, None)
+    call(first._library.attnkit_session_write, handles, len(pointers), *batch.arguments(), to and to.reference)
+    return given

@@ -1,14 +1,21 @@
 """Opens a model for simultaneous decoding, as attnkit stream does."""
 
+from __future__ import annotations
+
 import pathlib
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._abi import ATTNKIT_ENCODER_DECODER
 from .error import INVALID, Error
 from .model import Model
-from .policy import Offline, WaitK
+from .policy import Offline, Policy, WaitK
+
+if TYPE_CHECKING:
+    from ._types import Path
+    from .runtime import Runtime
 
 
-def open_streaming(runtime, path, policy=None, replay=False):
+def open_streaming(runtime: Runtime, path: Path, policy: Optional[Policy] = None, replay: bool = False) -> tuple[Model, Policy]:
     """The model of a manifest and the policy to use: the one given, or what [stream] says.
 
     A manifest without [stream] gets one, unless the policy is offline; replay: its `replay = true`.
@@ -28,7 +35,7 @@ def open_streaming(runtime, path, policy=None, replay=False):
     return Model.from_text(runtime, text, path.parent), policy
 
 
-def _policy_in(table):
+def _policy_in(table: Any) -> Union[Offline, WaitK]:
     if not table:
         raise Error(INVALID, "who decides between reading and writing? neither a policy nor [stream] says: wait-k:3, offline")
     return Offline() if table["policy"] == "offline" else WaitK(table["k"], table["pre_decision"])

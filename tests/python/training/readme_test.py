@@ -10,7 +10,7 @@ README = SOURCE / "hosts/python/README.md"
 
 class Readme(TorchTest):
     def test_training(self):
-        _, program = re.findall(r"(?ms)^```python\n(.*?)^```$", README.read_text(encoding="utf-8"))
+        *_, program = re.findall(r"(?ms)^```python\n(.*?)^```$", README.read_text(encoding="utf-8"))
         program, names = program.replace('"relu.toml"', repr(str(SOURCE / "samples/manifests/relu.toml"))), {}
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.folder)

@@ -26,7 +26,7 @@ def projection(inputs, outputs, bias=True, gain=1.0):
 def filled(block, port):
     """What the plugin puts into a LEARNED or TABLE port, by a seed of torch's generator."""
     tensor = torch.empty(port.shape, dtype=torch.float32 if port.code == 2 else _INTEGERS[port.bits])
-    block.fill(port, torch.randint(1 << 62, ()).item(), tensor.data_ptr())
+    block.fill(port, torch.randint(1 << 62, ()).item(), tensor)
     return tensor
 
 

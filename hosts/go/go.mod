@@ -1,0 +1,3 @@
+module attnkit
+
+go 1.19

@@ -1,0 +1,331 @@
+package attnkit
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"encoding/json"
+	"runtime"
+	"runtime/cgo"
+)
+
+// Action is the answer of a policy.
+type Action uint32
+
+// The actions.
+const (
+	Read  Action = C.ATTNKIT_READ  // take the next unit of the source; once it has ended, the same as Write
+	Write Action = C.ATTNKIT_WRITE // write the next token of the target
+	Stop  Action = C.ATTNKIT_STOP
+)
+
+// View is the progress before a decision: units of the source read, tokens written, whether the source has ended.
+type View struct {
+	Read, Written int
+	Ended         bool
+}
+
+// Event is one action that was taken, itself included in the numbers.
+type Event struct {
+	Action        Action
+	Read, Written int
+	ID            int32 // the token written, or -1
+	Ended         bool
+	Seconds       float64 // wall clock since the call began
+}
+
+// Policy decides between reading and writing.
+type Policy func(View) Action
+
+// WaitK writes token i once k + i - 1 units were read, or all.
+func WaitK(k int) Policy {
+	return func(v View) Action {
+		if v.Ended || v.Read >= k+v.Written {
+			return Write
+		}
+		return Read
+	}
+}
+
+// Session is one input being decoded; its rows are its beams.  One call at a time.
+type Session struct {
+	handle[C.attnkit_session]
+	rows int
+	info ModelInfo
+}
+
+func newSession(m *Model, rows int, f func(p *C.attnkit_model, to **C.attnkit_session, err *C.attn_error) C.int32_t) (*Session, error) {
+	var made *C.attnkit_session
+	err := m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t { return f(p, &made, err) })
+	if err != nil {
+		return nil, err
+	}
+	return ownSession(made, rows, m.info), nil
+}
+
+func ownSession(made *C.attnkit_session, rows int, info ModelInfo) *Session {
+	s := &Session{rows: rows, info: info}
+	s.set(made, func(p *C.attnkit_session) { C.attnkit_session_destroy(p) })
+	return s
+}
+
+// NewSession makes an empty session of so many beams; 0: as [decode] in the manifest says.
+func NewSession(m *Model, rows int) (*Session, error) {
+	asked := rows
+	if rows == 0 {
+		rows = m.info.Beams
+	}
+	return newSession(m, rows, func(p *C.attnkit_model, to **C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.attnkit_session_create(p, C.uint32_t(asked), to, err)
+	})
+}
+
+// LoadSession makes the session whose bytes Save gave.  They must come from someone you trust.
+func LoadSession(m *Model, bytes []byte) (*Session, error) {
+	s, err := newSession(m, 0, func(p *C.attnkit_model, to **C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.attnkit_session_load(p, cBytes(bytes), C.uint64_t(len(bytes)), to, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	described, err := s.state()
+	s.rows = described.Rows
+	return s, err
+}
+
+// Fork makes an independent copy, which continues bitwise like this session.
+func (s *Session) Fork() (*Session, error) {
+	var made *C.attnkit_session
+	err := s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t { return C.attnkit_session_clone(p, &made, err) })
+	if err != nil {
+		return nil, err
+	}
+	return ownSession(made, s.rows, s.info), nil
+}
+
+// Rows returns the number of beams.
+func (s *Session) Rows() int { return s.rows }
+
+// Reorder makes row i what row parents[i] was.
+func (s *Session) Reorder(parents []uint32) error {
+	if len(parents) != s.rows {
+		return invalid("%d parents for %d rows", len(parents), s.rows)
+	}
+	return s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.attnkit_session_reorder(p, (*C.uint32_t)(first(parents)), err)
+	})
+}
+
+// Read takes in the source, or more of it; last: it is complete.
+func (s *Session) Read(source Source, last bool) error {
+	data, from, err := source.tensor()
+	if err != nil {
+		return err
+	}
+	complete := C.uint32_t(0)
+	if last {
+		complete = 1
+	}
+	return s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.shim_read(p, data, from, complete, err)
+	})
+}
+
+// SetLength sets the whole length of the target, </s> included, for mechanisms that need it.
+func (s *Session) SetLength(length float64) error {
+	return s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.attnkit_session_set_length(p, C.double(length), err)
+	})
+}
+
+// Write appends a sequence of tokens to each row; logits: (rows, longest sequence, Outputs), or nil.
+func (s *Session) Write(tokens *Batch, logits []float32) error {
+	return WriteAll([]*Session{s}, tokens, logits)
+}
+
+// Step appends one token to a session of one row; logits: (Outputs), or nil.
+func (s *Session) Step(token int32, logits []float32) error {
+	if logits != nil && len(logits) != s.info.Outputs {
+		return invalid("logits has room for %d numbers, %d are needed", len(logits), s.info.Outputs)
+	}
+	s.lock.RLock()
+	defer s.lock.RUnlock()
+	if s.pointer == nil {
+		return invalid("this value is closed")
+	}
+	p := errorPool.Get().(*pooled)
+	code := C.shim_step(s.pointer, C.int32_t(token), (*C.float)(first(logits)), C.int64_t(s.info.Outputs), p.err)
+	err := failure(code, p.err)
+	errorPool.Put(p)
+	runtime.KeepAlive(s)
+	return err
+}
+
+// WriteAll appends to different sessions of one model in one call, a sequence for each of their rows.
+func WriteAll(sessions []*Session, tokens *Batch, logits []float32) error {
+	if len(sessions) == 0 {
+		return invalid("no sessions")
+	}
+	to := C.shim_shape{}
+	if logits != nil {
+		outputs := sessions[0].info.Outputs
+		if len(logits) != tokens.rows*tokens.length*outputs {
+			return invalid("logits has room for %d numbers, (%d, %d, %d) is needed", len(logits), tokens.rows, tokens.length, outputs)
+		}
+		to = shape(2, 32, tokens.rows, tokens.length, outputs)
+	}
+	handles := make([]*C.attnkit_session, len(sessions))
+	seen := make(map[*Session]bool, len(sessions))
+	for i, s := range sessions {
+		if seen[s] {
+			return invalid("session %d is there twice", i)
+		}
+		seen[s] = true
+		s.lock.RLock()
+		defer s.lock.RUnlock()
+		if handles[i] = s.pointer; s.pointer == nil {
+			return invalid("session %d is closed", i)
+		}
+	}
+	data, from := tokens.tensor()
+	err := call(func(err *C.attn_error) C.int32_t {
+		return C.shim_write(&handles[0], C.uint32_t(len(handles)), (*C.int32_t)(data), from, tokens.lens(), (*C.float)(first(logits)), to, err)
+	})
+	runtime.KeepAlive(sessions)
+	return err
+}
+
+// Generate goes on until </s> or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more.
+// A greedy session looks at ctx before every token, and then returns what it has; beam search looks once.
+func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if limit < 0 {
+		return nil, invalid("limit %d: it must be 1 or more, or 0 for the default", limit)
+	}
+	if limit > s.info.MaxLength {
+		limit = s.info.MaxLength
+	}
+	if s.rows > 1 || ctx.Done() == nil {
+		return s.generate(limit)
+	}
+	if limit == 0 {
+		described, err := s.state()
+		if err != nil {
+			return nil, err
+		}
+		if limit = described.SourceLength*3/2 + 20; limit > s.info.MaxLength {
+			limit = s.info.MaxLength
+		}
+	}
+	var ids []int32
+	for len(ids) < limit && (len(ids) == 0 || ids[len(ids)-1] != s.info.EndID) {
+		if err := ctx.Err(); err != nil {
+			return ids, err
+		}
+		one, err := s.generate(1)
+		if err != nil || len(one) == 0 {
+			return ids, err
+		}
+		ids = append(ids, one...)
+	}
+	return ids, nil
+}
+
+func (s *Session) generate(limit int) ([]int32, error) {
+	room := limit
+	if room == 0 {
+		room = s.info.MaxLength
+	}
+	ids := make([]int32, room)
+	var n C.uint64_t
+	err := s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.attnkit_session_generate(p, C.uint32_t(limit), (*C.int32_t)(first(ids)), &n, err)
+	})
+	return ids[:n], err
+}
+
+// Save returns the whole session as bytes, from which any process with the same model can continue.
+func (s *Session) Save() ([]byte, error) {
+	var blob *C.attnkit_blob
+	err := s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t { return C.attnkit_session_save(p, &blob, err) })
+	if err != nil {
+		return nil, err
+	}
+	return bytesOf(blob), nil
+}
+
+// Describe returns JSON "attnkit.session/1": rows, lengths, state bytes per block, what ran anew.
+func (s *Session) Describe() (string, error) {
+	var text *C.attnkit_text
+	err := s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.attnkit_session_describe(p, &text, err)
+	})
+	if err != nil {
+		return "", err
+	}
+	return document(text), nil
+}
+
+type described struct {
+	Rows         int
+	SourceLength int `json:"source_length"`
+}
+
+func (s *Session) state() (described, error) {
+	var d described
+	text, err := s.Describe()
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &d)
+	}
+	return d, err
+}
+
+// Carries policy and observer through C, and their panics around it.
+type simulation struct {
+	ctx      context.Context
+	policy   Policy
+	observe  func(Event)
+	panicked any
+}
+
+func (s *simulation) recovered(stop func()) {
+	if p := recover(); p != nil {
+		s.panicked = p
+		stop()
+	}
+}
+
+// Simulate decodes a known source as if it arrived unit by unit, in an empty session of one row: policy answers before every
+// action, observe, when not nil, sees each.  ends: where each unit ends in the source, nil: each id is one.  When ctx is done
+// it returns what was written so far with ctx's error.  A panic of the functions goes on after the call.
+func (s *Session) Simulate(ctx context.Context, source Source, ends []int64, limit int, policy Policy, observe func(Event)) ([]int32, error) {
+	data, from, err := source.tensor()
+	if err != nil {
+		return nil, err
+	}
+	if limit > s.info.MaxLength {
+		limit = s.info.MaxLength
+	}
+	if limit < 0 {
+		return nil, invalid("limit %d: it must be 1 or more, or 0 for the default", limit)
+	}
+	both := &simulation{ctx: ctx, policy: policy, observe: observe}
+	context := cgo.NewHandle(both)
+	defer context.Delete()
+	ids := make([]int32, s.info.MaxLength)
+	var n C.uint64_t
+	err = s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.shim_simulate(p, data, from, C.uint32_t(limit), C.uintptr_t(context), (*C.int64_t)(first(ends)), C.uint64_t(len(ends)),
+			(*C.int32_t)(&ids[0]), &n, err)
+	})
+	if both.panicked != nil {
+		panic(both.panicked)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return ids[:n], err
+}

@@ -1,0 +1,188 @@
+package attnkit
+
+// #include "shim.h"
+import "C"
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"unsafe"
+)
+
+func cBytes(bytes []byte) unsafe.Pointer { return unsafe.Pointer(first(bytes)) }
+
+// Arriving is a source that arrives unit by unit.
+type Arriving interface {
+	// Next returns the next unit, and whether it is the last; io.EOF: there are no more.
+	Next(ctx context.Context) (unit Source, last bool, err error)
+}
+
+// Units is a source of ids whose units are known; </s> belongs to the last.
+func Units(units ...[]int32) Arriving { return &units32{units} }
+
+type units32 struct{ left [][]int32 }
+
+func (u *units32) Next(context.Context) (Source, bool, error) {
+	if len(u.left) == 0 {
+		return Source{}, true, io.EOF
+	}
+	unit := u.left[0]
+	u.left = u.left[1:]
+	return IDs(unit...), len(u.left) == 0, nil
+}
+
+// Speech is a source of samples, little-endian float32 within [-1, 1] at the model's sample rate; a unit is what completes the
+// next row of the encoder.
+func (m *Model) Speech(r io.Reader) Arriving {
+	i := m.info
+	return &speech{bufio.NewReader(r), i.FrameLength + (i.Subsampling-1)*i.FrameShift, i.Subsampling * i.FrameShift}
+}
+
+// PCM16 turns little-endian 16-bit samples, as of WAV files, into those that Speech takes.
+func PCM16(r io.Reader) io.Reader { return &pcm16{r: bufio.NewReader(r)} }
+
+type pcm16 struct {
+	r    *bufio.Reader
+	left []byte
+}
+
+func (p *pcm16) Read(to []byte) (int, error) {
+	if len(p.left) == 0 {
+		var sample [2]byte
+		if _, err := io.ReadFull(p.r, sample[:]); err != nil {
+			return 0, err
+		}
+		value := float32(int16(binary.LittleEndian.Uint16(sample[:]))) / 32768
+		p.left = binary.LittleEndian.AppendUint32(nil, math.Float32bits(value))
+	}
+	n := copy(to, p.left)
+	p.left = p.left[n:]
+	return n, nil
+}
+
+type speech struct {
+	r          *bufio.Reader
+	next, each int // samples of the next unit, and of those that follow
+}
+
+func (s *speech) Next(ctx context.Context) (Source, bool, error) {
+	samples := make([]float32, 0, s.next)
+	for len(samples) < s.next {
+		if err := ctx.Err(); err != nil {
+			return Source{}, false, err
+		}
+		var bytes [4]byte
+		_, err := io.ReadFull(s.r, bytes[:])
+		if errors.Is(err, io.EOF) {
+			return Samples(samples), true, nil
+		}
+		if err != nil {
+			return Source{}, false, err
+		}
+		samples = append(samples, math.Float32frombits(binary.LittleEndian.Uint32(bytes[:])))
+	}
+	s.next = s.each
+	return Samples(samples), false, nil
+}
+
+// Stream is greedy decoding of a source that arrives; see Session.Stream.
+type Stream struct {
+	session  *Session
+	source   Arriving
+	policy   Policy
+	view     View
+	waiting  Source
+	complete bool
+	last     int32
+	most     int
+	done     error
+	logits   []float32
+}
+
+// Stream decodes a source while it arrives: Next takes units of it whenever policy answers Read.  For an empty session of one
+// row, which the stream then uses.
+func (s *Session) Stream(source Arriving, policy Policy) *Stream {
+	return &Stream{session: s, source: source, policy: policy, last: s.info.BeginID, most: s.info.MaxLength,
+		logits: make([]float32, s.info.Outputs)}
+}
+
+// Next returns the next token; io.EOF behind </s>, at the limit of 1.5 times the source and 20, and at Stop.  After ctx's
+// error it may be called again.
+func (t *Stream) Next(ctx context.Context) (int32, error) {
+	for t.done == nil {
+		if err := ctx.Err(); err != nil {
+			return -1, err
+		}
+		switch action := t.policy(t.view); {
+		case action == Stop:
+			t.done = io.EOF
+		case action == Read && !t.view.Ended:
+			unit, last, err := t.source.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				last, err = true, nil
+			} else if err == nil {
+				t.waiting.ids = append(t.waiting.ids, unit.ids...)
+				t.waiting.numbers = append(t.waiting.numbers, unit.numbers...)
+				t.waiting.speech, t.waiting.features = unit.speech, unit.features
+				t.view.Read++
+			}
+			if err != nil {
+				return -1, err
+			}
+			t.view.Ended = last
+		default:
+			id, err := t.write()
+			if err != nil {
+				t.done = err
+				return -1, err
+			}
+			t.last = id
+			t.view.Written++
+			if id == t.session.info.EndID || t.view.Written >= t.most {
+				t.done = io.EOF
+			}
+			return id, nil
+		}
+	}
+	return -1, t.done
+}
+
+func (t *Stream) write() (int32, error) {
+	if t.view.Read == 0 {
+		return -1, invalid("the policy wants to write before anything of the source was read: it must read first")
+	}
+	completes := t.view.Ended && !t.complete
+	if len(t.waiting.ids)+len(t.waiting.numbers) > 0 || completes {
+		if err := t.session.Read(t.waiting, t.view.Ended); err != nil {
+			return -1, err
+		}
+		t.waiting.ids, t.waiting.numbers = nil, nil
+	}
+	if completes {
+		t.complete = true
+		described, err := t.session.state()
+		if err != nil {
+			return -1, err
+		}
+		if most := described.SourceLength*3/2 + 20; most < t.most {
+			t.most = most
+		}
+	}
+	if err := t.session.Step(t.last, t.logits); err != nil {
+		return -1, err
+	}
+	best := 0
+	for i, score := range t.logits {
+		if score > t.logits[best] {
+			best = i
+		}
+	}
+	if t.logits[best] != t.logits[best] {
+		return -1, &Error{Code: Internal, Message: "the model's scores are not numbers (NaN): its weights or a mechanism are broken", Where: -1}
+	}
+	return int32(best), nil
+}

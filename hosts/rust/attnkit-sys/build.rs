@@ -1,0 +1,20 @@
+//! Says where libattnkit is.
+use std::env;
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=ATTNKIT_LIB_DIR");
+    println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
+    if env::var_os("CARGO_FEATURE_LINK").is_none() {
+        return;
+    }
+    let folder = env::var("ATTNKIT_LIB_DIR").ok().or_else(|| {
+        let asked = Command::new("pkg-config").args(["--variable=libdir", "attnkit"]).output().ok()?;
+        Some(String::from_utf8(asked.stdout).ok()?.trim().to_string()).filter(|folder| !folder.is_empty())
+    });
+    if let Some(folder) = folder {
+        println!("cargo:rustc-link-search=native={}", folder);
+        println!("cargo:libdir={}", folder); // DEP_ATTNKIT_LIBDIR of a crate that wants an rpath
+    }
+    println!("cargo:rustc-link-lib=dylib=attnkit");
+}

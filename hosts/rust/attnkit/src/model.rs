@@ -1,0 +1,328 @@
+//! A model: a manifest with its weights and plugins, ready to run.
+use crate::block::Role;
+use crate::call::{c_text, call, string, text_of, Blob, Handle};
+use crate::error::{Diagnostic, Error, Result};
+use crate::runtime::Runtime;
+use crate::session::Session;
+use crate::tensor::{Batch, Source, Tensor};
+use attnkit_sys as sys;
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+/// Which vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// That of the source.
+    Source = 0,
+    /// That of the target.
+    Target = 1,
+}
+
+/// Kinds of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Reads a source and answers once.
+    Encoder,
+    /// Continues a text.
+    Decoder,
+    /// Writes a target for a source.
+    EncoderDecoder,
+}
+
+/// Sizes of a model; see attnkit_model_info.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    /// What it is.
+    pub kind: Kind,
+    /// 0 where the model has no such side.
+    pub source_vocab: usize,
+    /// 0 where the model has no such side.
+    pub target_vocab: usize,
+    /// Width of a row of logits: `target_vocab`, or classes.
+    pub outputs: usize,
+    /// The longest source and target.
+    pub max_length: usize,
+    /// The id of `<s>`, -1: no vocabulary.
+    pub begin_id: i32,
+    /// The id of `</s>`, -1: no vocabulary.
+    pub end_id: i32,
+    /// What `[decode]` says, at least 1.
+    pub beams: u32,
+    /// How many numbers it learned.
+    pub parameters: u64,
+    /// Of one session of one row at `max_length` on both sides.
+    pub state_bytes: u64,
+    /// Samples a second of a model that takes speech, else 0; so are the following.
+    pub sample_rate: usize,
+    /// Samples of a frame.
+    pub frame_length: usize,
+    /// Samples from one frame to the next.
+    pub frame_shift: usize,
+    /// Numbers of a frame.
+    pub features: usize,
+    /// Frames that make one row of the encoder.
+    pub subsampling: usize,
+}
+
+/// A manifest with its weights and plugins, ready to run; immutable.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) handle: Handle<sys::attnkit_model>,
+    info: ModelInfo,
+    warnings: Vec<Diagnostic>,
+}
+
+/// A batch of sources after the encoder, for any model with the same one.
+#[derive(Debug)]
+pub struct Encoded(Handle<sys::attnkit_encoded>);
+
+// SAFETY: "model, encoded: any thread, any number of calls at once".
+unsafe impl Send for Model {}
+unsafe impl Sync for Model {}
+unsafe impl Send for Encoded {}
+unsafe impl Sync for Encoded {}
+
+unsafe extern "C" fn collect(list: usize, diagnostic: *const sys::attnkit_diagnostic) {
+    let d = &*diagnostic;
+    (*(list as *mut Vec<Diagnostic>)).push(Diagnostic {
+        is_error: d.severity == sys::ATTNKIT_ERROR,
+        area: d.area,
+        code: d.code,
+        line: d.line,
+        column: d.column,
+        message: string(d.message),
+        help: string(d.help),
+    });
+}
+
+impl Model {
+    /// Reads a manifest and all it names. An error carries every diagnostic.
+    pub fn open(runtime: &Runtime, path: impl AsRef<Path>) -> Result<Self> {
+        let path = c_text(&path.as_ref().to_string_lossy(), "the path")?;
+        Self::load(|context, to, err| unsafe {
+            sys::attnkit_model_open(runtime.0.get(), path.as_ptr(), Some(collect), context, to, err)
+        })
+    }
+
+    /// The same of a manifest's text, whose paths are relative to `folder`.
+    pub fn from_text(runtime: &Runtime, toml: &str, folder: impl AsRef<Path>) -> Result<Self> {
+        let toml = c_text(toml, "the manifest")?;
+        let folder = c_text(&folder.as_ref().to_string_lossy(), "the folder")?;
+        Self::load(|context, to, err| unsafe {
+            sys::attnkit_model_create(runtime.0.get(), toml.as_ptr(), folder.as_ptr(), Some(collect), context, to, err)
+        })
+    }
+
+    /// Every problem of a manifest and of its weights, without making a model; none: it opens.
+    pub fn check(runtime: &Runtime, toml: &str, folder: impl AsRef<Path>) -> Result<Vec<Diagnostic>> {
+        let toml = c_text(toml, "the manifest")?;
+        let folder = c_text(&folder.as_ref().to_string_lossy(), "the folder")?;
+        let mut found = Vec::new();
+        let context = &mut found as *mut Vec<Diagnostic> as usize;
+        let checked = call(|err| unsafe {
+            let (toml, folder) = (toml.as_ptr(), folder.as_ptr());
+            sys::attnkit_model_create(runtime.0.get(), toml, folder, Some(collect), context, null_mut(), err)
+        });
+        match checked {
+            Err(e) if !matches!(e, Error::Invalid(_)) => Err(e),
+            _ => Ok(found),
+        }
+    }
+
+    fn load(f: impl FnOnce(usize, *mut *mut sys::attnkit_model, *mut sys::attn_error) -> i32) -> Result<Self> {
+        let mut found = Vec::new();
+        let context = &mut found as *mut Vec<Diagnostic> as usize;
+        let made = Handle::make(sys::attnkit_model_destroy, |to, err| f(context, to, err));
+        let handle = match made {
+            Ok(handle) => handle,
+            Err(e) => return Err(e.with(found)),
+        };
+        let mut raw = sys::attnkit_model_info::default();
+        call(|err| unsafe { sys::attnkit_model_get_info(handle.get(), &mut raw, err) })?;
+        let size = |n: i32| usize::try_from(n).unwrap_or(0);
+        let info = ModelInfo {
+            kind: match raw.kind {
+                sys::ATTNKIT_ENCODER => Kind::Encoder,
+                sys::ATTNKIT_DECODER => Kind::Decoder,
+                _ => Kind::EncoderDecoder,
+            },
+            source_vocab: size(raw.source_vocab),
+            target_vocab: size(raw.target_vocab),
+            outputs: size(raw.outputs),
+            max_length: size(raw.max_length),
+            begin_id: raw.begin_id,
+            end_id: raw.end_id,
+            beams: raw.beams,
+            parameters: raw.parameters,
+            state_bytes: raw.state_bytes,
+            sample_rate: size(raw.sample_rate),
+            frame_length: size(raw.frame_length),
+            frame_shift: size(raw.frame_shift),
+            features: size(raw.features),
+            subsampling: size(raw.subsampling),
+        };
+        Ok(Model { handle, info, warnings: found })
+    }
+
+    /// Sizes of the model.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// What was found in the manifest but is no error.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
+    }
+
+    /// JSON "attnkit.model-description/1", with costs at the given lengths.
+    pub fn describe(&self, lengths: &[i64]) -> Result<String> {
+        text_of(|to, err| unsafe {
+            sys::attnkit_model_describe(self.handle.get(), lengths.as_ptr(), lengths.len() as u32, to, err)
+        })
+    }
+
+    /// Teacher forcing into `out`: (rows, target length, outputs), or (rows, outputs) of a classifier or an embedding.
+    /// `None`: a side that the model lacks.
+    pub fn forward(&self, source: Option<&Batch<'_>>, target: Option<&Batch<'_>>, out: &mut [f32]) -> Result<()> {
+        let (s, t) = (source.map(Batch::tensor).transpose()?, target.map(Batch::tensor).transpose()?);
+        let counted = if self.info.kind == Kind::Encoder { source } else { target };
+        let out = self.logits(counted, out)?;
+        call(|err| unsafe {
+            let (source_len, target_len) = (lengths(source), lengths(target));
+            sys::attnkit_model_forward(self.handle.get(), raw(&s), source_len, raw(&t), target_len, &out.raw, err)
+        })
+    }
+
+    /// The encoder's part of forward alone, once for several calls of [`Model::decode`].
+    pub fn encode(&self, source: &Batch<'_>) -> Result<Encoded> {
+        let s = source.tensor()?;
+        let make = |to, err| unsafe { sys::attnkit_model_encode(self.handle.get(), &s.raw, source.lengths(), to, err) };
+        Ok(Encoded(Handle::make(sys::attnkit_encoded_destroy, make)?))
+    }
+
+    /// The rest of forward, for the sources of `encoded`, into `out` as there.
+    pub fn decode(&self, encoded: &Encoded, target: &Batch<'_>, out: &mut [f32]) -> Result<()> {
+        let t = target.tensor()?;
+        let out = self.logits(Some(target), out)?;
+        call(|err| unsafe {
+            sys::attnkit_model_decode(self.handle.get(), encoded.0.get(), &t.raw, target.lengths(), &out.raw, err)
+        })
+    }
+
+    fn logits<'a>(&self, rows: Option<&Batch<'_>>, out: &'a mut [f32]) -> Result<Tensor<'a>> {
+        let (rows, length) = rows.map_or((0, 0), |batch| (batch.rows(), batch.len()));
+        let outputs = self.info.outputs;
+        // Only an encoder has heads that give one row for each input, so of others no document is needed.
+        let pools = self.info.kind == Kind::Encoder && !self.describe(&[])?.replace([' ', '\n'], "").contains("\"head\":{\"type\":\"lm\"");
+        let shape = if pools { vec![rows, outputs] } else { vec![rows, length, outputs] };
+        let needed: usize = shape.iter().product();
+        if out.len() != needed {
+            return Err(Error::invalid(format!("out has room for {} numbers, {:?} needs {}", out.len(), shape, needed)));
+        }
+        Tensor::new_mut(out, &shape.iter().map(|&n| n as i64).collect::<Vec<_>>())
+    }
+
+    /// The attention weights of one block for one input into `out`, (heads, queries, keys) with the rows that the block has
+    /// for this input; layers count from 1. `None`: a side that the model lacks.
+    pub fn attention(
+        &self,
+        role: Role,
+        layer: u32,
+        source: Option<Source<'_>>,
+        target: Option<Source<'_>>,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let (s, t) = (source.map(Source::tensor).transpose()?, target.map(Source::tensor).transpose()?);
+        let queries = self.rows(if role == Role::EncoderSelf { &s } else { &t });
+        let keys = self.rows(if role == Role::DecoderSelf { &t } else { &s });
+        let heads = out.len() as i64 / (queries * keys).max(1);
+        let out = Tensor::new_mut(out, &[heads, queries, keys])?;
+        call(|err| unsafe {
+            sys::attnkit_model_attention(self.handle.get(), role as u32, layer, raw(&s), raw(&t), &out.raw, err)
+        })
+    }
+
+    // Rows of a block that reads this side.
+    fn rows(&self, side: &Option<Tensor<'_>>) -> i64 {
+        let (raw, info) = match side {
+            Some(side) => (&side.raw, &self.info),
+            None => return 0,
+        };
+        if raw.dtype_code == 0 {
+            return raw.shape[1];
+        }
+        let shift = info.frame_shift.max(1) as i64;
+        let frames = if raw.ndim == 3 { raw.shape[1] } else { (raw.shape[1] - info.frame_length as i64 + shift).max(0) / shift };
+        frames / info.subsampling.max(1) as i64
+    }
+
+    /// Ids of a text, without `<s>` and `</s>`.
+    pub fn tokenize(&self, side: Side, text: &str) -> Result<Vec<i32>> {
+        let c = c_text(text, "the text")?;
+        let mut ids = vec![0; 2 * text.len() + 1]; // each word may be a mark and a token for each byte
+        let mut n = ids.len() as u64;
+        call(|err| unsafe {
+            sys::attnkit_model_tokenize(self.handle.get(), side as u32, c.as_ptr(), ids.as_mut_ptr(), &mut n, err)
+        })?;
+        ids.truncate(n as usize);
+        Ok(ids)
+    }
+
+    /// The text of ids; special tokens are left out.
+    pub fn detokenize(&self, side: Side, ids: &[i32]) -> Result<String> {
+        text_of(|to, err| unsafe {
+            sys::attnkit_model_detokenize(self.handle.get(), side as u32, ids.as_ptr(), ids.len() as u64, to, err)
+        })
+    }
+
+    /// The frames that a model which takes speech makes of samples, side by side.
+    pub fn features(&self, samples: &[f32]) -> Result<Vec<f32>> {
+        let input = Source::Samples(samples).tensor()?;
+        let mut n = 0;
+        call(|err| unsafe { sys::attnkit_model_features(self.handle.get(), &input.raw, null(), &mut n, err) })?;
+        let mut frames = vec![0.0; n as usize * self.info.features];
+        let out = Tensor::new_mut(&mut frames, &[1, n as i64, self.info.features as i64])?;
+        if n > 0 {
+            call(|err| unsafe { sys::attnkit_model_features(self.handle.get(), &input.raw, &out.raw, &mut n, err) })?;
+        }
+        Ok(frames)
+    }
+
+    /// All tensors, as read or as made from the seed: the bytes of a safetensors file.
+    pub fn weights(&self) -> Result<Blob> {
+        Blob::of(|to, err| unsafe { sys::attnkit_model_weights(self.handle.get(), to, err) })
+    }
+
+    /// JSON "attnkit.verification/1": how far every layer is from a file of golden activations.
+    pub fn verify(&self, golden: impl AsRef<Path>) -> Result<String> {
+        let golden = c_text(&golden.as_ref().to_string_lossy(), "the path")?;
+        text_of(|to, err| unsafe { sys::attnkit_model_verify(self.handle.get(), golden.as_ptr(), to, err) })
+    }
+
+    /// Greedy or, with more than one beam, beam search; beams and limit 0: as in the manifest. A decoder alone continues the
+    /// text.
+    pub fn translate(&self, text: &str, beams: u32, limit: usize) -> Result<String> {
+        let mut session = Session::new(self, beams)?;
+        if self.info.kind == Kind::EncoderDecoder {
+            let mut ids = self.tokenize(Side::Source, text)?;
+            ids.push(self.info.end_id);
+            session.read(&ids, true)?;
+        } else {
+            let mut ids = self.tokenize(Side::Target, text)?;
+            if self.info.begin_id >= 0 {
+                ids.insert(0, self.info.begin_id);
+            }
+            session.write(&Batch::of(&vec![ids; session.rows()]), None)?;
+        }
+        self.detokenize(Side::Target, &session.generate(limit)?)
+    }
+}
+
+pub(crate) fn raw(tensor: &Option<Tensor<'_>>) -> *const sys::attn_tensor {
+    tensor.as_ref().map_or(null(), |t| &t.raw)
+}
+
+fn lengths(batch: Option<&Batch<'_>>) -> *const i32 {
+    batch.map_or(null(), Batch::lengths)
+}

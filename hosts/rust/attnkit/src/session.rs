@@ -1,0 +1,227 @@
+//! A session: one input being decoded; its rows are its beams.
+use crate::call::{call, text_of, Blob, Handle};
+use crate::error::{Error, Result};
+use crate::model::{raw, Model, ModelInfo};
+use crate::stream::{Action, Event, Stream, View};
+use crate::tensor::{Batch, Source, Tensor};
+use attnkit_sys as sys;
+use std::any::Any;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+
+/// One input being decoded; its rows are its beams.
+#[derive(Debug)]
+pub struct Session {
+    handle: Handle<sys::attnkit_session>,
+    rows: usize,
+    pub(crate) info: ModelInfo,
+}
+
+// SAFETY: "different sessions: any threads at once".  Not Sync: one call at a time.
+unsafe impl Send for Session {}
+
+impl Session {
+    /// An empty session of `rows` beams; 0: as `[decode]` in the manifest says.
+    pub fn new(model: &Model, rows: u32) -> Result<Self> {
+        let make = |to, err| unsafe { sys::attnkit_session_create(model.handle.get(), rows, to, err) };
+        let handle = Handle::make(sys::attnkit_session_destroy, make)?;
+        let info = model.info().clone();
+        Ok(Session { handle, rows: if rows == 0 { info.beams } else { rows } as usize, info })
+    }
+
+    /// The session whose bytes [`Session::save`] gave. They must come from someone you trust.
+    pub fn load(model: &Model, bytes: &[u8]) -> Result<Self> {
+        let make = |to, err| unsafe {
+            sys::attnkit_session_load(model.handle.get(), bytes.as_ptr().cast(), bytes.len() as u64, to, err)
+        };
+        let handle = Handle::make(sys::attnkit_session_destroy, make)?;
+        let mut session = Session { handle, rows: 0, info: model.info().clone() };
+        session.rows = number(&session.describe()?, "rows");
+        Ok(session)
+    }
+
+    /// An independent copy, which continues bitwise like this one.
+    pub fn fork(&self) -> Result<Self> {
+        let make = |to, err| unsafe { sys::attnkit_session_clone(self.handle.get(), to, err) };
+        Ok(Session { handle: Handle::make(sys::attnkit_session_destroy, make)?, rows: self.rows, info: self.info.clone() })
+    }
+
+    /// How many beams.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Row i becomes what row `parents[i]` was.
+    pub fn reorder(&mut self, parents: &[u32]) -> Result<()> {
+        if parents.len() != self.rows {
+            return Err(Error::invalid(format!("{} parents for {} rows", parents.len(), self.rows)));
+        }
+        call(|err| unsafe { sys::attnkit_session_reorder(self.handle.get(), parents.as_ptr(), err) })
+    }
+
+    /// Reads the source, or more of it; last: it is complete.
+    pub fn read<'a>(&mut self, source: impl Into<Source<'a>>, last: bool) -> Result<()> {
+        let t = source.into().tensor()?;
+        call(|err| unsafe { sys::attnkit_session_read(self.handle.get(), &t.raw, last as u32, err) })
+    }
+
+    /// Sets the whole length of the target, `</s>` included, for mechanisms that need it.
+    pub fn set_length(&mut self, target_length: f64) -> Result<()> {
+        call(|err| unsafe { sys::attnkit_session_set_length(self.handle.get(), target_length, err) })
+    }
+
+    /// Appends a sequence of tokens to each row; logits: (rows, longest sequence, outputs).
+    pub fn write(&mut self, tokens: &Batch<'_>, logits: Option<&mut [f32]>) -> Result<()> {
+        Self::write_all(&mut [self], tokens, logits)
+    }
+
+    /// Appends one token to a session of one row; logits: (outputs).  The shortest way of a step.
+    pub fn step(&mut self, token: i32, logits: Option<&mut [f32]>) -> Result<()> {
+        let tokens = [token];
+        let t = Tensor::new(&tokens, &[1, 1])?;
+        let out = logits.map(|out| logits_of(out, 1, 1, self.info.outputs)).transpose()?;
+        let handle = self.handle.get();
+        call(|err| unsafe { sys::attnkit_session_write(&handle, 1, &t.raw, std::ptr::null(), raw(&out), err) })
+    }
+
+    /// Appends to different sessions of one model in one call, a sequence for each of their rows.
+    pub fn write_all(sessions: &mut [&mut Session], tokens: &Batch<'_>, logits: Option<&mut [f32]>) -> Result<()> {
+        let outputs = sessions.first().ok_or_else(|| Error::invalid("no sessions"))?.info.outputs;
+        let handles: Vec<_> = sessions.iter().map(|session| session.handle.get()).collect();
+        let t = tokens.tensor()?;
+        let out = logits.map(|out| logits_of(out, tokens.rows(), tokens.len(), outputs)).transpose()?;
+        call(|err| unsafe {
+            sys::attnkit_session_write(handles.as_ptr(), handles.len() as u32, &t.raw, tokens.lengths(), raw(&out), err)
+        })
+    }
+
+    /// Ids until `</s>` or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more.
+    pub fn generate(&mut self, limit: usize) -> Result<Vec<i32>> {
+        let (mut ids, mut n) = (vec![0; self.info.max_length], 0);
+        let limit = limit.min(self.info.max_length) as u32;
+        call(|err| unsafe { sys::attnkit_session_generate(self.handle.get(), limit, ids.as_mut_ptr(), &mut n, err) })?;
+        ids.truncate(n as usize);
+        Ok(ids)
+    }
+
+    /// The whole session as bytes, from which any process with the same model can continue.
+    pub fn save(&self) -> Result<Blob> {
+        Blob::of(|to, err| unsafe { sys::attnkit_session_save(self.handle.get(), to, err) })
+    }
+
+    /// JSON "attnkit.session/1": rows, lengths, state bytes per block, what ran anew.
+    pub fn describe(&self) -> Result<String> {
+        text_of(|to, err| unsafe { sys::attnkit_session_describe(self.handle.get(), to, err) })
+    }
+
+    /// Simultaneous decoding of a source that is known: what its units would have cost and given.  `decide` answers before
+    /// every action, `observe` sees each; a panic of either ends the call and goes on.
+    /// ends: where each unit ends in the source, empty: each id is one; limit 0: 1.5 times the source and 20.
+    pub fn simulate<'a>(
+        &mut self,
+        source: impl Into<Source<'a>>,
+        ends: &[i64],
+        limit: usize,
+        decide: impl FnMut(&View) -> Action,
+        observe: impl FnMut(&Event),
+    ) -> Result<Vec<i32>> {
+        let t = source.into().tensor()?;
+        let mut both = Simulation { decide, observe, panic: None };
+        let context = &mut both as *mut _ as usize;
+        let (decide, observe) = callbacks(&both);
+        let options = sys::attnkit_stream_options {
+            limit: limit.min(self.info.max_length) as u32,
+            decide: Some(decide),
+            decide_context: context,
+            observe: Some(observe),
+            observe_context: context,
+            ends: if ends.is_empty() { std::ptr::null() } else { ends.as_ptr() },
+            units: ends.len() as u64,
+            ..Default::default()
+        };
+        let (mut ids, mut n) = (vec![0; self.info.max_length], 0);
+        let handle = self.handle.get();
+        let made =
+            call(|err| unsafe { sys::attnkit_session_simulate(handle, &t.raw, &options, ids.as_mut_ptr(), &mut n, err) });
+        if let Some(panic) = both.panic {
+            resume_unwind(panic);
+        }
+        made?;
+        ids.truncate(n as usize);
+        Ok(ids)
+    }
+
+    /// Greedy decoding of a source that arrives: an iterator over the tokens written, which takes the next unit of `source`
+    /// whenever `decide` answers [`Action::Read`]. `</s>` belongs to the last unit, or follows when there are no more. For an
+    /// empty session of one row.
+    pub fn stream<I, P>(&mut self, source: I, decide: P) -> Stream<'_, I::IntoIter, P>
+    where
+        I: IntoIterator<Item = Vec<i32>>,
+        P: FnMut(&View) -> Action,
+    {
+        Stream::new(self, source.into_iter(), decide)
+    }
+}
+
+fn logits_of(out: &mut [f32], rows: usize, length: usize, outputs: usize) -> Result<Tensor<'_>> {
+    if out.len() != rows * length * outputs {
+        let message = format!("out has room for {} numbers, ({}, {}, {}) is needed", out.len(), rows, length, outputs);
+        return Err(Error::invalid(message));
+    }
+    Tensor::new_mut(out, &[rows as i64, length as i64, outputs as i64])
+}
+
+// The number of a key that appears once in a document.
+pub(crate) fn number(json: &str, key: &str) -> usize {
+    let after = json.split(&format!("\"{}\":", key)).nth(1).unwrap_or("").trim_start();
+    after.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("").parse().unwrap_or(0)
+}
+
+// Carries the closures through C, and their panics around it.
+struct Simulation<D, O> {
+    decide: D,
+    observe: O,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+type Callbacks = (
+    unsafe extern "C" fn(usize, *const sys::attnkit_stream_view) -> u32,
+    unsafe extern "C" fn(usize, *const sys::attnkit_stream_event),
+);
+
+fn callbacks<D: FnMut(&View) -> Action, O: FnMut(&Event)>(_: &Simulation<D, O>) -> Callbacks {
+    (on_decide::<D, O>, on_event::<D, O>)
+}
+
+unsafe extern "C" fn on_decide<D: FnMut(&View) -> Action, O>(context: usize, view: *const sys::attnkit_stream_view) -> u32 {
+    let (both, view) = (&mut *(context as *mut Simulation<D, O>), &*view);
+    let seen = View { read: view.read as usize, written: view.written as usize, ended: view.ended != 0 };
+    both.guarded(|both| (both.decide)(&seen)).unwrap_or(Action::Stop) as u32
+}
+
+unsafe extern "C" fn on_event<D, O: FnMut(&Event)>(context: usize, event: *const sys::attnkit_stream_event) {
+    let (both, event) = (&mut *(context as *mut Simulation<D, O>), &*event);
+    let seen = Event {
+        action: if event.action == sys::ATTNKIT_READ { Action::Read } else { Action::Write },
+        read: event.read as usize,
+        written: event.written as usize,
+        id: event.id,
+        ended: event.ended != 0,
+        seconds: event.seconds,
+    };
+    both.guarded(|both| (both.observe)(&seen));
+}
+
+impl<D, O> Simulation<D, O> {
+    fn guarded<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.panic.is_some() {
+            return None;
+        }
+        match catch_unwind(AssertUnwindSafe(|| f(self))) {
+            Ok(value) => Some(value),
+            Err(panic) => {
+                self.panic = Some(panic);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+"""numpy arrays are read and written where they are, by the buffer protocol and by DLPack."""
+
+import os
+import pathlib
+import unittest
+
+import attnkit
+import numpy as np
+
+MODEL = pathlib.Path(os.environ["ATTNKIT_SAMPLE"]) / "model.toml"
+RUNTIME = attnkit.Runtime(threads=2)
+RANDOM = np.random.default_rng(1)
+
+
+class ByDLPack:
+    """An array that shows no buffer."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self):
+        return self.array.__dlpack__()
+
+    def __len__(self):
+        return len(self.array)
+
+
+class Numpy(unittest.TestCase):
+    def test_sessions(self):
+        model = attnkit.Model(RUNTIME, MODEL)
+        source = np.array([*model.tokenize(attnkit.SOURCE, "half past three"), model.info.end_id], np.int32)
+        logits, made = np.empty((1, 1, model.info.outputs), np.float32), []
+        for values in (source, source[None], ByDLPack(source), source.astype(np.int64), np.repeat(source, 2)[::2]):
+            session, tokens = attnkit.Session(model, 1), [model.info.begin_id]
+            session.read(values)
+            while tokens[-1] != model.info.end_id:
+                self.assertIs(session.write(np.array([tokens[-1:]], np.int32), out=logits), logits)
+                tokens.append(int(logits.argmax()))
+            made.append(tokens)
+        self.assertEqual(made, [made[0]] * 5)
+        self.assertEqual(model.detokenize(attnkit.TARGET, np.array(made[0], np.int32)), "halb vier")
+        view = np.asarray(attnkit.Session.load(model, session.save()).clone().write([[]]))
+        self.assertEqual(view.size, 0)
+
+    def test_results_are_arrays_without_a_copy(self):
+        model = attnkit.Model(RUNTIME, MODEL)
+        view = model.forward(np.array([[5, 2]], np.int32), np.array([[1, 8]], np.int32))
+        array = np.asarray(view)
+        self.assertEqual((array.shape, array.dtype), ((1, 2, model.info.outputs), np.float32))
+        array[0, 0, 0] = 42
+        self.assertEqual(view.tolist()[0][0][0], 42)
+
+    def test_block_of_strided_arrays(self):
+        block = attnkit.Block(RUNTIME, "softmax", "encoder.self", 16, 2)
+        q, k, v = (RANDOM.standard_normal((3, 5, 2, 8), np.float32).transpose(0, 2, 1, 3) for _ in range(3))
+        out = np.zeros((3, 5, 2, 8), np.float32).transpose(0, 2, 1, 3)
+        block.run(block.request(3, 5, 5), {"q": q, "k": ByDLPack(k), "v": v, "o": out})
+        weights = np.exp(q @ k.transpose(0, 1, 3, 2) / np.sqrt(8))
+        np.testing.assert_allclose(out, weights / weights.sum(-1, keepdims=True) @ v, atol=1e-5)
+
+    def test_gradient_in_float64(self):
+        block = attnkit.Block(RUNTIME, "relu", "encoder.self", 8, 2)
+        request = block.request(1, 4, 4, flags=attnkit.TRAIN, dtype="float64")
+        tensors = {name: RANDOM.standard_normal((1, 2, 4, 4)) for name in "qkv"}
+        do, dv = RANDOM.standard_normal((1, 2, 4, 4)), np.zeros((1, 2, 4, 4))
+        run = block.run(request, tensors)
+        block.backward(run, {"o": do, "v": dv})
+        step = np.zeros((1, 2, 4, 4))
+        step[0, 1, 2, 3] = 1e-6
+        more, less = (np.array(block.run(request, {**tensors, "v": tensors["v"] + d}).output) for d in (step, -step))
+        self.assertAlmostEqual(((more - less) * do).sum() / 2e-6, dv[0, 1, 2, 3], places=6)
+
+    def test_refused(self):
+        block = attnkit.Block(RUNTIME, "softmax", "encoder.self", 16, 2)
+        zeros = np.zeros((1, 2, 5, 8), np.float32)
+        for wrong in (zeros.astype(np.float16), zeros[..., ::2], np.zeros((1, 1, 1, 1, 1), np.float32)):
+            with self.assertRaises(attnkit.Error):
+                block.run(block.request(1, 5, 5), {"q": wrong, "k": zeros, "v": zeros})
+
+
+if __name__ == "__main__":
+    unittest.main()
