@@ -85,7 +85,7 @@ class Train(TorchTest):
         self.run_ok(["env", "-C", str(self.folder), "bash", "-euo", "pipefail", "-c", block])
 
     def test_goes_on_after_kill_as_if_it_had_never_stopped(self):
-        options = "--steps", 40, "--evaluate-steps", 1000, "--checkpoint-every", 1e-9
+        options = "--steps", 40, "--evaluate-steps", 1000, "--checkpoint-every", 1e-9, "--dropout", 0.1
         self.train(*options, out="whole")
         running = subprocess.Popen(self.command(*options), stderr=subprocess.DEVNULL)
         checkpoint = self.folder / "run" / "checkpoint.pt"

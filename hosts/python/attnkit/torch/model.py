@@ -111,7 +111,7 @@ class Stack(Embedding):
 
     def __init__(self, name, described, vocabulary, common):
         super().__init__(described, vocabulary)
-        self.name, self.pre = name, described["norm"] == "pre"
+        self.name, self.pre, self.dropout = name, described["norm"] == "pre", 0.0
         if name == "encoder" and described["speech"]:
             self.features, self.frontend = Features(described["speech"]["features"]["bins"]), Frontend(described)
         self.knows = {}
@@ -139,12 +139,15 @@ class Stack(Embedding):
     def forward(self, x, lengths, total, memory=None, memory_lengths=None, visible=None, aux=None, seen=None):
         """(B, N, d_model) of ids or of a front end's rows; memory: what cross attention reads."""
         def residual(name, layer, around, run):
-            y = around + run(layer.norm(around)) if self.pre else layer.norm(around + run(around))
+            y = around + drop(run(layer.norm(around))) if self.pre else layer.norm(around + drop(run(around)))
             if seen is not None:
                 seen[name] = y
             return y
 
-        x = self.start(x, lengths)
+        def drop(y):
+            return F.dropout(y, self.dropout) if self.dropout and self.training else y
+
+        x = drop(self.start(x, lengths))
         for number in self.layers:
             for kind in ("self", "cross", "ffn"):
                 if kind == "cross" and memory is None:
@@ -198,6 +201,7 @@ class Model(nn.Module):
     """Model.from_manifest("model.toml"): the model that libattnkit makes of the same file, for training.
 
     description: "attnkit.model-description/1".  Under a manifest with `adapters` every block has them.
+    encoder.dropout and decoder.dropout: what training leaves out of embeddings and of what every layer adds; 0 unless set.
     """
 
     @classmethod

@@ -47,6 +47,9 @@ class Trainer:
         self.toml = _text(manifest)
         self.model = self.make_model(manifest.parent)
         self._check_supernet()
+        for name in ("encoder", "decoder"):
+            if options.dropout and hasattr(self.model, name):
+                getattr(self.model, name).dropout = options.dropout
         self.data, self.dev = self.examples(manifest.parent)
         self.beside = self.make_beside()
         named = [*self.model.named_parameters(), *self.beside.named_parameters(prefix="beside")]
@@ -136,6 +139,8 @@ class Trainer:
     def train_step(self, batches):
         """One step of the optimizers over these batches together; returns the loss per token."""
         o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
+        if o.dropout:  # of the step alone, so that what goes on from a checkpoint drops the same
+            torch.manual_seed(drawn.getrandbits(62) + self.rank)
         every, total = sum(batch.tokens for batch in batches), 0.0
         placements = [None]
         if o.supernet:
@@ -274,12 +279,14 @@ class Trainer:
         """Loss per token, and the percentage of examples whose every token is the best after its right predecessors: what greedy
         decoding gets right."""
         loss = tokens = right = rows = 0
+        self.model.eval()
         for batch in self.dev:
             logits = self.logits(self.model, batch).float()
             loss += float(F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"))
             same = (logits.argmax(-1) == batch.expected) | (batch.expected == IGNORED)
             right += int(same.reshape(batch.rows, -1).all(-1).sum())
             tokens, rows = tokens + batch.tokens, rows + batch.rows
+        self.model.train()
         return {"loss": round(loss / tokens, 5), "exact": round(100 * right / rows, 2)}
 
     # What is written.

@@ -1,0 +1,56 @@
+"""BLEU and chrF of what attnkit run writes, by sacrebleu, with its signatures: python evaluate.py ATTNKIT MANIFEST TSV.
+
+Intervals are 95 % percentiles over resampled sentences, the same samples for every model of a file.
+"""
+import argparse
+import hashlib
+import pathlib
+import subprocess
+import tempfile
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+SAMPLES = 1000
+
+
+def resampled(metric, hypotheses, references, seed):
+    """(score, low, high)"""
+    statistics = np.array(metric._extract_corpus_statistics(hypotheses, [references]))  # noqa: SLF001, it scores sums of these
+    drawn = np.random.default_rng(seed)
+    scores = [metric._compute_score_from_stats(list(statistics[drawn.integers(0, len(statistics), len(statistics))].sum(0))).score  # noqa: SLF001
+              for _ in range(SAMPLES)]
+    return metric.corpus_score(hypotheses, [references]).score, *np.percentile(scores, [2.5, 97.5])
+
+
+def translations(attnkit, manifest, sources, beams):
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = pathlib.Path(folder) / "inputs", pathlib.Path(folder) / "outputs"
+        inputs.write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
+        subprocess.run([attnkit, "run", manifest, "--file", inputs, "--output", outputs, "--beams", str(beams)], check=True)
+        return outputs.read_text(encoding="utf-8").split("\n")[:len(sources)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("attnkit", help="the command")
+    parser.add_argument("manifest")
+    parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
+    parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
+    parser.add_argument("--beams", type=int, default=1, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
+    parser.add_argument("--out", type=pathlib.Path, help="writes the translations here, one a line")
+    options = parser.parse_args()
+    rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
+    sources, references = map(list, zip(*rows))
+    hypotheses = translations(options.attnkit, options.manifest, sources, options.beams)
+    if options.out:
+        options.out.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+    print(f"{options.data} sha256 {hashlib.sha256(options.data.read_bytes()).hexdigest()}, {len(rows)} lines, {options.beams} beams")
+    for metric in (BLEU(), CHRF()):
+        score, low, high = resampled(metric, hypotheses, references, options.seed)
+        print(f"{metric.name} {score:.2f} (95 %: {low:.2f} to {high:.2f}, {SAMPLES} samples)  {metric.get_signature()}")
+
+
+if __name__ == "__main__":
+    main()
