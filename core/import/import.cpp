@@ -218,8 +218,10 @@ class Importer {
         supported.empty() ? "it must not be there" : fmt::format("{} is", fmt::join(supported, " or "))));
   }
 
-  // Of "a.b" b in a.
-  static JsonValue find(const JsonValue& config, const std::string& key) {
+  // Of "a.b" b in a; {architecture} is what a GGUF file says of itself.
+  static JsonValue find(const JsonValue& config, std::string key) {
+    constexpr std::string_view itself = "{architecture}";
+    if (key.starts_with(itself)) key.replace(0, itself.size(), config["general.architecture"].text());
     const size_t dot = key.find('.');
     if (dot == std::string::npos) return config[key];
     const JsonValue outer = config[key.substr(0, dot)];
