@@ -51,7 +51,7 @@ class Reader {
   Reader(const std::string& toml, std::string source) : source_(std::move(source)), root_(parse(toml, source_, 0)) {}
 
   Architecture read() const {
-    only_keys(root_, {"schema", "base", "config", "manifest", "tensors", "gguf"});
+    only_keys(root_, {"schema", "base", "config", "manifest", "tokenizer", "tensors", "gguf"});
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
@@ -65,6 +65,11 @@ class Reader {
       read_only(config, made);
     }
     if (root_.contains("manifest")) add_entries(table(root_, "manifest"), "", made.manifest);
+    if (root_.contains("tokenizer")) {
+      only_keys(table(root_, "tokenizer"), {"more_tokens", "source"});
+      made.more_tokens = texts(table(root_, "tokenizer"), "more_tokens");
+      if (table(root_, "tokenizer").contains("source")) made.source = text(table(root_, "tokenizer"), "source");
+    }
     if (root_.contains("gguf")) {
       auto of_gguf = std::make_shared<Architecture>(gguf(table(root_, "gguf")));
       made.tensors.gguf = std::make_shared<NameMap>(of_gguf->tensors);
@@ -239,7 +244,12 @@ class Reader {
       for (const auto& [theirs, ours] : table(in, "endings")) map.endings[std::string(theirs)] = text_of(ours);
     map.ignored = texts(in, "ignore");
     for (const std::string& ignored : map.ignored) pattern(node(in, "ignore"), ignored);
-    for (const auto& [ours, value] : table(in, "names")) map.rules.push_back(rule(std::string(ours), value));
+    for (const auto& [ours, value] : table(in, "names")) {
+      const toml::array* several = value.as_array();
+      if (!several) map.rules.push_back(rule(std::string(ours), value));
+      for (size_t i = 0; several && i < several->size(); ++i)
+        map.rules.push_back(rule(std::string(ours), (*several)[i]));
+    }
     return map;
   }
 
@@ -249,7 +259,12 @@ class Reader {
     const toml::table* in = value.as_table();
     made.theirs = pattern(value, in ? text(*in, "tensor") : text_of(value));
     if (!in) return made;
-    only_keys(*in, {"tensor", "transposed", "flat", "part"});
+    only_keys(*in, {"tensor", "transposed", "flat", "part", "plus"});
+    if (const toml::node* plus = in->get("plus")) {
+      const auto number = plus->value<double>();
+      if (!number) wrong(*plus, "must be a number");
+      made.plus = static_cast<float>(*number);
+    }
     for (const auto& [key, truth] : {std::pair("transposed", &made.transposed), {"flat", &made.flat}})
       if (const toml::node* given = in->get(key)) {
         if (!given->is_boolean()) wrong(*given, "must be true or false");
