@@ -1,6 +1,7 @@
 #include "core/import/architecture.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 #include <tuple>
 
@@ -15,19 +16,42 @@ namespace {
 
 constexpr uint64_t max_file = 64 * 1024;
 constexpr std::string_view schema = "attnkit.architecture/1", ending = ".toml";
+constexpr int max_bases = 8;
+
+struct File {
+  std::string text, path;  // path: its name, of a shipped one
+};
+
+File open(const std::string& name, const std::string& folder) {
+  if (!name.ends_with(ending)) return {shipped_architecture(name), name};
+  const std::string path = join_path(folder, name);
+  const std::vector<std::byte> bytes = read_file(path, max_file);
+  return {{reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path};
+}
+
+// A value with parts of its own, not a table of values.
+bool is_value(const toml::table& table) {
+  return table.contains("tensor") || table.contains("lacks") ||
+         (table.contains("config") && !table["config"].is_table());
+}
+
+// Puts the entries of `from` into `to`, in place of those there.  Nodes that move keep their places in their files.
+void merge(toml::table&& from, toml::table& to) {
+  for (auto&& [key, node] : from) {
+    toml::table* inner = to[key].as_table();
+    if (inner && node.is_table() && !is_value(*inner) && !is_value(*node.as_table()))
+      merge(std::move(*node.as_table()), *inner);
+    else
+      node.visit([&, &key = key](auto& value) { to.insert_or_assign(key, std::move(value)); });
+  }
+}
 
 class Reader {
  public:
-  Reader(const std::string& toml, std::string source) : source_(std::move(source)) {
-    try {
-      root_ = toml::parse(toml);
-    } catch (const toml::parse_error& e) {
-      fail(ATTN_INVALID, "{}:{}:{}: {}", source_, e.source().begin.line, e.source().begin.column, e.description());
-    }
-  }
+  Reader(const std::string& toml, std::string source) : source_(std::move(source)), root_(parse(toml, source_, 0)) {}
 
   Architecture read() const {
-    only_keys(root_, {"schema", "config", "manifest", "tensors", "gguf"});
+    only_keys(root_, {"schema", "base", "config", "manifest", "tokenizer", "tensors", "gguf"});
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
@@ -41,6 +65,11 @@ class Reader {
       read_only(config, made);
     }
     if (root_.contains("manifest")) add_entries(table(root_, "manifest"), "", made.manifest);
+    if (root_.contains("tokenizer")) {
+      only_keys(table(root_, "tokenizer"), {"more_tokens", "source"});
+      made.more_tokens = texts(table(root_, "tokenizer"), "more_tokens");
+      if (table(root_, "tokenizer").contains("source")) made.source = text(table(root_, "tokenizer"), "source");
+    }
     if (root_.contains("gguf")) {
       auto of_gguf = std::make_shared<Architecture>(gguf(table(root_, "gguf")));
       made.tensors.gguf = std::make_shared<NameMap>(of_gguf->tensors);
@@ -50,6 +79,32 @@ class Reader {
   }
 
  private:
+  // The tables of a file over those of its base, all but what says which checkpoints are the base's own.
+  toml::table parse(const std::string& toml, const std::string& source, int depth) const {
+    toml::table own;
+    try {
+      own = toml::parse(toml, source);
+    } catch (const toml::parse_error& e) {
+      fail(ATTN_INVALID, "{}:{}:{}: {}", source, e.source().begin.line, e.source().begin.column, e.description());
+    }
+    if (!own.contains("base")) return own;
+    const std::string base = text(own, "base");
+    if (depth >= max_bases)
+      wrong(*own.get("base"), fmt::format("more than {} files begin one with another", max_bases));
+    toml::table whole;
+    try {
+      const auto [text, path] = open(base, std::filesystem::path(source).parent_path().string());
+      whole = parse(text, path, depth + 1);
+    } catch (const Error& e) {
+      wrong(*own.get("base"), e.what());
+    }
+    if (toml::table* config = whole["config"].as_table()) config->erase("model_type");
+    if (!own.contains("gguf")) whole.erase("gguf");
+    if (toml::table* gguf = whole["gguf"].as_table()) gguf->erase("architecture");
+    merge(std::move(own), whole);
+    return whole;
+  }
+
   void read_only(const toml::table& in, Architecture& to) const {
     if (in.contains("only"))
       for (const auto& [key, values] : table(in, "only")) to.only[std::string(key)] = literals(values);
@@ -67,7 +122,8 @@ class Reader {
   }
 
   [[noreturn]] void wrong(const toml::node& node, const std::string& message) const {
-    fail(ATTN_INVALID, "{}:{}:{}: {}", source_, node.source().begin.line, node.source().begin.column, message);
+    const std::string& file = node.source().path ? *node.source().path : source_;
+    fail(ATTN_INVALID, "{}:{}:{}: {}", file, node.source().begin.line, node.source().begin.column, message);
   }
 
   void only_keys(const toml::table& in, std::vector<std::string> known) const {
@@ -123,7 +179,7 @@ class Reader {
     for (const auto& [key, node] : in) all.emplace_back(key.str(), &node);
     std::ranges::stable_sort(all, {}, [](const auto& entry) {
       const toml::source_position at = entry.second->source().begin;
-      return std::tuple(at.line, at.column);
+      return std::tuple(*entry.second->source().path, at.line, at.column);
     });
     return all;
   }
@@ -131,7 +187,7 @@ class Reader {
   void add_entries(const toml::table& in, const std::string& path, std::vector<ManifestEntry>& to) const {
     for (const auto& [key, node] : as_written(in)) {
       const toml::table* inner = node->as_table();
-      if (inner && !inner->contains("config") && !inner->contains("lacks"))
+      if (inner && !is_value(*inner))
         add_entries(*inner, path.empty() ? key : path + "." + key, to);
       else
         to.push_back({path, key, inner ? from_config(*inner) : constant(*node)});
@@ -188,7 +244,12 @@ class Reader {
       for (const auto& [theirs, ours] : table(in, "endings")) map.endings[std::string(theirs)] = text_of(ours);
     map.ignored = texts(in, "ignore");
     for (const std::string& ignored : map.ignored) pattern(node(in, "ignore"), ignored);
-    for (const auto& [ours, value] : table(in, "names")) map.rules.push_back(rule(std::string(ours), value));
+    for (const auto& [ours, value] : table(in, "names")) {
+      const toml::array* several = value.as_array();
+      if (!several) map.rules.push_back(rule(std::string(ours), value));
+      for (size_t i = 0; several && i < several->size(); ++i)
+        map.rules.push_back(rule(std::string(ours), (*several)[i]));
+    }
     return map;
   }
 
@@ -198,7 +259,12 @@ class Reader {
     const toml::table* in = value.as_table();
     made.theirs = pattern(value, in ? text(*in, "tensor") : text_of(value));
     if (!in) return made;
-    only_keys(*in, {"tensor", "transposed", "flat", "part"});
+    only_keys(*in, {"tensor", "transposed", "flat", "part", "plus"});
+    if (const toml::node* plus = in->get("plus")) {
+      const auto number = plus->value<double>();
+      if (!number) wrong(*plus, "must be a number");
+      made.plus = static_cast<float>(*number);
+    }
     for (const auto& [key, truth] : {std::pair("transposed", &made.transposed), {"flat", &made.flat}})
       if (const toml::node* given = in->get(key)) {
         if (!given->is_boolean()) wrong(*given, "must be true or false");
@@ -240,10 +306,8 @@ std::string shipped_architecture(const std::string& name) {
 }
 
 Architecture open_architecture(const std::string& name, const std::string& folder) {
-  if (!name.ends_with(ending)) return Architecture::read(shipped_architecture(name), name);
-  const std::string path = join_path(folder, name);
-  const std::vector<std::byte> bytes = read_file(path, max_file);
-  return Architecture::read({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  const File file = open(name, folder);
+  return Architecture::read(file.text, file.path);
 }
 
 }  // namespace attnkit

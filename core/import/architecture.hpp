@@ -33,6 +33,8 @@ struct Architecture {
   std::vector<std::string> model_types;                  // of config.json
   std::map<std::string, std::vector<std::string>> only;  // by key: the values, as JSON, that mean nothing special
   std::vector<ManifestEntry> manifest;                   // as the file has them
+  std::vector<std::string> more_tokens;                  // behind those of a vocab.json beside SentencePiece's file
+  std::string source;  // of them, before a text whose language nobody says; empty: none
   NameMap tensors;
   std::shared_ptr<const Architecture> gguf;  // of GGUF files: model_types are their architectures, config is metadata
 

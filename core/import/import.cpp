@@ -52,7 +52,7 @@ class Importer {
     const Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     const Architecture architecture = architecture_of(config.root());
     add_entries(architecture, config.root());
-    add_tokenizer();
+    add_tokenizer(architecture);
     if (tables_.contains("model.decoder")) {
       add_frame(config.root());
     } else {
@@ -218,8 +218,10 @@ class Importer {
         supported.empty() ? "it must not be there" : fmt::format("{} is", fmt::join(supported, " or "))));
   }
 
-  // Of "a.b" b in a.
-  static JsonValue find(const JsonValue& config, const std::string& key) {
+  // Of "a.b" b in a; {architecture} is what a GGUF file says of itself.
+  static JsonValue find(const JsonValue& config, std::string key) {
+    constexpr std::string_view itself = "{architecture}";
+    if (key.starts_with(itself)) key.replace(0, itself.size(), config["general.architecture"].text());
     const size_t dot = key.find('.');
     if (dot == std::string::npos) return config[key];
     const JsonValue outer = config[key.substr(0, dot)];
@@ -260,17 +262,53 @@ class Importer {
     return json.is_string() ? toml_of(said.text()) : json.dump();
   }
 
-  void add_tokenizer() {
+  // SentencePiece's files, with the model's ids in a vocab.json: one for both sides, or one for each.
+  bool add_sentencepiece(const Architecture& architecture) {
+    const auto ids = find(transformer_ / "vocab.json");
+    const auto one = find(transformer_ / "sentencepiece.bpe.model"), source = find(transformer_ / "source.spm");
+    if (!ids || (!one && !source)) return false;
+    std::vector<std::string> more;
+    for (const std::string& token : architecture.more_tokens) more.push_back(toml_of(token));
+    for (const auto& [side, own] : {std::pair("model.encoder", "source.spm"), {"model.decoder", "target.spm"}}) {
+      const fs::path file = one ? *one : take(transformer_ / own, "there is a vocab.json, whose tokens it makes");
+      const auto own_ids =
+          side == std::string_view("model.decoder") ? find(transformer_ / "target_vocab.json") : std::nullopt;
+      add(side, "vocab", toml_of(seen_from_manifest(file)));
+      add(side, "tokenizer", toml_of("huggingface"));
+      add(side, "ids", toml_of(seen_from_manifest(own_ids.value_or(*ids))));
+      if (!more.empty()) add(side, "more_tokens", fmt::format("[{}]", fmt::join(more, ", ")));
+    }
+    if (!architecture.source.empty()) {
+      add("model.encoder", "begin", toml_of(architecture.source));
+      made_.notes.push_back(
+          fmt::format("texts are read as {}: \"begin\" of [model.encoder] says another language, and \"forced\" of "
+                      "[decode] the one that is written",
+                      quote(architecture.source)));
+    }
+    const Document document(*ids);
+    size_t count = 0;
+    for (const auto& [token, id] : document.root().members()) {
+      tokens_[id.integer()] = token;
+      ++count;
+    }
+    for (const std::string& token : architecture.more_tokens) tokens_[static_cast<int64_t>(count++)] = token;
+    return true;
+  }
+
+  void add_tokenizer(const Architecture& architecture) {
     const auto config_path = find(transformer_ / "tokenizer_config.json");
     if (const auto path = find(transformer_ / "tokenizer.json")) {
       add_vocabulary(*path, "huggingface");
       const Document document(*path);
       const JsonValue normalizer = document.root()["normalizer"];
       lowercases_ = normalizer.is_object() && normalizer["lowercase"].truth(false);
+      if (tables_.contains("model.decoder")) read_tokens(document.root());
       return;
     }
+    if (tables_.contains("model.decoder") && add_sentencepiece(architecture)) return;
     if (tables_.contains("model.decoder"))
-      refuse(fmt::format("{}: holds no tokenizer.json", transformer_.string()),
+      refuse(fmt::format("{}: holds no tokenizer.json, and no vocab.json with SentencePiece's file",
+                         transformer_.string()),
              "save the tokenizer with transformers, which writes one");
     const fs::path path = take(transformer_ / "vocab.txt", "a tokenizer.json or BERT's vocab.txt is needed");
     add_vocabulary(path, "wordpiece");
@@ -298,7 +336,6 @@ class Importer {
 
   // The tokens that begin and end what a decoder writes, by their ids in config.json.
   void add_frame(const JsonValue& config) {
-    const Document tokenizer(transformer_ / "tokenizer.json");
     const auto generation_path = find(transformer_ / "generation_config.json");
     std::optional<Document> generation;
     if (generation_path) generation.emplace(*generation_path);
@@ -306,42 +343,62 @@ class Importer {
       const JsonValue own = generation ? generation->root()[key] : config[key];
       return own ? own : config[key];
     };
-    for (const char* key : {"forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens",
-                            "no_repeat_ngram_size", "min_length", "num_beams", "length_penalty", "repetition_penalty"})
+    for (const char* key : {"forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size",
+                            "min_length", "num_beams", "length_penalty", "repetition_penalty"})
       if (const JsonValue own = said(key))
         made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
                                           own.path(), key, own.json().dump().substr(0, 60)));
     // A decoder alone goes on from what its tokenizer puts before a text.
     if (const JsonValue start = said("decoder_start_token_id"); start && tables_.contains("model.encoder"))
-      add("model.decoder", "begin", toml_of(token_of(tokenizer.root(), start)));
+      add("model.decoder", "begin", toml_of(token_of(start)));
+    if (const JsonValue forced = said("forced_bos_token_id"); forced && tables_.contains("model.encoder"))
+      add("decode", "forced", fmt::format("[{}]", toml_of(token_of(forced))));
+    add_suppressed(said("bad_words_ids"));
     const JsonValue end = said("eos_token_id");
     if (!end) return;
     const std::vector<JsonValue> ends = end.is_array() ? end.items() : std::vector{end};
     if (ends.empty()) end.wrong("is empty");
-    add("model.decoder", "end", toml_of(token_of(tokenizer.root(), ends.front())));
+    add("model.decoder", "end", toml_of(token_of(ends.front())));
     std::vector<std::string> others;
-    for (size_t i = 1; i < ends.size(); ++i) others.push_back(quote(token_of(tokenizer.root(), ends[i])));
+    for (size_t i = 1; i < ends.size(); ++i) others.push_back(quote(token_of(ends[i])));
     if (!others.empty())
       made_.notes.push_back(
           fmt::format("texts may end in {} as well: here they are tokens like others, which --stop cannot see",
                       fmt::join(others, ", ")));
   }
 
-  static std::string token_of(const JsonValue& tokenizer, const JsonValue& id) {
-    const int64_t wanted = id.integer();
-    if (const JsonValue added = tokenizer["added_tokens"])
-      for (const JsonValue& one : added.items())
-        if (one["id"].integer() == wanted) return one["content"].text();
-    const JsonValue vocabulary = tokenizer["model"]["vocab"];
-    if (vocabulary.is_object()) {
-      for (const auto& [token, value] : vocabulary.members())
-        if (value.integer() == wanted) return token;
-    } else if (vocabulary.is_array()) {
-      const std::vector<JsonValue> pieces = vocabulary.items();
-      if (wanted >= 0 && wanted < static_cast<int64_t>(pieces.size()))
-        for (const JsonValue& first : pieces[static_cast<size_t>(wanted)].items()) return first.text();
+  // Lists of tokens that must not be written one after another; of one alone: never.
+  void add_suppressed(const JsonValue& lists) {
+    if (!lists) return;
+    std::vector<std::string> tokens;
+    for (const JsonValue& list : lists.items()) {
+      const std::vector<JsonValue> ids = list.items();
+      if (ids.size() == 1)
+        tokens.push_back(toml_of(token_of(ids.front())));
+      else
+        made_.notes.push_back(
+            fmt::format("{} has {}, which the manifest cannot say of several tokens", list.path(), list.place()));
     }
-    id.wrong(fmt::format("is {}, which is no token of tokenizer.json", wanted));
+    if (!tokens.empty()) add("decode", "suppress", fmt::format("[{}]", fmt::join(tokens, ", ")));
+  }
+
+  // The tokens of a tokenizer.json by their ids.
+  void read_tokens(const JsonValue& tokenizer) {
+    const JsonValue vocabulary = tokenizer["model"]["vocab"], added = tokenizer["added_tokens"];
+    if (vocabulary.is_object())
+      for (const auto& [token, id] : vocabulary.members()) tokens_[id.integer()] = token;
+    if (vocabulary.is_array())
+      for (const JsonValue& piece : vocabulary.items())
+        for (const JsonValue& part : piece.items())
+          if (part.is_text()) tokens_[static_cast<int64_t>(tokens_.size())] = part.text();
+    if (added)
+      for (const JsonValue& one : added.items()) tokens_[one["id"].integer()] = one["content"].text();
+  }
+
+  std::string token_of(const JsonValue& id) const {
+    const auto found = tokens_.find(id.integer());
+    if (found == tokens_.end()) id.wrong(fmt::format("is {}, which is no token of the vocabulary", id.integer()));
+    return found->second;
   }
 
   // What sentence-transformers says of long texts; else as many tokens as the model takes.
@@ -410,7 +467,8 @@ class Importer {
     for (const auto& [table, lines] : tables_) {
       if (table == "model" || table.starts_with("model.")) continue;
       out += fmt::format("\n[{}]\n", table);
-      for (const auto& [key, value] : lines) out += key + " = " + value + "\n";
+      for (const auto& [key, value] : lines)
+        out += (key.find('.') == std::string::npos ? key : quote(key)) + " = " + value + "\n";
     }
     return out;
   }
@@ -419,7 +477,8 @@ class Importer {
   fs::path folder_, transformer_;
   std::optional<Pooling> pooling_;  // what modules.json says
   bool lowercases_ = false;
-  std::set<std::string> tensors_;  // of a GGUF file
+  std::set<std::string> tensors_;          // of a GGUF file
+  std::map<int64_t, std::string> tokens_;  // of a decoder, by id
   std::map<std::string, Lines> tables_;
   Imported made_;
 };

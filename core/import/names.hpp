@@ -16,6 +16,7 @@ struct NameRule {
   bool transposed = false;  // theirs is (inputs, outputs)
   bool flat = false;        // theirs is (1, outputs) or the like, ours (outputs)
   int part = 1, parts = 1;  // ours is this part of the outputs of theirs
+  float plus = 0;           // added to every number
 };
 
 struct NameMap {

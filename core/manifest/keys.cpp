@@ -45,15 +45,23 @@ constexpr KeyRule keys[] = {
      "of the feed-forward layers; `gelu` is the exact one, `quick_gelu` x sigmoid(1.702 x)"},
     {"model", "positions", T::choice, "sinusoidal", "sinusoidal|learned|rotary|none",
      "what is added to the embeddings; `rotary` is not added: it turns q and k of self attention"},
+    {"model", "sinusoids", T::choice, "interleaved", "interleaved|halves|tensor2tensor",
+     "sinusoidal positions, pair i of d_model / 2 turning by 10000^(-2 i / d_model): `interleaved`: channels 2 i and "
+     "2 i + 1 are its sine and cosine; `halves`: all sines, then all cosines; `tensor2tensor`: `halves` by "
+     "10000^(-i / (d_model / 2 - 1))"},
     {"model", "rotary", T::table, "", "for positions = \"rotary\""},
     {"model", "position_offset", T::integer, "0", 0, 1048576,
-     "learned positions: the row of the first; its table has `max_length` rows more than this"},
+     "sinusoidal and learned positions: the row of the first; a table of these has `max_length` rows more than this"},
     {"model", "token_types", T::integer, "0", 0, 1024,
      "rows of a table of token types, for encoders of text; its first row is added to every position"},
     {"model", "embed_norm", T::boolean, "false", "layer norm of the embedded tokens with all that is added to them"},
     {"model", "embed_scale", T::boolean, "false", "embeddings times sqrt(d_model)"},
+    {"model", "attention_scale", T::number, "", 1e-6, 1e6,
+     "what q k is multiplied by before the softmax; absent: 1 / sqrt(`head_width`).  For other mechanisms q is "
+     "multiplied by as much"},
     {"model", "tie_embeddings", T::boolean, "false", "the output layer is the decoder's embedding; needs a decoder"},
     {"model", "head_bias", T::boolean, "false", "the output layer has a bias, tied or not"},
+    {"model", "head_scale", T::boolean, "false", "scores of tokens divided by sqrt(d_model)"},
     {"model", "head_norm", T::boolean, "false", "each head's output divided by its root mean square"},
     {"model", "adapters", T::boolean, "false",
      "per mechanism and block a learned scale and shift of q and k and a gain of the output"},
@@ -85,6 +93,11 @@ constexpr KeyRule keys[] = {
      "what `vocab` is and how it splits text: `longest`: attnkit's own; `wordpiece`: BERT's vocab.txt; `huggingface`: "
      "a tokenizer.json, or SentencePiece's file where its name ends in .model or .spm; `gguf`: a GGUF file, which "
      "brings its own"},
+    {"model.encoder", "ids", T::text, "",
+     "SentencePiece: a JSON file of tokens and their ids, relative to the manifest, where they are not the file's own"},
+    {"model.encoder", "more_tokens", T::tokens, "", "with `ids`: tokens behind those of it, in order"},
+    {"model.encoder", "begin", T::text, "",
+     "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
      "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
     {"model.encoder", "truncate", T::integer, "", 2, 1048576,
@@ -116,11 +129,15 @@ constexpr KeyRule keys[] = {
     {"model.decoder", "vocab", T::text, must, "vocabulary file, relative to the manifest"},
     {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface|gguf",
      "what `vocab` is and how it splits text, as for the encoder"},
+    {"model.decoder", "ids", T::text, "", "as for the encoder"},
+    {"model.decoder", "more_tokens", T::tokens, "", "as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
      "all but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
     {"model.decoder", "begin", T::text, "",
      "all but `longest`: the token before every target; absent: the one that the file puts before a text, or "
      "none"},
+    {"model.decoder", "zero_begin", T::boolean, "false",
+     "the first position is embedded as zeros, whichever token stands there"},
     {"model.decoder", "end", T::text, "",
      "all but `longest`: the token that ends every target; required where the file puts none behind a text"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
@@ -184,6 +201,9 @@ constexpr KeyRule keys[] = {
     {"length", "sha256", T::text, "", "only for `network`: 64 hexadecimal digits"},
 
     {"decode", "beams", T::integer, "1", 1, 64, "rows of the beam search; 1 is greedy"},
+    {"decode", "forced", T::tokens, "",
+     "what every target begins with, such as its language, behind `begin` of [model.decoder]; models with an encoder"},
+    {"decode", "suppress", T::tokens, "", "tokens that are never written"},
     {"decode", "length_penalty", T::number, "1.0", 0, 10, "a hypothesis' score is divided by its length to this power"},
 
     {"stream", "policy", T::choice, "wait-k", "wait-k|offline",
@@ -256,6 +276,7 @@ std::string type_text(const KeyRule& rule) {
       "an array of mechanisms' names or { use = name, option = value, ... }",
       "an integer, \"first..last\" or an array of integers",
       "an array of integers",
+      "an array of tokens, or of their ids",
       "an integer of bytes or text such as \"64KiB\" (B, KiB, MiB, GiB)",
       "text such as \"5ms\" (us, ms, s)",
   };

@@ -23,6 +23,11 @@ const char* positions_name(Positions positions) {
   return names[static_cast<size_t>(positions)];
 }
 
+const char* sinusoids_name(Sinusoids sinusoids) {
+  constexpr const char* names[] = {"interleaved", "halves", "tensor2tensor"};
+  return names[static_cast<size_t>(sinusoids)];
+}
+
 const char* bias_name(Bias bias) { return bias == Bias::all ? "all" : bias == Bias::qkv ? "qkv" : "none"; }
 
 const char* rotary_layout_name(RotaryLayout layout) {

@@ -26,6 +26,7 @@ enum class Bias { all, qkv, none };  // which dense layers of blocks and feed-fo
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
 enum class WeightType { f32, bf16, int8 };  // of dense layers and embeddings
 enum class Positions { sinusoidal, learned, rotary, none };
+enum class Sinusoids { interleaved, halves, tensor2tensor };
 enum class RotaryLayout { halves, interleaved };
 enum class RotaryScaling { none, linear, llama3 };
 enum class HeadType { lm, classifier, embedding };
@@ -41,6 +42,7 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   std::shared_ptr<const Tokenizer> tokenizer;  // NULL: there is no vocabulary
   int vocab_size = 0;                          // rows of the embedding; 0: the tokenizer's
   bool causal = false;                         // encoder only: a unidirectional encoder
+  bool zero_begin = false;                     // decoder only: the first position is embedded as zeros
   Place place;
 };
 
@@ -96,11 +98,13 @@ struct Manifest {
   Bias bias = Bias::all;
   Activation activation = Activation::relu;
   Positions positions = Positions::sinusoidal;
+  Sinusoids sinusoids = Sinusoids::interleaved;
   RotaryTable rotary;
-  bool gated = false, qk_norm = false, head_bias = false;
+  std::optional<double> attention_scale;  // of q k; nothing: 1 / sqrt(head_width)
+  bool gated = false, qk_norm = false, head_bias = false, head_scale = false;
   bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false, embed_norm = false;
   double norm_eps = 1e-5;
-  int position_offset = 0;  // rows of learned positions before the first
+  int position_offset = 0;  // rows of sinusoidal or learned positions before the first
   int token_types = 0;      // of an encoder; text is of the first
   Stack encoder, decoder;
   HeadType head = HeadType::lm;
@@ -122,7 +126,8 @@ struct Manifest {
   Place length_place;
   int beams = 1;
   double length_penalty = 1.0;
-  std::optional<SpeechTable> speech;  // nothing: the source is text
+  std::vector<int32_t> forced, suppressed;  // ids: that targets begin with; that are never written
+  std::optional<SpeechTable> speech;        // nothing: the source is text
   std::optional<StreamTable> stream;
   std::shared_ptr<const nlohmann::ordered_json> search;  // [search] as descriptions have it; NULL: there is none
 };
@@ -142,6 +147,7 @@ std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& optio
 void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
+const char* sinusoids_name(Sinusoids sinusoids);
 const char* bias_name(Bias bias);
 const char* rotary_layout_name(RotaryLayout layout);
 const char* rotary_scaling_name(RotaryScaling scaling);

@@ -83,7 +83,7 @@ bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
 
 // features and frontend of the encoder: a source that is speech.
 void read_speech(const Node& encoder, Reading& to) {
-  for (const char* key : {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate"})
+  for (const char* key : {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate", "ids", "more_tokens", "begin"})
     if (const Entry* entry = encoder.find(key))
       to.not_applicable(entry->place, fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
                         "remove it, or \"features\" and \"frontend\"");
@@ -100,6 +100,10 @@ void read_speech(const Node& encoder, Reading& to) {
   if (read_frontend(*frontend, to, speech) && sound) to.manifest.speech = speech;
 }
 
+bool is_sentencepiece(const Stack& stack, Split split) {
+  return split == Split::huggingface && (stack.vocab.ends_with(".model") || stack.vocab.ends_with(".spm"));
+}
+
 void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, Split split, const TokenizerUse& use) {
   constexpr const char* helps[] = {"a vocabulary is a UTF-8 file with one token per line, <s> and </s> among them",
                                    "BERT's vocab.txt has one token per line, [CLS] and [SEP] among them",
@@ -110,7 +114,7 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
       stack.tokenizer = std::make_shared<const Vocabulary>(Vocabulary::open(stack.vocab, stack.lowercase));
     else if (split == Split::wordpiece)
       stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, use);
-    else if (split == Split::huggingface && (stack.vocab.ends_with(".model") || stack.vocab.ends_with(".spm")))
+    else if (is_sentencepiece(stack, split))
       stack.tokenizer = open_sentencepiece(stack.vocab, use);
     else if (split == Split::huggingface)
       stack.tokenizer = open_tokenizer_json(stack.vocab, use);
@@ -119,6 +123,18 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
   } catch (const Error& e) {
     to.error(ak::bad_vocabulary, table.place("vocab"), e.what(), helps[static_cast<size_t>(split)]);
   }
+}
+
+// The ids of a SentencePiece file's tokens, where they are not its own.
+void read_ids(const TableReader& table, const Reading& to, const Stack& stack, Split split, TokenizerUse& use) {
+  for (const char* key : {"ids", "more_tokens"})
+    if (table.mentioned(key) && !is_sentencepiece(stack, split))
+      to.not_applicable(table.place(key), fmt::format("\"{}\" is for SentencePiece's files", key));
+  if (const auto ids = table.text("ids")) use.ids = join_path(to.dir, *ids);
+  const Entry* more = table.given("more_tokens");
+  if (more && !table.mentioned("ids"))
+    to.not_applicable(more->place, "\"more_tokens\" stand behind those of \"ids\", which is not given");
+  for (size_t i = 0; more && i < more->value.items.size(); ++i) use.more.push_back(more->value.items[i].text);
 }
 
 // How the stack's text becomes tokens.
@@ -139,13 +155,12 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
     to.not_applicable(table.place("lowercase"), "\"lowercase\" is said by the tokenizer's own file");
   stack.vocab_size = int_of(table, "vocab_size");
   use.size = stack.vocab_size;
-  if (use.target) {
-    use.begin = table.text("begin").value_or("");
-    use.end = table.text("end").value_or("");
-    for (const char* key : {"begin", "end", "vocab_size"})
-      if (split == Split::longest && table.mentioned(key))
-        to.not_applicable(table.place(key), fmt::format("\"{}\" is for tokenizers other than \"longest\"", key));
-  }
+  use.begin = table.text("begin").value_or("");
+  if (use.target) use.end = table.text("end").value_or("");
+  for (const char* key : {"begin", "end", "vocab_size"})
+    if (split == Split::longest && table.mentioned(key) && (use.target || key == std::string_view("begin")))
+      to.not_applicable(table.place(key), fmt::format("\"{}\" is for tokenizers other than \"longest\"", key));
+  read_ids(table, to, stack, split, use);
   open_vocabulary(table, to, stack, split, use);
   if (stack.tokenizer && stack.vocab_size > 0 && stack.vocab_size < stack.tokenizer->size())
     to.error(ak::wrong_value, table.place("vocab_size"),
@@ -158,8 +173,9 @@ void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack)
   stack.place = entry.place;
   stack.layers = int_of(table, "layers");
   stack.lowercase = table.boolean("lowercase").value_or(false);
-  if (table.given("causal")) stack.causal = *table.boolean("causal");
   const bool encoder = &stack == &to.manifest.encoder;
+  if (encoder) stack.causal = table.boolean("causal").value_or(false);
+  if (!encoder) stack.zero_begin = table.boolean("zero_begin").value_or(false);
   if (encoder && (table.meant("features") || table.meant("frontend"))) return read_speech(entry.value, to);
   if (encoder && !table.meant("vocab"))
     to.error(ak::missing_key, entry.value.place, "[model.encoder] needs \"vocab\", text",
@@ -251,8 +267,16 @@ void read_head(const TableReader& table, Reading& to) {
 // Which keys of the embedding go with what is embedded.
 void check_embedding_keys(const TableReader& table, const Reading& to) {
   const Manifest& m = to.manifest;
-  if (m.position_offset > 0 && m.positions != Positions::learned)
-    to.not_applicable(table.place("position_offset"), "\"position_offset\" is for positions = \"learned\"");
+  const bool sinusoidal = m.positions == Positions::sinusoidal;
+  if (m.position_offset > 0 && !sinusoidal && m.positions != Positions::learned)
+    to.not_applicable(table.place("position_offset"),
+                      "\"position_offset\" is for positions = \"sinusoidal\" and \"learned\"");
+  if (table.mentioned("sinusoids") && !sinusoidal)
+    to.not_applicable(table.place("sinusoids"), "\"sinusoids\" is for positions = \"sinusoidal\"");
+  if (m.sinusoids != Sinusoids::interleaved && m.d_model % 2 != 0)
+    to.error(ak::wrong_value, table.place("sinusoids"),
+             fmt::format("sinusoids = \"{}\" has as many sines as cosines, and d_model is {}",
+                         sinusoids_name(m.sinusoids), m.d_model));
   if (m.token_types > 0 && (m.speech || to.is(ModelKind::decoder)))
     to.not_applicable(table.place("token_types"), "\"token_types\" is for encoders of text");
   if (m.embed_norm && m.speech)
@@ -337,9 +361,12 @@ void read_model(const Node& model, Reading& to) {
   m.qk_norm = table.boolean("qk_norm").value_or(false);
   take(table.choice("activation"), m.activation);
   take(table.choice("positions"), m.positions);
+  take(table.choice("sinusoids"), m.sinusoids);
+  m.attention_scale = table.number("attention_scale");
   m.embed_scale = table.boolean("embed_scale").value_or(false);
   m.tie_embeddings = table.boolean("tie_embeddings").value_or(false);
   m.head_bias = table.boolean("head_bias").value_or(false);
+  m.head_scale = table.boolean("head_scale").value_or(false);
   m.norm_eps = table.number("norm_eps").value_or(1e-5);
   m.embed_norm = table.boolean("embed_norm").value_or(false);
   m.position_offset = int_of(table, "position_offset");
@@ -354,8 +381,9 @@ void read_model(const Node& model, Reading& to) {
   read_stacks(model, table, to);
   check_embedding_keys(table, to);
   read_head(table, to);
-  if (m.head_bias && to.manifest.head != HeadType::lm)
-    to.not_applicable(table.place("head_bias"), "\"head_bias\" is for a head that scores tokens");
+  for (const auto& [key, given] : {std::pair("head_bias", m.head_bias), {"head_scale", m.head_scale}})
+    if (given && m.head != HeadType::lm)
+      to.not_applicable(table.place(key), fmt::format("\"{}\" is for a head that scores tokens", key));
 }
 
 // Returns the path of a table's safetensors "file", which must be that of a file; empty: not given.
@@ -472,11 +500,37 @@ void read_length(const Node& length, Reading& to) {
   }
 }
 
+// The ids of a list of tokens of the decoder's vocabulary.
+std::vector<int32_t> read_tokens(const TableReader& table, const char* key, const Reading& to) {
+  const Entry* entry = table.given(key);
+  const Tokenizer* vocabulary = to.manifest.decoder.tokenizer.get();
+  std::vector<int32_t> ids;
+  if (!entry || !vocabulary) return ids;
+  for (const Node& item : entry->value.items) {
+    int64_t id = item.kind == Node::Kind::integer ? item.integer : -1;
+    for (int32_t i = 0; id < 0 && item.kind == Node::Kind::text && i < vocabulary->size(); ++i)
+      if (vocabulary->token(i) == item.text) id = i;
+    if (id < 0 || id >= vocabulary->size())
+      to.error(ak::wrong_value, item.place,
+               fmt::format("\"{}\": {} is no token of the decoder's vocabulary", key,
+                           item.kind == Node::Kind::text || item.kind == Node::Kind::integer ? value_text(item)
+                                                                                             : kind_name(item.kind)));
+    else
+      ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
 void read_decode(const Node& decode, Reading& to) {
   const TableReader table(decode, "decode", to.diagnostics);
   if (to.is(ModelKind::encoder)) to.not_applicable(decode.place, "[decode] is for models with a decoder");
   to.manifest.beams = static_cast<int>(table.integer("beams").value_or(1));
   to.manifest.length_penalty = table.number("length_penalty").value_or(1.0);
+  if (table.mentioned("forced") && to.is(ModelKind::decoder))
+    to.not_applicable(table.place("forced"),
+                      "\"forced\" is for models with an encoder: a decoder alone goes on from a text");
+  to.manifest.forced = read_tokens(table, "forced", to);
+  to.manifest.suppressed = read_tokens(table, "suppress", to);
 }
 
 void read_stream(const Node& stream, Reading& to) {

@@ -42,7 +42,10 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
       kv_heads_(manifest.kv_heads),
       type_(manifest.weights_type),
       bias_(manifest.bias),
+      query_scale_(manifest.attention_scale.value_or(1 / std::sqrt(manifest.head_width)) *
+                   std::sqrt(manifest.head_width)),
       head_norm_(manifest.head_norm),
+      qk_norm_(manifest.qk_norm && choice.role != ATTN_DECODER_CROSS),
       streams_(choice.role != ATTN_ENCODER_SELF || (manifest.stream && manifest.encoder.causal)),
       totals_(total_flags(manifest, choice)),
       max_length_(manifest.max_length),
@@ -64,7 +67,7 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
   for (size_t i = 0; i < n; ++i) {
     const uint32_t kind = mechanism_->ports()[i]->kind;
     if (kind == ATTN_QUERY || kind == ATTN_KEY) load_projection(i, reader);
-    if (manifest.qk_norm && turns(i)) norms_[i] = load_norm(i, manifest.norm_eps, reader);
+    if (qk_norm_ && turns(i)) norms_[i] = load_norm(i, manifest.norm_eps, reader);
     if (kind == ATTN_OUTPUT) load_output(i, reader);
     if (kind == ATTN_LEARNED || kind == ATTN_TABLE) load_stored(i, reader);
   }
@@ -92,12 +95,19 @@ bool Block::turns(size_t i) const {
          port.name != std::string_view("v");
 }
 
+// Of what makes q, the last layer that does: folded into its weights.
+float Block::scale_of(const attn_port& port) const {
+  const bool query = port.kind == ATTN_QUERY && is_shared(port);
+  return query ? static_cast<float>(query_scale_) : 1.0f;
+}
+
 LayerNorm Block::load_norm(size_t i, double epsilon, WeightReader& reader) {
   const attn_port& port = *mechanism_->ports()[i];
   const int64_t width = port.shape[3];
   parameters_ += width;
-  return {
-      reader.f32(fmt::format("{}.{}.norm.weight", path_, port.name), {width}, constant(1)), {}, epsilon, NormType::rms};
+  std::vector<float> weight = reader.f32(fmt::format("{}.{}.norm.weight", path_, port.name), {width}, constant(1));
+  for (float& w : weight) w *= scale_of(port);
+  return {std::move(weight), {}, epsilon, NormType::rms};
 }
 
 std::string Block::own_name(const attn_port& port) const {
@@ -117,6 +127,9 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
   std::vector<float> b(static_cast<size_t>(outputs));
   if (bias) b = reader.f32(name + ".bias", {outputs}, constant(0), owner);
   if (adapted_) adapt(w, b);
+  if (const float scale = qk_norm_ ? 1.0f : scale_of(port); scale != 1)
+    for (auto* numbers : {&w, &b})
+      for (float& x : *numbers) x *= scale;
   parameters_ += inputs * outputs + (bias ? outputs : 0);
   return Dense(inputs, outputs, w, b, type_);
 }

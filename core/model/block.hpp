@@ -74,6 +74,7 @@ class Block {
   bool is_shared(const attn_port& port) const;
   int64_t heads_of(const attn_port& port) const;
   bool turns(size_t port) const;
+  float scale_of(const attn_port& port) const;
   std::string own_name(const attn_port& port) const;
   attn_run prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const;
   attn_tensor project(Workspace& ws, const BlockCall& call, size_t port) const;
@@ -85,7 +86,8 @@ class Block {
   int64_t d_model_ = 0, kv_heads_ = 0;
   WeightType type_ = WeightType::f32;
   Bias bias_ = Bias::all;
-  bool head_norm_ = false, adapted_ = false, streams_ = false;
+  double query_scale_ = 1;  // what attention_scale leaves to be done beside 1 / sqrt(D)
+  bool head_norm_ = false, qk_norm_ = false, adapted_ = false, streams_ = false;
   uint32_t totals_ = 0;
   int64_t max_length_ = 0;
   uint64_t row_bytes_ = 0;  // of a state at max_length; 0 where no run carries state

@@ -52,6 +52,8 @@ EncoderIdentity model_traits(const Manifest& m) {
   if (m.embed_norm) traits.add("embed_norm", m.embed_norm);
   if (m.token_types > 0) traits.add("token_types", m.token_types);
   if (m.position_offset > 0) traits.add("position_offset", m.position_offset);
+  if (m.sinusoids != Sinusoids::interleaved) traits.add("sinusoids", sinusoids_name(m.sinusoids));
+  if (m.attention_scale) traits.add("attention_scale", *m.attention_scale);
   if (m.kv_heads != m.heads) traits.add("kv_heads", m.kv_heads);
   if (m.head_width * m.heads != m.d_model) traits.add("head_width", m.head_width);
   if (m.norm_type == NormType::rms) traits.add("norm_type", "rms");

@@ -37,6 +37,10 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {
   out.apply(*ws.threads, x, out.inputs(), scores, out.outputs(), rows);
+  if (manifest_.head_scale) {
+    const float scale = 1 / std::sqrt(static_cast<float>(manifest_.d_model));
+    for (int64_t i = 0; i < rows * out.outputs(); ++i) scores[i] *= scale;
+  }
   for (int64_t r = 0; r < rows && !bias.empty(); ++r) add(scores + r * out.outputs(), bias.data(), out.outputs());
 }
 

@@ -88,12 +88,13 @@ void Embedding::row(int64_t id, float* x) const {
 
 void Embedding::apply(const Ids& ids, const std::vector<int32_t>& first, float* x) const {
   for (int64_t b = 0; b < ids.batch; ++b, x += ids.length * width) {
-    const int64_t n = ids.length_of(b);
+    const int64_t n = ids.length_of(b), position = first.empty() ? 0 : first[b];
     for (int64_t i = 0; i < n; ++i) {
       row(ids.data[b * ids.stride + i], x + i * width);
       for (int64_t c = 0; c < width; ++c) x[i * width + c] *= scale;
     }
-    finish(first.empty() ? 0 : first[b], n, x);
+    if (zero_begin && position == 0 && n > 0) std::fill_n(x, width, 0.0f);
+    finish(position, n, x);
     std::fill(x + n * width, x + ids.length * width, 0.0f);
   }
 }
@@ -103,14 +104,20 @@ void Embedding::finish(int64_t first, int64_t rows, float* x) const {
   if (!norm.weight.empty()) norm.apply(x, x, rows);
 }
 
-std::vector<float> sinusoidal_positions(int64_t rows, int64_t width) {
+std::vector<float> sinusoidal_positions(int64_t rows, int64_t width, Sinusoids layout, int64_t first) {
   std::vector<float> table(static_cast<size_t>(rows * width));
-  for (int64_t p = 0; p < rows; ++p)
-    for (int64_t i = 0; i < width; ++i) {
-      const double angle =
-          static_cast<double>(p) / std::pow(10000.0, static_cast<double>(i / 2 * 2) / static_cast<double>(width));
-      table[p * width + i] = static_cast<float>(i % 2 ? std::cos(angle) : std::sin(angle));
+  const bool interleaved = layout == Sinusoids::interleaved;
+  const double steps =
+      layout == Sinusoids::tensor2tensor ? static_cast<double>(width / 2 - 1) : static_cast<double>(width) / 2;
+  for (int64_t i = 0; i < width; ++i) {
+    const int64_t pair = interleaved ? i / 2 : i % (width / 2);
+    const bool cosine = interleaved ? i % 2 : i >= width / 2;
+    const double slowness = std::pow(10000.0, static_cast<double>(pair) / std::max(steps, 1.0));
+    for (int64_t p = 0; p < rows; ++p) {
+      const double angle = static_cast<double>(first + p) / slowness;
+      table[p * width + i] = static_cast<float>(cosine ? std::cos(angle) : std::sin(angle));
     }
+  }
   return table;
 }
 
@@ -145,6 +152,7 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
   const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
   Embedding made;
   made.width = m.d_model;
+  made.zero_begin = stack.zero_begin;
   if (m.embed_scale) made.scale = std::sqrt(static_cast<float>(m.d_model));
   if (vocabulary > 0) {
     Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
@@ -154,7 +162,8 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
     else
       made.table = std::move(table);
   }
-  if (m.positions == Positions::sinusoidal) made.positions = sinusoidal_positions(m.max_length, m.d_model);
+  if (m.positions == Positions::sinusoidal)
+    made.positions = sinusoidal_positions(m.max_length, m.d_model, m.sinusoids, m.position_offset);
   if (m.positions == Positions::learned) {
     made.positions = tensor(name + ".positions.weight", {m.max_length + m.position_offset, m.d_model}, embedded);
     made.positions.erase(made.positions.begin(), made.positions.begin() + m.position_offset * m.d_model);

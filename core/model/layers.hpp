@@ -33,6 +33,7 @@ void add(float* x, const float* y, int64_t n);  // x += y
 struct Embedding {
   int64_t width = 0;
   float scale = 1;
+  bool zero_begin = false;       // zeros in place of the row of an id at position 0
   Numbers table;                 // (vocabulary, width); or, where the output layer shares it or it is not f32, empty
   Dense packed;                  // in place of table: width inputs, an output for each id
   std::vector<float> positions;  // (max_length, width); empty: none
@@ -45,8 +46,10 @@ struct Embedding {
   void finish(int64_t first, int64_t rows, float* x) const;
 };
 
-// PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos(same) (Vaswani et al. 2017, arXiv:1706.03762, 3.5).
-std::vector<float> sinusoidal_positions(int64_t rows, int64_t width);
+// PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos(same) (Vaswani et al. 2017, arXiv:1706.03762, 3.5), or in
+// another layout; p from `first`.
+std::vector<float> sinusoidal_positions(int64_t rows, int64_t width, Sinusoids layout = Sinusoids::interleaved,
+                                        int64_t first = 0);
 
 // Reads layers from a weights file or makes them from its seed, and counts their parameters.
 struct LayerReader {

@@ -32,7 +32,8 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
     const double norm = log_sum({scores, static_cast<size_t>(outputs)});
     if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
     for (int64_t i = 0; i < outputs; ++i)
-      all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
+      if (scores[i] > -std::numeric_limits<float>::infinity())
+        all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }
   count = std::min(count, all.size());
   std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(),
@@ -64,11 +65,15 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   while (!alive.empty()) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
+    size_t rank = 0;
     for (const Candidate& c : best(session, alive, 2 * rows)) {
+      const bool leads = rank++ < rows;
       Hypothesis h{alive[c.row].ids, c.log_probability};
       h.ids.push_back(c.id);
       const size_t length = h.ids.size();
       if (c.id == vocabulary.end_id() || length == max_tokens) {
+        // An end counts where it is among the best `rows`, as elsewhere in the field.
+        if (!leads) continue;
         const double score = h.score(length, penalty);
         if (score > found_score || found.ids.empty()) {
           found_score = score;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/greedy.hpp"
 
@@ -361,6 +362,21 @@ void Session::advance(int row, int32_t tokens) {
   beyond_ += std::max<int64_t>(0, positions_[row] - std::max(before, whole));
 }
 
+namespace {
+
+// Leaves the scores of what may follow `written` tokens of a target, its beginning among them.
+void restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
+  if (written < 1 || written > static_cast<int64_t>(m.forced.size())) return;
+  const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
+  const float score = scores[next];
+  std::ranges::fill(scores, never);
+  scores[next] = std::max(score, std::numeric_limits<float>::lowest());
+}
+
+}  // namespace
+
 void Session::write(std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
@@ -369,7 +385,8 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   Workspace& ws = *leased;
   gather(sessions, tokens, ws);
   const float* x = model.decoder().step(ws);
-  const int64_t d = model.manifest().d_model, width = model.outputs(), length = tokens.length;
+  const Manifest& m = model.manifest();
+  const int64_t d = m.d_model, width = model.outputs(), length = tokens.length;
   if (logits) model.logits(ws, x, tokens.batch * length, logits);
   const int32_t end = model.vocabulary(true)->end_id();
   int64_t row = 0;
@@ -380,10 +397,13 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       if (rows) std::fill(rows + n * width, rows + length * width, 0.0f);
       if (n == 0) continue;
       float* last = s->last_.data() + r * width;
+      for (int32_t i = 0; rows && i < n; ++i)
+        restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
       if (rows)
         std::copy_n(rows + (n - 1) * width, width, last);
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
+      if (!rows) restrict_scores(m, s->positions_[r] + n, {last, static_cast<size_t>(width)});
       s->ended_[r] = s->ended_[r] || tokens.data[row * tokens.stride + n - 1] == end;
       s->advance(r, n);
     }

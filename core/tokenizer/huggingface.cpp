@@ -256,6 +256,7 @@ class Reader {
     if (!use_.end.empty()) around.end = named("end", use_.end, to);
     if (around.end < 0)
       fail(ATTN_INVALID, "{}: names no token that ends a text; the manifest's \"end\" says which", root_.path());
+    if (!use_.target && !use_.begin.empty()) around.before = {named("begin", use_.begin, to)};
     std::vector<int32_t> all = around.before;
     all.push_back(around.end);
     for (const int32_t id : all)

@@ -17,8 +17,11 @@ struct TokenizerUse {
   size_t most = SIZE_MAX;
   // Of a decoder: texts have no frame; what would stand before them is begin_id(), one token or none.
   bool target = false;
-  // Tokens that begin a target and end every text; empty: as the file frames texts.
+  // Tokens that begin and end every text; empty: as the file frames texts.
   std::string begin, end;
+  // Of SentencePiece's files: a JSON file of ids by token, and what has ids behind them; empty: the file's own ids.
+  std::string ids;
+  std::vector<std::string> more = {};
   int size = 0;  // ids that there are at least; those without a token are no text
 };
 

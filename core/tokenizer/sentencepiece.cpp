@@ -11,6 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/tokenizer/renumbered.hpp"
 
 namespace attnkit {
 namespace {
@@ -231,7 +232,8 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   const bool ends = end >= 0 && static_cast<size_t>(end) < tokens.size();
   json document = tokenizer_json(made);
   document["post_processor"] = frame_json(tokens, {}, ends ? std::optional(static_cast<size_t>(end)) : std::nullopt);
-  return read_tokenizer_json(JsonValue(document, path), use);
+  if (use.ids.empty()) return read_tokenizer_json(JsonValue(document, path), use);
+  return renumbered(read_tokenizer_json(JsonValue(document, path), {}), use);
 }
 
 }  // namespace attnkit

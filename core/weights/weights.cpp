@@ -208,6 +208,7 @@ std::vector<float> laid_out(const StoredTensor& t, std::vector<float> theirs) {
     for (size_t c = 0; c < columns; ++c) ours[r * columns + c] = theirs[c * rows + r];
   if (columns) theirs.swap(ours);
   const size_t size = theirs.size() / static_cast<size_t>(t.layout->parts);
+  for (float& x : theirs) x += t.layout->plus;
   const auto first = theirs.begin() + static_cast<ptrdiff_t>(size * static_cast<size_t>(t.layout->part - 1));
   return {first, first + static_cast<ptrdiff_t>(size)};
 }
@@ -331,7 +332,7 @@ void Weights::rename() {
       if (rule.flat) std::erase(one.shape, 1);
       // A bias lies the same way either way.
       const bool transposed = rule.transposed && t.shape.size() > 1;
-      if (transposed || rule.parts > 1) one.layout = &rule;
+      if (transposed || rule.parts > 1 || rule.plus != 0) one.layout = &rule;
       if (transposed && t.shape.size() != 2)
         fail(ATTN_INVALID, "{}: tensor {} is {}; {} turns it, which needs a matrix", path_, quote(t.name),
              shape_text(t.shape), names_->source);

@@ -11,8 +11,11 @@ from command import CommandTest, attnkit
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
 MODELS = ["bert", "bert-sharded", "distilbert", "roberta"]
-DECODERS = ["gpt2", "llama", "llama3", "qwen2", "qwen3"]
-TRANSLATORS = ["bart"]
+DECODERS = ["gemma", "gpt2", "llama", "llama3", "qwen2", "qwen3"]
+# After the last layer of these nothing is left to do, or a norm.
+POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "t5", "t5-gated"]
+TRANSLATORS = POST_NORM + PRE_NORM
+SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, t5, mt5"
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 
 
@@ -249,18 +252,77 @@ class Translators(ImportTest):
         for name in TRANSLATORS:
             manifest = self.imported(GOLDEN / name)
             layers = self.run_ok("verify", manifest, "--golden", GOLDEN / name / "golden.safetensors", "--json").json()["layers"]
-            self.assertEqual([layer["layer"] for layer in layers], [
-                "encoder.ffn.1", "encoder.ffn.2", "decoder.ffn.1", "decoder.ffn.2", "logits"])
+            shown = ["ffn.1", "ffn.2"] if name in POST_NORM else ["ffn.1", ""]
+            self.assertEqual([layer["layer"] for layer in layers],
+                             [f"{side}.{layer}".rstrip(".") for side in ("encoder", "decoder") for layer in shown] + ["logits"])
             for layer in layers:
                 self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), (name, layer))
                 self.assertGreater(layer["largest"], 0.1, (name, layer))
 
     def test_texts_are_those_of_transformers(self):
-        manifest = self.imported(GOLDEN / "bart")
-        self.assertIn('begin = "</s>"', manifest.read_text())
-        for source, text in json.loads((GOLDEN / "bart" / "texts.json").read_text()).items():
-            self.assertEqual(self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"], text)
-        self.assertTrue(self.run_ok("run", manifest, "--text", SENTENCES[0], "--limit", 8, "--beams", 4).out)
+        for name in TRANSLATORS:
+            manifest = self.imported(GOLDEN / name)
+            for source, texts in json.loads((GOLDEN / name / "texts.json").read_text()).items():
+                for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                    made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                    self.assertEqual(made["output"].strip(), text.strip(), (name, source, beams))
+
+    def test_what_begins_and_what_never_comes(self):
+        for name, line in (("bart", 'begin = "</s>"'), ("marian", 'begin = "<pad>"'), ("marian", 'suppress = ["<pad>"]'),
+                           ("m2m100", 'begin = "__en__"'), ("m2m100", 'forced = ["__de__"]')):
+            self.assertIn(line, self.imported(GOLDEN / name).read_text())
+
+    def test_languages_are_words_of_the_manifest(self):
+        manifest = self.imported(GOLDEN / "m2m100")
+        text = manifest.read_text()
+        ids = self.run_ok("tokenize", manifest, "--text", "The attention").out.split()
+        german = self.run_ok("run", manifest, "--text", "The attention", "--limit", 12).out
+        manifest.write_text(text.replace("__en__", "__fr__"))
+        other = self.run_ok("tokenize", manifest, "--text", "The attention").out.split()
+        self.assertEqual((ids[1:], ids[0] != other[0]), (other[1:], True))
+        manifest.write_text(text.replace("__de__", "__nowhere__"))
+        self.assertIn('"forced": "__nowhere__" is no token of the decoder\'s vocabulary', self.run_code(4, "validate", manifest).err)
+
+    def test_a_code_in_front_of_a_text_is_a_token(self):
+        manifest = self.imported(GOLDEN / "marian")
+        ids = [self.run_ok("tokenize", manifest, "--text", text).out.split() for text in ("of each", ">>de<<of each", ">>xx<<of each")]
+        self.assertEqual(ids[1][1:], ids[0])
+        self.assertNotEqual(ids[2][-len(ids[0]):], ids[2])
+
+    def test_other_mechanisms_do_without_the_bias(self):
+        manifest = self.imported(GOLDEN / "t5")
+        text = manifest.read_text()
+        own = self.run_ok("run", manifest, "--text", "of each head", "--limit", 8).out
+        for role in ("encoder.self", "decoder.self"):
+            manifest.write_text(text.replace(f'"{role}" = "relative"', f'"{role}" = "softmax"'))
+            self.assertNotEqual(self.run_ok("run", manifest, "--text", "of each head", "--limit", 8).out, own, role)
+
+    def test_what_a_config_cannot_say(self):
+        for name, change, message in (
+                ("marian", {"activation_function": "mish"}, 'activation_function is "mish", which is not supported; gelu, '),
+                ("marian", {"normalize_before": True}, 'normalize_before is true, which "marian" does not support; false is'),
+                ("m2m100", {"pad_token_id": 0}, 'pad_token_id is 0, which "m2m100" does not support; 1 is'),
+                ("t5", {"feed_forward_proj": "gated-mish"}, 'feed_forward_proj is "gated-mish", which is not supported'),
+                ("gemma", {"final_logit_softcapping": 30.0}, 'final_logit_softcapping is 30.0, which "gemma" does not support; it must not be there')):
+            folder = self.copy(name)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, **change}))
+            self.assertIn(message, self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+            shutil.rmtree(folder)
+
+    def test_vocabularies_that_are_broken(self):
+        for file, content, message in (
+                ("vocab.json", "{}", "is 0, which is no token of the vocabulary"), ("vocab.json", "[", "vocab.json"),
+                ("vocab.json", json.dumps({"</s>": 0, "<unk>": 0, "<pad>": 219}), "have the same id 0"),
+                ("vocab.json", json.dumps({"</s>": 0, "<pad>": 219}), 'has no token "<unk>"'),
+                ("vocab.json", json.dumps({"</s>": 0, "<unk>": -1, "<pad>": 219}), "is -1; ids are 0 to"),
+                ("target.spm", None, "target.spm: is not there"), ("source.spm", "x", "source.spm: is no SentencePiece file")):
+            folder = self.copy("marian")
+            (folder / file).unlink()
+            if content is not None:
+                (folder / file).write_text(content)
+            self.assertIn(message, self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+            shutil.rmtree(folder)
 
 
 class OwnArchitecture(ImportTest):
@@ -270,7 +332,7 @@ class OwnArchitecture(ImportTest):
         (folder / "config.json").write_text(json.dumps({**config, "model_type": "bertling"}))
         shipped = (HERE.parent.parent / "architectures/bert.toml").read_text()
         own.write_text(shipped.replace('model_type = ["bert"]', 'model_type = ["bertling"]'))
-        self.refused(folder, 'model_type "bertling" is not supported; bart, bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta')
+        self.refused(folder, 'model_type "bertling" is not supported; ' + SUPPORTED)
         manifest = self.imported(folder, "--architecture", own)
         self.assertIn('names = "own.toml"', manifest.read_text())
         self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--tolerance", "1e-5")
@@ -360,7 +422,7 @@ class Mistakes(ImportTest):
 
     def test_unknown_architecture(self):
         folder = self.edited("bert", "config.json", model_type="gpt_bigcode")
-        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; bart, bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta are')
+        self.refused(folder, 'config.json: model_type "gpt_bigcode" is not supported; ' + SUPPORTED + ' are')
         result = self.run_code(6, "import", folder, "-o", self.folder / "model.toml")
         self.assertIn("docs/importing.md", result.err)
 

@@ -1,6 +1,6 @@
 """Makes tiny random models with transformers, and what it computes with them; and of all-MiniLM-L6-v2 reference vectors.
 
-    pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3
+    pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.2.3
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
     python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf and accelerate too)
@@ -8,15 +8,20 @@
 import argparse
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import sentencepiece
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import (AutoModel, AutoModelForCausalLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
-                          DistilBertConfig, DistilBertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel)
+                          DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
+                          M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel,
+                          T5Config, T5ForConditionalGeneration)
+from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 HERE = Path(__file__).parent
 TOKENIZERS = HERE.parent / "core" / "tokenizer" / "golden"
@@ -80,10 +85,8 @@ def write_texts(folder, model, tokenizer, prompts):
     texts = {}
     for prompt in prompts:
         ids = tokenizer.encode(prompt).ids
-        given = torch.tensor([ids if model.config.is_encoder_decoder else ids[:-1]])
-        made = model.generate(given, max_new_tokens=12, do_sample=False, num_beams=1, forced_eos_token_id=None, pad_token_id=1,
-                              eos_token_id=2)[0]
-        made = made[1 if model.config.is_encoder_decoder else given.shape[1]:]
+        given = torch.tensor([ids[:-1]])
+        made = model.generate(given, max_new_tokens=12, do_sample=False, num_beams=1, pad_token_id=1, eos_token_id=2)[0, given.shape[1]:]
         texts[prompt] = tokenizer.decode(made.tolist(), skip_special_tokens=True)
     (folder / "texts.json").write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
 
@@ -115,24 +118,53 @@ def make_decoder(name, model):
     write_texts(folder, model, tokenizer, ["The attention", "of each head", "Unaffable"])
 
 
-def make_translator(name, model):
-    """A model with an encoder and a decoder: rows of all layers and the scores of every token."""
-    folder = HERE / "golden" / name
-    shutil.rmtree(folder, ignore_errors=True)
-    model = model.eval()
+def write_translations(folder, model, encode, decode, texts):
+    """texts.json: what it makes of each text greedily, and with four beams.  False: the same of all."""
+    def written(text, **beams):
+        return decode(model.generate(torch.tensor([encode(text)]), max_new_tokens=12, do_sample=False, forced_eos_token_id=None, **beams)[0].tolist())
+
+    made = {text: {"greedy": written(text, num_beams=1)} for text in texts}
+    if len({one["greedy"] for one in made.values()}) < len(texts):
+        return False
+    for text, one in made.items():
+        one["beams"] = written(text, num_beams=4, early_stopping="never", length_penalty=1.0)
+    (folder / "texts.json").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    return any(one["greedy"] != one["beams"] for one in made.values())
+
+
+def randomise(model, seed):
+    """Larger than training starts with, so that every part of the model shows, and what is read as much as what is written."""
+    torch.manual_seed(seed)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
-        model.final_logits_bias.normal_(0, 0.1)
-        for stack in (model.model.encoder, model.model.decoder):  # so that what stands in a text shows in what follows
-            for layer in stack.layers:
-                layer.final_layer_norm.bias.zero_()
-                layer.final_layer_norm.weight.fill_(2)
+            if "embed_positions" in key and not parameter.requires_grad:
+                continue
+            embeds = "shared" in key or "embed_tokens" in key
+            torch.nn.init.normal_(parameter, 1 if parameter.dim() == 1 and "bias" not in key else 0, 0.05 if embeds else 0.3)
+            if "encoder_attn.out_proj.weight" in key or "EncDecAttention.o.weight" in key:
+                parameter *= 4
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.normal_(0, 0.1)
+
+
+def make_translator(name, model, save, layers=("ffn.1", "ffn.2"), texts=("The attention", "of each head", "Unaffable")):
+    """A model with an encoder and a decoder: rows of all layers, the scores of every token, and what it writes.
+
+    save(folder) writes the tokenizer's files and returns what encodes and decodes.  Where the last norm follows the last layer, what
+    transformers shows of that layer is behind it.
+    """
+    folder = HERE / "golden" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    model = model.eval()
+    encode, decode = save(folder)
+    for seed in range(100):  # until what it writes depends on the source and on the number of beams
+        randomise(model, seed)
+        if write_translations(folder, model, encode, decode, texts):
+            break
     model.save_pretrained(folder)
-    shutil.copy(TOKENIZERS / "bytes.json", folder / "tokenizer.json")
-    tokenizer = Tokenizer.from_file(str(TOKENIZERS / "bytes.json"))
     length = 24
-    sources = [tokenizer.encode(text).ids[:length] for text in SENTENCES[2:]]
+    sources = [encode(text)[:length] for text in SENTENCES[2:]]
     targets = [[model.config.decoder_start_token_id, *source[-2:0:-1]] for source in sources]
     golden = {}
     for side, rows in (("source", sources), ("target", targets)):
@@ -143,13 +175,61 @@ def make_translator(name, model):
     for b, (source, target) in enumerate(zip(sources, targets)):
         with torch.no_grad():
             out = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]), output_hidden_states=True)
-        layers = {"logits": out.logits[0]}
+        made = {"logits": out.logits[0]}
         for stack, states in (("encoder", out.encoder_hidden_states), ("decoder", out.decoder_hidden_states)):
-            layers.update({f"{stack}.ffn.{i}": states[i][0] for i in range(1, len(states))})
-        for layer, rows in layers.items():
+            made.update({f"{stack}.{layer}".rstrip("."): states[i][0] for i, layer in enumerate(layers, 1)})
+        for layer, rows in made.items():
             golden.setdefault(layer, torch.zeros(len(sources), length, rows.shape[1]))[b, :len(rows)] = rows
     save_file(golden, folder / "golden.safetensors")
-    write_texts(folder, model, tokenizer, ["The attention", "of each head", "Unaffable"])
+
+
+def tokenizer_json(name):
+    def save(folder):
+        shutil.copy(TOKENIZERS / f"{name}.json", folder / "tokenizer.json")
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return lambda text: tokenizer.encode(text).ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)
+    return save
+
+
+def spm(path):
+    """A SentencePiece file with other pieces than sentences.model."""
+    lines = (HERE / "minilm.txt").read_text().splitlines()[:500]
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(path), vocab_size=120, hard_vocab_limit=False,
+                                             minloglevel=2)
+    Path(f"{path}.vocab").unlink()
+    Path(f"{path}.model").rename(path)
+
+
+def marian_files(folder):
+    shutil.copy(TOKENIZERS / "sentences.model", folder / "source.spm")
+    spm(folder / "target.spm")
+    (folder / "vocab.json").write_text(json.dumps(marian_vocabulary(folder), ensure_ascii=False) + "\n")
+    tokenizer = MarianTokenizer(str(folder / "source.spm"), str(folder / "target.spm"), str(folder / "vocab.json"))
+    return lambda text: tokenizer(text).input_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def marian_vocabulary(folder):
+    """Both sides' pieces in an order of their own, as Marian's vocabularies have them; <pad> is what transformers added."""
+    pieces = set()
+    for file in ("source.spm", "target.spm"):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(folder / file))
+        pieces |= {model.id_to_piece(i) for i in range(model.vocab_size())}
+    pieces = sorted(pieces - {"<unk>", "<s>", "</s>"}, key=lambda piece: (len(piece), piece))
+    return {token: i for i, token in enumerate(["</s>", "<unk>", *pieces, ">>de<<", "<pad>"])}
+
+
+def m2m_files(folder):
+    shutil.copy(TOKENIZERS / "sentences.model", folder / "sentencepiece.bpe.model")
+    (folder / "vocab.json").write_text(json.dumps(m2m_vocabulary(), ensure_ascii=False) + "\n")
+    tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"), src_lang="en", tgt_lang="de")
+    # The language's token, which transformers shows.
+    return lambda text: tokenizer(text).input_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=True).removeprefix("__de__").strip()
+
+
+def m2m_vocabulary():
+    model = sentencepiece.SentencePieceProcessor(model_file=str(TOKENIZERS / "sentences.model"))
+    pieces = [model.id_to_piece(i) for i in range(3, model.vocab_size())]
+    return {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])}
 
 
 def tiny_decoders():
@@ -166,11 +246,35 @@ def tiny_decoders():
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
     make_decoder("qwen2", Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, rope_parameters=linear)))
     make_decoder("qwen3", Qwen3ForCausalLM(Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True)))
+    make_decoder("gemma", GemmaForCausalLM(GemmaConfig(**sizes, num_key_value_heads=1, head_dim=12, eos_token_id=[2, 5])))
     make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
                                                      bos_token_id=0, eos_token_id=2)))
-    make_translator("bart", BartForConditionalGeneration(BartConfig(
-        vocab_size=vocab, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=48, scale_embedding=True)))
+
+
+def tiny_translators():
+    vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
+    sizes = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=40,
+                 decoder_ffn_dim=40, max_position_embeddings=48)
+    make_translator("bart", BartForConditionalGeneration(BartConfig(vocab_size=vocab, scale_embedding=True, **sizes)), tokenizer_json("bytes"))
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(TOKENIZERS / "sentences.model", Path(folder) / "source.spm")
+        spm(Path(folder) / "target.spm")
+        pieces = len(marian_vocabulary(Path(folder)))
+    ids = dict(pad_token_id=pieces - 1, decoder_start_token_id=pieces - 1, eos_token_id=0, forced_eos_token_id=0)
+    marian = MarianMTModel(MarianConfig(vocab_size=pieces, scale_embedding=True, activation_function="swish", **ids, **sizes))
+    marian.generation_config.bad_words_ids = [[pieces - 1]]
+    make_translator("marian", marian, marian_files, texts=("The attention", ">>de<<of each head", "Unaffable tokens"))
+    pieces = len(m2m_vocabulary())
+    # The languages' tokens follow the others in the order in which transformers lists them, then eight that are not used.
+    m2m = M2M100ForConditionalGeneration(M2M100Config(vocab_size=pieces + 108, **sizes))
+    m2m.generation_config.forced_bos_token_id = pieces + FAIRSEQ_LANGUAGE_CODES["m2m100"].index("de")
+    make_translator("m2m100", m2m, m2m_files, layers=("ffn.1", ""))
+    vocab = Tokenizer.from_file(str(TOKENIZERS / "t5.json")).get_vocab_size()
+    sizes = dict(vocab_size=vocab + 5, d_model=32, d_kv=12, d_ff=40, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
+                 relative_attention_max_distance=12, pad_token_id=1, decoder_start_token_id=1, eos_token_id=2)
+    make_translator("t5", T5ForConditionalGeneration(T5Config(**sizes)), tokenizer_json("t5"), layers=("ffn.1", ""))
+    make_translator("t5-gated", T5ForConditionalGeneration(T5Config(**sizes, feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+                    tokenizer_json("t5"), layers=("ffn.1", ""))
 
 
 def tiny_models():
@@ -241,3 +345,4 @@ if __name__ == "__main__":
     else:
         tiny_models()
         tiny_decoders()
+        tiny_translators()

@@ -70,6 +70,9 @@ TEST(Architecture, MistakesAreNamed) {
            Case{"x = ", "own.toml:1:5: "},
            Case{"schema = \"attnkit.architecture/2\"", "schema must be \"attnkit.architecture/1\""},
            Case{opening, "needs \"tensors\""},
+           Case{opening + "base = 3", "2:8: must be text"},
+           Case{opening + "base = \"lama\"", "\"lama\" is no architecture that ships with attnkit; did you mean"},
+           Case{opening + "base = \"nowhere.toml\"", "nowhere.toml"},
            Case{opening + "[tensors]\nprefiks = 3\n" + names,
                 "3:11: unknown key \"prefiks\"; did you mean \"prefix\"?"},
            Case{opening + "[tensors]\n", "needs \"names\""},
@@ -90,6 +93,40 @@ TEST(Architecture, MistakesAreNamed) {
       EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
     }
   }
+}
+
+// What a file of its own says goes over what its base says, part by part; which checkpoints are the base's does not
+// pass on.
+TEST(Architecture, BeginsWithAnother) {
+  const Architecture made = Architecture::read(R"(
+schema = "attnkit.architecture/1"
+base = "qwen3"
+[config]
+model_type = ["own"]
+[manifest.model]
+qk_norm = false
+heads = 7
+[tensors.names]
+"decoder.embed.weight" = "words"
+)",
+                                               "own.toml");
+  const Architecture llama = open_architecture("llama", "");
+  EXPECT_EQ(made.model_types, std::vector<std::string>{"own"});
+  EXPECT_EQ(made.gguf, nullptr);
+  EXPECT_EQ(made.only.count("use_sliding_window"), 1u);
+  EXPECT_EQ(made.only.count("mlp_bias"), 1u);
+  EXPECT_EQ(made.manifest.size(), llama.manifest.size() + 1);
+  for (const ManifestEntry& entry : made.manifest) {
+    if (entry.key == "qk_norm") EXPECT_EQ(entry.value.constant, "false");
+    if (entry.key == "heads") EXPECT_EQ(entry.value.constant, "7");
+    if (entry.key == "d_model") EXPECT_EQ(entry.value.config, std::vector<std::string>{"hidden_size"});
+  }
+  EXPECT_EQ(made.tensors.prefix, "model.");
+  EXPECT_EQ(made.tensors.theirs("decoder.embed.weight"), "words");
+  EXPECT_EQ(made.tensors.theirs("decoder.self.2.q.norm.weight"), "layers.1.self_attn.q_norm.weight");
+  const Architecture qwen2 = open_architecture("qwen2", "");
+  EXPECT_EQ(qwen2.gguf->model_types, std::vector<std::string>{"qwen2"});
+  EXPECT_EQ(qwen2.gguf->tensors.rules.size(), llama.gguf->tensors.rules.size());
 }
 
 TEST(Architecture, ShippedOnesAreRead) {

@@ -37,7 +37,7 @@ TEST(LayerNorm, TakesItsEpsilon) {
 }
 
 TEST(Embedding, ScalesAndAddsSinusoidalPositions) {
-  Embedding e{4, 2.0f, Numbers({0, 0, 0, 0, 1, 2, 3, 4}), {}, sinusoidal_positions(3, 4)};
+  Embedding e{4, 2.0f, false, Numbers({0, 0, 0, 0, 1, 2, 3, 4}), {}, sinusoidal_positions(3, 4)};
   float x[8];
   const int32_t ids[2] = {1, 0}, length = 1;
   e.apply({ids, 2, 1, 2, &length}, {2}, x);
@@ -48,9 +48,34 @@ TEST(Embedding, ScalesAndAddsSinusoidalPositions) {
   EXPECT_NEAR(x[3], 8 + std::cos(0.02), 1e-6);
 }
 
+// Pair i of a row at 3: channels 2 i and 2 i + 1, or sines before cosines, the last pair by 1 / 10000 or less far.
+TEST(Embedding, HasItsSinusoidsInThreeLayouts) {
+  const auto pair = [](Sinusoids layout, int64_t sine, int64_t cosine, double slowness) {
+    const std::vector<float> rows = sinusoidal_positions(2, 8, layout, 2);
+    EXPECT_NEAR(rows[8 + sine], std::sin(3 / slowness), 1e-6);
+    EXPECT_NEAR(rows[8 + cosine], std::cos(3 / slowness), 1e-6);
+  };
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto part = static_cast<double>(i);
+    pair(Sinusoids::interleaved, 2 * i, 2 * i + 1, std::pow(10000, part / 4));
+    pair(Sinusoids::halves, i, 4 + i, std::pow(10000, part / 4));
+    pair(Sinusoids::tensor2tensor, i, 4 + i, std::pow(10000, part / 3));
+  }
+}
+
+TEST(Embedding, MayBeginWithZeros) {
+  Embedding e{2, 1.0f, true, Numbers({1, 2, 3, 4}), {}, {5, 5, 6, 6}};
+  float x[4];
+  const int32_t ids[2] = {1, 1};
+  e.apply({ids, 2, 1, 2, nullptr}, {}, x);
+  EXPECT_EQ((std::vector<float>{x[0], x[1], x[2], x[3]}), (std::vector<float>{5, 5, 9, 10}));
+  e.apply({ids, 1, 1, 1, nullptr}, {1}, x);
+  EXPECT_EQ((std::vector<float>{x[0], x[1]}), (std::vector<float>{9, 10}));
+}
+
 TEST(Embedding, GivesTheSameRowsFromAnOutputLayer) {
   const std::vector<float> table = {0, 0, 0, 0, 1, 2, 3, 4};
-  Embedding own{4, 1.0f, Numbers(table)}, shared{4, 1.0f, Numbers(), Dense(4, 2, table, {})};
+  Embedding own{4, 1.0f, false, Numbers(table)}, shared{4, 1.0f, false, Numbers(), Dense(4, 2, table, {})};
   EXPECT_EQ(own.vocabulary(), 2);
   EXPECT_EQ(shared.vocabulary(), 2);
   float x[4], y[4];

@@ -77,11 +77,12 @@ std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size
                      [](const Output& a, const Output& b) { return a.log_probability > b.log_probability; });
     grown.resize(std::min(grown.size(), 2 * rows));
     alive.clear();
-    for (const Output& g : grown)
-      if (g.ids.back() == end || t + 1 == limit)
+    for (size_t rank = 0; rank < grown.size(); ++rank)
+      if (const Output& g = grown[rank]; g.ids.back() != end && t + 1 < limit) {
+        if (alive.size() < rows) alive.push_back(g);
+      } else if (rank < rows) {
         found.push_back(g);
-      else if (alive.size() < rows)
-        alive.push_back(g);
+      }
   }
   return std::max_element(found.begin(), found.end(),
                           [&](const Output& a, const Output& b) { return a.score(penalty) < b.score(penalty); })

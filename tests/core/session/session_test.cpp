@@ -264,6 +264,28 @@ TEST(Session, GenerateContinuesWhereItStopped) {
   EXPECT_EQ(parts, all);
 }
 
+// Greedily, with beams and by the scores that hosts choose from; what is read stays the same.
+TEST(Session, BeginsAsForcedAndNeverWritesWhatIsSuppressed) {
+  TinyModel tiny;
+  const auto free = load(tiny);
+  const std::vector<int32_t> written = open(free)->generate(8);
+  const int32_t never = written[0];
+  tiny.tail = "[decode]\nforced = [5, 4]\nsuppress = [" + std::to_string(never) + "]\n";
+  const auto model = load(tiny);
+  for (const int rows : {1, 3}) {
+    const std::vector<int32_t> ids = open(model, rows)->generate(8);
+    EXPECT_EQ((std::vector<int32_t>{ids[0], ids[1]}), (std::vector<int32_t>{5, 4})) << rows;
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), never), 0) << rows;
+  }
+  const auto session = open(model), other = open(free);
+  const std::vector<float> scores = write({session.get()}, {1, 5, 4}, 3), own = write({other.get()}, {1, 5, 4}, 3);
+  const int64_t width = model->outputs();
+  for (int64_t i = 0; i < 3 * width; ++i) {
+    const bool allowed = i / width == 0 ? i % width == 5 : i / width == 1 ? i % width == 4 : i % width != never;
+    EXPECT_EQ(scores[static_cast<size_t>(i)], allowed ? own[static_cast<size_t>(i)] : -INFINITY) << i;
+  }
+}
+
 TEST(Session, StopsAtMaxLength) {
   TinyModel tiny;
   tiny.max_length = 8;

@@ -22,7 +22,8 @@ from .length import predictor
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 # What a manifest can say and this module cannot: by key, what it must be.
 PLAIN = {"norm_type": "layer", "norm_eps": 1e-5, "qk_norm": False, "bias": "all", "gated": False, "head_bias": False,
-         "rotary": None, "position_offset": 0, "token_types": 0, "embed_norm": False, "vocab_size": 0}
+         "rotary": None, "position_offset": 0, "token_types": 0, "embed_norm": False, "vocab_size": 0,
+         "sinusoids": "interleaved", "attention_scale": None, "head_scale": False, "zero_begin": False}
 
 
 class Embedding(nn.Module):

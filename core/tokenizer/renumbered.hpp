@@ -1,0 +1,14 @@
+// A tokenizer whose tokens have other ids in a model, as Marian's and M2M100's have those of a vocab.json.
+#pragma once
+
+#include <memory>
+
+#include "core/tokenizer/huggingface.hpp"
+
+namespace attnkit {
+
+// own: SentencePiece's, whose texts end with any token.  Tokens that use.ids lacks are its <unk>.  A text may begin
+// with a token such as >>fra<< of use.ids.  Throws Error naming the file and what is wrong.
+std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use);
+
+}  // namespace attnkit

@@ -1,0 +1,189 @@
+// relative: softmax attention with T5's learned bias for how far apart a query and a key are.
+// The slow form to compare with the paper: reference.hpp.
+//
+// Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR 2020,
+// arXiv:1910.10683, Section 2.1; how distances share a bias is that of the code published with it.
+//
+//   o_i = sum_j p_ij v_j,   p_ij = exp(s_ij - max_j s_ij) / sum_j exp(s_ij - max_j s_ij),
+//   s_ij = scale Q_i . K_j + B[bucket(j - i)][h]
+//
+// Each query walks its visible keys by itself, so nothing depends on the chunking.  Cost per head: 2 N M (D+E) + 6 N M
+// flops, half of it when causal; the state is the cache of keys and values, [position][head][D + E] floats.
+#include <attnkit/kernels/attend.hpp>
+#include <attnkit/kernels/random.hpp>
+#include <attnkit/kernels/segments.hpp>
+#include <attnkit/kernels/work.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace {
+
+using attnkit::Sight;
+namespace simd = attnkit::simd;
+
+// The bias for a distance: half of the buckets are for one distance each, the others for ranges that grow with it, and
+// the last one for all from the longest on.  Where later keys are seen they have the other half of all buckets.
+class Buckets {
+ public:
+  Buckets(int64_t count, int64_t longest, bool causal) : later_(causal ? 0 : count / 2) {
+    const int64_t own = causal ? count : count / 2, exact = own / 2;
+    for (int64_t distance = 0; distance <= longest; ++distance) {
+      int64_t bucket = distance;
+      if (distance >= exact) {
+        // In float as T5 computes it: where a range begins depends on the rounding.
+        const float part = std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+                           static_cast<float>(std::log(static_cast<double>(longest) / static_cast<double>(exact)));
+        bucket = exact + static_cast<int64_t>(part * static_cast<float>(own - exact));
+      }
+      of_.push_back(std::min(bucket, own - 1));
+    }
+  }
+  // Of key j for query i.
+  int64_t of(int64_t i, int64_t j) const {
+    const int64_t last = static_cast<int64_t>(of_.size()) - 1;
+    return of_[static_cast<size_t>(std::min(std::abs(j - i), last))] + (j > i ? later_ : 0);
+  }
+
+ private:
+  std::vector<int64_t> of_;  // by distance
+  int64_t later_;
+};
+
+struct Shape : attnkit::Widths {
+  using Widths::Widths;
+  int64_t token() const { return heads * (d + e); }  // floats of one position in the state
+};
+
+// One run; called for heads of batch rows.
+struct Run {
+  const Shape& shape;
+  const Buckets& buckets;
+  const attn_run& run;
+  float scale;
+  bool causal;
+  attnkit::Qkv<> x;
+  attn_tensor bias;  // (buckets, heads)
+  attnkit::State state;
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
+    for (int64_t head = begin; head < end; ++head)
+      one(head / shape.heads, head % shape.heads, static_cast<float*>(scratch));
+  }
+
+  ATTNKIT_INLINE void one(int64_t b, int64_t h, float* weights) const {
+    const Sight sight(run, b, causal);
+    const float* table = static_cast<const float*>(bias.data) + h;
+    float* cache = state ? state.row(b) + h * (shape.d + shape.e) : nullptr;
+    for (int64_t j = 0; state && j < sight.fresh; ++j) {
+      float* token = cache + (sight.past + j) * shape.token();
+      std::memcpy(token, x.k.row(b, h, j), static_cast<size_t>(shape.d) * sizeof(float));
+      std::memcpy(token + shape.d, x.v.row(b, h, j), static_cast<size_t>(shape.e) * sizeof(float));
+    }
+    for (int64_t i = 0; i < sight.queries; ++i) {
+      const int64_t seen = sight.seen(i), position = sight.q_pos + i;
+      if (seen <= 0) continue;
+      simd::Segments keys;
+      if (state)
+        keys.add({cache, cache + shape.d, shape.token(), shape.token(), seen});
+      else
+        keys.add({x.k.row(b, h, 0), x.v.row(b, h, 0), x.k.next, x.v.next, seen});
+      simd::score(x.q.row(b, h, i), shape.d, scale, keys, weights);
+      for (int64_t j = 0; j < seen; ++j) weights[j] += table[buckets.of(position, j) * bias.stride[0]];
+      const float max = simd::largest_of(weights, seen), sum = simd::weigh(weights, 1, max, seen);
+      float* o = x.o.row(b, h, i);
+      const int64_t c = simd::mean(weights, sum, keys, shape.e, o);
+      if (c < shape.e) simd::mean_panel<1>(weights, sum, keys, c, shape.e - c, o);
+    }
+  }
+};
+
+struct Relative {
+  static constexpr attnkit::About about{
+      .name = "relative",
+      .summary =
+          "softmax attention with T5's bias for how far apart two positions are; the state grows with the length",
+      .citation =
+          "Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, "
+          "JMLR 2020, arXiv:1910.10683",
+      .state_revision = "1"};
+  struct Plan {
+    uint64_t bytes;  // scratch of a worker
+  };
+
+  static attnkit::Options options() {
+    return {
+        attnkit::Option::integer("buckets", 32, 4, 1024, "rows of the table of biases; even where later keys are seen"),
+        attnkit::Option::integer("max_distance", 128, 2, 1 << 20,
+                                 "from here on all distances have one bias; more than half of the buckets for a side"),
+        attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
+  }
+
+  Relative(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
+      : block(b),
+        shape(b),
+        count(values.integer("buckets")),
+        buckets(checked(b, values)),
+        io(ports.qkv(shape, "weighted mean of the values")),
+        bias(ports.learned(b.causal ? "causal_bias" : "bias", {count, shape.heads}, "bias by bucket and head",
+                           ATTN_PER_MODEL)) {
+    const double given = values.real("scale");
+    scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
+  }
+
+  static Buckets checked(const attn_block& b, const attnkit::Values& values) {
+    const int64_t count = values.integer("buckets"), longest = values.integer("max_distance");
+    if (b.role == ATTN_DECODER_CROSS)
+      throw attnkit::unsupported(
+          "relative attention has a bias for the distance of two positions, and positions of a target and a source are "
+          "not related in cross attention: use it in self attention, and a mechanism such as softmax here");
+    if (!b.causal && count % 2 != 0)
+      throw attnkit::unsupported("buckets = ", count,
+                                 ": earlier and later keys have half of them each, so their number "
+                                 "must be even");
+    if (longest <= (b.causal ? count : count / 2) / 2)
+      throw attnkit::unsupported("max_distance = ", longest, " is not more than the ",
+                                 (b.causal ? count : count / 2) / 2,
+                                 " distances that have a bucket each: make it larger, or buckets smaller");
+    return {count, longest, b.causal != 0};
+  }
+
+  // Normal, with the deviation of weights around it.
+  ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t size) const {
+    ATTNKIT_NO_CONTRACTION
+    attnkit::Random random(seed, port);
+    for (int64_t i = 0; i < size; ++i) data[i] = static_cast<float>(random.normal());
+  }
+
+  Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
+    attnkit::check_sight(block, r);
+    const int64_t token = shape.token();
+    info.flags = ATTN_REWINDS;
+    info.state(r, {.floats = r.capacity() * token, .read = r.capacity() * token, .written = r.keys * token});
+    info.flops = static_cast<uint64_t>(shape.heads) * attnkit::pairs(r, block.causal) *
+                 static_cast<uint64_t>(2 * (shape.d + shape.e) + 6);
+    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(r.capacity() + 2 * simd::kLanes)))};
+  }
+
+  void run(const Plan& plan, const attn_run& run) const {
+    const double flops = 2.0 * static_cast<double>(run.queries * (run.keys + 1) * (shape.d + shape.e));
+    // Never 0, which would make the -infinity of lanes past the keys NaN.
+    const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
+    simd::for_items(
+        run, run.batch * shape.heads, {flops, plan.bytes},
+        Run{shape, buckets, run, factor, block.causal != 0, {run, io}, bias.of(run.ports), attnkit::State(run)});
+  }
+
+  attn_block block;
+  Shape shape;
+  int64_t count;
+  Buckets buckets;
+  attnkit::QkvPorts io;
+  attnkit::Port bias;
+  double scale;
+};
+
+}  // namespace
+
+ATTNKIT_PLUGIN(Relative)

@@ -1,0 +1,114 @@
+// relative against its own float64 form, called through the ABI.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+#include "reference.hpp"
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
+
+bool fits(const Situation& s) { return s.block.role != ATTN_DECODER_CROSS; }
+
+WeightOf weights(int64_t buckets, int64_t longest, double scale = 0) {
+  return by_head([=](Inputs& in, int64_t b, int64_t h, const std::vector<int64_t>& seen) {
+    const attn_block& block = in.mech->block();
+    const bool causal = block.causal != 0;
+    const auto& table = in[causal ? "causal_bias" : "bias"].data();
+    const Matrix q = rows_of(in["q"], b, h, static_cast<int64_t>(seen.size())), k = rows_of(in["k"], b, h, in.keys);
+    Matrix w;
+    for (size_t i = 0; i < q.size(); ++i) {
+      Row scores;
+      for (int64_t j = 0; j < seen[i]; ++j) {
+        const int64_t row = bucket(static_cast<int64_t>(i), j, buckets, longest, causal);
+        const double factor = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(q[i].size()));
+        scores.push_back(factor * dot(q[i], k[static_cast<size_t>(j)]) +
+                         static_cast<double>(table[static_cast<size_t>(row * block.heads + h)]));
+      }
+      w.push_back(scores.empty() ? Row{} : softmax(scores));
+      w.back().resize(k.size());
+    }
+    return w;
+  });
+}
+
+TEST(Relative, EqualsItsFloat64Form) {
+  record_error(check_situations(plugin(), {}, weights(32, 128), undivided, nullptr, false, fits));
+}
+
+TEST(Relative, TakesOtherBucketsAndAScale) {
+  for (const auto& [buckets, longest] : {std::array<int64_t, 2>{4, 3}, {8, 12}, {10, 7}, {64, 1000}})
+    check_situations(plugin(), {{"buckets", buckets}, {"max_distance", longest}, {"scale", 0.3}},
+                     weights(buckets, longest, 0.3), undivided, nullptr, false, fits);
+}
+
+TEST(Relative, SurvivesScoresOf900) {
+  const auto enlarge = [](Inputs& in) {
+    for (float& x : in["q"].data()) x *= 100;
+  };
+  check_situations(plugin(), {}, weights(32, 128), undivided, enlarge, false, fits);
+}
+
+// Of T5's own code: the first and the last distance of each bucket of a decoder.
+TEST(Relative, BucketsAreThoseOfT5) {
+  const std::vector<int64_t> first = {16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
+  for (int64_t n = 0; n < 300; ++n) {
+    int64_t expected = n;
+    if (n >= 16) expected = 15 + std::count_if(first.begin(), first.end(), [n](int64_t f) { return f <= n; });
+    EXPECT_EQ(bucket(n, 0, 32, 128, true), expected) << n;
+  }
+}
+
+TEST(Relative, StreamsTheSameBitsInAnyChunks) {
+  const int64_t n = 90;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 24, 40), {{"max_distance", int64_t{40}}});
+  Inputs in(mech, 1, n, n, 1);
+  const Array whole = run_whole(in, 0, {});
+  const Planned plan(mech, make_request(1, n, n, ATTN_STREAM, 0));
+  for (const int64_t size : {1, 7, 90}) {
+    const Arena arena(plan.info().state_bytes, 1);
+    for (int64_t from = 0; from < n; from += size) {
+      Call call;
+      call.arena = &arena;
+      call.q_from = call.k_from = from;
+      call.queries = call.keys = std::min(size, n - from);
+      call.q_pos = call.k_pos = {static_cast<int32_t>(from)};
+      const Array got = plan.run(in, call);
+      for (int64_t i = 0; i < call.queries; ++i)
+        for (int64_t h = 0; h < 2; ++h)
+          for (int64_t c = 0; c < 40; ++c) ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << from + i;
+    }
+  }
+}
+
+TEST(Relative, RefusesWhatHasNoDistance) {
+  const auto refused = [](const attn_block& block, const Settings& settings, const char* why) {
+    try {
+      const Mechanism mech(plugin(), block, settings);
+      ADD_FAILURE() << why;
+    } catch (const Refused& e) {
+      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+    }
+  };
+  refused(make_block(ATTN_DECODER_CROSS, false, 2, 24, 40), {}, "not related in cross attention");
+  refused(make_block(ATTN_ENCODER_SELF, false, 2, 24, 40), {{"buckets", int64_t{7}}}, "must be even");
+  refused(make_block(ATTN_ENCODER_SELF, false, 2, 24, 40), {{"max_distance", int64_t{8}}},
+          "not more than the 8 distances");
+  refused(make_block(ATTN_DECODER_SELF, true, 2, 24, 40), {{"max_distance", int64_t{16}}},
+          "not more than the 16 distances");
+}
+
+TEST(Relative, CountsItsStateAndWork) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 8, 64, 64));
+  const Planned plan(mech, make_request(1, 1, 1, ATTN_STREAM, 4095));
+  EXPECT_EQ(8u * 4096 * 128 * 4, plan.info().state_bytes);
+  EXPECT_EQ(8u * 4096 * (2 * 128 + 6), plan.info().flops);
+  EXPECT_EQ(static_cast<uint32_t>(ATTN_REWINDS), plan.info().flags);
+}
+
+}  // namespace
+}  // namespace attnkit::test
