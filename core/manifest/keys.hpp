@@ -8,7 +8,22 @@
 
 namespace attnkit {
 
-enum class KeyType { text, integer, number, boolean, choice, table, tables, use, uses, layers, integers, bytes, time };
+enum class KeyType {
+  text,
+  integer,
+  number,
+  boolean,
+  choice,
+  table,
+  tables,
+  use,
+  uses,
+  layers,
+  integers,
+  tokens,
+  bytes,
+  time
+};
 
 struct KeyRule {
   const char* table;  // path of the table the key stands in; "" is the root

@@ -32,7 +32,8 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
     const double norm = log_sum({scores, static_cast<size_t>(outputs)});
     if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
     for (int64_t i = 0; i < outputs; ++i)
-      all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
+      if (scores[i] > -std::numeric_limits<float>::infinity())
+        all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }
   count = std::min(count, all.size());
   std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(),
@@ -57,7 +58,8 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   };
   if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
   // The longest target is written in full; nothing follows it.
-  const auto max_tokens = static_cast<size_t>(std::min(limit, model.manifest().max_length - session.position(0) + 1));
+  const auto max_tokens =
+      static_cast<size_t>(std::min<int64_t>(limit, model.manifest().max_target() - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
   double found_score = -std::numeric_limits<double>::infinity();

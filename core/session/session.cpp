@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/greedy.hpp"
 
@@ -288,7 +289,7 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   }
   if (!target_total_ && model_->manifest().predict == Predict::reference)
     fail(ATTN_INVALID, "[length] predict = \"reference\": set the target length before writing");
-  const int64_t max_length = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_target();
   for (int r = 0; r < rows(); ++r) {
     const int64_t row = first_row + r, n = tokens.length_of(row), after = positions_[r] + n;
     if (n > 0 && model_->manifest().stream) {
@@ -361,6 +362,24 @@ void Session::advance(int row, int32_t tokens) {
   beyond_ += std::max<int64_t>(0, positions_[row] - std::max(before, whole));
 }
 
+namespace {
+
+// Leaves the scores of what may follow `written` tokens of a target, its beginning among them.
+void restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  const auto forced = static_cast<int64_t>(m.forced.size());
+  for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
+  if (written == forced + 1)
+    for (const int32_t id : m.suppressed_first) scores[static_cast<size_t>(id)] = never;
+  if (written < 1 || written > forced) return;
+  const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
+  const float score = scores[next];
+  std::ranges::fill(scores, never);
+  scores[next] = std::max(score, std::numeric_limits<float>::lowest());
+}
+
+}  // namespace
+
 void Session::write(std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
@@ -369,7 +388,8 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   Workspace& ws = *leased;
   gather(sessions, tokens, ws);
   const float* x = model.decoder().step(ws);
-  const int64_t d = model.manifest().d_model, width = model.outputs(), length = tokens.length;
+  const Manifest& m = model.manifest();
+  const int64_t d = m.d_model, width = model.outputs(), length = tokens.length;
   if (logits) model.logits(ws, x, tokens.batch * length, logits);
   const int32_t end = model.vocabulary(true)->end_id();
   int64_t row = 0;
@@ -380,17 +400,20 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       if (rows) std::fill(rows + n * width, rows + length * width, 0.0f);
       if (n == 0) continue;
       float* last = s->last_.data() + r * width;
+      for (int32_t i = 0; rows && i < n; ++i)
+        restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
       if (rows)
         std::copy_n(rows + (n - 1) * width, width, last);
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
+      if (!rows) restrict_scores(m, s->positions_[r] + n, {last, static_cast<size_t>(width)});
       s->ended_[r] = s->ended_[r] || tokens.data[row * tokens.stride + n - 1] == end;
       s->advance(r, n);
     }
 }
 
 int64_t Session::default_limit() const {
-  const int64_t max_length = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_target();
   return model_->has_encoder() ? attnkit::default_limit(source_.length, max_length) : max_length;
 }
 
@@ -414,7 +437,7 @@ std::vector<int32_t> Session::greedy(int64_t limit) {
   const auto append_token = [&](int32_t id) { write({&self, 1}, {&id, 1, 1, 1, nullptr}, nullptr); };
   if (positions_[0] == 0) append_token(vocabulary.begin_id());
   std::vector<int32_t> ids;
-  const int64_t max_length = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_target();
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
   while (static_cast<int64_t>(ids.size()) < limit) {
     ids.push_back(best(0));

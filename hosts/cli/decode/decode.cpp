@@ -58,10 +58,10 @@ class Decoder : public search::BatchedDecoder {
   bool is_empty(const Input& input) const { return facts_.encoder() && !facts_.speech && input.ids.size() == 1; }
 
   size_t limit_of(const Input& input) const {
-    if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
-    if (!facts_.encoder()) return facts_.max_length();
+    if (options_.limit > 0) return std::min<size_t>(options_.limit, static_cast<size_t>(facts_.longest_target()));
+    if (!facts_.encoder()) return static_cast<size_t>(facts_.longest_target());
     const auto source = static_cast<int64_t>(source_length(facts_, input));
-    return static_cast<size_t>(default_limit(source, facts_.info.max_length));
+    return static_cast<size_t>(default_limit(source, facts_.longest_target()));
   }
 
   // Sets the target's length where the model asks for it, reads the source, or writes the first `prompt` ids of a
