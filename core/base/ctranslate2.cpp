@@ -151,8 +151,9 @@ class Ctranslate2Reader {
       const auto found = at_name_.find(t.name + std::string(scale_of));
       if (found == at_name_.end()) broken("variable {} is {} and has no scales", quote(t.name), t.type);
       const Ctranslate2Tensor& scales = made_.tensors[found->second];
-      const size_t count = scales.data.size() / sizeof(float);
-      if (scales.type != "F32" || (count != 1 && count != static_cast<size_t>(t.shape.front())))
+      const size_t count = scales.data.size() / sizeof(float),
+                   rows = t.shape.empty() ? 1 : static_cast<size_t>(t.shape[0]);
+      if (scales.type != "F32" || count == 0 || (count != 1 && count != rows))
         broken("variable {} has {} numbers of {}; one for each of the rows of {}, or one for all, is supported",
                quote(scales.name), count, scales.type, quote(t.name));
       t.scales = scales.data;

@@ -304,11 +304,11 @@ def smollm2(file):
     (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
 
 
-def transcribed(model, frames, prompt):
+def transcribed(model, frames, prompt, most=448):
     """The tokens that CTranslate2 writes greedily in f32, without those that begin and end a text."""
     from ctranslate2 import StorageView
     features = StorageView.from_array(np.ascontiguousarray(frames[None], dtype=np.float32))
-    return model.generate(features, [prompt], beam_size=1)[0].sequences_ids[0]
+    return model.generate(features, [prompt], beam_size=1, max_length=most)[0].sequences_ids[0]
 
 
 def whisper(folder):
@@ -339,7 +339,7 @@ def make_ctranslate2(name):
     model, tokenizer = Whisper(str(folder), compute_type="float32"), Tokenizer.from_file(str(folder / "tokenizer.json"))
     prompt = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>")]
     frames = load_file(whole / "golden.safetensors")["source"].numpy()
-    (folder / "ids.json").write_text(json.dumps([transcribed(model, one.T, prompt) for one in frames]) + "\n")
+    (folder / "ids.json").write_text(json.dumps([transcribed(model, one.T, prompt, 32) for one in frames]) + "\n")
 
 
 if __name__ == "__main__":

@@ -106,10 +106,12 @@ class Decoder : public search::BatchedDecoder {
     if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
     const bool ended = !made.empty() && made.back() == facts_.info.end_id;
     const auto ids = std::span<const int32_t>(made).first(made.size() - ended);
+    const size_t forced = std::min(facts_.forced.size(), ids.size());
     std::string text = model_.detokenize(Side::target, ids);
     const size_t stop = stop_in(text);
     if (stop != std::string::npos) text.resize(stop);
-    give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state)});
+    const Ids own(ids.begin() + static_cast<std::ptrdiff_t>(forced), ids.end());
+    give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state), false, own});
   }
 
   const Model& model_;
