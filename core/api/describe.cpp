@@ -181,13 +181,14 @@ Json speech_json(const Frontend& frontend) {
   const SpeechTable& s = frontend.table();
   const FbankSpec& f = s.features;
   return {{"features",
-           {{"type", "fbank"},
+           {{"type", frontend.whole() ? "log_mel" : "fbank"},
+            {"frames", frontend.whole() ? Json(s.frames) : Json()},
             {"sample_rate", f.sample_rate},
             {"bins", f.bins},
             {"window_ms", f.window_ms},
             {"shift_ms", f.shift_ms}}},
           {"frontend",
-           {{"type", "conv"},
+           {{"type", s.frontend == Frontends::conv ? "conv" : "centred"},
             {"layers", s.layers},
             {"kernel", s.kernel},
             {"stride", s.stride},
@@ -246,6 +247,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"heads", m.heads},
             {"ffn", m.ffn},
             {"max_length", m.max_length},
+            {"max_target", m.max_target()},
             {"norm", m.norm == Norm::pre ? "pre" : "post"},
             {"activation", activation_name(m.activation)},
             {"positions", positions_name(m.positions)},
@@ -280,6 +282,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"head", head_json(m)},
             {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
             {"length", length_json(model)},
+            {"forced", m.forced},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? *m.search : Json()},
             {"blocks", Json::array()}};

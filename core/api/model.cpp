@@ -102,7 +102,7 @@ int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* i
     full.parameters = static_cast<uint64_t>(m.parameters());
     full.state_bytes = m.carried_bytes();
     for (const Block* block : m.blocks())
-      if (block->streams()) full.state_bytes += block->state_bytes(full.max_length);
+      if (block->streams()) full.state_bytes += block->state_bytes(block->max_length());
     if (const Frontend* frontend = m.frontend()) {
       const FbankSpec& features = frontend->table().features;
       full.sample_rate = features.sample_rate;
@@ -221,9 +221,10 @@ int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* sa
     if (source.kind != SourceKind::samples || source.batch != 1)
       fail(ATTN_INVALID, "samples must be one row (1, length) of float32");
     check_speech(source);
+    frontend->check_whole(source.kind, source.length);
     const int64_t count = frontend->frames(source.kind, source.length);
     if (frames)
-      frontend->features(source.speech, count,
+      frontend->features(source.speech, source.length,
                          to_floats(frames, {1, count, frontend->table().features.bins}, "frames"));
     *n = static_cast<uint64_t>(count);
   });

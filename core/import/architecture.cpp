@@ -51,7 +51,7 @@ class Reader {
   Reader(const std::string& toml, std::string source) : source_(std::move(source)), root_(parse(toml, source_, 0)) {}
 
   Architecture read() const {
-    only_keys(root_, {"schema", "base", "config", "manifest", "tokenizer", "tensors", "gguf"});
+    only_keys(root_, {"schema", "base", "config", "manifest", "tokenizer", "tensors", "gguf", "ctranslate2"});
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
@@ -71,9 +71,14 @@ class Reader {
       if (table(root_, "tokenizer").contains("source")) made.source = text(table(root_, "tokenizer"), "source");
     }
     if (root_.contains("gguf")) {
-      auto of_gguf = std::make_shared<Architecture>(gguf(table(root_, "gguf")));
+      auto of_gguf = std::make_shared<Architecture>(of_file(table(root_, "gguf"), "architecture"));
       made.tensors.gguf = std::make_shared<NameMap>(of_gguf->tensors);
       made.gguf = std::move(of_gguf);
+    }
+    if (root_.contains("ctranslate2")) {
+      auto of_file = std::make_shared<Architecture>(this->of_file(table(root_, "ctranslate2"), "spec"));
+      made.tensors.ctranslate2 = std::make_shared<NameMap>(of_file->tensors);
+      made.ctranslate2 = std::move(of_file);
     }
     return made;
   }
@@ -110,11 +115,12 @@ class Reader {
       for (const auto& [key, values] : table(in, "only")) to.only[std::string(key)] = literals(values);
   }
 
-  Architecture gguf(const toml::table& in) const {
-    only_keys(in, {"architecture", "only", "manifest", "tensors"});
+  // A part of its own for files of another format, which name what they hold by `key`.
+  Architecture of_file(const toml::table& in, const char* key) const {
+    only_keys(in, {key, "only", "manifest", "tensors"});
     Architecture made;
     made.name = source_;
-    made.model_types = texts(in, "architecture");
+    made.model_types = texts(in, key);
     read_only(in, made);
     if (in.contains("manifest")) add_entries(table(in, "manifest"), "", made.manifest);
     made.tensors = tensors(table(in, "tensors"));
@@ -164,7 +170,8 @@ class Reader {
     if (value.is_integer()) return std::to_string(value.as_integer()->get());
     if (value.is_boolean()) return value.as_boolean()->get() ? "true" : "false";
     if (value.is_floating_point()) return nlohmann::json(value.as_floating_point()->get()).dump();
-    wrong(value, "must be text, a number, true or false");
+    if (value.is_array()) return fmt::format("[{}]", fmt::join(literals(value), ", "));
+    wrong(value, "must be text, a number, true or false, or an array of these");
   }
   std::vector<std::string> literals(const toml::node& values) const {
     if (!values.is_array()) wrong(values, "must be an array of the values that are supported");

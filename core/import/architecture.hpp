@@ -37,6 +37,7 @@ struct Architecture {
   std::string source;  // of them, before a text whose language nobody says; empty: none
   NameMap tensors;
   std::shared_ptr<const Architecture> gguf;  // of GGUF files: model_types are their architectures, config is metadata
+  std::shared_ptr<const Architecture> ctranslate2;  // of CTranslate2's: model_types are their specs, config is metadata
 
   // Throws Error (ATTN_INVALID) naming file, line and what is wrong.
   static Architecture read(const std::string& toml, const std::string& source);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
@@ -28,6 +29,10 @@ class Document {
  public:
   explicit Document(const fs::path& path) : path_(path.string()), json_(read_json(path_, max_json)) {}
   JsonValue root() const { return {json_, path_}; }
+  // Puts another file's values under a key.
+  void add(const char* key, const fs::path& path) {
+    if (json_.is_object()) json_[key] = read_json(path.string(), max_json);
+  }
 
  private:
   std::string path_;
@@ -48,8 +53,11 @@ class Importer {
     if (!fs::is_directory(folder_))
       refuse(fmt::format("{}: is no folder and no file", request_.folder),
              "give the folder that config.json is in, or a GGUF file");
+    if (fs::exists(folder_ / "model.bin") && !fs::exists(folder_ / "model.safetensors")) return run_ctranslate2();
     read_modules();
-    const Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
+    Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
+    for (const char* beside : {"generation_config", "preprocessor_config"})
+      if (const auto path = find(transformer_ / fmt::format("{}.json", beside))) config.add(beside, *path);
     const Architecture architecture = architecture_of(config.root());
     add_entries(architecture, config.root());
     add_tokenizer(architecture);
@@ -75,7 +83,7 @@ class Importer {
     for (const auto& tensor : gguf.tensors) tensors_.insert(tensor.name);
     const JsonValue metadata(gguf.metadata, path.string());
     const std::string type = metadata["general.architecture"].text();
-    const Architecture architecture = gguf_architecture(type, metadata);
+    const Architecture architecture = file_architecture("general.architecture", type, metadata, &Architecture::gguf);
     add_entries(architecture, metadata);
     const std::string vocabulary = toml_of(seen_from_manifest(path));
     add("model.decoder", "vocab", vocabulary);
@@ -84,7 +92,31 @@ class Importer {
     return std::move(made_);
   }
 
-  Architecture gguf_architecture(const std::string& type, const JsonValue& metadata) {
+  // A model.bin says what the model is, config.json which tokens it writes.
+  Imported run_ctranslate2() {
+    transformer_ = folder_;
+    const fs::path path = *find(folder_ / "model.bin");
+    const auto file = MappedFile::open(path.string());
+    if (!is_ctranslate2(file->bytes()))
+      refuse(fmt::format("{}: is no model of CTranslate2, and there is no model.safetensors", path.string()),
+             "save the model with transformers, which writes safetensors");
+    Ctranslate2 model = Ctranslate2::read(file->bytes(), path.string());
+    for (const auto& tensor : model.tensors)
+      if (!tensor.alias) tensors_.insert(tensor.name);
+    const fs::path config = take(folder_ / "config.json", "every model of CTranslate2 has one");
+    model.metadata["config"] = read_json(config.string(), max_json);
+    const JsonValue metadata(model.metadata, path.string());
+    const Architecture architecture =
+        file_architecture("spec", metadata["spec"].text(), metadata, &Architecture::ctranslate2);
+    add_entries(architecture, metadata);
+    add_tokenizer();
+    made_.toml = text(architecture, path);
+    return std::move(made_);
+  }
+
+  // What has a part for files of this format, which say by `key` that they are of `type`.
+  Architecture file_architecture(const char* key, const std::string& type, const JsonValue& metadata,
+                                 std::shared_ptr<const Architecture> Architecture::*part) {
     std::vector<std::string> files = shipped_architectures(), known;
     if (!request_.architecture.empty()) {
       made_.files.push_back(fs::absolute(request_.architecture).string());
@@ -92,13 +124,14 @@ class Importer {
     }
     for (const std::string& name : files) {
       const Architecture one = open_architecture(name, "");
-      if (!one.gguf) continue;
-      if (std::ranges::find(one.gguf->model_types, type) != one.gguf->model_types.end()) return *one.gguf;
-      known.insert(known.end(), one.gguf->model_types.begin(), one.gguf->model_types.end());
+      if (!(one.*part)) continue;
+      const std::vector<std::string>& types = (one.*part)->model_types;
+      if (std::ranges::find(types, type) != types.end()) return *(one.*part);
+      known.insert(known.end(), types.begin(), types.end());
     }
     if (known.empty()) known.emplace_back("none");
-    refuse(fmt::format("{}: general.architecture {} is not supported; {} are", metadata.path(), quote(type),
-                       fmt::join(known, ", ")));
+    refuse(
+        fmt::format("{}: {} {} is not supported; {} are", metadata.path(), key, quote(type), fmt::join(known, ", ")));
   }
 
   void add_entries(const Architecture& architecture, const JsonValue& config) {
@@ -243,11 +276,13 @@ class Importer {
         other.wrong(fmt::format("is {}, and {} is {}: they must be the same", other.json().dump(), said.place(),
                                 said.json().dump()));
     if (!value.values.empty()) {
-      const auto means = value.values.find(said.text());
+      const std::string key = said.is_text() ? said.text() : said.json().dump();
+      const auto means = value.values.find(key);
       if (means != value.values.end()) return means->second;
       std::vector<std::string> known;
       for (const auto& [one, other] : value.values) known.push_back(one);
-      said.wrong(fmt::format("is {}, which is not supported; {} are", quote(said.text()), fmt::join(known, ", ")));
+      said.wrong(fmt::format("is {}, which is not supported; {} are", said.is_text() ? quote(key) : key.substr(0, 60),
+                             fmt::join(known, ", ")));
     }
     if (value.plus != 0 || value.times != 1) {
       int64_t number = 0;
@@ -257,8 +292,10 @@ class Importer {
       return std::to_string(number);
     }
     const nlohmann::json& json = said.json();
-    if (!json.is_number() && !json.is_boolean() && !json.is_string())
-      said.wrong("must be text, a number, true or false");
+    const bool ids =
+        json.is_array() && std::ranges::all_of(json, [](const auto& item) { return item.is_number_integer(); });
+    if (!json.is_number() && !json.is_boolean() && !json.is_string() && !ids)
+      said.wrong("must be text, a number, true or false, or an array of integers");
     return json.is_string() ? toml_of(said.text()) : json.dump();
   }
 
@@ -328,7 +365,7 @@ class Importer {
 
   void add_vocabulary(const fs::path& path, const char* kind) {
     for (const char* side : {"model.encoder", "model.decoder"}) {
-      if (!tables_.contains(side)) continue;
+      if (!tables_.contains(side) || tables_.contains(std::string(side) + ".features")) continue;
       add(side, "vocab", toml_of(seen_from_manifest(path)));
       add(side, "tokenizer", toml_of(kind));
     }
@@ -345,7 +382,7 @@ class Importer {
     };
     for (const char* key : {"forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size",
                             "min_length", "num_beams", "length_penalty", "repetition_penalty"})
-      if (const JsonValue own = said(key))
+      if (const JsonValue own = said(key); own && !tables_.contains("decode"))
         made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
                                           own.path(), key, own.json().dump().substr(0, 60)));
     // A decoder alone goes on from what its tokenizer puts before a text.
@@ -443,10 +480,12 @@ class Importer {
            "other formats are not read: save the model with transformers, which writes safetensors");
   }
 
-  // "{ layers = 6, vocab = ... }"
+  // "{ layers = 6, vocab = ..., features = { ... } }"
   std::string inline_table(const std::string& table) const {
     std::vector<std::string> parts;
     for (const auto& [key, value] : tables_.at(table)) parts.push_back(key + " = " + value);
+    for (const auto& [inner, lines] : tables_)
+      if (inner.starts_with(table + ".")) parts.push_back(inner.substr(table.size() + 1) + " = " + inline_table(inner));
     return fmt::format("{{ {} }}", fmt::join(parts, ", "));
   }
 
@@ -458,7 +497,8 @@ class Importer {
     std::string out = fmt::format("schema = \"attnkit.model/1\"\n\n[model]\nname = {}\n", toml_of(name));
     for (const auto& [key, value] : tables_["model"]) out += key + " = " + value + "\n";
     for (const auto& [table, lines] : tables_)
-      if (table.starts_with("model.")) out += table.substr(6) + " = " + inline_table(table) + "\n";
+      if (table.starts_with("model.") && table.find('.', 6) == std::string::npos)
+        out += table.substr(6) + " = " + inline_table(table) + "\n";
     const std::string names =
         request_.architecture.empty() ? architecture.name : seen_from_manifest(request_.architecture);
     out += fmt::format(

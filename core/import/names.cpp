@@ -76,7 +76,7 @@ bool is_pattern(std::string_view pattern) {
 
 std::string NameMap::plain(const std::string& theirs) const {
   std::string name = theirs.starts_with(prefix) ? theirs.substr(prefix.size()) : theirs;
-  const size_t dot = name.rfind('.');
+  const size_t dot = name.find_last_of("./");
   if (dot == std::string::npos) return name;
   const auto ending = endings.find(name.substr(dot + 1));
   return ending == endings.end() ? name : name.substr(0, dot + 1) + ending->second;

@@ -25,7 +25,8 @@ struct NameMap {
   std::map<std::string, std::string> endings;  // the last part of a name: theirs, as the rules have it
   std::vector<std::string> ignored;            // patterns of what the model does without
   std::vector<NameRule> rules;
-  std::shared_ptr<const NameMap> gguf = {};  // of GGUF files; NULL: they have the same
+  std::shared_ptr<const NameMap> gguf = {};         // of GGUF files; NULL: they have the same
+  std::shared_ptr<const NameMap> ctranslate2 = {};  // of CTranslate2's; NULL: they have the same
 
   struct Ours {
     std::string name;

@@ -33,9 +33,9 @@ constexpr KeyRule keys[] = {
     {"model", "ffn", T::integer, must, 1, 1048576, "inner width of the feed-forward layers"},
     {"model", "gated", T::boolean, "false",
      "feed-forward layers out(f(gate x) * in x) in place of out(f(in x)), f the activation"},
-    {"model", "bias", T::choice, "all", "all|qkv|none",
+    {"model", "bias", T::choice, "all", "all|all_but_k|qkv|none",
      "which dense layers around attention and of the feed-forward layers have a bias; `qkv`: those that make q, k and "
-     "v"},
+     "v; `all_but_k`: all but those that make k"},
     {"model", "norm", T::choice, "pre", "pre|post", "norm before or after each sublayer"},
     {"model", "norm_type", T::choice, "layer", "layer|rms",
      "`layer`: layer norm; `rms`: divided by the root mean square, without mean and bias"},
@@ -110,20 +110,27 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "features", T::table, "", "what frames of speech hold; with `frontend`, in place of `vocab`"},
     {"model.encoder", "frontend", T::table, "", "what makes rows of the encoder of frames; with `features`"},
 
-    {"model.encoder.features", "type", T::choice, must, "fbank", "`fbank`: logarithms of mel energies"},
+    {"model.encoder.features", "type", T::choice, must, "fbank|log_mel",
+     "`fbank`: logarithms of mel energies, frame by frame, as Kaldi has them; `log_mel`: as Whisper has them, of a "
+     "whole "
+     "recording, whose loudest number decides what is silence"},
+    {"model.encoder.features", "frames", T::integer, "", 1, 1048576,
+     "`log_mel`, required there: of every recording; silence follows a shorter one, a longer one is refused"},
     {"model.encoder.features", "sample_rate", T::integer, "16000", 1000, 384000, "samples a second"},
     {"model.encoder.features", "bins", T::integer, "80", 1, 512, "numbers of a frame"},
     {"model.encoder.features", "window_ms", T::number, "25", 0.1, 1000, "how much a frame sees, in milliseconds"},
     {"model.encoder.features", "shift_ms", T::number, "10", 0.1, 1000,
      "from one frame to the next, in milliseconds; at most `window_ms`"},
 
-    {"model.encoder.frontend", "type", T::choice, must, "conv",
-     "`conv`: convolutions that never change a row they made, then a linear layer"},
+    {"model.encoder.frontend", "type", T::choice, must, "conv|centred",
+     "`conv`: convolutions that never change a row they made, then a linear layer; `centred`: convolutions that see as "
+     "much behind a row as before it, and zeros beyond the ends"},
     {"model.encoder.frontend", "layers", T::integer, "2", 1, 4, "number of convolutions"},
-    {"model.encoder.frontend", "kernel", T::integer, "3", 1, 64, "rows that each sees"},
+    {"model.encoder.frontend", "kernel", T::integer, "3", 1, 64, "rows that each sees; `centred`: odd"},
     {"model.encoder.frontend", "stride", T::integer, "2", 1, 64,
-     "rows from one of its outputs to the next; at most `kernel`"},
-    {"model.encoder.frontend", "channels", T::integer, "", 1, 65536, "numbers of its outputs; absent: `d_model`"},
+     "rows from one of its outputs to the next; at most `kernel`; `centred`: of the last, the others have 1"},
+    {"model.encoder.frontend", "channels", T::integer, "", 1, 65536,
+     "`conv`: numbers of its outputs; absent: `d_model`"},
 
     {"model.decoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.decoder", "vocab", T::text, must, "vocabulary file, relative to the manifest"},
@@ -133,6 +140,8 @@ constexpr KeyRule keys[] = {
     {"model.decoder", "more_tokens", T::tokens, "", "as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
      "all but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
+    {"model.decoder", "max_length", T::integer, "", 1, 1048576,
+     "longest target, in tokens, where it is shorter than the model's `max_length`"},
     {"model.decoder", "begin", T::text, "",
      "all but `longest`: the token before every target; absent: the one that the file puts before a text, or "
      "none"},
@@ -204,6 +213,8 @@ constexpr KeyRule keys[] = {
     {"decode", "forced", T::tokens, "",
      "what every target begins with, such as its language, behind `begin` of [model.decoder]; models with an encoder"},
     {"decode", "suppress", T::tokens, "", "tokens that are never written"},
+    {"decode", "suppress_first", T::tokens, "",
+     "tokens that are not written first, behind the forced ones; models with an encoder"},
     {"decode", "length_penalty", T::number, "1.0", 0, 10, "a hypothesis' score is divided by its length to this power"},
 
     {"stream", "policy", T::choice, "wait-k", "wait-k|offline",

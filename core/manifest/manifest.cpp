@@ -28,7 +28,10 @@ const char* sinusoids_name(Sinusoids sinusoids) {
   return names[static_cast<size_t>(sinusoids)];
 }
 
-const char* bias_name(Bias bias) { return bias == Bias::all ? "all" : bias == Bias::qkv ? "qkv" : "none"; }
+const char* bias_name(Bias bias) {
+  constexpr const char* names[] = {"all", "all_but_k", "qkv", "none"};
+  return names[static_cast<size_t>(bias)];
+}
 
 const char* rotary_layout_name(RotaryLayout layout) {
   return layout == RotaryLayout::halves ? "halves" : "interleaved";

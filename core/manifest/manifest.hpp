@@ -22,7 +22,7 @@ struct NameMap;
 enum class ModelKind { encoder, decoder, encoder_decoder };
 enum class Norm { pre, post };
 enum class NormType { layer, rms };
-enum class Bias { all, qkv, none };  // which dense layers of blocks and feed-forward networks have one
+enum class Bias { all, all_but_k, qkv, none };  // which dense layers of blocks and feed-forward networks have one
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
 enum class WeightType { f32, bf16, int8 };  // of dense layers and embeddings
 enum class Positions { sinusoidal, learned, rotary, none };
@@ -32,6 +32,8 @@ enum class RotaryScaling { none, linear, llama3 };
 enum class HeadType { lm, classifier, embedding };
 enum class Split { longest, wordpiece, huggingface, gguf };  // how text becomes tokens
 enum class Pool { mean, first };
+enum class Features { fbank, log_mel };
+enum class Frontends { conv, centred };
 enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };
 
@@ -43,6 +45,7 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   int vocab_size = 0;                          // rows of the embedding; 0: the tokenizer's
   bool causal = false;                         // encoder only: a unidirectional encoder
   bool zero_begin = false;                     // decoder only: the first position is embedded as zeros
+  int max_length = 0;                          // decoder only: where it is shorter than the model's; 0: it is not
   Place place;
 };
 
@@ -71,10 +74,15 @@ struct StreamTable {  // [stream]: the source may grow while the target is writt
 
 struct SpeechTable {  // features and frontend of an encoder that takes speech
   FbankSpec features;
+  Features type = Features::fbank;
+  int64_t frames = 0;  // log_mel: of every recording
+  Frontends frontend = Frontends::conv;
   int layers = 2, kernel = 3, stride = 2, channels = 0;  // of the convolutions
-  int64_t subsampling() const {                          // frames that make one row of the encoder
+  // Of layer l from 0.
+  int stride_of(int l) const { return frontend == Frontends::conv || l + 1 == layers ? stride : 1; }
+  int64_t subsampling() const {  // frames that make one row of the encoder
     int64_t n = 1;
-    for (int l = 0; l < layers; ++l) n *= stride;
+    for (int l = 0; l < layers; ++l) n *= stride_of(l);
     return n;
   }
 };
@@ -127,9 +135,12 @@ struct Manifest {
   int beams = 1;
   double length_penalty = 1.0;
   std::vector<int32_t> forced, suppressed;  // ids: that targets begin with; that are never written
+  std::vector<int32_t> suppressed_first;    // that are not written first behind the forced ones
   std::optional<SpeechTable> speech;        // nothing: the source is text
   std::optional<StreamTable> stream;
   std::shared_ptr<const nlohmann::ordered_json> search;  // [search] as descriptions have it; NULL: there is none
+
+  int max_target() const { return decoder.max_length > 0 ? decoder.max_length : max_length; }
 };
 
 // Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if

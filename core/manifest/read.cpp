@@ -12,6 +12,7 @@
 #include "core/import/architecture.hpp"
 #include "core/length/length.hpp"
 #include "core/manifest/reader.hpp"
+#include "core/speech/log_mel.hpp"
 #include "core/tokenizer/gguf_vocabulary.hpp"
 #include "core/tokenizer/huggingface.hpp"
 #include "core/tokenizer/sentencepiece.hpp"
@@ -42,12 +43,23 @@ bool take(const std::optional<int>& chosen, Enum& field) {
 int int_of(const TableReader& table, const char* key) { return static_cast<int>(table.integer(key).value_or(0)); }
 
 // Returns whether all of it is sound.
-bool read_features(const Entry& entry, const Reading& to, FbankSpec& spec) {
+bool read_features(const Entry& entry, const Reading& to, SpeechTable& speech) {
   const TableReader table(entry.value, "model.encoder.features", to.diagnostics);
+  FbankSpec& spec = speech.features;
   const auto type = table.choice("type");
   const auto rate = table.integer("sample_rate"), bins = table.integer("bins");
   const auto window = table.number("window_ms"), shift = table.number("shift_ms");
-  if (!type || !rate || !bins || !window || !shift) return false;
+  if (!take(type, speech.type) || !rate || !bins || !window || !shift) return false;
+  const bool whole = speech.type == Features::log_mel;
+  if (whole != table.mentioned("frames")) {
+    if (whole)
+      to.error(ak::missing_key, entry.value.place, "features of type \"log_mel\" need \"frames\"", "Whisper has 3000");
+    else
+      to.not_applicable(table.place("frames"), "\"frames\" is for type = \"log_mel\"");
+    return false;
+  }
+  speech.frames = table.integer("frames").value_or(0);
+  if (whole && speech.frames == 0) return false;
   spec = {static_cast<int>(*rate), static_cast<int>(*bins), *window, *shift};
   if (*shift > *window) {
     to.error(ak::wrong_value, table.place("shift_ms"),
@@ -56,7 +68,7 @@ bool read_features(const Entry& entry, const Reading& to, FbankSpec& spec) {
     return false;
   }
   try {
-    const Fbank made(spec);
+    whole ? void(LogMel(spec, speech.frames)) : void(Fbank(spec));
     return true;
   } catch (const Error& e) {
     to.error(ak::wrong_value, entry.value.place, e.what());
@@ -69,11 +81,21 @@ bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
   const auto type = table.choice("type");
   const auto layers = table.integer("layers"), kernel = table.integer("kernel"), stride = table.integer("stride");
   if (table.mentioned("channels") && !table.given("channels")) return false;
-  if (!type || !layers || !kernel || !stride) return false;
+  if (!take(type, speech.frontend) || !layers || !kernel || !stride) return false;
   speech.layers = static_cast<int>(*layers);
   speech.kernel = static_cast<int>(*kernel);
   speech.stride = static_cast<int>(*stride);
   speech.channels = static_cast<int>(table.integer("channels").value_or(to.manifest.d_model));
+  const bool centred = speech.frontend == Frontends::centred;
+  if (centred && table.mentioned("channels")) {
+    to.not_applicable(table.place("channels"), "\"channels\" is for type = \"conv\"");
+    return false;
+  }
+  if (centred && *kernel % 2 == 0) {
+    to.error(ak::wrong_value, table.place("kernel"), fmt::format("\"kernel\" is {}, an even number", *kernel),
+             "as many rows are seen behind the one in the middle as before it");
+    return false;
+  }
   if (*kernel >= *stride) return true;
   to.error(ak::wrong_value, table.place("kernel"),
            fmt::format("\"kernel\" is {}, less than stride, {}", *kernel, *stride),
@@ -96,8 +118,18 @@ void read_speech(const Node& encoder, Reading& to) {
   const bool have_features = need(features, "features", "features = { type = \"fbank\" }");
   if (!need(frontend, "frontend", "frontend = { type = \"conv\" }") || !have_features) return;
   SpeechTable speech;
-  const bool sound = read_features(*features, to, speech.features);
-  if (read_frontend(*frontend, to, speech) && sound) to.manifest.speech = speech;
+  const bool sound = read_features(*features, to, speech);
+  if (!read_frontend(*frontend, to, speech) || !sound) return;
+  if ((speech.type == Features::log_mel) != (speech.frontend == Frontends::centred))
+    return to.not_applicable(frontend->place,
+                             "features of type \"log_mel\" and a frontend of type \"centred\" go together",
+                             "\"fbank\" goes with \"conv\"");
+  const int64_t rows = (speech.frames + speech.subsampling() - 1) / speech.subsampling();
+  if (to.manifest.max_length > 0 && rows > to.manifest.max_length)
+    return to.error(ak::wrong_value, features->place,
+                    fmt::format("{} frames make {} rows of the encoder, more than max_length, {}", speech.frames, rows,
+                                to.manifest.max_length));
+  to.manifest.speech = speech;
 }
 
 bool is_sentencepiece(const Stack& stack, Split split) {
@@ -155,6 +187,12 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
     to.not_applicable(table.place("lowercase"), "\"lowercase\" is said by the tokenizer's own file");
   stack.vocab_size = int_of(table, "vocab_size");
   use.size = stack.vocab_size;
+  if (use.target) {
+    stack.max_length = int_of(table, "max_length");
+    if (stack.max_length > max_length && max_length > 0)
+      to.error(ak::wrong_value, table.place("max_length"),
+               fmt::format("\"max_length\" is {}, more than the model's, {}", stack.max_length, max_length));
+  }
   use.begin = table.text("begin").value_or("");
   if (use.target) use.end = table.text("end").value_or("");
   for (const char* key : {"begin", "end", "vocab_size"})
@@ -526,11 +564,14 @@ void read_decode(const Node& decode, Reading& to) {
   if (to.is(ModelKind::encoder)) to.not_applicable(decode.place, "[decode] is for models with a decoder");
   to.manifest.beams = static_cast<int>(table.integer("beams").value_or(1));
   to.manifest.length_penalty = table.number("length_penalty").value_or(1.0);
-  if (table.mentioned("forced") && to.is(ModelKind::decoder))
-    to.not_applicable(table.place("forced"),
-                      "\"forced\" is for models with an encoder: a decoder alone goes on from a text");
+  for (const char* key : {"forced", "suppress_first"})
+    if (table.mentioned(key) && to.is(ModelKind::decoder))
+      to.not_applicable(table.place(key), fmt::format("\"{}\" is for models with an encoder: a decoder alone goes on "
+                                                      "from a text",
+                                                      key));
   to.manifest.forced = read_tokens(table, "forced", to);
   to.manifest.suppressed = read_tokens(table, "suppress", to);
+  to.manifest.suppressed_first = read_tokens(table, "suppress_first", to);
 }
 
 void read_stream(const Node& stream, Reading& to) {
@@ -539,6 +580,10 @@ void read_stream(const Node& stream, Reading& to) {
     return to.not_applicable(stream.place,
                              fmt::format("[stream] is for models with an encoder and a decoder, not for kind \"{}\"",
                                          kind_name(to.manifest.kind)));
+  if (to.manifest.speech && to.manifest.speech->type == Features::log_mel)
+    return to.not_applicable(stream.place,
+                             "[stream] needs frames that come with the speech, and those of \"log_mel\" need "
+                             "the whole recording");
   StreamTable& s = to.manifest.stream.emplace();
   take(table.choice("policy"), s.policy);
   s.k = int_of(table, "k");

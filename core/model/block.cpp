@@ -48,7 +48,7 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
       qk_norm_(manifest.qk_norm && choice.role != ATTN_DECODER_CROSS),
       streams_(choice.role != ATTN_ENCODER_SELF || (manifest.stream && manifest.encoder.causal)),
       totals_(total_flags(manifest, choice)),
-      max_length_(manifest.max_length),
+      max_length_(choice.role == ATTN_DECODER_SELF ? manifest.max_target() : manifest.max_length),
       mechanism_(Mechanism::create(plugin, block_of(manifest, choice), choice.options)) {
   if (streams_) row_bytes_ = state_bytes(max_length_);
   if (choice.role != ATTN_DECODER_CROSS) rotary_ = std::move(rotary);
@@ -120,7 +120,8 @@ template <class Adapt>
 Dense Block::load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs,
                         double gain, WeightReader& reader, Adapt&& adapt) {
   const bool shared = is_shared(port), out = port.kind == ATTN_OUTPUT;
-  const bool bias = !(port.flags & ATTN_NO_BIAS) && (bias_ == Bias::all || (bias_ == Bias::qkv && !out));
+  const bool bias = !(port.flags & ATTN_NO_BIAS) && (bias_ == Bias::all || (bias_ == Bias::qkv && !out) ||
+                                                     (bias_ == Bias::all_but_k && shared_name != "k"));
   const std::string name = shared ? path_ + "." + shared_name : own_name(port);
   const Owner owner = shared ? Owner::model : Owner::mechanism;
   std::vector<float> w = reader.f32(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);

@@ -63,10 +63,12 @@ EncoderIdentity model_traits(const Manifest& m) {
   if (m.positions == Positions::rotary) traits.add("rotary", rotary_text(m.rotary));
   if (m.speech) {
     const SpeechTable& s = *m.speech;
-    traits.add("features", fmt::format("fbank of {} Hz, {} bins, {} ms every {} ms", s.features.sample_rate,
+    const std::string type = s.type == Features::fbank ? "fbank" : fmt::format("log_mel of {} frames", s.frames);
+    traits.add("features", fmt::format("{} of {} Hz, {} bins, {} ms every {} ms", type, s.features.sample_rate,
                                        s.features.bins, s.features.window_ms, s.features.shift_ms));
-    traits.add("frontend", fmt::format("conv of {} layers, kernel {}, stride {}, {} channels", s.layers, s.kernel,
-                                       s.stride, s.channels));
+    traits.add("frontend", fmt::format("{} of {} layers, kernel {}, stride {}, {} channels",
+                                       s.frontend == Frontends::conv ? "conv" : "centred", s.layers, s.kernel, s.stride,
+                                       s.channels));
   }
   return traits;
 }

@@ -28,14 +28,18 @@ void Encoder::load(LayerReader& from) {
   if (m.speech) {
     const SpeechTable& speech = *m.speech;
     const int64_t bins = speech.features.bins, channels = speech.channels;
-    const std::vector<float> mean = from.tensor("encoder.features.mean", {bins}, constant(0)),
-                             scale = from.tensor("encoder.features.scale", {bins}, constant(1));
+    const bool whole = speech.frontend == Frontends::centred;
+    std::vector<float> mean, scale;
+    if (!whole) {
+      mean = from.tensor("encoder.features.mean", {bins}, constant(0));
+      scale = from.tensor("encoder.features.scale", {bins}, constant(1));
+    }
     std::vector<Dense> convolutions;
     for (int l = 1; l <= speech.layers; ++l)
       convolutions.push_back(from.convolution("encoder.frontend.conv." + std::to_string(l), l == 1 ? bins : channels,
                                               channels, speech.kernel));
     frontend.emplace(speech, m.activation, mean, scale, std::move(convolutions),
-                     from.dense("encoder.frontend.out", channels, m.d_model));
+                     whole ? Dense() : from.dense("encoder.frontend.out", channels, m.d_model));
   }
   vocabulary = m.encoder.tokenizer;
   embedding = from.embedding("encoder", m, m.encoder);
@@ -64,6 +68,7 @@ void Encoder::check(const SourceBatch& source) const {
   for (int64_t b = 0; b < source.batch; ++b)
     if (const int64_t n = source.length_of(b); n < 0 || n > source.length)
       fail(ATTN_INVALID, "source: row {} has length {}, possible are 0 to {}", b, n, source.length);
+  for (int64_t b = 0; b < source.batch; ++b) frontend->check_whole(source.kind, source.length_of(b));
   check_speech(source);
 }
 

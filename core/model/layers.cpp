@@ -150,6 +150,7 @@ Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t 
 Embedding LayerReader::embedding(const std::string& name, const Manifest& m, const Stack& stack) {
   const int64_t vocabulary = stack.tokenizer ? std::max(stack.tokenizer->size(), stack.vocab_size) : 0;
   const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
+  const int64_t longest = name == "decoder" ? m.max_target() : m.max_length;
   Embedding made;
   made.width = m.d_model;
   made.zero_begin = stack.zero_begin;
@@ -163,9 +164,9 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
       made.table = std::move(table);
   }
   if (m.positions == Positions::sinusoidal)
-    made.positions = sinusoidal_positions(m.max_length, m.d_model, m.sinusoids, m.position_offset);
+    made.positions = sinusoidal_positions(longest, m.d_model, m.sinusoids, m.position_offset);
   if (m.positions == Positions::learned) {
-    made.positions = tensor(name + ".positions.weight", {m.max_length + m.position_offset, m.d_model}, embedded);
+    made.positions = tensor(name + ".positions.weight", {longest + m.position_offset, m.d_model}, embedded);
     made.positions.erase(made.positions.begin(), made.positions.begin() + m.position_offset * m.d_model);
   }
   if (m.token_types > 0 && vocabulary > 0 && name == "encoder") {

@@ -65,7 +65,8 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
     if (!name.starts_with(path)) continue;
     const std::string word = name.substr(path.size(), name.find('.', path.size()) - path.size());
     const std::string rest = name.substr(path.size());
-    const bool is_biased = manifest.bias == Bias::all || (manifest.bias == Bias::qkv && rest != "o.bias");
+    const bool is_biased = manifest.bias == Bias::all || (manifest.bias == Bias::qkv && rest != "o.bias") ||
+                           (manifest.bias == Bias::all_but_k && rest != "k.bias");
     if (shared.count(rest)) return is_biased || !rest.ends_with(".bias");
     if (rest == "q.norm.weight" || rest == "k.norm.weight")
       return manifest.qk_norm && choice.role != ATTN_DECODER_CROSS;
@@ -123,7 +124,8 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
     if (choice.role == ATTN_DECODER_CROSS && measures_by_target_.empty() && to.block->needs_target(0, 1))
       measures_by_target_ = path;
     if (choice.role != ATTN_ENCODER_SELF)
-      within_total_ |= (to.block->plan_stream(1, 1, 1, 1, manifest_.max_length).info().flags & ATTN_WITHIN_TOTAL) != 0;
+      within_total_ |=
+          (to.block->plan_stream(1, 1, 1, 1, to.block->max_length()).info().flags & ATTN_WITHIN_TOTAL) != 0;
   } catch (const Error& e) {
     diagnostics.add(ak::refused, choice.decided,
                     fmt::format("{} cannot be \"{}\": {}", path, choice.mechanism, e.what()), {},

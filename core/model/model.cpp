@@ -16,7 +16,7 @@ const Tokenizer* Model::vocabulary(bool target) const {
   return (target ? decoder_.vocabulary : encoder_.vocabulary).get();
 }
 
-void Model::check_target(const Ids& ids) const { check_ids(ids, "target", vocabulary(true), manifest_.max_length); }
+void Model::check_target(const Ids& ids) const { check_ids(ids, "target", vocabulary(true), manifest_.max_target()); }
 
 std::vector<int64_t> Model::output_shape(const SourceBatch& source, const Ids& target) const {
   if (head_.pools()) return {source.batch, outputs()};

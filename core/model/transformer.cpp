@@ -19,7 +19,7 @@ void Transformer::load(LayerReader& from, const std::string& name, int count) {
   layers.resize(static_cast<size_t>(count));
   for (int l = 1; l <= count; ++l) {
     const std::string ffn = name + ".ffn." + std::to_string(l);
-    const bool bias = manifest_.bias == Bias::all;
+    const bool bias = manifest_.bias == Bias::all || manifest_.bias == Bias::all_but_k;
     FeedForward& made = layers[l - 1].feed_forward;
     made.norm = from.norm(ffn + ".norm", d);
     made.in = from.dense(ffn + ".in", d, manifest_.ffn, bias);
@@ -83,7 +83,8 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
 
 const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int64_t tokens, int64_t past) const {
   // Rounded up, but never so far that what is in the state already would not fit beside it.
-  const int64_t batch = round_up(rows), capacity = manifest_.max_length;
+  const int64_t batch = round_up(rows),
+                capacity = kind == PlanKind::step ? manifest_.max_target() : manifest_.max_length;
   const int64_t bound = std::max(tokens, std::min<int64_t>(round_up(tokens), capacity - past));
   const PlanKey key{kind, batch, bound};
   // Plans once made stay, so a workspace keeps those it met: a step takes no lock.
@@ -97,9 +98,9 @@ const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int6
       for (const Attention* attention : {&layer.self, &layer.cross}) {
         const bool cross = attention == &layer.cross;
         if (!attention->block || (kind == PlanKind::append && !cross)) continue;
-        plans->push_back(attention->block->plan_stream(ws.threads->workers(), batch,
-                                                       kind == PlanKind::append ? 0 : bound,
-                                                       kind == PlanKind::step && cross ? 0 : bound, capacity));
+        plans->push_back(
+            attention->block->plan_stream(ws.threads->workers(), batch, kind == PlanKind::append ? 0 : bound,
+                                          kind == PlanKind::step && cross ? 0 : bound, attention->block->max_length()));
       }
     made = std::move(plans);
   }
@@ -111,7 +112,7 @@ Arena& Transformer::states(bool cross) const {
     std::vector<uint64_t> bytes;
     for (const Layer& layer : layers)
       if (const Block* block = (cross ? layer.cross : layer.self).block.get())
-        bytes.push_back(block->state_bytes(manifest_.max_length));
+        bytes.push_back(block->state_bytes(block->max_length()));
     states_[cross] = std::make_unique<Arena>(bytes);
   });
   return *states_[cross];

@@ -58,7 +58,8 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   };
   if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
   // The longest target is written in full; nothing follows it.
-  const auto max_tokens = static_cast<size_t>(std::min(limit, model.manifest().max_length - session.position(0) + 1));
+  const auto max_tokens =
+      static_cast<size_t>(std::min<int64_t>(limit, model.manifest().max_target() - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
   double found_score = -std::numeric_limits<double>::infinity();

@@ -25,6 +25,11 @@ EncoderIdentity identity(const Model& model) {
   traits.add("decoder.layers", m.decoder.layers);
   traits.add("a source that grows", m.stream ? "possible" : "not possible");
   traits.add("the prediction of lengths", prediction(model));
+  // Sessions that were saved before these keys came have no word of them.
+  if (m.max_target() != m.max_length) traits.add("decoder.max_length", m.max_target());
+  if (!m.forced.empty() || !m.suppressed.empty() || !m.suppressed_first.empty())
+    traits.add("[decode]", fmt::format("forced {}; suppress {}; suppress_first {}", fmt::join(m.forced, " "),
+                                       fmt::join(m.suppressed, " "), fmt::join(m.suppressed_first, " ")));
   for (const Block* block : model.blocks()) {
     const BlockChoice& c = block->choice();
     const Plugin& plugin = block->mechanism().plugin();
@@ -177,7 +182,7 @@ std::unique_ptr<Session> Session::load(std::shared_ptr<const Model> model, std::
 void Session::load_rows(BlobReader& from) {
   for (size_t r = 0; r < positions_.size(); ++r) {
     const uint32_t position = from.u32();
-    require_that(position <= static_cast<uint32_t>(model_->manifest().max_length), "a row beyond max_length");
+    require_that(position <= static_cast<uint32_t>(model_->manifest().max_target()), "a row beyond max_length");
     positions_[r] = static_cast<int32_t>(position);
     ended_[r] = from.u32() != 0;
   }

@@ -289,7 +289,7 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   }
   if (!target_total_ && model_->manifest().predict == Predict::reference)
     fail(ATTN_INVALID, "[length] predict = \"reference\": set the target length before writing");
-  const int64_t max_length = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_target();
   for (int r = 0; r < rows(); ++r) {
     const int64_t row = first_row + r, n = tokens.length_of(row), after = positions_[r] + n;
     if (n > 0 && model_->manifest().stream) {
@@ -367,8 +367,11 @@ namespace {
 // Leaves the scores of what may follow `written` tokens of a target, its beginning among them.
 void restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
   constexpr float never = -std::numeric_limits<float>::infinity();
+  const auto forced = static_cast<int64_t>(m.forced.size());
   for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
-  if (written < 1 || written > static_cast<int64_t>(m.forced.size())) return;
+  if (written == forced + 1)
+    for (const int32_t id : m.suppressed_first) scores[static_cast<size_t>(id)] = never;
+  if (written < 1 || written > forced) return;
   const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
   const float score = scores[next];
   std::ranges::fill(scores, never);
@@ -410,7 +413,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
 }
 
 int64_t Session::default_limit() const {
-  const int64_t max_length = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_target();
   return model_->has_encoder() ? attnkit::default_limit(source_.length, max_length) : max_length;
 }
 
@@ -456,7 +459,7 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   }
   if (limit <= 0) limit = default_limit();
   std::vector<int32_t> ids;
-  const int64_t max_length = model_->manifest().max_length;
+  const int64_t max_length = model_->manifest().max_target();
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
   while (static_cast<int64_t>(ids.size()) < limit) {
     const std::optional<int32_t> id = sampler.draw({last(0), static_cast<size_t>(model_->outputs())});

@@ -23,6 +23,7 @@ uint32_t decide(const attnkit_stream_options& options, const attnkit_stream_view
 
 // A unit for each row of the encoder; the last one has what is left as well.
 std::vector<int64_t> ends_of_rows(const Frontend& frontend, const SourceBatch& source) {
+  if (frontend.whole()) return {source.length};
   std::vector<int64_t> ends(static_cast<size_t>(frontend.rows(source.kind, source.length)));
   for (size_t row = 0; row < ends.size(); ++row)
     ends[row] = frontend.end_of_row(source.kind, static_cast<int64_t>(row));
@@ -90,7 +91,7 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
     frontend->require_row(units.source.kind, units.source.length);
     if (units.ends.empty()) units.ends = ends = ends_of_rows(*frontend, units.source);
   }
-  const int64_t max_length = model.manifest().max_length;
+  const int64_t max_length = model.manifest().max_target();
   const int64_t limit = options.limit > 0 ? std::min<int64_t>(options.limit, max_length)
                                           : default_limit(model.source_rows(units.source), max_length);
   const Tokenizer& vocabulary = *model.vocabulary(true);

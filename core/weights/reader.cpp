@@ -150,7 +150,7 @@ std::vector<std::byte> WeightReader::find(const std::string& name, const std::st
 void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {
   if (!file_) return;
   for (const StoredTensor& t : file_->tensors())
-    if (!taken_.count(t.name) && !ignorable(t.name))
+    if (!taken_.count(t.name) && !t.alias && !ignorable(t.name))
       wrong(ak::left_over_tensor,
             fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", file_->path(), t.name,
                         shape_text(t.shape)),

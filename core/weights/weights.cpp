@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
@@ -199,6 +200,17 @@ std::vector<float> convert(std::span<const std::byte> data, Convert&& to_float) 
   return out;
 }
 
+// Of I8 and I16: each number divided by the scale of its row, or of all.
+std::vector<float> divided(const StoredTensor& t) {
+  std::vector<float> values = t.dtype == "I8"
+                                  ? convert<int8_t>(t.data, [](int8_t x) { return static_cast<float>(x); })
+                                  : convert<int16_t>(t.data, [](int16_t x) { return static_cast<float>(x); });
+  const std::vector<float> scales = convert<float>(t.scales, [](float x) { return x; });
+  const size_t width = values.size() / scales.size();
+  for (size_t i = 0; i < values.size(); ++i) values[i] /= scales[i / width];
+  return values;
+}
+
 // The part of a stored tensor, turned where it lies the other way, that makes the shape it has for us.
 std::vector<float> laid_out(const StoredTensor& t, std::vector<float> theirs) {
   const size_t columns = t.layout->transposed && t.shape.size() == 2 ? static_cast<size_t>(t.shape[1]) : 0;
@@ -283,6 +295,13 @@ void Weights::add_file(const std::string& path, const std::string& sha256) {
     if (names_ && names_->gguf) names_ = names_->gguf;
     for (GgufTensor& t : Gguf::read(bytes, path).tensors)
       tensors_.push_back({std::move(t.name), std::move(t.type), std::move(t.shape), t.data, {}, nullptr, owner});
+    return;
+  }
+  if (is_ctranslate2(bytes)) {
+    if (names_ && names_->ctranslate2) names_ = names_->ctranslate2;
+    for (Ctranslate2Tensor& t : Ctranslate2::read(bytes, path).tensors)
+      tensors_.push_back(
+          {std::move(t.name), std::move(t.type), std::move(t.shape), t.data, {}, nullptr, owner, t.scales, t.alias});
     return;
   }
   const auto [header, data] = split(bytes, path);
@@ -374,6 +393,7 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
     if (t.dtype == "F16") return convert<uint16_t>(t.data, from_half);
     if (t.dtype == "BF16")
       return convert<uint16_t>(t.data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
+    if (!t.scales.empty()) return divided(t);
     if (is_quantised(t.dtype)) return dequantised(t.dtype, t.data);
     if (t.dtype == "I8") return scaled(t);
     fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16, F64 or I8 with scales is needed", path_, quote(name),

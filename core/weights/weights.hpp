@@ -1,4 +1,5 @@
-// Safetensors and GGUF files, read strictly: no overlaps, duplicates or overflows; of safetensors no holes either.
+// Safetensors, GGUF and CTranslate2 files, read strictly: no overlaps, duplicates or overflows; of safetensors no holes
+// either.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ struct StoredTensor {
   std::string origin = {};                 // what the file calls it, where that is not its name
   const NameRule* layout = nullptr;        // how it lies there, where that is not as its shape says
   std::shared_ptr<const void> owner = {};  // of the mapped data; NULL: it goes with the weights
+  std::span<const std::byte> scales = {};  // of CTranslate2's I8 and I16
+  bool alias = false;                      // another name of a tensor that is there as well
 };
 
 // The numbers of a tensor, in a mapped file or in memory of their own.
@@ -57,8 +60,8 @@ class Weights {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // sorted by name
   const std::string& path() const { return path_; }
 
-  // Values as f32: from F32, F16, BF16, F64, what GGUF quantises, and I8, whose row o is multiplied by entry o of the
-  // F32 tensor scale_of(name).  Throws Error: no such tensor, another shape, another type, no scales.
+  // Values as f32: from F32, F16, BF16, F64, what GGUF and CTranslate2 quantise, and I8, whose row o is multiplied by
+  // entry o of the F32 tensor scale_of(name).  Throws Error: no such tensor, another shape, another type, no scales.
   std::vector<float> f32(std::string_view name, const std::vector<int64_t>& shape) const;
   // The same where they lie in a mapped file, if they lie there as f32.
   Numbers numbers(std::string_view name, const std::vector<int64_t>& shape) const;

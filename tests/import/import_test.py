@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import unittest
+import wave
 
 from arrays import read_npy, read_safetensors, write_safetensors
 from command import CommandTest, attnkit
@@ -15,7 +16,8 @@ DECODERS = ["gemma", "gpt2", "llama", "llama3", "qwen2", "qwen3"]
 # After the last layer of these nothing is left to do, or a norm.
 POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "t5", "t5-gated"]
 TRANSLATORS = POST_NORM + PRE_NORM
-SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, t5, mt5"
+SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, t5, mt5, whisper"
+SPEECH = ["whisper"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 
 
@@ -33,7 +35,7 @@ class ImportTest(CommandTest):
 
 class Models(ImportTest):
     def test_are_all_that_there_are(self):
-        self.assertEqual(sorted(folder.name for folder in GOLDEN.iterdir()), sorted(MODELS + DECODERS + TRANSLATORS))
+        self.assertEqual(sorted(folder.name for folder in GOLDEN.iterdir()), sorted(MODELS + DECODERS + TRANSLATORS + SPEECH))
 
     def test_every_layer_is_that_of_transformers(self):
         for name in MODELS:
@@ -323,6 +325,130 @@ class Translators(ImportTest):
                 (folder / file).write_text(content)
             self.assertIn(message, self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
             shutil.rmtree(folder)
+
+
+class Speech(ImportTest):
+    """Models that hear and write."""
+
+    RECORDINGS = [argument for i in (1, 2) for argument in ("--audio", GOLDEN / "whisper" / f"{i}.wav")]
+
+    def ids(self, manifest, *more):
+        results = self.run_ok("run", manifest, *self.RECORDINGS, "--limit", 19, *more, "--json").json()["results"]
+        return [result["ids"] for result in results]
+
+    def test_every_layer_is_that_of_transformers(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        layers = self.run_ok("verify", manifest, "--golden", GOLDEN / "whisper/golden.safetensors", "--json").json()["layers"]
+        self.assertEqual([layer["layer"] for layer in layers], ["encoder.ffn.1", "encoder", "decoder.ffn.1", "decoder", "logits"])
+        for layer in layers:
+            self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), layer)
+            self.assertGreater(layer["largest"], 0.1, layer)
+
+    def test_tokens_are_those_of_transformers_in_every_language(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        text = manifest.read_text()
+        expected = json.loads((GOLDEN / "whisper/texts.json").read_text())
+        self.assertNotEqual(expected["<|en|>"], expected["<|de|>"])
+        for language, ids in expected.items():
+            manifest.write_text(text.replace("<|en|>", language))
+            self.assertEqual(self.ids(manifest), ids, language)
+
+    def test_without_its_rules_it_writes_something_else(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        ids, text = self.ids(manifest), manifest.read_text()
+        suppressed = sorted(set(sum(ids, [])))
+        for key in ("suppress", "suppress_first"):
+            first = {one[0] for one in ids}
+            manifest.write_text(re.sub(f"(?m)^{key} = .*$", f"{key} = {suppressed}", text))
+            other = self.ids(manifest)
+            if key == "suppress":
+                self.assertFalse(set(suppressed) & set(sum(other, [])))
+            else:
+                self.assertFalse(first & {one[0] for one in other})
+
+    def test_a_target_ends_where_the_decoder_has_no_more_positions(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        results = self.run_ok("run", manifest, *self.RECORDINGS, "--limit", 100, "--json").json()["results"]
+        self.assertEqual([result["tokens"] for result in results], [40, 40])
+        self.assertTrue(self.run_ok("run", manifest, *self.RECORDINGS, "--beams", 3).out)
+
+    def test_a_recording_that_is_too_long(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        long = self.folder / "long.wav"
+        with wave.open(str(GOLDEN / "whisper/1.wav")) as short, wave.open(str(long), "wb") as file:
+            file.setparams(short.getparams())
+            file.writeframes(2 * short.readframes(short.getnframes()))
+        self.assertIn("long.wav: 1.60 s are 79 rows of the encoder, the model's max_length is 50, 1.03 s: split it",
+                      self.run_code(6, "run", manifest, "--audio", long).err)
+
+    def test_any_mechanism_by_one_line(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        as_trained, text = self.ids(manifest), manifest.read_text()
+        for line in ('"encoder.self" = "cosformer"', '"encoder.self" = "latte"', '"decoder.self" = "relu"', '"decoder.cross" = "linear"'):
+            manifest.write_text(text.replace("[attention]", f"[attention]\n{line}"))
+            self.assertNotEqual(self.ids(manifest), as_trained, line)
+
+    def test_other_commands_take_it(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        self.assertIn("log_mel", self.run_ok("inspect", manifest).out)
+        self.run_ok("bench", manifest, "--length", "16")
+        bundle = self.folder / "bundle"
+        self.run_ok("bundle", manifest, "-o", bundle)
+        self.assertEqual(self.ids(bundle / "model.toml"), self.ids(manifest))
+        data, out = self.folder / "recordings.tsv", self.folder / "search"
+        texts = [result["output"] for result in self.run_ok("run", manifest, *self.RECORDINGS, "--limit", 19, "--json").json()["results"]]
+        data.write_text("".join(f"{GOLDEN / 'whisper'}/{i}.wav\t{'The head' if '�' in text else text}\n" for i, text in enumerate(texts, 1)))
+        self.run_ok("search", manifest, "--strategy", "ablation", "--space", "encoder.self=softmax,relu", "--data", data, "--length", 16,
+                    "--lengths", "16", "--rank", "quality", "--metric", "perplexity", "--quick", "-o", out)
+        self.assertEqual(len(json.loads((out / "result.json").read_text())["placements"]), 2)
+
+    def test_a_source_that_grows_is_refused(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        manifest.write_text(manifest.read_text() + '[stream]\npolicy = "offline"\n')
+        self.assertIn("[stream] needs frames that come with the speech", self.run_code(3, "validate", manifest).err)
+
+    def test_other_features_are_refused_by_name(self):
+        folder = self.copy("whisper")
+        settings = json.loads((folder / "preprocessor_config.json").read_text())
+        (folder / "preprocessor_config.json").write_text(json.dumps({**settings, "hop_length": 200}))
+        self.assertIn('preprocessor_config.hop_length is 200, which "whisper" does not support; 160 is',
+                      self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+
+
+class Ctranslate2(ImportTest):
+    """Folders as CTranslate2's converters write them; here of the tiny Whisper, in 8 bits."""
+
+    FOLDER = HERE / "golden-ctranslate2/whisper"
+
+    def imported_tiny(self, folder):
+        own = self.folder / "own.toml"
+        shipped = (HERE.parent.parent / "architectures/whisper.toml").read_text()
+        own.write_text(re.sub(r"(?m)51865 = ", "511 = ", shipped))
+        return self.imported(folder, "--architecture", own)
+
+    def test_tokens_are_those_of_ctranslate2(self):
+        manifest = self.imported_tiny(self.FOLDER)
+        results = self.run_ok("run", manifest, *Speech.RECORDINGS, "--limit", 19, "--json").json()["results"]
+        self.assertEqual([result["ids"] for result in results], json.loads((self.FOLDER / "ids.json").read_text()))
+
+    def test_other_vocabularies_are_not_guessed(self):
+        self.assertIn("decoder/embeddings/weight[0] is 511, which is not supported; 51864, 51865, 51866 are",
+                      self.run_code(6, "import", self.FOLDER, "-o", self.folder / "x.toml").err)
+
+    def test_a_file_that_is_cut_off_or_of_another_kind(self):
+        folder = self.folder / "damaged"
+        shutil.copytree(self.FOLDER, folder)
+        whole = (folder / "model.bin").read_bytes()
+        for bytes_, message in ((whole[:-100], "the file is cut off"), (whole[:1000], "the file is cut off"), (b"", "is no model of CTranslate2"),
+                                (whole.replace(b"WhisperSpec", b"WhisperSpek", 1), 'spec "WhisperSpek" is not supported; WhisperSpec are'),
+                                (whole.replace(b"decoder/activation\0\0\1\1\0\0\0\3", b"decoder/activation\0\0\1\1\0\0\0\2", 1),
+                                 'decoder/activation is 2, which "whisper" does not support; 3 is')):
+            (folder / "model.bin").write_bytes(bytes_)
+            result = self.run_code(6, "import", folder, "-o", self.folder / "x.toml")
+            self.assertIn(message, result.err)
+        (folder / "model.bin").write_bytes(whole)
+        (folder / "tokenizer.json").unlink()
+        self.assertIn("holds no tokenizer.json", self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
 
 
 class OwnArchitecture(ImportTest):

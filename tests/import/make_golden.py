@@ -1,26 +1,29 @@
 """Makes tiny random models with transformers, and what it computes with them; and of all-MiniLM-L6-v2 reference vectors.
 
-    pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.2.3
+    pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.2.3 ctranslate2==4.8.5
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
     python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf and accelerate too)
+    python3 make_golden.py --whisper FOLDER   # whisper.json, from CTranslate2's folder (needs ctranslate2==4.8.5 and espeak-ng too)
 """
 import argparse
 import json
 import shutil
 import tempfile
+import wave
 from pathlib import Path
 
 import numpy as np
 import sentencepiece
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import (AutoModel, AutoModelForCausalLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
                           DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
                           M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel,
-                          T5Config, T5ForConditionalGeneration)
+                          T5Config, T5ForConditionalGeneration, WhisperConfig, WhisperFeatureExtractor,
+                          WhisperForConditionalGeneration)
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 HERE = Path(__file__).parent
@@ -232,6 +235,77 @@ def m2m_vocabulary():
     return {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])}
 
 
+def write_recordings(folder):
+    """Two short sounds by rule: a gliding tone with its octave, and one that swells, with noise; as numbers within [-1, 1]."""
+    t = np.arange(12800) / 16000
+    random = np.random.default_rng(4)
+    sounds = [9000 * np.sin(2 * np.pi * (150 + 600 * t) * t) + 3000 * np.sin(2 * np.pi * (300 + 1200 * t) * t) * (t > 0.3),
+              12000 * t * np.sin(2 * np.pi * 700 * t) + random.normal(0, 900, len(t)) * (t < 0.5)]
+    made = []
+    for i, sound in enumerate(sounds, 1):
+        whole = np.round(sound[:12800 if i == 1 else 8000]).astype("<i2")
+        with wave.open(str(folder / f"{i}.wav"), "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(whole.tobytes())
+        made.append(whole / np.float32(32768))
+    return made
+
+
+def make_whisper(name):
+    """Speech of up to 1 s to text: rows of all layers, scores, and what it writes in two languages."""
+    torch.manual_seed(3)
+    folder = HERE / "golden" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    tokens = json.loads((TOKENIZERS / "bytes.json").read_text())
+    first = max(one["id"] for one in tokens["added_tokens"]) + 1
+    more = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>"]
+    ids = {token: first + i for i, token in enumerate(more)}
+    tokens["added_tokens"] += [{"id": id, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+                                "normalized": False, "special": True} for token, id in ids.items()]
+    model = WhisperForConditionalGeneration(WhisperConfig(
+        vocab_size=first + len(more) + 3, num_mel_bins=80, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, max_source_positions=50, max_target_positions=40,
+        decoder_start_token_id=ids["<|startoftranscript|>"], eos_token_id=ids["<|endoftext|>"], bos_token_id=ids["<|endoftext|>"],
+        pad_token_id=ids["<|endoftext|>"], suppress_tokens=None, begin_suppress_tokens=None)).eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if "encoder.embed_positions" not in key:
+                torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
+        for layer in (*model.model.encoder.layers, *model.model.decoder.layers):  # of numbers as a trained model has them
+            layer.fc2.weight.mul_(0.5)
+        # So that places and sounds show in what is written, not the token before alone.
+        model.model.decoder.embed_tokens.weight.mul_(0.5)
+        model.model.decoder.embed_positions.weight.mul_(4)
+        model.model.decoder.layer_norm.weight.fill_(2)
+        model.model.decoder.layer_norm.bias.zero_()
+    setting = model.generation_config
+    setting.suppress_tokens, setting.begin_suppress_tokens = [0, 1, 2, 3, 44, 60, 77, first - 1], [5, 6, ids["<|endoftext|>"]]
+    setting.is_multilingual, setting.no_timestamps_token_id = True, ids["<|notimestamps|>"]
+    setting.lang_to_id = {token: ids[token] for token in ("<|en|>", "<|de|>")}
+    setting.task_to_id = {task: ids[f"<|{task}|>"] for task in ("translate", "transcribe")}
+    extractor = WhisperFeatureExtractor(feature_size=80, chunk_length=1)
+    model.save_pretrained(folder)
+    extractor.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(tokens, ensure_ascii=False) + "\n")
+    frames = torch.tensor(np.stack([extractor._np_extract_fbank_features(np.pad(sound, (0, 16000 - len(sound)))[None].astype(float), "cpu")[0]
+                                    for sound in write_recordings(folder)]), dtype=torch.float32)
+    target = [ids["<|startoftranscript|>"], ids["<|en|>"], ids["<|transcribe|>"], ids["<|notimestamps|>"], *range(100, 120)]
+    with torch.no_grad():
+        out = model(input_features=frames, decoder_input_ids=torch.tensor([target] * 2), output_hidden_states=True)
+    golden = {"source": frames.transpose(1, 2).contiguous(), "source_len": torch.tensor([100, 100], dtype=torch.int32),
+              "target": torch.tensor([target] * 2, dtype=torch.int32), "target_len": torch.tensor([len(target)] * 2, dtype=torch.int32),
+              "logits": out.logits}
+    for stack, states in (("encoder", out.encoder_hidden_states), ("decoder", out.decoder_hidden_states)):
+        golden.update({f"{stack}.ffn.{i}": states[i] for i in range(1, len(states) - 1)})
+        golden[stack] = states[-1]
+    save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors")
+    texts = {}
+    for language in setting.lang_to_id:
+        texts[language] = [model.generate(one[None], language=language, task="transcribe", max_new_tokens=16, do_sample=False)[0].tolist()
+                           for one in frames]
+    (folder / "texts.json").write_text(json.dumps(texts) + "\n")
+
+
 def tiny_decoders():
     torch.manual_seed(2)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
@@ -333,16 +407,59 @@ def smollm2(file):
     (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
 
 
+def transcribed(model, frames, prompt, most=448):
+    """The tokens that CTranslate2 writes greedily in f32, without those that begin and end a text."""
+    from ctranslate2 import StorageView
+    features = StorageView.from_array(np.ascontiguousarray(frames[None], dtype=np.float32))
+    return model.generate(features, [prompt], beam_size=1, max_length=most)[0].sequences_ids[0]
+
+
+def whisper(folder):
+    from ctranslate2.models import Whisper
+    from speak import sentences, speak
+    model, tokenizer = Whisper(folder, device="cpu", compute_type="float32"), Tokenizer.from_file(f"{folder}/tokenizer.json")
+    prompt = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", "<|notimestamps|>")]
+    extractor, golden = WhisperFeatureExtractor(feature_size=80), []
+    for voice, sentence in sentences():
+        with tempfile.TemporaryDirectory() as temporary:
+            digest = speak(voice, sentence, Path(temporary) / "x.wav")
+            with wave.open(f"{temporary}/x.wav") as file:
+                samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / 32768
+        frames = extractor._np_extract_fbank_features(np.pad(samples, (0, 480000 - len(samples)))[None], "cpu")[0]
+        ids = transcribed(model, frames, prompt)
+        golden.append({"sha256": digest, "ids": ids, "text": tokenizer.decode(ids)})
+        print(sentence, golden[-1]["text"])
+    (HERE / "whisper.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in golden) + "\n]\n")
+
+
+def make_ctranslate2(name):
+    """The tiny Whisper as CTranslate2's converter writes it, in 8 bits, and what CTranslate2 makes of it in f32."""
+    from ctranslate2.converters import TransformersConverter
+    from ctranslate2.models import Whisper
+    folder, whole = HERE / "golden-ctranslate2" / name, HERE / "golden" / name
+    TransformersConverter(str(whole)).convert(str(folder), quantization="int8", force=True)
+    shutil.copy(whole / "tokenizer.json", folder)
+    model, tokenizer = Whisper(str(folder), compute_type="float32"), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    prompt = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>")]
+    frames = load_file(whole / "golden.safetensors")["source"].numpy()
+    (folder / "ids.json").write_text(json.dumps([transcribed(model, one.T, prompt, 32) for one in frames]) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minilm")
     parser.add_argument("--smollm2")
+    parser.add_argument("--whisper")
     arguments = parser.parse_args()
     if arguments.minilm:
         minilm(arguments.minilm)
     elif arguments.smollm2:
         smollm2(arguments.smollm2)
+    elif arguments.whisper:
+        whisper(arguments.whisper)
     else:
         tiny_models()
         tiny_decoders()
         tiny_translators()
+        make_whisper("whisper")
+        make_ctranslate2("whisper")

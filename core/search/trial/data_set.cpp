@@ -33,9 +33,11 @@ struct Reader {
       throw Failure(Fault::data, fmt::format("{}: {}: {}", place, what, e.what()));
     }
     if (ids.empty()) fail(Fault::data, "{}: {} is empty: give every line its text, or delete the line", place, what);
-    if (ids.size() >= static_cast<size_t>(facts.info.max_length))
+    const int64_t most = side == Side::source ? facts.info.max_length
+                                              : facts.longest_target() - static_cast<int64_t>(facts.forced.size());
+    if (static_cast<int64_t>(ids.size()) >= most)
       fail(Fault::data, "{}: {} has {} tokens and needs one more for <s> or </s>; max_length is {}: shorten it", place,
-           what, ids.size(), facts.info.max_length);
+           what, ids.size(), most);
     return ids;
   }
 
@@ -79,7 +81,7 @@ struct Reader {
     else
       example.wanted = is_pair ? tokens_of(Side::target, line.substr(tab + 1), place, "the reference") : input;
     if (facts.decoder()) {
-      if (facts.info.begin_id >= 0) example.target = {facts.info.begin_id};
+      example.target = facts.before_target();
       example.target.insert(example.target.end(), example.wanted.begin(), example.wanted.end());
       // Of a text that nothing begins the first token cannot be predicted.
       if (facts.info.begin_id < 0) example.wanted.erase(example.wanted.begin());
@@ -117,11 +119,19 @@ std::vector<std::string> recordings_of(const std::string& path) {
   return paths;
 }
 
+Ids TaskFacts::before_target() const {
+  Ids ids = forced;
+  if (info.begin_id >= 0) ids.insert(ids.begin(), info.begin_id);
+  return ids;
+}
+
 TaskFacts facts_of(const Model& model) {
   TaskFacts facts{model.info(), Task::translation};
+  const auto description = nlohmann::json::parse(model.describe());
+  facts.max_target = description["max_target"];
+  facts.forced = description["forced"].get<Ids>();
   if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
   if (facts.info.kind != ATTNKIT_ENCODER) return facts;
-  const auto description = nlohmann::json::parse(model.describe());
   const std::string head = description["head"]["type"];
   facts.task = head == "classifier" ? Task::classification : head == "embedding" ? Task::embedding : Task::labelling;
   return facts;

@@ -23,10 +23,15 @@ enum class Task {
 struct TaskFacts {
   attnkit_model_info info{};
   Task task = Task::translation;
+  int64_t max_target = 0;  // the longest target, where it is shorter than info.max_length; else 0
+  Ids forced = {};         // what every target has behind <s>
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }
   bool pools() const { return task == Task::classification || task == Task::embedding; }  // one row for the whole input
   bool takes_speech() const { return info.sample_rate > 0; }
+  int64_t longest_target() const { return max_target > 0 ? max_target : info.max_length; }
+  // What stands before a target: <s>, where there is one, and the forced tokens.
+  Ids before_target() const;
 };
 // Throws Error.
 TaskFacts facts_of(const Model& model);
@@ -49,9 +54,11 @@ struct Example {
   std::vector<float> frames = {};  // of speech, (n, features)
   Ids target;                      // read by the decoder: <s> and tokens; without a decoder: nothing
   Ids wanted;                      // by row of scores: tokens and </s>, or the class
-  size_t rows = 0;                 // of the encoder: tokens of the source, or what the frames make
-  int64_t words = 0;               // tokens of the input, without <s> and </s>; of speech its rows
-  size_t line = 0;                 // of the file, from 1
+  // The row of scores that predicts the first of what is wanted: forced tokens are not.
+  size_t first_score() const { return target.size() > wanted.size() ? target.size() - wanted.size() : 0; }
+  size_t rows = 0;    // of the encoder: tokens of the source, or what the frames make
+  int64_t words = 0;  // tokens of the input, without <s> and </s>; of speech its rows
+  size_t line = 0;    // of the file, from 1
 };
 
 // Returns the samples of a recording that the model of `info` can take.  Files of audio are for hosts to read.  Throws

@@ -35,10 +35,13 @@ class Decoder : public BatchedDecoder {
     // Before the source: the keys made from it may depend on the length.
     if (needs_length_) session.set_length(static_cast<double>(example.wanted.size()));
     read_source(session, facts_, example);
-    const int64_t limit = default_limit(static_cast<int64_t>(example.rows), facts_.info.max_length);
+    const int64_t limit = default_limit(static_cast<int64_t>(example.rows), facts_.longest_target());
     return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};
   }
-  void done(Active& input) override { made[input.index] = std::move(input.made); }
+  void done(Active& input) override {
+    const auto forced = static_cast<std::ptrdiff_t>(std::min(facts_.forced.size(), input.made.size()));
+    made[input.index].assign(input.made.begin() + forced, input.made.end());
+  }
   [[noreturn]] void fail_at(size_t i, const Error& e) const override {
     throw Error(e.code(), fmt::format("{}: {}", data_.place_of(order_[i]), e.what()));
   }

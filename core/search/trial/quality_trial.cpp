@@ -199,7 +199,9 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
       const Example& example = data_[rows[r]];
       const bool is_vector = facts_.task == Task::embedding;
       const ExampleScore score =
-          is_vector ? compare(scores.row(r), rows[r]) : score_example(scores.row(r), scores.width, example.wanted);
+          is_vector ? compare(scores.row(r), rows[r])
+                    : score_example(scores.row(r) + example.first_score() * static_cast<size_t>(scores.width),
+                                    scores.width, example.wanted);
       if (!std::isfinite(score.nll))
         throw Error(ATTN_INTERNAL,
                     fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",

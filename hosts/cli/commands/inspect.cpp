@@ -150,13 +150,16 @@ std::string speech_text(const Json& m) {
   if (speech.is_null()) return "";
   const Json &f = speech["features"], &c = speech["frontend"];
   const double rate = f["sample_rate"], first = speech["first_row_samples"];
+  const std::string when = f["frames"].is_null()
+                               ? fmt::format("the first after {} ms", first * 1000 / rate)
+                               : fmt::format("of whole recordings, up to {:g} s, which silence fills",
+                                             f["frames"].get<double>() * f["shift_ms"].get<double>() / 1000);
   return fmt::format(
       "speech: {} Hz, {} {} bins of {} ms every {} ms; {} layers of {}, kernel {}, stride {}, {} channels; a row of "
-      "the "
-      "encoder every {} ms, the first after {} ms\n",
+      "the encoder every {} ms, {}\n",
       f["sample_rate"].get<int>(), f["bins"].get<int>(), f["type"].get<std::string>(), f["window_ms"].get<double>(),
       f["shift_ms"].get<double>(), c["layers"].get<int>(), c["type"].get<std::string>(), c["kernel"].get<int>(),
-      c["stride"].get<int>(), c["channels"].get<int>(), speech["row_ms"].get<double>(), first * 1000 / rate);
+      c["stride"].get<int>(), c["channels"].get<int>(), speech["row_ms"].get<double>(), when);
 }
 
 std::string model_text(const Json& m, const std::vector<int64_t>& lengths) {

@@ -133,6 +133,7 @@ Json json_of(const RunResults& r) {
       Json& vector = entry["vector"] = Json::array();
       for (size_t c = 0; c < r.width; ++c) vector.push_back(std::stod(number_text(r.vectors[i * r.width + c])));
     }
+    if (r.decoder) entry["ids"] = r.all[i].ids;
     add_length(r.all[i], entry);
     if (!r.have_references()) return;
     entry.update({{"reference", *r.inputs[i].reference},

@@ -58,10 +58,10 @@ class Decoder : public search::BatchedDecoder {
   bool is_empty(const Input& input) const { return facts_.encoder() && !facts_.speech && input.ids.size() == 1; }
 
   size_t limit_of(const Input& input) const {
-    if (options_.limit > 0) return std::min<size_t>(options_.limit, facts_.max_length());
-    if (!facts_.encoder()) return facts_.max_length();
+    if (options_.limit > 0) return std::min<size_t>(options_.limit, static_cast<size_t>(facts_.longest_target()));
+    if (!facts_.encoder()) return static_cast<size_t>(facts_.longest_target());
     const auto source = static_cast<int64_t>(source_length(facts_, input));
-    return static_cast<size_t>(default_limit(source, facts_.info.max_length));
+    return static_cast<size_t>(default_limit(source, facts_.longest_target()));
   }
 
   // Sets the target's length where the model asks for it, reads the source, or writes the first `prompt` ids of a
@@ -106,10 +106,12 @@ class Decoder : public search::BatchedDecoder {
     if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
     const bool ended = !made.empty() && made.back() == facts_.info.end_id;
     const auto ids = std::span<const int32_t>(made).first(made.size() - ended);
+    const size_t forced = std::min(facts_.forced.size(), ids.size());
     std::string text = model_.detokenize(Side::target, ids);
     const size_t stop = stop_in(text);
     if (stop != std::string::npos) text.resize(stop);
-    give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state)});
+    const Ids own(ids.begin() + static_cast<std::ptrdiff_t>(forced), ids.end());
+    give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state), false, own});
   }
 
   const Model& model_;

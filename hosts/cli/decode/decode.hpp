@@ -37,6 +37,7 @@ struct Result {
   bool finished = true;  // not cut off at the limit
   LengthUse length = {};
   bool exact = false;  // equal to the reference
+  Ids ids = {};        // of the text, without forced ones and </s>
 };
 using Give = std::function<void(size_t index, Result result)>;
 

@@ -85,14 +85,15 @@ std::vector<Score> score_references(const Model& model, const Facts& facts, std:
     const auto some = inputs.subspan(scores.size(), rows_of(batch, inputs.size() - scores.size(), facts));
     std::vector<Ids> targets;
     for (const Input& input : some) {
-      targets.push_back(facts.encoder() ? Ids{facts.info.begin_id} : input.ids);
+      targets.push_back(facts.encoder() ? facts.before_target() : input.ids);
       targets.back().insert(targets.back().end(), input.target.begin(), input.target.end());
     }
     const Batch target(targets);
     const search::Scores logits(facts, target.rows(), target.length);
     forward(model, facts, each(some), target, logits.out);
     for (size_t i = 0; i < some.size(); ++i) {
-      const size_t first = facts.encoder() ? 0 : some[i].ids.size() - 1;  // predicts the first token of the reference
+      // Predicts the first token of the reference.
+      const size_t first = (facts.encoder() ? facts.before_target().size() : some[i].ids.size()) - 1;
       scores.push_back(score_of(facts, some[i], logits.row(i) + first * static_cast<size_t>(logits.width)));
     }
   }

@@ -200,7 +200,8 @@ void tokenize_reference(const Model& model, const Facts& facts, Unknown unknown,
   if (!input.reference) return;
   if (!facts.decoder()) fail(Exit::usage, "references score models with a decoder; this one has none");
   input.target = spelled(model, Side::target, *input.reference, input.origin + ", reference", unknown);
-  check_length(input, input.target.size() + (facts.encoder() ? 1 : input.ids.size()), facts.max_length(), "reference");
+  const size_t before = facts.encoder() ? facts.before_target().size() : input.ids.size();
+  check_length(input, input.target.size() + before, static_cast<size_t>(facts.longest_target()), "reference");
 }
 
 }  // namespace

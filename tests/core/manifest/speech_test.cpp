@@ -74,6 +74,49 @@ TEST(SpeechManifest, BoundsAreChecked) {
   expect_said(other, "\"features\" must be a table, not an integer");
 }
 
+SpeechModel whole_recordings(const std::string& features, const std::string& frontend = "") {
+  SpeechModel m;
+  m.stream = "";
+  m.features = "{ type = \"log_mel\"" + features + " }";
+  m.frontend = "{ type = \"centred\"" + frontend + " }";
+  return m;
+}
+
+TEST(SpeechManifest, TakesWholeRecordings) {
+  const auto model = load(whole_recordings(", frames = 31"));
+  const SpeechTable table = model->manifest().speech.value();
+  EXPECT_EQ(table.frames, 31);
+  EXPECT_EQ(table.channels, 16);
+  EXPECT_EQ(table.subsampling(), 2);
+  const Frontend& frontend = *model->frontend();
+  // As many rows of every recording, and never less than all of a row's frames.
+  EXPECT_EQ(frontend.rows(SourceKind::samples, 1), 16);
+  EXPECT_EQ(frontend.rows(SourceKind::samples, 4960), 16);
+  const std::vector<float> samples = speech(8000);
+  std::string said;
+  try {
+    model->check_source(SourceBatch::samples(samples.data(), 8000));
+  } catch (const Error& e) {
+    said = e.what();
+  }
+  EXPECT_EQ(said, "source: 8000 samples are 0.50 s, and this model takes up to 0.31 s at once: split the recording");
+}
+
+TEST(SpeechManifest, RefusesWhatWholeRecordingsCannotHave) {
+  expect_said(whole_recordings(""), "features of type \"log_mel\" need \"frames\"");
+  expect_said(whole_recordings(", frames = 1"), "1 frames every 160 samples are too few");
+  expect_said(whole_recordings(", frames = 1000"), "1000 frames make 500 rows of the encoder, more than max_length");
+  expect_said(whole_recordings(", frames = 30", ", kernel = 4"), "\"kernel\" is 4, an even number");
+  expect_said(whole_recordings(", frames = 30", ", channels = 8"), "\"channels\" is for type = \"conv\"");
+  expect_said(with_features(", frames = 30"), "\"frames\" is for type = \"log_mel\"");
+  SpeechModel growing = whole_recordings(", frames = 30");
+  growing.stream = "[stream]\n";
+  expect_said(growing, "[stream] needs frames that come with the speech");
+  SpeechModel mixed = whole_recordings(", frames = 30");
+  mixed.frontend = "{ type = \"conv\" }";
+  expect_said(mixed, "features of type \"log_mel\" and a frontend of type \"centred\" go together");
+}
+
 TEST(SpeechManifest, AnEncoderAloneClassifies) {
   SpeechModel from;
   from.kind = "encoder";

@@ -217,8 +217,11 @@ class Model(nn.Module):
         with attnkit.Model.from_text(runtime(), toml, self.folder) as core:
             self.description, self.info, stored = core.describe(), core.info, core.weights()
         described, info = self.description, self.info
-        heads = {"kv_heads": described["heads"], "head_width": described["d_model"] // described["heads"]}
+        heads = {"kv_heads": described["heads"], "head_width": described["d_model"] // described["heads"],
+                 "max_target": described["max_length"]}
         other = {key: described[key] for key, plain in (PLAIN | heads).items() if described[key] != plain}
+        if described["speech"] and described["speech"]["features"]["type"] != "fbank":
+            other["features"] = described["speech"]["features"]["type"]
         if other or described["activation"] not in ACTIVATIONS or described["head"]["type"] == "embedding":
             raise Error(INVALID, "attnkit.torch has no imported models yet: this one has " + ", ".join(
                 [f"{key} = {value}" for key, value in other.items()] +

@@ -1,0 +1,38 @@
+"""Recordings of whisper.txt: espeak-ng's voices at 16 kHz, of 16 bits, the same on every machine with the same espeak-ng."""
+import array
+import hashlib
+import pathlib
+import shutil
+import subprocess
+import wave
+
+HERE = pathlib.Path(__file__).parent
+RATE = 16000
+
+
+def sentences():
+    return [line.split("\t") for line in (HERE / "whisper.txt").read_text().splitlines()]
+
+
+def can_speak():
+    return shutil.which("espeak-ng") is not None
+
+
+def resampled(samples, rate):
+    """Between two samples on the straight line."""
+    made = array.array("h")
+    for n in range((len(samples) - 1) * RATE // rate):
+        at, part = divmod(n * rate, RATE)
+        made.append(round(samples[at] + (samples[at + 1] - samples[at]) * part / RATE))
+    return made
+
+
+def speak(voice, sentence, path):
+    """Writes a WAV file; the digest of its samples."""
+    spoken = subprocess.run(["espeak-ng", "-v", voice, "--stdout", sentence], capture_output=True, check=True).stdout
+    # On a pipe espeak-ng cannot go back to write the length into the header of 44 bytes.
+    samples = resampled(array.array("h", spoken[44:]), int.from_bytes(spoken[24:28], "little"))
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(samples.tobytes())
+    return hashlib.sha256(samples.tobytes()).hexdigest()

