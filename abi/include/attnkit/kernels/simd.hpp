@@ -7,6 +7,7 @@
 #ifndef ATTNKIT_KERNELS_SIMD_HPP
 #define ATTNKIT_KERNELS_SIMD_HPP
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -234,12 +235,16 @@ template <class Body>
 __attribute__((target("avx2,fma"))) void run_avx2(const Body& body) {
   body.template operator()<Avx2>();
 }
+// ATTNKIT_INSTRUCTIONS=avx2 or =baseline in the environment keeps to fewer than the machine has, for tests; other
+// values are not read.
 inline int detect() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw"))
+  const char* wanted = std::getenv("ATTNKIT_INSTRUCTIONS");
+  const int most = !wanted ? 2 : std::strcmp(wanted, "baseline") == 0 ? 0 : std::strcmp(wanted, "avx2") == 0 ? 1 : 2;
+  if (most == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
     return 2;
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
+  return most >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
 }
 inline const int level = detect();
 template <class Body>
