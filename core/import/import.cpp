@@ -109,7 +109,7 @@ class Importer {
     const Architecture architecture =
         file_architecture("spec", metadata["spec"].text(), metadata, &Architecture::ctranslate2);
     add_entries(architecture, metadata);
-    add_tokenizer();
+    add_tokenizer(architecture);
     made_.toml = text(architecture, path);
     return std::move(made_);
   }
