@@ -443,7 +443,7 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   Session* const self = this;
   const auto tokens_of = [](std::span<const int32_t> ids) {
     const auto length = static_cast<int64_t>(ids.size());
-    return Ids{ids.data(), 1, length, length, nullptr};
+    return Ids{ids.data(), length, 1, length, nullptr};
   };
   const int32_t begin = vocabulary.begin_id();
   if (prompt.empty()) {

@@ -119,7 +119,8 @@ struct Efficient {
     if (plan.is_f64) return exact.run(run, plan.exact_bytes);
     const Map map{shape.d, shape.e};
     const attnkit::Guard none{attnkit::Guard::kNone};
-    const attnkit::linear::Run<Map, float> body{shape, none, map, false, run, {run, io}, attnkit::State(run), nullptr};
+    const attnkit::linear::Run<Map, float> body{shape,   none, map, false, run, {run, io}, attnkit::State(run),
+                                                nullptr, 1};
     const double flops = exact.shape.flops(run.queries + run.keys);
     attnkit::simd::for_heads(run, shape.heads, {flops, plan.run_bytes}, body);
   }

@@ -67,8 +67,12 @@ struct Run {
       if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
       if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
     } else if (block == 0) {
-      if (h % shape.group() == 0) append(b, kv, sight, 0, sight.fresh);
-      for (int64_t i = 0; i < stop; ++i) single<Isa>(b, h, sight, i, static_cast<float*>(scratch));
+      // Who appends keys reads them for all heads of queries that share them.
+      const bool appends = state && sight.fresh > 0;
+      if (appends && h % shape.group() != 0) return;
+      append(b, kv, sight, 0, sight.fresh);
+      for (int64_t head = h; head < h + (appends ? shape.group() : 1); ++head)
+        for (int64_t i = 0; i < stop; ++i) single<Isa>(b, head, sight, i, static_cast<float*>(scratch));
     }
   }
 
@@ -124,24 +128,23 @@ struct Run {
     }
   }
 
-  // Query i; the keys of this run are in the state already, if there is one that no other head of queries shares.
+  // Query i; the keys of this run are in the state already, if there is one.
   template <class Isa>
   ATTNKIT_INLINE void single(int64_t b, int64_t h, const Sight& sight, int64_t i, float* weights) const {
     const int64_t seen = sight.seen(i), kv = h / shape.group();
     if (seen <= 0) return;
     simd::Segments keys;
-    const int64_t old = !state ? 0 : shape.group() == 1 ? seen : std::min(seen, sight.past);
-    if (state) keys.add({cache(b, kv), cache(b, kv) + shape.d, shape.token(), shape.token(), old});
-    keys.add({x.k.row(b, kv, 0), x.v.row(b, kv, 0), x.k.next, x.v.next, seen - old});
+    if (state)
+      keys.add({cache(b, kv), cache(b, kv) + shape.d, shape.token(), shape.token(), seen});
+    else
+      keys.add({x.k.row(b, kv, 0), x.v.row(b, kv, 0), x.k.next, x.v.next, seen});
     const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
     const float sum = simd::weigh<Isa>(weights, 1, max, seen);
     if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
     float* o = x.o.row(b, h, i);
     for (int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o); c < shape.e; ++c) {
       float total = 0;
-      const float* weight = weights;
-      for (const simd::Segment* part = keys.list; part != keys.list + keys.n; ++part)
-        for (int64_t j = 0; j < part->count; ++j) total += *weight++ * part->v[j * part->v_next + c];
+      for (int64_t j = 0; j < seen; ++j) total += weights[j] * keys.list[0].v[j * keys.list[0].v_next + c];
       o[c] = total / sum;
     }
   }

@@ -1,6 +1,7 @@
 // The public headers only ever append to what layout.txt says.
 #include "layout.hpp"
 
+#include <attnkit/plugin.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

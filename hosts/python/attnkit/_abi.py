@@ -94,11 +94,18 @@ class attnkit_stream_event(Structure):
 attnkit_diagnose = CFUNCTYPE(None, uintptr_t, POINTER(attnkit_diagnostic))
 attnkit_decide = CFUNCTYPE(c_uint32, uintptr_t, POINTER(attnkit_stream_view))
 attnkit_observe = CFUNCTYPE(None, uintptr_t, POINTER(attnkit_stream_event))
+attnkit_token = CFUNCTYPE(c_uint32, uintptr_t, c_int32)
 
 
 class attnkit_stream_options(Structure):
     _fields_ = [("struct_size", c_uint32), ("limit", c_uint32), ("decide", attnkit_decide), ("decide_context", uintptr_t),
                 ("observe", attnkit_observe), ("observe_context", uintptr_t), ("ends", POINTER(c_int64)), ("units", c_uint64)]
+
+
+class attnkit_sample_options(Structure):
+    _fields_ = [("struct_size", c_uint32), ("limit", c_uint32), ("repetition_penalty", c_double), ("temperature", c_double),
+                ("top_k", c_uint64), ("top_p", c_double), ("seed", c_uint64), ("stream", c_uint64), ("seen", POINTER(c_int32)),
+                ("n_seen", c_uint64), ("token", attnkit_token), ("token_context", uintptr_t)]
 
 
 Struct = TypeVar("Struct", bound=Structure)
@@ -148,6 +155,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "attnkit_session_generate": (c_int32, handle, c_uint32, int32s, size, error),
     "attnkit_session_save": (c_int32, handle, made, error),
     "attnkit_session_load": (c_int32, handle, c_void_p, c_uint64, made, error),
+    "attnkit_session_sample": (c_int32, handle, int32s, c_uint64, POINTER(attnkit_sample_options), int32s, size, error),
     "attnkit_session_simulate": (c_int32, handle, tensor, POINTER(attnkit_stream_options), int32s, size, error),
     "attnkit_session_describe": (c_int32, handle, made, error),
     "attnkit_block_create": (c_int32, handle, c_char_p, POINTER(attn_block), c_char_p, made, error),

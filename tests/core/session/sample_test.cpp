@@ -14,7 +14,7 @@ std::vector<int32_t> by_hand(Session& session, std::vector<int32_t> prompt, Samp
   Session* const self = &session;
   sampler.saw(prompt);
   const auto before = static_cast<int64_t>(prompt.size()) - 1;
-  if (before > 0) Session::write({&self, 1}, {prompt.data(), 1, before, before, nullptr}, nullptr);
+  if (before > 0) Session::write({&self, 1}, {prompt.data(), before, 1, before, nullptr}, nullptr);
   std::vector<int32_t> made;
   for (int32_t next = prompt.back(); made.size() < limit && (made.empty() || made.back() != end); next = made.back()) {
     Session::write({&self, 1}, {&next, 1, 1, 1, nullptr}, logits.data());
