@@ -20,7 +20,6 @@ package attnkit
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"

@@ -15,6 +15,11 @@ int main(int, char** argv) {
   for (size_t i = 0; i < ids.size(); ++i) sum += weights[i];
   std::cout << "weights sum to one: " << (sum > 0.999f && sum < 1.001f) << '\n';
 
+  attnkit::Session rows(model, 2);
+  const std::vector<uint32_t> swapped{1, 0};
+  rows.read(ids);
+  rows.reorder(swapped);
+
   const attnkit::Runtime runtime(1);
   const attnkit::Block block(runtime, "relu", {sizeof(attn_block), ATTN_DECODER_SELF, 1, 1, 1, 1});
   float q[] = {1, 1, 1}, k[] = {1, 3, 4}, v[] = {10, 20, 40}, o[3], given[] = {0, 0, 1}, dv[3];

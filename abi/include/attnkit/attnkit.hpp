@@ -342,6 +342,8 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     copy.make(attnkit_session_clone, get());
     return copy;
   }
+  // Row i becomes what row parents[i] was; one parent for each row.
+  void reorder(std::span<const uint32_t> parents) { detail::call(attnkit_session_reorder, get(), parents.data()); }
   void set_length(double target_length) { detail::call(attnkit_session_set_length, get(), target_length); }
   Ids generate(uint32_t limit = 0) {
     Ids ids(max_length_);
