@@ -20,7 +20,6 @@ package attnkit
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -105,8 +104,6 @@ func failure(code C.int32_t, err *C.attn_error) error {
 	}
 	return &Error{Code: Code(code), Message: C.GoString(&err.message[0]), Where: int(err.where)}
 }
-
-var errClosed = errors.New("closed")
 
 // A handle of the library.  use holds it open; Close waits for those that hold it.
 type handle[T any] struct {

@@ -1,4 +1,5 @@
-/* Builds the structs of attnkit.h that hold pointers on C's stack: memory of Go may be lent to a call, but not in a struct. */
+/* Builds the structs of attnkit.h that hold pointers on C's stack: memory of Go may be lent to a call, but not in a
+ * struct. */
 #ifndef ATTNKIT_GO_SHIM_H
 #define ATTNKIT_GO_SHIM_H
 #include <attnkit/attnkit.h>
@@ -84,13 +85,14 @@ static inline int32_t shim_simulate(attnkit_session* session, const void* source
                                     uintptr_t context, const int64_t* ends, uint64_t units, int32_t* ids, uint64_t* n,
                                     attn_error* err) {
   const attn_tensor from = shim_tensor(source, s);
-  const attnkit_stream_options options = {sizeof options, limit, (attnkit_decide)goDecide, context,
-                                          (attnkit_observe)goObserve, context, units ? ends : NULL, units};
+  const attnkit_stream_options options = {
+      sizeof options,      limit, (attnkit_decide)goDecide, context, (attnkit_observe)goObserve, context,
+      units ? ends : NULL, units};
   return attnkit_session_simulate(session, &from, &options, ids, n, err);
 }
 
-static inline int32_t shim_runtime(uint32_t threads, const char* path, int32_t type, int32_t id, attnkit_runtime** runtime,
-                                   attn_error* err) {
+static inline int32_t shim_runtime(uint32_t threads, const char* path, int32_t type, int32_t id,
+                                   attnkit_runtime** runtime, attn_error* err) {
   const attnkit_runtime_options options = {sizeof options, threads, path, type, id};
   return attnkit_runtime_create(&options, runtime, err);
 }

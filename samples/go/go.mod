@@ -1,3 +1,7 @@
-module attnkit/translate
+module attnkit/samples
 
 go 1.19
+
+require attnkit v0.0.0
+
+replace attnkit => ../../hosts/go

@@ -9,6 +9,9 @@
 #ifndef ATTNKIT_HPP
 #define ATTNKIT_HPP
 #include <attnkit/attnkit.h>
+#if __cplusplus < 202002L
+#error "attnkit/attnkit.hpp needs C++20: compile with -std=c++20, or use attnkit/attnkit.h, which needs C99 alone"
+#else
 
 #include <algorithm>
 #include <concepts>
@@ -90,7 +93,20 @@ std::string text_of(F f, Args... args) {
   return {data, static_cast<size_t>(bytes)};
 }
 
+// Returns the bytes of f(args..., &blob, &err).
+template <class F, class... Args>
+std::vector<std::byte> bytes_of(F f, Args... args) {
+  Handle<attnkit_blob, attnkit_blob_destroy> blob;
+  blob.make(f, args...);
+  uint64_t n = 0;
+  const auto* data = static_cast<const std::byte*>(attnkit_blob_data(blob.get(), &n));
+  return {data, data + n};
+}
+
 }  // namespace detail
+
+inline std::string version() { return attnkit_version(); }  // of the library, such as "0.1.0"
+inline uint32_t abi_minor() { return attnkit_abi_minor(); }
 
 // A contiguous CPU tensor over data of T (float, double, int32_t, int64_t), which it does not own.
 template <class T>
@@ -231,6 +247,17 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     const attn_tensor t = target.view();
     detail::call(attnkit_model_decode, get(), encoded.get(), &t, target.lengths.data(), &out);
   }
+  // Into out, (heads, queries, keys); see attnkit_model_attention.  A side that the model lacks: nothing.
+  void attention(uint32_t role, uint32_t layer, std::span<const int32_t> source, std::span<const int32_t> target,
+                 const attn_tensor& out) const {
+    run_attention(role, layer, source, target, out);
+  }
+  void attention(uint32_t role, uint32_t layer, std::span<const float> source, std::span<const int32_t> target,
+                 const attn_tensor& out) const {
+    run_attention(role, layer, source, target, out);
+  }
+  // All tensors, as read or as made from the seed: the bytes of a safetensors file.
+  std::vector<std::byte> weights() const { return detail::bytes_of(attnkit_model_weights, get()); }
   // Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text.
   std::string translate(const std::string& text, uint32_t beams = 0, uint32_t limit = 0) const;
   // The same for a model that takes speech.
@@ -243,6 +270,13 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     const attn_tensor s = source.view(), t = target.view();
     detail::call(attnkit_model_forward, get(), source.rows() ? &s : nullptr, source.lengths.data(),
                  target.rows() ? &t : nullptr, target.lengths.data(), &out);
+  }
+  template <class T>
+  void run_attention(uint32_t role, uint32_t layer, std::span<const T> source, std::span<const int32_t> target,
+                     const attn_tensor& out) const {
+    const attn_tensor s = detail::one_row(source), t = detail::one_row(target);
+    detail::call(attnkit_model_attention, get(), role, layer, source.empty() ? nullptr : &s,
+                 target.empty() ? nullptr : &t, &out);
   }
   template <class Source>
   Encoded run_encode(const Source& source) const {
@@ -285,13 +319,7 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   // Frames: a batch of one row.
   void read(const SpeechBatch& source, bool last = true) { run_read(source.view(), last); }
   // Returns bytes from which load continues, wherever the same model is.
-  std::vector<std::byte> save() const {
-    detail::Handle<attnkit_blob, attnkit_blob_destroy> blob;
-    blob.make(attnkit_session_save, get());
-    uint64_t n = 0;
-    const auto* data = static_cast<const std::byte*>(attnkit_blob_data(blob.get(), &n));
-    return {data, data + n};
-  }
+  std::vector<std::byte> save() const { return detail::bytes_of(attnkit_session_save, get()); }
   static Session load(const Model& model, std::span<const std::byte> bytes) {
     Session session(static_cast<size_t>(model.info().max_length));
     session.make(attnkit_session_load, model.get(), static_cast<const void*>(bytes.data()), uint64_t{bytes.size()});
@@ -314,6 +342,8 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     copy.make(attnkit_session_clone, get());
     return copy;
   }
+  // Row i becomes what row parents[i] was; one parent for each row.
+  void reorder(std::span<const uint32_t> parents) { detail::call(attnkit_session_reorder, get(), parents.data()); }
   void set_length(double target_length) { detail::call(attnkit_session_set_length, get(), target_length); }
   Ids generate(uint32_t limit = 0) {
     Ids ids(max_length_);
@@ -454,8 +484,12 @@ class Block : public detail::Handle<attnkit_block, attnkit_block_destroy> {
   void run(const attn_request& request, const attn_run& r) const {
     detail::call(attnkit_block_run, get(), &request, &r);
   }
+  void backward(const attn_request& request, const attn_grad& grad) const {
+    detail::call(attnkit_block_backward, get(), &request, &grad);
+  }
 };
 
 }  // namespace cpp1
 }  // namespace attnkit
+#endif
 #endif

@@ -27,8 +27,11 @@ def find(path: Optional[Path] = None) -> pathlib.Path:
         if not file.is_file():
             raise Error(INVALID, f"{file} is no file: it was named as libattnkit{'' if path else ' by ATTNKIT_LIBRARY'}")
         return file
-    # <lib>/attnkit/python/attnkit is this package, <lib>/attnkit/1 has the plugins.
     package = pathlib.Path(__file__).resolve().parent
+    # A wheel carries an installed tree.
+    for file in (package / "prefix").glob(f"lib*/**/{NAME}"):
+        return file
+    # <lib>/attnkit/python/attnkit is this package, <lib>/attnkit/1 has the plugins.
     file = package.parents[2] / NAME
     if package.parents[1].name == "attnkit" and file.is_file():
         return file

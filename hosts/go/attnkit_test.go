@@ -1,0 +1,539 @@
+package attnkit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"attnkit"
+)
+
+const (
+	folder  = "../../samples/models/numbers-en-de"
+	english = "two hundred and forty-one euros"
+	german  = "zweihunderteinundvierzig Euro"
+)
+
+var background = context.Background()
+
+// The value of a call that must succeed.
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refused(t testing.TB, err error, code attnkit.Code, part string) {
+	t.Helper()
+	if !errors.Is(err, code) || !strings.Contains(err.Error(), part) {
+		t.Fatalf("%v is no %v about %q", err, code, part)
+	}
+}
+
+var once sync.Once
+var shared *attnkit.Model
+
+func model(t testing.TB) *attnkit.Model {
+	once.Do(func() {
+		r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 2}))
+		shared = must[*attnkit.Model](t)(attnkit.Open(r, filepath.Join(folder, "model.toml")))
+	})
+	return shared
+}
+
+func streaming(t testing.TB) *attnkit.Model {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	toml := must[[]byte](t)(os.ReadFile(filepath.Join(folder, "model.toml")))
+	return must[*attnkit.Model](t)(attnkit.FromText(r, string(toml)+"\n[stream]\nreplay = true\n", folder))
+}
+
+func source(t testing.TB, m *attnkit.Model, text string) []int32 {
+	return append(must[[]int32](t)(m.Tokenize(attnkit.SourceSide, text)), m.Info().EndID)
+}
+
+func begun(t testing.TB, m *attnkit.Model) *attnkit.Session {
+	s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	ok(t, s.Read(attnkit.IDs(source(t, m, english)...), true))
+	return s
+}
+
+func units(ids []int32) (all [][]int32) {
+	for _, id := range ids {
+		all = append(all, []int32{id})
+	}
+	return all
+}
+
+func TestTranslate(t *testing.T) {
+	m := model(t)
+	for _, beams := range []int{0, 1, 3} {
+		if got := must[string](t)(m.Translate(background, english, beams, 0)); got != german {
+			t.Fatal(got)
+		}
+	}
+	if m.Info().Kind != attnkit.EncoderDecoder || len(m.Warnings()) != 0 {
+		t.Fatal(m.Info(), m.Warnings())
+	}
+	if !strings.Contains(must[string](t)(m.Describe(8)), "attnkit.model-description/1") {
+		t.Fatal("no description")
+	}
+}
+
+func TestRuntime(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	if !strings.Contains(must[string](t)(r.List()), `"softmax"`) || !strings.Contains(must[string](t)(r.Describe()), "attnkit.runtime/1") {
+		t.Fatal("no plugins")
+	}
+	if attnkit.Version() == "" || attnkit.ABIMinor() > 99 {
+		t.Fatal(attnkit.Version(), attnkit.ABIMinor())
+	}
+	ok(t, r.Close())
+	ok(t, r.Close())
+	_, err := r.List()
+	refused(t, err, attnkit.Invalid, "closed")
+	_, err = attnkit.NewRuntime(attnkit.Options{Threads: -1})
+	refused(t, err, attnkit.Invalid, "threads -1")
+	_, err = attnkit.NewRuntime(attnkit.Options{PluginPath: "a\x00b"})
+	refused(t, err, attnkit.Invalid, "NUL")
+}
+
+func TestErrors(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{}))
+	defer r.Close()
+	const bad = "[model]\nnme = 1\n[one]\n"
+	_, err := attnkit.FromText(r, bad, ".")
+	var failed *attnkit.Error
+	if !errors.As(err, &failed) || len(failed.Diagnostics) < 2 {
+		t.Fatal(err)
+	}
+	if found := must[[]attnkit.Diagnostic](t)(attnkit.Check(r, bad, ".")); !reflect.DeepEqual(found, failed.Diagnostics) {
+		t.Fatal(found)
+	}
+	refused(t, err, attnkit.Invalid, failed.Diagnostics[0].Message)
+	_, err = attnkit.Open(r, "missing.toml")
+	refused(t, err, attnkit.Invalid, "missing.toml")
+	_, err = model(t).Tokenize(attnkit.SourceSide, "zebra")
+	refused(t, err, attnkit.Invalid, "cannot spell")
+	_, err = model(t).Verify("missing.safetensors")
+	refused(t, err, attnkit.Invalid, "missing.safetensors")
+	b := must[*attnkit.Block](t)(attnkit.NewBlock(r, "softmax", attnkit.Place{Role: attnkit.EncoderSelf, Heads: 2, DModel: 8}, ""))
+	defer b.Close()
+	_, err = b.Plan(attnkit.Request{Flags: attnkit.StreamFlag, Workers: 64, Batch: 1, Queries: 1, Keys: 1})
+	refused(t, err, attnkit.Unsupported, "stream")
+}
+
+func TestStepsAreWhatGenerateDoes(t *testing.T) {
+	m := model(t)
+	s := begun(t, m)
+	defer s.Close()
+	copied := must[*attnkit.Session](t)(s.Fork())
+	defer copied.Close()
+	expected := must[[]int32](t)(copied.Generate(background, 0))
+	made, logits := []int32{m.Info().BeginID}, make([]float32, m.Info().Outputs)
+	for made[len(made)-1] != m.Info().EndID {
+		ok(t, s.Step(made[len(made)-1], logits))
+		best := 0
+		for i, score := range logits {
+			if score > logits[best] {
+				best = i
+			}
+		}
+		made = append(made, int32(best))
+	}
+	if !reflect.DeepEqual(made[1:], expected) {
+		t.Fatal(made, expected)
+	}
+	refused(t, s.Step(1, make([]float32, 3)), attnkit.Invalid, "room for 3")
+}
+
+func TestForkAndSave(t *testing.T) {
+	m := model(t)
+	s := begun(t, m)
+	defer s.Close()
+	ok(t, s.Step(m.Info().BeginID, nil))
+	fork := must[*attnkit.Session](t)(s.Fork())
+	defer fork.Close()
+	saved := must[[]byte](t)(s.Save())
+	loaded := must[*attnkit.Session](t)(attnkit.LoadSession(m, saved))
+	defer loaded.Close()
+	if loaded.Rows() != 1 {
+		t.Fatal(loaded.Rows())
+	}
+	expected := must[[]int32](t)(s.Generate(background, 0))
+	for _, other := range []*attnkit.Session{fork, loaded} {
+		if got := must[[]int32](t)(other.Generate(background, 0)); !reflect.DeepEqual(got, expected) {
+			t.Fatal(got, expected)
+		}
+	}
+	saved[len(saved)-1] ^= 1
+	_, err := attnkit.LoadSession(m, saved)
+	refused(t, err, attnkit.Invalid, "")
+}
+
+func TestRows(t *testing.T) {
+	m := model(t)
+	one, two := begun(t, m), must[*attnkit.Session](t)(attnkit.NewSession(m, 2))
+	defer one.Close()
+	defer two.Close()
+	ok(t, two.Read(attnkit.IDs(source(t, m, "half past three")...), true))
+	n := m.Info().Outputs
+	together, alone := make([]float32, 3*n), make([]float32, 3*n)
+	begin := []int32{m.Info().BeginID}
+	forks := []*attnkit.Session{must[*attnkit.Session](t)(one.Fork()), must[*attnkit.Session](t)(two.Fork())}
+	ok(t, attnkit.WriteAll(forks, attnkit.BatchOf(begin, begin, begin), together))
+	ok(t, one.Step(begin[0], alone[:n]))
+	ok(t, two.Write(attnkit.BatchOf(begin, begin), alone[n:]))
+	if !reflect.DeepEqual(together, alone) {
+		t.Fatal("sessions at once differ from each alone")
+	}
+	ok(t, two.Write(attnkit.BatchOf([]int32{10}, []int32{11}), nil))
+	swapped := must[*attnkit.Session](t)(two.Fork())
+	defer swapped.Close()
+	ok(t, swapped.Reorder([]uint32{1, 0}))
+	a, b := make([]float32, 2*n), make([]float32, 2*n)
+	ok(t, two.Write(attnkit.BatchOf([]int32{12}, []int32{13}), a))
+	ok(t, swapped.Write(attnkit.BatchOf([]int32{13}, []int32{12}), b))
+	if !reflect.DeepEqual(a[:n], b[n:]) || !reflect.DeepEqual(a[n:], b[:n]) {
+		t.Fatal("rows were not swapped")
+	}
+	refused(t, two.Reorder([]uint32{0}), attnkit.Invalid, "1 parents for 2 rows")
+	refused(t, attnkit.WriteAll([]*attnkit.Session{one, one}, attnkit.BatchOf(begin, begin), nil), attnkit.Invalid, "twice")
+	refused(t, attnkit.WriteAll(nil, attnkit.BatchOf(begin), nil), attnkit.Invalid, "no sessions")
+}
+
+func TestForwardIsEncodeAndDecode(t *testing.T) {
+	m := model(t)
+	ids := source(t, m, english)
+	sources, targets := attnkit.BatchOf(ids, source(t, m, "four")), attnkit.BatchOf([]int32{1, 10, 11}, []int32{1})
+	all, rest := make([]float32, 6*m.Info().Outputs), make([]float32, 6*m.Info().Outputs)
+	ok(t, m.Forward(sources, targets, all))
+	encoded := must[*attnkit.Encoded](t)(m.Encode(sources))
+	ok(t, m.Decode(encoded, targets, rest))
+	if !reflect.DeepEqual(all, rest) {
+		t.Fatal("decode differs from forward")
+	}
+	refused(t, m.Decode(encoded, attnkit.BatchOf([]int32{1}), rest[:m.Info().Outputs]), attnkit.Invalid, "2")
+	ok(t, encoded.Close())
+	refused(t, m.Decode(encoded, targets, rest), attnkit.Invalid, "closed")
+	lent := must[*attnkit.Batch](t)(attnkit.BatchIDs(ids, []int32{int32(len(ids))}))
+	ok(t, m.Forward(lent, attnkit.BatchOf([]int32{1, 10, 11}), rest[:3*m.Info().Outputs]))
+	if !reflect.DeepEqual(all[:3*m.Info().Outputs], rest[:3*m.Info().Outputs]) {
+		t.Fatal("a row alone differs")
+	}
+	refused(t, m.Forward(sources, targets, all[1:]), attnkit.Invalid, "room for")
+	weights := must[[]byte](t)(m.Weights())
+	if binary.LittleEndian.Uint64(weights) > uint64(len(weights)) || weights[8] != '{' {
+		t.Fatal("no safetensors")
+	}
+}
+
+func TestAttention(t *testing.T) {
+	m := model(t)
+	from, to := attnkit.IDs(source(t, m, english)...), attnkit.IDs(1, 10)
+	n := len(source(t, m, english))
+	out := make([]float32, 4*2*n)
+	ok(t, m.Attention(attnkit.DecoderCross, 1, &from, &to, out))
+	for row := 0; row < 8; row++ {
+		sum := 0.0
+		for _, weight := range out[row*n : (row+1)*n] {
+			sum += float64(weight)
+		}
+		if math.Abs(sum-1) > 1e-5 {
+			t.Fatal(sum)
+		}
+	}
+	refused(t, m.Attention(attnkit.DecoderCross, 9, &from, &to, out), attnkit.Invalid, "layer")
+}
+
+func TestStreamIsSimulate(t *testing.T) {
+	m := streaming(t)
+	defer m.Close()
+	ids := source(t, m, english)
+	for _, k := range []int{1, 3, 100} {
+		s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		writes := 0
+		count := func(e attnkit.Event) {
+			if e.Action == attnkit.Write {
+				writes++
+			}
+		}
+		expected := must[[]int32](t)(s.Simulate(background, attnkit.IDs(ids...), nil, 0, attnkit.WaitK(k), count))
+		ok(t, s.Close())
+		if writes != len(expected) {
+			t.Fatal(writes, expected)
+		}
+		s = must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		stream, made := s.Stream(attnkit.Units(units(ids)...), attnkit.WaitK(k)), []int32(nil)
+		for {
+			id, err := stream.Next(background)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			ok(t, err)
+			made = append(made, id)
+		}
+		if !reflect.DeepEqual(made, expected) {
+			t.Fatal(k, made, expected)
+		}
+		ok(t, s.Close())
+	}
+}
+
+func TestCancel(t *testing.T) {
+	m := streaming(t)
+	defer m.Close()
+	ids := attnkit.IDs(source(t, m, english)...)
+	s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	defer s.Close()
+	ctx, cancel := context.WithCancel(background)
+	made, err := s.Simulate(ctx, ids, nil, 0, attnkit.WaitK(1), func(e attnkit.Event) {
+		if e.Written == 2 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || len(made) != 2 {
+		t.Fatal(made, err)
+	}
+	if _, err := begun(t, m).Generate(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	late, stop := context.WithTimeout(background, time.Nanosecond)
+	defer stop()
+	<-late.Done()
+	if _, err := m.Translate(late, english, 1, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	live, end := context.WithCancel(background)
+	defer end()
+	if got := must[string](t)(m.Translate(live, english, 1, 0)); got != german {
+		t.Fatal(got)
+	}
+}
+
+func TestPanicsOfAPolicyPass(t *testing.T) {
+	m := streaming(t)
+	defer m.Close()
+	s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	defer s.Close()
+	defer func() {
+		if recover() != "no" {
+			t.Fatal("the panic was lost")
+		}
+	}()
+	s.Simulate(background, attnkit.IDs(source(t, m, english)...), nil, 0, func(attnkit.View) attnkit.Action { panic("no") }, nil)
+}
+
+func TestSpeech(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 2}))
+	defer r.Close()
+	path := filepath.Join(folder, "../numbers-speech")
+	toml := string(must[[]byte](t)(os.ReadFile(filepath.Join(path, "model.toml"))))
+	if !strings.Contains(toml, "[stream]") {
+		toml += "\n[stream]\nreplay = true\n"
+	}
+	m := must[*attnkit.Model](t)(attnkit.FromText(r, toml, path))
+	defer m.Close()
+	info := m.Info()
+	samples, raw, pcm := make([]float32, info.SampleRate), new(bytes.Buffer), new(bytes.Buffer)
+	for i := range samples {
+		level := int16(3000 * math.Sin(float64(i)*0.05))
+		samples[i] = float32(level) / 32768
+		binary.Write(pcm, binary.LittleEndian, level)
+	}
+	binary.Write(raw, binary.LittleEndian, samples)
+	frames := must[[]float32](t)(m.Features(samples))
+	if len(frames) != ((len(samples)-info.FrameLength)/info.FrameShift+1)*info.Features {
+		t.Fatal(len(frames))
+	}
+	var made [][]int32
+	for _, given := range []attnkit.Source{attnkit.Samples(samples), attnkit.Frames(frames, info.Features)} {
+		s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		ok(t, s.Read(given, true))
+		made = append(made, must[[]int32](t)(s.Generate(background, 5)))
+		ok(t, s.Close())
+	}
+	for _, reader := range []io.Reader{raw, attnkit.PCM16(pcm)} {
+		s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		stream, ids := s.Stream(m.Speech(reader), attnkit.WaitK(1000)), []int32(nil)
+		for id, err := stream.Next(background); err == nil && len(ids) < 5; id, err = stream.Next(background) {
+			ids = append(ids, id)
+		}
+		made = append(made, ids)
+		ok(t, s.Close())
+	}
+	for _, ids := range made[1:] {
+		if !reflect.DeepEqual(ids, made[0]) {
+			t.Fatal(made)
+		}
+	}
+	_, err := attnkit.BatchSpeech(frames[1:], info.Features, []int32{1})
+	refused(t, err, attnkit.Invalid, "do not make")
+	batch := must[*attnkit.Batch](t)(attnkit.BatchSpeech(samples, 0, []int32{int32(len(samples))}))
+	encoded := must[*attnkit.Encoded](t)(m.Encode(batch))
+	ok(t, encoded.Close())
+}
+
+func TestLength(t *testing.T) {
+	s := must[*attnkit.Session](t)(attnkit.NewSession(model(t), 1))
+	defer s.Close()
+	ok(t, s.SetLength(12.5))
+	if !strings.Contains(must[string](t)(s.Describe()), "12.5") {
+		t.Fatal("the length was lost")
+	}
+	refused(t, s.SetLength(-1), attnkit.Invalid, "-1")
+}
+
+func tensor(t testing.TB, values ...float32) *attnkit.Tensor {
+	made := must[*attnkit.Tensor](t)(attnkit.NewTensor32(1, 1, len(values), 1))
+	copy(made.Float32(), values)
+	return made
+}
+
+func TestBlock(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	b := must[*attnkit.Block](t)(attnkit.NewBlock(r, "relu", attnkit.Place{Role: attnkit.DecoderSelf, Causal: true, Heads: 1, DModel: 1}, ""))
+	defer b.Close()
+	if len(b.Ports()) != 4 || b.Ports()[3].Kind != attnkit.OutputPort {
+		t.Fatal(b.Ports())
+	}
+	ports := []*attnkit.Tensor{tensor(t, 1, 1, 1), tensor(t, 1, 3, 4), tensor(t, 10, 20, 40), tensor(t, 0, 0, 0)}
+	whole := attnkit.Request{Flags: attnkit.TrainFlag, Workers: 1, Batch: 1, Queries: 3, Keys: 3}
+	run := &attnkit.Run{Batch: 1, Queries: 3, Keys: 3, Ports: ports, Saved: must[*attnkit.Aligned](t)(attnkit.NewAligned(1, 4096))}
+	ok(t, b.Run(whole, run))
+	if !reflect.DeepEqual(ports[3].Float32(), []float32{10, 17.5, 28.75}) {
+		t.Fatal(ports[3].Float32())
+	}
+	dv := tensor(t, 0, 0, 0)
+	ok(t, b.Backward(whole, run, []*attnkit.Tensor{nil, nil, dv, tensor(t, 0, 0, 1)}))
+	if !reflect.DeepEqual(dv.Float32(), []float32{0.125, 0.375, 0.5}) {
+		t.Fatal(dv.Float32())
+	}
+	step := attnkit.Request{Flags: attnkit.StreamFlag, Workers: 1, Batch: 1, Queries: 1, Keys: 1, Past: 2}
+	info := must[attnkit.Info](t)(b.Plan(step))
+	state := must[*attnkit.Aligned](t)(attnkit.NewAligned(1, info.StateBytes))
+	defer state.Close()
+	for i, expected := range []float32{10, 17.5, 28.75} {
+		at, o := []int32{int32(i)}, tensor(t, 0)
+		one := []*attnkit.Tensor{tensor(t, 1), tensor(t, ports[1].Float32()[i]), tensor(t, ports[2].Float32()[i]), o}
+		ok(t, b.Run(step, &attnkit.Run{Batch: 1, Queries: 1, Keys: 1, Ports: one, QPos: at, KPos: at, State: state}))
+		if o.Float32()[0] != expected {
+			t.Fatal(i, o.Float32())
+		}
+	}
+	one := &attnkit.Run{Batch: 1, Queries: 1, Keys: 1, Ports: ports[:3], State: state}
+	refused(t, b.Run(step, one), attnkit.Invalid, "3 tensors for 4 ports")
+	one.Ports, one.Slots = ports, []int32{1}
+	refused(t, b.Run(step, one), attnkit.Invalid, "slot 1 of a state with 1 rows")
+	one.Slots, one.QPos = nil, []int32{0, 0}
+	refused(t, b.Run(step, one), attnkit.Invalid, "QPos has 2 entries")
+	run.Saved = nil
+	refused(t, b.Run(whole, run), attnkit.Invalid, "saves")
+	ok(t, ports[0].Close())
+	one.QPos = nil
+	refused(t, b.Run(step, one), attnkit.Invalid, "port 0 is closed")
+	leap := must[*attnkit.Block](t)(attnkit.NewBlock(r, "leap", attnkit.Place{Role: attnkit.DecoderCross, Heads: 4, DModel: 32}, "factor = 2"))
+	defer leap.Close()
+	for i, port := range leap.Ports() {
+		if port.Kind == attnkit.LearnedPort && len(port.Shape) == 2 {
+			filled := must[*attnkit.Tensor](t)(attnkit.NewTensor32(port.Shape...))
+			ok(t, leap.Fill(i, 7, filled))
+			if filled.Float32()[0] == 0 {
+				t.Fatal("nothing was filled")
+			}
+		}
+	}
+}
+
+func TestManyGoroutines(t *testing.T) {
+	m := model(t)
+	var all sync.WaitGroup
+	for i := 0; i < 8; i++ {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			if got, err := m.Translate(background, english, 1, 0); err != nil || got != german {
+				t.Error(got, err)
+			}
+		}()
+	}
+	all.Wait()
+}
+
+// The collector runs all the time while values are forgotten, closed and used: nothing that a call uses may go.
+func TestCollector(t *testing.T) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	for i := 0; i < 20; i++ {
+		r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+		m := must[*attnkit.Model](t)(attnkit.Open(r, filepath.Join(folder, "model.toml")))
+		s := begun(t, m)
+		if i%2 == 0 {
+			ok(t, r.Close())
+			ok(t, m.Close())
+		}
+		r, m = nil, nil
+		saved := must[[]byte](t)(must[*attnkit.Session](t)(s.Fork()).Save())
+		if len(saved) == 0 || len(must[[]int32](t)(s.Generate(background, 0))) < 3 {
+			t.Fatal("nothing was made")
+		}
+	}
+}
+
+// Close waits for a call, and a call after it is refused.
+func TestCloseWhileItRuns(t *testing.T) {
+	m := streaming(t)
+	defer m.Close()
+	s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	inside, closed := make(chan struct{}), make(chan struct{})
+	var begin sync.Once
+	policy := func(v attnkit.View) attnkit.Action {
+		begin.Do(func() {
+			close(inside)
+			go func() { s.Close(); close(closed) }()
+		})
+		return attnkit.WaitK(1)(v)
+	}
+	go func() { <-inside }()
+	made := must[[]int32](t)(s.Simulate(background, attnkit.IDs(source(t, m, english)...), nil, 0, policy, nil))
+	<-closed
+	if len(made) < 3 {
+		t.Fatal(made)
+	}
+	_, err := s.Save()
+	refused(t, err, attnkit.Invalid, "closed")
+}

@@ -1,0 +1,48 @@
+/* What refusals look like.   errors MODEL.toml "text" */
+#include "common.h"
+
+static void count(uintptr_t found, const attnkit_diagnostic* d) {
+  (void)d;
+  ++*(int*)found;
+}
+
+static void show(int32_t code, int diagnostics) {
+  switch (code) {
+    case ATTN_INVALID:
+      printf("invalid, %d diagnostics: %s\n", diagnostics, err.message);
+      break;
+    case ATTN_UNSUPPORTED:
+      printf("unsupported: %s\n", err.message);
+      break;
+    case ATTN_NO_MEMORY:
+    case ATTN_DEVICE:
+    case ATTN_INTERNAL:
+      printf("not the caller's fault: %s\n", err.message);
+      break;
+    default:
+      printf("no error\n");
+  }
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return fprintf(stderr, "usage: %s MODEL.toml \"text\"\n", argv[0]), 2;
+  opened o = open_model(argv, 0);
+  const attn_block where = {sizeof where, ATTN_ENCODER_SELF, 0, 1, 8, 8};
+  const attn_request request = {sizeof request, ATTN_STREAM, 1, 0, 2, 32, 1, 64, 1, 1, 1, 0};
+  attnkit_runtime* runtime = NULL;
+  attnkit_block* block = NULL;
+  int found = 0;
+  uint64_t n = 0;
+  check(attnkit_runtime_create(NULL, &runtime, &err));
+  /* No place for a model: the manifest is only checked. */
+  int32_t code =
+      attnkit_model_create(runtime, "[model]\nkind = 3\n[what]\n", ".", count, (uintptr_t)&found, NULL, &err);
+  show(code, found);
+  show(attnkit_model_tokenize(o.model, 0, "zebra", NULL, &n, &err), 0);
+  check(attnkit_block_create(runtime, "softmax", &where, NULL, &block, &err));
+  show(attnkit_block_plan(block, &request, NULL, &err), 0);
+  attnkit_block_destroy(block);
+  attnkit_runtime_destroy(runtime);
+  close_model(&o);
+  return 0;
+}

@@ -1,0 +1,13 @@
+// One source read once, two continuations.   fork MODEL.toml "text"
+#include <iostream>
+
+#include "common.hpp"
+
+int main(int, char** argv) {
+  const auto [model, ids] = open(argv);
+  attnkit::Session session(model, 1);
+  session.read(ids);
+  attnkit::Session fork = session.clone();
+  for (attnkit::Session* one : {&session, &fork})
+    std::cout << model.detokenize(attnkit::Side::target, one->generate()) << '\n';
+}

@@ -1,0 +1,18 @@
+//! Ends a call after two tokens; the flag may be set by another thread.   cancel MODEL.toml "text"
+mod common;
+use attnkit::{Action, Event, Result, Session, Side, View};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn main() -> Result<()> {
+    let (model, ids) = common::open(false)?;
+    let cancelled = AtomicBool::new(false);
+    let decide = |view: &View| match (cancelled.load(Ordering::Relaxed), view.ended) {
+        (true, _) => Action::Stop,
+        (false, true) => Action::Write,
+        (false, false) => Action::Read,
+    };
+    let observe = |event: &Event| cancelled.store(event.written == 2, Ordering::Relaxed);
+    let made = Session::new(&model, 1)?.simulate(&ids, &[], 0, decide, observe)?;
+    println!("{}", model.detokenize(Side::Target, &made)?);
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! One source read once, two continuations.   fork MODEL.toml "text"
+mod common;
+use attnkit::{Result, Session, Side};
+
+fn main() -> Result<()> {
+    let (model, ids) = common::open(false)?;
+    let mut session = Session::new(&model, 1)?;
+    session.read(&ids, true)?;
+    let fork = session.fork()?;
+    for mut one in [session, fork] {
+        println!("{}", model.detokenize(Side::Target, &one.generate(0)?)?);
+    }
+    Ok(())
+}
