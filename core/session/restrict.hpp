@@ -1,0 +1,25 @@
+// What may follow in a target, as [decode] says.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "core/manifest/manifest.hpp"
+
+namespace attnkit {
+
+// Leaves the scores of what may follow `written` tokens, the beginning among them; all others become -infinity.
+// Returns whether only one may.
+inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
+  if (written < 1 || written > static_cast<int64_t>(m.forced.size())) return false;
+  const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
+  const float score = scores[next];
+  std::ranges::fill(scores, never);
+  scores[next] = std::max(score, std::numeric_limits<float>::lowest());
+  return true;
+}
+
+}  // namespace attnkit
