@@ -134,10 +134,6 @@ struct RelativeBias {
 
   static Buckets checked(const attn_block& b, const attnkit::Values& values) {
     const int64_t count = values.integer("buckets"), longest = values.integer("max_distance");
-    if (b.role == ATTN_DECODER_CROSS)
-      throw attnkit::unsupported(
-          "T5's attention has a bias for the distance of two positions, and positions of a target and a source are "
-          "not related in cross attention: use it in self attention, and a mechanism such as softmax here");
     if (!b.causal && count % 2 != 0)
       throw attnkit::unsupported("buckets = ", count,
                                  ": earlier and later keys have half of them each, so their number "
@@ -158,6 +154,10 @@ struct RelativeBias {
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
+    if (block.role == ATTN_DECODER_CROSS)
+      throw attnkit::unsupported(
+          "T5's attention has a bias for the distance of two positions, and positions of a target and a source are not "
+          "related in cross attention: use it in self attention, and a mechanism such as softmax here");
     const int64_t token = shape.token();
     info.flags = ATTN_REWINDS;
     info.state(r, {.floats = r.capacity() * token, .read = r.capacity() * token, .written = r.keys * token});

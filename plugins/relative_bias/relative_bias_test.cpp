@@ -89,6 +89,7 @@ TEST(RelativeBias, RefusesWhatHasNoDistance) {
   const auto refused = [](const attn_block& block, const Settings& settings, const char* why) {
     try {
       const Mechanism mech(plugin(), block, settings);
+      const Planned plan(mech, make_request(1, 4, 4));
       ADD_FAILURE() << why;
     } catch (const Refused& e) {
       EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
