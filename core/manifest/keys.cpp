@@ -57,7 +57,7 @@ constexpr KeyRule keys[] = {
     {"model", "embed_norm", T::boolean, "false", "layer norm of the embedded tokens with all that is added to them"},
     {"model", "embed_scale", T::boolean, "false", "embeddings times sqrt(d_model)"},
     {"model", "attention_scale", T::number, "", 1e-6, 1e6,
-     "what q k is multiplied by before the softmax; absent: 1 / sqrt(`head_width`).  For other mechanisms q is "
+     "what q k is multiplied by to make a score; absent: 1 / sqrt(`head_width`).  For other mechanisms q is "
      "multiplied by as much"},
     {"model", "tie_embeddings", T::boolean, "false", "the output layer is the decoder's embedding; needs a decoder"},
     {"model", "head_bias", T::boolean, "false", "the output layer has a bias, tied or not"},

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/base/greedy.hpp"
+#include "core/session/restrict.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit {
@@ -28,9 +29,12 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
   const int64_t outputs = session.model().outputs();
   std::vector<Candidate> all;
   for (uint32_t r = 0; r < alive.size(); ++r) {
-    const float* scores = session.last(static_cast<int>(r));
-    const double norm = log_sum({scores, static_cast<size_t>(outputs)});
+    const int row = static_cast<int>(r);
+    std::vector<float> scores(session.last(row), session.last(row) + outputs);
+    double norm = log_sum(scores);
     if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
+    // What is suppressed keeps its probability from the others, what is forced is certain, as with transformers.
+    if (restrict_scores(session.model().manifest(), session.position(row), scores)) norm = log_sum(scores);
     for (int64_t i = 0; i < outputs; ++i)
       if (scores[i] > -std::numeric_limits<float>::infinity())
         all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/base/greedy.hpp"
+#include "core/session/restrict.hpp"
 
 namespace attnkit {
 
@@ -362,24 +362,6 @@ void Session::advance(int row, int32_t tokens) {
   beyond_ += std::max<int64_t>(0, positions_[row] - std::max(before, whole));
 }
 
-namespace {
-
-// Leaves the scores of what may follow `written` tokens of a target, its beginning among them.
-void restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
-  constexpr float never = -std::numeric_limits<float>::infinity();
-  const auto forced = static_cast<int64_t>(m.forced.size());
-  for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
-  if (written == forced + 1)
-    for (const int32_t id : m.suppressed_first) scores[static_cast<size_t>(id)] = never;
-  if (written < 1 || written > forced) return;
-  const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
-  const float score = scores[next];
-  std::ranges::fill(scores, never);
-  scores[next] = std::max(score, std::numeric_limits<float>::lowest());
-}
-
-}  // namespace
-
 void Session::write(std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
@@ -400,13 +382,13 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       if (rows) std::fill(rows + n * width, rows + length * width, 0.0f);
       if (n == 0) continue;
       float* last = s->last_.data() + r * width;
-      for (int32_t i = 0; rows && i < n; ++i)
-        restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
       if (rows)
         std::copy_n(rows + (n - 1) * width, width, last);
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
-      if (!rows) restrict_scores(m, s->positions_[r] + n, {last, static_cast<size_t>(width)});
+      // Those kept for generate() are as the model made them.
+      for (int32_t i = 0; rows && i < n; ++i)
+        restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
       s->ended_[r] = s->ended_[r] || tokens.data[row * tokens.stride + n - 1] == end;
       s->advance(r, n);
     }
@@ -417,11 +399,14 @@ int64_t Session::default_limit() const {
   return model_->has_encoder() ? attnkit::default_limit(source_.length, max_length) : max_length;
 }
 
-int32_t Session::best(int row) const {
-  const std::optional<int32_t> id = best_token({last(row), static_cast<size_t>(model_->outputs())});
-  if (!id) fail(ATTN_INTERNAL, "{}", nan_message(positions_[row] - 1));
-  return *id;
+std::vector<float> Session::next_scores(int row) const {
+  std::vector<float> scores(last(row), last(row) + model_->outputs());
+  if (!best_token(scores)) fail(ATTN_INTERNAL, "{}", nan_message(positions_[row] - 1));
+  restrict_scores(model_->manifest(), positions_[row], scores);
+  return scores;
 }
+
+int32_t Session::best(int row) const { return *best_token(next_scores(row)); }
 
 void Session::check_begun() const {
   check_usable();
@@ -462,7 +447,7 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   const int64_t max_length = model_->manifest().max_target();
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
   while (static_cast<int64_t>(ids.size()) < limit) {
-    const std::optional<int32_t> id = sampler.draw({last(0), static_cast<size_t>(model_->outputs())});
+    const std::optional<int32_t> id = sampler.draw(next_scores(0));
     if (!id) fail(ATTN_INTERNAL, "{}", nan_message(positions_[0] - 1));
     ids.push_back(*id);
     const bool stopped = stop && stop(*id);

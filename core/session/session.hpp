@@ -70,7 +70,9 @@ class Session {
   int64_t beyond_total() const { return beyond_; }
   // The logits after the last token of each row, (rows, outputs); meaningless before the first write.
   const float* last(int row) const { return last_.data() + row * model_->outputs(); }
-  // The id that scores best there.  Throws Error (ATTN_INTERNAL): scores that are not numbers.
+  // The same as [decode] leaves them, (outputs).  Throws Error (ATTN_INTERNAL): scores that are not numbers.
+  std::vector<float> next_scores(int row) const;
+  // The id that scores best there.  Throws as well.
   int32_t best(int row) const;
   // Steps to an output when nothing else limits it.
   int64_t default_limit() const;

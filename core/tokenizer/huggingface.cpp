@@ -230,7 +230,10 @@ class Reader {
       id = id_of(unknown);
       if (static_cast<size_t>(*id) >= tokens.size()) unknown.wrong(fmt::format("is {}, which no token has", *id));
     }
-    return std::make_unique<Unigram>(std::move(tokens), id, model["byte_fallback"].truth(false));
+    TokenIds others;  // not of a tokenizer.json: of SentencePiece's files beside a list of ids
+    if (model["others"])
+      for (const auto& [token, other] : model["others"].members()) others[token] = ids_[token] = id_of(other);
+    return std::make_unique<Unigram>(std::move(tokens), id, model["byte_fallback"].truth(false), others);
   }
 
   static void add(const JsonValue& entry, SteppedTokenizer& to) {

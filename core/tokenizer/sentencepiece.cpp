@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <tuple>
 
 #include "core/base/error.hpp"
@@ -155,6 +156,16 @@ SentencePieces::Piece piece_of(Message message) {
   return made;
 }
 
+// What the list of ids knows and the file does not, with ids behind the file's.
+json others_of(const std::vector<std::string>& tokens, const std::string& path) {
+  const std::set<std::string> own(tokens.begin(), tokens.end());
+  const json list = read_json(path, max_file);
+  json others = json::object();
+  for (const auto& [token, id] : JsonValue(list, path).members())
+    if (!own.contains(token)) others[token] = tokens.size() + others.size();
+  return others;
+}
+
 }  // namespace
 
 json tokenizer_json(const SentencePieces& of) {
@@ -233,6 +244,7 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   json document = tokenizer_json(made);
   document["post_processor"] = frame_json(tokens, {}, ends ? std::optional(static_cast<size_t>(end)) : std::nullopt);
   if (use.ids.empty()) return read_tokenizer_json(JsonValue(document, path), use);
+  if (!made.pairs) document["model"]["others"] = others_of(tokens, use.ids);
   return renumbered(read_tokenizer_json(JsonValue(document, path), {}), use);
 }
 

@@ -19,7 +19,7 @@ size_t bytes_of_character(char first) {
 
 }  // namespace
 
-Unigram::Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool bytes)
+Unigram::Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool bytes, const TokenIds& others)
     : tokens_(std::move(tokens)), unknown_(unknown) {
   unknown_score_ = std::numeric_limits<double>::infinity();
   for (size_t id = 0; id < tokens_.size(); ++id) {
@@ -32,6 +32,7 @@ Unigram::Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool
   std::ranges::sort(sorted_, {},
                     [&](int32_t id) -> const std::string& { return tokens_[static_cast<size_t>(id)].text; });
   if (bytes) bytes_ = byte_tokens(ids_);
+  ids_.insert(others.begin(), others.end());
 }
 
 void Unigram::spell(std::u32string_view word, std::vector<int32_t>& ids) const {

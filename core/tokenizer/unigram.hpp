@@ -14,8 +14,8 @@ class Unigram : public Spelling {
     double score;
   };
   // tokens: by id.  unknown: what stands for characters that no token has; none: a word with such is refused.  bytes:
-  // they are spelled as <0x..>, where all are there.
-  Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool bytes);
+  // they are spelled as <0x..>, where all are there.  others: of characters without a token that are these texts.
+  Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool bytes, const TokenIds& others = {});
 
   // Throws Error: a character without a token.
   void spell(std::u32string_view word, std::vector<int32_t>& ids) const override;

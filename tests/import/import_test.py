@@ -282,8 +282,8 @@ class Translators(ImportTest):
         manifest.write_text(text.replace("__en__", "__fr__"))
         other = self.run_ok("tokenize", manifest, "--text", "The attention").out.split()
         self.assertEqual((ids[1:], ids[0] != other[0]), (other[1:], True))
-        manifest.write_text(text.replace("__de__", "__nowhere__"))
-        self.assertIn('"forced": "__nowhere__" is no token of the decoder\'s vocabulary', self.run_code(4, "validate", manifest).err)
+        manifest.write_text(text.replace('forced = ["__de__"]', 'forced = ["__nowhere__"]'))
+        self.assertIn('"forced": "__nowhere__" is no token of the decoder\'s vocabulary', self.run_code(3, "validate", manifest).out)
 
     def test_a_code_in_front_of_a_text_is_a_token(self):
         manifest = self.imported(GOLDEN / "marian")
@@ -293,11 +293,15 @@ class Translators(ImportTest):
 
     def test_other_mechanisms_do_without_the_bias(self):
         manifest = self.imported(GOLDEN / "t5")
-        text = manifest.read_text()
-        own = self.run_ok("run", manifest, "--text", "of each head", "--limit", 8).out
+        text, golden = manifest.read_text(), GOLDEN / "t5/golden.safetensors"
         for role in ("encoder.self", "decoder.self"):
-            manifest.write_text(text.replace(f'"{role}" = "relative"', f'"{role}" = "softmax"'))
-            self.assertNotEqual(self.run_ok("run", manifest, "--text", "of each head", "--limit", 8).out, own, role)
+            manifest.write_text(text.replace(f'"{role}" = "relative_bias"', f'"{role}" = "softmax"'))
+            document = self.run_code(7, "verify", manifest, "--golden", golden, "--json").json()
+            self.assertEqual(document["first"], role.replace("self", "ffn.1"))
+
+    def test_characters_of_the_other_side_are_its_tokens(self):
+        manifest, ids = self.imported(GOLDEN / "marian"), json.loads((GOLDEN / "marian/vocab.json").read_text())
+        self.assertIn(str(ids["T"]), self.run_ok("tokenize", manifest, "--text", "The attention").out.split())
 
     def test_what_a_config_cannot_say(self):
         for name, change, message in (
@@ -314,7 +318,7 @@ class Translators(ImportTest):
 
     def test_vocabularies_that_are_broken(self):
         for file, content, message in (
-                ("vocab.json", "{}", "is 0, which is no token of the vocabulary"), ("vocab.json", "[", "vocab.json"),
+                ("vocab.json", "{}", "is 219, which is no token of the vocabulary"), ("vocab.json", "[", "vocab.json"),
                 ("vocab.json", json.dumps({"</s>": 0, "<unk>": 0, "<pad>": 219}), "have the same id 0"),
                 ("vocab.json", json.dumps({"</s>": 0, "<pad>": 219}), 'has no token "<unk>"'),
                 ("vocab.json", json.dumps({"</s>": 0, "<unk>": -1, "<pad>": 219}), "is -1; ids are 0 to"),

@@ -8,6 +8,7 @@
 """
 import argparse
 import json
+import re
 import shutil
 import tempfile
 import wave
@@ -144,6 +145,8 @@ def randomise(model, seed):
                 continue
             embeds = "shared" in key or "embed_tokens" in key
             torch.nn.init.normal_(parameter, 1 if parameter.dim() == 1 and "bias" not in key else 0, 0.05 if embeds else 0.3)
+            if "Attention.q" in key:  # scores are not divided by the root of the width
+                parameter *= model.config.d_kv**-0.5
             if "encoder_attn.out_proj.weight" in key or "EncDecAttention.o.weight" in key:
                 parameter *= 4
         if hasattr(model, "final_logits_bias"):
@@ -225,8 +228,9 @@ def m2m_files(folder):
     shutil.copy(TOKENIZERS / "sentences.model", folder / "sentencepiece.bpe.model")
     (folder / "vocab.json").write_text(json.dumps(m2m_vocabulary(), ensure_ascii=False) + "\n")
     tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"), src_lang="en", tgt_lang="de")
-    # The language's token, which transformers shows.
-    return lambda text: tokenizer(text).input_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=True).removeprefix("__de__").strip()
+    # Without the languages' tokens, which transformers shows.
+    return (lambda text: tokenizer(text).input_ids,
+            lambda ids: re.sub("__[a-z]+__", "", tokenizer.decode(ids, skip_special_tokens=True)).strip())
 
 
 def m2m_vocabulary():
@@ -341,6 +345,7 @@ def tiny_translators():
     pieces = len(m2m_vocabulary())
     # The languages' tokens follow the others in the order in which transformers lists them, then eight that are not used.
     m2m = M2M100ForConditionalGeneration(M2M100Config(vocab_size=pieces + 108, **sizes))
+    m2m.generation_config.bad_words_ids = [[1]]  # <pad>, which has no position in transformers
     m2m.generation_config.forced_bos_token_id = pieces + FAIRSEQ_LANGUAGE_CODES["m2m100"].index("de")
     make_translator("m2m100", m2m, m2m_files, layers=("ffn.1", ""))
     vocab = Tokenizer.from_file(str(TOKENIZERS / "t5.json")).get_vocab_size()

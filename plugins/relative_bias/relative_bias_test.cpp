@@ -1,4 +1,4 @@
-// relative against its own float64 form, called through the ABI.
+// relative_bias against its own float64 form, called through the ABI.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,7 +18,7 @@ WeightOf weights(int64_t buckets, int64_t longest, double scale = 0) {
   return by_head([=](Inputs& in, int64_t b, int64_t h, const std::vector<int64_t>& seen) {
     const attn_block& block = in.mech->block();
     const bool causal = block.causal != 0;
-    const auto& table = in[causal ? "causal_bias" : "bias"].data();
+    const auto& table = in[causal ? "causal_table" : "table"].data();
     const Matrix q = rows_of(in["q"], b, h, static_cast<int64_t>(seen.size())), k = rows_of(in["k"], b, h, in.keys);
     Matrix w;
     for (size_t i = 0; i < q.size(); ++i) {
@@ -36,17 +36,17 @@ WeightOf weights(int64_t buckets, int64_t longest, double scale = 0) {
   });
 }
 
-TEST(Relative, EqualsItsFloat64Form) {
+TEST(RelativeBias, EqualsItsFloat64Form) {
   record_error(check_situations(plugin(), {}, weights(32, 128), undivided, nullptr, false, fits));
 }
 
-TEST(Relative, TakesOtherBucketsAndAScale) {
+TEST(RelativeBias, TakesOtherBucketsAndAScale) {
   for (const auto& [buckets, longest] : {std::array<int64_t, 2>{4, 3}, {8, 12}, {10, 7}, {64, 1000}})
     check_situations(plugin(), {{"buckets", buckets}, {"max_distance", longest}, {"scale", 0.3}},
                      weights(buckets, longest, 0.3), undivided, nullptr, false, fits);
 }
 
-TEST(Relative, SurvivesScoresOf900) {
+TEST(RelativeBias, SurvivesScoresOf900) {
   const auto enlarge = [](Inputs& in) {
     for (float& x : in["q"].data()) x *= 100;
   };
@@ -54,7 +54,7 @@ TEST(Relative, SurvivesScoresOf900) {
 }
 
 // Of T5's own code: the first and the last distance of each bucket of a decoder.
-TEST(Relative, BucketsAreThoseOfT5) {
+TEST(RelativeBias, BucketsAreThoseOfT5) {
   const std::vector<int64_t> first = {16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
   for (int64_t n = 0; n < 300; ++n) {
     int64_t expected = n;
@@ -63,7 +63,7 @@ TEST(Relative, BucketsAreThoseOfT5) {
   }
 }
 
-TEST(Relative, StreamsTheSameBitsInAnyChunks) {
+TEST(RelativeBias, StreamsTheSameBitsInAnyChunks) {
   const int64_t n = 90;
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 24, 40), {{"max_distance", int64_t{40}}});
   Inputs in(mech, 1, n, n, 1);
@@ -85,10 +85,11 @@ TEST(Relative, StreamsTheSameBitsInAnyChunks) {
   }
 }
 
-TEST(Relative, RefusesWhatHasNoDistance) {
+TEST(RelativeBias, RefusesWhatHasNoDistance) {
   const auto refused = [](const attn_block& block, const Settings& settings, const char* why) {
     try {
       const Mechanism mech(plugin(), block, settings);
+      const Planned plan(mech, make_request(1, 4, 4));
       ADD_FAILURE() << why;
     } catch (const Refused& e) {
       EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
@@ -102,7 +103,7 @@ TEST(Relative, RefusesWhatHasNoDistance) {
           "not more than the 16 distances");
 }
 
-TEST(Relative, CountsItsStateAndWork) {
+TEST(RelativeBias, CountsItsStateAndWork) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 8, 64, 64));
   const Planned plan(mech, make_request(1, 1, 1, ATTN_STREAM, 4095));
   EXPECT_EQ(8u * 4096 * 128 * 4, plan.info().state_bytes);

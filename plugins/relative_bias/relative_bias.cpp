@@ -1,4 +1,4 @@
-// relative: softmax attention with T5's learned bias for how far apart a query and a key are.
+// relative_bias: softmax attention with T5's learned bias for how far apart a query and a key are.
 // The slow form to compare with the paper: reference.hpp.
 //
 // Raffel et al.: Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, JMLR 2020,
@@ -99,9 +99,9 @@ struct Run {
   }
 };
 
-struct Relative {
+struct RelativeBias {
   static constexpr attnkit::About about{
-      .name = "relative",
+      .name = "relative_bias",
       .summary =
           "softmax attention with T5's bias for how far apart two positions are; the state grows with the length",
       .citation =
@@ -120,13 +120,13 @@ struct Relative {
         attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
   }
 
-  Relative(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
+  RelativeBias(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
         shape(b),
         count(values.integer("buckets")),
         buckets(checked(b, values)),
         io(ports.qkv(shape, "weighted mean of the values")),
-        bias(ports.learned(b.causal ? "causal_bias" : "bias", {count, shape.heads}, "bias by bucket and head",
+        bias(ports.learned(b.causal ? "causal_table" : "table", {count, shape.heads}, "bias by bucket and head",
                            ATTN_PER_MODEL)) {
     const double given = values.real("scale");
     scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
@@ -134,10 +134,6 @@ struct Relative {
 
   static Buckets checked(const attn_block& b, const attnkit::Values& values) {
     const int64_t count = values.integer("buckets"), longest = values.integer("max_distance");
-    if (b.role == ATTN_DECODER_CROSS)
-      throw attnkit::unsupported(
-          "relative attention has a bias for the distance of two positions, and positions of a target and a source are "
-          "not related in cross attention: use it in self attention, and a mechanism such as softmax here");
     if (!b.causal && count % 2 != 0)
       throw attnkit::unsupported("buckets = ", count,
                                  ": earlier and later keys have half of them each, so their number "
@@ -158,6 +154,10 @@ struct Relative {
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
+    if (block.role == ATTN_DECODER_CROSS)
+      throw attnkit::unsupported(
+          "T5's attention has a bias for the distance of two positions, and positions of a target and a source are not "
+          "related in cross attention: use it in self attention, and a mechanism such as softmax here");
     const int64_t token = shape.token();
     info.flags = ATTN_REWINDS;
     info.state(r, {.floats = r.capacity() * token, .read = r.capacity() * token, .written = r.keys * token});
@@ -186,4 +186,4 @@ struct Relative {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Relative)
+ATTNKIT_PLUGIN(RelativeBias)

@@ -1,0 +1,28 @@
+// What may follow in a target, as [decode] says.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "core/manifest/manifest.hpp"
+
+namespace attnkit {
+
+// Leaves the scores of what may follow `written` tokens, the beginning among them; all others become -infinity.
+// Returns whether only one may.
+inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  const auto forced = static_cast<int64_t>(m.forced.size());
+  for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
+  if (written == forced + 1)
+    for (const int32_t id : m.suppressed_first) scores[static_cast<size_t>(id)] = never;
+  if (written < 1 || written > forced) return false;
+  const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
+  const float score = scores[next];
+  std::ranges::fill(scores, never);
+  scores[next] = std::max(score, std::numeric_limits<float>::lowest());
+  return true;
+}
+
+}  // namespace attnkit
