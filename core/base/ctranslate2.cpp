@@ -41,10 +41,11 @@ class Ctranslate2Reader {
     made_.metadata["revision"] = number<uint32_t>();
     const auto count = number<uint32_t>();
     for (uint32_t i = 0; i < count; ++i) read_variable();
+    add_scales();
     const auto aliases = number<uint32_t>();
     for (uint32_t i = 0; i < aliases; ++i) read_alias();
     if (at_ != bytes_.size()) broken("has {} bytes behind the last alias", bytes_.size() - at_);
-    add_scales();
+    leave_out_scales();
     for (const Ctranslate2Tensor& t : made_.tensors) describe(t);
     return std::move(made_);
   }
@@ -144,7 +145,6 @@ class Ctranslate2Reader {
     made_.tensors.push_back(std::move(copy));
   }
 
-  // Scales belong to what they scale and are no tensors.
   void add_scales() {
     for (Ctranslate2Tensor& t : made_.tensors) {
       if (t.type != "I8" && t.type != "I16") continue;
@@ -158,6 +158,10 @@ class Ctranslate2Reader {
                quote(scales.name), count, scales.type, quote(t.name));
       t.scales = scales.data;
     }
+  }
+
+  // They belong to what they scale and are no tensors.
+  void leave_out_scales() {
     std::erase_if(made_.tensors, [&](const Ctranslate2Tensor& t) {
       return t.name.ends_with(scale_of) && at_name_.contains(t.name.substr(0, t.name.size() - scale_of.size()));
     });

@@ -409,7 +409,7 @@ class Speech(ImportTest):
     def test_a_source_that_grows_is_refused(self):
         manifest = self.imported(GOLDEN / "whisper")
         manifest.write_text(manifest.read_text() + '[stream]\npolicy = "offline"\n')
-        self.assertIn("[stream] needs frames that come with the speech", self.run_code(3, "validate", manifest).err)
+        self.assertIn("[stream] needs frames that come with the speech", self.run_code(3, "validate", manifest).out)
 
     def test_other_features_are_refused_by_name(self):
         folder = self.copy("whisper")

@@ -165,7 +165,7 @@ struct CostTrial::Baseline {
       source.source = random_ids(source_ids, Side::source, length);
       return source;
     }
-    const auto numbers = static_cast<size_t>(length * facts_.info.subsampling * facts_.info.features);
+    const size_t numbers = facts_.speech_numbers(length);
     for (size_t i = 0; source.frames.size() < numbers; i = (i + 1) % data_.size())
       source.frames.insert(source.frames.end(), data_[i].frames.begin(), data_[i].frames.end());
     source.frames.resize(numbers);

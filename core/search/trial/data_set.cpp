@@ -130,6 +130,10 @@ TaskFacts facts_of(const Model& model) {
   const auto description = nlohmann::json::parse(model.describe());
   facts.max_target = description["max_target"];
   facts.forced = description["forced"].get<Ids>();
+  if (facts.takes_speech()) {
+    const auto& features = description["speech"]["features"];
+    facts.frames = features["frames"].is_null() ? 0 : features["frames"].get<int64_t>();
+  }
   if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
   if (facts.info.kind != ATTNKIT_ENCODER) return facts;
   const std::string head = description["head"]["type"];

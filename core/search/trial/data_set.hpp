@@ -25,11 +25,16 @@ struct TaskFacts {
   Task task = Task::translation;
   int64_t max_target = 0;  // the longest target, where it is shorter than info.max_length; else 0
   Ids forced = {};         // what every target has behind <s>
+  int64_t frames = 0;      // of every recording, where the model takes them whole; else 0
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }
   bool pools() const { return task == Task::classification || task == Task::embedding; }  // one row for the whole input
   bool takes_speech() const { return info.sample_rate > 0; }
   int64_t longest_target() const { return max_target > 0 ? max_target : info.max_length; }
+  // Numbers of the frames that make so many rows of the encoder, of whole recordings of them all.
+  size_t speech_numbers(int64_t rows) const {
+    return static_cast<size_t>((frames > 0 ? frames : rows * info.subsampling) * info.features);
+  }
   // What stands before a target: <s>, where there is one, and the forced tokens.
   Ids before_target() const;
 };

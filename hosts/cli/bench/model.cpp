@@ -68,7 +68,7 @@ class Pass {
   std::vector<std::vector<float>> random_frames(int64_t batch, int64_t length) const {
     std::mt19937 random(1);
     std::normal_distribution<float> draw(10, 3);  // about what logarithms of energies are
-    const auto size = static_cast<size_t>(length * facts_.info.subsampling * facts_.info.features);
+    const size_t size = facts_.speech_numbers(length);
     std::vector<std::vector<float>> rows(static_cast<size_t>(batch), std::vector<float>(size));
     for (std::vector<float>& row : rows)
       for (float& x : row) x = draw(random);

@@ -66,8 +66,9 @@ Bytes good() {
       .variable("encoder/layer_0/linear_0/weight_scale", {2}, f32, floats({10, 20}))
       .variable("encoder/layer_3/bias", {2}, f16, std::string(4, '\0'))
       .variable("decoder/layer_norm/gamma", {1}, f32, floats({1}))
-      .add(uint32_t{1})
-      .alias("decoder/layer_norm/beta", "decoder/layer_norm/gamma");
+      .add(uint32_t{2})
+      .alias("decoder/layer_norm/beta", "decoder/layer_norm/gamma")
+      .alias("decoder/weight", "encoder/layer_0/linear_0/weight");
 }
 
 TEST(Ctranslate2, GivesSettingsSizesAndTensors) {
@@ -79,7 +80,7 @@ TEST(Ctranslate2, GivesSettingsSizesAndTensors) {
   EXPECT_EQ(m["encoder/num_heads"], 6);
   EXPECT_EQ(m["encoder/layer_0/linear_0/weight[1]"], 3);
   EXPECT_EQ(m["encoder/layer_*"], 4);
-  ASSERT_EQ(made.tensors.size(), 4u);
+  ASSERT_EQ(made.tensors.size(), 5u);
   const Ctranslate2Tensor &scaled = made.tensors[0], &alias = made.tensors[3];
   EXPECT_EQ(scaled.name, "encoder/layer_0/linear_0/weight");
   EXPECT_EQ(scaled.type, "I8");
@@ -87,6 +88,7 @@ TEST(Ctranslate2, GivesSettingsSizesAndTensors) {
   EXPECT_EQ(made.tensors[1].type, "F16");
   EXPECT_EQ(alias.name, "decoder/layer_norm/beta");
   EXPECT_TRUE(alias.alias);
+  EXPECT_EQ(made.tensors[4].scales.data(), scaled.scales.data());
   EXPECT_EQ(alias.data.data(), made.tensors[2].data.data());
 }
 

@@ -28,7 +28,8 @@ struct Case {
 std::vector<Case> golden() {
   std::ifstream file(ATTNKIT_SOURCE_DIR "/tests/core/speech/golden/log_mel.json");
   std::vector<Case> cases;
-  for (const auto& one : nlohmann::json::parse(file).at("cases")) {
+  const nlohmann::json document = nlohmann::json::parse(file);
+  for (const auto& one : document.at("cases")) {
     cases.push_back({one["bins"], one["samples"].get<std::vector<float>>(), one["frames"]});
     for (float& x : cases.back().samples) x /= 32768;
   }
