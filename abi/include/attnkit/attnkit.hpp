@@ -353,6 +353,31 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     ids.resize(static_cast<size_t>(n));
     return ids;
   }
+  // Draws tokens behind a prompt, see attnkit_session_sample.  each(int32_t) sees every token and says whether to go
+  // on; an exception from it ends the call and is thrown.
+  Ids sample(const attnkit_sample_options& options, std::span<const int32_t> prompt = {}) {
+    return run_sample(options, prompt);
+  }
+  template <class Each>
+  Ids sample(attnkit_sample_options options, std::span<const int32_t> prompt, Each each) {
+    struct Context {
+      Each& each;
+      std::exception_ptr thrown;
+    } context{each, {}};
+    options.token_context = reinterpret_cast<uintptr_t>(&context);
+    options.token = [](uintptr_t to, int32_t id) -> uint32_t {
+      auto& self = *reinterpret_cast<Context*>(to);
+      try {
+        return self.each(id) ? 0 : 1;
+      } catch (...) {
+        self.thrown = std::current_exception();
+        return 1;
+      }
+    };
+    Ids ids = run_sample(options, prompt);
+    if (context.thrown) std::rethrow_exception(context.thrown);
+    return ids;
+  }
   std::string describe() const { return detail::text_of(attnkit_session_describe, get()); }  // "attnkit.session/1"
   // Appends a row of the batch to each row of different sessions.  logits: f32 (rows, length, outputs), or NULL.
   static void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,
@@ -402,6 +427,15 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     uint64_t n = 0;
     detail::call(attnkit_session_simulate, get(), &t, &options, ids.data(), &n);
     if (both.thrown) std::rethrow_exception(both.thrown);
+    ids.resize(static_cast<size_t>(n));
+    return ids;
+  }
+  Ids run_sample(attnkit_sample_options options, std::span<const int32_t> prompt) {
+    Ids ids(max_length_);
+    uint64_t n = 0;
+    options.struct_size = sizeof options;
+    options.limit = std::min(options.limit, static_cast<uint32_t>(max_length_));
+    detail::call(attnkit_session_sample, get(), prompt.data(), uint64_t{prompt.size()}, &options, ids.data(), &n);
     ids.resize(static_cast<size_t>(n));
     return ids;
   }

@@ -101,6 +101,15 @@ class attnkit_stream_options(Structure):
                 ("observe", attnkit_observe), ("observe_context", uintptr_t), ("ends", POINTER(c_int64)), ("units", c_uint64)]
 
 
+attnkit_token = CFUNCTYPE(c_uint32, uintptr_t, c_int32)
+
+
+class attnkit_sample_options(Structure):
+    _fields_ = [("struct_size", c_uint32), ("limit", c_uint32), ("repetition_penalty", c_double), ("temperature", c_double),
+                ("top_k", c_uint64), ("top_p", c_double), ("seed", c_uint64), ("stream", c_uint64), ("seen", POINTER(c_int32)),
+                ("n_seen", c_uint64), ("token", attnkit_token), ("token_context", uintptr_t)]
+
+
 Struct = TypeVar("Struct", bound=Structure)
 
 
@@ -146,6 +155,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "attnkit_session_set_length": (c_int32, handle, c_double, error),
     "attnkit_session_write": (c_int32, made, c_uint32, tensor, int32s, tensor, error),
     "attnkit_session_generate": (c_int32, handle, c_uint32, int32s, size, error),
+    "attnkit_session_sample": (c_int32, handle, int32s, c_uint64, POINTER(attnkit_sample_options), int32s, size, error),
     "attnkit_session_save": (c_int32, handle, made, error),
     "attnkit_session_load": (c_int32, handle, c_void_p, c_uint64, made, error),
     "attnkit_session_simulate": (c_int32, handle, tensor, POINTER(attnkit_stream_options), int32s, size, error),
