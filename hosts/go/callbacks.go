@@ -34,3 +34,17 @@ func goObserve(context C.uintptr_t, e *C.attnkit_stream_event) {
 		s.observe(Event{Action(e.action), int(e.read), int(e.written), int32(e.id), e.ended != 0, float64(e.seconds)})
 	}
 }
+
+//export goToken
+func goToken(context C.uintptr_t, id C.int32_t) (end C.uint32_t) {
+	d := cgo.Handle(context).Value().(*drawing)
+	defer func() {
+		if p := recover(); p != nil {
+			d.panicked, end = p, 1
+		}
+	}()
+	if d.ctx.Err() != nil || d.each != nil && !d.each(int32(id)) {
+		return 1
+	}
+	return 0
+}

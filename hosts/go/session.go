@@ -247,6 +247,54 @@ func (s *Session) generate(limit int) ([]int32, error) {
 	return ids[:n], err
 }
 
+// Sampling says how tokens are drawn; see attnkit_sample_options.  A zero field means its default.
+type Sampling struct {
+	Limit             int     // most tokens
+	RepetitionPenalty float64 // scores of tokens that were there are divided by it, or times it where they are below 0
+	Temperature       float64 // 0: always the best token
+	TopK              uint64
+	TopP              float64
+	Seed, Stream      uint64  // texts of one seed that differ in Stream are unrelated
+	Seen              []int32 // tokens beside the prompt and those drawn that count as there
+}
+
+type drawing struct {
+	ctx      context.Context
+	each     func(int32) bool
+	panicked any
+}
+
+// Sample draws tokens behind a prompt; each, when not nil, sees every token before the next is computed and says whether to go
+// on.  When ctx is done it returns what was drawn so far with ctx's error.
+func (s *Session) Sample(ctx context.Context, prompt []int32, sampling Sampling, each func(int32) bool) ([]int32, error) {
+	limit := sampling.Limit
+	if limit > s.info.MaxLength {
+		limit = s.info.MaxLength
+	}
+	if limit < 0 {
+		return nil, invalid("limit %d: it must be 1 or more, or 0 for the default", limit)
+	}
+	options := C.attnkit_sample_options{limit: C.uint32_t(limit), repetition_penalty: C.double(sampling.RepetitionPenalty),
+		temperature: C.double(sampling.Temperature), top_k: C.uint64_t(sampling.TopK), top_p: C.double(sampling.TopP),
+		seed: C.uint64_t(sampling.Seed), stream: C.uint64_t(sampling.Stream), n_seen: C.uint64_t(len(sampling.Seen))}
+	both := &drawing{ctx: ctx, each: each}
+	context := cgo.NewHandle(both)
+	defer context.Delete()
+	ids := make([]int32, s.info.MaxLength)
+	var n C.uint64_t
+	err := s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
+		return C.shim_sample(p, (*C.int32_t)(first(prompt)), C.uint64_t(len(prompt)), &options, (*C.int32_t)(first(sampling.Seen)),
+			C.uintptr_t(context), (*C.int32_t)(&ids[0]), &n, err)
+	})
+	if both.panicked != nil {
+		panic(both.panicked)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return ids[:n], err
+}
+
 // Save returns the whole session as bytes, from which any process with the same model can continue.
 func (s *Session) Save() ([]byte, error) {
 	var blob *C.attnkit_blob

@@ -77,6 +77,7 @@ static inline int32_t shim_step(attnkit_session* session, int32_t token, float* 
   return attnkit_session_write(&session, 1, &from, NULL, logits ? &made : NULL, err);
 }
 
+uint32_t goToken(uintptr_t context, int32_t id);
 uint32_t goDecide(uintptr_t context, attnkit_stream_view* view);
 void goObserve(uintptr_t context, attnkit_stream_event* event);
 void goDiagnose(uintptr_t context, attnkit_diagnostic* diagnostic);
@@ -89,6 +90,17 @@ static inline int32_t shim_simulate(attnkit_session* session, const void* source
       sizeof options,      limit, (attnkit_decide)goDecide, context, (attnkit_observe)goObserve, context,
       units ? ends : NULL, units};
   return attnkit_session_simulate(session, &from, &options, ids, n, err);
+}
+
+static inline int32_t shim_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
+                                  attnkit_sample_options* options, const int32_t* seen, uintptr_t context, int32_t* ids,
+                                  uint64_t* n, attn_error* err) {
+  attnkit_sample_options o = *options;
+  o.struct_size = sizeof o;
+  o.seen = seen;
+  o.token = goToken;
+  o.token_context = context;
+  return attnkit_session_sample(session, prompt, n_prompt, &o, ids, n, err);
 }
 
 static inline int32_t shim_runtime(uint32_t threads, const char* path, int32_t type, int32_t id,

@@ -6,10 +6,10 @@ import ctypes
 import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
-from ._abi import attnkit_stream_options, sized
+from ._abi import attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
 from ._call import Handle, blob_of, call, make, text_of
 from ._simulation import Simulation
-from ._tensor import Rows, bytes_of, result, source as source_of
+from ._tensor import Rows, bytes_of, ids as ids_of, result, source as source_of
 from .error import INVALID, Error
 
 if TYPE_CHECKING:
@@ -76,6 +76,35 @@ class Session(Handle):
         """Ids until </s> or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more."""
         room, n = self._room()
         call(self._library.attnkit_session_generate, self.pointer, self._limit(limit), room, ctypes.byref(n))
+        return list(room[:n.value])
+
+    def sample(self, prompt: Ids = (), temperature: float = 0, top_k: int = 0, top_p: float = 0, repetition_penalty: float = 0,
+               seed: int = 0, stream: int = 0, limit: int = 0, seen: Ids = (),
+               each: Optional[Callable[[int], object]] = None) -> list[int]:
+        """Tokens drawn behind a prompt, see attnkit_session_sample; 0: the default, at temperature 0 always the best token.
+
+        each(id) sees every token before the next is computed; False ends the call, what it raises ends it and is raised.
+        """
+        raised: list[BaseException] = []
+
+        def drawn(_: int, token: int) -> int:
+            try:
+                return int(each is not None and each(token) is False)
+            except BaseException as e:  # KeyboardInterrupt included: nothing may pass through C
+                raised.append(e)
+                return 1
+
+        callback = attnkit_token(drawn)
+        given, known = ids_of(prompt), ids_of(seen)
+        int32s = ctypes.POINTER(ctypes.c_int32)
+        options = sized(attnkit_sample_options, limit=self._limit(limit), repetition_penalty=repetition_penalty, temperature=temperature,
+                        top_k=top_k, top_p=top_p, seed=seed, stream=stream, seen=ctypes.cast(known.struct.data, int32s),
+                        n_seen=known.shape[1], token=callback)
+        room, n = self._room()
+        call(self._library.attnkit_session_sample, self.pointer, ctypes.cast(given.struct.data, int32s), given.shape[1],
+             ctypes.byref(options), room, ctypes.byref(n))
+        if raised:
+            raise raised[0]
         return list(room[:n.value])
 
     def simulate(self, source: Ids, decide: Policy, observe: Optional[Callable[[Any], object]] = None,

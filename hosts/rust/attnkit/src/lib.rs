@@ -28,6 +28,6 @@ pub use call::Blob;
 pub use error::{Diagnostic, Error, Failure, Result};
 pub use model::{Encoded, Kind, Model, ModelInfo, Side};
 pub use runtime::{abi_minor, version, Options, Runtime};
-pub use session::Session;
+pub use session::{Sampling, Session};
 pub use stream::{Action, Event, Stream, View};
 pub use tensor::{Batch, Element, Source, Tensor};

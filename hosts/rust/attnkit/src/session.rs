@@ -8,6 +8,27 @@ use attnkit_sys as sys;
 use std::any::Any;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
+/// How tokens are drawn; see attnkit_sample_options. A number that is 0 means its default.
+#[derive(Clone, Debug, Default)]
+pub struct Sampling<'a> {
+    /// Most tokens; 0: as [`Session::generate`].
+    pub limit: usize,
+    /// Scores of tokens that were there are divided by it, or times it where they are below 0.
+    pub repetition_penalty: f64,
+    /// Scores are divided by it; 0: always the best token.
+    pub temperature: f64,
+    /// Only so many of the best.
+    pub top_k: u64,
+    /// Only the best that have this probability together.
+    pub top_p: f64,
+    /// The same seed gives the same text.
+    pub seed: u64,
+    /// Texts of one seed that differ in it are unrelated.
+    pub stream: u64,
+    /// Tokens beside the prompt and those drawn that count as there.
+    pub seen: &'a [i32],
+}
+
 /// One input being decoded; its rows are its beams.
 #[derive(Debug)]
 pub struct Session {
@@ -99,6 +120,38 @@ impl Session {
         let (mut ids, mut n) = (vec![0; self.info.max_length], 0);
         let limit = limit.min(self.info.max_length) as u32;
         call(|err| unsafe { sys::attnkit_session_generate(self.handle.get(), limit, ids.as_mut_ptr(), &mut n, err) })?;
+        ids.truncate(n as usize);
+        Ok(ids)
+    }
+
+    /// Tokens drawn behind a prompt; `each` sees every token before the next is computed, and says whether to go on. A panic of
+    /// it ends the call and goes on.
+    pub fn sample(&mut self, prompt: &[i32], sampling: &Sampling<'_>, each: impl FnMut(i32) -> bool) -> Result<Vec<i32>> {
+        let mut drawing = Drawing { each, panic: None };
+        let callback = drawing.callback();
+        let options = sys::attnkit_sample_options {
+            limit: sampling.limit.min(self.info.max_length) as u32,
+            repetition_penalty: sampling.repetition_penalty,
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            seed: sampling.seed,
+            stream: sampling.stream,
+            seen: sampling.seen.as_ptr(),
+            n_seen: sampling.seen.len() as u64,
+            token: Some(callback),
+            token_context: &mut drawing as *mut _ as usize,
+            ..Default::default()
+        };
+        let (mut ids, mut n) = (vec![0; self.info.max_length], 0);
+        let (handle, length) = (self.handle.get(), prompt.len() as u64);
+        let made = call(|err| unsafe {
+            sys::attnkit_session_sample(handle, prompt.as_ptr(), length, &options, ids.as_mut_ptr(), &mut n, err)
+        });
+        if let Some(panic) = drawing.panic {
+            resume_unwind(panic);
+        }
+        made?;
         ids.truncate(n as usize);
         Ok(ids)
     }
@@ -222,6 +275,28 @@ impl<D, O> Simulation<D, O> {
                 self.panic = Some(panic);
                 None
             }
+        }
+    }
+}
+
+struct Drawing<E> {
+    each: E,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl<E: FnMut(i32) -> bool> Drawing<E> {
+    fn callback(&self) -> unsafe extern "C" fn(usize, i32) -> u32 {
+        on_token::<E>
+    }
+}
+
+unsafe extern "C" fn on_token<E: FnMut(i32) -> bool>(context: usize, id: i32) -> u32 {
+    let drawing = &mut *(context as *mut Drawing<E>);
+    match catch_unwind(AssertUnwindSafe(|| (drawing.each)(id))) {
+        Ok(on) => !on as u32,
+        Err(panic) => {
+            drawing.panic = Some(panic);
+            1
         }
     }
 }
