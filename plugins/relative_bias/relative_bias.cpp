@@ -69,9 +69,10 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
     for (int64_t head = begin; head < end; ++head)
-      one(head / shape.heads, head % shape.heads, static_cast<float*>(scratch));
+      one<Isa>(head / shape.heads, head % shape.heads, static_cast<float*>(scratch));
   }
 
+  template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h, float* weights) const {
     const Sight sight(run, b, causal);
     const float* table = static_cast<const float*>(bias.data) + h;
@@ -89,12 +90,12 @@ struct Run {
         keys.add({cache, cache + shape.d, shape.token(), shape.token(), seen});
       else
         keys.add({x.k.row(b, h, 0), x.v.row(b, h, 0), x.k.next, x.v.next, seen});
-      simd::score(x.q.row(b, h, i), shape.d, scale, keys, weights);
+      simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
       for (int64_t j = 0; j < seen; ++j) weights[j] += table[buckets.of(position, j) * bias.stride[0]];
-      const float max = simd::largest_of(weights, seen), sum = simd::weigh(weights, 1, max, seen);
+      const float max = simd::largest_of<Isa>(weights, seen), sum = simd::weigh<Isa>(weights, 1, max, seen);
       float* o = x.o.row(b, h, i);
-      const int64_t c = simd::mean(weights, sum, keys, shape.e, o);
-      if (c < shape.e) simd::mean_panel<1>(weights, sum, keys, c, shape.e - c, o);
+      const int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o);
+      if (c < shape.e) simd::mean_panel<Isa, 1>(weights, sum, keys, c, shape.e - c, o);
     }
   }
 };

@@ -2,7 +2,7 @@
 use std::marker::PhantomData;
 use std::os::raw::{c_char, c_void};
 
-pub const ATTN_ABI_MINOR: u32 = 0;
+pub const ATTN_ABI_MINOR: u32 = 1;
 pub const ATTN_ALIGN: u32 = 64;
 pub const ATTN_OK: i32 = 0;
 pub const ATTN_INVALID: i32 = 1;
@@ -121,6 +121,8 @@ pub struct attn_block {
     pub heads: u32,
     pub d_model: i32,
     pub head_width: i32,
+    pub kv_heads: u32,
+    pub key_width: i32,
 }
 sized!(attn_block);
 
@@ -324,11 +326,30 @@ pub struct attnkit_stream_options {
 }
 sized!(attnkit_stream_options);
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct attnkit_sample_options {
+    pub struct_size: u32,
+    pub limit: u32,
+    pub repetition_penalty: f64,
+    pub temperature: f64,
+    pub top_k: u64,
+    pub top_p: f64,
+    pub seed: u64,
+    pub stream: u64,
+    pub seen: *const i32,
+    pub n_seen: u64,
+    pub token: attnkit_token,
+    pub token_context: usize,
+}
+sized!(attnkit_sample_options);
+
 pub type attn_task = Option<unsafe extern "C" fn(usize, i64, i64, u32)>;
 pub type attn_plugin_main_fn = Option<unsafe extern "C" fn(*const attn_host, *mut *const attn_plugin, *mut attn_error) -> i32>;
 pub type attnkit_diagnose = Option<unsafe extern "C" fn(usize, *const attnkit_diagnostic)>;
 pub type attnkit_decide = Option<unsafe extern "C" fn(usize, *const attnkit_stream_view) -> u32>;
 pub type attnkit_observe = Option<unsafe extern "C" fn(usize, *const attnkit_stream_event)>;
+pub type attnkit_token = Option<unsafe extern "C" fn(usize, i32) -> u32>;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -426,6 +447,7 @@ extern "C" {
     pub fn attnkit_session_set_length(session: *mut attnkit_session, target_length: f64, err: *mut attn_error) -> i32;
     pub fn attnkit_session_write(sessions: *const *mut attnkit_session, n: u32, tokens: *const attn_tensor, len: *const i32, logits: *const attn_tensor, err: *mut attn_error) -> i32;
     pub fn attnkit_session_generate(session: *mut attnkit_session, limit: u32, ids: *mut i32, n: *mut u64, err: *mut attn_error) -> i32;
+    pub fn attnkit_session_sample(session: *mut attnkit_session, prompt: *const i32, n_prompt: u64, options: *const attnkit_sample_options, ids: *mut i32, n: *mut u64, err: *mut attn_error) -> i32;
     pub fn attnkit_session_save(session: *const attnkit_session, blob: *mut *mut attnkit_blob, err: *mut attn_error) -> i32;
     pub fn attnkit_session_load(model: *const attnkit_model, bytes: *const c_void, n: u64, session: *mut *mut attnkit_session, err: *mut attn_error) -> i32;
     pub fn attnkit_session_simulate(session: *mut attnkit_session, source: *const attn_tensor, options: *const attnkit_stream_options, ids: *mut i32, n: *mut u64, err: *mut attn_error) -> i32;

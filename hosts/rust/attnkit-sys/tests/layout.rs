@@ -27,7 +27,7 @@ fn structs_are_those_of_the_headers() {
     layout!(attn_value, 32, (0, 4, r#type), (4, 4, reserved), (8, 8, i), (16, 8, f), (24, 8, s));
     layout!(attn_option, 80, (0, 4, struct_size), (4, 4, n_choices), (8, 8, name), (16, 8, doc), (24, 32, fallback), (56, 8, min), (64, 8, max), (72, 8, choices));
     layout!(attn_port, 64, (0, 4, struct_size), (4, 4, kind), (8, 4, flags), (12, 1, dtype_code), (13, 1, dtype_bits), (14, 2, ndim), (16, 8, name), (24, 8, doc), (32, 32, shape));
-    layout!(attn_block, 24, (0, 4, struct_size), (4, 4, role), (8, 4, causal), (12, 4, heads), (16, 4, d_model), (20, 4, head_width));
+    layout!(attn_block, 32, (0, 4, struct_size), (4, 4, role), (8, 4, causal), (12, 4, heads), (16, 4, d_model), (20, 4, head_width), (24, 4, kv_heads), (28, 4, key_width));
     layout!(attn_request, 56, (0, 4, struct_size), (4, 4, flags), (8, 4, device_type), (12, 4, device_id), (16, 1, dtype_code), (17, 1, dtype_bits), (18, 2, dtype_lanes), (20, 4, workers), (24, 8, batch), (32, 8, queries), (40, 8, keys), (48, 8, past));
     layout!(attn_info, 64, (0, 4, struct_size), (4, 4, flags), (8, 8, scratch_bytes), (16, 8, backward_scratch_bytes), (24, 8, saved_bytes), (32, 8, state_bytes), (40, 8, flops), (48, 8, bytes_read), (56, 8, bytes_written));
     layout!(attn_exec, 48, (0, 4, struct_size), (4, 4, workers), (8, 8, scratch), (16, 8, scratch_bytes), (24, 8, stream), (32, 8, pool), (40, 8, parallel_for));
@@ -41,4 +41,5 @@ fn structs_are_those_of_the_headers() {
     layout!(attnkit_stream_view, 24, (0, 4, struct_size), (4, 4, ended), (8, 8, read), (16, 8, written));
     layout!(attnkit_stream_event, 40, (0, 4, struct_size), (4, 4, action), (8, 8, read), (16, 8, written), (24, 4, id), (28, 4, ended), (32, 8, seconds));
     layout!(attnkit_stream_options, 56, (0, 4, struct_size), (4, 4, limit), (8, 8, decide), (16, 8, decide_context), (24, 8, observe), (32, 8, observe_context), (40, 8, ends), (48, 8, units));
+    layout!(attnkit_sample_options, 88, (0, 4, struct_size), (4, 4, limit), (8, 8, repetition_penalty), (16, 8, temperature), (24, 8, top_k), (32, 8, top_p), (40, 8, seed), (48, 8, stream), (56, 8, seen), (64, 8, n_seen), (72, 8, token), (80, 8, token_context));
 }
