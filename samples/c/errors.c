@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   opened o = open_model(argv, 0);
   const attn_block where = {sizeof where, ATTN_ENCODER_SELF, 0, 1, 8, 8};
   const attn_request request = {sizeof request, ATTN_STREAM, 1, 0, 2, 32, 1, 64, 1, 1, 1, 0};
+  attn_info info = {.struct_size = sizeof info};
   attnkit_runtime* runtime = NULL;
   attnkit_block* block = NULL;
   int found = 0;
@@ -40,7 +41,7 @@ int main(int argc, char** argv) {
   show(code, found);
   show(attnkit_model_tokenize(o.model, 0, "zebra", NULL, &n, &err), 0);
   check(attnkit_block_create(runtime, "softmax", &where, NULL, &block, &err));
-  show(attnkit_block_plan(block, &request, NULL, &err), 0);
+  show(attnkit_block_plan(block, &request, &info, &err), 0);
   attnkit_block_destroy(block);
   attnkit_runtime_destroy(runtime);
   close_model(&o);

@@ -1,5 +1,5 @@
-/* What there is: versions, plugins, a model's parts and tensors, initial tensors of a block, frames of speech, golden
-XX
+/* What there is: versions, plugins, a model's parts and tensors, initial tensors of a block, frames of speech.
+ *   inspect MODEL.toml "text" SPEECH_MODEL.toml */
 #include "common.h"
 
 static void print_schema(attnkit_text* json) {
