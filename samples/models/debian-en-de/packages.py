@@ -68,11 +68,10 @@ def unpacked(file, folder):
 
 
 def licences(root, package):
-    """Names of licences in its copyright file; empty where the file is prose."""
+    """Names of licences in its copyright file, of prose those that it names in /usr/share/common-licenses; empty where there is none."""
     file = pathlib.Path(root) / "usr/share/doc" / package / "copyright"
     if not file.is_file():
         return []
     text = readers.text_of(file)
-    if not text.lstrip().startswith("Format"):
-        return []
-    return sorted({name.strip() for name in re.findall(r"^License:[ \t]*(\S[^\n]*)", text, re.M)})
+    pattern = r"^License:[ \t]*(\S[^\n]*)" if text.lstrip().startswith("Format") else r"common-licenses/([\w.-]*\w)"
+    return sorted({name.strip() for name in re.findall(pattern, text, re.M)})
