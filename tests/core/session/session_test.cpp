@@ -278,7 +278,8 @@ TEST(Session, BeginsAsForcedAndNeverWritesWhatIsSuppressed) {
     EXPECT_EQ(std::count(ids.begin(), ids.end(), never), 0) << rows;
   }
   const auto session = open(model), other = open(free);
-  const std::vector<float> scores = write({session.get()}, {1, 5, 4}, 3), own = write({other.get()}, {1, 5, 4}, 3);
+  const std::vector<int32_t> ids = {1, 5, 4};
+  const std::vector<float> scores = write(*session, ids, 0, 3), own = write(*other, ids, 0, 3);
   const int64_t width = model->outputs();
   for (int64_t i = 0; i < 3 * width; ++i) {
     const bool allowed = i / width == 0 ? i % width == 5 : i / width == 1 ? i % width == 4 : i % width != never;
