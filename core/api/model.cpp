@@ -223,9 +223,10 @@ int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* sa
     check_speech(source);
     frontend->check_whole(source.kind, source.length);
     const int64_t count = frontend->frames(source.kind, source.length);
-    if (frames)
-      frontend->features(source.speech, source.length,
-                         to_floats(frames, {1, count, frontend->table().features.bins}, "frames"));
+    if (frames) {
+      float* out = to_floats(frames, {1, count, frontend->table().features.bins}, "frames");
+      if (count > 0) frontend->features(source.speech, source.length, out);
+    }
     *n = static_cast<uint64_t>(count);
   });
 }

@@ -49,8 +49,11 @@ std::optional<int32_t> Sampler::draw(std::span<const float> given) {
   if (id && sampling_.temperature > 0) {
     const double top = scores[static_cast<size_t>(*id)];
     candidates_.clear();
-    for (size_t i = 0; i < scores.size(); ++i)
-      candidates_.push_back({static_cast<int32_t>(i), std::exp((scores[i] - top) / sampling_.temperature)});
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const double weight = std::exp((scores[i] - top) / sampling_.temperature);
+      // Of what is suppressed nothing may come, not by rounding either.
+      if (!(weight <= 0)) candidates_.push_back({static_cast<int32_t>(i), weight});
+    }
     // All scores infinite: nothing tells them apart.
     if (std::isfinite(top)) {
       keep_best();

@@ -159,7 +159,8 @@ bool Law::has(uint32_t kind) const {
 bool Law::mixes_heads() const {
   const auto& ports = mech_->ports();
   return std::any_of(ports.begin(), ports.end(), [this](const attn_port* p) {
-    const bool shared = p->kind == ATTN_KEY && p->shape[1] == static_cast<int64_t>(place_.block.kv_heads);
+    const bool shared =
+        p->kind == ATTN_KEY && !(p->flags & ATTN_RAW) && p->shape[1] == static_cast<int64_t>(place_.block.kv_heads);
     return is_taken(*p) && p->shape[1] != static_cast<int64_t>(place_.block.heads) && !shared;
   });
 }

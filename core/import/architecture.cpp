@@ -104,8 +104,10 @@ class Reader {
       wrong(*own.get("base"), e.what());
     }
     if (toml::table* config = whole["config"].as_table()) config->erase("model_type");
-    if (!own.contains("gguf")) whole.erase("gguf");
-    if (toml::table* gguf = whole["gguf"].as_table()) gguf->erase("architecture");
+    for (const auto& [part, type] : {std::pair("gguf", "architecture"), {"ctranslate2", "spec"}}) {
+      if (!own.contains(part)) whole.erase(part);
+      if (toml::table* of_file = whole[part].as_table()) of_file->erase(type);
+    }
     merge(std::move(own), whole);
     return whole;
   }

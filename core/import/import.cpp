@@ -322,13 +322,10 @@ class Importer {
                       "[decode] the one that is written",
                       quote(architecture.source)));
     }
-    const Document document(*ids);
-    size_t count = 0;
-    for (const auto& [token, id] : document.root().members()) {
-      tokens_[id.integer()] = token;
-      ++count;
-    }
-    for (const std::string& token : architecture.more_tokens) tokens_[static_cast<int64_t>(count++)] = token;
+    const Document document(find(transformer_ / "target_vocab.json").value_or(*ids));
+    for (const auto& [token, id] : document.root().members()) tokens_[id.integer()] = token;
+    for (const std::string& token : architecture.more_tokens)
+      tokens_[tokens_.empty() ? 0 : tokens_.rbegin()->first + 1] = token;
     return true;
   }
 

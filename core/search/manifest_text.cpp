@@ -187,7 +187,8 @@ std::string ManifestText::with(const Space& space, const Placement& placement, i
 std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
   std::vector<std::pair<std::string, std::string>> found;
   const toml::table root = parse(toml_);
-  for (const char* path : {"weights.file", "model.encoder.vocab", "model.decoder.vocab", "length.lut", "length.file"})
+  for (const char* path : {"weights.file", "model.encoder.vocab", "model.encoder.ids", "model.decoder.vocab",
+                           "model.decoder.ids", "length.lut", "length.file"})
     if (const auto file = root.at_path(path).value<std::string>()) found.emplace_back(path, *file);
   if (const auto names = root.at_path("weights.names").value<std::string>(); names && names->ends_with(".toml"))
     found.emplace_back("weights.names", *names);

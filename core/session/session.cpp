@@ -293,8 +293,10 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   for (int r = 0; r < rows(); ++r) {
     const int64_t row = first_row + r, n = tokens.length_of(row), after = positions_[r] + n;
     if (n > 0 && model_->manifest().stream) {
-      const int32_t* ids = tokens.data + row * tokens.stride;
-      if (ended_[r] || std::find(ids, ids + n - 1, model_->vocabulary(true)->end_id()) != ids + n - 1)
+      const int32_t *end = tokens.data + row * tokens.stride + n - 1, *ids = end - n + 1;
+      // What begins a target may be what ends one.
+      ids += positions_[r] == 0 && n > 1;
+      if (ended_[r] || std::find(ids, end, model_->vocabulary(true)->end_id()) != end)
         fail(ATTN_INVALID, "row {}: a token after </s>, which ends the target under [stream]", row);
     }
     if (after > max_length)
@@ -389,7 +391,8 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       // Those kept for generate() are as the model made them.
       for (int32_t i = 0; rows && i < n; ++i)
         restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
-      s->ended_[r] = s->ended_[r] || tokens.data[row * tokens.stride + n - 1] == end;
+      const bool begins = s->positions_[r] == 0 && n == 1;
+      s->ended_[r] = s->ended_[r] || (!begins && tokens.data[row * tokens.stride + n - 1] == end);
       s->advance(r, n);
     }
 }

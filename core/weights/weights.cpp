@@ -404,6 +404,9 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
 
 std::vector<float> Weights::scaled(const StoredTensor& t) const {
   const std::string name = scale_of(t.name);
+  if (t.layout)
+    fail(ATTN_INVALID, "{}: tensor {} has type I8 and another name and layout in the file: such scales are not read",
+         path_, quote(t.name));
   const StoredTensor* scale = find(name);
   if (!scale) fail(ATTN_INVALID, "{}: tensor {} has type I8 and no scales: {} is missing", path_, quote(t.name), name);
   const std::vector<int64_t> rows(t.shape.begin(), t.shape.begin() + (t.shape.empty() ? 0 : 1));
