@@ -169,6 +169,39 @@ func TestStepsAreWhatGenerateDoes(t *testing.T) {
 	refused(t, s.Step(1, make([]float32, 3)), attnkit.Invalid, "room for 3")
 }
 
+func TestSample(t *testing.T) {
+	m := model(t)
+	expected := must[[]int32](t)(begun(t, m).Generate(background, 0))
+	if got := must[[]int32](t)(begun(t, m).Sample(background, nil, attnkit.Sampling{}, nil)); !reflect.DeepEqual(got, expected) {
+		t.Fatal(got, expected)
+	}
+	var seen []int32
+	each := func(id int32) bool { seen = append(seen, id); return len(seen) < 2 }
+	got := must[[]int32](t)(begun(t, m).Sample(background, nil, attnkit.Sampling{}, each))
+	if !reflect.DeepEqual(got, expected[:2]) || !reflect.DeepEqual(seen, expected[:2]) {
+		t.Fatal(got, seen, expected)
+	}
+	draw := func(seed uint64) []int32 {
+		hot := attnkit.Sampling{Temperature: 1000, Seed: seed, Limit: 8}
+		return must[[]int32](t)(begun(t, m).Sample(background, nil, hot, nil))
+	}
+	if reflect.DeepEqual(draw(1), draw(2)) || !reflect.DeepEqual(draw(1), draw(1)) {
+		t.Fatal("the seed alone decides what is drawn")
+	}
+	ctx, cancel := context.WithCancel(background)
+	got, err := begun(t, m).Sample(ctx, nil, attnkit.Sampling{}, func(int32) bool { cancel(); return true })
+	if !errors.Is(err, context.Canceled) || !reflect.DeepEqual(got, expected[:1]) {
+		t.Fatal(got, err)
+	}
+	s := begun(t, m)
+	if got, err = s.Sample(ctx, nil, attnkit.Sampling{}, nil); !errors.Is(err, context.Canceled) || len(got) != 0 {
+		t.Fatal(got, err)
+	}
+	if got = must[[]int32](t)(s.Generate(background, 0)); !reflect.DeepEqual(got, expected) {
+		t.Fatal(got, expected)
+	}
+}
+
 func TestForkAndSave(t *testing.T) {
 	m := model(t)
 	s := begun(t, m)
@@ -301,6 +334,88 @@ func TestStreamIsSimulate(t *testing.T) {
 		ok(t, s.Close())
 	}
 }
+
+// Units whose end comes alone, as that of a reader does, and without </s>.
+type ending struct{ attnkit.Arriving }
+
+func (e ending) Next(ctx context.Context) (attnkit.Source, bool, error) {
+	unit, _, err := e.Arriving.Next(ctx)
+	return unit, false, err
+}
+
+func TestStreamEnds(t *testing.T) {
+	m := streaming(t)
+	defer m.Close()
+	ids := source(t, m, english)
+	expected := must[[]int32](t)(begun(t, m).Generate(background, 0))
+	s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	defer s.Close()
+	// The last unit is read by a write of which nothing else is known, so that the end comes with nothing waiting.
+	written := false
+	stream := s.Stream(ending{attnkit.Units(ids[:len(ids)-1])}, func(v attnkit.View) attnkit.Action {
+		if v.Read == 1 && !written {
+			written = true
+			return attnkit.Write
+		}
+		if v.Ended {
+			return attnkit.Write
+		}
+		return attnkit.Read
+	})
+	var made []int32
+	for {
+		id, err := stream.Next(background)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		ok(t, err)
+		made = append(made, id)
+	}
+	if made[len(made)-1] != m.Info().EndID || made[0] != expected[0] {
+		t.Fatal(made, expected)
+	}
+	s = must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	defer s.Close()
+	_, err := s.Stream(attnkit.Units(ids), func(attnkit.View) attnkit.Action { return 7 }).Next(background)
+	refused(t, err, attnkit.Invalid, "the policy answered 7")
+}
+
+// A reader that ends a context behind so many bytes.
+type ends struct {
+	io.Reader
+	left   int
+	cancel func()
+}
+
+func (e *ends) Read(to []byte) (int, error) {
+	if e.left -= 4; e.left < 0 {
+		e.cancel()
+	}
+	return e.Reader.Read(to[:4])
+}
+
+func TestSpeechKeepsWhatItTook(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	m := must[*attnkit.Model](t)(attnkit.Open(r, "../../samples/models/numbers-speech/model.toml"))
+	defer m.Close()
+	bytesOf := make([]byte, 4*m.Info().SampleRate)
+	for i := 0; i < len(bytesOf); i += 4 {
+		binary.LittleEndian.PutUint32(bytesOf[i:], math.Float32bits(float32(i)/float32(len(bytesOf))))
+	}
+	whole, _, err := m.Speech(bytes.NewReader(bytesOf)).Next(background)
+	ok(t, err)
+	ctx, cancel := context.WithCancel(background)
+	broken := m.Speech(&ends{bytes.NewReader(bytesOf), 400, cancel})
+	if _, _, err = broken.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if again := must[attnkit.Source](t)(unit(broken.Next(background))); !reflect.DeepEqual(again, whole) {
+		t.Fatal("samples were lost")
+	}
+}
+
+func unit(s attnkit.Source, _ bool, err error) (attnkit.Source, error) { return s, err }
 
 func TestCancel(t *testing.T) {
 	m := streaming(t)
@@ -455,6 +570,11 @@ func TestBlock(t *testing.T) {
 	ok(t, ports[0].Close())
 	one.QPos = nil
 	refused(t, b.Run(step, one), attnkit.Invalid, "port 0 is closed")
+	shared := attnkit.Place{Role: attnkit.DecoderSelf, Causal: true, Heads: 4, DModel: 8, KVHeads: 2, KeyWidth: 3}
+	own := must[*attnkit.Block](t)(attnkit.NewBlock(r, "softmax", shared, "")).Ports()
+	if !reflect.DeepEqual(own[0].Shape, []int{0, 4, 0, 3}) || !reflect.DeepEqual(own[1].Shape, []int{0, 2, 0, 3}) {
+		t.Fatal(own)
+	}
 	leap := must[*attnkit.Block](t)(attnkit.NewBlock(r, "leap", attnkit.Place{Role: attnkit.DecoderCross, Heads: 4, DModel: 32}, "factor = 2"))
 	defer leap.Close()
 	for i, port := range leap.Ports() {

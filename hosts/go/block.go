@@ -24,11 +24,13 @@ const (
 	AuxOutPort      = C.ATTN_AUX_OUT
 )
 
-// Place is where in a transformer a block sits; HeadWidth 0: DModel / Heads.
+// Place is where in a transformer a block sits.  KeyWidth, of a query and a key in a head, 0: DModel / Heads; HeadWidth, of a
+// value, 0: that of a key; KVHeads, heads of keys and values, 0: Heads.
 type Place struct {
 	Role                     int // EncoderSelf, ...
 	Causal                   bool
 	Heads, DModel, HeadWidth int
+	KVHeads, KeyWidth        int
 }
 
 // Port is one tensor that every run takes or gives; see attn_port.  Code and Bits 0: the run's type.
@@ -130,11 +132,15 @@ func NewBlock(r *Runtime, mechanism string, place Place, options string) (*Block
 	}
 	defer free(toml)
 	width := place.HeadWidth
+	if width == 0 {
+		width = place.KeyWidth
+	}
 	if width == 0 && place.Heads > 0 {
 		width = place.DModel / place.Heads
 	}
 	where := C.attn_block{struct_size: C.sizeof_attn_block, role: C.uint32_t(place.Role), heads: C.uint32_t(place.Heads),
-		d_model: C.int32_t(place.DModel), head_width: C.int32_t(width)}
+		d_model: C.int32_t(place.DModel), head_width: C.int32_t(width), kv_heads: C.uint32_t(place.KVHeads),
+		key_width: C.int32_t(place.KeyWidth)}
 	if place.Causal {
 		where.causal = 1
 	}
@@ -186,7 +192,8 @@ func (b *Block) Plan(request Request) (Info, error) {
 func (b *Block) Run(request Request, run *Run) error { return b.run(request, run, nil) }
 
 // Backward computes the gradients of a run under TrainFlag, by port: those of the outputs are given, the others written, of
-// LEARNED ports added; nil ones are not computed.
+// LEARNED ports added; nil ones are not computed.  run.Saved must hold what Run of this block wrote for the same request and
+// run, unchanged: a mechanism trusts what it finds there, and other bytes make it read and write anywhere.
 func (b *Block) Backward(request Request, run *Run, grads []*Tensor) error {
 	if len(grads) != len(b.ports) {
 		return invalid("%d gradients for %d ports", len(grads), len(b.ports))

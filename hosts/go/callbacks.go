@@ -20,7 +20,7 @@ func goDiagnose(context C.uintptr_t, d *C.attnkit_diagnostic) {
 func goDecide(context C.uintptr_t, view *C.attnkit_stream_view) (action C.uint32_t) {
 	s := cgo.Handle(context).Value().(*simulation)
 	defer s.recovered(func() { action = C.ATTNKIT_STOP })
-	if s.panicked != nil || s.ctx.Err() != nil {
+	if s.err = s.ctx.Err(); s.panicked != nil || s.err != nil {
 		return C.ATTNKIT_STOP
 	}
 	return C.uint32_t(s.policy(View{int(view.read), int(view.written), view.ended != 0}))
@@ -43,7 +43,10 @@ func goToken(context C.uintptr_t, id C.int32_t) (end C.uint32_t) {
 			d.panicked, end = p, 1
 		}
 	}()
-	if d.ctx.Err() != nil || d.each != nil && !d.each(int32(id)) {
+	if d.each != nil && !d.each(int32(id)) {
+		return 1
+	}
+	if d.err = d.ctx.Err(); d.err != nil {
 		return 1
 	}
 	return 0

@@ -261,12 +261,16 @@ type Sampling struct {
 type drawing struct {
 	ctx      context.Context
 	each     func(int32) bool
+	err      error // that of ctx, where it ended the call
 	panicked any
 }
 
 // Sample draws tokens behind a prompt; each, when not nil, sees every token before the next is computed and says whether to go
 // on.  When ctx is done it returns what was drawn so far with ctx's error.
 func (s *Session) Sample(ctx context.Context, prompt []int32, sampling Sampling, each func(int32) bool) ([]int32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	limit := sampling.Limit
 	if limit > s.info.MaxLength {
 		limit = s.info.MaxLength
@@ -290,7 +294,7 @@ func (s *Session) Sample(ctx context.Context, prompt []int32, sampling Sampling,
 		panic(both.panicked)
 	}
 	if err == nil {
-		err = ctx.Err()
+		err = both.err
 	}
 	return ids[:n], err
 }
@@ -336,6 +340,7 @@ type simulation struct {
 	ctx      context.Context
 	policy   Policy
 	observe  func(Event)
+	err      error // that of ctx, where it ended the call
 	panicked any
 }
 
@@ -350,6 +355,9 @@ func (s *simulation) recovered(stop func()) {
 // action, observe, when not nil, sees each.  ends: where each unit ends in the source, nil: each id is one.  When ctx is done
 // it returns what was written so far with ctx's error.  A panic of the functions goes on after the call.
 func (s *Session) Simulate(ctx context.Context, source Source, ends []int64, limit int, policy Policy, observe func(Event)) ([]int32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	data, from, err := source.tensor()
 	if err != nil {
 		return nil, err
@@ -373,7 +381,7 @@ func (s *Session) Simulate(ctx context.Context, source Source, ends []int64, lim
 		panic(both.panicked)
 	}
 	if err == nil {
-		err = ctx.Err()
+		err = both.err
 	}
 	return ids[:n], err
 }

@@ -39,7 +39,7 @@ func (u *units32) Next(context.Context) (Source, bool, error) {
 // next row of the encoder.
 func (m *Model) Speech(r io.Reader) Arriving {
 	i := m.info
-	return &speech{bufio.NewReader(r), i.FrameLength + (i.Subsampling-1)*i.FrameShift, i.Subsampling * i.FrameShift}
+	return &speech{r: bufio.NewReader(r), next: i.FrameLength + (i.Subsampling-1)*i.FrameShift, each: i.Subsampling * i.FrameShift}
 }
 
 // PCM16 turns little-endian 16-bit samples, as of WAV files, into those that Speech takes.
@@ -66,27 +66,30 @@ func (p *pcm16) Read(to []byte) (int, error) {
 
 type speech struct {
 	r          *bufio.Reader
-	next, each int // samples of the next unit, and of those that follow
+	next, each int       // samples of the next unit, and of those that follow
+	taken      []float32 // those of the next unit that were read before a context ended
 }
 
 func (s *speech) Next(ctx context.Context) (Source, bool, error) {
-	samples := make([]float32, 0, s.next)
-	for len(samples) < s.next {
+	for len(s.taken) < s.next {
 		if err := ctx.Err(); err != nil {
 			return Source{}, false, err
 		}
 		var bytes [4]byte
 		_, err := io.ReadFull(s.r, bytes[:])
 		if errors.Is(err, io.EOF) {
-			return Samples(samples), true, nil
+			rest := s.taken
+			s.taken = nil
+			return Samples(rest), true, nil
 		}
 		if err != nil {
 			return Source{}, false, err
 		}
-		samples = append(samples, math.Float32frombits(binary.LittleEndian.Uint32(bytes[:])))
+		s.taken = append(s.taken, math.Float32frombits(binary.LittleEndian.Uint32(bytes[:])))
 	}
-	s.next = s.each
-	return Samples(samples), false, nil
+	unit := s.taken
+	s.next, s.taken = s.each, make([]float32, 0, s.each)
+	return Samples(unit), false, nil
 }
 
 // Stream is greedy decoding of a source that arrives; see Session.Stream.
@@ -134,6 +137,8 @@ func (t *Stream) Next(ctx context.Context) (int32, error) {
 				return -1, err
 			}
 			t.view.Ended = last
+		case action != Read && action != Write:
+			t.done = invalid("the policy answered %d: it must answer Read, Write or Stop", action)
 		default:
 			id, err := t.write()
 			if err != nil {
@@ -156,6 +161,9 @@ func (t *Stream) write() (int32, error) {
 		return -1, invalid("the policy wants to write before anything of the source was read: it must read first")
 	}
 	completes := t.view.Ended && !t.complete
+	if completes && !t.waiting.speech && len(t.waiting.ids) == 0 {
+		t.waiting.ids = append(t.waiting.ids, t.session.info.EndID) // the source did not say that its last unit is the last
+	}
 	if len(t.waiting.ids)+len(t.waiting.numbers) > 0 || completes {
 		if err := t.session.Read(t.waiting, t.view.Ended); err != nil {
 			return -1, err

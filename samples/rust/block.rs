@@ -3,7 +3,7 @@ use attnkit::{Block, Options, Place, Request, Result, Role, Run, Runtime, Tensor
 
 fn main() -> Result<()> {
     let runtime = Runtime::with(&Options { threads: 1, ..Options::default() })?;
-    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0 };
+    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "relu", place, "")?;
     let (q, k, v, mut o) = ([1f32; 3], [1f32, 3., 4.], [10f32, 20., 40.], [0f32; 3]);
     let column = |values| Tensor::new(values, &[1, 1, 3, 1]);

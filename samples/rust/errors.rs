@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     let runtime = Runtime::new()?;
     show(Model::from_text(&runtime, "[model]\nkind = 3\n[what]\n", "."));
     show(model.tokenize(Side::Source, "zebra"));
-    let place = Place { role: Role::EncoderSelf, causal: false, heads: 1, d_model: 8, head_width: 0 };
+    let place = Place { role: Role::EncoderSelf, causal: false, heads: 1, d_model: 8, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "softmax", place, "")?;
     show(block.plan(&Request { flags: sys::ATTN_STREAM, ..Request::whole(64, 1, 1) }));
     Ok(())

@@ -28,6 +28,11 @@ class Block(PackageTest):
         self.assertEqual(kinds["q_w1"], (ATTN_LEARNED, (4, 8)))
         self.assertEqual([kind for kind, _ in kinds.values()].count(ATTN_OUTPUT), 1)
 
+    def test_keys_of_their_own(self):
+        block = attnkit.Block(RUNTIME, "softmax", "decoder.self", 8, 4, kv_heads=2, key_width=3)
+        shapes = {port.name: port.shape for port in block.ports}
+        self.assertEqual([shapes[name] for name in "qkv"], [(0, 4, 0, 3), (0, 2, 0, 3), (0, 2, 0, 3)])
+
     def test_fill_and_plan(self):
         block = attnkit.Block(RUNTIME, "leap", "decoder.cross", 32, 4)
         port = next(port for port in block.ports if port.kind == ATTN_LEARNED)
@@ -42,7 +47,7 @@ class Block(PackageTest):
     def test_refusals(self):
         self.refused("5 heads do not divide d_model 32", attnkit.Block, RUNTIME, "relu", "encoder.self", 32, 5)
         self.refused("role 'self'", attnkit.Block, RUNTIME, "relu", "self", 32, 4)
-        self.refused("did you mean \"relu\"", attnkit.Block, RUNTIME, "rel", "encoder.self", 32, 4)
+        self.refused("did you mean \"relu\"", attnkit.Block, RUNTIME, "reluu", "encoder.self", 32, 4)
         block = attnkit.Block(RUNTIME, "relu", "encoder.self", 32, 4)
         self.refused("workers", block.plan, sized(attn_request))
         block.close()
@@ -97,6 +102,17 @@ class Block(PackageTest):
         self.refused("not list", block.run, request, {**tensors, "v": [1, 2, 3]})
         self.refused("read-only", block.run, request, {**tensors, "o": tensors["v"].toreadonly()})
         self.refused("state must be bytes", block.run, request, tensors, state=column(1))
+        step, one = block.request(past=2, flags=attnkit.STREAM), {name: column(1) for name in "qkv"}
+        two = attnkit.aligned(block.plan(step).state_bytes, 2)
+        gaps = Lent([0] * 128, (1, 64), (128, 2), "B")
+        gaps.tensor.code, gaps.tensor.bits = 1, 8
+        self.refused("state (1, 64) has gaps", block.run, step, one, state=gaps)
+        for slot in (2, -1):
+            self.refused(f"slot {slot} of a state with 2 rows", block.run, step, one, state=two, slots=[slot])
+        pair = {name: shaped((1, 1), 2, 1, 1, 1) for name in "qkv"}
+        wide = block.request(batch=2, past=2, flags=attnkit.STREAM)
+        self.refused("slot 1 of a state with 1 rows", block.run, wide, pair, state=attnkit.aligned(64))
+        self.refused("slots [0, 0]", block.run, wide, pair, state=two, slots=[0, 0])
         self.refused("both must be at least 1", attnkit.aligned, 0)
         self.refused("float32 or float64", block.request, dtype="half")
         error = self.refused('port "v" has size 3', block.run, request, {**tensors, "k": column(1, 3)})

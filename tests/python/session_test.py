@@ -33,6 +33,17 @@ class Session(PackageTest):
         self.assertEqual(self.begun().generate(2), expected[:2])
         self.assertEqual(self.begun().generate(1 << 40), self.begun().generate(self.model.info.max_length))
 
+    def test_sample(self):
+        expected, seen = self.begun().generate(), []
+        self.assertEqual(self.begun().sample(), expected)
+        self.assertEqual(self.begun().sample(each=lambda token: seen.append(token) or len(seen) < 2), expected[:2])
+        self.assertEqual(seen, expected[:2])
+        hot = [self.begun().sample(temperature=1000, seed=seed, limit=8) for seed in (1, 1, 2)]
+        self.assertEqual(hot[0], hot[1])
+        self.assertNotEqual(hot[0], hot[2])
+        with self.assertRaises(ZeroDivisionError):
+            self.begun().sample(each=lambda token: 1 // 0)
+
     def test_buffers_are_ids(self):
         ids = array.array("i", self.source)
         for source in (ids, memoryview(ids), memoryview(ids).cast("B").cast("i", (1, len(ids))), tuple(ids), array.array("q", ids)):

@@ -44,17 +44,18 @@ class Run:
 
 
 class Block(Handle):
-    """options: the content of an inline table, see options_text."""
+    """options: the content of an inline table, see options_text.  kv_heads: heads of keys and values, 0: heads; key_width: of a
+    query and a key in a head, 0: d_model / heads; head_width: of a value, default that of a key."""
 
     def __init__(self, runtime: Runtime, mechanism: str, role: str, d_model: int, heads: int, causal: Optional[bool] = None,
-                 head_width: Optional[int] = None, options: str = "") -> None:
+                 head_width: Optional[int] = None, options: str = "", kv_heads: int = 0, key_width: int = 0) -> None:
         if role not in ROLES:
             raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
-        if heads < 1 or d_model % heads:
+        if heads < 1 or not key_width and d_model % heads:
             raise Error(INVALID, f"{heads} heads do not divide d_model {d_model}")
         library = runtime._library
         where = sized(attn_block, role=ROLES[role], causal=role == "decoder.self" if causal is None else causal, heads=heads,
-                      d_model=d_model, head_width=head_width or d_model // heads)
+                      d_model=d_model, head_width=head_width or key_width or d_model // heads, kv_heads=kv_heads, key_width=key_width)
         super().__init__(library, make(library.attnkit_block_destroy, library.attnkit_block_create, runtime.pointer,
                                        c_text(mechanism, "mechanism"), ctypes.byref(where), c_text(options, "options")))
         self._workers = runtime.threads
@@ -124,6 +125,14 @@ class Block(Handle):
             memory = strided(state, "state", written=True)
             if memory.dtype != BYTE or len(memory.shape) != 2:
                 raise Error(INVALID, "state must be bytes (slots, stride), as attnkit.aligned(bytes, slots) makes them")
+            if not memory.contiguous:
+                raise Error(INVALID, f"state {memory.shape} has gaps: it must be contiguous")
+            used = range(batch) if slots is None else slots
+            wrong = [slot for slot in used if not 0 <= slot < memory.shape[0]]
+            if wrong:
+                raise Error(INVALID, f"slot {wrong[0]} of a state with {memory.shape[0]} rows: each row of the batch needs one")
+            if m > 0 and len(set(used)) < batch:
+                raise Error(INVALID, f"slots {list(used)}: rows that append keys share none")
             run.state, run.state_stride = memory.struct.data, memory.shape[1]
             keep.append(memory)
         if request.flags & ATTN_TRAIN:

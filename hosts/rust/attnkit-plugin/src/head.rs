@@ -2,6 +2,7 @@
 use crate::describe::Port;
 use attnkit_sys as sys;
 use std::marker::PhantomData;
+use std::mem::size_of;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Range, Sub};
 use std::slice;
 
@@ -125,30 +126,57 @@ impl<'a> Sight<'a> {
 #[derive(Clone, Copy)]
 pub struct Inputs<'a, T> {
     tensors: &'a [sys::attn_tensor],
+    ports: &'a [sys::attn_port],
+    writes: fn(u32) -> bool, // whether the call writes ports of a kind: another worker may be at it
     b: usize,
     h: usize,
     elements: PhantomData<T>,
 }
 
 impl<'a, T: Real> Inputs<'a, T> {
-    pub(crate) fn new(tensors: &'a [sys::attn_tensor], b: usize, h: usize) -> Self {
-        Inputs { tensors, b, h, elements: PhantomData }
+    pub(crate) fn new(
+        tensors: &'a [sys::attn_tensor],
+        ports: &'a [sys::attn_port],
+        writes: fn(u32) -> bool,
+        b: usize,
+        h: usize,
+    ) -> Self {
+        Inputs { tensors, ports, writes, b, h, elements: PhantomData }
     }
 
-    /// Row i of a sequence.
-    pub fn row(&self, port: Port, i: usize) -> &'a [T] {
+    // The tensor of a port, to read numbers of type N from.
+    fn tensor<N>(&self, port: Port) -> &'a sys::attn_tensor {
         let t = &self.tensors[port.0];
+        assert!(!(self.writes)(self.ports[port.0].kind), "port {} is written by this call, it cannot be read", port.0);
+        assert!(!t.data.is_null(), "port {} has no tensor in this call", port.0);
+        let bits = 8 * size_of::<N>();
+        assert!(t.dtype_bits as usize == bits, "port {} has {}-bit numbers and is read as {}-bit ones", port.0, t.dtype_bits, bits);
+        t
+    }
+
+    /// Row i of a sequence. Panics, as the others do, at a port that the call writes, has no tensor for, or of another type.
+    pub fn row(&self, port: Port, i: usize) -> &'a [T] {
+        let t = self.tensor::<T>(port);
         assert!(t.ndim == 4 && (i as i64) < t.shape[2], "row {} of a port with {}", i, t.shape[2]);
         // SAFETY: within the shape, whose memory is the host's until the call returns.
         unsafe { slice::from_raw_parts(place::<T>(t, self.b, self.h, i), t.shape[3] as usize) }
     }
 
-    /// All numbers of a LEARNED or TABLE port.
-    pub fn stored(&self, port: Port) -> &'a [T] {
-        let t = &self.tensors[port.0];
+    /// All numbers of a LEARNED port.
+    pub fn learned(&self, port: Port) -> &'a [T] {
+        self.stored(port)
+    }
+
+    /// All numbers of a TABLE port, which are f32 under an f64 plan too.
+    pub fn table(&self, port: Port) -> &'a [f32] {
+        self.stored(port)
+    }
+
+    fn stored<N>(&self, port: Port) -> &'a [N] {
+        let t = self.tensor::<N>(port);
         let n: i64 = t.shape[..t.ndim as usize].iter().product();
         // SAFETY: as above; stored ports are contiguous.
-        unsafe { slice::from_raw_parts(t.data as *const T, n as usize) }
+        unsafe { slice::from_raw_parts(t.data as *const N, n as usize) }
     }
 }
 

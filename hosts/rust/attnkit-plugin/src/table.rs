@@ -166,12 +166,13 @@ unsafe extern "C" fn create<M: Mechanism>(
     err: *mut sys::attn_error,
 ) -> i32 {
     guarded(err, || {
-        let b = &*block;
+        let mut b = sys::attn_block::default();
+        copy(block as *const u8, &mut b as *mut _ as *mut u8, (*block).struct_size as usize, size_of_val(&b));
         let block = Block {
             role: b.role,
             causal: b.causal != 0,
             heads: b.heads as usize,
-            width: (b.d_model / b.heads as i32) as usize,
+            width: if b.key_width == 0 { b.d_model / b.heads as i32 } else { b.key_width } as usize,
             value_width: b.head_width as usize,
         };
         let n = M::options().len();
@@ -191,7 +192,7 @@ unsafe extern "C" fn create<M: Mechanism>(
 
 unsafe extern "C" fn destroy<M: Mechanism>(mech: *mut sys::attn_mech) {
     if !mech.is_null() {
-        drop(Box::from_raw(mech as *mut Made<M>));
+        freed(mech as *mut Made<M>);
     }
 }
 
@@ -312,7 +313,14 @@ fn size_of_val<T>(_: &T) -> usize {
 
 unsafe extern "C" fn plan_free<M: Mechanism>(plan: *mut sys::attn_plan) {
     if !plan.is_null() {
-        drop(Box::from_raw(plan as *mut Planned<M>));
+        freed(plan as *mut Planned<M>);
+    }
+}
+
+// A panic has nowhere to go from here: the host's call returns nothing.
+unsafe fn freed<T>(made: *mut T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(made)))) {
+        std::mem::forget(panic); // which may panic again when it is dropped
     }
 }
 
@@ -368,7 +376,8 @@ impl<'a, M: Mechanism> Job<'a, M> {
         };
         let scratch = part(memory.add(aligned(size_of::<T>() * cost.state)), cost.scratch);
         if let Some(grads) = self.grads {
-            let (run, given) = (Inputs::new(self.ports, b, h), Inputs::new(grads, b, h));
+            let run = Inputs::new(self.ports, &made.ports.list, |_| false, b, h);
+            let given = Inputs::new(grads, &made.ports.list, |kind| kind != sys::ATTN_OUTPUT, b, h);
             let mut gradient = Gradient { sight, run, given, scratch, tensors: grads, place: (b, h) };
             return made.mechanism.gradient::<T>(&mut gradient);
         }
@@ -385,7 +394,7 @@ impl<'a, M: Mechanism> Job<'a, M> {
         let total = |values: *const f64| if values.is_null() { None } else { Some(*values.add(b)) };
         let mut head = Head {
             sight,
-            inputs: Inputs::new(self.ports, b, h),
+            inputs: Inputs::new(self.ports, &made.ports.list, |kind| kind == sys::ATTN_OUTPUT, b, h),
             output: Output::new(&self.ports[made.output], b, h),
             state,
             streams,

@@ -1,10 +1,10 @@
 //! What crosses the boundary of a plugin: codes and messages, never a panic.
-use attnkit_plugin::{sys, About, Block, Choice, Cost, Head, Mechanism, Ports, Real, Refusal, Request, Sight, Step, Table, Values};
+use attnkit_plugin::{sys, About, Block, Choice, Cost, Head, Mechanism, Port, Ports, Real, Refusal, Request, Sight, Step, Table, Values};
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
 /// Panics or refuses where its option says.
-struct Fragile(String);
+struct Fragile(String, Port);
 
 impl Mechanism for Fragile {
     fn about() -> About {
@@ -15,12 +15,13 @@ impl Mechanism for Fragile {
     }
     fn new(block: &Block, values: &Values<'_>, ports: &mut Ports) -> Result<Self, Refusal> {
         ports.key("v", block.value_width, "values");
-        ports.output("o", block.value_width, "nothing");
+        let o = ports.output("o", block.value_width, "nothing");
         match &values.text(0)[..] {
             "create" => panic!("in {}", "create"),
             "refuse" => Err(Refusal::unsupported("it does not like \u{e4}\u{f6}").at(0)),
             "long" => Err(Refusal::invalid("\u{e4}".repeat(600))),
-            at => Ok(Fragile(at.to_string())),
+            "width" => Err(Refusal::invalid(block.width.to_string())),
+            at => Ok(Fragile(at.to_string(), o)),
         }
     }
     fn plan(&self, _: &Request, cost: &mut Cost) -> Result<(), Refusal> {
@@ -28,8 +29,17 @@ impl Mechanism for Fragile {
         cost.state = 1;
         Ok(())
     }
-    fn head<T: Real>(&self, _: &mut Head<'_, T>) {
+    fn head<T: Real>(&self, head: &mut Head<'_, T>) {
         assert_ne!(self.0, "run");
+        if self.0 == "output" {
+            head.inputs.row(self.1, 0);
+        }
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        assert_ne!(self.0, "drop");
     }
 }
 
@@ -51,8 +61,12 @@ fn table() -> &'static sys::attn_plugin {
 
 // Create, plan and a run of one key and one query where the option is `at`.
 fn fails(at: &str) -> (i32, i32, String) {
-    let (table, text, mut err) = (table(), std::ffi::CString::new(at).unwrap(), sys::attn_error::default());
     let block = sys::attn_block { role: sys::ATTN_DECODER_SELF, causal: 1, heads: 1, d_model: 1, head_width: 1, ..Default::default() };
+    fails_in(block, at)
+}
+
+fn fails_in(block: sys::attn_block, at: &str) -> (i32, i32, String) {
+    let (table, text, mut err) = (table(), std::ffi::CString::new(at).unwrap(), sys::attn_error::default());
     let value = sys::attn_value { r#type: sys::ATTN_TEXT, s: text.as_ptr(), ..Default::default() };
     let request = sys::attn_request {
         device_type: 1,
@@ -105,6 +119,17 @@ fn panics_become_codes() {
     let (code, _, message) = fails("plan");
     assert!(code == sys::ATTN_INTERNAL && message.contains("no plan"), "{}", message);
     assert_eq!(fails("run"), (sys::ATTN_INTERNAL, -1, "the plugin panicked while it computed a head".to_string()));
+    assert_eq!(fails("output"), fails("run"));
+    assert_eq!(fails("drop"), fails(""));
+}
+
+#[test]
+fn the_width_of_keys_is_that_of_the_block() {
+    let block = sys::attn_block { heads: 2, d_model: 8, head_width: 1, key_width: 3, ..Default::default() };
+    assert_eq!(fails_in(block, "width").2, "3");
+    assert_eq!(fails_in(sys::attn_block { key_width: 0, ..block }, "width").2, "4");
+    // A host of minor 0 has no key_width.
+    assert_eq!(fails_in(sys::attn_block { struct_size: 24, ..block }, "width").2, "4");
 }
 
 #[test]

@@ -29,8 +29,12 @@ pub struct Place {
     pub heads: u32,
     /// Width of the model.
     pub d_model: i32,
-    /// Width of a value in a head; 0: `d_model / heads`.
+    /// Width of a value in a head; 0: that of a key.
     pub head_width: i32,
+    /// Heads of keys and values, a divisor of `heads`; 0: `heads`.
+    pub kv_heads: u32,
+    /// Width of a query and a key in a head; 0: `d_model / heads`.
+    pub key_width: i32,
 }
 
 /// One tensor that every run takes or gives; see attn_port.
@@ -179,12 +183,15 @@ impl Block {
     /// A mechanism in a block; options: an inline table's content such as "guard = 'add', eps = 1e-6", or "".
     pub fn new(runtime: &Runtime, mechanism: &str, place: Place, options: &str) -> Result<Self> {
         let (name, options) = (c_text(mechanism, "the mechanism")?, c_text(options, "the options")?);
+        let width = if place.key_width == 0 { place.d_model / place.heads.max(1) as i32 } else { place.key_width };
         let place = sys::attn_block {
             role: place.role as u32,
             causal: place.causal as u32,
             heads: place.heads,
             d_model: place.d_model,
-            head_width: if place.head_width == 0 { place.d_model / place.heads.max(1) as i32 } else { place.head_width },
+            head_width: if place.head_width == 0 { width } else { place.head_width },
+            kv_heads: place.kv_heads,
+            key_width: place.key_width,
             ..Default::default()
         };
         let make = |to, err| unsafe {
@@ -233,7 +240,11 @@ impl Block {
 
     /// The gradients of a run under ATTN_TRAIN, by port: those of the outputs are given, the others written, of LEARNED
     /// ports added; absent ones are not computed.
-    pub fn backward(&self, request: &Request, run: &mut Run<'_>, grads: &mut [Tensor<'_>]) -> Result<()> {
+    ///
+    /// # Safety
+    /// [`Run::saved`] holds what [`Block::run`] of this block wrote for the same request and run, unchanged: a mechanism
+    /// trusts what it finds there.
+    pub unsafe fn backward(&self, request: &Request, run: &mut Run<'_>, grads: &mut [Tensor<'_>]) -> Result<()> {
         if grads.len() != self.ports.len() {
             return Err(Error::invalid(format!("{} gradients for {} ports", grads.len(), self.ports.len())));
         }

@@ -88,7 +88,7 @@ fn errors_are_an_enum() {
     assert!(message(model().tokenize(Side::Source, "zebra")).contains("cannot spell"));
     assert!(message(model().tokenize(Side::Source, "a\0b")).contains("NUL"));
     assert!(message(Model::open(&runtime, "missing.toml")).contains("missing.toml"));
-    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 8, head_width: 0 };
+    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 8, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "linformer", place, "");
     assert!(block.is_err() || matches!(block.unwrap().plan(&Request::step(64, 4)), Err(Error::Unsupported(_))));
 }
@@ -269,9 +269,36 @@ fn length_is_told() {
 }
 
 #[test]
+fn samples() {
+    let model = model();
+    let expected = read(&model).generate(0).unwrap();
+    let (best, mut seen) = (Sampling::default(), Vec::new());
+    assert_eq!(read(&model).sample(&[], &best, |_| true).unwrap(), expected);
+    let until_two = |id| {
+        seen.push(id);
+        seen.len() < 2
+    };
+    assert_eq!(read(&model).sample(&[], &best, until_two).unwrap(), expected[..2]);
+    assert_eq!(seen, expected[..2]);
+    let hot = Sampling { temperature: 1000.0, seed: 1, limit: 8, ..Sampling::default() };
+    let drawn = read(&model).sample(&[], &hot, |_| true).unwrap();
+    assert_eq!(drawn, read(&model).sample(&[], &hot, |_| true).unwrap());
+    assert_ne!(drawn, read(&model).sample(&[], &Sampling { seed: 2, ..hot }, |_| true).unwrap());
+}
+
+#[test]
+fn a_block_has_keys_of_its_own() {
+    let runtime = Runtime::with(&Options { threads: 1, ..Options::default() }).unwrap();
+    let place = Place { role: Role::DecoderSelf, causal: true, heads: 4, d_model: 8, head_width: 0, kv_heads: 2, key_width: 3 };
+    let block = Block::new(&runtime, "softmax", place, "").unwrap();
+    let shape = |name| block.ports().iter().find(|p| p.name == name).unwrap().shape.clone();
+    assert_eq!((shape("q"), shape("k"), shape("v")), (vec![0, 4, 0, 3], vec![0, 2, 0, 3], vec![0, 2, 0, 3]));
+}
+
+#[test]
 fn a_block_by_itself() {
     let runtime = Runtime::with(&Options { threads: 1, ..Options::default() }).unwrap();
-    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0 };
+    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "relu", place, "").unwrap();
     assert_eq!(block.ports().iter().map(|p| &p.name[..]).collect::<Vec<_>>(), ["q", "k", "v", "o"]);
     let (q, k, v) = ([1f32; 3], [1f32, 3., 4.], [10f32, 20., 40.]);
@@ -288,7 +315,8 @@ fn a_block_by_itself() {
     let given = [0f32, 0., 1.];
     let written = Tensor::new_mut(&mut dv, &[1, 1, 3, 1]).unwrap();
     let mut grads = [Tensor::absent(), Tensor::absent(), written, column(&given)];
-    block.backward(&request, &mut run, &mut grads).unwrap();
+    // SAFETY: saved is as the run before left it.
+    unsafe { block.backward(&request, &mut run, &mut grads) }.unwrap();
     assert_eq!(o, [10., 17.5, 28.75]);
     assert_eq!(dv, [0.125, 0.375, 0.5]);
 }
@@ -296,7 +324,7 @@ fn a_block_by_itself() {
 #[test]
 fn a_block_with_a_state() {
     let runtime = Runtime::with(&Options { threads: 1, ..Options::default() }).unwrap();
-    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0 };
+    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "relu", place, "").unwrap();
     let request = Request::step(1, 3);
     let mut state = Aligned::new(1, block.plan(&request).unwrap().state_bytes);
@@ -321,7 +349,7 @@ fn a_block_with_a_state() {
 #[test]
 fn what_would_be_unsafe_is_refused() {
     let runtime = Runtime::with(&Options { threads: 1, ..Options::default() }).unwrap();
-    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0 };
+    let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "relu", place, "").unwrap();
     let (data, request) = ([1f32; 3], Request::step(1, 3));
     assert!(message(Tensor::new(&data, &[1, 1, 4, 1])).contains("past the 3 numbers"));
@@ -345,7 +373,7 @@ fn what_would_be_unsafe_is_refused() {
     assert!(refused(&|run| run.q_pos = Some(&[0, 0]), true).contains("q_pos has 2 entries"));
     assert!(refused(&|run| { run.ports.pop(); }, true).contains("3 tensors for 4 ports"));
     let mut weights = [0f32; 16];
-    let place = Place { role: Role::DecoderCross, causal: false, heads: 4, d_model: 32, head_width: 0 };
+    let place = Place { role: Role::DecoderCross, causal: false, heads: 4, d_model: 32, head_width: 0, kv_heads: 0, key_width: 0 };
     let leap = Block::new(&runtime, "leap", place, "").unwrap();
     let port = leap.ports().iter().position(|p| p.kind == sys::ATTN_LEARNED).unwrap();
     let shape = leap.ports()[port].shape.clone();
