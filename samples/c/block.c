@@ -9,7 +9,12 @@ static attn_tensor column(float* data) {
 
 int main(void) {
   const attnkit_runtime_options options = {sizeof options, 1, NULL, 0, 0};
-  const attn_block where = {.struct_size = sizeof where, .role = ATTN_DECODER_SELF, .causal = 1, .heads = 1, .d_model = 1, .head_width = 1}; /* causal, one head, D = E = 1 */
+  const attn_block where = {.struct_size = sizeof where,
+                            .role = ATTN_DECODER_SELF,
+                            .causal = 1,
+                            .heads = 1,
+                            .d_model = 1,
+                            .head_width = 1}; /* causal, one head, D = E = 1 */
   const attn_request request = {sizeof request, ATTN_TRAIN, 1, 0, 2, 32, 1, 1, 1, 3, 3, 0};
   float q[] = {1, 1, 1}, k[] = {1, 3, 4}, v[] = {10, 20, 40}, o[3], dv[3], given[] = {0, 0, 1};
   const attn_tensor ports[] = {column(q), column(k), column(v), column(o)}; /* in the order of attnkit_block_ports */

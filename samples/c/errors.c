@@ -27,7 +27,8 @@ static void show(int32_t code, int diagnostics) {
 int main(int argc, char** argv) {
   if (argc < 3) return fprintf(stderr, "usage: %s MODEL.toml \"text\"\n", argv[0]), 2;
   opened o = open_model(argv, 0);
-  const attn_block where = {.struct_size = sizeof where, .role = ATTN_ENCODER_SELF, .causal = 0, .heads = 1, .d_model = 8, .head_width = 8};
+  const attn_block where = {
+      .struct_size = sizeof where, .role = ATTN_ENCODER_SELF, .causal = 0, .heads = 1, .d_model = 8, .head_width = 8};
   const attn_request request = {sizeof request, ATTN_STREAM, 1, 0, 2, 32, 1, 64, 1, 1, 1, 0};
   attn_info info = {.struct_size = sizeof info};
   attnkit_runtime* runtime = NULL;

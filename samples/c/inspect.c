@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
   printf("safetensors: %d\n", bytes > 8 && file[8] == '{');
   attnkit_blob_destroy(weights);
 
-  const attn_block where = {.struct_size = sizeof where, .role = ATTN_DECODER_CROSS, .causal = 0, .heads = 4, .d_model = 32, .head_width = 8};
+  const attn_block where = {
+      .struct_size = sizeof where, .role = ATTN_DECODER_CROSS, .causal = 0, .heads = 4, .d_model = 32, .head_width = 8};
   attnkit_block* block = NULL;
   uint32_t n = 0;
   check(attnkit_block_create(runtime, "leap", &where, "factor = 2", &block, &err));
