@@ -330,6 +330,7 @@ void read_heads(const TableReader& table, Reading& to) {
     to.error(ak::widths_do_not_divide, table.place("kv_heads"),
              fmt::format("\"kv_heads\" is {}, which does not divide heads, {}", m.kv_heads, m.heads),
              "every head of keys serves heads / kv_heads heads of queries");
+  if (m.kv_heads > 0 && m.heads % m.kv_heads != 0) m.kv_heads = m.heads;  // said once
   if (table.mentioned("head_width")) return;
   m.head_width = m.d_model % m.heads == 0 ? m.d_model / m.heads : 0;
   if (m.d_model % m.heads != 0)

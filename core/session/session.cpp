@@ -281,6 +281,12 @@ uint64_t Session::Source::carried_bytes() const {
   return numbers * sizeof(float);
 }
 
+// What begins a target may be what ends one, and ends none where it begins it.
+bool Session::begins_with_end(int row) const {
+  const Tokenizer& vocabulary = *model_->vocabulary(true);
+  return positions_[row] == 0 && vocabulary.begin_id() == vocabulary.end_id();
+}
+
 void Session::check_rows(const Ids& tokens, int64_t first_row) const {
   check_usable();
   if (model_->has_encoder() && source_.length == 0) {
@@ -294,8 +300,7 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
     const int64_t row = first_row + r, n = tokens.length_of(row), after = positions_[r] + n;
     if (n > 0 && model_->manifest().stream) {
       const int32_t *end = tokens.data + row * tokens.stride + n - 1, *ids = end - n + 1;
-      // What begins a target may be what ends one.
-      ids += positions_[r] == 0 && n > 1;
+      ids += begins_with_end(r) && n > 1;
       if (ended_[r] || std::find(ids, end, model_->vocabulary(true)->end_id()) != end)
         fail(ATTN_INVALID, "row {}: a token after </s>, which ends the target under [stream]", row);
     }
@@ -391,7 +396,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       // Those kept for generate() are as the model made them.
       for (int32_t i = 0; rows && i < n; ++i)
         restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
-      const bool begins = s->positions_[r] == 0 && n == 1;
+      const bool begins = n == 1 && s->begins_with_end(r);
       s->ended_[r] = s->ended_[r] || (!begins && tokens.data[row * tokens.stride + n - 1] == end);
       s->advance(r, n);
     }

@@ -106,6 +106,7 @@ class Session {
   SourcePart encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux) const;
   void append(const SourcePart& more, Source& to);
   static void check_write(std::span<Session* const> sessions, const Ids& tokens);
+  bool begins_with_end(int row) const;
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
   void advance(int row, int32_t tokens);

@@ -56,15 +56,16 @@ class Quantize(CommandTest):
             plain.write_text((self.made / "model.toml").read_text().replace(f'type = "{kind}"\n', ""))
             shutil.copy(self.made / "weights.safetensors", self.folder)
             shutil.copy(self.made / "vocab.txt", self.folder)
-            self.assertNotEqual(self.vectors(plain), expected)  # rounded weights, but inputs in f32
+            # Of bf16 the weights alone are rounded; with int8 the inputs are as well.
+            (self.assertEqual if kind == "bf16" else self.assertNotEqual)(self.vectors(plain), expected)
             shutil.rmtree(self.made)
 
     def test_a_language_model(self):
         model = MANIFESTS / "language-model.toml"
-        said = [self.run_ok("run", m, "--text", "two hundred", "--max-tokens", 12).out
+        said = [self.run_ok("run", m, "--text", "two hundred", "--limit", 12).out
                 for m in (self.typed(model, "int8"),)]
         self.quantize(model)
-        said.append(self.run_ok("run", self.made / "model.toml", "--text", "two hundred", "--max-tokens", 12).out)
+        said.append(self.run_ok("run", self.made / "model.toml", "--text", "two hundred", "--limit", 12).out)
         self.assertEqual(said[0], said[1])
 
     def test_the_sample(self):
@@ -72,7 +73,7 @@ class Quantize(CommandTest):
         report = document["report"]
         self.assertEqual(json.loads((self.made / "report.json").read_text()), report)
         self.assertEqual((report["schema"], report["type"]), ("attnkit.quantize/1", "int8"))
-        self.assertLess(report["bytes"]["after"], 0.45 * report["bytes"]["before"])
+        self.assertLess(report["bytes"]["after"], 0.75 * report["bytes"]["before"])  # what adapters scale stays f32
         quality = report["quality"]
         self.assertEqual((quality["metric"], quality["examples"]), ("exact", 200))
         self.assertGreater(quality["after"]["value"], 90)
@@ -145,7 +146,7 @@ class Quantize(CommandTest):
     def test_files_that_lost_their_scales(self):
         self.quantize(MANIFESTS / "sentence-encoder.toml")
         shutil.copy(self.made / "vocab.txt", self.folder)
-        name = "encoder.1.ffn.in.weight"
+        name = "encoder.ffn.1.in.weight"
         scale = name + ".scale"
 
         def without(header, blobs):

@@ -102,7 +102,9 @@ QuantisedWeights quantised(const std::string& safetensors, const std::string& ty
   Safetensors file = parse_safetensors(safetensors);
   const std::set<std::string> adapted = adapted_blocks(file);
   const auto is_adapted = [&](const std::string& name) {
-    return std::ranges::any_of(adapted, [&](const std::string& block) { return name.starts_with(block); });
+    return std::ranges::any_of(adapted, [&](const std::string& block) {
+      return name.starts_with(block) && name != block + "v.weight";  // values have no adapter
+    });
   };
   QuantisedWeights made;
   std::deque<std::string> kept;  // what the tensors' bytes are views of

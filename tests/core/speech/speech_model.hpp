@@ -72,7 +72,7 @@ inline std::vector<float> features(const Model& model, const std::vector<float>&
   const Frontend& frontend = *model.frontend();
   const int64_t n = frontend.frames(SourceKind::samples, static_cast<int64_t>(samples.size()));
   std::vector<float> frames(static_cast<size_t>(n * frontend.table().features.bins));
-  frontend.features(samples.data(), n, frames.data());
+  frontend.features(samples.data(), static_cast<int64_t>(samples.size()), frames.data());
   return frames;
 }
 

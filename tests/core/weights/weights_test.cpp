@@ -79,7 +79,7 @@ TEST(Weights, OfOtherShapesAndTypesAreRefused) {
   for (const auto& [name, shape, part] :
        {std::tuple{"b", std::vector<int64_t>{3, 2}, "is 2x3, the model needs 3x2"},
         std::tuple{"x", std::vector<int64_t>{1}, "no tensor \"x\""},
-        std::tuple{"a", std::vector<int64_t>{}, "has type I32; F32, F16, BF16 or F64 is needed"}}) {
+        std::tuple{"a", std::vector<int64_t>{}, "has type I32; F32, F16, BF16, F64 or I8 with scales is needed"}}) {
     try {
       w.f32(name, shape);
       ADD_FAILURE() << name;
