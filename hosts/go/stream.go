@@ -127,6 +127,9 @@ func (t *Stream) Next(ctx context.Context) (int32, error) {
 			unit, last, err := t.source.Next(ctx)
 			if errors.Is(err, io.EOF) {
 				last, err = true, nil
+				if n := len(t.waiting.ids); n > 0 && t.waiting.ids[n-1] != t.session.info.EndID {
+					t.waiting.ids = append(t.waiting.ids, t.session.info.EndID)
+				}
 			} else if err == nil {
 				t.waiting.ids = append(t.waiting.ids, unit.ids...)
 				t.waiting.numbers = append(t.waiting.numbers, unit.numbers...)
@@ -162,7 +165,7 @@ func (t *Stream) write() (int32, error) {
 	}
 	completes := t.view.Ended && !t.complete
 	if completes && !t.waiting.speech && len(t.waiting.ids) == 0 {
-		t.waiting.ids = append(t.waiting.ids, t.session.info.EndID) // the source did not say that its last unit is the last
+		t.waiting.ids = append(t.waiting.ids, t.session.info.EndID) // the unit that was the last was read as if more came
 	}
 	if len(t.waiting.ids)+len(t.waiting.numbers) > 0 || completes {
 		if err := t.session.Read(t.waiting, t.view.Ended); err != nil {

@@ -263,3 +263,38 @@ impl<'a, T: Real> Gradient<'a, T> {
         Some(unsafe { slice::from_raw_parts_mut(place::<T>(t, self.place.0, self.place.1, i), t.shape[3] as usize) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_port_is_read_as_what_it_is() {
+        let mut values = [1f32, 2.0];
+        let here = sys::attn_tensor {
+            data: values.as_mut_ptr().cast(),
+            shape: [2, 0, 0, 0],
+            stride: [1, 0, 0, 0],
+            dtype_code: 2,
+            dtype_bits: 32,
+            dtype_lanes: 1,
+            ndim: 1,
+            device_type: 1,
+            device_id: 0,
+        };
+        let absent = sys::attn_tensor { data: std::ptr::null_mut(), ..here };
+        let read = |t: sys::attn_tensor, table: bool| {
+            let port = sys::attn_port { kind: sys::ATTN_TABLE, ..Default::default() };
+            catch_unwind(move || {
+                let (tensors, ports) = ([t], [port]);
+                let inputs = Inputs::<f64>::new(&tensors, &ports, |_| false, 0, 0);
+                if table { inputs.table(Port(0)).to_vec() } else { inputs.learned(Port(0)).iter().map(|&x| x as f32).collect() }
+            })
+            .ok()
+        };
+        assert_eq!(read(here, true), Some(vec![1.0, 2.0])); // a table is f32 under an f64 plan
+        assert_eq!(read(here, false), None);
+        assert_eq!(read(absent, true), None);
+    }
+}
