@@ -123,8 +123,9 @@ TEST(Speech, IsDescribed) {
   from.causal = false;
   const auto model = load(from);
   const std::string described = describe_model(*model, {64});
-  for (const char* part : {"\"speech\":{\"features\":{\"type\":\"fbank\",\"frames\":null,\"sample_rate\":8000,\"bins\":8",
-                           "\"first_row_samples\":440", "\"row_ms\":40.0"})
+  for (const char* part :
+       {"\"speech\":{\"features\":{\"type\":\"fbank\",\"frames\":null,\"sample_rate\":8000,\"bins\":8",
+        "\"first_row_samples\":440", "\"row_ms\":40.0"})
     EXPECT_NE(described.find(part), std::string::npos) << part << " in " << described;
   EXPECT_NE(describe_model(*load(TinyModel()), {}).find("\"speech\":null"), std::string::npos);
   Session session(model, 1);
