@@ -87,7 +87,7 @@ using Move = std::function<void(Array64& x, double step)>;
 double difference(Loss& loss, Array64& x, const Move& move, const Row& want, bool sum, double size) {
   const Array64 old = x;
   double best = std::numeric_limits<double>::infinity();
-  for (const double step : {1e-5, 1e-4, 1e-6, 1e-7, 3e-8, 1e-8}) {
+  for (const double step : {1e-5, 1e-4, 1e-6, 3e-7, 1e-7}) {
     move(x, step);
     Row above = loss();
     x = old;
