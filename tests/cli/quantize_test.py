@@ -93,7 +93,7 @@ class Quantize(CommandTest):
         off = size = 0.0
         for i, w in enumerate(values):
             scale = scales[i // inputs]
-            self.assertLessEqual(abs(w - numbers[i] * scale), 0.500001 * scale)
+            self.assertLessEqual(abs(w - numbers[i] * scale), 0.50001 * scale)
             off += (w - numbers[i] * scale) ** 2
             size += w * w
         error = next(l["error"] for l in report["layers"] if l["name"] == name)
