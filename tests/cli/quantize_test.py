@@ -44,7 +44,7 @@ class Quantize(CommandTest):
         return out.read_bytes()
 
     def translations(self, manifest):
-        return self.run_ok("run", manifest, *[o for p in PHRASES for o in ("--text", p)], "--json").json()["outputs"]
+        return self.run_ok("run", manifest, *[o for p in PHRASES for o in ("--text", p)], "--json").json()["results"]
 
     def test_vectors_are_those_of_the_type(self):
         for kind in ("int8", "bf16"):

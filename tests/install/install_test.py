@@ -200,8 +200,9 @@ class Commands(unittest.TestCase):
         recording = SOURCE / "samples/models/numbers-speech/recordings/130.flac"
         shutil.copy(recording, folder / "a.wav")
         (folder / "test.tsv").write_text("a.wav\tzwei Euro\n")
-        for model, golden in (("all-MiniLM-L6-v2", "bert"), ("SmolLM2-135M", "llama")):
+        for model, golden in (("all-MiniLM-L6-v2", "bert"), ("SmolLM2-135M", "llama"), ("whisper-tiny", "whisper")):
             shutil.copytree(SOURCE / f"tests/import/golden/{golden}", folder / model)
+        shutil.copy(SOURCE / "tests/import/golden/whisper/1.wav", folder / "meeting.wav")
         (folder / "lines.txt").write_text("A text.\nAnother one.\n")
         found = 0
         for page, line in self.commands():
