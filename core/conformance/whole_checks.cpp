@@ -147,7 +147,8 @@ void extremes(Law& law) {
 void shared_keys(Law& law) {
   const int64_t n = 100;
   const SharedKeys both(law);
-  auto [shared, repeated] = both.inputs(2, n);
+  auto inputs = both.inputs(2, n);
+  auto &shared = inputs.first, &repeated = inputs.second;
   const Array out = law.may_refuse([&] { return both.shared->whole(shared); });
   for (const uint32_t workers : {2u, 8u})
     hold(same_bits(out, both.shared->whole(shared, {}, workers)), "{} workers give other bits than one", workers);
