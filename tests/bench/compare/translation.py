@@ -9,8 +9,6 @@ over the rounds with quartiles, and the ratio to CTranslate2 with weights of the
 """
 
 import argparse
-import array
-import ctypes
 import tempfile
 import time
 from pathlib import Path
@@ -18,8 +16,6 @@ from pathlib import Path
 import numpy
 
 import attnkit
-from attnkit._call import call
-from attnkit._tensor import Batch, Tensor
 from common import cells, numbers, open_model, tensors
 
 D, HEADS, FFN, LAYERS, VOCABULARY = 512, 8, 2048, 6, 32000
@@ -62,13 +58,11 @@ class Attnkit:
         sessions = [attnkit.Session(self.model, 1) for _ in sources]
         for session, source in zip(sessions, sources):
             session.read(source)
-        handles = (ctypes.c_void_p * len(sessions))(*(s.pointer._as_parameter_.value for s in sessions))
-        scores = array.array("f", bytes(4 * len(sessions) * VOCABULARY))
-        out, view = Tensor(scores, (len(sessions), 1, VOCABULARY)), numpy.frombuffer(scores, dtype=numpy.float32).reshape(-1, VOCABULARY)
+        scores = numpy.zeros((len(sessions), 1, VOCABULARY), dtype=numpy.float32)
+        view = scores[:, 0]
         tokens, made = numpy.full(len(sources), BEGIN), []
         for _ in range(length):
-            call(self.model._library.attnkit_session_write, handles, len(sessions), *Batch([[int(t)] for t in tokens]).arguments(),
-                 out.reference)
+            attnkit.write_all(sessions, [[int(t)] for t in tokens], out=scores)
             view[:, END] = -numpy.inf
             tokens = view.argmax(1)
             made.append(tokens)
