@@ -19,7 +19,7 @@ struct ManifestValue {
   std::vector<ManifestValue> fallback;        // where no key is there; empty: one must be
   bool optional = false;                      // where no key is there, the manifest has none either
   std::vector<std::string> same;              // keys that, where they are there, must say the same
-  std::map<std::string, std::string> values;  // by what config.json says; empty: that itself
+  std::map<std::string, std::string> values;  // by what config.json says, "*" all else; empty: that itself
   int64_t plus = 0, times = 1;                // added to it, after it is multiplied
 };
 

@@ -277,8 +277,8 @@ class Importer {
                                 said.json().dump()));
     if (!value.values.empty()) {
       const std::string key = said.is_text() ? said.text() : said.json().dump();
-      const auto means = value.values.find(key);
-      if (means != value.values.end()) return means->second;
+      for (const std::string& one : {key, std::string("*")})
+        if (const auto means = value.values.find(one); means != value.values.end()) return means->second;
       std::vector<std::string> known;
       for (const auto& [one, other] : value.values) known.push_back(one);
       said.wrong(fmt::format("is {}, which is not supported; {} are", said.is_text() ? quote(key) : key.substr(0, 60),

@@ -11,12 +11,12 @@ from command import CommandTest, attnkit
 
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
-MODELS = ["bert", "bert-sharded", "distilbert", "roberta"]
-DECODERS = ["gemma", "gpt2", "llama", "llama3", "qwen2", "qwen3"]
+MODELS = ["bert", "bert-sharded", "distilbert", "roberta", "xlm-roberta"]
+DECODERS = ["gemma", "gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3"]
 # After the last layer of these nothing is left to do, or a norm.
 POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "t5", "t5-gated"]
 TRANSLATORS = POST_NORM + PRE_NORM
-SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, t5, mt5, whisper"
+SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, xlm-roberta, t5, mt5, whisper"
 SPEECH = ["whisper"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 

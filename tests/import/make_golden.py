@@ -21,10 +21,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import (AutoModel, AutoModelForCausalLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
                           DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
-                          M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer,
+                          M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer, MistralConfig,
+                          MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel,
                           T5Config, T5ForConditionalGeneration, WhisperConfig, WhisperFeatureExtractor,
-                          WhisperForConditionalGeneration)
+                          WhisperForConditionalGeneration, XLMRobertaConfig, XLMRobertaModel)
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 HERE = Path(__file__).parent
@@ -327,6 +328,7 @@ def tiny_decoders():
     make_decoder("gemma", GemmaForCausalLM(GemmaConfig(**sizes, num_key_value_heads=1, head_dim=12, eos_token_id=[2, 5])))
     make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
                                                      bos_token_id=0, eos_token_id=2)))
+    make_decoder("mistral", MistralForCausalLM(MistralConfig(**sizes, num_key_value_heads=2, sliding_window=5)))
 
 
 def tiny_translators():
@@ -370,6 +372,8 @@ def tiny_models():
     vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
     make("roberta", RobertaModel(RobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1)),
          "mean", True, 32, tokenizer="bytes")
+    make("xlm-roberta", XLMRobertaModel(XLMRobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1)),
+         "first", True, 32, tokenizer="bytes")
 
 
 def minilm(folder):

@@ -1,6 +1,6 @@
 """numbers-en-de trained by the plugins and by its PyTorch reference: losses, gradients, and what many steps come to.
 
-    numbers_en_de_test.py --measure STEPS [OPTION ...]      both over so many steps, in turns; options of attnkit.train
+    numbers_en_de_test.py --measure STEPS [--f64] [OPTION ...]      both over so many steps, in turns; options of attnkit.train
 """
 
 import json
@@ -122,7 +122,12 @@ class NumbersEnDe(TorchTest):
 
 def measure(steps, *options):
     with tempfile.TemporaryDirectory() as folder:
-        made = trainers(pathlib.Path(folder), *options)
+        made = trainers(pathlib.Path(folder), *(option for option in options if option != "--f64"))
+        if "--f64" in options:
+            torch.set_default_dtype(torch.float64)
+            for trainer in made:
+                trainer.model.double()
+                trainer.average = [p.double() for p in trainer.average]
         times, worst, drawn = ([], []), 0.0, batches(made[0])
         while made[0].step < steps:
             batch, losses = next(drawn), []

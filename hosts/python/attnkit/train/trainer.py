@@ -184,7 +184,8 @@ class Trainer:
         return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
 
     def cross_entropy(self, logits, batch):
-        return F.cross_entropy(logits.flatten(0, -2).float(), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum",
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum",
                                label_smoothing=self.options.label_smoothing)
 
     def logits(self, model, batch, drawn=None):
