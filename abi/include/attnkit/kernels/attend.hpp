@@ -91,10 +91,11 @@ struct Online {
 template <class Isa, class Edit>
 ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
                                  const int64_t* seen, float scale, Online& online, Edit edit) {
-  alignas(64) float scores[Isa::rows * kKeys];
-  for (int64_t i = 0; i < queries; i += Isa::rows) {
-    const int64_t rows = std::min<int64_t>(Isa::rows, queries - i);
-    int64_t live[Isa::rows], all = m.n, any = 0;
+  constexpr int64_t together = 2 * ProductTile<Isa>::rows;
+  alignas(64) float scores[together * kKeys];
+  for (int64_t i = 0; i < queries; i += together) {
+    const int64_t rows = std::min(together, queries - i);
+    int64_t live[together], all = m.n, any = 0;
     for (int64_t r = 0; r < rows; ++r) {
       live[r] = std::clamp<int64_t>(seen[i + r] - from, 0, m.n);
       all = std::min(all, live[r]);

@@ -45,30 +45,61 @@ ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, 
     for (int x = 0; x < C; ++x) store(sums[r][x], c + r * c_row + x * lanes);
 }
 
-// Columns [0, columns) of R rows.
+// The tile of rows x columns vectors of C that stays in registers.
+template <class Isa>
+struct ProductTile {
+  static constexpr int rows = Isa::rows, columns = Isa::columns;
+};
+template <>
+struct ProductTile<Avx2> {
+  static constexpr int rows = 6, columns = 1;  // 12 of 16 registers: the waits of as many chains fill both multipliers
+};
+
+// C vectors of columns, those from x on, of rows [first, c.rows), R at a time; returns the first row that is left.
 template <class Isa, int R, int C, class T>
-ATTNKIT_INLINE void product_rows(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, int64_t columns, T* c,
-                                 int64_t c_row) {
-  constexpr int64_t lanes = Lanes<T>::count;
-  int64_t x = 0;
-  for (; x + C * lanes <= columns; x += C * lanes) product_tile<Isa, R, C>(a, b + x, b_row, inner, c + x, c_row);
-  if constexpr (C > 4)
-    for (; x + 4 * lanes <= columns; x += 4 * lanes) product_tile<Isa, R, 4>(a, b + x, b_row, inner, c + x, c_row);
-  if constexpr (C > 1)
-    for (; x + lanes <= columns; x += lanes) product_tile<Isa, R, 1>(a, b + x, b_row, inner, c + x, c_row);
-  for (int64_t r = 0; r < R && x < columns; ++r)
-    for (int64_t j = 0; j < inner; ++j)
-      for (int64_t y = x; y < columns; ++y) c[r * c_row + y] += a.data[r * a.row + j * a.step] * b[j * b_row + y];
+ATTNKIT_INLINE int64_t product_columns(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c, int64_t x,
+                                       int64_t first) {
+  int64_t i = first;
+  for (; i + R <= c.rows; i += R)
+    product_tile<Isa, R, C>({a.data + i * a.row, a.row, a.step}, b.data + x, b.row, b.rows, c.data + i * c.row + x,
+                            c.row);
+  return i;
+}
+
+// Columns of C, C vectors at a time, of rows [first, c.rows): few vectors of B meet all rows before the next ones are
+// read. Returns the first column that is left.
+template <class Isa, int R, int C, class T>
+ATTNKIT_INLINE int64_t product_rows(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c, int64_t x,
+                                    int64_t first) {
+  constexpr int64_t width = C * Lanes<T>::count;
+  for (; x + width <= c.columns; x += width) product_columns<Isa, R, C>(a, b, c, x, first);
+  return x;
 }
 
 // C += A B; A has the rows of C and the columns that B has rows.
 template <class Isa, class T>
-ATTNKIT_INLINE void add_product(Factor<T> a, const Matrix<const T>& b, const Matrix<T>& c) {
-  int64_t i = 0;
-  for (; i + Isa::rows <= c.rows; i += Isa::rows, a.data += Isa::rows * a.row)
-    product_rows<Isa, Isa::rows, Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
-  for (; i < c.rows; ++i, a.data += a.row)
-    product_rows<Isa, 1, 4 * Isa::columns>(a, b.data, b.row, b.rows, c.columns, c.data + i * c.row, c.row);
+ATTNKIT_INLINE void add_product(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+  using Tile = ProductTile<Isa>;
+  constexpr int R = Tile::rows, C = Tile::columns;
+  const int64_t whole = c.rows / R * R;
+  const Matrix<T> tiles{c.data, whole, c.columns, c.row};
+  int64_t x = 0;
+  if (whole > 0) {
+    x = product_rows<Isa, R, C>(a, b, tiles, 0, 0);
+    if constexpr (C > 1) x = product_rows<Isa, R, 1>(a, b, tiles, x, 0);
+  }
+  // Rows that are left have chains enough only over more columns.
+  int64_t y = 0;
+  if (whole < c.rows) {
+    y = product_rows<Isa, 1, 4 * C>(a, b, c, 0, whole);
+    if constexpr (C > 1) y = product_rows<Isa, 1, 4>(a, b, c, y, whole);
+    y = product_rows<Isa, 1, 1>(a, b, c, y, whole);
+  }
+  // Columns that are left, fewer than a vector.
+  for (int64_t i = 0; i < c.rows; ++i)
+    for (int64_t j = 0; j < b.rows; ++j)
+      for (int64_t column = i < whole ? x : y; column < c.columns; ++column)
+        c.data[i * c.row + column] += a.data[i * a.row + j * a.step] * b.data[j * b.row + column];
 }
 
 // C += A^T B; A has the rows of B and the columns that C has rows.
