@@ -149,8 +149,14 @@ class Importer {
     return quoted;
   }
 
+  bool is_said(const std::string& table, const std::string& key) const {
+    const auto found = tables_.find(table);
+    return found != tables_.end() &&
+           std::ranges::any_of(found->second, [&](const auto& line) { return line.first == key; });
+  }
+  // Unless it is said already: an architecture's file goes before what other files say.
   void add(const std::string& table, const std::string& key, const std::string& value) {
-    tables_[table].emplace_back(key, value);
+    if (!is_said(table, key)) tables_[table].emplace_back(key, value);
   }
 
   std::optional<fs::path> find(const fs::path& path) {
@@ -377,9 +383,15 @@ class Importer {
       const JsonValue own = generation ? generation->root()[key] : config[key];
       return own ? own : config[key];
     };
-    for (const char* key : {"forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size",
-                            "min_length", "num_beams", "length_penalty", "repetition_penalty"})
-      if (const JsonValue own = said(key); own && !tables_.contains("decode"))
+    for (const auto& [key, ours] : {std::pair("forced_decoder_ids", "forced"),
+                                    {"suppress_tokens", "suppress"},
+                                    {"begin_suppress_tokens", "suppress_first"},
+                                    {"no_repeat_ngram_size", ""},
+                                    {"min_length", ""},
+                                    {"num_beams", "beams"},
+                                    {"length_penalty", "length_penalty"},
+                                    {"repetition_penalty", ""}})
+      if (const JsonValue own = said(key); own && !is_said("decode", ours))
         made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
                                           own.path(), key, own.json().dump().substr(0, 60)));
     // A decoder alone goes on from what its tokenizer puts before a text.
@@ -394,11 +406,8 @@ class Importer {
     if (ends.empty()) end.wrong("is empty");
     add("model.decoder", "end", toml_of(token_of(ends.front())));
     std::vector<std::string> others;
-    for (size_t i = 1; i < ends.size(); ++i) others.push_back(quote(token_of(ends[i])));
-    if (!others.empty())
-      made_.notes.push_back(
-          fmt::format("texts may end in {} as well: here they are tokens like others, which --stop cannot see",
-                      fmt::join(others, ", ")));
+    for (size_t i = 1; i < ends.size(); ++i) others.push_back(toml_of(token_of(ends[i])));
+    if (!others.empty()) add("model.decoder", "more_ends", fmt::format("[{}]", fmt::join(others, ", ")));
   }
 
   // Lists of tokens that must not be written one after another; of one alone: never.

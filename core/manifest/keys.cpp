@@ -149,6 +149,8 @@ constexpr KeyRule keys[] = {
      "the first position is embedded as zeros, whichever token stands there"},
     {"model.decoder", "end", T::text, "",
      "all but `longest`: the token that ends every target; required where the file puts none behind a text"},
+    {"model.decoder", "more_ends", T::tokens, "",
+     "tokens that end a target as well: a session gives the best score of them all to `end`, and -infinity to these"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
 
     {"model.head", "type", T::choice, must, "lm|classifier|embedding",

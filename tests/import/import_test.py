@@ -184,6 +184,17 @@ class Decoders(ImportTest):
             for prompt, text in json.loads((GOLDEN / name / "texts.json").read_text()).items():
                 self.assertEqual(self.run_ok("run", manifest, "--text", prompt, "--limit", 12, "--json").json()["results"][0]["output"], text, name)
 
+    def test_several_tokens_end_a_text(self):
+        folder, golden = self.copy("llama"), json.loads((GOLDEN / "llama/ends.json").read_text())
+        settings = json.loads((folder / "generation_config.json").read_text())
+        (folder / "generation_config.json").write_text(json.dumps({**settings, "eos_token_id": golden["eos_token_id"]}))
+        manifest = self.imported(folder)
+        self.assertIn("more_ends = [", manifest.read_text())
+        for prompt, texts in golden["texts"].items():
+            for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                made = self.run_ok("run", manifest, "--text", prompt, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                self.assertEqual(made["output"], text, (prompt, beams))
+
     def test_a_tensor_that_the_manifest_has_no_place_for_is_named(self):
         folder = self.copy("llama")
         tensors = read_safetensors(folder / "model.safetensors")

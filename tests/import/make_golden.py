@@ -356,6 +356,25 @@ def tiny_translators():
                     tokenizer_json("t5"), layers=("ffn.1", ""))
 
 
+def several_ends(name, texts):
+    """ends.json: what a language model that is there already writes where a token that it likes to write ends a text as well."""
+    folder = HERE / "golden" / name
+    tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), AutoModelForCausalLM.from_pretrained(folder).eval()
+    end = model.generation_config.eos_token_id
+
+    def written(text, ends, **beams):
+        given = torch.tensor([tokenizer.encode(text).ids[:-1]])
+        return model.generate(given, max_new_tokens=12, do_sample=False, pad_token_id=1, eos_token_id=ends, **beams)[0, given.shape[1]:].tolist()
+
+    ends = [end, next(id for id in written(texts[0], end)[2:] if id != end)]
+    made = {}
+    for text in texts:
+        for key, beams in (("greedy", {}), ("beams", {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.0})):
+            ids = [id for id in written(text, ends, **beams) if id not in ends]
+            made.setdefault(text, {})[key] = tokenizer.decode(ids, skip_special_tokens=True)
+    (folder / "ends.json").write_text(json.dumps({"eos_token_id": ends, "texts": made}, indent=1, ensure_ascii=False) + "\n")
+
+
 def tiny_models():
     torch.manual_seed(1)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "uncased.json")).get_vocab_size()
@@ -466,5 +485,6 @@ if __name__ == "__main__":
         tiny_models()
         tiny_decoders()
         tiny_translators()
+        several_ends("llama", ["The attention", "of each head", "Unaffable", "head"])
         make_whisper("whisper")
         make_ctranslate2("whisper")
