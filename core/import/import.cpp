@@ -9,7 +9,9 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
+#include "core/base/npz.hpp"
 #include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
 #include "core/import/architecture.hpp"
 
 namespace attnkit {
@@ -18,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t max_json = uint64_t{64} << 20;
+constexpr const char* model_settings = "special:model.yml";
 constexpr const char* guide = "docs/importing.md lists what is supported, and shows how to add an architecture";
 
 [[noreturn]] void refuse(const std::string& message, const std::string& help = guide) {
@@ -54,6 +57,8 @@ class Importer {
       refuse(fmt::format("{}: is no folder and no file", request_.folder),
              "give the folder that config.json is in, or a GGUF file");
     if (fs::exists(folder_ / "model.bin") && !fs::exists(folder_ / "model.safetensors")) return run_ctranslate2();
+    if (!fs::exists(folder_ / "config.json") && !fs::exists(folder_ / "modules.json"))
+      if (const auto models = named("", ".npz"); !models.empty()) return run_marian(models);
     read_modules();
     Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     for (const char* beside : {"generation_config", "preprocessor_config"})
@@ -112,6 +117,93 @@ class Importer {
     add_tokenizer(architecture);
     made_.toml = text(architecture, path);
     return std::move(made_);
+  }
+
+  // A model that Marian trained brings its settings along; decoder.yml says which vocabularies are its.
+  Imported run_marian(std::vector<fs::path> models) {
+    std::vector<fs::path> vocabularies;
+    std::vector<fs::path> settings = named("", "decoder.yml");
+    if (settings.size() > 1)
+      refuse(fmt::format("{}: there are {} and {}; one is needed", folder_.string(), settings[0].filename().string(),
+                         settings[1].filename().string()),
+             "give a folder with one model");
+    if (settings.empty()) {
+      vocabularies = named("vocab", ".yml");
+      if (vocabularies.empty()) vocabularies = named("vocab", ".spm");
+    } else {
+      const std::string path = find(settings.front())->string();
+      const nlohmann::json document = read_yaml(path, max_json);
+      const JsonValue decoder(document, path);
+      models = listed(decoder["models"]);
+      vocabularies = listed(decoder["vocabs"]);
+    }
+    if (models.size() != 1)
+      refuse(fmt::format("{}: there are {} models; one is supported", folder_.string(), models.size()),
+             "give a folder with one .npz, or a decoder.yml that names one");
+    const fs::path path = take(models.front(), "decoder.yml names it");
+    const auto file = MappedFile::open(path.string());
+    nlohmann::json settings_of_model;
+    nlohmann::json sizes = nlohmann::json::object();
+    for (const NpzTensor& tensor : read_npz(file->bytes(), path.string())) {
+      if (tensor.name == model_settings) {
+        std::string text(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+        settings_of_model = parse_yaml(text.substr(0, text.find('\0')), path.string() + " " + model_settings);
+      }
+      tensors_.insert(tensor.name);
+      for (size_t i = 0; i < tensor.shape.size(); ++i) sizes[fmt::format("{}[{}]", tensor.name, i)] = tensor.shape[i];
+    }
+    if (!settings_of_model.is_object())
+      refuse(fmt::format("{}: has no {}, in which Marian keeps a model's settings", path.string(), model_settings));
+    settings_of_model.update(sizes);
+    // Behind "rnn" stands the cell.
+    if (auto& decoder = settings_of_model["transformer-decoder-autoreg"]; decoder == "rnn")
+      decoder = settings_of_model["dec-cell"];
+    const JsonValue metadata(settings_of_model, path.string());
+    const Architecture architecture =
+        file_architecture("type", metadata["type"].text(), metadata, &Architecture::marian);
+    add_entries(architecture, metadata);
+    add_marian_vocabularies(vocabularies);
+    made_.toml = text(architecture, path);
+    return std::move(made_);
+  }
+
+  // SentencePiece's files as they are, or lists of its pieces beside source.spm and target.spm.
+  void add_marian_vocabularies(std::vector<fs::path> files) {
+    if (files.size() == 1) files.push_back(files.front());
+    if (files.size() != 2)
+      refuse(fmt::format("{}: there are {} vocabularies; one, or one for each side, is needed", folder_.string(),
+                         files.size()),
+             "give a decoder.yml that names them");
+    const char* const sides[] = {"model.encoder", "model.decoder"};
+    for (size_t i = 0; i < 2; ++i) {
+      const fs::path path = take(files[i], "decoder.yml names it");
+      const bool is_list = path.extension() == ".yml" || path.extension() == ".yaml";
+      if (!is_list && path.extension() != ".spm")
+        refuse(fmt::format("{}: is no vocabulary that is supported; .spm and .yml are", path.string()));
+      const fs::path pieces =
+          is_list ? take(folder_ / (i == 0 ? "source.spm" : "target.spm"), "it makes the tokens of the .yml") : path;
+      add(sides[i], "vocab", toml_of(seen_from_manifest(pieces)));
+      add(sides[i], "tokenizer", toml_of("huggingface"));
+      if (is_list) add(sides[i], "ids", toml_of(seen_from_manifest(path)));
+    }
+  }
+
+  // Files of a decoder.yml, which lie beside it.
+  std::vector<fs::path> listed(const JsonValue& files) const {
+    std::vector<fs::path> all;
+    for (const JsonValue& file : files.items()) all.push_back(folder_ / fs::path(file.text()).filename());
+    return all;
+  }
+
+  // Files of the folder whose names have `part` in them and end in `ending`, sorted.
+  std::vector<fs::path> named(std::string_view part, std::string_view ending) const {
+    std::vector<fs::path> all;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.find(part) != std::string::npos && name.ends_with(ending)) all.push_back(entry.path());
+    }
+    std::ranges::sort(all);
+    return all;
   }
 
   // What has a part for files of this format, which say by `key` that they are of `type`.
@@ -269,7 +361,8 @@ class Importer {
 
   std::optional<std::string> value_of(const ManifestValue& value, const JsonValue& config) const {
     if (!value.constant.empty()) return value.constant;
-    if (!value.lacks.empty()) return tensors_.contains(value.lacks) ? "false" : "true";
+    const auto is_there = [&](const std::string& name) { return tensors_.contains(name); };
+    if (!value.lacks.empty()) return std::ranges::any_of(value.lacks, is_there) ? "false" : "true";
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {

@@ -470,6 +470,94 @@ class Ctranslate2(ImportTest):
         self.assertIn("holds no tokenizer.json", said)
 
 
+class Marian(ImportTest):
+    """Marian's own files (make_marian.py)."""
+
+    def folder_of(self, name):
+        folder = self.folder / name
+        shutil.copytree(HERE / "golden-marian" / name, folder)
+        if name == "opus":
+            for side in ("source", "target"):
+                shutil.copy(GOLDEN / "marian" / f"{side}.spm", folder)
+        return folder
+
+    def test_texts_are_those_of_ctranslate2(self):
+        for name in ("opus", "student"):
+            folder = self.folder_of(name)
+            manifest = self.imported(folder)
+            for source, texts in json.loads((folder / "texts.json").read_text()).items():
+                for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                    made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                    self.assertEqual(made["output"].strip(), text, (name, source, beams))
+
+    def test_other_commands_take_it(self):
+        manifest = self.imported(self.folder_of("opus"))
+        text = self.run_ok("run", manifest, "--text", "The attention", "--limit", 12).out
+        bundle = self.folder / "bundle"
+        self.run_ok("bundle", manifest, "-o", bundle)
+        self.assertEqual(self.run_ok("run", bundle / "model.toml", "--text", "The attention", "--limit", 12).out, text)
+        manifest.write_text(manifest.read_text().replace('default = "softmax"', 'default = "softmax"\n"decoder.self" = "relu"'))
+        self.assertNotEqual(self.run_ok("run", manifest, "--text", "The attention", "--limit", 12).out, text)
+
+    def test_a_decoder_of_ssru_is_its_float64_form(self):
+        folder = self.folder_of("ssru")
+        manifest = self.imported(folder)
+        layers = self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--json").json()["layers"]
+        self.assertEqual([layer["layer"] for layer in layers],
+                         [f"{side}.ffn.{layer}" for side in ("encoder", "decoder") for layer in (1, 2)] + ["logits"])
+        for layer in layers:
+            self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), layer)
+            self.assertGreater(layer["largest"], 0.1, layer)
+        for source, text in json.loads((folder / "texts.json").read_text()).items():
+            self.assertEqual(self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"], text)
+
+    def test_vocabularies_without_a_decoder_yml(self):
+        folder = self.folder_of("opus")
+        (folder / "decoder.yml").unlink()
+        self.imported(folder)
+        (folder / "opus.vocab.yml").unlink()
+        self.refused(folder, "there are 0 vocabularies; one, or one for each side, is needed")
+
+    def test_what_is_not_supported_is_named(self):
+        for change, message in (((b"transformer-ffn-activation: swish", b"transformer-ffn-activation: mishy"),
+                                 'transformer-ffn-activation is "mishy", which is not supported; gelu, relu, swish are'),
+                                ((b"transformer-decoder-autoreg: self-attention", b"transformer-decoder-autoreg: average-attenti"),
+                                 'transformer-decoder-autoreg is "average-attenti", which is not supported; self-attention, ssru are'),
+                                ((b"transformer-decoder-autoreg: self-attention", b"transformer-decoder-autoreg: rnn           "),
+                                 'transformer-decoder-autoreg is "gru", which is not supported; self-attention, ssru are'),
+                                ((b"type: transformer\n", b"type: transformes\n"), 'type "transformes" is not supported; transformer are'),
+                                ((b"right-left: false", b"right-left: true "), 'right-left is true, which "marian" does not support; false is'),
+                                ((b"dec-cell: gru", b"dec-cell: [ru"), "is no YAML"),
+                                ((b"special:model.yml", b"special:modal.yml"), "has no special:model.yml")):
+            folder = self.folder_of("opus")
+            whole = (folder / "model.npz").read_bytes()
+            self.assertIn(change[0], whole)
+            (folder / "model.npz").write_bytes(whole.replace(*change))
+            self.refused(folder, message)
+            shutil.rmtree(folder)
+
+    def test_files_that_are_cut_off_or_damaged(self):
+        folder = self.folder_of("student")
+        whole = (folder / "model.npz").read_bytes()
+        for bytes_, message in ((whole[:-1], "the file is cut off"), (whole[:1000], "the file is cut off"), (b"", "the file is cut off"),
+                                (whole[:300] + b"xxxx" + whole[304:], "is damaged")):
+            (folder / "model.npz").write_bytes(bytes_)
+            self.refused(folder, message)
+        (folder / "model.npz").write_bytes(whole)
+        for text, message in (("models: [a.npz, b.npz]\nvocabs: [vocab.spm]\n", "there are 2 models; one is supported"),
+                              ("models: [none.npz]\nvocabs: [vocab.spm]\n", "none.npz: is not there"),
+                              ("models: [model.npz]\nvocabs: [vocab.txt]\n", "vocab.txt"),
+                              ("models: 3\n", "models must be an array"), ("]", "is no YAML")):
+            (folder / "decoder.yml").write_text(text)
+            self.refused(folder, message)
+
+    def refused(self, folder, message):
+        result = self.run_code(6, "import", folder, "-o", self.folder / "x.toml")
+        self.assertIn(message, result.err)
+        self.assertEqual(len([line for line in result.err.splitlines() if line.startswith("attnkit: ")]), 1, result.err)
+        self.assertFalse((self.folder / "x.toml").exists())
+
+
 class OwnArchitecture(ImportTest):
     def test_is_one_file(self):
         folder, own = self.copy("bert"), self.folder / "own.toml"
