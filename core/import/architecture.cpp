@@ -31,7 +31,7 @@ File open(const std::string& name, const std::string& folder) {
 
 // A value with parts of its own, not a table of values.
 bool is_value(const toml::table& table) {
-  return table.contains("tensor") || table.contains("lacks") ||
+  return table.contains("tensor") || table.contains("lacks") || table.contains("has") ||
          (table.contains("config") && !table["config"].is_table());
 }
 
@@ -62,8 +62,9 @@ class Reader {
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
-    // A file may be for GGUF alone.
-    if (root_.contains("tensors") || !root_.contains("gguf")) made.tensors = tensors(table(root_, "tensors"));
+    // A file may be for GGUF or CTranslate2 alone.
+    if (root_.contains("tensors") || !(root_.contains("gguf") || root_.contains("ctranslate2")))
+      made.tensors = tensors(table(root_, "tensors"));
     // A file that gives names alone serves manifests that people write.
     if (root_.contains("config")) {
       const toml::table& config = table(root_, "config");
@@ -217,12 +218,13 @@ class Reader {
 
   ManifestValue from_config(const toml::table& in) const {
     ManifestValue value;
-    if (in.contains("lacks")) {
-      only_keys(in, {"lacks"});
-      const toml::node& lacks = node(in, "lacks");
-      value.lacks = lacks.is_array() ? texts(in, "lacks") : std::vector{text_of(lacks)};
-      return value;
-    }
+    for (const char* key : {"has", "lacks"})
+      if (const toml::node* names = in.get(key)) {
+        only_keys(in, {key});
+        value.tensors = names->is_array() ? texts(in, key) : std::vector{text_of(*names)};
+        value.lacks = key == std::string_view("lacks");
+        return value;
+      }
     only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};

@@ -1,9 +1,11 @@
 #include "core/import/import.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
@@ -110,6 +112,7 @@ class Importer {
       if (!tensor.alias) tensors_.insert(tensor.name);
     const fs::path config = take(folder_ / "config.json", "every model of CTranslate2 has one");
     model.metadata["config"] = read_json(config.string(), max_json);
+    name_scales(model.metadata);
     const JsonValue metadata(model.metadata, path.string());
     const Architecture architecture =
         file_architecture("spec", metadata["spec"].text(), metadata, &Architecture::ctranslate2);
@@ -117,6 +120,21 @@ class Importer {
     add_tokenizer(architecture);
     made_.toml = text(architecture, path);
     return std::move(made_);
+  }
+
+  // Whether embeddings are multiplied by the root of their width, which a file says as a truth or as the factor.
+  static void name_scales(nlohmann::json& metadata) {
+    for (const auto& [scale, width] : {std::pair("encoder/scale_embeddings", "encoder/embeddings_0/weight[1]"),
+                                       {"decoder/scale_embeddings", "decoder/embeddings/weight[1]"}}) {
+      if (!metadata.contains(scale)) continue;
+      nlohmann::json& said = metadata[scale];
+      const double factor = said.is_number() ? said.get<double>() : 0;
+      const double root = metadata.contains(width) ? std::sqrt(metadata[width].get<double>()) : 0;
+      if (said.is_number_integer() ? factor == 1 : std::abs(factor - root) < 1e-5 * root)
+        said = true;
+      else if (factor == 0 || factor == 1)
+        said = false;
+    }
   }
 
   // A model that Marian trained brings its settings along; decoder.yml says which vocabularies are its.
@@ -362,7 +380,7 @@ class Importer {
   std::optional<std::string> value_of(const ManifestValue& value, const JsonValue& config) const {
     if (!value.constant.empty()) return value.constant;
     const auto is_there = [&](const std::string& name) { return tensors_.contains(name); };
-    if (!value.lacks.empty()) return std::ranges::any_of(value.lacks, is_there) ? "false" : "true";
+    if (!value.tensors.empty()) return std::ranges::any_of(value.tensors, is_there) != value.lacks ? "true" : "false";
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
@@ -398,20 +416,29 @@ class Importer {
     return json.is_string() ? toml_of(said.text()) : json.dump();
   }
 
-  // SentencePiece's files, with the model's ids in a vocab.json: one for both sides, or one for each.
+  // SentencePiece's files, with the model's ids in another file: one for both sides, or one for each.
   bool add_sentencepiece(const Architecture& architecture) {
-    const auto ids = find(transformer_ / "vocab.json");
-    const auto one = find(transformer_ / "sentencepiece.bpe.model"), source = find(transformer_ / "source.spm");
+    const auto any = [&](std::initializer_list<const char*> names) {
+      std::optional<fs::path> found;
+      for (const char* name : names)
+        if (!found) found = find(transformer_ / name);
+      return found;
+    };
+    const auto ids = any({"vocab.json", "shared_vocabulary.json", "source_vocabulary.json"});
+    const auto one = any({"sentencepiece.bpe.model", "sentencepiece.model"}),
+               source = find(transformer_ / "source.spm");
     if (!ids || (!one && !source)) return false;
+    const fs::path target_ids = any({"target_vocab.json", "target_vocabulary.json"}).value_or(*ids);
     std::vector<std::string> more;
     for (const std::string& token : architecture.more_tokens) more.push_back(toml_of(token));
-    for (const auto& [side, own] : {std::pair("model.encoder", "source.spm"), {"model.decoder", "target.spm"}}) {
-      const fs::path file = one ? *one : take(transformer_ / own, "there is a vocab.json, whose tokens it makes");
-      const auto own_ids =
-          side == std::string_view("model.decoder") ? find(transformer_ / "target_vocab.json") : std::nullopt;
+    for (const auto& [side, own, own_ids] :
+         {std::tuple("model.encoder", "source.spm", &*ids), {"model.decoder", "target.spm", &target_ids}}) {
+      const fs::path file =
+          one ? *one
+              : take(transformer_ / own, fmt::format("there is a {}, whose tokens it makes", ids->filename().string()));
       add(side, "vocab", toml_of(seen_from_manifest(file)));
       add(side, "tokenizer", toml_of("huggingface"));
-      add(side, "ids", toml_of(seen_from_manifest(own_ids.value_or(*ids))));
+      add(side, "ids", toml_of(seen_from_manifest(*own_ids)));
       if (!more.empty()) add(side, "more_tokens", fmt::format("[{}]", fmt::join(more, ", ")));
     }
     if (!architecture.source.empty()) {
@@ -421,8 +448,12 @@ class Importer {
                       "[decode] the one that is written",
                       quote(architecture.source)));
     }
-    const Document document(find(transformer_ / "target_vocab.json").value_or(*ids));
-    for (const auto& [token, id] : document.root().members()) tokens_[id.integer()] = token;
+    const Document document(target_ids);
+    if (document.root().is_array())
+      for (const JsonValue& token : document.root().items())
+        tokens_[static_cast<int64_t>(tokens_.size())] = token.text();
+    else
+      for (const auto& [token, id] : document.root().members()) tokens_[id.integer()] = token;
     for (const std::string& token : architecture.more_tokens)
       tokens_[tokens_.empty() ? 0 : tokens_.rbegin()->first + 1] = token;
     return true;

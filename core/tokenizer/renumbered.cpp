@@ -106,7 +106,12 @@ class Renumbered : public Tokenizer {
 }  // namespace
 
 nlohmann::json read_ids(const std::string& path) {
-  return path.ends_with(".yml") || path.ends_with(".yaml") ? read_yaml(path, max_file) : read_json(path, max_file);
+  if (path.ends_with(".yml") || path.ends_with(".yaml")) return read_yaml(path, max_file);
+  const nlohmann::json read = read_json(path, max_file);
+  if (!read.is_array()) return read;
+  nlohmann::json ids = nlohmann::json::object();
+  for (const JsonValue& token : JsonValue(read, path).items()) ids[token.text()] = ids.size();
+  return ids;
 }
 
 std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use) {

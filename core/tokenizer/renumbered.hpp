@@ -7,7 +7,8 @@
 
 namespace attnkit {
 
-// A list of tokens and their ids: JSON, or YAML where its name ends in .yml or .yaml.  Throws Error naming the file.
+// Tokens and their ids: an object of JSON, an array by id, or YAML where the name ends in .yml or .yaml.  Throws Error
+// naming the file.
 nlohmann::json read_ids(const std::string& path);
 
 // own: SentencePiece's, whose texts end with any token.  Tokens that use.ids lacks are its <unk>.  A text may begin

@@ -449,6 +449,39 @@ class Ctranslate2(ImportTest):
         results = self.run_ok("run", manifest, *Speech.RECORDINGS, "--limit", 19, "--json").json()["results"]
         self.assertEqual([result["ids"] for result in results], json.loads((self.FOLDER / "ids.json").read_text()))
 
+    def translator(self, name):
+        folder = self.folder / name
+        shutil.copytree(HERE / "golden-ctranslate2" / name, folder)
+        if name == "marian":  # which the converter does not copy
+            for side in ("source", "target"):
+                shutil.copy(GOLDEN / "marian" / f"{side}.spm", folder)
+        return folder
+
+    def test_translations_are_those_of_ctranslate2(self):
+        for name in ("marian", "bart"):
+            folder = self.translator(name)
+            manifest = self.imported(folder)
+            for source, texts in json.loads((folder / "texts.json").read_text()).items():
+                for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                    made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                    self.assertEqual(made["output"].strip(), text.strip(), (name, source, beams))
+
+    def test_translators_that_are_not_supported(self):
+        folder = self.translator("marian")
+        whole = (folder / "model.bin").read_bytes()
+        for change, message in (((b"encoder/activation\0\0\1\1\0\0\0\2", b"encoder/activation\0\0\1\1\0\0\0\7"),
+                                 "encoder/activation is 7, which is not supported; 0, 1, 2, 3, 4 are"),
+                                ((b"decoder/alibi\0\0\1\1\0\0\0\0", b"decoder/alibi\0\0\1\1\0\0\0\1"),
+                                 'decoder/alibi is 1, which "transformer" does not support; 0 is'),
+                                ((b"encoder/scale_embeddings\0\0\0\4\0\0\0\xf3\4\xb5\x40", b"encoder/scale_embeddings\0\0\0\4\0\0\0\0\0\0\x40"),
+                                 "encoder/scale_embeddings is 2.0, which is not supported; false, true are")):
+            self.assertIn(change[0], whole)
+            (folder / "model.bin").write_bytes(whole.replace(*change))
+            self.assertIn(message, self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+        (folder / "model.bin").write_bytes(whole)
+        (folder / "shared_vocabulary.json").write_text('["</s>", 3]')
+        self.assertIn("must be a string", self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+
     def test_other_vocabularies_are_not_guessed(self):
         self.assertIn("decoder/embeddings/weight[0] is 511, which is not supported; 51864, 51865, 51866 are",
                       self.run_code(6, "import", self.FOLDER, "-o", self.folder / "x.toml").err)
@@ -458,7 +491,7 @@ class Ctranslate2(ImportTest):
         shutil.copytree(self.FOLDER, folder)
         whole = (folder / "model.bin").read_bytes()
         for bytes_, message in ((whole[:-100], "the file is cut off"), (whole[:1000], "the file is cut off"), (b"", "is no model of CTranslate2"),
-                                (whole.replace(b"WhisperSpec", b"WhisperSpek", 1), 'spec "WhisperSpek" is not supported; WhisperSpec are'),
+                                (whole.replace(b"WhisperSpec", b"WhisperSpek", 1), 'spec "WhisperSpek" is not supported; TransformerSpec, WhisperSpec are'),
                                 (whole.replace(b"decoder/activation\0\0\1\1\0\0\0\3", b"decoder/activation\0\0\1\1\0\0\0\2", 1),
                                  'decoder/activation is 2, which "whisper" does not support; 3 is')):
             (folder / "model.bin").write_bytes(bytes_)

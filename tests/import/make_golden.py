@@ -469,6 +469,43 @@ def make_ctranslate2(name):
     (folder / "ids.json").write_text(json.dumps([transcribed(model, one.T, prompt, 32) for one in frames]) + "\n")
 
 
+def translate(folder, sources):
+    """The tokens that CTranslate2 writes in f32, greedily and with four beams: sources are tokens with those that end them."""
+    from ctranslate2 import Translator
+    model = Translator(str(folder), compute_type="float32", intra_threads=1)
+    return {key: [one.hypotheses[0] for one in model.translate_batch(sources, beam_size=beams, patience=100, length_penalty=1, max_decoding_length=12)]
+            for key, beams in (("greedy", 1), ("beams", 4))}
+
+
+def make_ctranslate2_translators(texts=("The attention", "of each head", "Unaffable tokens", "heads of a token")):
+    """The tiny Marian and BART as CTranslate2's converter writes them, and what CTranslate2 makes of them."""
+    from ctranslate2.converters import TransformersConverter
+    for name, quantization in (("marian", None), ("bart", "float16")):
+        folder = HERE / "golden-ctranslate2" / name
+        with tempfile.TemporaryDirectory() as temporary:
+            whole = shutil.copytree(HERE / "golden" / name, Path(temporary) / name)
+            if name == "bart":  # what the converter asks for and transformers 5 does not write
+                config = json.loads((whole / "config.json").read_text())
+                (whole / "config.json").write_text(json.dumps({**config, "normalize_before": False, "normalize_embedding": True}))
+                (whole / "tokenizer_config.json").write_text(json.dumps({
+                    "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}))
+            TransformersConverter(str(whole)).convert(str(folder), quantization=quantization, force=True)
+        if name == "bart":
+            shutil.copy(HERE / "golden" / name / "tokenizer.json", folder)
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            sources = [tokenizer.encode(text).tokens for text in texts]
+        else:
+            pieces = sentencepiece.SentencePieceProcessor(model_file=str(HERE / "golden" / name / "source.spm"))
+            sources = [[*pieces.encode(text, out_type=str), "</s>"] for text in texts]
+        made = translate(folder, sources)
+        def text_of(tokens):
+            if name == "bart":
+                return tokenizer.decode([tokenizer.token_to_id(token) for token in tokens])
+            return "".join(tokens).replace("\u2581", " ").strip()
+        (folder / "texts.json").write_text(json.dumps(
+            {text: {key: text_of(made[key][i]) for key in made} for i, text in enumerate(texts)}, indent=1, ensure_ascii=False) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minilm")
@@ -488,3 +525,4 @@ if __name__ == "__main__":
         several_ends("llama", ["The attention", "of each head", "Unaffable", "head"])
         make_whisper("whisper")
         make_ctranslate2("whisper")
+        make_ctranslate2_translators()
