@@ -18,7 +18,7 @@ bool fits(const Situation& s) { return s.block.causal != 0 && s.block.role != AT
 Matrix matrix_of(Inputs& in, const char* name, int64_t d) {
   Matrix made(static_cast<size_t>(d));
   for (int64_t k = 0; k < d; ++k)
-    for (int64_t n = 0; n < d; ++n) made[static_cast<size_t>(k)].push_back(double{in[name].at(0, 0, k, n)});
+    for (int64_t n = 0; n < d; ++n) made[static_cast<size_t>(k)].push_back(double{in[name].at(0, 0, k * d + n, 0)});
   return made;
 }
 
@@ -76,13 +76,16 @@ TEST(Ssru, EqualsTheRecurrenceWhereGatesAreShut) {
 TEST(Ssru, EqualsTheGoldenCase) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 2, 2));
   Inputs in(mech, 1, 3, 3, 1);
-  const auto put = [&in](const char* name, const std::vector<float>& numbers) { in[name].data() = numbers; };
-  put("x", {0.5f, -1.25f, 2, 0.75f, -0.375f, 0.625f, 1.5f, -2, 1, 0.25f, -0.5f, 0.125f});
-  put("value",
+  const auto put = [&in](const char* name, int64_t width, const std::vector<float>& numbers) {
+    for (size_t i = 0; i < numbers.size(); ++i)
+      in[name].at(0, 0, static_cast<int64_t>(i) / width, static_cast<int64_t>(i) % width) = numbers[i];
+  };
+  put("x", 4, {0.5f, -1.25f, 2, 0.75f, -0.375f, 0.625f, 1.5f, -2, 1, 0.25f, -0.5f, 0.125f});
+  put("value", 1,
       {0.25f, -0.5f, 1, 0.125f, 0.75f, 0.375f, -0.25f, -1, -0.125f, 0.5f, 0.625f, 0.25f, 1.5f, -0.75f, 0.375f, -0.5f});
-  put("forget",
+  put("forget", 1,
       {1, 0.25f, -0.75f, 0.5f, -0.5f, 1.25f, 0.125f, 0.375f, 0.25f, -0.25f, 1, -1.5f, 0.625f, 0.5f, -0.375f, 0.75f});
-  put("forget_bias", {0.125f, -0.25f, 0.5f, 1});
+  put("forget_bias", 1, {0.125f, -0.25f, 0.5f, 1});
   const std::vector<double> golden = {0.00612995771690375,
                                       0,
                                       0.3658708533877908,
@@ -176,11 +179,11 @@ TEST(Ssru, FillsAsMarianInitialises) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 4, 16, 16));
   Inputs in(mech, 1, 1, 1, 11);
   for (const char* name : {"value", "forget"}) {
-    for (const float x : in[name].data()) EXPECT_LE(std::abs(x), std::sqrt(3.0 / 64));
+    for (int64_t i = 0; i < 64 * 64; ++i) EXPECT_LE(std::abs(in[name].at(0, 0, i, 0)), std::sqrt(3.0 / 64));
     EXPECT_NEAR(1.0 / 64, moments(in[name]).square, 1e-3);
   }
   EXPECT_NE(in["value"].at(0, 0, 0, 0), in["forget"].at(0, 0, 0, 0));
-  for (const float x : in["forget_bias"].data()) EXPECT_EQ(0, x);
+  for (int64_t c = 0; c < 64; ++c) EXPECT_EQ(0, in["forget_bias"].at(0, 0, c, 0));
 }
 
 // Multiply-adds and elements counted one by one, the way the equations are written.
