@@ -31,7 +31,7 @@ File open(const std::string& name, const std::string& folder) {
 
 // A value with parts of its own, not a table of values.
 bool is_value(const toml::table& table) {
-  return table.contains("tensor") || table.contains("lacks") ||
+  return table.contains("tensor") || table.contains("lacks") || table.contains("has") ||
          (table.contains("config") && !table["config"].is_table());
 }
 
@@ -46,17 +46,25 @@ void merge(toml::table&& from, toml::table& to) {
   }
 }
 
+// What an architecture has for files of another format.
+struct Part {
+  const char *name, *type;
+  std::shared_ptr<const Architecture> Architecture::*whole;
+  std::shared_ptr<const NameMap> NameMap::*names;
+};
+
 class Reader {
  public:
   Reader(const std::string& toml, std::string source) : source_(std::move(source)), root_(parse(toml, source_, 0)) {}
 
   Architecture read() const {
-    only_keys(root_, {"schema", "base", "config", "manifest", "tokenizer", "tensors", "gguf", "ctranslate2"});
+    only_keys(root_, {"schema", "base", "config", "manifest", "tokenizer", "tensors", "gguf", "ctranslate2", "marian"});
     if (text(root_, "schema") != schema) wrong(root_, fmt::format("schema must be {}", quote(schema)));
     Architecture made;
     made.name = source_;
-    // A file may be for GGUF alone.
-    if (root_.contains("tensors") || !root_.contains("gguf")) made.tensors = tensors(table(root_, "tensors"));
+    // A file may be for GGUF or CTranslate2 alone.
+    if (root_.contains("tensors") || !(root_.contains("gguf") || root_.contains("ctranslate2")))
+      made.tensors = tensors(table(root_, "tensors"));
     // A file that gives names alone serves manifests that people write.
     if (root_.contains("config")) {
       const toml::table& config = table(root_, "config");
@@ -70,15 +78,14 @@ class Reader {
       made.more_tokens = texts(table(root_, "tokenizer"), "more_tokens");
       if (table(root_, "tokenizer").contains("source")) made.source = text(table(root_, "tokenizer"), "source");
     }
-    if (root_.contains("gguf")) {
-      auto of_gguf = std::make_shared<Architecture>(of_file(table(root_, "gguf"), "architecture"));
-      made.tensors.gguf = std::make_shared<NameMap>(of_gguf->tensors);
-      made.gguf = std::move(of_gguf);
-    }
-    if (root_.contains("ctranslate2")) {
-      auto of_file = std::make_shared<Architecture>(this->of_file(table(root_, "ctranslate2"), "spec"));
-      made.tensors.ctranslate2 = std::make_shared<NameMap>(of_file->tensors);
-      made.ctranslate2 = std::move(of_file);
+    for (const auto& [part, type, whole, names] :
+         {Part{"gguf", "architecture", &Architecture::gguf, &NameMap::gguf},
+          Part{"ctranslate2", "spec", &Architecture::ctranslate2, &NameMap::ctranslate2},
+          Part{"marian", "type", &Architecture::marian, &NameMap::marian}}) {
+      if (!root_.contains(part)) continue;
+      auto of_file = std::make_shared<Architecture>(this->of_file(table(root_, part), type));
+      made.tensors.*names = std::make_shared<NameMap>(of_file->tensors);
+      made.*whole = std::move(of_file);
     }
     return made;
   }
@@ -104,7 +111,7 @@ class Reader {
       wrong(*own.get("base"), e.what());
     }
     if (toml::table* config = whole["config"].as_table()) config->erase("model_type");
-    for (const auto& [part, type] : {std::pair("gguf", "architecture"), {"ctranslate2", "spec"}}) {
+    for (const auto& [part, type] : {std::pair("gguf", "architecture"), {"ctranslate2", "spec"}, {"marian", "type"}}) {
       if (!own.contains(part)) whole.erase(part);
       if (toml::table* of_file = whole[part].as_table()) of_file->erase(type);
     }
@@ -211,11 +218,13 @@ class Reader {
 
   ManifestValue from_config(const toml::table& in) const {
     ManifestValue value;
-    if (in.contains("lacks")) {
-      only_keys(in, {"lacks"});
-      value.lacks = text(in, "lacks");
-      return value;
-    }
+    for (const char* key : {"has", "lacks"})
+      if (const toml::node* names = in.get(key)) {
+        only_keys(in, {key});
+        value.tensors = names->is_array() ? texts(in, key) : std::vector{text_of(*names)};
+        value.lacks = key == std::string_view("lacks");
+        return value;
+      }
     only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};

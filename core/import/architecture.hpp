@@ -13,8 +13,9 @@ namespace attnkit {
 
 // Where a value of a manifest comes from.  Texts are those of TOML.
 struct ManifestValue {
-  std::string constant;                       // empty: config.json says it
-  std::string lacks;                          // of a GGUF file: whether it has no tensor of this name
+  std::string constant;              // empty: config.json says it
+  std::vector<std::string> tensors;  // of a file: whether one of these is there, or with `lacks` none
+  bool lacks = false;
   std::vector<std::string> config;            // its key there, "a.b" for b in a; of several the first that is there
   std::vector<ManifestValue> fallback;        // where no key is there; empty: one must be
   bool optional = false;                      // where no key is there, the manifest has none either
@@ -38,6 +39,7 @@ struct Architecture {
   NameMap tensors;
   std::shared_ptr<const Architecture> gguf;  // of GGUF files: model_types are their architectures, config is metadata
   std::shared_ptr<const Architecture> ctranslate2;  // of CTranslate2's: model_types are their specs, config is metadata
+  std::shared_ptr<const Architecture> marian;  // of Marian's: model_types are their types, config is special:model.yml
 
   // Throws Error (ATTN_INVALID) naming file, line and what is wrong.
   static Architecture read(const std::string& toml, const std::string& source);

@@ -1,15 +1,19 @@
 #include "core/import/import.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
+#include "core/base/npz.hpp"
 #include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
 #include "core/import/architecture.hpp"
 
 namespace attnkit {
@@ -18,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t max_json = uint64_t{64} << 20;
+constexpr const char* model_settings = "special:model.yml";
 constexpr const char* guide = "docs/importing.md lists what is supported, and shows how to add an architecture";
 
 [[noreturn]] void refuse(const std::string& message, const std::string& help = guide) {
@@ -54,6 +59,8 @@ class Importer {
       refuse(fmt::format("{}: is no folder and no file", request_.folder),
              "give the folder that config.json is in, or a GGUF file");
     if (fs::exists(folder_ / "model.bin") && !fs::exists(folder_ / "model.safetensors")) return run_ctranslate2();
+    if (!fs::exists(folder_ / "config.json") && !fs::exists(folder_ / "modules.json"))
+      if (const auto models = named("", ".npz"); !models.empty()) return run_marian(models);
     read_modules();
     Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     for (const char* beside : {"generation_config", "preprocessor_config"})
@@ -105,6 +112,7 @@ class Importer {
       if (!tensor.alias) tensors_.insert(tensor.name);
     const fs::path config = take(folder_ / "config.json", "every model of CTranslate2 has one");
     model.metadata["config"] = read_json(config.string(), max_json);
+    name_scales(model.metadata);
     const JsonValue metadata(model.metadata, path.string());
     const Architecture architecture =
         file_architecture("spec", metadata["spec"].text(), metadata, &Architecture::ctranslate2);
@@ -112,6 +120,108 @@ class Importer {
     add_tokenizer(architecture);
     made_.toml = text(architecture, path);
     return std::move(made_);
+  }
+
+  // Whether embeddings are multiplied by the root of their width, which a file says as a truth or as the factor.
+  static void name_scales(nlohmann::json& metadata) {
+    for (const auto& [scale, width] : {std::pair("encoder/scale_embeddings", "encoder/embeddings_0/weight[1]"),
+                                       {"decoder/scale_embeddings", "decoder/embeddings/weight[1]"}}) {
+      if (!metadata.contains(scale)) continue;
+      nlohmann::json& said = metadata[scale];
+      const double factor = said.is_number() ? said.get<double>() : 0;
+      const double root = metadata.contains(width) ? std::sqrt(metadata[width].get<double>()) : 0;
+      if (said.is_number_integer() ? factor == 1 : std::abs(factor - root) < 1e-5 * root)
+        said = true;
+      else if (factor == 0 || factor == 1)
+        said = false;
+    }
+  }
+
+  // A model that Marian trained brings its settings along; decoder.yml says which vocabularies are its.
+  Imported run_marian(std::vector<fs::path> models) {
+    std::vector<fs::path> vocabularies;
+    std::vector<fs::path> settings = named("", "decoder.yml");
+    if (settings.size() > 1)
+      refuse(fmt::format("{}: there are {} and {}; one is needed", folder_.string(), settings[0].filename().string(),
+                         settings[1].filename().string()),
+             "give a folder with one model");
+    if (settings.empty()) {
+      vocabularies = named("vocab", ".yml");
+      if (vocabularies.empty()) vocabularies = named("vocab", ".spm");
+    } else {
+      const std::string path = find(settings.front())->string();
+      const nlohmann::json document = read_yaml(path, max_json);
+      const JsonValue decoder(document, path);
+      models = listed(decoder["models"]);
+      vocabularies = listed(decoder["vocabs"]);
+    }
+    if (models.size() != 1)
+      refuse(fmt::format("{}: there are {} models; one is supported", folder_.string(), models.size()),
+             "give a folder with one .npz, or a decoder.yml that names one");
+    const fs::path path = take(models.front(), "decoder.yml names it");
+    const auto file = MappedFile::open(path.string());
+    nlohmann::json settings_of_model;
+    nlohmann::json sizes = nlohmann::json::object();
+    for (const NpzTensor& tensor : read_npz(file->bytes(), path.string())) {
+      if (tensor.name == model_settings) {
+        std::string text(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+        settings_of_model = parse_yaml(text.substr(0, text.find('\0')), path.string() + " " + model_settings);
+      }
+      tensors_.insert(tensor.name);
+      for (size_t i = 0; i < tensor.shape.size(); ++i) sizes[fmt::format("{}[{}]", tensor.name, i)] = tensor.shape[i];
+    }
+    if (!settings_of_model.is_object())
+      refuse(fmt::format("{}: has no {}, in which Marian keeps a model's settings", path.string(), model_settings));
+    settings_of_model.update(sizes);
+    // Behind "rnn" stands the cell.
+    if (auto& decoder = settings_of_model["transformer-decoder-autoreg"]; decoder == "rnn")
+      decoder = settings_of_model["dec-cell"];
+    const JsonValue metadata(settings_of_model, path.string());
+    const Architecture architecture =
+        file_architecture("type", metadata["type"].text(), metadata, &Architecture::marian);
+    add_entries(architecture, metadata);
+    add_marian_vocabularies(vocabularies);
+    made_.toml = text(architecture, path);
+    return std::move(made_);
+  }
+
+  // SentencePiece's files as they are, or lists of its pieces beside source.spm and target.spm.
+  void add_marian_vocabularies(std::vector<fs::path> files) {
+    if (files.size() == 1) files.push_back(files.front());
+    if (files.size() != 2)
+      refuse(fmt::format("{}: there are {} vocabularies; one, or one for each side, is needed", folder_.string(),
+                         files.size()),
+             "give a decoder.yml that names them");
+    const char* const sides[] = {"model.encoder", "model.decoder"};
+    for (size_t i = 0; i < 2; ++i) {
+      const fs::path path = take(files[i], "decoder.yml names it");
+      const bool is_list = path.extension() == ".yml" || path.extension() == ".yaml";
+      if (!is_list && path.extension() != ".spm")
+        refuse(fmt::format("{}: is no vocabulary that is supported; .spm and .yml are", path.string()));
+      const fs::path pieces =
+          is_list ? take(folder_ / (i == 0 ? "source.spm" : "target.spm"), "it makes the tokens of the .yml") : path;
+      add(sides[i], "vocab", toml_of(seen_from_manifest(pieces)));
+      add(sides[i], "tokenizer", toml_of("huggingface"));
+      if (is_list) add(sides[i], "ids", toml_of(seen_from_manifest(path)));
+    }
+  }
+
+  // Files of a decoder.yml, which lie beside it.
+  std::vector<fs::path> listed(const JsonValue& files) const {
+    std::vector<fs::path> all;
+    for (const JsonValue& file : files.items()) all.push_back(folder_ / fs::path(file.text()).filename());
+    return all;
+  }
+
+  // Files of the folder whose names have `part` in them and end in `ending`, sorted.
+  std::vector<fs::path> named(std::string_view part, std::string_view ending) const {
+    std::vector<fs::path> all;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.find(part) != std::string::npos && name.ends_with(ending)) all.push_back(entry.path());
+    }
+    std::ranges::sort(all);
+    return all;
   }
 
   // What has a part for files of this format, which say by `key` that they are of `type`.
@@ -149,8 +259,14 @@ class Importer {
     return quoted;
   }
 
+  bool is_said(const std::string& table, const std::string& key) const {
+    const auto found = tables_.find(table);
+    return found != tables_.end() &&
+           std::ranges::any_of(found->second, [&](const auto& line) { return line.first == key; });
+  }
+  // Unless it is said already: an architecture's file goes before what other files say.
   void add(const std::string& table, const std::string& key, const std::string& value) {
-    tables_[table].emplace_back(key, value);
+    if (!is_said(table, key)) tables_[table].emplace_back(key, value);
   }
 
   std::optional<fs::path> find(const fs::path& path) {
@@ -263,7 +379,8 @@ class Importer {
 
   std::optional<std::string> value_of(const ManifestValue& value, const JsonValue& config) const {
     if (!value.constant.empty()) return value.constant;
-    if (!value.lacks.empty()) return tensors_.contains(value.lacks) ? "false" : "true";
+    const auto is_there = [&](const std::string& name) { return tensors_.contains(name); };
+    if (!value.tensors.empty()) return std::ranges::any_of(value.tensors, is_there) != value.lacks ? "true" : "false";
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
@@ -299,20 +416,29 @@ class Importer {
     return json.is_string() ? toml_of(said.text()) : json.dump();
   }
 
-  // SentencePiece's files, with the model's ids in a vocab.json: one for both sides, or one for each.
+  // SentencePiece's files, with the model's ids in another file: one for both sides, or one for each.
   bool add_sentencepiece(const Architecture& architecture) {
-    const auto ids = find(transformer_ / "vocab.json");
-    const auto one = find(transformer_ / "sentencepiece.bpe.model"), source = find(transformer_ / "source.spm");
+    const auto any = [&](std::initializer_list<const char*> names) {
+      std::optional<fs::path> found;
+      for (const char* name : names)
+        if (!found) found = find(transformer_ / name);
+      return found;
+    };
+    const auto ids = any({"vocab.json", "shared_vocabulary.json", "source_vocabulary.json"});
+    const auto one = any({"sentencepiece.bpe.model", "sentencepiece.model"}),
+               source = find(transformer_ / "source.spm");
     if (!ids || (!one && !source)) return false;
+    const fs::path target_ids = any({"target_vocab.json", "target_vocabulary.json"}).value_or(*ids);
     std::vector<std::string> more;
     for (const std::string& token : architecture.more_tokens) more.push_back(toml_of(token));
-    for (const auto& [side, own] : {std::pair("model.encoder", "source.spm"), {"model.decoder", "target.spm"}}) {
-      const fs::path file = one ? *one : take(transformer_ / own, "there is a vocab.json, whose tokens it makes");
-      const auto own_ids =
-          side == std::string_view("model.decoder") ? find(transformer_ / "target_vocab.json") : std::nullopt;
+    for (const auto& [side, own, own_ids] :
+         {std::tuple("model.encoder", "source.spm", &*ids), {"model.decoder", "target.spm", &target_ids}}) {
+      const fs::path file =
+          one ? *one
+              : take(transformer_ / own, fmt::format("there is a {}, whose tokens it makes", ids->filename().string()));
       add(side, "vocab", toml_of(seen_from_manifest(file)));
       add(side, "tokenizer", toml_of("huggingface"));
-      add(side, "ids", toml_of(seen_from_manifest(own_ids.value_or(*ids))));
+      add(side, "ids", toml_of(seen_from_manifest(*own_ids)));
       if (!more.empty()) add(side, "more_tokens", fmt::format("[{}]", fmt::join(more, ", ")));
     }
     if (!architecture.source.empty()) {
@@ -322,8 +448,12 @@ class Importer {
                       "[decode] the one that is written",
                       quote(architecture.source)));
     }
-    const Document document(find(transformer_ / "target_vocab.json").value_or(*ids));
-    for (const auto& [token, id] : document.root().members()) tokens_[id.integer()] = token;
+    const Document document(target_ids);
+    if (document.root().is_array())
+      for (const JsonValue& token : document.root().items())
+        tokens_[static_cast<int64_t>(tokens_.size())] = token.text();
+    else
+      for (const auto& [token, id] : document.root().members()) tokens_[id.integer()] = token;
     for (const std::string& token : architecture.more_tokens)
       tokens_[tokens_.empty() ? 0 : tokens_.rbegin()->first + 1] = token;
     return true;
@@ -377,9 +507,15 @@ class Importer {
       const JsonValue own = generation ? generation->root()[key] : config[key];
       return own ? own : config[key];
     };
-    for (const char* key : {"forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size",
-                            "min_length", "num_beams", "length_penalty", "repetition_penalty"})
-      if (const JsonValue own = said(key); own && !tables_.contains("decode"))
+    for (const auto& [key, ours] : {std::pair("forced_decoder_ids", "forced"),
+                                    {"suppress_tokens", "suppress"},
+                                    {"begin_suppress_tokens", "suppress_first"},
+                                    {"no_repeat_ngram_size", ""},
+                                    {"min_length", ""},
+                                    {"num_beams", "beams"},
+                                    {"length_penalty", "length_penalty"},
+                                    {"repetition_penalty", ""}})
+      if (const JsonValue own = said(key); own && !is_said("decode", ours))
         made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
                                           own.path(), key, own.json().dump().substr(0, 60)));
     // A decoder alone goes on from what its tokenizer puts before a text.
@@ -394,11 +530,8 @@ class Importer {
     if (ends.empty()) end.wrong("is empty");
     add("model.decoder", "end", toml_of(token_of(ends.front())));
     std::vector<std::string> others;
-    for (size_t i = 1; i < ends.size(); ++i) others.push_back(quote(token_of(ends[i])));
-    if (!others.empty())
-      made_.notes.push_back(
-          fmt::format("texts may end in {} as well: here they are tokens like others, which --stop cannot see",
-                      fmt::join(others, ", ")));
+    for (size_t i = 1; i < ends.size(); ++i) others.push_back(toml_of(token_of(ends[i])));
+    if (!others.empty()) add("model.decoder", "more_ends", fmt::format("[{}]", fmt::join(others, ", ")));
   }
 
   // Lists of tokens that must not be written one after another; of one alone: never.

@@ -27,6 +27,7 @@ struct NameMap {
   std::vector<NameRule> rules;
   std::shared_ptr<const NameMap> gguf = {};         // of GGUF files; NULL: they have the same
   std::shared_ptr<const NameMap> ctranslate2 = {};  // of CTranslate2's; NULL: they have the same
+  std::shared_ptr<const NameMap> marian = {};       // of npz files; NULL: they have the same
 
   struct Ours {
     std::string name;

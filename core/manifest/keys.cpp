@@ -94,7 +94,7 @@ constexpr KeyRule keys[] = {
      "a tokenizer.json, or SentencePiece's file where its name ends in .model or .spm; `gguf`: a GGUF file, which "
      "brings its own"},
     {"model.encoder", "ids", T::text, "",
-     "SentencePiece: a JSON file of tokens and their ids, relative to the manifest, where they are not the file's own"},
+     "SentencePiece: a JSON or YAML file of tokens and their ids, relative to the manifest, where they are not the file's own"},
     {"model.encoder", "more_tokens", T::tokens, "", "with `ids`: tokens behind those of it, in order"},
     {"model.encoder", "begin", T::text, "",
      "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},
@@ -149,6 +149,8 @@ constexpr KeyRule keys[] = {
      "the first position is embedded as zeros, whichever token stands there"},
     {"model.decoder", "end", T::text, "",
      "all but `longest`: the token that ends every target; required where the file puts none behind a text"},
+    {"model.decoder", "more_ends", T::tokens, "",
+     "tokens that end a target as well: a session gives the best score of them all to `end`, and -infinity to these"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},
 
     {"model.head", "type", T::choice, must, "lm|classifier|embedding",

@@ -136,6 +136,7 @@ struct Manifest {
   double length_penalty = 1.0;
   std::vector<int32_t> forced, suppressed;  // ids: that targets begin with; that are never written
   std::vector<int32_t> suppressed_first;    // that are not written first behind the forced ones
+  std::vector<int32_t> more_ends;           // that end a target as the vocabulary's end does
   std::optional<SpeechTable> speech;        // nothing: the source is text
   std::optional<StreamTable> stream;
   std::shared_ptr<const nlohmann::ordered_json> search;  // [search] as descriptions have it; NULL: there is none

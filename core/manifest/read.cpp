@@ -206,6 +206,27 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
                          stack.tokenizer->size()));
 }
 
+// The ids of a list of tokens of the decoder's vocabulary.
+std::vector<int32_t> read_tokens(const TableReader& table, const char* key, const Reading& to) {
+  const Entry* entry = table.given(key);
+  const Tokenizer* vocabulary = to.manifest.decoder.tokenizer.get();
+  std::vector<int32_t> ids;
+  if (!entry || !vocabulary) return ids;
+  for (const Node& item : entry->value.items) {
+    int64_t id = item.kind == Node::Kind::integer ? item.integer : -1;
+    for (int32_t i = 0; id < 0 && item.kind == Node::Kind::text && i < vocabulary->size(); ++i)
+      if (vocabulary->token(i) == item.text) id = i;
+    if (id < 0 || id >= vocabulary->size())
+      to.error(ak::wrong_value, item.place,
+               fmt::format("\"{}\": {} is no token of the decoder's vocabulary", key,
+                           item.kind == Node::Kind::text || item.kind == Node::Kind::integer ? value_text(item)
+                                                                                             : kind_name(item.kind)));
+    else
+      ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
 void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack) {
   const TableReader table(entry.value, path, to.diagnostics);
   stack.place = entry.place;
@@ -222,6 +243,9 @@ void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack)
   if (!vocab) return;
   stack.vocab = join_path(to.dir, *vocab);
   read_tokenizer(table, to, stack);
+  if (encoder || !stack.tokenizer) return;
+  to.manifest.more_ends = read_tokens(table, "more_ends", to);
+  std::erase(to.manifest.more_ends, stack.tokenizer->end_id());
 }
 
 // A stack is there if and only if the kind has it.
@@ -537,27 +561,6 @@ void read_length(const Node& length, Reading& to) {
     m.length_file = weights_file(table, to);
     m.length_place = table.place("file");
   }
-}
-
-// The ids of a list of tokens of the decoder's vocabulary.
-std::vector<int32_t> read_tokens(const TableReader& table, const char* key, const Reading& to) {
-  const Entry* entry = table.given(key);
-  const Tokenizer* vocabulary = to.manifest.decoder.tokenizer.get();
-  std::vector<int32_t> ids;
-  if (!entry || !vocabulary) return ids;
-  for (const Node& item : entry->value.items) {
-    int64_t id = item.kind == Node::Kind::integer ? item.integer : -1;
-    for (int32_t i = 0; id < 0 && item.kind == Node::Kind::text && i < vocabulary->size(); ++i)
-      if (vocabulary->token(i) == item.text) id = i;
-    if (id < 0 || id >= vocabulary->size())
-      to.error(ak::wrong_value, item.place,
-               fmt::format("\"{}\": {} is no token of the decoder's vocabulary", key,
-                           item.kind == Node::Kind::text || item.kind == Node::Kind::integer ? value_text(item)
-                                                                                             : kind_name(item.kind)));
-    else
-      ids.push_back(static_cast<int32_t>(id));
-  }
-  return ids;
 }
 
 void read_decode(const Node& decode, Reading& to) {

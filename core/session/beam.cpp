@@ -55,15 +55,17 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   const Model& model = session.model();
   const Tokenizer& vocabulary = *model.vocabulary(true);
   const size_t rows = static_cast<size_t>(session.rows());
-  const double penalty = model.manifest().length_penalty;
+  const Manifest& m = model.manifest();
+  const double penalty = m.length_penalty;
+  // Of these at least `rows` end nothing.
+  const size_t count = (2 + m.more_ends.size()) * rows;
   Session* const self = &session;
   const auto write = [&](const std::vector<int32_t>& ids) {
     Session::write({&self, 1}, {ids.data(), 1, session.rows(), 1, nullptr}, nullptr);
   };
   if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
   // The longest target is written in full; nothing follows it.
-  const auto max_tokens =
-      static_cast<size_t>(std::min<int64_t>(limit, model.manifest().max_target() - session.position(0) + 1));
+  const auto max_tokens = static_cast<size_t>(std::min<int64_t>(limit, m.max_target() - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
   double found_score = -std::numeric_limits<double>::infinity();
@@ -71,12 +73,13 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
     size_t rank = 0;
-    for (const Candidate& c : best(session, alive, 2 * rows)) {
+    for (const Candidate& c : best(session, alive, count)) {
       const bool leads = rank++ < rows;
       Hypothesis h{alive[c.row].ids, c.log_probability};
-      h.ids.push_back(c.id);
+      const bool ends = is_end(m, c.id);
+      h.ids.push_back(ends ? vocabulary.end_id() : c.id);
       const size_t length = h.ids.size();
-      if (c.id == vocabulary.end_id() || length == max_tokens) {
+      if (ends || length == max_tokens) {
         // An end counts where it is among the best `rows`, as elsewhere in the field.
         if (!leads) continue;
         const double score = h.score(length, penalty);

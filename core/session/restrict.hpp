@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "core/manifest/manifest.hpp"
 
@@ -23,6 +24,18 @@ inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float>
   std::ranges::fill(scores, never);
   scores[next] = std::max(score, std::numeric_limits<float>::lowest());
   return true;
+}
+
+// Whether a token ends a target.
+inline bool is_end(const Manifest& m, int32_t id) {
+  return id == m.decoder.tokenizer->end_id() || std::ranges::find(m.more_ends, id) != m.more_ends.end();
+}
+
+// Gives the best score of all tokens that end a target to the one that hosts know of.
+inline void join_ends(const Manifest& m, std::span<float> scores) {
+  float& end = scores[static_cast<size_t>(m.decoder.tokenizer->end_id())];
+  for (const int32_t id : m.more_ends)
+    end = std::max(end, std::exchange(scores[static_cast<size_t>(id)], -std::numeric_limits<float>::infinity()));
 }
 
 }  // namespace attnkit

@@ -301,7 +301,8 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
     if (n > 0 && model_->manifest().stream) {
       const int32_t *end = tokens.data + row * tokens.stride + n - 1, *ids = end - n + 1;
       ids += begins_with_end(r) && n > 1;
-      if (ended_[r] || std::find(ids, end, model_->vocabulary(true)->end_id()) != end)
+      const auto ends = [&](int32_t id) { return is_end(model_->manifest(), id); };
+      if (ended_[r] || std::any_of(ids, end, ends))
         fail(ATTN_INVALID, "row {}: a token after </s>, which ends the target under [stream]", row);
     }
     if (after > max_length)
@@ -380,7 +381,6 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   const Manifest& m = model.manifest();
   const int64_t d = m.d_model, width = model.outputs(), length = tokens.length;
   if (logits) model.logits(ws, x, tokens.batch * length, logits);
-  const int32_t end = model.vocabulary(true)->end_id();
   int64_t row = 0;
   for (Session* s : sessions)
     for (int r = 0; r < s->rows(); ++r, ++row) {
@@ -394,10 +394,12 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
       // Those kept for generate() are as the model made them.
-      for (int32_t i = 0; rows && i < n; ++i)
-        restrict_scores(m, s->positions_[r] + i + 1, {rows + i * width, static_cast<size_t>(width)});
+      for (int32_t i = 0; rows && i < n; ++i) {
+        const std::span scores(rows + i * width, static_cast<size_t>(width));
+        if (!restrict_scores(m, s->positions_[r] + i + 1, scores)) join_ends(m, scores);
+      }
       const bool begins = n == 1 && s->begins_with_end(r);
-      s->ended_[r] = s->ended_[r] || (!begins && tokens.data[row * tokens.stride + n - 1] == end);
+      s->ended_[r] = s->ended_[r] || (!begins && is_end(m, tokens.data[row * tokens.stride + n - 1]));
       s->advance(r, n);
     }
 }
@@ -410,7 +412,8 @@ int64_t Session::default_limit() const {
 std::vector<float> Session::next_scores(int row) const {
   std::vector<float> scores(last(row), last(row) + model_->outputs());
   if (!best_token(scores)) fail(ATTN_INTERNAL, "{}", nan_message(positions_[row] - 1));
-  restrict_scores(model_->manifest(), positions_[row], scores);
+  const Manifest& m = model_->manifest();
+  if (!restrict_scores(m, positions_[row], scores)) join_ends(m, scores);
   return scores;
 }
 

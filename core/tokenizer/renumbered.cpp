@@ -4,6 +4,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
 #include "core/tokenizer/spelling.hpp"
 
 namespace attnkit {
@@ -16,7 +17,7 @@ constexpr std::string_view mark = "\u2581", code_begin = ">>", code_end = "<<";
 class Renumbered : public Tokenizer {
  public:
   Renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use) : own_(std::move(own)), most_(use.most) {
-    const nlohmann::json document = read_json(use.ids, max_file);
+    const nlohmann::json document = read_ids(use.ids);
     for (const auto& [token, id] : JsonValue(document, use.ids).members()) {
       const int64_t number = id.integer();
       if (number < 0 || number > max_id) id.wrong(fmt::format("is {}; ids are 0 to {}", number, max_id));
@@ -103,6 +104,15 @@ class Renumbered : public Tokenizer {
 };
 
 }  // namespace
+
+nlohmann::json read_ids(const std::string& path) {
+  if (path.ends_with(".yml") || path.ends_with(".yaml")) return read_yaml(path, max_file);
+  const nlohmann::json read = read_json(path, max_file);
+  if (!read.is_array()) return read;
+  nlohmann::json ids = nlohmann::json::object();
+  for (const JsonValue& token : JsonValue(read, path).items()) ids[token.text()] = ids.size();
+  return ids;
+}
 
 std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use) {
   return std::make_shared<Renumbered>(std::move(own), use);

@@ -7,6 +7,10 @@
 
 namespace attnkit {
 
+// Tokens and their ids: an object of JSON, an array by id, or YAML where the name ends in .yml or .yaml.  Throws Error
+// naming the file.
+nlohmann::json read_ids(const std::string& path);
+
 // own: SentencePiece's, whose texts end with any token.  Tokens that use.ids lacks are its <unk>.  A text may begin
 // with a token such as >>fra<< of use.ids.  Throws Error naming the file and what is wrong.
 std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use);

@@ -159,7 +159,7 @@ SentencePieces::Piece piece_of(Message message) {
 // What the list of ids knows and the file does not, with ids behind the file's.
 json others_of(const std::vector<std::string>& tokens, const std::string& path) {
   const std::set<std::string> own(tokens.begin(), tokens.end());
-  const json list = read_json(path, max_file);
+  const json list = read_ids(path);
   json others = json::object();
   for (const auto& [token, id] : JsonValue(list, path).members())
     if (!own.contains(token)) others[token] = tokens.size() + others.size();

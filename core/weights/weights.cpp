@@ -15,6 +15,7 @@
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
 #include "core/base/json.hpp"
+#include "core/base/npz.hpp"
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
 #include "core/import/names.hpp"
@@ -302,6 +303,13 @@ void Weights::add_file(const std::string& path, const std::string& sha256) {
     for (Ctranslate2Tensor& t : Ctranslate2::read(bytes, path).tensors)
       tensors_.push_back(
           {std::move(t.name), std::move(t.type), std::move(t.shape), t.data, {}, nullptr, owner, t.scales, t.alias});
+    return;
+  }
+  if (is_npz(bytes)) {
+    if (names_ && names_->marian) names_ = names_->marian;
+    for (NpzTensor& t : read_npz(bytes, path))
+      tensors_.push_back(
+          {std::move(t.name), std::move(t.type), std::move(t.shape), t.data, {}, nullptr, t.owner ? t.owner : owner});
     return;
   }
   const auto [header, data] = split(bytes, path);

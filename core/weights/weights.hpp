@@ -1,5 +1,5 @@
-// Safetensors, GGUF and CTranslate2 files, read strictly: no overlaps, duplicates or overflows; of safetensors no holes
-// either.
+// Safetensors, GGUF, CTranslate2 and npz files, read strictly: no overlaps, duplicates or overflows; of safetensors no
+// holes either.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct StoredTensor {
   std::span<const std::byte> data;
   std::string origin = {};                 // what the file calls it, where that is not its name
   const NameRule* layout = nullptr;        // how it lies there, where that is not as its shape says
-  std::shared_ptr<const void> owner = {};  // of the mapped data; NULL: it goes with the weights
+  std::shared_ptr<const void> owner = {};  // of the data, mapped or unpacked; NULL: it goes with the weights
   std::span<const std::byte> scales = {};  // of CTranslate2's I8 and I16
   bool alias = false;                      // another name of a tensor that is there as well
 };

@@ -184,6 +184,17 @@ class Decoders(ImportTest):
             for prompt, text in json.loads((GOLDEN / name / "texts.json").read_text()).items():
                 self.assertEqual(self.run_ok("run", manifest, "--text", prompt, "--limit", 12, "--json").json()["results"][0]["output"], text, name)
 
+    def test_several_tokens_end_a_text(self):
+        folder, golden = self.copy("llama"), json.loads((GOLDEN / "llama/ends.json").read_text())
+        settings = json.loads((folder / "generation_config.json").read_text())
+        (folder / "generation_config.json").write_text(json.dumps({**settings, "eos_token_id": golden["eos_token_id"]}))
+        manifest = self.imported(folder)
+        self.assertIn("more_ends = [", manifest.read_text())
+        for prompt, texts in golden["texts"].items():
+            for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                made = self.run_ok("run", manifest, "--text", prompt, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                self.assertEqual(made["output"], text, (prompt, beams))
+
     def test_a_tensor_that_the_manifest_has_no_place_for_is_named(self):
         folder = self.copy("llama")
         tensors = read_safetensors(folder / "model.safetensors")
@@ -438,6 +449,39 @@ class Ctranslate2(ImportTest):
         results = self.run_ok("run", manifest, *Speech.RECORDINGS, "--limit", 19, "--json").json()["results"]
         self.assertEqual([result["ids"] for result in results], json.loads((self.FOLDER / "ids.json").read_text()))
 
+    def translator(self, name):
+        folder = self.folder / name
+        shutil.copytree(HERE / "golden-ctranslate2" / name, folder)
+        if name == "marian":  # which the converter does not copy
+            for side in ("source", "target"):
+                shutil.copy(GOLDEN / "marian" / f"{side}.spm", folder)
+        return folder
+
+    def test_translations_are_those_of_ctranslate2(self):
+        for name in ("marian", "bart"):
+            folder = self.translator(name)
+            manifest = self.imported(folder)
+            for source, texts in json.loads((folder / "texts.json").read_text()).items():
+                for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                    made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                    self.assertEqual(made["output"].strip(), text.strip(), (name, source, beams))
+
+    def test_translators_that_are_not_supported(self):
+        folder = self.translator("marian")
+        whole = (folder / "model.bin").read_bytes()
+        for change, message in (((b"/activation\0\0\1\1\0\0\0\2", b"/activation\0\0\1\1\0\0\0\7"),
+                                 "encoder/activation is 7, which is not supported; 0, 1, 2, 3, 4 are"),
+                                ((b"decoder/alibi\0\0\1\1\0\0\0\0", b"decoder/alibi\0\0\1\1\0\0\0\1"),
+                                 'decoder/alibi is 1, which "transformer" does not support; 0 is'),
+                                ((b"/scale_embeddings\0\0\0\4\0\0\0\xf3\4\xb5\x40", b"/scale_embeddings\0\0\0\4\0\0\0\0\0\0\x40"),
+                                 "encoder/scale_embeddings is 2.0, which is not supported; false, true are")):
+            self.assertIn(change[0], whole)
+            (folder / "model.bin").write_bytes(whole.replace(*change))
+            self.assertIn(message, self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+        (folder / "model.bin").write_bytes(whole)
+        (folder / "shared_vocabulary.json").write_text('["</s>", 3]')
+        self.assertIn("must be a string", self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
+
     def test_other_vocabularies_are_not_guessed(self):
         self.assertIn("decoder/embeddings/weight[0] is 511, which is not supported; 51864, 51865, 51866 are",
                       self.run_code(6, "import", self.FOLDER, "-o", self.folder / "x.toml").err)
@@ -447,7 +491,7 @@ class Ctranslate2(ImportTest):
         shutil.copytree(self.FOLDER, folder)
         whole = (folder / "model.bin").read_bytes()
         for bytes_, message in ((whole[:-100], "the file is cut off"), (whole[:1000], "the file is cut off"), (b"", "is no model of CTranslate2"),
-                                (whole.replace(b"WhisperSpec", b"WhisperSpek", 1), 'spec "WhisperSpek" is not supported; WhisperSpec are'),
+                                (whole.replace(b"WhisperSpec", b"WhisperSpek", 1), 'spec "WhisperSpek" is not supported; TransformerSpec, WhisperSpec are'),
                                 (whole.replace(b"decoder/activation\0\0\1\1\0\0\0\3", b"decoder/activation\0\0\1\1\0\0\0\2", 1),
                                  'decoder/activation is 2, which "whisper" does not support; 3 is')):
             (folder / "model.bin").write_bytes(bytes_)
@@ -457,6 +501,95 @@ class Ctranslate2(ImportTest):
         (folder / "tokenizer.json").unlink()
         said = self.run_code(6, "import", folder, "-o", self.folder / "x.toml", "--architecture", self.architecture()).err
         self.assertIn("holds no tokenizer.json", said)
+
+
+class Marian(ImportTest):
+    """Marian's own files (make_marian.py)."""
+
+    def folder_of(self, name):
+        folder = self.folder / name
+        shutil.copytree(HERE / "golden-marian" / name, folder)
+        if name == "opus":
+            for side in ("source", "target"):
+                shutil.copy(GOLDEN / "marian" / f"{side}.spm", folder)
+        return folder
+
+    def test_texts_are_those_of_ctranslate2(self):
+        for name in ("opus", "student"):
+            folder = self.folder_of(name)
+            manifest = self.imported(folder)
+            for source, texts in json.loads((folder / "texts.json").read_text()).items():
+                for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
+                    made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
+                    self.assertEqual(made["output"].strip(), text, (name, source, beams))
+
+    def test_other_commands_take_it(self):
+        manifest = self.imported(self.folder_of("opus"))
+        text = self.run_ok("run", manifest, "--text", "The attention", "--limit", 12).out
+        bundle = self.folder / "bundle"
+        self.run_ok("bundle", manifest, "-o", bundle)
+        self.assertEqual(self.run_ok("run", bundle / "model.toml", "--text", "The attention", "--limit", 12).out, text)
+        manifest.write_text(manifest.read_text().replace('"decoder.self" = "softmax"', '"decoder.self" = "relu"'))
+        self.assertIn("decoder.self", self.run_ok("inspect", manifest).out)
+        self.run_ok("run", manifest, "--text", "The attention", "--limit", 12)
+
+    def test_a_decoder_of_ssru_is_its_float64_form(self):
+        folder = self.folder_of("ssru")
+        manifest = self.imported(folder)
+        layers = self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--json").json()["layers"]
+        self.assertEqual([layer["layer"] for layer in layers],
+                         [f"{side}.ffn.{layer}" for side in ("encoder", "decoder") for layer in (1, 2)] + ["logits"])
+        for layer in layers:
+            self.assertLessEqual(layer["error"], 1e-5 * max(1, layer["largest"]), layer)
+            self.assertGreater(layer["largest"], 0.1, layer)
+        for source, text in json.loads((folder / "texts.json").read_text()).items():
+            self.assertEqual(self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"], text)
+
+    def test_vocabularies_without_a_decoder_yml(self):
+        folder = self.folder_of("opus")
+        (folder / "decoder.yml").unlink()
+        self.imported(folder)
+        (folder / "opus.vocab.yml").unlink()
+        self.refused(folder, "there are 0 vocabularies; one, or one for each side, is needed")
+
+    def test_what_is_not_supported_is_named(self):
+        for change, message in (((b"transformer-ffn-activation: swish", b"transformer-ffn-activation: mishy"),
+                                 'transformer-ffn-activation is "mishy", which is not supported; gelu, relu, swish are'),
+                                ((b"transformer-decoder-autoreg: self-attention", b"transformer-decoder-autoreg: average-attent"),
+                                 'transformer-decoder-autoreg is "average-attent", which is not supported; self-attention, ssru are'),
+                                ((b"transformer-decoder-autoreg: self-attention", b"transformer-decoder-autoreg: rnn           "),
+                                 'transformer-decoder-autoreg is "gru", which is not supported; self-attention, ssru are'),
+                                ((b"type: transformer\n", b"type: transformes\n"), 'type "transformes" is not supported; transformer are'),
+                                ((b"right-left: false", b"right-left: true "), 'right-left is true, which "marian" does not support; false is'),
+                                ((b"dec-cell: gru", b"dec-cell: [ru"), "is no YAML"),
+                                ((b"special:model.yml", b"special:modal.yml"), "has no special:model.yml")):
+            folder = self.folder_of("opus")
+            whole = (folder / "model.npz").read_bytes()
+            self.assertIn(change[0], whole)
+            (folder / "model.npz").write_bytes(whole.replace(*change))
+            self.refused(folder, message)
+            shutil.rmtree(folder)
+
+    def test_files_that_are_cut_off_or_damaged(self):
+        folder = self.folder_of("student")
+        whole = (folder / "model.npz").read_bytes()
+        for bytes_, message in ((whole[:-1], "the file is cut off"), (whole[:1000], "the file is cut off"), (b"", "the file is cut off"),
+                                (whole[:300] + b"xxxx" + whole[304:], "is damaged")):
+            (folder / "model.npz").write_bytes(bytes_)
+            self.refused(folder, message)
+        (folder / "model.npz").write_bytes(whole)
+        for text, message in (("models: [a.npz, b.npz]\nvocabs: [vocab.spm]\n", "there are 2 models; one is supported"),
+                              ("models: [none.npz]\nvocabs: [vocab.spm]\n", "none.npz: is not there"),
+                              ("models: [model.npz]\nvocabs: [vocab.txt]\n", "vocab.txt"),
+                              ("models: 3\n", "models must be an array"), ("]", "is no YAML")):
+            (folder / "decoder.yml").write_text(text)
+            self.refused(folder, message)
+
+    def refused(self, folder, message):
+        result = self.run_code(6, "import", folder, "-o", self.folder / "x.toml")
+        self.assertIn(message, result.err)
+        self.assertEqual(len([line for line in result.err.splitlines() if line.startswith("attnkit: ")]), 1, result.err)
+        self.assertFalse((self.folder / "x.toml").exists())
 
 
 class OwnArchitecture(ImportTest):

@@ -358,6 +358,25 @@ def tiny_translators():
                     tokenizer_json("t5"), layers=("ffn.1", ""))
 
 
+def several_ends(name, texts):
+    """ends.json: what a language model that is there already writes where a token that it likes to write ends a text as well."""
+    folder = HERE / "golden" / name
+    tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), AutoModelForCausalLM.from_pretrained(folder).eval()
+    end = model.generation_config.eos_token_id
+
+    def written(text, ends, **beams):
+        given = torch.tensor([tokenizer.encode(text).ids[:-1]])
+        return model.generate(given, max_new_tokens=12, do_sample=False, pad_token_id=1, eos_token_id=ends, **beams)[0, given.shape[1]:].tolist()
+
+    ends = [end, next(id for id in written(texts[0], end)[2:] if id != end)]
+    made = {}
+    for text in texts:
+        for key, beams in (("greedy", {}), ("beams", {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.0})):
+            ids = [id for id in written(text, ends, **beams) if id not in ends]
+            made.setdefault(text, {})[key] = tokenizer.decode(ids, skip_special_tokens=True)
+    (folder / "ends.json").write_text(json.dumps({"eos_token_id": ends, "texts": made}, indent=1, ensure_ascii=False) + "\n")
+
+
 def tiny_models():
     torch.manual_seed(1)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "uncased.json")).get_vocab_size()
@@ -454,6 +473,43 @@ def make_ctranslate2(name):
     (folder / "ids.json").write_text(json.dumps([transcribed(model, one.T, prompt, 32) for one in frames]) + "\n")
 
 
+def translate(folder, sources):
+    """The tokens that CTranslate2 writes in f32, greedily and with four beams: sources are tokens with those that end them."""
+    from ctranslate2 import Translator
+    model = Translator(str(folder), compute_type="float32", intra_threads=1)
+    return {key: [one.hypotheses[0] for one in model.translate_batch(sources, beam_size=beams, patience=100, length_penalty=1, max_decoding_length=12)]
+            for key, beams in (("greedy", 1), ("beams", 4))}
+
+
+def make_ctranslate2_translators(texts=("The attention", "of each head", "Unaffable tokens", "heads of a token")):
+    """The tiny Marian and BART as CTranslate2's converter writes them, and what CTranslate2 makes of them."""
+    from ctranslate2.converters import TransformersConverter
+    for name, quantization in (("marian", None), ("bart", "float16")):
+        folder = HERE / "golden-ctranslate2" / name
+        with tempfile.TemporaryDirectory() as temporary:
+            whole = shutil.copytree(HERE / "golden" / name, Path(temporary) / name)
+            if name == "bart":  # what the converter asks for and transformers 5 does not write
+                config = json.loads((whole / "config.json").read_text())
+                (whole / "config.json").write_text(json.dumps({**config, "normalize_before": False, "normalize_embedding": True}))
+                (whole / "tokenizer_config.json").write_text(json.dumps({
+                    "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}))
+            TransformersConverter(str(whole)).convert(str(folder), quantization=quantization, force=True)
+        if name == "bart":
+            shutil.copy(HERE / "golden" / name / "tokenizer.json", folder)
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            sources = [tokenizer.encode(text).tokens for text in texts]
+        else:
+            pieces = sentencepiece.SentencePieceProcessor(model_file=str(HERE / "golden" / name / "source.spm"))
+            sources = [[*pieces.encode(text, out_type=str), "</s>"] for text in texts]
+        made = translate(folder, sources)
+        def text_of(tokens):
+            if name == "bart":
+                return tokenizer.decode([tokenizer.token_to_id(token) for token in tokens])
+            return "".join(tokens).replace("\u2581", " ").strip()
+        (folder / "texts.json").write_text(json.dumps(
+            {text: {key: text_of(made[key][i]) for key in made} for i, text in enumerate(texts)}, indent=1, ensure_ascii=False) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minilm")
@@ -470,5 +526,7 @@ if __name__ == "__main__":
         tiny_models()
         tiny_decoders()
         tiny_translators()
+        several_ends("llama", ["The attention", "of each head", "Unaffable", "head"])
         make_whisper("whisper")
         make_ctranslate2("whisper")
+        make_ctranslate2_translators()

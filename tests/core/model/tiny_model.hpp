@@ -22,7 +22,7 @@ struct TinyModel {
   std::string kind = "encoder-decoder";
   int d = 16, heads = 2, ffn = 24, encoder_layers = 2, decoder_layers = 2, vocab = 11, max_length = 40, classes = 0;
   bool tie = true, head_norm = false, adapters = false, learned_positions = false, post_norm = false;
-  std::string extra_model, attention = "default = \"softmax\"\n", tail;
+  std::string extra_model, extra_decoder, attention = "default = \"softmax\"\n", tail;
   std::vector<std::string> adapted;                  // mechanisms that get adapters
   std::vector<std::string> leap_blocks;              // blocks that get LeaP modules of factor 4
   std::map<std::string, std::vector<int64_t>> more;  // further tensors
@@ -102,7 +102,8 @@ struct TinyModel {
     if (encoder_layers > 0)
       m += "encoder = { layers = " + std::to_string(encoder_layers) + ", vocab = \"vocab.txt\" }\n";
     if (decoder_layers > 0)
-      m += "decoder = { layers = " + std::to_string(decoder_layers) + ", vocab = \"vocab.txt\" }\n";
+      m +=
+          "decoder = { layers = " + std::to_string(decoder_layers) + ", vocab = \"vocab.txt\"" + extra_decoder + " }\n";
     if (classes > 0) m += "head = { type = \"classifier\", classes = " + std::to_string(classes) + " }\n";
     return m + extra_model + "[weights]\nfile = \"w.safetensors\"\n[attention]\n" + attention + tail;
   }

@@ -287,6 +287,34 @@ TEST(Session, BeginsAsForcedAndNeverWritesWhatIsSuppressed) {
   }
 }
 
+// Greedily, with beams, drawn and by the scores that hosts choose from: what is written ends where a further end would
+// have stood, and in the end that hosts know of.
+TEST(Session, EndsWithAnyOfSeveralTokens) {
+  TinyModel tiny;
+  const auto free = load(tiny);
+  const std::vector<int32_t> written = open(free)->generate(8);
+  const auto first = std::adjacent_find(written.begin(), written.end(), std::not_equal_to<>());
+  ASSERT_TRUE(first != written.end() && written.back() != 2);
+  const int32_t further = *std::next(first);
+  tiny.extra_decoder = ", more_ends = [2, " + std::to_string(further) + "]";
+  const auto model = load(tiny);
+  std::vector<int32_t> expected(written.begin(), std::find(written.begin(), written.end(), further));
+  expected.push_back(2);
+  EXPECT_EQ(open(model)->generate(8), expected);
+  Sampler greedy{Sampling{}};
+  EXPECT_EQ(open(model)->sample({}, greedy, 8, nullptr), expected);
+  const std::vector<int32_t> beams = open(model, 3)->generate(8);
+  EXPECT_EQ(std::count(beams.begin(), beams.end(), further), 0);
+  const auto session = open(model), other = open(free);
+  const std::vector<int32_t> ids = {1, 5};
+  const std::vector<float> scores = write(*session, ids, 0, 2), own = write(*other, ids, 0, 2);
+  const size_t width = static_cast<size_t>(model->outputs()), again = static_cast<size_t>(further);
+  for (size_t i = 0; i < 2 * width; ++i) {
+    const float best = std::max(own[i / width * width + 2], own[i / width * width + again]);
+    EXPECT_EQ(scores[i], i % width == again ? -INFINITY : i % width == 2 ? best : own[i]) << i;
+  }
+}
+
 TEST(Session, StopsAtMaxLength) {
   TinyModel tiny;
   tiny.max_length = 8;
