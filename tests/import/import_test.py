@@ -375,6 +375,18 @@ class Speech(ImportTest):
         results = self.run_ok("run", manifest, *self.RECORDINGS, "--limit", 100, "--json").json()["results"]
         self.assertEqual([result["tokens"] for result in results], [40, 40])
         self.assertTrue(self.run_ok("run", manifest, *self.RECORDINGS, "--beams", 3).out)
+        with wave.open(str(GOLDEN / "whisper/1.wav")) as file:
+            samples = file.readframes(file.getnframes())
+        live = self.run_ok("stream", manifest, "--audio", "-", "--policy", "offline", "--limit", 100, "--json", stdin=samples).json()
+        self.assertEqual(live["results"][0]["tokens"], 40)
+        self.assertIn("--length 48: the model takes up to 40 tokens (max_length)", self.run_code(2, "bench", manifest, "--length", 48).err)
+
+    def test_lengths_of_references_count_forced_tokens(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        manifest.write_text(manifest.read_text().replace("[attention]", '[length]\npredict = "reference"\n[attention]\n"decoder.self" = "cosformer"'))
+        result = self.run_ok("run", manifest, *self.RECORDINGS[:2], "--target", "and so on", "--limit", 8, "--json").json()["results"][0]
+        forced = 3  # the language, the task, no timestamps
+        self.assertEqual(result["target_length"], forced + result["reference_tokens"])
 
     def test_a_long_recording_is_cut_where_it_is_quietest(self):
         manifest = self.imported(GOLDEN / "whisper")

@@ -5,7 +5,7 @@
 
 The packages of tests/import are downloaded once and imported by the command.  minilm: sentences a second, beside transformers and ONNX Runtime,
 in batches without padding.  smollm2: tokens a second, read and written, beside transformers (its GGUF file made f32, as attnkit does)
-and llama.cpp (the file's 4 bits as they are).  whisper: seconds of speech a second, from samples to tokens, beside CTranslate2 in f32.
+and llama.cpp (the file's 4 bits as they are).  whisper: seconds of speech a second, from features to tokens, beside CTranslate2 in f32, which makes no features.
 A library that is not installed is left out.  Before anything is timed the answers must be equal, but for those of llama.cpp, which rounds
 activations.  Prints medians over the rounds with quartiles, ratios paired by round, and of each library, in a process of its own, the
 time to open the model and what is resident after its first answer.
@@ -160,38 +160,39 @@ class Recordings(Work):
     def prepare(folder):
         from speak import RATE, sentences, speak
         from whisper_test import model
-        recordings = []
+        manifest, frames, samples = imported(model(), folder), [], 0
+        own = opened(manifest, 1)
         for voice, sentence in sentences()[:RECORDINGS]:
             speak(voice, sentence, folder / "x.wav")
             with wave.open(str(folder / "x.wav")) as file:
-                recordings.append((numpy.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768).astype(numpy.float32))
-        return {"checkpoint": model(), "manifest": imported(model(), folder), "recordings": recordings,
-                "seconds": sum(map(len, recordings)) / RATE}
+                recording = (numpy.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768).astype(numpy.float32)
+            frames.append(numpy.array(own.features(recording)).reshape(1, -1, own.info.features))
+            samples += len(recording)
+        return {"checkpoint": model(), "manifest": manifest, "recordings": frames, "seconds": samples / RATE}
 
     def open(self, who, threads):
         if who == "attnkit":
             model = opened(self.manifest, threads)
-            special = model.describe()["forced"]
+            forced = len(model.describe()["forced"])
 
-            def heard(samples):
+            def heard(frames):
                 session = attnkit.Session(model, 1)
-                session.read(samples)
-                return session.generate()[len(special):-1]
+                session.read(frames)
+                return session.generate()[forced:-1]
             return heard
         from ctranslate2 import StorageView
         from ctranslate2.models import Whisper
-        from transformers import WhisperFeatureExtractor
-        model, extractor = Whisper(str(self.checkpoint), compute_type="float32", intra_threads=threads), WhisperFeatureExtractor(feature_size=80)
+        model = Whisper(str(self.checkpoint), compute_type="float32", intra_threads=threads)
         names = json.loads((self.checkpoint / "tokenizer.json").read_text())["added_tokens"]
         prompt = [t["id"] for name in ("<|startoftranscript|>", "<|notimestamps|>") for t in names if t["content"] == name]
 
-        def heard(samples):
-            frames = extractor(samples, sampling_rate=16000, return_tensors="np").input_features
-            return model.generate(StorageView.from_array(numpy.ascontiguousarray(frames, numpy.float32)), [prompt], beam_size=1)[0].sequences_ids[0]
+        def heard(frames):
+            features = StorageView.from_array(numpy.ascontiguousarray(frames.transpose(0, 2, 1)))
+            return model.generate(features, [prompt], beam_size=1)[0].sequences_ids[0]
         return heard
 
     def run(self, heard):
-        out, seconds = timed(lambda: [heard(samples) for samples in self.recordings])
+        out, seconds = timed(lambda: [heard(frames) for frames in self.recordings])
         return out, [self.seconds / seconds]
 
     def check(self, answers):
