@@ -156,7 +156,7 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
   std::vector<std::optional<Result>> made(windows.inputs.size());
   const Give take = [&](size_t index, Result result) {
     made[index] = std::move(result);
-    const auto [first, last] = std::ranges::equal_range(windows.of, windows.of[index]);
+    const auto [first, last] = std::equal_range(windows.of.begin(), windows.of.end(), windows.of[index]);
     const auto begin = made.begin() + (first - windows.of.begin()), end = begin + (last - first);
     if (!std::all_of(begin, end, [](const std::optional<Result>& r) { return r.has_value(); })) return;
     Result all;
