@@ -10,8 +10,8 @@ void BatchedDecoder::run(size_t count, size_t rows) {
     write();
     for (size_t row = 0; row < active_.size(); ++row) choose(row);
     std::erase_if(active_, [&](Active& a) {
-      const bool over = a.made.back() == info_.end_id || a.made.size() >= a.limit ||
-                        a.position >= static_cast<size_t>(info_.max_length) || is_stopped(a);
+      const bool over =
+          a.made.back() == info_.end_id || a.made.size() >= a.limit || a.position >= longest_ || is_stopped(a);
       if (over) done(a);
       return over;
     });

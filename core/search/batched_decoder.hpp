@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "core/search/trial/data_set.hpp"
+
 namespace attnkit::search {
 
 // A host derives from it and says what its inputs are.
@@ -16,7 +18,8 @@ class BatchedDecoder {
   void run(size_t count, size_t rows);
 
  protected:
-  explicit BatchedDecoder(const attnkit_model_info& info) : info_(info) {}
+  explicit BatchedDecoder(const TaskFacts& facts)
+      : info_(facts.info), longest_(static_cast<size_t>(facts.longest_target())) {}
 
   struct Active {
     size_t index;
@@ -45,6 +48,7 @@ class BatchedDecoder {
   void choose(size_t row);
 
   const attnkit_model_info info_;
+  const size_t longest_;  // target, in tokens
   size_t next_ = 0;
   std::vector<Active> active_;
   std::vector<attnkit_session*> handles_;

@@ -99,13 +99,18 @@ void Search::probe_lengths() {
   longest.placement = space_.baseline;
   longest.id = baseline_->id;
   int64_t allowed = 0;
-  const auto take = [&](Record&, const Json& result) { allowed = result["description"]["max_length"]; };
-  runner_.describe({&longest}, {1}, std::ranges::max(settings_.lengths), take);
-  if (longest.usable()) return;
+  const auto take = [&](Record&, const Json& result) {
+    const Json& description = result["description"];
+    allowed = description.value("max_target", description["max_length"].get<int64_t>());
+  };
+  const int64_t wanted = std::ranges::max(settings_.lengths);
+  runner_.describe({&longest}, {1}, wanted, take);
+  if (longest.usable() && allowed >= wanted) return;
   runner_.describe({baseline_}, {1}, 0, take);
   std::erase_if(settings_.lengths, [&](int64_t length) { return length > allowed; });
   if (settings_.length > allowed)
-    fail(Fault::usage, "length {} is beyond the model's max_length {}: {}", settings_.length, allowed, longest.reason);
+    fail(Fault::usage, "length {} is beyond the model's max_length {}: {}", settings_.length, allowed,
+         longest.reason.empty() ? "its decoder has a limit of its own" : longest.reason);
 }
 
 void Search::measure(const std::vector<Record*>& records, int64_t examples, int blocks) {

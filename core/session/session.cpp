@@ -442,6 +442,10 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
     return Ids{ids.data(), length, 1, length, nullptr};
   };
   const int32_t begin = vocabulary.begin_id();
+  const bool begins = prompt.size() == 1 && begins_with_end(0);
+  if (model_->manifest().stream && (ended_[0] || (!prompt.empty() && !begins && prompt.back() == vocabulary.end_id())))
+    fail(ATTN_INVALID, "{} ends in </s>, which ends the target under [stream]: nothing can follow",
+         ended_[0] ? "the target" : "the prompt");
   if (prompt.empty()) {
     check_begun();
     if (positions_[0] == 0) prompt = {&begin, 1};

@@ -32,6 +32,18 @@ static inline char* contents(const char* path, size_t* n) {
   return text;
 }
 
+/* The model of a manifest. */
+static inline attnkit_model* model_of(const char* path, attnkit_model_info* info) {
+  attnkit_runtime* runtime = NULL;
+  attnkit_model* model = NULL;
+  check(attnkit_runtime_create(NULL, &runtime, &err));
+  check(attnkit_model_open(runtime, path, NULL, 0, &model, &err));
+  attnkit_runtime_destroy(runtime); /* the model keeps it */
+  info->struct_size = sizeof *info;
+  check(attnkit_model_get_info(model, info, &err));
+  return model;
+}
+
 /* A model with the ids of a text, </s> included. */
 typedef struct opened {
   attnkit_model* model;

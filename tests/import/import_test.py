@@ -386,15 +386,60 @@ class Speech(ImportTest):
         results = self.run_ok("run", manifest, *self.RECORDINGS, "--limit", 100, "--json").json()["results"]
         self.assertEqual([result["tokens"] for result in results], [40, 40])
         self.assertTrue(self.run_ok("run", manifest, *self.RECORDINGS, "--beams", 3).out)
+        with wave.open(str(GOLDEN / "whisper/1.wav")) as file:
+            samples = file.readframes(file.getnframes())
+        live = self.run_ok("stream", manifest, "--audio", "-", "--policy", "offline", "--limit", 100, "--json", stdin=samples).json()
+        self.assertEqual(live["results"][0]["tokens"], 40)
+        self.assertIn("--length 48: the model takes up to 40 tokens (max_length)", self.run_code(2, "bench", manifest, "--length", 48).err)
 
-    def test_a_recording_that_is_too_long(self):
+    def test_lengths_of_references_count_forced_tokens(self):
         manifest = self.imported(GOLDEN / "whisper")
-        long = self.folder / "long.wav"
-        with wave.open(str(GOLDEN / "whisper/1.wav")) as short, wave.open(str(long), "wb") as file:
-            file.setparams(short.getparams())
-            file.writeframes(2 * short.readframes(short.getnframes()))
-        self.assertIn("long.wav: 1.60 s are 79 rows of the encoder, the model's max_length is 50, 1.03 s: split it",
-                      self.run_code(6, "run", manifest, "--audio", long).err)
+        manifest.write_text(manifest.read_text().replace("[attention]", '[length]\npredict = "reference"\n[attention]\n"decoder.self" = "cosformer"'))
+        result = self.run_ok("run", manifest, *self.RECORDINGS[:2], "--target", "and so on", "--limit", 8, "--json").json()["results"][0]
+        forced = 3  # the language, the task, no timestamps
+        self.assertEqual(result["target_length"], forced + result["reference_tokens"])
+
+    def test_a_long_recording_is_cut_where_it_is_quietest(self):
+        manifest = self.imported(GOLDEN / "whisper")
+        with wave.open(str(GOLDEN / "whisper/1.wav")) as short:
+            spoken = short.readframes(short.getnframes())
+        # A window is a second: silence of 0.12 s within its last sixth, and none where the second window ends.
+        loud = spoken * 4
+        parts = {"0": loud[:2 * 14000], "1": bytes(2 * 1920), "2": loud[:2 * 20000]}
+        long, raw = self.folder / "long.wav", b"".join(parts.values())
+        self.write(long, raw)
+        result = self.run_ok("run", manifest, "--audio", long, "--limit", 19, "--json").json()
+        windows = result["results"][0]["windows"]
+        ends = [round(16000 * w["end"]) for w in windows]
+        self.assertEqual([round(16000 * w["begin"]) for w in windows], [0, *ends[:-1]])
+        # The last tenth of a second that lies in the silence, on a grid of hundredths from the last sixth on.
+        self.assertEqual((ends[0], ends[-1]), (16000 - 2666 + 160 * 6 + 800, len(raw) // 2))
+        self.assertTrue(all(0 < b - a <= 16000 for a, b in zip([0, *ends], ends)), ends)
+        self.assertAlmostEqual(result["summary"]["speech_seconds"], len(raw) / 32000)
+        alone = []
+        for i, (begin, end) in enumerate(zip([0, *ends], ends)):
+            self.write(self.folder / f"{i}.wav", raw[2 * begin:2 * end])
+            alone.append(self.run_ok("run", manifest, "--audio", self.folder / f"{i}.wav", "--limit", 19, "--json").json()["results"][0])
+        self.assertEqual([w["ids"] for w in windows], [one["ids"] for one in alone])
+        self.assertEqual(result["results"][0]["output"], "".join(one["output"] for one in alone))
+        self.assertEqual(self.run_ok("run", manifest, "--audio", "-", "--limit", 19, stdin=raw).out,
+                         result["results"][0]["output"] + "\n")
+
+    def test_where_a_recording_must_be_taken_at_once(self):
+        manifest, long = self.imported(GOLDEN / "whisper"), self.folder / "long.wav"
+        self.write(long, bytes(2 * 16001))
+        message = "16001 samples are 1.00 s, and this model takes up to 1 s at once: split the recording"
+        self.assertIn(f"long.wav: {message}", self.run_code(6, "run", manifest, "--audio", long, "--target", "x").err)
+        self.assertIn(message, self.run_code(6, "stream", manifest, "--audio", long, "--policy", "offline").err)
+        (self.folder / "list.tsv").write_text("long.wav\tx\n")
+        self.assertIn(message, self.run_code(6, "run", manifest, "--audio-list", self.folder / "list.tsv").err)
+        self.write(long, bytes(2 * 16000))
+        self.assertEqual(self.run_ok("run", manifest, "--audio", long, "--json").json()["results"][0]["windows"][0]["end"], 1)
+
+    def write(self, path, samples):
+        with wave.open(str(path), "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(samples)
 
     def test_any_mechanism_by_one_line(self):
         manifest = self.imported(GOLDEN / "whisper")

@@ -4,7 +4,7 @@
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
     python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf and accelerate too)
-    python3 make_golden.py --whisper FOLDER   # whisper.json, from CTranslate2's folder (needs ctranslate2==4.8.5 and espeak-ng too)
+    python3 make_golden.py --whisper FOLDER   # whisper.json and whisper-long.json, from CTranslate2's folder (needs ctranslate2==4.8.5 and espeak-ng too)
 """
 import argparse
 import json
@@ -442,22 +442,43 @@ def transcribed(model, frames, prompt, most=448):
     return model.generate(features, [prompt], beam_size=1, max_length=most)[0].sequences_ids[0]
 
 
+def windows(samples, longest=480000, rate=16000):
+    """Begin and end of the windows: cut in the middle of the quietest tenth of a second of the last sixth, the last of equals."""
+    begin = 0
+    while len(samples) - begin > longest:
+        starts = range(begin + longest - longest // 6, begin + longest - rate // 10 + 1, rate // 100)
+        quietest = min(reversed(starts), key=lambda at: float((samples[at:at + rate // 10] ** 2).sum()))
+        yield begin, quietest + rate // 20
+        begin = quietest + rate // 20
+    yield begin, len(samples)
+
+
 def whisper(folder):
     from ctranslate2.models import Whisper
-    from speak import sentences, speak
+    from speak import joined, sentences, speak
     model, tokenizer = Whisper(folder, device="cpu", compute_type="float32"), Tokenizer.from_file(f"{folder}/tokenizer.json")
     prompt = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", "<|notimestamps|>")]
     extractor, golden = WhisperFeatureExtractor(feature_size=80), []
-    for voice, sentence in sentences():
-        with tempfile.TemporaryDirectory() as temporary:
-            digest = speak(voice, sentence, Path(temporary) / "x.wav")
-            with wave.open(f"{temporary}/x.wav") as file:
-                samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / 32768
+
+    def read(path):
+        with wave.open(str(path)) as file:
+            return np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / 32768
+
+    def heard(samples):
         frames = extractor._np_extract_fbank_features(np.pad(samples, (0, 480000 - len(samples)))[None], "cpu")[0]
-        ids = transcribed(model, frames, prompt)
-        golden.append({"sha256": digest, "ids": ids, "text": tokenizer.decode(ids)})
-        print(sentence, golden[-1]["text"])
+        return transcribed(model, frames, prompt)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        paths = [Path(temporary) / f"{i}.wav" for i in range(len(sentences()))]
+        for path, (voice, sentence) in zip(paths, sentences()):
+            digest, ids = speak(voice, sentence, path), heard(read(path))
+            golden.append({"sha256": digest, "ids": ids, "text": tokenizer.decode(ids)})
+            print(sentence, golden[-1]["text"])
+        joined(paths[:10] * 2, Path(temporary) / "long.wav")
+        long = read(Path(temporary) / "long.wav")
     (HERE / "whisper.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in golden) + "\n]\n")
+    parts = [{"begin": begin, "end": end, "ids": heard(long[begin:end])} for begin, end in windows(long)]
+    (HERE / "whisper-long.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in parts) + "\n]\n")
 
 
 def make_ctranslate2(name):

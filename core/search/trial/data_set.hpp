@@ -66,10 +66,10 @@ struct Example {
   size_t line = 0;    // of the file, from 1
 };
 
-// Returns the samples of a recording that the model of `info` can take.  Files of audio are for hosts to read.  Throws
+// Returns the samples of a recording that the model of `facts` can take.  Files of audio are for hosts to read.  Throws
 // Failure (data) that begins with origin.
-using ReadAudio = std::function<std::vector<float>(const std::string& path, const std::string& origin,
-                                                   const attnkit_model_info& info)>;
+using ReadAudio =
+    std::function<std::vector<float>(const std::string& path, const std::string& origin, const TaskFacts& facts)>;
 
 // The recordings that a data set of speech names, by line.
 std::vector<std::string> recordings_of(const std::string& path);

@@ -18,7 +18,7 @@ constexpr uint64_t seed = 1;
 class Decoder : public BatchedDecoder {
  public:
   Decoder(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<size_t>& order)
-      : BatchedDecoder(facts.info),
+      : BatchedDecoder(facts),
         made(order.size()),
         model_(model),
         facts_(facts),
@@ -33,7 +33,7 @@ class Decoder : public BatchedDecoder {
     const Example& example = data_[order_[i]];
     Session session(model_, 1);
     // Before the source: the keys made from it may depend on the length.
-    if (needs_length_) session.set_length(static_cast<double>(example.wanted.size()));
+    if (needs_length_) session.set_length(static_cast<double>(facts_.forced.size() + example.wanted.size()));
     read_source(session, facts_, example);
     const int64_t limit = default_limit(static_cast<int64_t>(example.rows), facts_.longest_target());
     return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};

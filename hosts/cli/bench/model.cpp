@@ -53,8 +53,8 @@ class Pass {
  private:
   static Facts checked_facts(const Model& model, int64_t length) {
     Facts facts = facts_of(model);
-    if (length > facts.info.max_length)
-      fail(Exit::usage, "--length {}: the model takes up to {} tokens (max_length)", length, facts.info.max_length);
+    if (length > facts.longest())
+      fail(Exit::usage, "--length {}: the model takes up to {} tokens (max_length)", length, facts.longest());
     return facts;
   }
 

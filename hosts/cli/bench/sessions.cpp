@@ -193,9 +193,9 @@ Facts checked_facts(const Model& model, const SessionsBench& setup) {
   Facts facts = facts_of(model);
   if (!facts.decoder()) fail(Exit::data, "--sessions: this model has no decoder, and sessions are for decoding");
   const int64_t needed = facts.encoder() ? setup.length : 2 * setup.length;
-  if (needed > facts.info.max_length)
+  if (needed > facts.longest())
     fail(Exit::usage, "--length {}: a session would hold {} tokens, the model takes up to {} (max_length)",
-         setup.length, needed, facts.info.max_length);
+         setup.length, needed, facts.longest());
   return facts;
 }
 

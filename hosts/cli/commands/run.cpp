@@ -67,11 +67,13 @@ struct RunResults : Results {
   std::vector<float> vectors;  // of an embedding, one behind the other
   size_t width = 0;            // of each
   std::optional<double> speech_seconds;
+  int32_t sample_rate = 0;
   bool decoder = true;
   uint32_t beams = 1;
   LargestSession largest;
   std::vector<Input> skipped;  // with --unknown skip
 
+  double seconds_of(int64_t samples) const { return static_cast<double>(samples) / sample_rate; }
   double tokens_per_second() const { return static_cast<double>(tokens()) / std::max(seconds, 1e-9); }
   Score total() const {
     Score sum;
@@ -134,6 +136,12 @@ Json json_of(const RunResults& r) {
       for (size_t c = 0; c < r.width; ++c) vector.push_back(std::stod(number_text(r.vectors[i * r.width + c])));
     }
     if (r.decoder) entry["ids"] = r.all[i].ids;
+    for (const Window& w : r.all[i].windows)
+      entry["windows"].push_back({{"begin", r.seconds_of(w.begin)},
+                                  {"end", r.seconds_of(w.end)},
+                                  {"output", w.text},
+                                  {"ids", w.ids},
+                                  {"finished", w.finished}});
     add_length(r.all[i], entry);
     if (!r.have_references()) return;
     entry.update({{"reference", *r.inputs[i].reference},
@@ -188,7 +196,8 @@ Exit run_command(const Arguments& arguments) {
   check_options(arguments);
   const Runtime runtime = open_runtime(arguments);
   const Model model = open_model(runtime, arguments);
-  const Facts facts = facts_of(model);
+  Facts facts = facts_of(model);
+  if (facts.speech) facts.speech->any_length = facts.decoder();
   DecodeOptions options;
   options.beams = static_cast<uint32_t>(arguments.integer("beams", facts.info.beams, 1, 1024));
   options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
@@ -205,6 +214,7 @@ Exit run_command(const Arguments& arguments) {
   RunResults results;
   results.decoder = facts.decoder();
   results.beams = options.beams;
+  results.sample_rate = facts.info.sample_rate;
   for (Input& input : inputs_of(model, facts, arguments, LiveAudio::read))
     (input.skipped ? results.skipped : results.inputs).push_back(std::move(input));
   Outputs outputs(arguments, results.inputs.size() + results.skipped.size());

@@ -183,7 +183,8 @@ struct Streamer {
   Result decode(ArrivingSource& source, const Input& input, const ArrivingSource::Decide& decide,
                 const ArrivingSource::Observe& observe, Streamed& streamed) const {
     Session session(model, 1);
-    if (facts.asks_for_length && input.reference) session.set_length(static_cast<double>(input.target.size() + 1));
+    if (facts.asks_for_length && input.reference)
+      session.set_length(static_cast<double>(facts.forced.size() + input.target.size() + 1));
     const Ids made = source.decode(session, decide, observe, setup.limit);
     const Json state = Json::parse(session.describe());
     streamed.encoded_again = state.value("tokens_encoded_again", uint64_t{0});

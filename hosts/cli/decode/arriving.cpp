@@ -101,6 +101,7 @@ class LiveSpeech : public ArrivingSource {
         begin_id_(facts.info.begin_id),
         end_id_(facts.info.end_id),
         outputs_(facts.info.outputs),
+        longest_target_(facts.longest_target()),
         chunk_(chunk_of(format_.shape, setup)),
         scores_(static_cast<size_t>(outputs_)) {}
 
@@ -139,9 +140,8 @@ class LiveSpeech : public ArrivingSource {
   int64_t rows() const { return format_.shape.rows(end()); }
 
   size_t max_tokens(uint32_t limit) const {
-    const int64_t max_length = format_.max_rows;
-    if (limit > 0) return static_cast<size_t>(std::min<int64_t>(limit, max_length));
-    return static_cast<size_t>(ended_ ? default_limit(rows(), max_length) : max_length);
+    if (limit > 0) return static_cast<size_t>(std::min<int64_t>(limit, longest_target_));
+    return static_cast<size_t>(ended_ ? default_limit(rows(), longest_target_) : longest_target_);
   }
 
   void stop(const std::string& why) {
@@ -161,8 +161,9 @@ class LiveSpeech : public ArrivingSource {
     half_.erase(half_.begin(), half_.begin() + static_cast<std::ptrdiff_t>(2 * more.size()));
     over_ = n == 0;
     if (over_ && !half_.empty()) stop("the last byte is half a sample and ignored");
-    if (format_.shape.rows(arrived()) <= format_.max_rows) return;
-    samples_.resize(static_cast<size_t>(format_.shape.samples(format_.max_rows)));
+    if (arrived() <= format_.longest()) return;
+    const int64_t kept = format_.window > 0 ? format_.window : format_.shape.samples(format_.max_rows);
+    samples_.resize(static_cast<size_t>(kept));
     stop(fmt::format("what goes beyond the model's max_length, {} rows or {:.2f} s, is not read", format_.max_rows,
                      format_.shape.ms(arrived()) / 1000));
   }
@@ -211,7 +212,7 @@ class LiveSpeech : public ArrivingSource {
 
   SpeechFormat format_;
   int32_t begin_id_, end_id_, outputs_;
-  int64_t chunk_;
+  int64_t longest_target_, chunk_;
   std::vector<char> half_;  // bytes of a sample that has not arrived whole
   std::vector<float> samples_;
   std::vector<int64_t> ends_;  // of the units read

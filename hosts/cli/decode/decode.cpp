@@ -15,7 +15,7 @@ class Decoder : public search::BatchedDecoder {
  public:
   Decoder(const Model& model, const Facts& facts, std::span<const Input> inputs, const DecodeOptions& options,
           const Give& give)
-      : BatchedDecoder(facts.info), model_(model), facts_(facts), inputs_(inputs), options_(options), give_(give) {}
+      : BatchedDecoder(facts), model_(model), facts_(facts), inputs_(inputs), options_(options), give_(give) {}
 
   LargestSession decode() {
     if (options_.beams > 1)
@@ -69,7 +69,8 @@ class Decoder : public search::BatchedDecoder {
   void prepare(Session& session, const Input& input, size_t rows, size_t prompt) {
     // Before the source: the keys made from it may depend on the length.
     if (input.reference && facts_.asks_for_length)
-      session.set_length(static_cast<double>(input.target.size() + (facts_.encoder() ? 1 : input.ids.size())));
+      session.set_length(
+          static_cast<double>(input.target.size() + (facts_.encoder() ? facts_.forced.size() + 1 : input.ids.size())));
     if (facts_.encoder()) read_source(session, facts_, input);
     if (facts_.encoder() || prompt == 0) return;
     attnkit_session* const self = session.get();
@@ -123,6 +124,58 @@ class Decoder : public search::BatchedDecoder {
   std::map<size_t, Sampler> samplers_;  // by input, of those that are decoded now
 };
 
+// The windows of recordings, and which recording each belongs to.
+struct Windows {
+  std::vector<Input> inputs;
+  std::vector<size_t> of;
+
+  Windows(const Facts& facts, std::span<const Input> recordings) {
+    const int64_t rate = facts.info.sample_rate;
+    for (size_t i = 0; i < recordings.size(); ++i) {
+      const Recording& all = *recordings[i].audio;
+      const bool whole = all.samples <= facts.speech->window;
+      int64_t begin = 0;
+      for (const int64_t end : whole ? std::vector{all.samples} : window_ends(*all.held, facts.speech->window, rate)) {
+        inputs.push_back(recordings[i]);
+        of.push_back(i);
+        inputs.back().audio->begin = begin;
+        inputs.back().audio->samples = end - begin;
+        if (!whole)
+          inputs.back().origin +=
+              fmt::format(", {:.2f} to {:.2f} s", static_cast<double>(begin) / static_cast<double>(rate),
+                          static_cast<double>(end) / static_cast<double>(rate));
+        begin = end;
+      }
+    }
+  }
+};
+
+LargestSession decode_windows(const Model& model, const Facts& facts, std::span<const Input> recordings,
+                              const DecodeOptions& options, const Give& give) {
+  const Windows windows(facts, recordings);
+  std::vector<std::optional<Result>> made(windows.inputs.size());
+  const Give take = [&](size_t index, Result result) {
+    made[index] = std::move(result);
+    const auto [first, last] = std::equal_range(windows.of.begin(), windows.of.end(), windows.of[index]);
+    const auto begin = made.begin() + (first - windows.of.begin()), end = begin + (last - first);
+    if (!std::all_of(begin, end, [](const std::optional<Result>& r) { return r.has_value(); })) return;
+    Result all;
+    if (last - first == 1) all.length = (*begin)->length;
+    for (auto part = begin; part != end; ++part) {
+      const Recording& audio = *windows.inputs[static_cast<size_t>(part - made.begin())].audio;
+      Result& r = **part;
+      all.text += r.text;
+      all.made += r.made;
+      all.finished = all.finished && r.finished;
+      if (last - first > 1) all.length.beyond += r.length.beyond;
+      all.ids.insert(all.ids.end(), r.ids.begin(), r.ids.end());
+      all.windows.push_back({audio.begin, audio.begin + audio.samples, r.text, r.ids, r.finished});
+    }
+    give(windows.of[index], std::move(all));
+  };
+  return Decoder(model, facts, windows.inputs, options, take).decode();
+}
+
 }  // namespace
 
 LengthUse length_use(const Facts& facts, const Json& state) {
@@ -139,6 +192,7 @@ void fail_decoding(const Input& input, const Error& e) {
 
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
                       const DecodeOptions& options, const Give& give) {
+  if (facts.speech && facts.speech->window > 0) return decode_windows(model, facts, inputs, options, give);
   return Decoder(model, facts, inputs, options, give).decode();
 }
 

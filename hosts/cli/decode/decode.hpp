@@ -31,20 +31,30 @@ struct LengthUse {
 // state: "attnkit.session/1".
 LengthUse length_use(const Facts& facts, const Json& state);
 
+// A part of a recording that the model took at once.
+struct Window {
+  int64_t begin, end;  // samples
+  std::string text;
+  Ids ids;
+  bool finished;
+};
+
 struct Result {
   std::string text = {};
   size_t made = 0;       // tokens, </s> included
   bool finished = true;  // not cut off at the limit
   LengthUse length = {};
-  bool exact = false;  // equal to the reference
-  Ids ids = {};        // of the text, without forced ones and </s>
+  bool exact = false;                // equal to the reference
+  Ids ids = {};                      // of the text, without forced ones and </s>
+  std::vector<Window> windows = {};  // of a recording, where the model takes them whole
 };
 using Give = std::function<void(size_t index, Result result)>;
 
 // Throws Failure for an error of decoding an input: data where the input is at fault, numerical where the model is.
 [[noreturn]] void fail_decoding(const Input& input, const Error& e);
 
-// Gives the result of every input once, in any order: the one that it has alone, empty for an input without tokens.
+// Gives the result of every input once, in any order: the one that it has alone, empty for an input without tokens.  Of
+// a recording that is longer than the model takes at once it is those of its windows, one behind the other.
 // Throws Failure: data (a length that is missing or exceeded), numerical (scores that are not numbers), interrupted.
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
                       const DecodeOptions& options, const Give& give);

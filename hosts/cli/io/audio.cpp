@@ -75,11 +75,16 @@ void check_format(const std::string& path, const std::string& origin, const SF_I
 void check_length(const std::string& origin, int64_t samples, const SpeechFormat& format) {
   const auto seconds = [&](int64_t n) { return format.shape.ms(n) / 1000; };
   if (samples == 0) fail(Exit::data, "{}: holds no samples", origin);
+  if (format.window > 0) {
+    if (samples > format.window && !format.any_length)
+      fail(Exit::data, "{}: {} samples are {:.2f} s, and this model takes up to {:g} s at once: split the recording",
+           origin, samples, seconds(samples), seconds(format.window));
+    return;
+  }
   if (samples < format.shape.samples(1))
     fail(Exit::data, "{}: {} samples ({:.3f} s) are less than the {} that the first row of the encoder needs", origin,
          samples, seconds(samples), format.shape.samples(1));
-  const int64_t max = format.shape.samples(format.max_rows + 1) - 1;
-  if (samples > max)
+  if (const int64_t max = format.longest(); samples > max)
     fail(Exit::data, "{}: {:.2f} s are {} rows of the encoder, the model's max_length is {}, {:.2f} s: split it",
          origin, seconds(samples), format.shape.rows(samples), format.max_rows, seconds(max));
 }
@@ -135,13 +140,37 @@ std::vector<float> read_standard_input(const std::string& origin) {
 
 }  // namespace
 
-SpeechFormat speech_format(const attnkit_model_info& info) { return {stream::speech_shape(info), info.max_length}; }
+SpeechFormat speech_format(const search::TaskFacts& facts) {
+  return {stream::speech_shape(facts.info), facts.info.max_length, facts.frames * facts.info.frame_shift};
+}
 
 std::vector<float> read_audio(const std::string& path, const std::string& origin, const SpeechFormat& format) {
   std::vector<float> samples = path == "-" ? read_standard_input(origin) : read_file_samples(path, origin, format);
   check_length(origin, static_cast<int64_t>(samples.size()), format);
   check_samples(origin, samples);
   return samples;
+}
+
+std::vector<int64_t> window_ends(std::span<const float> samples, int64_t window, int64_t sample_rate) {
+  const auto total = static_cast<int64_t>(samples.size());
+  const int64_t width = sample_rate / 10, step = sample_rate / 100;
+  std::vector<int64_t> ends;
+  for (int64_t begin = 0; total - begin > window; begin = ends.back()) {
+    const int64_t last = begin + window;
+    int64_t end = last;
+    double least = std::numeric_limits<double>::infinity();
+    for (int64_t at = last - window / 6; at + width <= last; at += step) {
+      double energy = 0;
+      for (const float x : samples.subspan(static_cast<size_t>(at), static_cast<size_t>(width)))
+        energy += static_cast<double>(x) * x;
+      if (energy > least) continue;
+      least = energy;
+      end = at + width / 2;
+    }
+    ends.push_back(end);
+  }
+  ends.push_back(total);
+  return ends;
 }
 
 std::vector<float> samples_of(std::span<const char> bytes) {

@@ -91,11 +91,15 @@ void check_recordings(const SpeechFormat& format, LiveAudio live, std::vector<In
   for (Input& input : inputs) {
     check_interrupt();
     if (is_standard_input(input) && live == LiveAudio::left) continue;
-    std::vector<float> samples = read_audio(input.audio->path, input.origin, format);
+    SpeechFormat own = format;
+    if (input.reference) own.any_length = false;  // which part of it belongs to a window is not known
+    std::vector<float> samples = read_audio(input.audio->path, input.origin, own);
     if (std::all_of(samples.begin(), samples.end(), [](float x) { return x == 0; }))
       note(fmt::format("attnkit: warning: {}: is silent, all samples are 0\n", input.origin));
     input.audio->samples = static_cast<int64_t>(samples.size());
-    if (is_standard_input(input)) input.audio->held = std::move(samples);
+    const bool windows = format.window > 0 && input.audio->samples > format.window;
+    if (windows || is_standard_input(input))
+      input.audio->held = std::make_shared<const std::vector<float>>(std::move(samples));
   }
 }
 
@@ -193,7 +197,8 @@ void tokenize_text(const Model& model, const Facts& facts, Unknown unknown, Inpu
   frame(facts, input.ids);
   if (input.ids.empty())
     fail(Exit::data, "{}: is empty, and a text of this model begins with no token of its own", input.origin);
-  check_length(input, input.ids.size(), facts.max_length(), "input");
+  check_length(input, input.ids.size(),
+               facts.encoder() ? facts.max_length() : static_cast<size_t>(facts.longest_target()), "input");
 }
 
 void tokenize_reference(const Model& model, const Facts& facts, Unknown unknown, Input& input) {
@@ -208,7 +213,7 @@ void tokenize_reference(const Model& model, const Facts& facts, Unknown unknown,
 
 Facts facts_of(const Model& model) {
   Facts all{search::facts_of(model)};
-  if (all.info.sample_rate > 0) all.speech = speech_format(all.info);
+  if (all.info.sample_rate > 0) all.speech = speech_format(all);
   if (!all.decoder()) return all;
   all.asks_for_length = search::asks_for_length(model);
   const Json length = Json::parse(model.describe())["length"];
@@ -260,7 +265,10 @@ Ids tokens_of(const Model& model, Side side, const std::string& text, const std:
 }
 
 std::vector<float> recorded(const Facts& facts, const Input& input) {
-  if (!input.audio->held.empty()) return input.audio->held;
+  if (input.audio->held) {
+    const auto begin = input.audio->held->begin() + input.audio->begin;
+    return {begin, begin + input.audio->samples};
+  }
   return read_audio(input.audio->path, input.origin, *facts.speech);
 }
 

@@ -1,6 +1,7 @@
 // The inputs of a model, texts or recordings, with their places of origin.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,9 +13,11 @@
 namespace attnkit::cli {
 
 struct Recording {
-  std::string path;         // "-": standard input
-  int64_t samples = 0;      // known once it was checked
-  std::vector<float> held;  // of standard input, which can be read but once
+  std::string path;     // "-": standard input
+  int64_t samples = 0;  // known once it was checked
+  // Of standard input, which can be read but once, and of recordings that are cut into windows: from `begin` on.
+  std::shared_ptr<const std::vector<float>> held;
+  int64_t begin = 0;
 };
 
 struct Input {
@@ -35,6 +38,7 @@ struct Facts : search::TaskFacts {
   bool classifier() const { return task == search::Task::classification; }
   bool embeds() const { return task == search::Task::embedding; }
   size_t max_length() const { return static_cast<size_t>(info.max_length); }
+  int64_t longest() const { return decoder() ? longest_target() : info.max_length; }  // that every side can have
 };
 Facts facts_of(const Model& model);
 

@@ -129,9 +129,9 @@ std::string search_data(const Arguments& arguments, const json& description) {
   return data_path(arguments, own_settings(description), "data");
 }
 
-std::vector<float> read_recording(const std::string& path, const std::string& origin, const attnkit_model_info& info) {
+std::vector<float> read_recording(const std::string& path, const std::string& origin, const search::TaskFacts& facts) {
   try {
-    return read_audio(path, origin, speech_format(info));
+    return read_audio(path, origin, speech_format(facts));
   } catch (const Failure& e) {
     throw search::Failure(search::Fault::data, e.what());
   }

@@ -8,6 +8,7 @@
 #include "core/search/failure.hpp"
 #include "core/search/settings.hpp"
 #include "core/search/space.hpp"
+#include "core/search/trial/data_set.hpp"
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/failure.hpp"
 
@@ -17,7 +18,7 @@ namespace attnkit::cli {
 uint64_t trial_memory(const Arguments& arguments);
 
 // As search::ReadAudio has it.
-std::vector<float> read_recording(const std::string& path, const std::string& origin, const attnkit_model_info& info);
+std::vector<float> read_recording(const std::string& path, const std::string& origin, const search::TaskFacts& facts);
 
 // What a model is judged by where nothing is said.  description: "attnkit.model-description/1".
 search::Metric usual_metric(const nlohmann::json& description);

@@ -23,11 +23,23 @@ func Must[T any](value T, err error) T {
 	return value
 }
 
-// Open returns the model of the first argument and the second argument's ids.
-func Open(streaming bool) (*attnkit.Model, []int32) {
+// OpenManifest returns the model of the first argument, which a second one follows.
+func OpenManifest() *attnkit.Model {
+	checkArguments()
+	runtime := Must(attnkit.NewRuntime(attnkit.Options{}))
+	defer runtime.Close()
+	return Must(attnkit.Open(runtime, os.Args[1]))
+}
+
+func checkArguments() {
 	if len(os.Args) < 3 {
 		Fail(fmt.Errorf("usage: %s MODEL.toml \"text\" ...", filepath.Base(os.Args[0])))
 	}
+}
+
+// Open returns the model of the first argument and the second argument's ids.
+func Open(streaming bool) (*attnkit.Model, []int32) {
+	checkArguments()
 	toml := string(Must(os.ReadFile(os.Args[1])))
 	if streaming { // so that a source may grow
 		toml += "\n[stream]\nreplay = true\n"

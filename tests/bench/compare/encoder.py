@@ -44,7 +44,7 @@ default = "{mechanism}"
 """
 
 
-def graph(w, path):
+def graph(w, path, epsilon=1e-5):
     """The encoder as ONNX; every sentence of a batch has the same length."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -65,8 +65,8 @@ def graph(w, path):
     def norm(name, x, skip=None, bias=None):
         scale, shift = constant(name + ".scale", w[name + ".weight"]), constant(name + ".shift", w[name + ".bias"])
         if skip is None:
-            return node("LayerNormalization", [x, scale, shift], name, axis=-1, epsilon=1e-5)
-        return node("SkipLayerNormalization", [x, skip, scale, shift, bias], name, "com.microsoft", epsilon=1e-5)
+            return node("LayerNormalization", [x, scale, shift], name, axis=-1, epsilon=epsilon)
+        return node("SkipLayerNormalization", [x, skip, scale, shift, bias], name, "com.microsoft", epsilon=epsilon)
 
     x = node("Gather", [constant("embed", w["encoder.embed.weight"]), "ids"], "embedded")
     n = node("Shape", ["ids"], "length", start=1, end=2)

@@ -14,9 +14,7 @@ import re
 import time
 from pathlib import Path
 
-import torch
 from common import cells, numbers
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import attnkit
 
@@ -24,10 +22,13 @@ PROMPT = "The history of the city begins long before anyone wrote it down. "
 
 
 class Torch:
-    def __init__(self, folder, dtype):
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    def __init__(self, folder, dtype, threads, **more):
+        from transformers import AutoModelForCausalLM
+        self.model, self.threads = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **more).eval(), threads
 
     def write(self, prompt, limit):
+        import torch
+        torch.set_num_threads(self.threads)
         with torch.inference_mode():
             start = time.perf_counter()
             out = self.model(torch.tensor([prompt]), use_cache=True, logits_to_keep=1)
@@ -63,13 +64,13 @@ def main():
     options.add_argument("--rounds", type=int, default=7)
     options = options.parse_args()
 
+    from transformers import AutoTokenizer
     prompt = AutoTokenizer.from_pretrained(options.folder)(PROMPT * options.prompt).input_ids[:options.prompt]
     print("| threads | weights | who | read, tokens a second (quartiles) | to PyTorch f32 | written, tokens a second (quartiles) | to PyTorch f32 |")
     print("|---|---|---|---|---|---|---|")
     for threads in options.threads:
-        torch.set_num_threads(threads)
         who = {(t, "attnkit"): Attnkit(options.manifest, t, threads) for t in ("f32", "bf16", "int8")}
-        who |= {(name, "PyTorch"): Torch(options.folder, dtype) for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16))}
+        who |= {(name, "PyTorch"): Torch(options.folder, dtype, threads) for name, dtype in (("f32", "float32"), ("bf16", "bfloat16"))}
         first = {k: v.write(prompt, options.tokens)[0] for k, v in who.items()}
         if first["f32", "attnkit"] != first["f32", "PyTorch"]:
             raise SystemExit(f"the tokens of the same f32 weights differ: {first['f32', 'attnkit']}, {first['f32', 'PyTorch']}")

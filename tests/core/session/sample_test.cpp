@@ -46,5 +46,24 @@ TEST(Sample, DrawsWhatWritingTokenByTokenDraws) {
   }
 }
 
+// Under [stream] nothing follows </s>: the refusal comes before anything is written.
+TEST(Sample, RefusesAPromptThatEndsAStreamedTarget) {
+  const auto model = load(StreamModel());
+  Session session(model, 1);
+  session.read(ids_of({3, 4, 5, 6, 7, 2}));
+  Sampler greedy(Sampling{});
+  const auto sample = [&](const std::vector<int32_t>& prompt) { return session.sample(prompt, greedy, 4, nullptr); };
+  EXPECT_NE(std::string::npos, refusal_of([&] { sample({1, 8, 2}); }).find("the prompt ends in </s>"));
+  EXPECT_EQ(session.position(0), 0);
+  EXPECT_FALSE(sample({1, 8}).empty());
+  test::write({&session}, {2}, 1);
+  EXPECT_NE(std::string::npos, refusal_of([&] { sample({}); }).find("the target ends in </s>"));
+
+  const auto whole = load(TinyModel());
+  Session other(whole, 1);
+  other.read(ids_of({3, 4, 5, 6, 7, 2}));
+  EXPECT_FALSE(other.sample(std::vector<int32_t>{1, 8, 2}, greedy, 4, nullptr).empty());
+}
+
 }  // namespace
 }  // namespace attnkit::test

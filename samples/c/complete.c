@@ -1,0 +1,60 @@
+/* Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE]] */
+#include "common.h"
+
+typedef struct writer {
+  const attnkit_model* model;
+  int32_t* ids;
+  uint64_t n, shown; /* bytes */
+} writer;
+
+/* A character may take several tokens; until the last of them it is U+FFFD. */
+static void show(writer* w, int all) {
+  attnkit_text* text = NULL;
+  uint64_t bytes = 0;
+  check(attnkit_model_detokenize(w->model, 1, w->ids, w->n, &text, &err));
+  const char* data = attnkit_text_data(text, &bytes);
+  if (all || bytes < 3 || memcmp(data + bytes - 3, "\xEF\xBF\xBD", 3) != 0) {
+    fwrite(data + w->shown, 1, (size_t)(bytes - w->shown), stdout);
+    fflush(stdout);
+    w->shown = bytes;
+  }
+  attnkit_text_destroy(text);
+}
+
+static uint32_t take(uintptr_t context, int32_t id) {
+  writer* w = (writer*)context;
+  w->ids[w->n++] = id;
+  show(w, 0);
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return fprintf(stderr, "usage: %s MODEL.toml \"text\" [TOKENS [TEMPERATURE]]\n", argv[0]), 2;
+  attnkit_model_info info;
+  attnkit_model* model = model_of(argv[1], &info);
+  const size_t room = (size_t)info.max_length;
+  int32_t* ids = malloc(3 * room * sizeof *ids); /* the prompt, what is drawn, what was shown */
+  if (!ids) return 1;
+  const uint64_t begin = info.begin_id >= 0;
+  uint64_t n = room - begin, made = 0;
+  ids[0] = info.begin_id;
+  check(attnkit_model_tokenize(model, 1, argv[2], ids + begin, &n, &err));
+
+  writer w = {model, ids + 2 * room, 0, 0};
+  const attnkit_sample_options options = {.struct_size = sizeof options,
+                                          .limit = argc > 3 ? (uint32_t)atoi(argv[3]) : 64,
+                                          .temperature = argc > 4 ? atof(argv[4]) : 0.8,
+                                          .top_p = 0.95,
+                                          .seed = 1,
+                                          .token = take,
+                                          .token_context = (uintptr_t)&w};
+  attnkit_session* session = NULL;
+  check(attnkit_session_create(model, 1, &session, &err));
+  check(attnkit_session_sample(session, ids, begin + n, &options, ids + room, &made, &err));
+  show(&w, 1);
+  printf("\n");
+  attnkit_session_destroy(session);
+  attnkit_model_destroy(model);
+  free(ids);
+  return 0;
+}

@@ -1,0 +1,48 @@
+// Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE]]
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"attnkit"
+	. "attnkit/samples/common"
+)
+
+func main() {
+	model := OpenManifest()
+	defer model.Close()
+	prompt := Must(model.Tokenize(attnkit.TargetSide, os.Args[2]))
+	if begin := model.Info().BeginID; begin >= 0 {
+		prompt = append([]int32{begin}, prompt...)
+	}
+	sampling := attnkit.Sampling{Limit: 64, Temperature: 0.8, TopP: 0.95, Seed: 1}
+	if len(os.Args) > 3 {
+		sampling.Limit = Must(strconv.Atoi(os.Args[3]))
+	}
+	if len(os.Args) > 4 {
+		sampling.Temperature = Must(strconv.ParseFloat(os.Args[4], 64))
+	}
+	var made []int32
+	shown := 0
+	show := func(all bool) {
+		text := Must(model.Detokenize(attnkit.TargetSide, made))
+		// A character may take several tokens; until the last of them it is U+FFFD.
+		if all || !strings.HasSuffix(text, "\uFFFD") {
+			fmt.Print(text[shown:])
+			shown = len(text)
+		}
+	}
+	session := Must(attnkit.NewSession(model, 1))
+	defer session.Close()
+	Must(session.Sample(context.Background(), prompt, sampling, func(id int32) bool {
+		made = append(made, id)
+		show(false)
+		return true
+	}))
+	show(true)
+	fmt.Println()
+}

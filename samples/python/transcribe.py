@@ -1,0 +1,16 @@
+"""What is said in a recording.   transcribe.py MODEL.toml RECORDING.wav"""
+
+import array
+import sys
+import wave
+
+import attnkit
+
+model = attnkit.Model(attnkit.Runtime(), sys.argv[1])
+with wave.open(sys.argv[2]) as recording:
+    if recording.getparams()[:3] != (1, 2, model.info.sample_rate):
+        sys.exit(f"{sys.argv[2]}: no WAV file of 16 bits and one channel at the model's rate")
+    samples = array.array("h", recording.readframes(recording.getnframes()))
+session = attnkit.Session(model, 1)
+session.read(array.array("f", (x / 32768 for x in samples)))
+print(model.detokenize(attnkit.TARGET, session.generate()))

@@ -1,0 +1,33 @@
+//! What is said in a recording.   transcribe MODEL.toml RECORDING.wav
+use attnkit::{Model, Result, Runtime, Session, Side};
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte))
+}
+
+// The samples of a WAV file of 16 bits, one channel and this rate; nothing of another file.
+fn samples_of(file: &[u8], rate: usize) -> Option<Vec<f32>> {
+    let mut at = 12;
+    loop {
+        let (name, size) = (file.get(at..at + 4)?, number(file.get(at + 4..at + 8)?) as usize);
+        let chunk = &file[at + 8..file.len().min(at + 8 + size)];
+        if name == b"data" {
+            return Some(chunk.chunks_exact(2).map(|x| f32::from(number(x) as i16) / 32768.0).collect());
+        }
+        if name == b"fmt " && [number(chunk.get(2..4)?), number(chunk.get(4..8)?), number(chunk.get(14..16)?)] != [1, rate as u32, 16] {
+            return None;
+        }
+        at += 8 + size + size % 2;
+    }
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let model = Model::open(&Runtime::new()?, &arguments[0])?;
+    let file = std::fs::read(&arguments[1]).expect("the recording can be read");
+    let samples = samples_of(&file, model.info().sample_rate).expect("a WAV file of 16 bits and one channel at the model's rate");
+    let mut session = Session::new(&model, 1)?;
+    session.read(&samples, true)?;
+    println!("{}", model.detokenize(Side::Target, &session.generate(0)?)?);
+    Ok(())
+}
