@@ -75,13 +75,21 @@ class Launch(LaunchTest):
         self.search("--strategy", "grid", "--resume")
         self.assertEqual(len(self.journal()), before)
 
+    def other_plugin(self):
+        """A folder with a relu of other bytes."""
+        listed = self.run_ok("plugins", "--json").json()["plugins"]
+        folder = self.folder / "plugins"
+        folder.mkdir()
+        (folder / "relu.so").write_bytes(pathlib.Path(next(p["file"] for p in listed if p["name"] == "relu")).read_bytes() + b" ")
+        return folder
+
     def test_what_is_wrong_with_a_host_is_said_and_nothing_is_lost(self):
         good, other = self.worker("good"), self.worker("other")
         data = self.folder / "other" / "data.tsv"
         data.write_text(data.read_text() + "one\teins\n")
         wrong = {
             other: "^a file of the model or its data is another one here: .*data.tsv has sha256 [0-9a-f]{64}, the search's ",
-            self.worker("old") + " --plugin-dir " + shlex.quote(str(self.folder)): "^there is no plugin ",
+            self.worker("old") + " --plugin-dir " + shlex.quote(str(self.other_plugin())): "^the plugin relu is another one here: ",
             "read -r request && echo Welcome; : search-worker -": "sent no JSON, but 7 other bytes",
             "sh -c 'exit 255' --": "ended with code 255",
         }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
@@ -268,19 +269,36 @@ bool WorkerPool::wait() {
   return false;
 }
 
+// Of every host one worker, since those that are closed at the end of a short run would never come so far.  The slow
+// ones are not waited for: they may come later.
 nlohmann::json WorkerPool::open(const std::function<bool()>& stop) try {
-  if (workers_[0] && workers_[0]->is_open) return open_result_;
+  const size_t hosts = command_.hosts ? command_.hosts->size() : 1;
+  const Clock::time_point begin = Clock::now();
+  double limit = std::numeric_limits<double>::infinity();
   open_crashes_ = 0;
   check_hosts(Fault::data);
-  size_t slot = 0;
-  while (!workers_[slot] || !workers_[slot]->is_open) {
-    while (!is_usable(slot)) ++slot;
-    if (!workers_[slot]) start(slot);
+  for (;;) {
+    std::optional<size_t> first;
+    size_t opening = 0;
+    for (size_t slot = 0; slot < hosts; ++slot) {
+      if (!is_usable(slot)) continue;
+      if (!workers_[slot]) start(slot);
+      if (!workers_[slot]->is_open)
+        ++opening;
+      else if (!first)
+        first = slot;
+    }
+    if (first && (opening == 0 || seconds_since(begin) > limit)) {
+      for (auto& worker : workers_)
+        if (worker && !worker->is_open) worker.reset();
+      return command_.hosts ? host_of(*first)->opened : open_result_;
+    }
+    if (first && std::isinf(limit)) limit = std::max(slow_open, 2 * seconds_since(begin));
     if (stop && stop()) throw Failure(Fault::interrupted, "stopped before the model was open");
     wait();
-    if (auto reply = workers_[slot]->poll()) settle_open(slot, std::move(*reply), 0);
+    for (const size_t slot : ready_)
+      if (auto reply = workers_[slot]->poll()) settle_open(slot, std::move(*reply), command_.hosts ? 1 : 0);
   }
-  return open_result_;
 } catch (...) {
   kill_all();
   throw;

@@ -71,7 +71,7 @@ class WorkerPool {
   WorkerPool(WorkerCommand command, int jobs, double open_timeout);
   ~WorkerPool();  // kills the workers
 
-  // Starts the first worker, of the first host that can be used, unless it is there and returns the "result" of its
+  // Starts the first worker, of every host, unless they are there and returns the "result" of the first one's
   // reply to `open`. Throws Failure: of the error's kind (refused: manifest, data: data, else internal), internal when
   // it crashed or took too long, interrupted when stop, asked about every 0.1 s, returned true.
   nlohmann::json open(const std::function<bool()>& stop = {});
