@@ -48,6 +48,24 @@ WorkerCommand on_all_hosts(WorkerCommand command) {
   return command;
 }
 
+// Is it what the rest of a search takes for a result?  Of a host it need not be.
+bool is_result(const Json& request, const Json& result) {
+  const std::string kind = request["kind"];
+  if (kind == "describe") return result.at("description").is_object() && result.at("warnings").is_array();
+  if (kind == "cost") {
+    const Json& at = result.at("at");
+    return at.size() == request["lengths"].size() && std::ranges::all_of(at, [](const Json& one) {
+             const bool decodes = one.contains("decode_ratio");
+             return one.at("length").is_number() &&
+                    (one.contains("refused") || (one.at(decodes ? "decode_ratio" : "prefill_ratio").is_number() &&
+                                                 one.at(decodes ? "baseline_decode" : "baseline_prefill").is_number()));
+           });
+  }
+  const auto outcomes = result.at("outcomes").get<Outcomes>();
+  return !result.at("sums").get<std::vector<QualitySums>>().empty() &&
+         outcomes.tokens.size() + outcomes.pairs.size() > 0;
+}
+
 // The result of a trial, with the host that it ran on where there are several.
 Json result_of(const Json& entry) {
   Json result = entry["result"];
@@ -140,7 +158,8 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vec
     if (entry && is_final(*entry, settings_))
       finish(tasks[i], *entry);
     else
-      requests.push_back({tasks[i].request, settings_.trial_timeout, i});
+      requests.push_back({tasks[i].request, settings_.trial_timeout, i,
+                          [&request = tasks[i].request](const Json& result) { return is_result(request, result); }});
   }
   const auto done = [&](TrialReply reply) {
     // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.

@@ -103,7 +103,7 @@ class Launch(LaunchTest):
     def test_no_host_at_all(self):
         other = self.worker("other")
         (self.folder / "other" / "tiny.safetensors").write_bytes(b"")
-        said = self.launch(other, "sh -c 'exit 3' --", code=1)
+        said = self.launch(other, "sh -c 'exit 3' --", code=6)
         self.assertRegex(said.err, "no host is left: .*tiny.safetensors has sha256 e3b0c442.*; sh -c 'exit 3' --: .*ended with code 3")
         self.assertIn("tiny.safetensors has sha256 e3b0c442", self.launch(other, code=6).err)
 

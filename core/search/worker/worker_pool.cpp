@@ -159,6 +159,20 @@ struct WorkerPool::Worker {
   }
 };
 
+namespace {
+
+bool accepts(const TrialRequest& request, const nlohmann::json& result) try {
+  return !request.accepts || request.accepts(result);
+} catch (const std::exception&) {
+  return false;
+}
+
+bool names_processor(const nlohmann::json& opened) {
+  return opened.is_object() && opened.contains("cpu") && opened["cpu"].is_string();
+}
+
+}  // namespace
+
 WorkerPool::WorkerPool(WorkerCommand command, int jobs, double open_timeout)
     : command_(std::move(command)),
       open_timeout_(open_timeout),
@@ -202,7 +216,8 @@ void WorkerPool::check_hosts(Fault fault) const {
   for (const LaunchedHost& h : *command_.hosts)
     all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", h.name,
                        h.reason.empty() ? "its processor is another one than that of the timings" : h.reason);
-  throw Failure(fault, command_.hosts->size() == 1 ? all : "no host is left: " + all);
+  if (command_.hosts->size() == 1) throw Failure(fault, all);
+  throw Failure(Fault::data, "no host is left: " + all);
 }
 
 void WorkerPool::give_up(LaunchedHost& host, const std::string& reason, Fault fault) {
@@ -215,6 +230,10 @@ void WorkerPool::give_up(LaunchedHost& host, const std::string& reason, Fault fa
 void WorkerPool::settle_open(size_t slot, TrialReply reply, int allowed_crashes) {
   LaunchedHost* const host = host_of(slot);
   int& crashes = host ? host->open_crashes_in_a_row : open_crashes_;
+  if (host && reply.status == TrialReply::ok && !names_processor(reply.body)) {
+    reply.status = TrialReply::crashed;
+    reply.reason = "sent a result that names no processor";
+  }
   if (reply.status == TrialReply::ok) {
     crashes = 0;
     if (host) host->opened = reply.body;
@@ -346,6 +365,10 @@ class WorkerPool::Run {
     const size_t number = worker->trial;
     Trial& trial = trials_[number];
     LaunchedHost* const host = pool_.host_of(slot);
+    if (host && reply.status == TrialReply::ok && !accepts(requests_[number], reply.body)) {
+      reply.status = TrialReply::crashed;
+      reply.reason = "sent a result that is none of this kind of trial";
+    }
     const bool is_short = reply.status == TrialReply::error && reply.body.value("kind", "") == "memory";
     const bool by_others = !worker->has_read || (is_short && worker->is_used);
     const bool is_dead = reply.status == TrialReply::crashed || reply.status == TrialReply::timed_out;

@@ -43,6 +43,8 @@ struct TrialRequest {
   nlohmann::json request;  // an object; the pool sets its "id"
   double timeout_seconds = 0;
   size_t tag = 0;  // comes back with the reply
+  // Set: a "result" of a host that it throws at, or returns false for, is no reply to this request.
+  std::function<bool(const nlohmann::json& result)> accepts = {};
 };
 
 struct TrialReply {

@@ -201,7 +201,7 @@ void add_hosts(const std::vector<search::LaunchedHost>& hosts, Json& result) {
     if (!h.reason.empty()) note(fmt::format("left out: {}: {}\n", h.name, h.reason));
     const bool is_known = !h.opened.is_null();
     list.push_back({{"launch", h.name},
-                    {"host", is_known ? Json(h.opened["host"]) : Json()},
+                    {"host", is_known ? Json(h.opened.value("host", "")) : Json()},
                     {"cpu", is_known ? Json(h.opened["cpu"]) : Json()},
                     {"trials", h.trials},
                     {"run_elsewhere", h.lost},

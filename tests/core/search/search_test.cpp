@@ -106,12 +106,13 @@ TEST_F(SearchTest, HostsFindTheSameAndTimingsAreOfOneKindOfProcessor) {
   }
   EXPECT_EQ(timed, (std::set<std::string>{"a", "b"}));
   EXPECT_EQ(others.count("other"), 1u);
+  const auto throughput = placement(best)["throughput"];
   int blocks = 0;
-  for (const auto& [host, count] : placement(best)["throughput"]["hosts"].items()) {
+  for (const auto& [host, count] : throughput["hosts"].items()) {
     EXPECT_TRUE(timed.contains(host));
     blocks += count.get<int>();
   }
-  EXPECT_EQ(blocks, placement(best)["throughput"]["blocks"]);
+  EXPECT_EQ(blocks, throughput["blocks"]);
   EXPECT_EQ((*command_.hosts)[1].opened["cpu"], "other");
   for (const LaunchedHost& host : *command_.hosts) EXPECT_EQ(host.reason, "") << host.name;
   command_.hosts = nullptr;

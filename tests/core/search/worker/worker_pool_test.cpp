@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -368,6 +369,15 @@ TEST_F(LaunchedPoolTest, EveryKindOfNonsenseIsCountedAndLosesNothing) {
     EXPECT_GE(host(0).lost, 1u);
     EXPECT_FALSE(host(0).trouble.empty()) << kind;
   }
+}
+
+TEST_F(LaunchedPoolTest, AResultThatIsNoneIsNoReply) {
+  WorkerPool pool = make({fake("a"), fake("b")});
+  auto requests = requests_of(meetings(2));
+  for (TrialRequest& request : requests)
+    request.accepts = [](const json& result) { return result.at("host") == "b" || result.at("nothing") == 1; };
+  EXPECT_EQ(hosts_of(collect(pool, requests)), std::set<std::string>{"b"});
+  EXPECT_EQ(host(0).trouble, "sent a result that is none of this kind of trial");
 }
 
 TEST_F(LaunchedPoolTest, ASlowHostHoldsNothingUp) {
