@@ -337,6 +337,10 @@ class Standings {
     json["high"] = *r.throughput * std::exp(half);
     json["quartile_low"] = quantile(racer.speeds, 0.25);
     json["quartile_high"] = quantile(racer.speeds, 0.75);
+    std::map<std::string, int> hosts;
+    for (const nlohmann::json& block : record.blocks)
+      if (block.contains("host")) ++hosts[block["host"]];
+    for (const auto& [host, blocks] : hosts) json["hosts"][host] = blocks;
     return json;
   }
 
@@ -405,8 +409,9 @@ Json noise_json(const Noise& noise) {
     json["ratio_high"] = std::exp(centre + half);
   }
   double drift = 0;
-  for (const auto& [block, speed] : noise.speeds)
-    drift = std::max(drift, std::abs(speed / noise.speeds.begin()->second - 1));
+  std::map<std::string, double> first;  // of a host: another one may be faster, which is no drift
+  for (const auto& [at, speed] : noise.speeds)
+    drift = std::max(drift, std::abs(speed / first.emplace(at.second, speed).first->second - 1));
   if (!noise.speeds.empty()) json["drift"] = drift;
   return json;
 }

@@ -1,19 +1,15 @@
 #include "core/search/trial_runner.hpp"
 
 #include <attnkit/attnkit.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 
-#include "core/base/sha256.hpp"
 #include "core/search/failure.hpp"
-#include "core/search/trial/data_set.hpp"
+#include "core/search/trial/same_files.hpp"
 
 namespace attnkit::search {
 namespace {
@@ -25,10 +21,15 @@ constexpr int noise_repetitions = 5;
 
 // The journal keeps of a trial its result, or how it failed, with the limit that it was beyond.
 Json entry_of(const TrialReply& reply, const Settings& settings) {
-  if (reply.status == TrialReply::ok) return {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
+  if (reply.status == TrialReply::ok) {
+    Json entry = {{"status", "ok"}, {"result", reply.body}, {"seconds", reply.seconds}};
+    if (!reply.host.empty()) entry["host"] = reply.host;
+    return entry;
+  }
   const std::string kind = reply.status == TrialReply::error ? reply.body.value("kind", "") : "";
   Json entry = {
       {"status", kind == "refused" ? "refused" : "failed"}, {"reason", reply.reason}, {"seconds", reply.seconds}};
+  if (!reply.host.empty()) entry["host"] = reply.host;
   if (kind == "memory") entry["memory"] = settings.trial_memory;
   if (reply.status != TrialReply::timed_out) return entry;
   entry["reason"] = "timed out: " + reply.reason;
@@ -42,22 +43,34 @@ bool is_final(const Json& entry, const Settings& settings) {
          entry.value("memory", settings.trial_memory) >= settings.trial_memory;
 }
 
-std::string digest(const std::string& bytes) { return sha256_hex(std::as_bytes(std::span(bytes))); }
-
-std::string digest_of_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path)) fail(Fault::data, "{} cannot be read", path);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) fail(Fault::data, "{} cannot be read", path);
-  return digest(bytes);
+WorkerCommand on_all_hosts(WorkerCommand command) {
+  command.cpu.clear();
+  return command;
 }
 
-// The file that libattnkit was loaded from.
-std::string library_file() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&attnkit_version), &info) == 0 || !info.dli_fname)
-    fail(Fault::internal, "the system does not say where libattnkit is");
-  return info.dli_fname;
+// Is it what the rest of a search takes for a result?  Of a host it need not be.
+bool is_result(const Json& request, const Json& result) {
+  const std::string kind = request["kind"];
+  if (kind == "describe") return result.at("description").is_object() && result.at("warnings").is_array();
+  if (kind == "cost") {
+    const Json& at = result.at("at");
+    return at.size() == request["lengths"].size() && std::ranges::all_of(at, [](const Json& one) {
+             const bool decodes = one.contains("decode_ratio");
+             return one.at("length").is_number() &&
+                    (one.contains("refused") || (one.at(decodes ? "decode_ratio" : "prefill_ratio").is_number() &&
+                                                 one.at(decodes ? "baseline_decode" : "baseline_prefill").is_number()));
+           });
+  }
+  const auto outcomes = result.at("outcomes").get<Outcomes>();
+  return !result.at("sums").get<std::vector<QualitySums>>().empty() &&
+         outcomes.tokens.size() + outcomes.pairs.size() > 0;
+}
+
+// The result of a trial, with the host that it ran on where there are several.
+Json result_of(const Json& entry) {
+  Json result = entry["result"];
+  if (entry.contains("host")) result["host"] = entry["host"];
+  return result;
 }
 
 }  // namespace
@@ -65,7 +78,7 @@ std::string library_file() {
 Json identity_of(const ManifestText& manifest, const Space& space, const Settings& settings,
                  const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms, const std::string& cpu) {
   Json identity = {{"version", ATTNKIT_VERSION},
-                   {"model", digest(manifest.with(space, space.baseline))},
+                   {"model", digest_of(manifest.with(space, space.baseline))},
                    {"data", digest_of_file(settings.data)},
                    {"test", settings.test.empty() ? "" : digest_of_file(settings.test)},
                    {"baseline", id_of(space, space.baseline)},
@@ -81,14 +94,20 @@ Json identity_of(const ManifestText& manifest, const Space& space, const Setting
   return identity;
 }
 
-std::string digest_of_recordings(const Settings& settings) {
-  std::string all;
-  for (const std::string& list : {settings.data, settings.test})
-    if (!list.empty())
-      for (const std::string& path : recordings_of(list))
-        // One that is not there is for a worker to refuse, which says where it is named.
-        all += std::filesystem::is_regular_file(path) ? digest_of_file(path) : "none";
-  return digest(all);
+Json expectations(const ManifestText& manifest, const Json& open, const Json& identity) {
+  Json expects = {{"version", identity.at("version")},
+                  {"program", identity.at("program")},
+                  {"library", identity.at("library")},
+                  {"files", Json::object()},
+                  {"plugins", Json::object()}};
+  if (identity.contains("recordings")) expects["recordings"] = identity["recordings"];
+  for (const auto& [key, file] : manifest.files()) expects["files"][file] = identity.at(key);
+  for (const char* list : {"data", "test"})
+    if (const std::string file = open.at(list); !file.empty()) expects["files"][file] = identity.at(list);
+  const std::string_view prefix = "plugin ";
+  for (const auto& [key, value] : identity.items())
+    if (key.starts_with(prefix)) expects["plugins"][key.substr(prefix.size())] = value;
+  return expects;
 }
 
 TrialRunner::TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest,
@@ -98,8 +117,8 @@ TrialRunner::TrialRunner(const Settings& settings, const Space& space, const Man
       manifest_(manifest),
       journal_(journal),
       host_(host),
-      command_(command),
-      pool_(command, settings.jobs, open_timeout),
+      timing_(command),
+      pool_(on_all_hosts(command), settings.jobs, open_timeout),
       opened_(pool_.open(host.stop)) {
   const int64_t all = opened_["lists"]["data"], first = std::min(settings.screen, all);
   if (settings.effort != Effort::thorough) rungs_.push_back(first);
@@ -118,7 +137,10 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vec
   Progress progress{stage, 0, tasks.size(), "", ""};
   const auto finish = [&](const Task& task, const Json& entry) {
     if (entry["status"] == "ok") {
-      task.take(entry["result"]);
+      if (entry.contains("host"))
+        task.take(result_of(entry));
+      else
+        task.take(entry["result"]);
     } else if (task.fail) {
       task.fail(entry["reason"]);
     } else {
@@ -136,7 +158,8 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vec
     if (entry && is_final(*entry, settings_))
       finish(tasks[i], *entry);
     else
-      requests.push_back({tasks[i].request, settings_.trial_timeout, i});
+      requests.push_back({tasks[i].request, settings_.trial_timeout, i,
+                          [&request = tasks[i].request](const Json& result) { return is_result(request, result); }});
   }
   const auto done = [&](TrialReply reply) {
     // Whoever stops all processes of a machine or a job stops the workers too; that says nothing of a mechanism.
@@ -232,7 +255,8 @@ TrialRunner::Task TrialRunner::itself(Record& record, const std::string& key, in
             const bool decodes = at.contains("decode_ratio");
             if (at.contains("refused")) return;  // which its own trial says
             noise_.ratios.push_back(at[decodes ? "decode_ratio" : "prefill_ratio"]);
-            noise_.speeds.emplace(block, at[decodes ? "baseline_decode" : "baseline_prefill"].get<double>());
+            noise_.speeds.emplace(std::pair(block, result.value("host", "")),
+                                  at[decodes ? "baseline_decode" : "baseline_prefill"].get<double>());
           },
           [](const std::string&) {}};
 }
@@ -241,8 +265,10 @@ void TrialRunner::noise() {
   Record baseline;
   baseline.id = id_of(space_, space_.baseline);
   std::vector<Task> tasks;
-  for (int i = 0; i < noise_repetitions; ++i) tasks.push_back(itself(baseline, fmt::format("itself|0|{}", i), 0));
-  WorkerPool fresh(command_, 1, open_timeout);
+  const int hosts = timing_.hosts ? static_cast<int>(timing_.hosts->size()) : 0;
+  for (int i = 0; i < std::max(noise_repetitions, 2 * hosts); ++i)
+    tasks.push_back(itself(baseline, fmt::format("itself|0|{}", i), 0));
+  WorkerPool fresh(timing_, 1, open_timeout);
   run("noise", fresh, tasks);
 }
 
@@ -256,19 +282,24 @@ void TrialRunner::block(const std::vector<Record*>& records, Record& baseline, i
                           {"lengths", {settings_.length}},
                           {"repetitions", settings_.repetitions},
                           {"prefill", false}};
-    tasks.push_back({r, fmt::format("block|{}|{}|{}", block + 1, r->id, settings_.length), request,
-                     [this, r](const Json& result) { take_block(*r, result["at"][0]); }});
+    tasks.push_back(
+        {r, fmt::format("block|{}|{}|{}", block + 1, r->id, settings_.length), request, [this, r](const Json& result) {
+           Json at = result["at"][0];
+           if (result.contains("host")) at["host"] = result["host"];
+           take_block(*r, at);
+         }});
   };
   for (Record* r : records)
     if (r != &baseline) add(r);
   add(&baseline);
   if (tasks.empty()) return;
   // Placements that come later go through blocks that others have had.
-  if (!noise_.speeds.contains(block + 1))
+  const auto known = noise_.speeds.lower_bound({block + 1, ""});
+  if (known == noise_.speeds.end() || known->first.first != block + 1)
     tasks.push_back(itself(baseline, fmt::format("itself|{}|0", block + 1), block + 1));
   std::mt19937_64 random(settings_.seed + static_cast<uint64_t>(block));
   std::ranges::shuffle(tasks, random);
-  WorkerPool fresh(command_, 1, open_timeout);
+  WorkerPool fresh(timing_, 1, open_timeout);
   run("timing", fresh, tasks);
 }
 
@@ -286,7 +317,7 @@ void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<in
     if (timing == Timing::beyond)
       tasks.back().fail = [r, length = lengths.front()](const std::string& reason) { r->untimed[length] = reason; };
   }
-  WorkerPool fresh(command_, 1, open_timeout);
+  WorkerPool fresh(timing_, 1, open_timeout);
   run("cost", fresh, tasks);
 }
 
@@ -300,6 +331,7 @@ void TrialRunner::take_block(Record& record, const Json& at) const {
   }
   record.blocks.push_back(at);
   Json& cost = record.costs[settings_.length] = at;
+  cost.erase("host");  // it is of several
   for (auto& [key, value] : cost.items()) {
     if (!value.is_number_float() && !key.ends_with("_bytes")) continue;
     std::vector<double> values;
@@ -331,6 +363,7 @@ void TrialRunner::take_costs(Record& record, const Json& result) const {
         if (refused.empty() && !ranked.contains(key)) ranked[key] = value;
     } else if (refused.empty()) {
       record.costs[length] = at;
+      if (result.contains("host")) record.costs[length]["host"] = result["host"];
       record.untimed.erase(length);
     } else {
       record.untimed[length] = refused;

@@ -25,8 +25,8 @@ nlohmann::json identity_of(const ManifestText& manifest, const Space& space, con
                            const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms,
                            const std::string& cpu);
 
-// What beside it identifies data sets of speech: the recordings that they name.  Throws Failure (data).
-std::string digest_of_recordings(const Settings& settings);
+// "expects" of a request to open, of an identity: what a worker on another machine must have the same.
+nlohmann::json expectations(const ManifestText& manifest, const nlohmann::json& open, const nlohmann::json& identity);
 
 // Called as trials end.
 struct Progress {
@@ -49,13 +49,15 @@ enum class Timing {
 // How far timings can be trusted: throughputs of the baseline, as a second model of its manifest and as all others are
 // timed beside it.
 struct Noise {
-  std::vector<double> ratios;    // of the baseline to itself
-  std::map<int, double> speeds;  // by block the baseline's median tokens per second
-  double load = 0;               // of the machine when the search began, 1-minute average; -1: unknown
+  std::vector<double> ratios;  // of the baseline to itself
+  // By block and host ("" is this machine) the baseline's median tokens per second.
+  std::map<std::pair<int, std::string>, double> speeds;
+  double load = 0;  // of the machine when the search began, 1-minute average; -1: unknown
 };
 
 class TrialRunner {
  public:
+  // command.cpu says on which of its hosts timings are made; the other trials run on all of them.
   TrialRunner(const Settings& settings, const Space& space, const ManifestText& manifest, const WorkerCommand& command,
               Journal& journal, const Host& host);
 
@@ -72,8 +74,9 @@ class TrialRunner {
   void quality(const std::vector<Record*>& records, int64_t examples);
   // Times the baseline against itself, before anything else.
   void noise();
-  // Block number `block` of the ranked costs, where a placement has none: a fresh worker process times each of them,
-  // the baseline, and the baseline against itself, in shuffled order.
+  // Block number `block` of the ranked costs, where a placement has none: a fresh worker process, one of each host,
+  // times each of them, the baseline, and the baseline against itself, in shuffled order.  A trial times a placement
+  // and the baseline on one host.
   void block(const std::vector<Record*>& records, Record& baseline, int block);
   const Noise& noise_found() const { return noise_; }
   // Times one placement after another, nothing beside them.  real: examples of the data set to time as they are.
@@ -104,7 +107,7 @@ class TrialRunner {
   const ManifestText& manifest_;
   Journal& journal_;
   const Host& host_;
-  const WorkerCommand& command_;
+  const WorkerCommand timing_;
   WorkerPool pool_;
   Noise noise_;
   nlohmann::json opened_;

@@ -49,9 +49,9 @@ constexpr Command commands[] = {
 constexpr Command worker_command = {"search-worker",
                                     "DESCRIPTOR",
                                     true,
-                                    nullptr,
+                                    &search_worker_options,
                                     search_worker_command,
-                                    "search-worker DESCRIPTOR",
+                                    "search-worker (DESCRIPTOR | -) [OPTION ...]",
                                     "answers the trials of attnkit search"};
 
 // A title and two columns: options and their meanings.

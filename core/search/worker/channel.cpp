@@ -1,13 +1,17 @@
 #include "core/search/worker/channel.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "core/search/failure.hpp"
 
@@ -21,7 +25,8 @@ void LineChannel::put(const nlohmann::json& document) { unsent_ += one_line(docu
 
 void LineChannel::flush() {
   while (sent_ < unsent_.size() && !lost_) {
-    const ssize_t n = ::send(socket_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    ssize_t n = ::send(out_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    if (n < 0 && errno == ENOTSOCK) n = ::write(out_, unsent_.data() + sent_, unsent_.size() - sent_);
     if (n >= 0) {
       sent_ += static_cast<size_t>(n);
     } else if (errno == EAGAIN) {
@@ -40,7 +45,7 @@ LineChannel::Arrival LineChannel::receive() {
   std::array<char, 1 << 16> piece;
   ssize_t n = 0;
   do {
-    n = ::recv(socket_, piece.data(), piece.size(), 0);
+    n = ::read(in_, piece.data(), piece.size());
   } while (n < 0 && errno == EINTR);
   if (n < 0 && errno == EAGAIN) return Arrival::none;
   // The kernel resets a local connection whose closed end had bytes left to read.
@@ -73,6 +78,23 @@ WorkerChannel::WorkerChannel(int descriptor) : lines_(descriptor) {
   descriptor_ = Descriptor(descriptor);
   // A program that a plugin starts must not keep the connection open after the worker's end.
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+WorkerChannel WorkerChannel::of_standard_files() {
+  Descriptor in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)), out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  const Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (in.get() < 0 || out.get() < 0 || nothing.get() < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0 ||
+      ::dup2(nothing.get(), STDIN_FILENO) < 0)
+    fail(Fault::usage,
+         "a worker needs its standard input, output and error; workers are started by attnkit search alone");
+  std::signal(SIGPIPE, SIG_IGN);
+  // Who started this on another machine can only close its input; a plugin that hangs must not outlive that.
+  std::thread([file = in.get()] {
+    pollfd end{file, POLLRDHUP, 0};
+    while (::poll(&end, 1, -1) < 0 || (end.revents & (POLLHUP | POLLRDHUP | POLLERR)) == 0) continue;
+    std::_Exit(0);
+  }).detach();
+  return {std::move(in), std::move(out)};
 }
 
 std::optional<nlohmann::json> WorkerChannel::receive() {

@@ -10,42 +10,72 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.hpp"
+#include "core/search/failure.hpp"
+
 namespace attnkit::search {
+
+// A machine that workers run on, by the command that starts one there, and what became of it.
+struct LaunchedHost {
+  std::string name;                 // what messages call it
+  std::string command;              // of /bin/sh; the worker speaks through its standard input and output
+  nlohmann::json opened = nullptr;  // "result" of a worker's reply to `open`; null: none came so far
+  size_t trials = 0;                // that ended there, whose reply counts
+  size_t lost = 0;                  // that crashed, were late or got no reply there, and ended well elsewhere
+  std::string trouble = {};         // how the latest of them failed
+  std::string reason = {};          // why it is no longer used; empty: it is
+  size_t lost_in_a_row = 0;
+  int open_crashes_in_a_row = 0;
+};
 
 struct WorkerCommand {
   std::vector<std::string> argv;  // argv[0] an absolute path; see WorkerProcess for what a worker finds
-  nlohmann::json open;            // the first request to every worker, also to one started in place of another
-  uint64_t memory = 0;            // bytes of its own that a worker may have resident; 0: no limit
-  std::string log_path;           // stdout and stderr of workers are appended here
+  // The first request to every worker, also to one started in place of another; its "expects" to the first of a host.
+  nlohmann::json open;
+  uint64_t memory = 0;   // bytes of its own that a worker may have resident; 0: no limit
+  std::string log_path;  // stdout and stderr of workers are appended here
+  // Set: workers are started on these in place of argv.  Pools of one search share them, and so what is known of them.
+  std::shared_ptr<std::vector<LaunchedHost>> hosts = nullptr;
+  std::string cpu = {};  // set: of the hosts only those whose reply to `open` has this "cpu"
 };
 
 struct TrialRequest {
   nlohmann::json request;  // an object; the pool sets its "id"
   double timeout_seconds = 0;
   size_t tag = 0;  // comes back with the reply
+  // Set: a "result" of a host that it throws at, or returns false for, is no reply to this request.
+  std::function<bool(const nlohmann::json& result)> accepts = {};
 };
 
 struct TrialReply {
   enum Status { ok, error, crashed, timed_out };
   size_t tag = 0;
   Status status = ok;
-  nlohmann::json body;  // ok: the reply's "result"; error: its "error", an object; else null
-  std::string reason;   // one line unless ok: the error's message, "killed by signal 11 (Segmentation fault)", ...
-  double seconds = 0;   // from sending the request to the end of the trial
+  nlohmann::json body;    // ok: the reply's "result"; error: its "error", an object; else null
+  std::string reason;     // one line unless ok: the error's message, "killed by signal 11 (Segmentation fault)", ...
+  double seconds = 0;     // from sending the request to the end of the trial
+  std::string host = {};  // the LaunchedHost's name
 };
 
 // Workers speak through a WorkerChannel.  A request is an object; a reply is {"id":ID,"ok":true,"result":...} or
 // {"id":ID,"ok":false,"error":{"kind":...,"message":...}}, and anything else ends its worker.  Belongs to one thread,
 // the workers die with it.  Its functions are not called from within done or stop.
+//
+// Each host has as many workers.  A trial that crashes, is late or wants memory on one is run once more on another;
+// what is still under way when nothing is left to start, and takes long, is run on another as well, and the first reply
+// counts: a host that is slow, dies or talks nonsense loses no trial.  A host that refuses `open`, fails in it twice in
+// a row, or lost three trials in a row is used no more; the pool fails when it has no other.  memory is not looked at
+// there, and what a launcher started elsewhere has to end when its standard input does.
 class WorkerPool {
  public:
-  // Starts nothing yet.  At most `jobs` workers, at least one; each has open_timeout seconds to reply to `open`.
+  // Starts nothing yet.  At most `jobs` workers, at least one, of each host; each has open_timeout seconds to reply to
+  // `open`.
   WorkerPool(WorkerCommand command, int jobs, double open_timeout);
   ~WorkerPool();  // kills the workers
 
-  // Starts the first worker unless it is there and returns the "result" of its reply to `open`.  Throws Failure: of the
-  // error's kind (refused: manifest, data: data, else internal), internal when it crashed or took too long, interrupted
-  // when stop, asked about every 0.1 s, returned true.
+  // Starts the first worker, of every host, unless they are there and returns the "result" of the first one's
+  // reply to `open`. Throws Failure: of the error's kind (refused: manifest, data: data, else internal), internal when
+  // it crashed or took too long, interrupted when stop, asked about every 0.1 s, returned true.
   nlohmann::json open(const std::function<bool()>& stop = {});
 
   // Ten times a second or more each worker's memory is looked at: one with too much is killed, and its trial ends with
@@ -61,18 +91,26 @@ class WorkerPool {
 
  private:
   struct Worker;
+  class Run;
 
   void start(size_t slot);
   void settle_open(size_t slot, TrialReply reply, int allowed_crashes);
-  void wait() const;
+  LaunchedHost* host_of(size_t slot) const;  // NULL: workers are argv
+  bool is_usable(size_t slot) const;
+  size_t usable_hosts() const;
+  void give_up(LaunchedHost& host, const std::string& reason, Fault fault);
+  void check_hosts(Fault fault) const;
+  bool wait();  // true: ready_ has all that are busy
   void kill_all();
 
   WorkerCommand command_;
   double open_timeout_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by slot; null: started when there is work for it
   nlohmann::json open_result_;
-  int open_crashes_ = 0;  // in a row
+  int open_crashes_ = 0;  // in a row, without hosts
   uint64_t latest_id_ = 0;
+  std::vector<size_t> ready_;  // slots that wait() found to have something, or that are due to be looked at
+  Clock::time_point looked_at_all_ = {};
 };
 
 }  // namespace attnkit::search

@@ -30,7 +30,7 @@ auto retried(Call call) {
 // All that the child needs between fork and exec, where nothing may allocate or lock.
 struct Launch {
   std::vector<char*> argv;
-  int socket, log, input, refusal;
+  int socket, log, input, output, refusal;  // socket: -1 where input and output are it
   pid_t parent;
 };
 
@@ -63,10 +63,10 @@ void limit_harm() {
   if (::getppid() != launch.parent) ::_exit(1);
   limit_harm();
   ::dup2(launch.input, STDIN_FILENO);
-  ::dup2(launch.log, STDOUT_FILENO);
+  ::dup2(launch.output, STDOUT_FILENO);
   ::dup2(launch.log, STDERR_FILENO);
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-  ::fcntl(launch.socket, F_SETFD, 0);
+  if (launch.socket >= 0) ::fcntl(launch.socket, F_SETFD, 0);
   reset_signals();
   ::execv(launch.argv[0], launch.argv.data());
   const int error = errno;
@@ -109,7 +109,7 @@ std::string describe(int status) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const std::vector<std::string>& argv, const std::string& log_path) {
+WorkerProcess::WorkerProcess(const std::vector<std::string>& argv, const std::string& log_path, Speaks speaks) {
   const Descriptor log = open_log(log_path);
   const Descriptor input = above_standard(Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
   int ends[2] = {-1, -1}, refusal[2] = {-1, -1};
@@ -123,8 +123,13 @@ WorkerProcess::WorkerProcess(const std::vector<std::string>& argv, const std::st
   ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
 
   std::vector<std::string> arguments = argv;
-  arguments.push_back(std::to_string(far_end.get()));
-  Launch launch{{}, far_end.get(), log.get(), input.get(), writer.get(), ::getpid()};
+  Launch launch{{}, far_end.get(), log.get(), input.get(), log.get(), writer.get(), ::getpid()};
+  if (speaks == Speaks::standard_files) {
+    launch.input = launch.output = far_end.get();
+    launch.socket = -1;
+  } else {
+    arguments.push_back(std::to_string(far_end.get()));
+  }
   for (std::string& argument : arguments) launch.argv.push_back(argument.data());
   launch.argv.push_back(nullptr);
   pid_ = fork_quietly(launch);

@@ -12,15 +12,18 @@ namespace attnkit::search {
 
 // The child leads a process group of its own (a Ctrl-C at the terminal passes it by), has default signal dispositions,
 // /dev/null as input, the log as output and errors, and one more descriptor: a socket, whose number is its last
-// argument.  It is the kernel's first choice when memory runs out, and is killed when the thread that started it ends.
-// No file it writes, the log included, grows over log_limit: more is refused (EFBIG), and does not kill it.
+// argument, or with Speaks::standard_files its standard input and output.  It is the kernel's first choice when memory
+// runs out, and is killed when the thread that started it ends. No file it writes, the log included, grows over
+// log_limit: more is refused (EFBIG), and does not kill it.
 class WorkerProcess {
  public:
   static constexpr off_t log_limit = off_t{256} << 20;  // bytes
 
+  enum class Speaks { descriptor, standard_files };
+
   // argv[0] is an absolute path.  Throws Failure: data when the log cannot be opened, internal when the program cannot
   // be started.
-  WorkerProcess(const std::vector<std::string>& argv, const std::string& log_path);
+  WorkerProcess(const std::vector<std::string>& argv, const std::string& log_path, Speaks speaks = Speaks::descriptor);
   ~WorkerProcess() { end(0); }
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;

@@ -1,17 +1,18 @@
 // attnkit search: which mechanism in which block.
 #include <fmt/chrono.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/result.hpp"
+#include "core/search/trial/same_files.hpp"
 #include "hosts/cli/bundle/bundle.hpp"
 #include "hosts/cli/bundle/staging.hpp"
 #include "hosts/cli/command.hpp"
@@ -155,6 +156,61 @@ void try_manifest(const Arguments& arguments) {
   if (how) fail(Exit::plugin, "the manifest's own placement {}: {}", how, reply->reason);
 }
 
+// The program's own words follow a launcher that does not say which program to start.
+std::shared_ptr<std::vector<search::LaunchedHost>> launched_hosts(const Arguments& arguments) {
+  if (!arguments.has("launch")) return nullptr;
+  auto hosts = std::make_shared<std::vector<search::LaunchedHost>>();
+  for (const std::string& text : arguments.texts("launch")) {
+    std::string command = text;
+    if (command.find("search-worker") == std::string::npos) {
+      for (const std::string& word : worker_argv()) command += " " + shell_word(word);
+      command += " -";
+    }
+    const auto same = std::ranges::count(*hosts, command, &search::LaunchedHost::command);
+    hosts->push_back({same == 0 ? text : fmt::format("{} ({})", text, same + 1), command});
+  }
+  return hosts;
+}
+
+// Each worker needs a descriptor here.
+void allow_workers(size_t workers) {
+  constexpr rlim_t others = 64;
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const rlim_t needed = std::min<rlim_t>(files.rlim_max, workers + others);
+  if (files.rlim_cur >= needed) return;
+  files.rlim_cur = needed;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// What launched workers are asked to have, and the processor that timings are of: the first host's that can be used.
+void prepare_hosts(search::WorkerCommand& command, const search::ManifestText& manifest, int jobs, json& identity) {
+  constexpr double patience = 60;
+  if (!command.hosts) return;
+  allow_workers(command.hosts->size() * static_cast<size_t>(jobs + 1));
+  command.open["expects"] = search::expectations(manifest, command.open, identity);
+  search::WorkerPool pool(command, 1, patience);
+  command.cpu = pool.open([] { return is_interrupted(); })["cpu"];
+  identity["cpu"] = command.cpu;
+}
+
+// What became of them, in words where one was left out; into the result's "machine".
+void add_hosts(const std::vector<search::LaunchedHost>& hosts, Json& result) {
+  Json list = Json::array();
+  for (const search::LaunchedHost& h : hosts) {
+    if (!h.reason.empty()) note(fmt::format("left out: {}: {}\n", h.name, h.reason));
+    const bool is_known = !h.opened.is_null();
+    list.push_back({{"launch", h.name},
+                    {"host", is_known ? Json(h.opened.value("host", "")) : Json()},
+                    {"cpu", is_known ? Json(h.opened["cpu"]) : Json()},
+                    {"trials", h.trials},
+                    {"run_elsewhere", h.lost},
+                    {"trouble", h.trouble.empty() ? Json() : Json(h.trouble)},
+                    {"left_out", h.reason.empty() ? Json() : Json(h.reason)}});
+  }
+  result["machine"]["hosts"] = std::move(list);
+}
+
 search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings, const Paths& paths) {
   const fs::path manifest = fs::absolute(arguments.text("MANIFEST"));
   const json open = {{"kind", "open"},
@@ -164,7 +220,7 @@ search::WorkerCommand worker_command(const Arguments& arguments, const search::S
                      {"data", settings.data},
                      {"test", settings.test},
                      {"toml", read_file(manifest.string())}};
-  return {worker_argv(), open, settings.trial_memory, paths.in("workers.log")};
+  return {worker_argv(), open, settings.trial_memory, paths.in("workers.log"), launched_hosts(arguments)};
 }
 
 // The command that makes this search again, as a shell reads it.
@@ -199,13 +255,6 @@ Json write_files(const search::Search& search, const search::ManifestText& manif
   return result;
 }
 
-std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
-  return "unknown";
-}
-
 Json with_circumstances(Json result, const Arguments& arguments, const json& description,
                         const search::Settings& settings, const json& identity, double seconds) {
   Json document = {{"schema", result["schema"]},
@@ -236,15 +285,6 @@ Json with_circumstances(Json result, const Arguments& arguments, const json& des
   return document;
 }
 
-// Asks the plugins nothing: what they do when asked is for a worker to suffer.
-std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
-  std::vector<search::LoadedMechanism> found;
-  const json list = json::parse(runtime.list());
-  for (const json& plugin : list["plugins"])
-    if (plugin["device"] == "cpu") found.push_back({plugin["name"], plugin["file"]});
-  return found;
-}
-
 Exit search_model(const Arguments& arguments, const Paths& paths) {
   const Clock::time_point start = Clock::now();
   check_bundle(arguments, paths);
@@ -253,15 +293,16 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   const Model model = open_model(runtime, arguments);
   const json description = json::parse(model.describe());
   const search::Settings settings = search_settings(arguments, description);
-  const search::WorkerCommand command = worker_command(arguments, settings, paths);
+  search::WorkerCommand command = worker_command(arguments, settings, paths);
   const std::vector<search::LoadedMechanism> mechanisms = loaded_mechanisms(runtime);
   std::vector<std::string> names;
   for (const search::LoadedMechanism& m : mechanisms) names.push_back(m.name);
   const search::Space space = search::make_space(search_space(arguments, description, names));
   const search::ManifestText manifest(command.open["toml"]);
   json identity = search::identity_of(manifest, space, settings, command, mechanisms, cpu_name());
-  if (model.info().sample_rate > 0) identity["recordings"] = search::digest_of_recordings(settings);
+  if (model.info().sample_rate > 0) identity["recordings"] = search::digest_of_recordings(settings.data, settings.test);
   make_folder(paths);
+  prepare_hosts(command, manifest, settings.jobs, identity);
   search::Journal journal = arguments.has("resume") ? search::Journal::resume(paths.in("journal.jsonl"), identity)
                                                     : search::Journal::create(paths.in("journal.jsonl"), identity);
   SearchProgress progress(arguments.progress());
@@ -270,9 +311,11 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   search.run();
   progress.clear();
   const double seconds = seconds_since(start);
-  const Json result = write_files(
-      search, manifest, arguments, paths,
-      with_circumstances(search::result_document(search), arguments, description, settings, identity, seconds));
+  Json result =
+      with_circumstances(search::result_document(search), arguments, description, settings, identity, seconds);
+  result["machine"]["cpu"] = identity["cpu"];
+  if (command.hosts) add_hosts(*command.hosts, result);
+  result = write_files(search, manifest, arguments, paths, std::move(result));
   if (arguments.json())
     print_json(result);
   else

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "core/search/worker/process_memory.hpp"
@@ -112,7 +113,8 @@ const Options search_options = {
     {"screen", "N", "examples that every placement is measured on (default 500)"},
     {"finalists", "N", "placements of the top group that are timed at every length (default 3)"},
     {"repetitions", "N", "of a timing, of which the median counts (default 5)"},
-    {"jobs", "N", "worker processes; timings run alone (default one per processor)"},
+    {"jobs", "N", "worker processes; timings run alone (default one per processor; with --launch 1 of each host)"},
+    {"launch", "COMMAND", "starts a worker on another machine, such as \"ssh HOST\"; one for each machine", true},
     {"trial-timeout", "SECONDS", "longest trial before its worker is killed (default 120)"},
     {"trial-memory", "SIZE", "most memory of a worker, such as 8GiB (default half of the machine's)"},
     {"rows", "N", "placements that the table shows (default 12)"},
@@ -180,7 +182,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));
   const auto processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  s.jobs = static_cast<int>(arguments.integer("jobs", processors, 1, 256));
+  s.jobs = static_cast<int>(arguments.integer("jobs", arguments.has("launch") ? 1 : processors, 1, 256));
   s.threads = static_cast<int>(arguments.integer("threads", 1, 1, 1024));
   s.trial_timeout = to_number("trial-timeout", arguments.text("trial-timeout", "120"), 0.1, 1e6);
   s.trial_memory = trial_memory(arguments);
@@ -208,6 +210,21 @@ search::SpaceRequest search_space(const Arguments& arguments, const json& descri
     names = list == "all" ? mechanisms : split(list, ',');
   }
   return request;
+}
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
+  std::vector<search::LoadedMechanism> found;
+  const json list = json::parse(runtime.list());
+  for (const json& plugin : list["plugins"])
+    if (plugin["device"] == "cpu") found.push_back({plugin["name"], plugin["file"]});
+  return found;
 }
 
 }  // namespace attnkit::cli

@@ -9,6 +9,7 @@
 #include "core/search/settings.hpp"
 #include "core/search/space.hpp"
 #include "core/search/trial/data_set.hpp"
+#include "core/search/trial_runner.hpp"
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/failure.hpp"
 
@@ -34,5 +35,11 @@ search::Settings search_settings(const Arguments& arguments, const nlohmann::jso
 // The roles that --space names.  Throws Failure (usage): not ROLE=NAME,NAME.  "all" stands for every mechanism loaded.
 search::SpaceRequest search_space(const Arguments& arguments, const nlohmann::json& description,
                                   const std::vector<std::string>& mechanisms);
+
+// The processor's name as the system has it.
+std::string cpu_name();
+
+// Those of the processor.  Asks the plugins nothing: what they do when asked is for a worker to suffer.
+std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime);
 
 }  // namespace attnkit::cli

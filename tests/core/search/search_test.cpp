@@ -57,6 +57,8 @@ class SearchTest : public testing::Test {
     return n;
   }
 
+  const Journal& journal() const { return *journal_; }
+
   const TempFolder folder_;
   Settings settings_;
   WorkerCommand command_;
@@ -83,6 +85,38 @@ TEST_F(SearchTest, FindsTheBest) {
   EXPECT_TRUE(found.winner()->untimed.empty());
   EXPECT_FALSE(placement(best)["cost"].contains("untimed"));
   EXPECT_EQ(count("cost|" + best), 2u);  // the lengths up to the ranked one, the one beyond
+}
+
+// Hosts that are this one: whose processor is theirs, or another.
+TEST_F(SearchTest, HostsFindTheSameAndTimingsAreOfOneKindOfProcessor) {
+  search(3);
+  const auto here = placement(best);
+  fs::remove(folder_ / "journal.jsonl");
+  const std::string worker = "exec " ATTNKIT_SYNTHETIC_WORKER " search-worker -";
+  command_.hosts = std::make_shared<std::vector<LaunchedHost>>(
+      std::vector<LaunchedHost>{{"a", worker}, {"other", "FAKE_CPU=other " + worker}, {"b", worker}});
+  command_.cpu = "a processor";
+  const Search& found = search(3);
+  EXPECT_EQ(found.winner()->id, best);
+  EXPECT_EQ(placement(best)["quality"], here["quality"]);
+  std::set<std::string> timed, others;
+  for (const auto& [key, body] : journal().trials()) {
+    const bool is_timing = key.starts_with("block|") || key.starts_with("cost|") || key.starts_with("itself|");
+    (is_timing ? timed : others).insert(body.at("host"));
+  }
+  EXPECT_EQ(timed, (std::set<std::string>{"a", "b"}));
+  EXPECT_EQ(others.count("other"), 1u);
+  const auto throughput = placement(best)["throughput"];
+  int blocks = 0;
+  for (const auto& [host, count] : throughput["hosts"].items()) {
+    EXPECT_TRUE(timed.contains(host));
+    blocks += count.get<int>();
+  }
+  EXPECT_EQ(blocks, throughput["blocks"]);
+  EXPECT_EQ((*command_.hosts)[1].opened["cpu"], "other");
+  for (const LaunchedHost& host : *command_.hosts) EXPECT_EQ(host.reason, "") << host.name;
+  command_.hosts = nullptr;
+  EXPECT_EQ(search(3, true).winner()->id, best);  // a journal serves both
 }
 
 TEST_F(SearchTest, ACrashBeyondTheRankedLengthTakesNoPlace) {

@@ -1,13 +1,16 @@
 // A worker that makes up every figure from the mechanisms in the manifest, and does the mischief it is told to.
 //
-// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens, "prefill": also false, "do"}, ...].
+// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens, "prefill": also false, "do"}, ...],
+// "seconds" that a trial takes at least.  The last argument is a descriptor, or "-" for standard input and output.
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <regex>
 #include <string>
+#include <thread>
 
 #include "core/search/outcomes.hpp"
 #include "core/search/worker/channel.hpp"
@@ -96,16 +99,26 @@ json answer(const json& request, const json& open) {
   return cost_of(request, refused);
 }
 
+// Of the machine that a launcher says this is.
+std::string host_cpu() {
+  const char* cpu = std::getenv("FAKE_CPU");
+  return cpu ? cpu : "a processor";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  attnkit::search::WorkerChannel channel(std::atoi(argv[argc - 1]));
+  using attnkit::search::WorkerChannel;
+  const std::string last = argv[argc - 1];
+  WorkerChannel channel = last == "-" ? WorkerChannel::of_standard_files() : WorkerChannel(std::stoi(last));
   json open;
   while (const auto request = channel.receive()) {
     const json result = open.is_null() ? json{{"lists", {{"data", request->at("lists")}, {"test", 0}}},
                                               {"kind", "decoder"},
-                                              {"buckets", json::array()}}
+                                              {"buckets", json::array()},
+                                              {"cpu", host_cpu()}}
                                        : answer(*request, open);
+    if (!open.is_null()) std::this_thread::sleep_for(std::chrono::duration<double>(open.value("seconds", 0.0)));
     if (open.is_null()) open = *request;
     channel.send({{"id", request->at("id")}, {"ok", true}, {"result", result}});
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -384,6 +385,45 @@ std::string bucket_section(const SearchView& view) {
                      table);
 }
 
+// Of a search on several machines: what each did, and which of them timed the top group.
+std::string hosts_section(const Json& result) {
+  const Json& hosts = list_in(member(result, "machine"), "hosts");
+  if (hosts.empty()) return "";
+  std::map<std::string, int64_t> timed;
+  std::string placements, body;
+  for (const Json& p : list_in(result, "placements")) {
+    const Json& by_host = member(member(p, "throughput"), "hosts");
+    if (!by_host.is_object()) continue;
+    std::vector<std::string> parts;
+    for (const auto& [host, blocks] : by_host.items()) {
+      timed[host] += integer_in(by_host, host.c_str());
+      parts.push_back(fmt::format("{} \u00d7 {}", integer_in(by_host, host.c_str()), escaped(host)));
+    }
+    if (member(p, "top") == true || member(p, "baseline") == true)
+      placements += fmt::format("<tr><td class=\"wide\">{}</td><td class=\"wide\">{}</td></tr>\n",
+                                escaped(text_in(p, "id")), joined(parts, "<br>"));
+  }
+  for (const Json& h : hosts) {
+    const std::string name = text_in(h, "launch"), out = text_in(h, "left_out"), trouble = text_in(h, "trouble");
+    body += fmt::format("<tr><td class=\"wide\">{}</td><td>{}</td><td class=\"wide\">{}</td>{}{}{}", escaped(name),
+                        escaped(text_in(h, "host")), escaped(text_in(h, "cpu")),
+                        number_cell(std::to_string(integer_in(h, "trials"))), number_cell(std::to_string(timed[name])),
+                        number_cell(std::to_string(integer_in(h, "run_elsewhere"))));
+    body += fmt::format("<td class=\"wide\">{}</td></tr>\n", escaped(out.empty() ? trouble : "left out: " + out));
+  }
+  const std::string head = head_cell("host") + head_cell("name") + head_cell("processor") + head_cell("trials", true) +
+                           head_cell("timing blocks", true) + head_cell("run elsewhere", true) + head_cell("trouble");
+  const std::string timings =
+      placements.empty() ? ""
+                         : scrolled("Timings", table_html(head_cell("placement") + head_cell("timed on"), placements));
+  return section("Hosts",
+                 "<p class=\"quiet\">A placement is timed in turn with the baseline on one host, and its speed is the "
+                 "ratio to the baseline there; only hosts with one kind of processor are timed. Trials are those of "
+                 "the last run of the search; those that failed on a host and ended well on another are run "
+                 "elsewhere.</p>\n" +
+                     scrolled("Hosts", table_html(head, body)) + timings);
+}
+
 std::string ranking_section(const SearchView& view) {
   const std::string table = ranking_table(view);
   if (table.empty()) return section("All placements", "<p class=\"quiet\">No placement was measured.</p>\n");
@@ -445,6 +485,7 @@ std::string search_html(const Json& result) {
   out +=
       head_of(view, result) + quality_section(view) + test_section(view) + block_section(view) + length_section(view);
   out += bucket_section(view) + ranking_section(view) + section("Not ranked", reasons_table(view)) + race_section(view);
+  out += hosts_section(result);
   out += section("How to read this", notes_html(view, result)) + "</main>\n" + footer_html(view, result);
   return out + fmt::format("<script>{}</script>\n</body>\n</html>\n", report_script);
 }

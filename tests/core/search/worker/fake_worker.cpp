@@ -19,6 +19,7 @@
 
 namespace {
 
+using attnkit::search::WorkerChannel;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
@@ -34,6 +35,12 @@ void wait_for(const std::string& path) {
   signal(SIGSEGV, SIG_DFL);
   raise(SIGSEGV);
   hang();
+}
+
+// The machine that a launcher says this is.
+std::string host() {
+  const char* name = std::getenv("FAKE_HOST");
+  return name ? name : "";
 }
 
 // Long enough to be seen.
@@ -80,11 +87,23 @@ json open(const json& request) {
     std::ofstream(request["crash_after"].get<std::string>()) << "once";
   }
   if (request.contains("hang")) hang();
-  return {{"pid", getpid()}};
+  return {{"pid", getpid()}, {"host", host()}, {"cpu", "cpu of " + host()}};
+}
+
+// Dies on one host, and leaves a mark of it; on others waits for so many of them.
+void die_on(const std::string& where, const std::string& deaths, uintmax_t wait) {
+  if (where == host()) {
+    std::ofstream(deaths, std::ios::app) << ".";
+    std::_Exit(3);
+  }
+  std::error_code absent;
+  while (wait > 0 && (!fs::exists(deaths) || fs::file_size(deaths, absent) < wait))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void misbehave(const std::string& kind, const json& request, int channel) {
   if (kind == "segv") die_of_segv();
+  if (kind == "die_on") die_on(request["host"], request["deaths"], request["wait"]);
   if (kind == "eat") eat(request["bytes"]);
   if (kind == "exit") std::_Exit(3);
   if (kind == "hang") hang();
@@ -104,6 +123,7 @@ void misbehave(const std::string& kind, const json& request, int channel) {
 
 json perform(const std::string& kind, const json& request, int channel) {
   misbehave(kind, request, channel);
+  if (kind == "odd_on" && request["host"] == host()) misbehave(request["odd"], request, channel);
   if (kind == "open") return open(request);
   if (kind == "self") return describe_self();
   if (kind == "huge") return std::string(request["bytes"].get<size_t>(), 'x');
@@ -113,21 +133,24 @@ json perform(const std::string& kind, const json& request, int channel) {
     wait_for(request["wait"]);
   }
   if (kind == "wait") wait_for(request["wait"]);
-  return {{"pid", getpid()}, {"size", request.value("text", "").size()}};
+  return {{"pid", getpid()}, {"size", request.value("text", "").size()}, {"host", host()}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int number = std::atoi(argv[argc - 1]);
+  const std::string last = argv[argc - 1];
+  const bool is_launched = last == "-";
+  const int number = is_launched ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3) : std::stoi(last);
   int trials = -1;  // before this one
-  attnkit::search::WorkerChannel channel(number);
+  WorkerChannel channel = is_launched ? WorkerChannel::of_standard_files() : WorkerChannel(number);
   while (auto request = channel.receive()) {
     const std::string kind = request->at("kind");
     ++trials;
     if (kind == "needs_memory" && trials > request->at("after"))
       channel.send({{"id", request->at("id")}, {"ok", false}, {"error", {{"kind", "memory"}, {"message", "full"}}}});
-    else if (kind == "refuse" || request->contains("refuse"))
+    else if (kind == "refuse" || request->contains("refuse") ||
+             (kind == "open" && request->value("refuse_on", "-") == host()))
       channel.send({{"id", request->at("id")},
                     {"ok", false},
                     {"error", {{"kind", "refused"}, {"message", "no \xff thanks"}, {"diagnostics", json::array()}}}});

@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "core/search/failure.hpp"
 #include "tests/abi/temp_folder.hpp"
@@ -17,6 +19,7 @@ namespace attnkit::search {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -287,6 +290,181 @@ TEST_F(WorkerPoolTest, WorkersDieWithAParentThatIsKilled) {
   for (; waitpid(-1, &status, 0) > 0; ++ended) EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   EXPECT_EQ(ended, 3);
   prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+// Machines that are this one: a launcher says which by a variable.
+class LaunchedPoolTest : public WorkerPoolTest {
+ protected:
+  static LaunchedHost fake(const std::string& name) {
+    return {name, "FAKE_HOST=" + name + " exec " ATTNKIT_FAKE_WORKER " search-worker -"};
+  }
+
+  WorkerPool make(std::vector<LaunchedHost> hosts, int jobs = 1, json open = {{"kind", "open"}}) {
+    hosts_ = std::make_shared<std::vector<LaunchedHost>>(std::move(hosts));
+    return WorkerPool({{"/nowhere"}, std::move(open), 0, file("log"), hosts_, cpu_}, jobs, patience);
+  }
+
+  static std::set<std::string> hosts_of(const std::map<size_t, TrialReply>& replies) {
+    std::set<std::string> names;
+    for (const auto& [tag, reply] : replies) {
+      EXPECT_EQ(reply.status, TrialReply::ok) << tag << ": " << reply.reason;
+      if (reply.status != TrialReply::ok) continue;
+      EXPECT_EQ(reply.host, reply.body["host"]);
+      names.insert(reply.host);
+    }
+    return names;
+  }
+
+  // Trials that end when all of them are under way, each on another worker.
+  std::vector<json> meetings(size_t count) {
+    std::vector<json> bodies;
+    ++round_;
+    const auto place = [&](size_t i) { return file(fmt::format("{}-{}", round_, i % count)); };
+    for (size_t i = 0; i < count; ++i)
+      bodies.push_back({{"kind", "meet"}, {"touch", place(i)}, {"wait", place(i + 1)}});
+    return bodies;
+  }
+
+  const LaunchedHost& host(size_t i) const { return (*hosts_)[i]; }
+
+  std::shared_ptr<std::vector<LaunchedHost>> hosts_;
+  std::string cpu_;
+  int round_ = 0;
+};
+
+TEST_F(LaunchedPoolTest, EveryHostHasItsWorkersAndWhatTheyPrintIsNoReply) {
+  WorkerPool pool = make({fake("a"), fake("b")}, 2);
+  EXPECT_EQ(pool.open()["host"], "a");
+  EXPECT_EQ(hosts_of(collect(pool, requests_of(meetings(4)))), (std::set<std::string>{"a", "b"}));
+  EXPECT_EQ(collect(pool, requests_of({{{"kind", "babble"}}}))[0].status, TrialReply::ok);
+  EXPECT_EQ(host(0).trials, 3u);
+  EXPECT_EQ(host(1).trials, 2u);
+  EXPECT_EQ(host(1).opened["host"], "b");
+}
+
+TEST_F(LaunchedPoolTest, WhatOneHostLosesAnotherRuns) {
+  WorkerPool pool = make({fake("a"), fake("b")});
+  collect(pool, requests_of(meetings(2)));  // both are there
+  json deadly = {{"kind", "die_on"}, {"host", "a"}, {"deaths", file("deaths")}, {"wait", 1}};
+  EXPECT_EQ(hosts_of(collect(pool, requests_of({deadly, deadly}))), std::set<std::string>{"b"});
+  EXPECT_EQ(host(0).lost, 1u);
+  EXPECT_EQ(host(0).trouble, "ended with code 3");
+  EXPECT_EQ(hosts_of(collect(pool, requests_of(meetings(2)))).size(), 2u);  // it may do well with others
+  EXPECT_EQ(host(0).reason, "");
+  deadly["wait"] = 4;
+  EXPECT_EQ(hosts_of(collect(pool, requests_of(std::vector<json>(40, deadly)))), std::set<std::string>{"b"});
+  EXPECT_GE(host(0).lost, 4u);
+  EXPECT_EQ(host(0).reason,
+            "3 trials in a row failed there that another host could run, the last one: ended with code 3");
+  EXPECT_EQ(host(1).lost, 0u);
+}
+
+TEST_F(LaunchedPoolTest, EveryKindOfNonsenseIsCountedAndLosesNothing) {
+  for (const char* kind : {"no_json", "no_reply", "wrong_id", "half", "close", "segv"}) {
+    WorkerPool pool = make({fake("a"), fake("b")});
+    collect(pool, requests_of(meetings(2)));
+    const json odd = {{"kind", "odd_on"}, {"host", "a"}, {"odd", kind}};
+    EXPECT_EQ(hosts_of(collect(pool, requests_of(std::vector<json>(20, odd)))), std::set<std::string>{"b"}) << kind;
+    EXPECT_EQ(host(0).trials, 1u);
+    EXPECT_GE(host(0).lost, 1u);
+    EXPECT_FALSE(host(0).trouble.empty()) << kind;
+  }
+}
+
+TEST_F(LaunchedPoolTest, AResultThatIsNoneIsNoReply) {
+  WorkerPool pool = make({fake("a"), fake("b")});
+  auto requests = requests_of(meetings(2));
+  for (TrialRequest& request : requests)
+    request.accepts = [](const json& result) { return result.at("host") == "b" || result.at("nothing") == 1; };
+  EXPECT_EQ(hosts_of(collect(pool, requests)), std::set<std::string>{"b"});
+  EXPECT_EQ(host(0).trouble, "sent a result that is none of this kind of trial");
+}
+
+TEST_F(LaunchedPoolTest, ASlowHostHoldsNothingUp) {
+  WorkerPool pool = make({fake("a"), fake("b")});
+  collect(pool, requests_of(meetings(2)));
+  const json slow = {{"kind", "odd_on"}, {"host", "a"}, {"odd", "hang"}};
+  EXPECT_EQ(hosts_of(collect(pool, requests_of({slow, slow, slow}))), std::set<std::string>{"b"});
+  EXPECT_EQ(host(0).lost, 0u);
+  EXPECT_EQ(hosts_of(collect(pool, requests_of({{{"kind", "echo"}}}))).size(), 1u);  // the hanging one is gone
+}
+
+TEST_F(LaunchedPoolTest, AMechanismThatCrashesEverywhereCostsItsTrialAndNoHost) {
+  WorkerPool pool = make({fake("a"), fake("b")});
+  const auto replies = collect(pool, requests_of(std::vector<json>(5, {{"kind", "exit"}})));
+  for (const auto& [tag, reply] : replies) EXPECT_EQ(reply.status, TrialReply::crashed) << tag;
+  EXPECT_EQ(replies.size(), 5u);
+  for (const LaunchedHost& host : *hosts_) EXPECT_EQ(host.reason, "") << host.name;
+}
+
+TEST_F(LaunchedPoolTest, HostsThatTalkNonsenseOrRefuseAreLeftOutByName) {
+  WorkerPool pool =
+      make({fake("a"), {"nonsense", "read -r _ && echo Welcome && sleep 100"}, fake("c"), {"gone", "exit 255"}}, 1,
+           {{"kind", "open"}, {"refuse_on", "c"}});
+  const auto is_left_out = [&] {
+    return std::ranges::count_if(*hosts_, [](const LaunchedHost& h) { return !h.reason.empty(); }) == 3;
+  };
+  std::set<std::string> served;
+  pool.run(
+      requests_of(std::vector<json>(60, {{"kind", "wait"}, {"wait", file("go")}})),
+      [&](const TrialReply& reply) { served.insert(reply.host); },
+      [&] {
+        if (is_left_out()) std::ofstream(file("go")) << "go";
+        return false;
+      });
+  EXPECT_EQ(served, std::set<std::string>{"a"});
+  std::vector<std::string> reasons;
+  for (const LaunchedHost& host : *hosts_) reasons.push_back(host.reason);
+  EXPECT_THAT(reasons, ElementsAre("", HasSubstr("sent no JSON, but 7 other bytes"), StartsWith("no "),
+                                   HasSubstr("ended with code 255")));
+}
+
+TEST_F(LaunchedPoolTest, WithoutAHostTheReasonsOfAllAreSaid) {
+  WorkerPool pool = make({fake("a"), {"gone", "exit 255"}}, 1, {{"kind", "open"}, {"refuse_on", "a"}});
+  const auto reasons =
+      AllOf(StartsWith("no host is left: a: no "), HasSubstr("; gone: "), HasSubstr("ended with code"));
+  EXPECT_THAT(failure_of([&] {
+                collect(pool, requests_of({{{"kind", "echo"}}, {{"kind", "echo"}}}));
+              }).what(),
+              reasons);
+  EXPECT_THAT(failure_of([&] { pool.open(); }).what(), reasons);
+  WorkerPool first = make({fake("a"), fake("b")}, 1, {{"kind", "open"}, {"refuse_on", "a"}});
+  EXPECT_EQ(first.open()["host"], "b");
+  EXPECT_THAT(host(0).reason, StartsWith("no "));
+}
+
+TEST_F(LaunchedPoolTest, OnlyHostsWithTheProcessorThatIsAskedFor) {
+  cpu_ = "cpu of b";
+  WorkerPool pool = make({fake("a"), fake("b")});
+  EXPECT_EQ(hosts_of(collect(pool, requests_of(std::vector<json>(9, {{"kind", "echo"}})))), std::set<std::string>{"b"});
+  EXPECT_EQ(host(0).reason, "");
+  cpu_ = "cpu of c";
+  WorkerPool none = make({fake("a"), fake("b")});
+  EXPECT_THAT(failure_of([&] {
+                collect(none, requests_of({{{"kind", "echo"}}, {{"kind", "echo"}}}));
+              }).what(),
+              HasSubstr("a: its processor is another one than that of the timings; b: its"));
+}
+
+// As ssh leaves a worker of another machine: nobody can kill it, its input ends.
+TEST_F(LaunchedPoolTest, AWorkerThatHangsEndsWithItsInput) {
+  const std::string pid = file("pid");
+  {
+    WorkerPool pool = make({{"far", "FAKE_HOST=far setsid " ATTNKIT_FAKE_WORKER " search-worker - | cat"}});
+    std::ofstream(pid) << pool.open()["pid"];
+    auto requests = requests_of({{{"kind", "hang"}}}, 0.2);
+    EXPECT_EQ(collect(pool, requests)[0].status, TrialReply::timed_out);
+  }
+  pid_t far = 0;
+  std::ifstream(pid) >> far;
+  ASSERT_GT(far, 1);
+  const auto is_alive = [&] {
+    std::ifstream status(fmt::format("/proc/{}/stat", far));
+    std::string number, name, state;
+    return status >> number >> name >> state && state != "Z";
+  };
+  for (int i = 0; i < 3000 && is_alive(); ++i) usleep(10000);
+  EXPECT_FALSE(is_alive());
 }
 
 }  // namespace
