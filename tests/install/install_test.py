@@ -125,6 +125,9 @@ class Share(unittest.TestCase):
         for name in ("LICENSE", "README.md", "CHANGELOG.md", "docs/manifest.md", "docs/benchmarks/README.md"):
             self.assertEqual((documents / name).read_bytes(), (SOURCE / name).read_bytes())
 
+    def test_links_lead_somewhere(self):
+        self.assertEqual([path for path in PREFIX.rglob("*") if path.is_symlink() and not path.exists()], [])
+
     def test_has_samples_that_run(self):
         samples = PREFIX / "share/attnkit/samples"
         self.assertEqual(attnkit("run", samples / "models/numbers-en-de/model.toml", "--text", PHRASE).strip(), TRANSLATION)
@@ -224,7 +227,7 @@ class Using(unittest.TestCase):
         first, *sections = (SOURCE / "docs/using.md").read_text().split("\n## ")
         blocks = {text.split("\n")[0]: re.findall(r"(?ms)^```sh\n(.*?)^```$", text) for text in sections}
         needed = {"Rust": "cargo", "Go": "go"}
-        self.assertEqual(list(blocks), ["C", "C++", "CMake", "Rust", "Go", "Python"])
+        self.assertEqual(list(blocks), ["C", "C++", "CMake", "One program without dlopen", "Rust", "Go", "Python"])
         common = "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", first))
         for language, code in blocks.items():
             with self.subTest(language=language):
