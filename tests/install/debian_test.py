@@ -1,6 +1,6 @@
 """The Debian packages in a clean Debian 12: installed by apt, used, built with, removed without a trace.
 
-    debian_test.py FOLDER_OF_PACKAGES
+    debian_test.py FOLDER_OF_PACKAGES    (a wheel there is tried as well)
 
 Needs root, debootstrap, overlayfs and a mirror of Debian; ends with 77 where one is missing.  The system of debootstrap and what
 apt downloads stay in ~/.cache/attnkit.
@@ -81,32 +81,52 @@ def sections():
     return {text.split("\n")[0]: code[0] + own for text, own in zip(rest, code[1:])}
 
 
+def try_packages(system, packages):
+    (system.root / "packages").mkdir()
+    for file in packages:
+        shutil.copy(file, system.root / "packages")
+    system.run("apt-get update -qq")
+    installed = system.run("dpkg-query -f '${Package}\\n' -W").split()
+    system.install("/packages/*.deb")
+    added = sorted(set(system.run("dpkg-query -f '${Package}\\n' -W").split()) - set(installed))
+    check("apt installs the packages, and with them", set(NAMES) <= set(added), ", ".join(added))
+    doctor = system.run("attnkit doctor --json")
+    check("attnkit doctor finds plugins and skips none", '"skipped":[]' in doctor.replace(" ", "") and "/usr/lib" in doctor)
+    tools = {"C": "gcc libc6-dev", "C++": "g++", "CMake": "cmake make", "Python": "python3", "Go": "golang-go", "Rust": "cargo"}
+    system.install("pkg-config", *tools.values())
+    if (system.root / "usr/lib/libattnkit.a").exists():
+        system.install("libfmt-dev libtbb-dev libssl-dev libpcre2-dev libutf8proc-dev")
+    for language, lines in sections().items():
+        if "dlopen" in language and not (system.root / "usr/lib/libattnkit.a").exists():
+            print(f"skipped: {language}: the packages are built without ATTNKIT_STATIC")
+            continue
+        out = system.run(f"mkdir -p '/home/{language}' && cd '/home/{language}' && export PREFIX=/usr && {lines}").splitlines()
+        check(f"{language}: the lines of docs/using.md", out[0] == "halb vier" and "zweihunderteinundvierzig Euro" in out)
+    system.run(f"apt-get purge -y -qq {' '.join(NAMES)}")
+    left = system.run("find / -xdev ! -path '/home*' ! -path '/packages*' ! -path '/proc*' ! -path '/tmp*' -iname '*attnkit*'")
+    check("nothing is left after apt-get purge", left == "", left)
+    check("nor in the loader's cache", "attnkit" not in system.run("ldconfig -p"))
+
+
+def try_wheel(system, wheel):
+    system.run("apt-get update -qq")
+    system.install("python3-venv")
+    shutil.copy(wheel, system.root / "tmp")
+    system.run(f"python3 -m venv /venv && /venv/bin/pip install --no-index --quiet /tmp/{wheel.name}")
+    doctor = system.run("/venv/bin/attnkit doctor --json")
+    check("the wheel needs nothing of the system but Python", '"skipped":[]' in doctor.replace(" ", ""))
+    system.run("/venv/bin/python -c 'import attnkit; attnkit.Runtime().close()'")
+
+
 def main():
-    packages = pathlib.Path(sys.argv[1])
-    with tempfile.TemporaryDirectory(prefix="attnkit-debian-") as folder:
-        try:
-            system = System(pathlib.Path(folder))
-            (system.root / "packages").mkdir()
-            for file in packages.glob("*.deb"):
-                shutil.copy(file, system.root / "packages")
-            system.run("apt-get update -qq")
-            installed = system.run("dpkg-query -f '${Package}\\n' -W").split()
-            system.install("/packages/*.deb")
-            added = sorted(set(system.run("dpkg-query -f '${Package}\\n' -W").split()) - set(installed))
-            check("apt installs the packages, and with them", set(NAMES) <= set(added), ", ".join(added))
-            doctor = system.run("attnkit doctor --json")
-            check("attnkit doctor finds plugins and skips none", '"skipped":[]' in doctor.replace(" ", "") and "/usr/lib" in doctor)
-            tools = {"C": "gcc libc6-dev", "C++": "g++", "CMake": "cmake make", "Python": "python3", "Go": "golang-go", "Rust": "cargo"}
-            system.install("pkg-config", *tools.values())
-            for language, lines in sections().items():
-                out = system.run(f"mkdir -p /home/{language} && cd /home/{language} && export PREFIX=/usr && {lines}").splitlines()
-                check(f"{language}: the lines of docs/using.md", out[0] == "halb vier" and "zweihunderteinundvierzig Euro" in out)
-            system.run(f"apt-get purge -y -qq {' '.join(NAMES)}")
-            left = system.run("find / -xdev ! -path '/home*' ! -path '/packages*' ! -path '/proc*' ! -path '/tmp*' -iname '*attnkit*'")
-            check("nothing is left after apt-get purge", left == "", left)
-            check("nor in the loader's cache", "attnkit" not in system.run("ldconfig -p"))
-        finally:
-            subprocess.run(["umount", "-R", "-l", f"{folder}/root"], stderr=subprocess.DEVNULL)
+    folder = pathlib.Path(sys.argv[1])
+    tests = [(try_wheel, wheel) for wheel in folder.glob("*.whl")] + [(try_packages, list(folder.glob("*.deb")))]
+    for test, what in tests:
+        with tempfile.TemporaryDirectory(prefix="attnkit-debian-") as made:
+            try:
+                test(System(pathlib.Path(made)), what)
+            finally:
+                subprocess.run(["umount", "-R", "-l", f"{made}/root"], stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

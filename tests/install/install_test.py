@@ -180,7 +180,7 @@ class Commands(unittest.TestCase):
     # What is not run here, and why.
     elsewhere = {
         r"\./(quickstart|test)\.sh": "this is the test; continuous integration runs both",
-        "cpack ": "tests/install/packages_test.py makes the packages",
+        "cpack |vcpkg |conan ": "tests/install/packages_test.py makes the packages, and reads the recipes",
         r"(build/bin/)?attnkit (search|bundle search/)": "takes minutes; quickstart.sh and the tests of search and bundles run it",
         r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
@@ -233,12 +233,16 @@ class Using(unittest.TestCase):
             with self.subTest(language=language):
                 if not shutil.which("pkg-config") or not shutil.which(needed.get(language, "sh")):
                     self.skipTest(f"no pkg-config, or no {needed.get(language)}")
-                folder = ROOT / "using" / language
+                if "dlopen" in language and not (LIB / "libattnkit.a").exists():
+                    self.skipTest("built without ATTNKIT_STATIC")
+                folder = ROOT / "using" / language.split()[0]
                 folder.mkdir(parents=True)
                 out = run("bash", "-euo", "pipefail", "-c", f"cd {folder}\n{common}{''.join(code)}", PREFIX=PREFIX, GOPROXY="off",
                           GOCACHE=BUILD / "go-cache", CMAKE_GENERATOR=setting("GENERATOR"), ATTNKIT_LIBRARY="")
                 self.assertEqual(out.splitlines()[0], "halb vier")
                 self.assertIn(TRANSLATION, out.splitlines())
+                if "dlopen" in language:
+                    self.assertNotIn("libattnkit", run("ldd", folder / "whole/build/whole"))
 
 
 class Tutorial(unittest.TestCase):

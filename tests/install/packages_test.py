@@ -1,5 +1,6 @@
 """The packages that CPack makes of the build tree: their files, what they need, and the tree that they unpack to."""
 
+import json
 import os
 import pathlib
 import re
@@ -111,6 +112,27 @@ class Archive(unittest.TestCase):
         translates(self, prefix)
         self.assertIn(str(prefix), run(prefix / "bin/attnkit", "plugins", "--json"))
         self.assertTrue((prefix / "share/doc/attnkit/copyright").is_file())
+
+
+class Recipes(unittest.TestCase):
+    """vcpkg's and Conan's, which nothing here can run."""
+    version = re.search(r"project\(attnkit VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+    needed = {"boost": "Boost", "fmt": "fmt", "tbb": "TBB", "openssl": "OpenSSL", "nlohmann": "nlohmann", "tomlplusplus": "TOMLPLUSPLUS",
+              "utf8proc": "UTF8PROC", "pcre2": "PCRE2", "kissfft": "KISSFFT", "sndfile": "SNDFILE"}
+
+    def test_libraries_are_those_of_the_build(self):
+        cmake = "".join((SOURCE / f).read_text() for f in ("core/CMakeLists.txt", "hosts/cli/CMakeLists.txt"))
+        found = {name.upper().partition("_")[0] for name in re.findall(r"find_(?:package|path|library)\((\w+)", cmake)}
+        self.assertEqual(found, {name.upper() for name in self.needed.values()})
+        for recipe in ("vcpkg/vcpkg.json", "conan/conanfile.py"):
+            text = (SOURCE / "hosts/packages" / recipe).read_text()
+            self.assertEqual([name for name in self.needed if name not in text], [])
+
+    def test_versions_agree(self):
+        self.assertEqual(json.loads((SOURCE / "hosts/packages/vcpkg/vcpkg.json").read_text())["version"], self.version)
+        recipe = (SOURCE / "hosts/packages/conan/conanfile.py").read_text()
+        compile(recipe, "conanfile.py", "exec")
+        self.assertIn(f'version = "{self.version}"', recipe)
 
 
 class Source(unittest.TestCase):
