@@ -19,6 +19,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/plugin/linked.hpp"
 
 namespace attnkit {
 namespace {
@@ -192,28 +193,12 @@ attn_plugin_main_fn map(boost::dll::shared_library& library, const std::string& 
   return &library.get<int32_t(const attn_host*, const attn_plugin**, attn_error*)>("attn_plugin_main_v1");
 }
 
-attn_plugin ask(attn_plugin_main_fn main) {
-  const attn_host host = this_host();
-  const attn_plugin* table = nullptr;
-  attn_error err = empty_error();
-  int32_t code = ATTN_OK;
-  try {
-    code = main(&host, &table, &err);
-  } catch (const std::exception& e) {
-    fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception: {}", clean_line(e.what()));
-  } catch (...) {
-    fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception");
-  }
-  check_plugin(code, err, "does not start");
-  return check_table(table, host);
-}
-
 Loaded load(const PluginFile& file) {
   const FloatEnvironment kept;
   Loaded result;
   result.file = file;
   try {
-    result.table = ask(map(*result.library, file.path));
+    result.table = ask_plugin(map(*result.library, file.path));
   } catch (const Error& e) {
     result.code = e.code();
     result.refusal = e.what();
@@ -231,6 +216,22 @@ void check_unchanged(const PluginFile& before, const PluginFile& now) {
 }
 
 }  // namespace
+
+attn_plugin ask_plugin(attn_plugin_main_fn main) {
+  const attn_host host = this_host();
+  const attn_plugin* table = nullptr;
+  attn_error err = empty_error();
+  int32_t code = ATTN_OK;
+  try {
+    code = main(&host, &table, &err);
+  } catch (const std::exception& e) {
+    fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception: {}", clean_line(e.what()));
+  } catch (...) {
+    fail(ATTN_INTERNAL, "is broken: attn_plugin_main_v1 threw an exception");
+  }
+  check_plugin(code, err, "does not start");
+  return check_table(table, host);
+}
 
 attn_plugin load_plugin(const PluginFile& file) {
   static std::mutex mutex;

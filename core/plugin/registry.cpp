@@ -12,6 +12,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/plugin/linked.hpp"
 #include "core/plugin/loader.hpp"
 #include "core/plugin/plugin_file.hpp"
 
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view extension = ".so", cuda_ending = "-cuda";
+constexpr const char* linked_in = "(linked into the program)";
 constexpr int32_t cpu = 1, cuda = 2;
 
 // A file's name promises a mechanism and its device: <name>.so on the CPU, <name>-cuda.so on CUDA.
@@ -73,6 +75,13 @@ void append_parts(std::vector<std::string>& folders, const char* list) {
 }  // namespace
 
 Registry::Registry(const std::vector<std::string>& folders) {
+  for (const LinkedPlugin& linked : linked_plugins()) {
+    try {
+      plugins_.push_back(std::make_unique<Plugin>(Plugin{linked.name, linked_in, ask_plugin(linked.main)}));
+    } catch (const Error& e) {
+      skipped_.push_back({fmt::format("{} {}", linked.name, linked_in), e.what()});
+    }
+  }
   FirstLoads first_loads;
   first_load_program_ = first_loads.program();
   for (const auto& folder : folders) {
@@ -126,7 +135,8 @@ std::vector<std::string> default_search_path(const char* plugin_path) {
   append_parts(folders, plugin_path);
   if (getauxval(AT_SECURE) == 0) append_parts(folders, std::getenv("ATTNKIT_PLUGIN_PATH"));
   const std::string own = own_file();
-  if (!own.empty()) folders.push_back((fs::path(own).parent_path() / "attnkit" / "1").string());
+  if (!own.empty() && linked_plugins().empty())
+    folders.push_back((fs::path(own).parent_path() / "attnkit" / "1").string());
   return folders;
 }
 

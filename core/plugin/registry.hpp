@@ -14,8 +14,8 @@ namespace attnkit {
 
 // A loaded plugin.  Never unloaded: pointers into it stay valid until the process ends.
 struct Plugin {
-  std::string name, path;
-  attn_plugin table;  // copied into this build's size: slots the plugin does not know are NULL
+  std::string name, path;  // path: words in parentheses if it is linked in
+  attn_plugin table;       // copied into this build's size: slots the plugin does not know are NULL
 };
 
 struct SkippedFile {
@@ -24,8 +24,9 @@ struct SkippedFile {
 
 class Registry {
  public:
-  // folders: searched in order, first match of a name and device wins, later ones are skipped with that reason.
-  // A folder that is missing or unreadable is listed in skipped().  Relative folders are refused (skipped).
+  // Plugins that are linked in come first.  folders: searched in order, first match of a name and device wins, later
+  // ones are skipped with that reason. A folder that is missing or unreadable is listed in skipped().  Relative folders
+  // are refused (skipped).
   explicit Registry(const std::vector<std::string>& folders);
 
   const Plugin* find(const std::string& name, int32_t device_type) const;           // NULL: no such plugin
@@ -46,7 +47,7 @@ class Registry {
 };
 
 // plugin_path (':'-separated, may be NULL), then ATTNKIT_PLUGIN_PATH unless the process is set-uid, then
-// <folder of this library>/attnkit/1.  Empty parts are dropped.
+// <folder of this library>/attnkit/1 unless plugins are linked in.  Empty parts are dropped.
 std::vector<std::string> default_search_path(const char* plugin_path);
 
 }  // namespace attnkit

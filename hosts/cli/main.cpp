@@ -5,11 +5,12 @@
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/manual.hpp"
 
 namespace attnkit::cli {
 namespace {
 
-constexpr Command commands[] = {
+constexpr Command all_commands[] = {
     {"doctor", "", false, &doctor_options, doctor_command, "doctor [OPTION ...]",
      "version, processor, plugin folders, plugins, and every skipped file with the reason"},
     {"plugins", "NAME", false, nullptr, plugins_command, "plugins [NAME] [OPTION ...]",
@@ -44,7 +45,9 @@ constexpr Command commands[] = {
      "a model in a folder to copy: manifest, the weights that it uses, vocabulary, licence, figures"},
     {"quantize", "MANIFEST", true, &quantize_options, quantize_command,
      "quantize MANIFEST --type int8 -o DIR [OPTION ...]",
-     "the same with weights of fewer bits, and what that costs layer by layer and in quality"}};
+     "the same with weights of fewer bits, and what that costs layer by layer and in quality"},
+    {"manual", "FORM", true, nullptr, manual_command, "manual man|bash|zsh|fish",
+     "all of this help as a page of man, and as what a shell completes"}};
 // Not for people, and so in no list.
 constexpr Command worker_command = {"search-worker",
                                     "DESCRIPTOR",
@@ -69,14 +72,11 @@ std::string options_text(const char* title, const Options& options) {
 Options options_of(const Command& c) { return c.options ? *c.options : Options(); }
 
 std::string main_help() {
-  std::string out = "attnkit composes transformers at run time from attention plugins, as a manifest says.\n\n";
+  std::string out = std::string(about) + "\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
-  for (const Command& c : commands) out += fmt::format("  {:<10} {}\n", c.name, c.summary);
+  for (const Command& c : all_commands) out += fmt::format("  {:<10} {}\n", c.name, c.summary);
   out += options_text("Options of every subcommand:", global_options);
-  out +=
-      "\nExit status: 0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
-      "7 numerical, 8 a gate failed, 130 interrupted.  \"attnkit SUBCOMMAND --help\" tells more.\n";
-  return out;
+  return out + "\nExit status: " + exit_statuses + "  \"attnkit SUBCOMMAND --help\" tells more.\n";
 }
 
 std::string help_of(const Command& c) {
@@ -100,7 +100,7 @@ Exit print_version(bool json) {
 const Command& find_command(const std::string& name) {
   if (name == worker_command.name) return worker_command;
   std::vector<std::string> names;
-  for (const Command& c : commands) {
+  for (const Command& c : all_commands) {
     if (name == c.name) return c;
     names.emplace_back(c.name);
   }
@@ -155,6 +155,14 @@ int report(const Failure& failure, bool json) {
 }
 
 }  // namespace
+
+const char* const about = "attnkit composes transformers at run time from attention plugins, as a manifest says.";
+const char* const exit_statuses =
+    "0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
+    "7 numerical, 8 a gate failed, 130 interrupted.";
+
+std::span<const Command> commands() { return all_commands; }
+
 }  // namespace attnkit::cli
 
 int main(int argc, char** argv) {

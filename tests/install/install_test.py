@@ -125,6 +125,9 @@ class Share(unittest.TestCase):
         for name in ("LICENSE", "README.md", "CHANGELOG.md", "docs/manifest.md", "docs/benchmarks/README.md"):
             self.assertEqual((documents / name).read_bytes(), (SOURCE / name).read_bytes())
 
+    def test_links_lead_somewhere(self):
+        self.assertEqual([path for path in PREFIX.rglob("*") if path.is_symlink() and not path.exists()], [])
+
     def test_has_samples_that_run(self):
         samples = PREFIX / "share/attnkit/samples"
         self.assertEqual(attnkit("run", samples / "models/numbers-en-de/model.toml", "--text", PHRASE).strip(), TRANSLATION)
@@ -149,14 +152,18 @@ class Project(unittest.TestCase):
                 self.configure(f"bad-{version}", ["project(bad LANGUAGES CXX)", f"find_package(attnkit {version} REQUIRED)"])
 
     def test_a_part_of_another_project_brings_no_tests_and_installs_nothing(self):
-        lines = ["project(whole LANGUAGES C CXX)", "enable_testing()", f"add_subdirectory({SOURCE} attnkit)",
-                 f"add_library(user MODULE {SOURCE}/samples/cpp/translate.cpp)", "target_link_libraries(user PRIVATE attnkit::attnkit)"]
-        self.configure("whole", lines, "-DATTNKIT_CUDA=OFF")
-        build = ROOT / "whole/build"
-        self.assertIn("Total Tests: 0", run("ctest", "--test-dir", build, "-N"))
-        run(setting("CMAKE"), "--install", build, "--prefix", ROOT / "nothing")
-        self.assertFalse((ROOT / "nothing").exists())
-        self.assertRegex((build / "CMakeCache.txt").read_text(), r"(?m)^CMAKE_BUILD_TYPE:STRING=$")
+        fetched = "".join(fragments(SOURCE / "docs/using.md", "cmake"))
+        self.assertIn("FetchContent_MakeAvailable(attnkit)", fetched)
+        for name, added in (("whole", [f"add_subdirectory({SOURCE} attnkit)", "target_link_libraries(program PRIVATE attnkit::attnkit)"]),
+                            ("fetched", [fetched])):
+            lines = [f"project({name} LANGUAGES C CXX)", "enable_testing()", f"add_library(program MODULE {SOURCE}/samples/cpp/translate.cpp)"]
+            self.configure(name, [*lines, *added], "-DATTNKIT_CUDA=OFF", f"-DFETCHCONTENT_SOURCE_DIR_ATTNKIT={SOURCE}")
+            build = ROOT / name / "build"
+            self.assertIn("Total Tests: 0", run("ctest", "--test-dir", build, "-N"))
+            run(setting("CMAKE"), "--install", build, "--prefix", ROOT / "nothing")
+            self.assertFalse((ROOT / "nothing").exists())
+            self.assertRegex((build / "CMakeCache.txt").read_text(), r"(?m)^CMAKE_BUILD_TYPE:STRING=$")
+            self.assertFalse((build / "CPackConfig.cmake").exists())
 
     def test_a_build_is_for_release_unless_it_says_otherwise(self):
         run(setting("CMAKE"), "-S", SOURCE, "-B", ROOT / "release", "-G", setting("GENERATOR"), "-DATTNKIT_TESTS=OFF", "-DATTNKIT_CUDA=OFF",
@@ -173,6 +180,7 @@ class Commands(unittest.TestCase):
     # What is not run here, and why.
     elsewhere = {
         r"\./(quickstart|test)\.sh": "this is the test; continuous integration runs both",
+        "cpack |vcpkg |conan ": "tests/install/packages_test.py makes the packages, and reads the recipes",
         r"(build/bin/)?attnkit (search|bundle search/)": "takes minutes; quickstart.sh and the tests of search and bundles run it",
         r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
@@ -186,7 +194,7 @@ class Commands(unittest.TestCase):
         pages = [SOURCE / "README.md", *(SOURCE / "docs").glob("*.md"), *(SOURCE / "samples").rglob("*.md"),
                  *(SOURCE / "hosts").rglob("*.md"), *(SOURCE / "plugins").rglob("*.md")]
         for page in pages:
-            if page.name == "writing-a-plugin.md":
+            if page.name in ("writing-a-plugin.md", "using.md"):
                 continue  # below
             for line in "".join(fragments(page, "sh")).replace("\\\n", " ").splitlines():
                 if line.strip() and not any(re.match(pattern, line) for pattern in self.elsewhere):
@@ -211,6 +219,30 @@ class Commands(unittest.TestCase):
                     PATH=f"{PREFIX / setting('BINDIR')}:{os.environ['PATH']}")
             found += 1
         self.assertGreater(found, 10)
+
+
+class Using(unittest.TestCase):
+    """docs/using.md in the prefix: the lines before its first heading, then those of each."""
+    def test_sections(self):
+        first, *sections = (SOURCE / "docs/using.md").read_text().split("\n## ")
+        blocks = {text.split("\n")[0]: re.findall(r"(?ms)^```sh\n(.*?)^```$", text) for text in sections}
+        needed = {"Rust": "cargo", "Go": "go"}
+        self.assertEqual(list(blocks), ["C", "C++", "CMake", "One program without dlopen", "Rust", "Go", "Python"])
+        common = "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", first))
+        for language, code in blocks.items():
+            with self.subTest(language=language):
+                if not shutil.which("pkg-config") or not shutil.which(needed.get(language, "sh")):
+                    self.skipTest(f"no pkg-config, or no {needed.get(language)}")
+                if "dlopen" in language and not (LIB / "libattnkit.a").exists():
+                    self.skipTest("built without ATTNKIT_STATIC")
+                folder = ROOT / "using" / language.split()[0]
+                folder.mkdir(parents=True)
+                out = run("bash", "-euo", "pipefail", "-c", f"cd {folder}\n{common}{''.join(code)}", PREFIX=PREFIX, GOPROXY="off",
+                          GOCACHE=BUILD / "go-cache", CMAKE_GENERATOR=setting("GENERATOR"), ATTNKIT_LIBRARY="")
+                self.assertEqual(out.splitlines()[0], "halb vier")
+                self.assertIn(TRANSLATION, out.splitlines())
+                if "dlopen" in language:
+                    self.assertNotIn("libattnkit", run("ldd", folder / "whole/build/whole"))
 
 
 class Tutorial(unittest.TestCase):

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,8 @@ class Wheel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         run(CMAKE, "--install", BUILD, "--prefix", ROOT / "tree", "--strip")
+        if not shutil.which("patchelf"):
+            raise unittest.SkipTest("no patchelf")
         make = [sys.executable, "-B", SOURCE / "hosts/python/wheel.py"]
         cls.wheel = run(*make, ROOT / "tree", ROOT / "dist").strip()
         cls.again = run(*make, ROOT / "tree", ROOT / "again").strip()
@@ -43,6 +47,27 @@ class Wheel(unittest.TestCase):
     def test_all_of_it_is_in_the_environment(self):
         self.assertIn(str(ROOT / "venv/lib"), run(self.bin / "attnkit", "plugins", "--json"))
         run(self.bin / "pip", "check", "--disable-pip-version-check")
+
+    def test_needs_nothing_but_the_c_and_cpp_libraries(self):
+        prefix, = (ROOT / "venv/lib").glob("python*/site-packages/attnkit/prefix")
+        files = [f for f in prefix.rglob("*") if f.is_file() and f.read_bytes()[:4] == b"\x7fELF"]
+        self.assertTrue(any(f.name.startswith("libtbb-") for f in files))
+        for file in files:
+            found = run("ldd", file)
+            self.assertNotIn("not found", found)
+            for path in re.findall(r"(?m)^\s*(?:\S+ => )?(/\S+)", found):
+                system = re.match(r"ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so", pathlib.Path(path).name)
+                self.assertTrue(system or os.path.realpath(path).startswith(str(prefix)), f"{file}: {path}")
+
+    def test_says_which_c_library_and_under_which_licences(self):
+        self.assertRegex(pathlib.Path(self.wheel).name, r"-py3-none-manylinux_2_\d\d_\w+\.whl$")
+        licences = {f.name for f in (ROOT / "venv").glob("lib/python*/site-packages/attnkit-*.dist-info/licenses/*")}
+        self.assertLessEqual({"LICENSE", "copyright", "libtbb.copyright", "libcrypto.copyright", "libsndfile.copyright"}, licences)
+
+    def test_may_leave_the_libraries_to_the_system(self):
+        made = run(sys.executable, "-B", SOURCE / "hosts/python/wheel.py", ROOT / "gone", ROOT / "thin", "--system-libraries").strip()
+        self.assertLess(pathlib.Path(made).stat().st_size, pathlib.Path(self.wheel).stat().st_size)
+        self.assertIn("-linux_", made)
 
     def test_the_same_tree_gives_the_same_bytes(self):
         self.assertEqual(pathlib.Path(self.wheel).read_bytes(), pathlib.Path(self.again).read_bytes())

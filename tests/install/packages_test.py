@@ -1,0 +1,153 @@
+"""The packages that CPack makes of the build tree: their files, what they need, and the tree that they unpack to."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD, CMAKE = (pathlib.Path(os.environ["ATTNKIT_TEST_" + name]) for name in ("SOURCE", "BUILD", "CMAKE"))
+LIBDIR = os.environ["ATTNKIT_TEST_LIBDIR"]
+CPACK = CMAKE.with_name("cpack")
+PACKAGES = ("libattnkit1", "libattnkit-dev", "attnkit-plugins", "attnkit")
+TRANSLATION = "zweihunderteinundvierzig Euro"
+
+
+def run(*command):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ATTNKIT", "LD_"))}
+    done = subprocess.run([str(c) for c in command], cwd=ROOT, env=clean | {"SOURCE_DATE_EPOCH": "1700000000"}, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def pack(generator, folder, *options):
+    run(CPACK, "-G", generator, "--config", BUILD / "CPackConfig.cmake", "-B", folder, *options)
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()}
+
+
+def translates(self, prefix):
+    model = prefix / "share/attnkit/samples/models/numbers-en-de/model.toml"
+    self.assertEqual(run(prefix / "bin/attnkit", "run", model, "--text", "two hundred and forty-one euros").strip(), TRANSLATION)
+
+
+class Debian(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("dpkg-shlibdeps"):
+            raise unittest.SkipTest("no dpkg-shlibdeps, which is in dpkg-dev")
+        # xz, which packages have, takes longer than the rest together.
+        pack("DEB", ROOT / "debian", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip")
+        cls.version = re.search(r"project\(attnkit VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+        cls.fields, cls.files = {}, {}
+        for file in (ROOT / "debian").glob("*.deb"):
+            control = run("dpkg-deb", "-f", file)
+            fields = dict(re.findall(r"(?m)^([\w-]+): (.*)$", control))
+            cls.fields[fields["Package"]] = fields
+            (ROOT / "unpacked").mkdir(exist_ok=True)
+            run("dpkg-deb", "-x", file, ROOT / "unpacked" / fields["Package"])
+            run("dpkg-deb", "-x", file, ROOT / "together")
+            cls.files[fields["Package"]] = files(ROOT / "unpacked" / fields["Package"] / "usr")
+
+    def needs(self, package):
+        return dict(re.fullmatch(r"(\S+)(?: \((.*)\))?", need).groups() for need in self.fields[package].get("Depends", "").split(", "))
+
+    def test_names_and_versions(self):
+        self.assertEqual(set(self.fields), set(PACKAGES))
+        self.assertEqual({fields["Version"] for fields in self.fields.values()}, {self.version})
+
+    def test_each_file_is_in_one_package(self):
+        run(CMAKE, "--install", BUILD, "--prefix", ROOT / "installed", "--strip")
+        copyright = {f"share/doc/{name}/copyright" for name in PACKAGES}
+        self.assertTrue(all(f"share/doc/{name}/copyright" in self.files[name] for name in PACKAGES))
+        self.assertEqual(set().union(*self.files.values()), files(ROOT / "installed") | copyright)
+        self.assertEqual(sum(map(len, self.files.values())), len(set().union(*self.files.values())))
+
+    def test_rooms(self):
+        plugins = {f"{LIBDIR}/attnkit/1/{file.name}" for file in (BUILD / "lib/attnkit/1").glob("*.so")}
+        self.assertEqual(self.files["attnkit-plugins"] - plugins, {"share/doc/attnkit-plugins/copyright"})
+        self.assertEqual(self.files["libattnkit1"], {f"{LIBDIR}/libattnkit.so.1", f"{LIBDIR}/libattnkit.so.{self.version}",
+                                                     f"{LIBDIR}/attnkit/attnkit-plugin-process", "share/doc/libattnkit1/copyright"})
+        for name in ("include/attnkit/attnkit.h", f"{LIBDIR}/libattnkit.so", f"{LIBDIR}/pkgconfig/attnkit.pc",
+                     f"{LIBDIR}/cmake/attnkit/attnkitConfig.cmake", "share/attnkit/hosts/go/go.mod"):
+            self.assertIn(name, self.files["libattnkit-dev"])
+        for name in ("bin/attnkit", "share/doc/attnkit/LICENSE", f"{LIBDIR}/attnkit/python/attnkit/__init__.py"):
+            self.assertIn(name, self.files["attnkit"])
+
+    def test_what_they_need(self):
+        same = f"= {self.version}"
+        self.assertEqual(self.needs("libattnkit-dev"), {"libattnkit1": same})
+        self.assertEqual(self.needs("attnkit")["libattnkit1"], same)
+        self.assertEqual(self.needs("attnkit")["attnkit-plugins"], same)
+        self.assertEqual({re.sub(r"\d.*", "", need) for need in self.needs("libattnkit1")},
+                         {"libc", "libfmt", "libgcc-s", "libpcre", "libssl", "libstdc++", "libtbb", "libutf"})
+        self.assertLessEqual({re.sub(r"\d.*", "", need) for need in self.needs("attnkit-plugins")}, {"libc", "libgcc-s", "libstdc++"})
+
+    def test_others_are_linked_to_the_library_package(self):
+        shlibs = run("dpkg-deb", "-I", next((ROOT / "debian").glob("libattnkit1_*.deb")), "shlibs")
+        self.assertEqual(shlibs, f"libattnkit 1 libattnkit1 (>= {self.version})\n")
+
+    def test_unpacked_they_translate(self):
+        translates(self, ROOT / "together/usr")
+
+    def test_the_same_tree_gives_the_same_bytes(self):
+        pack("DEB", ROOT / "again", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_COMPONENTS_ALL=library")
+        again, = (ROOT / "again").glob("*.deb")
+        self.assertEqual(again.read_bytes(), (ROOT / "debian" / again.name).read_bytes())
+
+
+class Archive(unittest.TestCase):
+    def test_works_where_it_is_unpacked(self):
+        pack("TGZ", ROOT / "archive")
+        archive, = (ROOT / "archive").glob("*.tar.gz")
+        run("tar", "-xf", archive)
+        prefix = (ROOT / archive.name.removesuffix(".tar.gz")).rename(ROOT / "some where")
+        translates(self, prefix)
+        self.assertIn(str(prefix), run(prefix / "bin/attnkit", "plugins", "--json"))
+        self.assertTrue((prefix / "share/doc/attnkit/copyright").is_file())
+
+
+class Recipes(unittest.TestCase):
+    """vcpkg's and Conan's, which nothing here can run."""
+    version = re.search(r"project\(attnkit VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+    needed = {"boost": "Boost", "fmt": "fmt", "tbb": "TBB", "openssl": "OpenSSL", "nlohmann": "nlohmann", "tomlplusplus": "TOMLPLUSPLUS",
+              "utf8proc": "UTF8PROC", "pcre2": "PCRE2", "kissfft": "KISSFFT", "sndfile": "SNDFILE"}
+
+    def test_libraries_are_those_of_the_build(self):
+        cmake = "".join((SOURCE / f).read_text() for f in ("core/CMakeLists.txt", "hosts/cli/CMakeLists.txt"))
+        found = {name.upper().partition("_")[0] for name in re.findall(r"find_(?:package|path|library)\((\w+)", cmake)}
+        self.assertEqual(found, {name.upper() for name in self.needed.values()})
+        for recipe in ("vcpkg/vcpkg.json", "conan/conanfile.py"):
+            text = (SOURCE / "hosts/packages" / recipe).read_text()
+            self.assertEqual([name for name in self.needed if name not in text], [])
+
+    def test_versions_agree(self):
+        self.assertEqual(json.loads((SOURCE / "hosts/packages/vcpkg/vcpkg.json").read_text())["version"], self.version)
+        recipe = (SOURCE / "hosts/packages/conan/conanfile.py").read_text()
+        compile(recipe, "conanfile.py", "exec")
+        self.assertIn(f'version = "{self.version}"', recipe)
+
+
+class Source(unittest.TestCase):
+    def test_is_what_git_has(self):
+        if not (SOURCE / ".git").exists() or not shutil.which("git"):
+            self.skipTest("no checkout of git")
+        run(CPACK, "--config", BUILD / "CPackSourceConfig.cmake", "-B", ROOT / "source")
+        archive, = (ROOT / "source").glob("*.tar.gz")
+        packed = {name.partition("/")[2] for name in run("tar", "-tzf", archive).splitlines() if not name.endswith("/")}
+        git = ["git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        ours = {name for name in run(*git).split("\0") if name and (SOURCE / name).exists()}
+        self.assertEqual(packed, ours)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="attnkit-packages-") as made:
+        ROOT = pathlib.Path(made).resolve()
+        unittest.main(argv=sys.argv)
