@@ -5,7 +5,8 @@
 //   dc_t = [c_t > 0] g_t + f_(t+1) dc_(t+1),   dw_t = (1 - f_t) dc_t,   dz_t = f_t (1 - f_t) (c_(t-1) - w_t) dc_t
 //   dW = sum_t x_t^T dw_t,   dW_f = sum_t x_t^T dz_t,   db_f = sum_t dz_t,   dx_t = dw_t W^T + dz_t W_f^T
 //
-// A run under ATTN_TRAIN saves w, f and c.  First every worker scans channels of its own back, then rows are shared.
+// A run under ATTN_TRAIN saves w, f, 1 - f and c.  First every worker scans channels of its own back, then rows are
+// shared.
 #pragma once
 #include <attnkit/kernels/gradient.hpp>
 
@@ -40,7 +41,7 @@ struct Gradient {
  private:
   Real* of_row(int64_t b, int64_t t) const { return shared + (b * run.keys + t) * 2 * shape.channels; }
   const Real* saved(int64_t b, int64_t t) const {
-    return static_cast<const Real*>(run.saved) + (b * run.keys + t) * 3 * shape.channels;
+    return static_cast<const Real*>(run.saved) + (b * run.keys + t) * kSaved * shape.channels;
   }
 
   // dw and dz of channels [first, first + lanes), and the gradients of their columns.
@@ -52,14 +53,14 @@ struct Gradient {
       Real dc[kLanes] = {};
       int64_t i = sight.queries - 1;
       for (int64_t t = sight.fresh - 1; t >= 0; --t) {
-        const Real *w = saved(b, t) + first, *f = w + d, *c = f + d;
-        const Real* before = t > 0 ? saved(b, t - 1) + 2 * d + first : nullptr;
+        const Real *w = saved(b, t) + first, *f = w + d, *write = f + d, *c = write + d;
+        const Real* before = t > 0 ? saved(b, t - 1) + 3 * d + first : nullptr;
         for (; i >= 0 && sight.seen(i) - 1 - sight.past >= t; --i)
           for (int64_t n = 0; n < here; ++n)
             if (!(c[n] <= 0)) dc[n] += given.row(b, (first + n) / width, i)[(first + n) % width];
         Real *dw = of_row(b, t) + first, *dz = dw + d;
         for (int64_t n = 0; n < here; ++n) {
-          dw[n] = (1 - f[n]) * dc[n];
+          dw[n] = write[n] * dc[n];
           dz[n] = f[n] * dw[n] * ((before ? before[n] : 0) - w[n]);
           bias[n] += dz[n];
           dc[n] *= f[n];

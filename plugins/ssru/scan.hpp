@@ -11,6 +11,7 @@ using attnkit::View;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kRows = 64;  // of a tile
+constexpr int64_t kSaved = 4;  // numbers of a channel and row that a run under ATTN_TRAIN saves
 
 struct Shape {
   int64_t heads, channels;
@@ -22,12 +23,15 @@ struct Learned {
   Real* bias;
 };
 
-// What a worker has for its channels: x W, and f.
+// What a worker has for its channels: x W, f and 1 - f.
 template <class Real>
 struct Tile {
   static constexpr int64_t lanes = simd::Lanes<Real>::count;
-  Real *values, *gates;
-  explicit Tile(Layout& layout) : values(layout.take<Real>(kRows * lanes)), gates(layout.take<Real>(kRows * lanes)) {}
+  Real *values, *keeps, *writes;
+  explicit Tile(Layout& layout)
+      : values(layout.take<Real>(kRows * lanes)),
+        keeps(layout.take<Real>(kRows * lanes)),
+        writes(layout.take<Real>(kRows * lanes)) {}
 };
 
 template <class Real>
@@ -38,9 +42,9 @@ struct Job {
   View<const Real> x;
   View<Real> o;
   attnkit::State state;
-  // Of batch row b: x W, f and c of row t, each of all channels, or NULL.
+  // Of batch row b: x W, f, 1 - f and c of row t, each of all channels, or NULL.
   Real* saved(int64_t b, int64_t t) const {
-    return run.saved ? static_cast<Real*>(run.saved) + (b * run.keys + t) * 3 * shape.channels : nullptr;
+    return run.saved ? static_cast<Real*>(run.saved) + (b * run.keys + t) * kSaved * shape.channels : nullptr;
   }
 };
 
@@ -62,9 +66,15 @@ ATTNKIT_INLINE void store(const V& x, int64_t n, Real* p) {
   std::memcpy(p, part, static_cast<size_t>(n) * sizeof(Real));
 }
 
+// f = sigmoid(z), and 1 - f, which a difference would round away where f is near 1.
+template <class V>
+struct Gate {
+  V keep, write;
+};
 template <class Real, class V>
-ATTNKIT_INLINE V sigmoid(const V& x) {
-  V e = -x;
+ATTNKIT_INLINE Gate<V> gate_of(const V& z) {
+  const auto positive = z > Real{0};
+  V e = simd::select(positive, -z, z);
   if constexpr (sizeof(Real) == sizeof(float)) {
     simd::exp(e);
   } else {
@@ -73,7 +83,8 @@ ATTNKIT_INLINE V sigmoid(const V& x) {
     for (Real& lane : lanes) lane = std::exp(lane);
     e = simd::load_as<V>(lanes);
   }
-  return Real{1} / (e + Real{1});
+  const V large = Real{1} / (e + Real{1}), small = e * large;
+  return {simd::select(positive, large, small), simd::select(positive, small, large)};
 }
 
 template <class Isa, class Real>
@@ -102,12 +113,15 @@ class Scan {
       for (; i + R <= rows; i += R) project<R>(t, i);
       for (; i < rows; ++i) project<1>(t, i);
       for (i = 0; i < rows; ++i) {
-        const V f = simd::at<Isa>(tile_.gates + i * kLanes), w = simd::at<Isa>(tile_.values + i * kLanes);
-        c = f * c + (Real{1} - f) * w;
+        const V w = simd::at<Isa>(tile_.values + i * kLanes);
+        const V keep = simd::at<Isa>(tile_.keeps + i * kLanes), write = simd::at<Isa>(tile_.writes + i * kLanes);
+        c = keep * c + write * w;
         if (Real* saved = job_.saved(b_, t + i)) {
+          const int64_t d = job_.shape.channels;
           store(w, here_, saved + first_);
-          store(f, here_, saved + job_.shape.channels + first_);
-          store(c, here_, saved + 2 * job_.shape.channels + first_);
+          store(keep, here_, saved + d + first_);
+          store(write, here_, saved + 2 * d + first_);
+          store(c, here_, saved + 3 * d + first_);
         }
         for (; next_ < sight_.queries && row_of(next_) == t + i; ++next_) put(next_, c);
       }
@@ -119,7 +133,7 @@ class Scan {
   // The fresh row whose c query i reads: its own, or the newest before it.  Below 0: it is in the past, or nowhere.
   ATTNKIT_INLINE int64_t row_of(int64_t i) const { return sight_.seen(i) - 1 - sight_.past; }
 
-  // x W and f of rows [t + i, t + i + R).
+  // x W and the gates of rows [t + i, t + i + R).
   template <int R>
   ATTNKIT_INLINE void project(int64_t t, int64_t i) const {
     const int64_t d = job_.shape.channels;
@@ -144,7 +158,9 @@ class Scan {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       simd::store(value[r], tile_.values + (i + r) * kLanes);
-      simd::store(sigmoid<Real>(gate[r] + bias), tile_.gates + (i + r) * kLanes);
+      const Gate<V> made = gate_of<Real>(gate[r] + bias);
+      simd::store(made.keep, tile_.keeps + (i + r) * kLanes);
+      simd::store(made.write, tile_.writes + (i + r) * kLanes);
     }
   }
 

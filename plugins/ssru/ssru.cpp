@@ -68,8 +68,8 @@ struct Ssru {
               static_cast<int64_t>(r.workers)};
     plan.backward_bytes = plan.run_bytes;
     info.scratch(r, plan.run_bytes);
-    // W x, f and c of every row; and the gradients of x W and x W_f, which all workers need.
-    info.train(r, 3 * rows * d, plan.backward_bytes, r.real_bytes(2 * rows * d));
+    // Of every row x W, the gates and c; and the gradients of x W and x W_f, which all workers need.
+    info.train(r, ssru::kSaved * rows * d, plan.backward_bytes, r.real_bytes(2 * rows * d));
     return plan;
   }
 

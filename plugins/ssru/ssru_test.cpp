@@ -67,7 +67,7 @@ TEST(Ssru, EqualsTheRecurrenceOverThousandsOfRows) {
 
 // Gates that keep all and that keep nothing.
 TEST(Ssru, EqualsTheRecurrenceWhereGatesAreShut) {
-  for (const float bias : {-200.0f, -30.0f, 30.0f, 200.0f})
+  for (const float bias : {-200.0f, -30.0f, -10.0f, 5.0f, 10.0f, 200.0f})
     check(make_block(ATTN_DECODER_SELF, true, 2, 8, 8), 1, 70, {},
           [bias](Inputs& in) { in["forget_bias"].set([bias](auto...) { return bias; }); });
 }
