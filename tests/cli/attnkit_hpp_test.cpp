@@ -54,6 +54,20 @@ TEST_F(AttnkitHpp, WritesManySessionsAtOnce) {
   EXPECT_EQ(logits.back(), 0);  // past a row's length
 }
 
+TEST_F(AttnkitHpp, ReordersAsManyRowsAsThereAre) {
+  attnkit::Session session(model, 3);
+  attnkit::Ids source = model.tokenize(attnkit::Side::source, "one two");
+  source.push_back(model.info().end_id);
+  session.read(source);
+  attnkit::Session copy = session.clone(), loaded = attnkit::Session::load(model, session.save());
+  const std::vector<uint32_t> parents = {2, 0, 0, 1};
+  for (attnkit::Session* s : {&session, &copy, &loaded}) {
+    EXPECT_THROW(s->reorder(std::span(parents).first(2)), attnkit::Error);
+    EXPECT_THROW(s->reorder(parents), attnkit::Error);
+    s->reorder(std::span(parents).first(3));
+  }
+}
+
 TEST_F(AttnkitHpp, ForwardAgreesWithSessions) {
   const attnkit_model_info info = model.info();
   attnkit::Ids source = model.tokenize(attnkit::Side::source, "one two");

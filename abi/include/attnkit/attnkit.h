@@ -65,7 +65,8 @@ typedef struct attnkit_model_info {
   uint32_t struct_size, kind;           /* ATTNKIT_ENCODER, ... */
   int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
   int32_t outputs;                      /* width of a row of logits: target_vocab, or classes */
-  int32_t max_length, begin_id, end_id; /* longest source and target; ids of <s> and </s>, -1: no vocabulary */
+  int32_t max_length, begin_id, end_id; /* longest source and target, which [model.decoder] may make shorter; ids of <s>
+                                           and </s>, -1: no vocabulary */
   uint32_t beams, reserved;             /* what [decode] says; at least 1 */
   uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
   /* Of a model that takes speech, else 0.  source_vocab is 0 there, and max_length counts rows of the encoder. */
@@ -230,7 +231,9 @@ ATTNKIT_API int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_
 /* Computes the frames that a model which takes speech makes of samples: logarithms of mel energies, not normalised.
  * Shapes    samples (1, S) f32 within [-1, 1]; *n on return: the number of whole frames in S; frames f32
  *           (1, *n, features), or NULL for *n alone.
- * Errors    INVALID: a model that takes text, another shape, samples that are not numbers or beyond 16. */
+ *           Of a model that takes recordings whole, such as Whisper, *n is the frames of each, its silence included.
+ * Errors    INVALID: a model that takes text, another shape, samples that are not numbers or beyond 16, more than such a
+ *           model takes at once: split the recording. */
 ATTNKIT_API int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples,
                                            const attn_tensor* frames, uint64_t* n, attn_error* err);
 
@@ -266,9 +269,10 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
 /* Appends tokens to n different sessions of one model, each at its own position.
  * Shapes    tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
  *           logits f32 (R, T, outputs) or NULL.
- * Numbers   Bitwise those of each session alone.
- * Errors    INVALID: ids, a target beyond max_length, no source read yet, sessions of different models, a session
- *           twice; under [stream] tokens after </s>.  No session has then changed. */
+ * Numbers   Bitwise those of each session alone.  Tokens that [decode] suppresses, or that are not the forced one, have
+ *           -infinity; those of attnkit_model_forward are as the model makes them.
+ * Errors    INVALID: ids, a target beyond max_length or the decoder's own, no source read yet, sessions of different
+ *           models, a session twice; under [stream] tokens after </s>.  No session has then changed. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more.
@@ -283,7 +287,8 @@ ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t 
  * Numbers   The same tokens for the same options, prompt and position of the session; those of generate at temperature 0
  *           without a penalty.
  * Errors    INVALID: options out of their bounds, ids outside the vocabulary, a prompt beyond max_length, more rows than
- *           one: the session is then as before.  INTERNAL: scores that are not numbers. */
+ *           one, under [stream] a prompt or a target that ends in </s>: the session is then as before.
+ *           INTERNAL: scores that are not numbers. */
 ATTNKIT_API int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
                                            const attnkit_sample_options* options, int32_t* ids, uint64_t* n,
                                            attn_error* err);

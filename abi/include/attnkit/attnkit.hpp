@@ -307,7 +307,10 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
 // One input being decoded.
 class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> {
  public:
-  explicit Session(const Model& model, uint32_t rows = 0) : max_length_(static_cast<size_t>(model.info().max_length)) {
+  explicit Session(const Model& model, uint32_t rows = 0) {
+    const attnkit_model_info info = model.info();
+    max_length_ = static_cast<size_t>(info.max_length);
+    rows_ = rows ? rows : info.beams;
     make(attnkit_session_create, model.get(), rows);
   }
   // More of the source; last: it is complete, </s> included.
@@ -321,8 +324,10 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   // Returns bytes from which load continues, wherever the same model is.
   std::vector<std::byte> save() const { return detail::bytes_of(attnkit_session_save, get()); }
   static Session load(const Model& model, std::span<const std::byte> bytes) {
-    Session session(static_cast<size_t>(model.info().max_length));
+    Session session(static_cast<size_t>(model.info().max_length), 0);
     session.make(attnkit_session_load, model.get(), static_cast<const void*>(bytes.data()), uint64_t{bytes.size()});
+    const std::string state = session.describe();
+    session.rows_ = std::stoul(state.substr(state.find_first_of("0123456789", state.find("\"rows\""))));
     return session;
   }
   // Simultaneous decoding, see attnkit_session_simulate.  decide(const attnkit_stream_view&) gives ATTNKIT_READ, _WRITE
@@ -338,12 +343,16 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   }
   // Returns an independent copy of everything, which continues bitwise like this one.
   Session clone() const {
-    Session copy(max_length_);
+    Session copy(max_length_, rows_);
     copy.make(attnkit_session_clone, get());
     return copy;
   }
   // Row i becomes what row parents[i] was; one parent for each row.
-  void reorder(std::span<const uint32_t> parents) { detail::call(attnkit_session_reorder, get(), parents.data()); }
+  void reorder(std::span<const uint32_t> parents) {
+    if (parents.size() != rows_)
+      throw Error(ATTN_INVALID, std::to_string(parents.size()) + " parents for " + std::to_string(rows_) + " rows");
+    detail::call(attnkit_session_reorder, get(), parents.data());
+  }
   void set_length(double target_length) { detail::call(attnkit_session_set_length, get(), target_length); }
   Ids generate(uint32_t limit = 0) {
     Ids ids(max_length_);
@@ -435,8 +444,8 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     ids.resize(static_cast<size_t>(n));
     return ids;
   }
-  explicit Session(size_t max_length) : max_length_(max_length) {}
-  size_t max_length_;
+  Session(size_t max_length, size_t rows) : max_length_(max_length), rows_(rows) {}
+  size_t max_length_, rows_;
 };
 
 inline std::string Model::translate(const std::string& text, uint32_t beams, uint32_t limit) const {
