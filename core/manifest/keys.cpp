@@ -94,7 +94,8 @@ constexpr KeyRule keys[] = {
      "a tokenizer.json, or SentencePiece's file where its name ends in .model or .spm; `gguf`: a GGUF file, which "
      "brings its own"},
     {"model.encoder", "ids", T::text, "",
-     "SentencePiece: a JSON or YAML file of tokens and their ids, relative to the manifest, where they are not the file's own"},
+     "SentencePiece: a JSON or YAML file of tokens and their ids, relative to the manifest, where they are not the "
+     "file's own"},
     {"model.encoder", "more_tokens", T::tokens, "", "with `ids`: tokens behind those of it, in order"},
     {"model.encoder", "begin", T::text, "",
      "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},

@@ -160,7 +160,7 @@ TEST(Npz, MistakesAreNamed) {
            {Archive().entry("w.txt", sound).whole(), "entry \"w.txt\" is no array: its name ends in no .npy"},
            {Archive().entry("\xff", sound).whole(), "has an entry whose name is none: "},
            {one("abc"), "entry \"w.npy\" is no array of NumPy"},
-           {one(npy("{}", "", 9)), "array \"w\" is of version 9; 1 to 3 are supported"},
+           {one(npy(std::string("{}"), "", char{9})), "array \"w\" is of version 9; 1 to 3 are supported"},
            {one(npy("{}", "")), "array \"w\" has a header without \"fortran_order\""},
            {one(npy("<f4", "(2, 3)", 20)), "array \"w\" has 20 bytes, its header says 24"},
            {one(npy(">f4", "(2, 3)", 24)), "array \"w\" has the type \"'>f4', 'fortran_\", which is not supported"},
