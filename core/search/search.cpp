@@ -98,14 +98,15 @@ void Search::probe_lengths() {
   Record longest;
   longest.placement = space_.baseline;
   longest.id = baseline_->id;
-  int64_t allowed = 0;
+  const int64_t wanted = std::ranges::max(settings_.lengths);
+  int64_t allowed = 0, decoder = 0;
   const auto take = [&](Record&, const Json& result) {
     const Json& description = result["description"];
-    allowed = description.value("max_target", description["max_length"].get<int64_t>());
+    decoder = description.value("max_target", wanted);
+    allowed = std::min(decoder, description["max_length"].get<int64_t>());
   };
-  const int64_t wanted = std::ranges::max(settings_.lengths);
   runner_.describe({&longest}, {1}, wanted, take);
-  if (longest.usable() && allowed >= wanted) return;
+  if (longest.usable() && decoder >= wanted) return;
   runner_.describe({baseline_}, {1}, 0, take);
   std::erase_if(settings_.lengths, [&](int64_t length) { return length > allowed; });
   if (settings_.length > allowed)

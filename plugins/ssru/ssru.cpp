@@ -47,7 +47,7 @@ struct Ssru {
     x = ports.key("x", d, "the block's input itself", ATTN_RAW);
     value = ports.learned("value", {d, d}, "W, a row for each input");
     forget = ports.learned("forget", {d, d}, "W_f, a row for each input");
-    forget_bias = ports.learned("forget_bias", {d}, "b_f");
+    forget_bias = ports.learned("forget_bias", {d}, "b_f, of the gate");
     o = ports.output("o", d / shape.heads, "relu(c)", values.boolean("projected") ? 0 : ATTN_RAW);
   }
 

@@ -87,7 +87,7 @@ class Debian(unittest.TestCase):
         self.assertEqual(self.needs("attnkit")["libattnkit1"], same)
         self.assertEqual(self.needs("attnkit")["attnkit-plugins"], same)
         self.assertEqual({re.sub(r"\d.*", "", need) for need in self.needs("libattnkit1")},
-                         {"libc", "libfmt", "libgcc-s", "libpcre", "libssl", "libstdc++", "libtbb", "libutf"})
+                         {"libc", "libfmt", "libgcc-s", "libpcre", "libssl", "libstdc++", "libtbb", "libutf", "libyaml-cpp", "zlib"})
         self.assertLessEqual({re.sub(r"\d.*", "", need) for need in self.needs("attnkit-plugins")}, {"libc", "libgcc-s", "libstdc++"})
 
     def test_others_are_linked_to_the_library_package(self):
@@ -118,7 +118,7 @@ class Recipes(unittest.TestCase):
     """vcpkg's and Conan's, which nothing here can run."""
     version = re.search(r"project\(attnkit VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
     needed = {"boost": "Boost", "fmt": "fmt", "tbb": "TBB", "openssl": "OpenSSL", "nlohmann": "nlohmann", "tomlplusplus": "TOMLPLUSPLUS",
-              "utf8proc": "UTF8PROC", "pcre2": "PCRE2", "kissfft": "KISSFFT", "sndfile": "SNDFILE"}
+              "utf8proc": "UTF8PROC", "pcre2": "PCRE2", "kissfft": "KISSFFT", "sndfile": "SNDFILE", "yaml": "YAML", "zlib": "ZLIB"}
 
     def test_libraries_are_those_of_the_build(self):
         cmake = "".join((SOURCE / f).read_text() for f in ("core/CMakeLists.txt", "hosts/cli/CMakeLists.txt"))

@@ -15,7 +15,8 @@ class Attnkit(ConanFile):
     package_type = "shared-library"
     settings = "os", "arch", "compiler", "build_type"
     requires = ("boost/[>=1.74]", "fmt/[>=9 <11]", "kissfft/131.1.0", "libsndfile/[>=1.2]", "nlohmann_json/[>=3.11]", "onetbb/[>=2021.8]",
-                "openssl/[>=3]", "pcre2/[>=10.42]", "tomlplusplus/[>=3.3]", "utf8proc/[>=2.8]")
+                "openssl/[>=3]", "pcre2/[>=10.42]", "tomlplusplus/[>=3.3]", "utf8proc/[>=2.8]", "yaml-cpp/[>=0.7]",
+                "zlib/[>=1.2.13]")
 
     def export_sources(self):
         root = os.path.normpath(os.path.join(self.recipe_folder, "../../.."))
