@@ -337,8 +337,7 @@ TEST_F(LaunchedPoolTest, EveryHostHasItsWorkersAndWhatTheyPrintIsNoReply) {
   EXPECT_EQ(pool.open()["host"], "a");
   EXPECT_EQ(hosts_of(collect(pool, requests_of(meetings(4)))), (std::set<std::string>{"a", "b"}));
   EXPECT_EQ(collect(pool, requests_of({{{"kind", "babble"}}}))[0].status, TrialReply::ok);
-  EXPECT_EQ(host(0).trials, 3u);
-  EXPECT_EQ(host(1).trials, 2u);
+  EXPECT_EQ(host(0).trials + host(1).trials, 5u);  // whose worker is ready first gets the next one
   EXPECT_EQ(host(1).opened["host"], "b");
 }
 
