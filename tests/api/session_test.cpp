@@ -23,19 +23,22 @@ struct Opened {
 
 TEST(Session, GeneratesWhatWritingTokenByTokenGives) {
   const Opened o;
-  attnkit::Session generated(o.model, 1), written(o.model, 1);
-  generated.read(o.source());
-  written.read(o.source());
+  attnkit::Session generated(o.model, 1), written(o.model, 1), stepped(o.model, 1);
+  for (attnkit::Session* session : {&generated, &written, &stepped}) session->read(o.source());
   const attnkit::Ids ids = generated.generate();
   const int64_t outputs = o.model.info().outputs;
-  std::vector<float> logits(static_cast<size_t>(outputs));
+  std::vector<float> logits(static_cast<size_t>(outputs)), same(logits);
   int32_t next = o.model.info().begin_id;
   for (int32_t expected : ids) {
     attnkit_session* const self = written.get();
     attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{next}}), logits.data(), outputs);
+    stepped.step(next, same);
+    ASSERT_EQ(same, logits);
     next = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     ASSERT_EQ(next, expected);
   }
+  stepped.step(next);
+  EXPECT_THROW(stepped.step(next, std::span(same).first(3)), attnkit::Error) << "room for three numbers";
 }
 
 TEST(Session, SurvivesItsModel) {

@@ -70,6 +70,25 @@ class Session(PackageTest):
         self.assertEqual(session.write([[], []]).nbytes, 0)
         self.assertEqual(session.describe()["position"], 2)
 
+    def test_step(self):
+        outputs = self.model.info.outputs
+        one, other, outs = self.begun(), self.begun(), [array.array("f", bytes(4 * outputs)) for _ in range(2)]
+        for i, token in enumerate([self.model.info.begin_id, 10, 11, 12]):
+            wanted = one.write([[token]]).tolist()[0][0]
+            fork = other.clone()
+            for session in (other, fork):  # what a session keeps for its steps is its own
+                session.step(token, outs[i % 2])
+                self.assertEqual(outs[i % 2].tolist(), wanted)
+            fork.step(13)
+        self.assertEqual(other.save(), one.save())
+        self.refused("vocabulary", other.step, 1 << 20)
+        self.refused("contiguous array of float32", other.step, 10, array.array("d", bytes(8 * outputs)))
+        self.refused("read-only", other.step, 10, memoryview(bytes(4 * outputs)).cast("f"))
+        self.refused("rows", self.begun(2).step, 10)
+        self.assertEqual(other.save(), one.save())
+        other.close()
+        self.refused("closed", other.step, 10)
+
     def test_several_at_once(self):
         together, alone = [self.begun(), self.begun(2)], [self.begun(), self.begun(2)]
         tokens = [[1, 10], [1, 11], [1, 12]]

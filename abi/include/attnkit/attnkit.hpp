@@ -393,6 +393,12 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     return sample(prompt, options, [](int32_t) { return false; });
   }
   std::string describe() const { return detail::text_of(attnkit_session_describe, get()); }  // "attnkit.session/1"
+  // Appends one token to a session of one row.  logits: room for all outputs, or empty.  The shortest way of a step.
+  void step(int32_t token, std::span<float> logits = {}) {
+    attnkit_session* const self = get();
+    const attn_tensor in = tensor(&token, {1, 1}), out = tensor(logits.data(), {1, 1, std::ssize(logits)});
+    detail::call(attnkit_session_write, &self, 1u, &in, nullptr, logits.empty() ? nullptr : &out);
+  }
   // Appends a row of the batch to each row of different sessions.  logits: f32 (rows, length, outputs), or NULL.
   static void write(std::span<attnkit_session* const> sessions, const Batch& tokens, float* logits = nullptr,
                     int64_t outputs = 0) {

@@ -6,10 +6,10 @@ import ctypes
 import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
-from ._abi import attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
-from ._call import Handle, blob_of, call, make, text_of
+from ._abi import ATTN_OK, attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
+from ._call import Handle, Pointer, blob_of, call, make, text_of
 from ._simulation import Simulation
-from ._tensor import Rows, bytes_of, ids as ids_of, result, source as source_of
+from ._tensor import FLOAT32, Rows, Tensor, bytes_of, ids as ids_of, lent, numbers, result, source as source_of
 from .error import INVALID, Error
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Session(Handle):
 
     rows: int
     _info: ModelInfo
+    _step: Optional[_Step] = None
 
     def __init__(self, model: Model, rows: int = 0) -> None:
         self._begin(model, model._library.attnkit_session_create, model.pointer, rows)
@@ -71,6 +72,17 @@ class Session(Handle):
     def write(self, tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:
         """Appends ids to the target, one sequence of them for each row; see write_all."""
         return write_all([self], tokens, logits, out)
+
+    def step(self, token: int, out: Optional[Array] = None) -> None:
+        """Appends one token to a session of one row; out: a contiguous float32 array (outputs) for the logits.  The shortest way of a
+        step: give the same array each time."""
+        pointer = self.pointer
+        made = self._step
+        if made is None:
+            made = self._step = _Step(pointer, self._library.attnkit_session_write)
+        if out is not made.out:
+            made.write_to(out, self._info.outputs)
+        made.write(token)
 
     def generate(self, limit: int = 0) -> list[int]:
         """Ids until </s> or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more."""
@@ -138,6 +150,29 @@ class Session(Handle):
         if limit < 0:
             raise Error(INVALID, f"limit {limit}: it must be 1 or more, or 0 for the default")
         return min(limit, self._info.max_length)
+
+
+class _Step:
+    """What a step passes to attnkit_session_write, made once."""
+
+    def __init__(self, pointer: Pointer, function: Callable[..., int]) -> None:
+        self.function, self.handle = function, (ctypes.c_void_p * 1)(pointer._as_parameter_.value)
+        self.token = numbers("i", [0], (1, 1))
+        self.err = sized(attn_error)
+        self.tensor, self.error = self.token.reference, ctypes.byref(self.err)
+        self.out: Optional[Array] = None
+        self.logits: Optional[Tensor] = None
+        self.to: Any = None
+
+    def write_to(self, out: Optional[Array], outputs: int) -> None:
+        self.logits = None if out is None else lent(out, "out", (outputs,), FLOAT32, written=True).reshaped((1, 1, outputs))
+        self.out, self.to = out, self.logits and self.logits.reference
+
+    def write(self, token: int) -> None:
+        self.token.keep[0] = token
+        code = self.function(self.handle, 1, self.tensor, None, self.to, self.error)
+        if code != ATTN_OK:
+            raise Error(code, self.err.message.decode("utf-8", "replace"), self.err.where)
 
 
 def write_all(sessions: Sequence[Session], tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:

@@ -1,6 +1,7 @@
 """Model: every manifest as libattnkit makes it, tensor for tensor; what is exported loads and verifies."""
 
 import tomllib
+import unittest.mock
 
 import torch
 from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
@@ -104,6 +105,38 @@ class Model(TorchTest):
         self.assertLess(losses[-1], losses[0] / 2)
         self.assertEqual([name for name, p in model.named_parameters() if p.grad is None], [])
         self.verified(model)
+
+    def test_a_loss_a_few_rows_at_a_time(self):
+        """The sum, and the gradients, of torch's cross entropy of all logits; nothing is expected behind a row's end."""
+        for manifest in ("samples/manifests/relu.toml", "samples/manifests/bigbird.toml"):
+            model = attnkit.torch.Model.from_manifest(SOURCE / manifest).double()
+            inputs, outputs = batch(model), model.info.outputs
+            expected = torch.randint(outputs, inputs["target"].shape if "target" in inputs else (3,), generator=torch.Generator().manual_seed(2))
+            expected[1] = attnkit.torch.loss.IGNORED
+            real = expected.clone()
+            if "target" in inputs:
+                real[torch.arange(9) >= inputs["target_lengths"][:, None]] = attnkit.torch.loss.IGNORED
+            for smoothing in (0.0, 0.1):
+                whole = torch.nn.functional.cross_entropy(model(**inputs).flatten(0, -2), real.flatten(), ignore_index=attnkit.torch.loss.IGNORED,
+                                                          reduction="sum", label_smoothing=smoothing)
+                wanted = torch.autograd.grad(whole, list(model.parameters()), allow_unused=True)
+                for numbers in (1, 3 * outputs, 1 << 21):  # logits at a time: rows by one, by three, all
+                    with unittest.mock.patch.object(attnkit.torch.loss, "NUMBERS", numbers):
+                        loss = model(**inputs, expected=expected, label_smoothing=smoothing)
+                        made = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+                    self.assert_close(loss, whole, 1e-12)
+                    for a, b in zip(made, wanted):
+                        self.assert_close(a, b, 1e-12)
+            with torch.autocast("cpu", torch.bfloat16):
+                self.assert_close(model.float()(**inputs, expected=expected, label_smoothing=smoothing), whole.float(), 2e-2)
+
+    def test_a_loss_of_nothing(self):
+        model = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/relu.toml")
+        inputs = batch(model)
+        loss = model(**inputs, expected=torch.full_like(inputs["target"], attnkit.torch.loss.IGNORED))
+        loss.backward()
+        self.assertEqual(loss.item(), 0)
+        self.assertTrue(all(not p.grad.any() for p in model.parameters() if p.grad is not None))
 
     def test_compiled(self):
         model = attnkit.torch.Model.from_manifest(tiny_model.write_model(self.folder, attention='default = "leap"'))

@@ -18,6 +18,7 @@ from ._safetensors import tensors_of
 from .attention import Attention, projection
 from .export import export
 from .length import predictor
+from .loss import IGNORED, cross_entropy
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 # What a manifest can say and this module cannot: by key, what it must be.
@@ -184,7 +185,7 @@ class Head(nn.Module):
         out = projection(head["hidden"] or d, outputs)
         self.weight, self.bias = out.weight, out.bias
 
-    def classify(self, x, lengths, aux):
+    def classify(self, x, lengths, aux, expected=None, label_smoothing=0.0):
         if self.of is not None:
             x = aux[self.of][:, 0]
             # A carried sequence ends in rows of zeros where its mechanism left rows out.
@@ -195,7 +196,11 @@ class Head(nn.Module):
         x = torch.where(_real(x.shape[1], lengths)[..., None], x, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
         if hasattr(self, "hidden"):
             x = F.relu(self.hidden(x))
-        return F.linear(x, self.weight, self.bias)
+        logits = F.linear(x, self.weight, self.bias)
+        if expected is None:
+            return logits
+        return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), expected, ignore_index=IGNORED, reduction="sum",
+                               label_smoothing=label_smoothing)
 
 
 class Model(nn.Module):
@@ -261,30 +266,34 @@ class Model(nn.Module):
             lengths = lengths // self.encoder.frontend.subsampling
         return self.encoder(x, lengths, lengths, aux=aux, seen=seen), lengths, aux
 
-    def decode(self, target, lengths=None, encoded=(None, None, {}), total=None, visible=None, seen=None):
-        """Logits (B, T, outputs).  encoded: of encode.  total (B): the targets' lengths as mechanisms are told them."""
+    def decode(self, target, lengths=None, encoded=(None, None, {}), total=None, visible=None, seen=None, **loss):
+        """Logits (B, T, outputs).  encoded: of encode.  total (B): the targets' lengths as mechanisms are told them.  loss: expected and
+        label_smoothing of forward."""
         memory, memory_lengths, aux = encoded
         lengths = _lengths(target, lengths)
         x = self.decoder(target, lengths, total, memory, memory_lengths, visible, dict(aux), seen)
-        return self._logits(x, lengths, self.decoder)
+        return self._output(x, lengths, self.decoder, **loss)
 
-    def forward(self, source=None, source_lengths=None, target=None, target_lengths=None, *, total=None, visible=None, seen=None):
+    def forward(self, source=None, source_lengths=None, target=None, target_lengths=None, *, total=None, visible=None, seen=None, **loss):
         """Logits (B, T, outputs) by teacher forcing, or (B, outputs) of a classifier; as attnkit_model_forward.
 
         total (B): the targets' lengths; None: as [length] says.  visible (B, T): how many rows of the encoder each position of the
         target sees (wait-k).  seen: a dict that gets what every layer puts out.
+
+        expected (B, T), or (B) of a classifier: ids, or -100 for none, and label_smoothing; then the sum of their cross entropy is
+        returned, and the logits are never all in memory.
         """
         encoded = None, None, {}
         if hasattr(self, "encoder"):
             encoded = self.encode(source, source_lengths, seen)
             memory, lengths, aux = encoded
         if self.head.classifies:
-            return self.head.classify(memory, lengths, aux)
+            return self.head.classify(memory, lengths, aux, **loss)
         if not hasattr(self, "decoder"):
-            return self._logits(memory, lengths, self.encoder)
+            return self._output(memory, lengths, self.encoder, **loss)
         if total is None:
             total = self._total(source, encoded, _lengths(target, target_lengths))
-        return self.decode(target, target_lengths, encoded, total, visible, seen)
+        return self.decode(target, target_lengths, encoded, total, visible, seen, **loss)
 
     def export(self, folder, **options):
         """Writes a folder that libattnkit loads, with golden activations; see export.export.  The path of its manifest."""
@@ -296,9 +305,12 @@ class Model(nn.Module):
         memory, lengths, _ = encoded
         return self.predict(source, memory, torch.zeros_like(target_lengths) if lengths is None else lengths)
 
-    def _logits(self, x, lengths, stack):
+    def _output(self, x, lengths, stack, expected=None, label_smoothing=0.0):
         weight = stack.embed.weight if self.description["tie_embeddings"] else self.head.weight
-        return torch.where(_real(x.shape[1], lengths)[..., None], F.linear(x, weight), 0.0)
+        real = _real(x.shape[1], lengths)
+        if expected is None:
+            return torch.where(real[..., None], F.linear(x, weight), 0.0)
+        return cross_entropy(x, weight, torch.where(real, expected, IGNORED), label_smoothing)
 
 
 def _lengths(rows, lengths):

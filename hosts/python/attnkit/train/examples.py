@@ -11,8 +11,8 @@ import attnkit
 
 from .._abi import ATTNKIT_DECODER, ATTNKIT_ENCODER
 from ..error import INVALID, Error
+from ..torch.loss import IGNORED
 
-IGNORED = -100  # of torch's cross entropy: nothing is expected there
 SHUFFLED = 4096  # examples that are sorted by length together
 
 

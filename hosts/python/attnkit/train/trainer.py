@@ -20,7 +20,8 @@ import attnkit
 from ..error import INVALID, Error
 from ..torch import Model, Supernet, runtime
 from ..torch._safetensors import write
-from .examples import IGNORED, Examples
+from ..torch.loss import IGNORED
+from .examples import Examples
 from .muon import Muon
 
 FORMAT = "attnkit.checkpoint/1"
@@ -177,21 +178,15 @@ class Trainer:
     def loss(self, batch, drawn):
         """The sum over the tokens of a batch."""
         with self.autocast():
-            logits = self.logits(self.run_model, batch, drawn)
-        return self.cross_entropy(logits, batch)
+            return self.outputs(self.run_model, batch, drawn, expected=batch.expected, label_smoothing=self.options.label_smoothing)
 
     def autocast(self):
         return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
 
-    def cross_entropy(self, logits, batch):
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum",
-                               label_smoothing=self.options.label_smoothing)
-
-    def logits(self, model, batch, drawn=None):
-        """drawn: draws what training varies; None: as the model is used."""
+    def outputs(self, model, batch, drawn=None, **loss):
+        """The logits, or the loss that Model.forward is asked for.  drawn: draws what training varies; None: as the model is used."""
         return model(batch.source, batch.source_lengths, batch.entered, batch.lengths, total=self.total(batch, drawn),
-                     visible=self.visible(batch, drawn))
+                     visible=self.visible(batch, drawn), **loss)
 
     def total(self, batch, drawn):
         """What mechanisms are told of the target's length: None is the manifest's prediction; in training now and then the truth,
@@ -282,7 +277,7 @@ class Trainer:
         loss = tokens = right = rows = 0
         self.model.eval()
         for batch in self.dev:
-            logits = self.logits(self.model, batch).float()
+            logits = self.outputs(self.model, batch).float()
             loss += float(F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"))
             same = (logits.argmax(-1) == batch.expected) | (batch.expected == IGNORED)
             right += int(same.reshape(batch.rows, -1).all(-1).sum())

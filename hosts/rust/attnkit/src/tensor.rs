@@ -35,12 +35,12 @@ pub struct Tensor<'a> {
 impl<'a> Tensor<'a> {
     /// A contiguous tensor that is read.
     pub fn new<T: Element>(data: &'a [T], shape: &[i64]) -> Result<Self> {
-        Self::make(data.as_ptr(), data.len(), shape, &contiguous(shape), false)
+        Self::make(data.as_ptr(), data.len(), shape, contiguous(shape, &mut [1; 4]), false)
     }
 
     /// A contiguous tensor that may be written to.
     pub fn new_mut<T: Element>(data: &'a mut [T], shape: &[i64]) -> Result<Self> {
-        Self::make(data.as_mut_ptr(), data.len(), shape, &contiguous(shape), true)
+        Self::make(data.as_mut_ptr(), data.len(), shape, contiguous(shape, &mut [1; 4]), true)
     }
 
     /// A tensor with strides in elements, the last of which is 1, that is read.
@@ -87,12 +87,13 @@ impl<'a> Tensor<'a> {
     }
 }
 
-pub(crate) fn contiguous(shape: &[i64]) -> Vec<i64> {
-    let mut stride = vec![1i64; shape.len()];
-    for d in (1..shape.len()).rev() {
-        stride[d - 1] = stride[d].saturating_mul(shape[d].max(0));
+/// The strides of up to four dimensions without gaps, in `room`: a step of one token allocates nothing.
+fn contiguous<'a>(shape: &[i64], room: &'a mut [i64; 4]) -> &'a [i64] {
+    let n = shape.len().min(room.len());
+    for d in (1..n).rev() {
+        room[d - 1] = room[d].saturating_mul(shape[d].max(0));
     }
-    stride
+    &room[..n]
 }
 
 /// A source, or a part of one.
