@@ -6,18 +6,18 @@ import unittest.mock
 import torch
 from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
 
-IMPORTED = {SOURCE / "samples/manifests/sentence-encoder.toml": ["token_types = 2", "a head of type embedding"],
-            SOURCE / "samples/manifests/language-model.toml": ["norm_type = rms", "gated = True", "kv_heads = 2", "rotary = {"],
-            SOURCE / "samples/manifests/relative_bias.toml": ["attention_scale = 1.0", "head_scale = True"],
-            SOURCE / "samples/manifests/whisper.toml": ["bias = all_but_k", "max_target = 48", "features = log_mel"]}
-MANIFESTS = sorted({*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")} - IMPORTED.keys())
+MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
+CHECKPOINTS = sorted(path.parent for path in (SOURCE / "tests/import/golden").glob("*/config.json"))
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"
 
 
 def batch(model):
     """Inputs of three rows of differing lengths."""
     random, info, inputs = torch.Generator().manual_seed(1), model.info, {}
-    if hasattr(model, "encoder") and info.sample_rate:
+    frames = model.description["speech"] and model.description["speech"]["features"]["frames"]  # of every recording
+    if hasattr(model, "encoder") and frames:
+        inputs.update(source=torch.randn(3, frames, info.features, generator=random), source_lengths=torch.tensor([frames] * 3))
+    elif hasattr(model, "encoder") and info.sample_rate:
         inputs.update(source=torch.randn(3, 50, info.features, generator=random), source_lengths=torch.tensor([50, 33, 9]))
     elif hasattr(model, "encoder"):
         inputs.update(source=torch.randint(info.source_vocab, (3, 11), generator=random), source_lengths=torch.tensor([11, 7, 1]))
@@ -48,12 +48,26 @@ class Model(TorchTest):
                     self.assert_close(logits, logits_of_core(manifest, inputs), 1e-5)
                 self.verified(model)
 
-    def test_models_that_are_not_there_yet_are_refused(self):
-        for manifest, parts in IMPORTED.items():
+    def test_every_checkpoint_is_cores_model(self):
+        self.assertGreater(len(CHECKPOINTS), 15)
+        for checkpoint in CHECKPOINTS:
+            with self.subTest(checkpoint=checkpoint.name):
+                manifest = self.folder / f"{checkpoint.name}.toml"
+                imported = command("import", checkpoint, "-o", manifest)
+                self.assertEqual(imported.code, 0, imported.err)
+                model = attnkit.torch.Model.from_manifest(manifest)
+                inputs = batch(model)
+                with torch.no_grad():
+                    results = model(**inputs)
+                if not model.info.sample_rate:
+                    self.assert_close(results, logits_of_core(manifest, inputs), 1e-5)
+                self.verified(model)
+
+    def test_weights_of_few_bits_are_refused(self):
+        for kind in ("int8", "bf16"):
             with self.assertRaises(attnkit.Error) as caught:
-                attnkit.torch.Model.from_manifest(manifest)
-            for part in parts:
-                self.assertIn(part, str(caught.exception))
+                attnkit.torch.Model(TRANSLATOR.read_text().replace("[weights]", f'[weights]\ntype = "{kind}"'), TRANSLATOR.parent)
+            self.assertIn(f"weights of type {kind} cannot be trained", str(caught.exception))
 
     def verified(self, model, code=0):
         manifest = model.export(self.folder / "exported")
@@ -129,6 +143,27 @@ class Model(TorchTest):
                         self.assert_close(a, b, 1e-12)
             with torch.autocast("cpu", torch.bfloat16):
                 self.assert_close(model.float()(**inputs, expected=expected, label_smoothing=smoothing), whole.float(), 2e-2)
+
+    def test_what_a_teacher_expects(self):
+        """The sum of cross entropies to its probabilities, where anything is expected."""
+        functional, loss = torch.nn.functional, attnkit.torch.loss
+        teacher = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/softmax.toml").double()
+        model = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/relu.toml").double()
+        inputs = batch(model)
+        expected = torch.randint(model.info.outputs, inputs["target"].shape, generator=torch.Generator().manual_seed(2))
+        expected[1, :3] = loss.IGNORED
+        real = (torch.arange(9) < inputs["target_lengths"][:, None]) & (expected != loss.IGNORED)
+        with torch.no_grad():
+            wanted = teacher(**inputs).softmax(-1)
+            taught = teacher(**inputs, layer=True)
+        whole = functional.cross_entropy(model(**inputs)[real], wanted[real], reduction="sum")
+        gradients = torch.autograd.grad(whole, list(model.parameters()))
+        for numbers in (1, 1 << 21):
+            with unittest.mock.patch.object(loss, "NUMBERS", numbers):
+                made = model(**inputs, expected=expected, teacher=taught)
+                self.assert_close(made, whole, 1e-12)
+                for a, b in zip(torch.autograd.grad(made, list(model.parameters())), gradients):
+                    self.assert_close(a, b, 1e-12)
 
     def test_a_loss_of_nothing(self):
         model = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/relu.toml")

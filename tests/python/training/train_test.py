@@ -12,7 +12,7 @@ import sys
 import time
 
 import torch
-from support import SOURCE, TorchTest, attnkit, main
+from support import SOURCE, TorchTest, attnkit, command, main
 
 import tiny_model
 from attnkit.torch import Model, Supernet
@@ -70,19 +70,29 @@ class Train(TorchTest):
         with attnkit.Model(attnkit.torch.runtime(), self.folder / "run" / "model" / "model.toml") as model:
             self.assertEqual(model.translate("two three one"), "zwei drei eins")
 
-    def test_the_commands_of_the_page(self):
-        page = (SOURCE / "docs/training.md").read_text(encoding="utf-8")
-        block = page.split("```sh\n")[1].split("```")[0]
-        self.assertIn("attnkit verify", block)
+    def run_of_page(self, number, **replaced):
+        """Runs a block of docs/training.md, with these words in place of those."""
+        block = (SOURCE / "docs/training.md").read_text(encoding="utf-8").split("```sh\n")[number].split("```")[0]
         (self.folder / "build" / "bin").mkdir(parents=True)
         (self.folder / "build" / "bin" / "attnkit").symlink_to(os.environ["ATTNKIT"])
-        for name in ("model.toml", "vocab.txt", "tiny.safetensors"):
-            os.replace(self.folder / "tiny" / name, self.folder / name)
-        for written, here in (("export PYTHONPATH=build/lib/attnkit/python", ""), ("python3", sys.executable), ("--minutes 30", "--steps 20"),
-                              ("two hundred and forty-one euros", "one two")):
+        for written, here in {"python3": sys.executable, **replaced}.items():
             self.assertIn(written, block)
             block = block.replace(written, here)
         self.run_ok(["env", "-C", str(self.folder), "bash", "-euo", "pipefail", "-c", block])
+
+    def test_the_commands_of_the_page(self):
+        for name in ("model.toml", "vocab.txt", "tiny.safetensors"):
+            os.replace(self.folder / "tiny" / name, self.folder / name)
+        self.run_of_page(1, **{"export PYTHONPATH=build/lib/attnkit/python": "", "--minutes 30": "--steps 20",
+                               "two hundred and forty-one euros": "one two"})
+
+    def test_the_commands_for_a_checkpoint(self):
+        for name in ("texts.txt", "dev.txt"):
+            (self.folder / name).write_text("one two three one two three\nthree one two\n" * 8, encoding="utf-8")
+        self.run_of_page(3, **{"SmolLM2-135M": str(SOURCE / "tests/import/golden/llama"), "--out run": "--out run --steps 3"})
+        trained = self.folder / "run" / "model" / "model.toml"
+        self.assertIn('default = "relu"', trained.read_text(encoding="utf-8"))
+        self.assertEqual(command("verify", trained).code, 0)
 
     def test_goes_on_after_kill_as_if_it_had_never_stopped(self):
         options = "--steps", 40, "--evaluate-steps", 1000, "--checkpoint-every", 1e-9, "--dropout", 0.1
@@ -131,6 +141,36 @@ class Train(TorchTest):
         one, two = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("one", "two"))
         for a, b in zip(one, two, strict=True):
             self.assertAlmostEqual(a, b, delta=2e-5 * a)
+
+    def test_goes_on_from_a_checkpoint_of_another_library(self):
+        """A language model's attention becomes linear, and learns to be: what its own tensors were is where training begins."""
+        manifest, texts = self.folder / "llama.toml", self.folder / "texts.txt"
+        for name in ("llama", "qwen2"):  # with a token that begins texts, and without
+            self.assertEqual(command("import", SOURCE / "tests/import/golden" / name, "-o", manifest).code, 0)
+            manifest.write_text(manifest.read_text(encoding="utf-8").replace('default = "softmax"', 'default = "relu"'), encoding="utf-8")
+            texts.write_text("one two three one two three\nthree one two\n" * 8, encoding="utf-8")
+            untrained = attnkit.torch.Model.from_manifest(manifest)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                train([str(manifest), "--data", str(texts), "--dev", str(texts), "--out", str(self.folder / name), "--steps", "30", "--lr",
+                       "0.01", "--warmup", "5", "--threads", "1", "--log-every", "1"])
+            losses = [entry["loss"] for entry in self.log(name) if "loss" in entry]
+            self.assertLess(losses[-1], losses[0] / 2)
+            trained = self.folder / name / "model" / "model.toml"
+            self.assertEqual(command("verify", trained).code, 0)
+            self.assertEqual(attnkit.torch.Model.from_manifest(trained).state_dict().keys(), untrained.state_dict().keys())
+
+    def test_learns_from_a_teacher(self):
+        self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01, out="teacher")
+        teacher = ["--teacher", self.folder / "teacher" / "model" / "model.toml"]
+        self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01, *teacher, out="taught")
+        self.assertGreater(self.log("taught")[-1]["dev"]["exact"], 80)
+        first = {}
+        for out, options in {"data": [], "same": [], "other": teacher}.items():  # one step by the data's tokens, and by what it says of them
+            self.train("--steps", 1, *options, out=out)
+            first[out] = self.log(out)[0]["loss"]
+        self.assertEqual(first["data"], first["same"])
+        self.assertNotEqual(first["data"], first["other"])
+        self.assertIn("a teacher writes the same text", self.refusal("--steps", 1, "--teacher", SOURCE / "samples/manifests/relu.toml"))
 
     def test_trains_a_supernet_and_every_placement_runs(self):
         self.train("--supernet", "--steps", 60, "--evaluate-steps", 1000, "--sandwich", 1, "--optimizer", "muon")

@@ -31,18 +31,19 @@ def runtime(device=CPU):
         return _runtimes[device]
 
 
-def key_of(mechanism, role, d_model, heads, causal, head_width, options):
-    return f"{mechanism} {role} {d_model} {heads} {int(causal)} {head_width} {options_text(options)}"
+def key_of(mechanism, role, d_model, heads, causal, head_width, options, kv_heads=0, key_width=0):
+    return f"{mechanism} {role} {d_model} {heads} {int(causal)} {head_width} {kv_heads} {key_width} {options_text(options)}"
 
 
 class Bound:
     """A block with what calls need of it: its ports in groups, and plans by size."""
 
     def __init__(self, key, device):
-        mechanism, role, d_model, heads, causal, head_width, options = key.split(" ", 6)
+        mechanism, role, *numbers, options = key.split(" ", 8)
+        d_model, heads, causal, head_width, kv_heads, key_width = map(int, numbers)
         used = runtime(device)
         try:
-            self.block = Block(used, mechanism, role, int(d_model), int(heads), int(causal), int(head_width), options)
+            self.block = Block(used, mechanism, role, d_model, heads, causal, head_width, options, kv_heads, key_width)
         except Error as e:
             if device == CPU or e.code != INVALID:
                 raise

@@ -1,5 +1,7 @@
 """An attention block as a module: any mechanism, with the projections that a model of attnkit has around it."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -30,6 +32,41 @@ def filled(block, port):
     return tensor
 
 
+class Rotary:
+    """Positions that turn pairs of channels of q and k (Su et al. 2021); described: the `rotary` of a model's description."""
+
+    def __init__(self, described):
+        known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3}
+        if described["scaling"] not in known:
+            raise Error(INVALID, f"attnkit.torch has no rotary positions of scaling {described['scaling']}: {', '.join(known)} are there")
+        self._described, self.pairs = described, described["width"] // 2
+        self.speeds = [known[described["scaling"]](i) for i in range(self.pairs)]
+        self.halves = described["layout"] == "halves"
+
+    def _speed(self, i):
+        return self._described["base"] ** (-2.0 * i / self._described["width"])
+
+    def _llama3(self, i):
+        """Only what training never saw turn as a whole is slower."""
+        d, speed = self._described, self._speed(i)
+        low, high = d["low_frequency_factor"], d["high_frequency_factor"]
+        kept = min(1.0, max(0.0, (d["original_length"] * speed / (2 * math.pi) - low) / (high - low)))
+        slow = speed / d["factor"]
+        return slow + kept * (speed - slow)
+
+    def __call__(self, x):
+        """x (B, heads, N, width), turned by the positions 0 to N - 1."""
+        angles = torch.arange(x.shape[2], device=x.device, dtype=torch.float64)[:, None] * torch.tensor(
+            self.speeds, device=x.device, dtype=torch.float64)
+        cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        turned, rest = x[..., :2 * self.pairs], x[..., 2 * self.pairs:]
+        pairs = turned.unflatten(-1, (2, self.pairs)) if self.halves else turned.unflatten(-1, (self.pairs, 2)).transpose(-1, -2)
+        a, b = pairs.unbind(-2)
+        pairs = torch.stack((a * cosine - b * sine, b * cosine + a * sine), -2)
+        turned = (pairs if self.halves else pairs.transpose(-1, -2)).flatten(-2)
+        return torch.cat((turned, rest), -1)
+
+
 class Adapter(nn.Module):
     """What fits shared projections to a mechanism: a scale and shift of q and k, a gain of the output."""
 
@@ -43,13 +80,15 @@ class Adapter(nn.Module):
 class Mechanism(nn.Module):
     """One mechanism in one block: what it has for itself, under the names of its ports."""
 
-    def __init__(self, name, role, d_model, heads, causal, head_width, options, adapters=False, common=None):
-        """common: a module for tensors that are one for all blocks of a model; without it they are this block's own."""
+    def __init__(self, name, around, options, common=None):
+        """around: the Attention it is in.  common: a module for tensors that are one for all blocks of a model; without it they are
+        this block's own."""
         super().__init__()
-        self._key = key_of(name, role, d_model, heads, causal, head_width, options)
+        d_model, heads = around.d_model, around.heads
+        self._key = key_of(name, around.role, d_model, heads, around.causal, around.head_width, options, around.kv_heads, around.key_width)
         on = bound(self._key)
         block, self._ports, self._outputs = on.block, on.inputs, on.outputs
-        self._name, self._heads, self._d_model, self._head_width = name, heads, d_model, block.head_width
+        self._name, self._heads, self._kv_heads, self._widths = name, heads, around.kv_heads, (around.key_width, block.head_width)
         self._output = on.outputs[0]
         # In a tuple, so that its tensors do not become this module's as well.
         self._common = (self if common is None else common,)
@@ -58,14 +97,15 @@ class Mechanism(nn.Module):
                 width = port.shape[1] * port.shape[3]
                 ends = (width, d_model) if port.kind == ATTN_OUTPUT else (d_model, width)
                 gain = 1 if port.kind == ATTN_OUTPUT else 0.5 ** 0.5
-                self.add_module(port.name, projection(*ends, not port.flags & ATTN_NO_BIAS, gain))
+                self.add_module(port.name, projection(*ends, around.has_bias(port), gain))
             elif port.kind in (ATTN_LEARNED, ATTN_TABLE):
                 self._store(block, port)
         raw, width = self._output.flags & ATTN_RAW, self._output.shape[1] * self._output.shape[3]
         if raw and width != d_model:
             raise Error(UNSUPPORTED, f"{name}: its unprojected output is {width} wide, the model {d_model}")
-        adapted = {f"{p.name}_{part}": d_model for p in on.inputs if self._is_shared(p) and p.name != "v" for part in ("scale", "shift")}
-        self.adapter = Adapter(adapted if raw else {**adapted, "gain": width}) if adapters else None
+        adapted = {f"{p.name}_{part}": self.heads_of(p) * p.shape[3] for p in on.inputs if self._is_shared(p) and p.name != "v"
+                   for part in ("scale", "shift")}
+        self.adapter = Adapter(adapted if raw else {**adapted, "gain": width}) if around.adapters else None
 
     def _store(self, block, port):
         owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
@@ -81,11 +121,19 @@ class Mechanism(nn.Module):
 
     def _is_shared(self, port):
         """Does this port use the block's own q, k, v or o?"""
-        if port.kind not in PROJECTED or port.flags & ATTN_RAW or port.shape[1] != self._heads:
+        if port.kind not in PROJECTED or port.flags & ATTN_RAW:
             return False
+        key = port.kind == ATTN_KEY and port.name in ("k", "v")
+        if port.shape[1] != self._heads and not (key and port.shape[1] == self._kv_heads):
+            return False
+        key_width, head_width = self._widths
         if port.kind == ATTN_OUTPUT or port.name == "v":
-            return port.shape[3] == self._head_width
-        return port.name in ("q", "k") and port.shape[3] == self._d_model // self._heads
+            return port.shape[3] == head_width
+        return port.name in ("q", "k") and port.shape[3] == key_width
+
+    def heads_of(self, port):
+        """How many are projected: keys and values of fewer heads are repeated for a mechanism that does not share them."""
+        return self._kv_heads if port.kind == ATTN_KEY and self._is_shared(port) else port.shape[1]
 
     def _stored(self, port, dtype):
         owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
@@ -99,27 +147,42 @@ class Attention(nn.Module):
     """Attention("leap", role="decoder.cross", d_model=128, heads=4, factor=4): options are those of the plugin.
 
     Any plugin in the search path.  More mechanisms may share the projections: add; the last one named is used.  head_norm,
-    adapters: as in a manifest.
+    adapters, kv_heads, bias, qk_norm, attention_scale: as in a manifest, whose head_width is key_width and head_width here; rotary:
+    a Rotary, for self attention.
     """
 
-    def __init__(self, mechanism, *, role="encoder.self", d_model, heads, causal=None, head_width=None, head_norm=False, adapters=False,
-                 common=None, **options):
+    def __init__(self, mechanism, *, role="encoder.self", d_model, heads, causal=None, head_width=None, key_width=None, kv_heads=None,
+                 head_norm=False, adapters=False, bias="all", qk_norm=False, norm_eps=1e-5, attention_scale=None, rotary=None, common=None,
+                 **options):
         super().__init__()
         self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
         self.causal = role == "decoder.self" if causal is None else causal
-        self.head_width = head_width or (d_model // heads if heads else 0)
+        self.key_width = key_width or (d_model // heads if heads else 0)
+        self.head_width, self.kv_heads, self.bias = head_width or self.key_width, kv_heads or heads, bias
+        alone = role != "decoder.cross"  # positions and norms of q and k are of self attention
+        self.qk_norm, self.norm_eps, self.rotary = qk_norm and alone, norm_eps, rotary if alone else None
+        self.query_scale = 1.0 if attention_scale is None else attention_scale * math.sqrt(self.key_width)
         self.add(mechanism, common, **options)
+
+    def has_bias(self, port):
+        """Does the projection of this port have one?"""
+        if port.flags & ATTN_NO_BIAS:
+            return False
+        return {"all": True, "qkv": port.kind != ATTN_OUTPUT, "all_but_k": port.name != "k"}.get(self.bias, False)
 
     def add(self, mechanism, common=None, /, **options):
         """Adds a mechanism to the block, with whatever projections the others do not have, and uses it from now on."""
-        made = Mechanism(mechanism, self.role, self.d_model, self.heads, self.causal, self.head_width, options, self.adapters, common)
+        made = Mechanism(mechanism, self, options, common)
         for port in (*made._ports, *made._outputs):
             name = "o" if port.kind == ATTN_OUTPUT else port.name
             if not made._is_shared(port) or hasattr(self, name):
                 continue
-            width, bias = port.shape[1] * port.shape[3], not port.flags & ATTN_NO_BIAS
+            width = made.heads_of(port) * port.shape[3]
             ends = (width, self.d_model) if name == "o" else (self.d_model, width)
-            self.add_module(name, projection(*ends, bias, 1 if name == "o" else 0.5 ** 0.5))
+            layer = projection(*ends, self.has_bias(port), 1 if name == "o" else 0.5 ** 0.5)
+            if self.qk_norm and name in ("q", "k"):
+                layer.norm = nn.RMSNorm(port.shape[3], self.norm_eps)
+            self.add_module(name, layer)
         self.add_module(mechanism, made)
         self.mechanism = mechanism
 
@@ -162,7 +225,13 @@ class Attention(nn.Module):
         if shared and mechanism.adapter is not None and port.name != "v":
             scale, shift = (getattr(mechanism.adapter, f"{port.name}_{part}") for part in ("scale", "shift"))
             weight, bias = weight * scale[:, None], shift if bias is None else bias * scale + shift
-        return F.linear(x, weight, bias).unflatten(-1, (port.shape[1], port.shape[3])).transpose(1, 2)
+        heads = mechanism.heads_of(port)
+        y = F.linear(x, weight, bias).unflatten(-1, (heads, port.shape[3])).transpose(1, 2)
+        if shared and port.name != "v":
+            y = layer.norm(y.to(layer.norm.weight.dtype)) if self.qk_norm else y
+            y = y if self.rotary is None else self.rotary(y)
+            y = y * self.query_scale if port.kind == ATTN_QUERY and self.query_scale != 1 else y
+        return y if heads == port.shape[1] else y.repeat_interleave(port.shape[1] // heads, 1)
 
     def _project_out(self, mechanism, out):
         if mechanism._output.flags & ATTN_RAW:

@@ -11,7 +11,8 @@ import torch
 from ._safetensors import save, write
 
 # Files that a manifest names, by table and key; they are copied beside it.
-_FILES = (("model.encoder", "vocab"), ("model.decoder", "vocab"), ("length", "lut"), ("length", "file"))
+_FILES = (("model.encoder", "vocab"), ("model.encoder", "ids"), ("model.decoder", "vocab"), ("model.decoder", "ids"), ("length", "lut"),
+          ("length", "file"))
 _DATA = (("search", "data"), ("search", "test"))
 
 
@@ -68,7 +69,8 @@ def golden(model, rows, length, seed):
         n = min(length, info.max_length)
         lengths = torch.tensor([max(1, n - 3 * row) for row in range(rows)], dtype=torch.int32)
         if side == "source" and info.sample_rate:
-            n, lengths = n * info.subsampling, lengths * info.subsampling
+            whole = model.description["speech"]["features"]["frames"]  # of every recording, where they have one length
+            n, lengths = (whole, torch.full_like(lengths, whole)) if whole else (n * info.subsampling, lengths * info.subsampling)
             inputs["source"] = torch.randn(rows, n, info.features, generator=random)
         else:
             vocabulary = info.source_vocab if side == "source" else info.target_vocab

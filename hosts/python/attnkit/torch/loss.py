@@ -7,42 +7,68 @@ IGNORED = -100  # as in torch's cross entropy: nothing is expected there
 NUMBERS = 1 << 21  # logits at a time
 
 
-def cross_entropy(x, weight, expected, smoothing=0.0):
-    """The sum over rows of F.cross_entropy(x @ weight.T, expected, label_smoothing=smoothing).
+def cross_entropy(x, weight, bias, expected, smoothing=0.0, teacher=None):
+    """The sum over rows of F.cross_entropy(x @ weight.T + bias, expected, label_smoothing=smoothing).
 
-    x (..., d), weight (outputs, d), expected (...): ids, or IGNORED.
+    x (..., d), weight (outputs, d), bias (outputs) or None, expected (...): ids, or IGNORED.  teacher (x, weight, bias): of another
+    model, whose probabilities are then expected in place of ids; IGNORED rows count for nothing all the same.
     """
     x, expected = x.flatten(0, -2), expected.flatten()
-    if torch.compiler.is_compiling():  # its compiler joins these by itself, and cannot unroll a loop over rows
-        return F.cross_entropy(F.linear(x, weight).float(), expected, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
     real = expected != IGNORED
-    return _CrossEntropy.apply(x[real], weight, expected[real], smoothing)
+    if teacher is not None:
+        teacher = teacher[0].flatten(0, -2), *teacher[1:]
+    if torch.compiler.is_compiling():  # its compiler joins these by itself, and cannot unroll a loop over rows
+        logits = F.linear(x, weight, bias).float()
+        if teacher is None:
+            return F.cross_entropy(logits, expected, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+        losses = F.cross_entropy(logits, F.linear(*teacher).float().softmax(-1), reduction="none")
+        return torch.where(real, losses, 0.0).sum()
+    if teacher is not None:
+        teacher = teacher[0][real], *teacher[1:]
+    return _CrossEntropy.apply(x[real], weight, bias, expected[real], smoothing, teacher)
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, expected, smoothing):
+    def forward(ctx, x, weight, bias, expected, smoothing, teacher):
         product = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
-        rows, outputs = max(1, NUMBERS // len(weight)), len(weight)
-        sums = torch.promote_types(x.dtype, torch.float32)
-        ctx.needed, w = any(ctx.needs_input_grad[:2]), weight.to(product)
-        dx, dw = torch.empty_like(x), torch.zeros_like(weight)
+        sums, step = torch.promote_types(x.dtype, torch.float32), max(1, NUMBERS // len(weight))
+        needed, weight_used = any(ctx.needs_input_grad[:3]), weight.to(product)
+        dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         total = torch.zeros((), dtype=sums, device=x.device)
-        for first in range(0, len(x), rows):
-            part, ids = x[first:first + rows].to(product), expected[first:first + rows, None]
-            logits = (part @ w.T).to(sums)
+        for first in range(0, len(x), step):
+            rows = slice(first, first + step)
+            part = x[rows].to(product)
+            logits = _logits(part, weight_used, bias, sums)
             largest = logits.logsumexp(1, keepdim=True)
-            total += (largest - (1 - smoothing) * logits.gather(1, ids) - smoothing * logits.mean(1, keepdim=True)).sum()
-            if ctx.needed:
-                d = logits.sub_(largest).exp_().sub_(smoothing / outputs)
-                d = d.scatter_add_(1, ids, torch.full_like(largest, smoothing - 1)).to(product)
-                dx[first:first + rows] = d @ w
-                dw += d.T @ part
-        ctx.save_for_backward(dx, dw)
+            if teacher is None:
+                ids = expected[rows, None]
+                total += (largest - (1 - smoothing) * logits.gather(1, ids) - smoothing * logits.mean(1, keepdim=True)).sum()
+            else:
+                probabilities = _logits(teacher[0][rows].to(product), teacher[1].to(product), teacher[2], sums).softmax(1)
+                total += largest.sum() - (probabilities * logits).sum()
+            if not needed:
+                continue
+            d = logits.sub_(largest).exp_()
+            if teacher is None:
+                d.sub_(smoothing / len(weight)).scatter_add_(1, ids, torch.full_like(largest, smoothing - 1))
+            else:
+                d.sub_(probabilities)
+            if bias is not None:
+                db += d.sum(0)
+            d = d.to(product)
+            dx[rows] = d @ weight_used
+            dw += d.T @ part
+        ctx.save_for_backward(dx, dw, db)
         return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
-        dx, dw = ctx.saved_tensors
-        return dx * gradient, dw * gradient, None, None
+        dx, dw, db = ctx.saved_tensors
+        return dx * gradient, dw * gradient, None if db is None else db * gradient, None, None, None
+
+
+def _logits(x, weight, bias, dtype):
+    logits = (x @ weight.T).to(dtype)
+    return logits if bias is None else logits.add_(bias)

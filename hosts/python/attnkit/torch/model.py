@@ -1,6 +1,7 @@
 """A whole model as a module: what core builds of a manifest, tensor for tensor under the names of the weights file."""
 
 import array
+import functools
 import math
 import os
 import pathlib
@@ -15,41 +16,57 @@ from .._abi import ATTN_PER_MODEL
 from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
-from .attention import Attention, projection
+from .attention import Attention, Rotary, projection
 from .export import export
 from .length import predictor
 from .loss import IGNORED, cross_entropy
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
-# What a manifest can say and this module cannot: by key, what it must be.
-PLAIN = {"norm_type": "layer", "norm_eps": 1e-5, "qk_norm": False, "bias": "all", "gated": False, "head_bias": False,
-         "rotary": None, "position_offset": 0, "token_types": 0, "embed_norm": False, "vocab_size": 0,
-         "sinusoids": "interleaved", "attention_scale": None, "head_scale": False, "zero_begin": False}
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+               "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "silu": F.silu}
+
+
+def norm(described, width=None):
+    """The norm around layers of a model."""
+    made = nn.LayerNorm if described["norm_type"] == "layer" else nn.RMSNorm
+    return made(width or described["d_model"], eps=described["norm_eps"])
 
 
 class Embedding(nn.Module):
     """scale * table[id] + position; nothing behind the end of a row."""
 
-    def __init__(self, described, vocabulary):
+    def __init__(self, name, described, vocabulary):
         super().__init__()
-        d, rows = described["d_model"], described["max_length"]
-        self.scale = math.sqrt(d) if described["embed_scale"] else 1.0
+        d, rows, offset = described["d_model"], described["max_target" if name == "decoder" else "max_length"], described["position_offset"]
+        self.scale, self.offset = math.sqrt(d) if described["embed_scale"] else 1.0, offset
+        self.zero_begin = name == "decoder" and described["zero_begin"]
         if vocabulary:
             self.embed = _table(vocabulary, d)
+        if described["embed_norm"]:
+            if not vocabulary:
+                self.embed = nn.Module()
+            self.embed.norm = norm(described)
         if described["positions"] == "learned":
-            self.positions = _table(rows, d)
+            self.positions = _table(rows + offset, d)
         elif described["positions"] == "sinusoidal":
-            self.register_buffer("sinusoids", sinusoids(rows, d), persistent=False)
+            self.register_buffer("sinusoids", sinusoids(rows, d, described["sinusoids"], offset), persistent=False)
+        if name == "encoder" and vocabulary and described["token_types"]:
+            self.token_types = _table(described["token_types"], d)
 
     def start(self, x, lengths):
         """x: ids (B, N), or what a front end made of speech (B, N, d_model)."""
         n = x.shape[1]
         if x.dim() == 2:
             x = F.embedding(x, self.embed.weight) * self.scale
+            if self.zero_begin:
+                x = torch.where(torch.arange(n, device=x.device)[:, None] == 0, 0.0, x)
         if hasattr(self, "positions"):
-            x = x + self.positions.weight[:n]
+            x = x + self.positions.weight[self.offset:self.offset + n]
         elif hasattr(self, "sinusoids"):
             x = x + self.sinusoids[:n].to(x.dtype)
+        if hasattr(self, "token_types"):
+            x = x + self.token_types.weight[0]
+        if hasattr(self, "embed") and hasattr(self.embed, "norm"):
+            x = self.embed.norm(x)
         return torch.where(_real(n, lengths)[..., None], x, 0.0)
 
 
@@ -59,9 +76,13 @@ def _table(rows, width):
     return made
 
 
-def sinusoids(rows, width):
-    angle = torch.arange(rows)[:, None] / 10000 ** (torch.arange(width, dtype=torch.float64) // 2 * 2 / width)
-    return torch.where(torch.arange(width) % 2 == 1, angle.cos(), angle.sin()).float()
+def sinusoids(rows, width, layout="interleaved", first=0):
+    """The table of positions first to first + rows - 1: sines and cosines in turns, or all sines and then all cosines."""
+    channels = torch.arange(width)
+    pair, cosine = (channels // 2, channels % 2 == 1) if layout == "interleaved" else (channels % (width // 2), channels >= width // 2)
+    steps = max(1.0, width // 2 - 1 if layout == "tensor2tensor" else width / 2)
+    angle = torch.arange(first, first + rows, dtype=torch.float64)[:, None] / 10000 ** (pair.double() / steps)
+    return torch.where(cosine, angle.cos(), angle.sin()).float()
 
 
 def _real(n, lengths):
@@ -71,14 +92,17 @@ def _real(n, lengths):
 class FeedForward(nn.Module):
     def __init__(self, described):
         super().__init__()
-        d, inner = described["d_model"], described["ffn"]
-        self.norm, self.activation = nn.LayerNorm(d), ACTIVATIONS[described["activation"]]
-        self.add_module("in", projection(d, inner))
-        self.out = projection(inner, d)
+        d, inner, bias = described["d_model"], described["ffn"], described["bias"] in ("all", "all_but_k")
+        self.norm, self.activation = norm(described), ACTIVATIONS[described["activation"]]
+        self.add_module("in", projection(d, inner, bias))
+        if described["gated"]:
+            self.gate = projection(d, inner, bias)
+        self.out = projection(inner, d, bias)
 
     def forward(self, x):
         # Not getattr: torch 2.4 compiles it to an attribute, which may not be named so.
-        return self.out(self.activation(self._modules["in"](x)))
+        y = self._modules["in"](x)
+        return self.out(self.activation(self.gate(x)) * y if hasattr(self, "gate") else self.activation(y))
 
 
 class Features(nn.Module):
@@ -89,42 +113,54 @@ class Features(nn.Module):
 
 
 class Frontend(nn.Module):
-    """Convolutions that never look back at a row they made, then a linear layer: (B, T, bins) to (B, T // stride^layers, d_model)."""
+    """Convolutions, then a linear layer: (B, T, bins) to (B, T // subsampling, d_model).  Causal ones never look back at a row they
+    made; centred ones take whole recordings, and have no linear layer."""
 
     def __init__(self, described):
         super().__init__()
         speech, self.activation = described["speech"], ACTIVATIONS[described["activation"]]
         bins, table = speech["features"]["bins"], speech["frontend"]
-        self.before, channels = table["kernel"] - table["stride"], table["channels"]
-        self.conv = nn.ModuleDict({str(i): nn.Conv1d(bins if i == 1 else channels, channels, table["kernel"], table["stride"])
-                                   for i in range(1, table["layers"] + 1)})
-        self.out = projection(channels, described["d_model"])
-        self.subsampling = table["stride"] ** table["layers"]
+        layers, kernel, stride, channels = (table[key] for key in ("layers", "kernel", "stride", "channels"))
+        self.centred = table["type"] == "centred"
+        strides = [stride if not self.centred or i == layers else 1 for i in range(1, layers + 1)]
+        self.pad = (kernel // 2, kernel // 2) if self.centred else (kernel - stride, 0)
+        self.conv = nn.ModuleDict({str(i): nn.Conv1d(bins if i == 1 else channels, channels, kernel, strides[i - 1])
+                                   for i in range(1, layers + 1)})
+        if not self.centred:
+            self.out = projection(channels, described["d_model"])
+        self.subsampling = math.prod(strides)
 
     def forward(self, x):
         x = x.transpose(1, 2)
         for conv in self.conv.values():
-            x = self.activation(conv(F.pad(x, (self.before, 0))))
-        return self.out(x.transpose(1, 2))
+            x = self.activation(conv(F.pad(x, self.pad)))
+        x = x.transpose(1, 2)
+        return x if self.centred else self.out(x)
+
+
+_AS_DESCRIBED = "d_model", "heads", "kv_heads", "bias", "qk_norm", "norm_eps", "attention_scale", "head_norm", "adapters"
 
 
 class Stack(Embedding):
     """An encoder or a decoder: layers around a residual stream."""
 
     def __init__(self, name, described, vocabulary, common):
-        super().__init__(described, vocabulary)
+        super().__init__(name, described, vocabulary)
         self.name, self.pre, self.dropout = name, described["norm"] == "pre", 0.0
         if name == "encoder" and described["speech"]:
-            self.features, self.frontend = Features(described["speech"]["features"]["bins"]), Frontend(described)
+            self.frontend = Frontend(described)
+            if not self.frontend.centred:
+                self.features = Features(described["speech"]["features"]["bins"])
+        rotary = Rotary(described["rotary"]) if described["rotary"] else None
         self.knows = {}
         kinds = {"self": {}, "cross": {}, "ffn": {}}
         for block in described["blocks"]:
             stack, kind = block["role"].split(".")
             if stack == name:
-                made = Attention(block["mechanism"], role=block["role"], d_model=described["d_model"], heads=described["heads"],
-                                 causal=block["causal"], head_norm=described["head_norm"], adapters=described["adapters"],
-                                 common=common(block["mechanism"]), **block["options"])
-                made.norm = nn.LayerNorm(described["d_model"])
+                made = Attention(block["mechanism"], role=block["role"], causal=block["causal"], key_width=described["head_width"],
+                                 rotary=rotary, common=common(block["mechanism"]), **{key: described[key] for key in _AS_DESCRIBED},
+                                 **block["options"])
+                made.norm = norm(described)
                 kinds[kind][str(block["layer"])] = made
                 self.knows[block["block"]] = block["knows_q_total"], block["knows_k_total"]
         self.layers = [str(i) for i in range(1, described[f"{name}_layers"] + 1)]
@@ -133,7 +169,7 @@ class Stack(Embedding):
             if made:
                 self.add_module(kind, nn.ModuleDict(made))
         if self.pre:
-            self.norm = nn.LayerNorm(described["d_model"])
+            self.norm = norm(described)
 
     def block(self, kind, layer):
         return getattr(self, kind)[layer]
@@ -174,18 +210,29 @@ class Head(nn.Module):
     def __init__(self, described, outputs):
         super().__init__()
         d, head = described["d_model"], described["head"]
-        self.classifies = head["type"] == "classifier"
-        if not self.classifies:
+        self.type = head["type"]
+        if self.type == "lm":
+            self.scale = 1 / math.sqrt(d) if described["head_scale"] else 1.0
             if not described["tie_embeddings"]:
                 self.weight = nn.Parameter(projection(d, outputs, bias=False).weight.detach())
+            if described["head_bias"]:
+                self.bias = nn.Parameter(torch.zeros(outputs))
             return
         self.pool, self.of = head["pool"], head["of"]
+        if self.type == "embedding":
+            self.normalise = head["normalise"]
+            return
         if head["hidden"]:
             self.hidden = projection(d, head["hidden"])
         out = projection(head["hidden"] or d, outputs)
         self.weight, self.bias = out.weight, out.bias
 
-    def classify(self, x, lengths, aux, expected=None, label_smoothing=0.0):
+    def layer(self, x, tied):
+        """(rows, weight, bias) of the product that is the logits."""
+        return x * self.scale if self.scale != 1 else x, self.weight if tied is None else tied, getattr(self, "bias", None)
+
+    def judge(self, x, lengths, aux, expected=None, label_smoothing=0.0):
+        """A row for each sequence: classes, or a vector."""
         if self.of is not None:
             x = aux[self.of][:, 0]
             # A carried sequence ends in rows of zeros where its mechanism left rows out.
@@ -194,6 +241,10 @@ class Head(nn.Module):
         if self.pool == "first":
             lengths = lengths.clamp(max=1)
         x = torch.where(_real(x.shape[1], lengths)[..., None], x, 0.0).sum(1) / lengths.clamp(min=1)[:, None]
+        if self.type == "embedding":
+            if expected is not None:
+                raise Error(INVALID, "a sentence encoder gives vectors, which have no expected ids: make a loss of them")
+            return F.normalize(x, dim=-1) if self.normalise else x
         if hasattr(self, "hidden"):
             x = F.relu(self.hidden(x))
         logits = F.linear(x, self.weight, self.bias)
@@ -221,24 +272,17 @@ class Model(nn.Module):
         self.toml, self.folder = toml, os.path.abspath(folder)
         with attnkit.Model.from_text(runtime(), toml, self.folder) as core:
             self.description, self.info, stored = core.describe(), core.info, core.weights()
-        described, info = self.description, self.info
-        heads = {"kv_heads": described["heads"], "head_width": described["d_model"] // described["heads"],
-                 "max_target": described["max_length"]}
-        other = {key: described[key] for key, plain in (PLAIN | heads).items() if described[key] != plain}
-        if described["speech"] and described["speech"]["features"]["type"] != "fbank":
-            other["features"] = described["speech"]["features"]["type"]
-        if other or described["activation"] not in ACTIVATIONS or described["head"]["type"] == "embedding":
-            raise Error(INVALID, "attnkit.torch has no imported models yet: this one has " + ", ".join(
-                [f"{key} = {value}" for key, value in other.items()] +
-                [f"activation = {described['activation']}", f"a head of type {described['head']['type']}"]))
+        described, info, tensors = self.description, self.info, tensors_of(stored)
+        if described["weights_type"] != "f32":
+            raise Error(INVALID, f"weights of type {described['weights_type']} cannot be trained: leave `type` out of [weights]")
         self.model = nn.ModuleDict()
         if described["encoder_layers"]:
-            self.encoder = Stack("encoder", described, info.source_vocab, self._common)
+            self.encoder = Stack("encoder", described, _rows(tensors, "encoder"), self._common)
         if described["decoder_layers"]:
-            self.decoder = Stack("decoder", described, info.target_vocab, self._common)
+            self.decoder = Stack("decoder", described, _rows(tensors, "decoder"), self._common)
         self.head = Head(described, info.outputs)
         self.predict = predictor(described["length"], described["source_vocabulary"], described["max_length"])
-        self._load(tensors_of(stored))
+        self._load(tensors)
 
     def _common(self, mechanism):
         """Where tensors live that are one for all blocks of a mechanism."""
@@ -262,13 +306,15 @@ class Model(nn.Module):
         lengths, aux = _lengths(source, lengths), {}
         x = source
         if self.description["speech"]:
-            x = self.encoder.frontend((x - self.encoder.features.mean) * self.encoder.features.scale)
-            lengths = lengths // self.encoder.frontend.subsampling
+            frontend = self.encoder.frontend
+            if not frontend.centred:
+                x = (x - self.encoder.features.mean) * self.encoder.features.scale
+            x, lengths = frontend(x), (lengths + (frontend.subsampling - 1 if frontend.centred else 0)) // frontend.subsampling
         return self.encoder(x, lengths, lengths, aux=aux, seen=seen), lengths, aux
 
     def decode(self, target, lengths=None, encoded=(None, None, {}), total=None, visible=None, seen=None, **loss):
-        """Logits (B, T, outputs).  encoded: of encode.  total (B): the targets' lengths as mechanisms are told them.  loss: expected and
-        label_smoothing of forward."""
+        """Logits (B, T, outputs).  encoded: of encode.  total (B): the targets' lengths as mechanisms are told them.  loss: what
+        forward takes for one."""
         memory, memory_lengths, aux = encoded
         lengths = _lengths(target, lengths)
         x = self.decoder(target, lengths, total, memory, memory_lengths, visible, dict(aux), seen)
@@ -281,14 +327,15 @@ class Model(nn.Module):
         target sees (wait-k).  seen: a dict that gets what every layer puts out.
 
         expected (B, T), or (B) of a classifier: ids, or -100 for none, and label_smoothing; then the sum of their cross entropy is
-        returned, and the logits are never all in memory.
+        returned, and the logits are never all in memory.  layer=True gives (rows, weight, bias) instead, of the product that is the
+        logits; as teacher of another model's forward it makes its probabilities what is expected there.
         """
         encoded = None, None, {}
         if hasattr(self, "encoder"):
             encoded = self.encode(source, source_lengths, seen)
             memory, lengths, aux = encoded
-        if self.head.classifies:
-            return self.head.classify(memory, lengths, aux, **loss)
+        if self.head.type != "lm":
+            return self.head.judge(memory, lengths, aux, **loss)
         if not hasattr(self, "decoder"):
             return self._output(memory, lengths, self.encoder, **loss)
         if total is None:
@@ -305,12 +352,20 @@ class Model(nn.Module):
         memory, lengths, _ = encoded
         return self.predict(source, memory, torch.zeros_like(target_lengths) if lengths is None else lengths)
 
-    def _output(self, x, lengths, stack, expected=None, label_smoothing=0.0):
-        weight = stack.embed.weight if self.description["tie_embeddings"] else self.head.weight
+    def _output(self, x, lengths, stack, expected=None, label_smoothing=0.0, teacher=None, layer=False):
         real = _real(x.shape[1], lengths)
+        product = self.head.layer(x, stack.embed.weight if self.description["tie_embeddings"] else None)
+        if layer:
+            return product
         if expected is None:
-            return torch.where(real[..., None], F.linear(x, weight), 0.0)
-        return cross_entropy(x, weight, torch.where(real, expected, IGNORED), label_smoothing)
+            return torch.where(real[..., None], F.linear(*product), 0.0)
+        return cross_entropy(*product, torch.where(real, expected, IGNORED), label_smoothing, teacher)
+
+
+def _rows(tensors, stack):
+    """Of the embedding of a stack; 0 where it has none."""
+    table = tensors.get(f"{stack}.embed.weight")
+    return 0 if table is None else len(table)
 
 
 def _lengths(rows, lengths):

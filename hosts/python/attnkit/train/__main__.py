@@ -57,6 +57,7 @@ def parser():
     add("--clip", type=positive(float), default=1.0, help="largest norm of the gradient (%(default)s)")
     add("--label-smoothing", type=share, default=0.0, help="(%(default)s)")
     add("--dropout", type=share, default=0.0, help="of embeddings and of what every layer adds (%(default)s)")
+    add("--teacher", metavar="MANIFEST", help="another model of the same text, whose probabilities are learnt in place of the data's tokens")
     add("--average", type=share, default=0.998, help="of the running average, which is what is judged and exported (%(default)s)")
     add("--wait-k", type=lags, help="trains for simultaneous decoding; several, as 1,3,5: each example draws one")
     add("--predicted-lengths", type=share, default=0.6,

@@ -29,8 +29,10 @@ class Batch:
         if classifies:
             self.expected = torch.tensor(targets)
         else:
-            self.entered, self.lengths = _padded([[info.begin_id, *target] for target in targets], 0)
-            self.expected, _ = _padded([[*target, info.end_id] for target in targets], IGNORED)
+            # A text without a begin token begins with its own first token, which nothing before it tells.
+            first = [info.begin_id] if info.begin_id >= 0 else []
+            self.entered, self.lengths = _padded([[*first, *target] for target in targets], 0)
+            self.expected, _ = _padded([[*target[1 - len(first):], info.end_id] for target in targets], IGNORED)
         self.tokens = int((self.expected != IGNORED).sum())
 
     def share(self, rank, world):
@@ -110,6 +112,8 @@ class Examples:
             target = int(text)
         else:
             target = self.core.tokenize(attnkit.TARGET, text)
+            if not target and self.info.begin_id < 0:
+                raise Error(INVALID, f"{self.path}: \"{text[:60]}\" has no tokens, and this model has none that begins a text: leave it out")
         longest = max(len(source), 0 if self.classifies else len(target) + 1)
         if longest > self.info.max_length:
             raise Error(INVALID, f"{self.path}: \"{fields[0][:60]}\" has {longest} tokens, max_length is {self.info.max_length}: shorten or "

@@ -47,6 +47,7 @@ class Trainer:
         manifest = pathlib.Path(options.manifest)
         self.toml = _text(manifest)
         self.model = self.make_model(manifest.parent)
+        self.teacher = self._teacher()
         self._check_supernet()
         for name in ("encoder", "decoder"):
             if options.dropout and hasattr(self.model, name):
@@ -177,8 +178,12 @@ class Trainer:
 
     def loss(self, batch, drawn):
         """The sum over the tokens of a batch."""
+        loss = {"expected": batch.expected, "label_smoothing": self.options.label_smoothing}
         with self.autocast():
-            return self.outputs(self.run_model, batch, drawn, expected=batch.expected, label_smoothing=self.options.label_smoothing)
+            if self.teacher is not None:
+                with torch.no_grad():
+                    loss["teacher"] = self.teacher(batch.source, batch.source_lengths, batch.entered, batch.lengths, layer=True)
+            return self.outputs(self.run_model, batch, drawn, **loss)
 
     def autocast(self):
         return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
@@ -202,6 +207,18 @@ class Trainer:
             return None
         k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.all_rows)])
         return (k[batch.part, None] + torch.arange(batch.entered.shape[1])).minimum(batch.source_lengths[:, None])
+
+    def _teacher(self):
+        """The model that --teacher names, which is not trained."""
+        if self.options.teacher is None:
+            return None
+        made, mine = Model.from_manifest(self.options.teacher).eval().requires_grad_(False), self.model.info
+        for name in ("kind", "source_vocab", "target_vocab", "outputs"):
+            theirs, ours = getattr(made.info, name), getattr(mine, name)
+            if theirs != ours or made.head.type != "lm" or self.model.head.type != "lm":
+                raise Error(INVALID, f"--teacher {self.options.teacher}: a teacher writes the same text as the model; its {name} is {theirs} with "
+                                     f"a head of type {made.head.type}, the model's {ours} with one of type {self.model.head.type}")
+        return made
 
     def _check_supernet(self):
         o = self.options
