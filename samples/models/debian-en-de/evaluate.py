@@ -15,19 +15,23 @@ SAMPLES = 1000
 
 
 def resampled(metric, hypotheses, references, seed):
-    """(score, low, high)"""
+    """(the score, as sacrebleu has it; that of each sample)"""
     statistics = np.array(metric._extract_corpus_statistics(hypotheses, [references]))  # noqa: SLF001, it scores sums of these
     drawn = np.random.default_rng(seed)
     scores = [metric._compute_score_from_stats(list(statistics[drawn.integers(0, len(statistics), len(statistics))].sum(0))).score  # noqa: SLF001
               for _ in range(SAMPLES)]
-    return metric.corpus_score(hypotheses, [references]).score, *np.percentile(scores, [2.5, 97.5])
+    return metric.corpus_score(hypotheses, [references]), np.array(scores)
+
+
+def interval(scores):
+    return np.percentile(scores, [2.5, 97.5])
 
 
 def translations(attnkit, manifest, sources, beams):
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = pathlib.Path(folder) / "inputs", pathlib.Path(folder) / "outputs"
         inputs.write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
-        subprocess.run([attnkit, "run", manifest, "--file", inputs, "--output", outputs, "--beams", str(beams)], check=True)
+        subprocess.run([attnkit, "run", manifest, "--file", inputs, "--output", outputs, "--beams", str(beams), "--progress", "none"], check=True)
         return outputs.read_text(encoding="utf-8").split("\n")[:len(sources)]
 
 
@@ -48,8 +52,9 @@ def main():
         options.out.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
     print(f"{options.data} sha256 {hashlib.sha256(options.data.read_bytes()).hexdigest()}, {len(rows)} lines, {options.beams} beams")
     for metric in (BLEU(), CHRF()):
-        score, low, high = resampled(metric, hypotheses, references, options.seed)
-        print(f"{metric.name} {score:.2f} (95 %: {low:.2f} to {high:.2f}, {SAMPLES} samples)  {metric.get_signature()}")
+        score, scores = resampled(metric, hypotheses, references, options.seed)
+        low, high = interval(scores)
+        print(f"{score.name} {score.score:.2f} (95 %: {low:.2f} to {high:.2f}, {SAMPLES} samples)  {metric.get_signature()}")
 
 
 if __name__ == "__main__":
