@@ -1,15 +1,15 @@
 """Forward and backward of attention on the CPU: attnkit's plugins beside PyTorch's forms, in turns in one process.
 
-    PYTHONPATH=build/lib/attnkit/python python3 docs/benchmarks/training.py [--threads 2] [--rounds 9] [--lengths 256,1024,4096]
+    PYTHONPATH=build/lib/attnkit/python python3 docs/benchmarks/training.py [--threads 2] [--rounds 9] [--lengths 256,1024,4096] [--memory]
 
-Prints a table of medians with quartiles in milliseconds, the ratio of medians, and the memory that one call adds to its process (a fresh
-one for each form).
+Prints a table of medians with quartiles in milliseconds and the ratio of medians; with --memory what one call adds to the memory of its
+process, a fresh one for each form.
 """
 
 import argparse
 import math
 import multiprocessing
-import resource
+import pathlib
 import statistics
 import time
 
@@ -96,16 +96,42 @@ def once(form, tensors, given):
     return 1e3 * (time.perf_counter() - start)
 
 
+def kib(key):
+    """A number of /proc/self/status."""
+    return int(pathlib.Path("/proc/self/status").read_text(encoding="ascii").split(f"{key}:")[1].split()[0])
+
+
 def added_memory(arguments):
-    """MiB that one forward and backward adds, after one at a small size."""
+    """MiB that one forward and backward adds at its peak, after one at a small size."""
     name, n, causal, label, threads = arguments
     torch.set_num_threads(threads)
     small, given = inputs(256)
     once(forms(name, 256, causal)[label], small, given)
     tensors, given = inputs(n)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    once(forms(name, n, causal)[label], tensors, given)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    form = forms(name, n, causal)[label]
+    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is what is there now
+    before = kib("VmRSS")
+    once(form, tensors, given)
+    return (kib("VmHWM") - before) / 1024
+
+
+def memory_of(*arguments):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(added_memory, (arguments,))
+
+
+def memory_table(options):
+    """What each form adds; without those that are compiled, which take minutes to compile for each length."""
+    print("| mechanism | causal | N | attnkit, MiB | least other, MiB | which |\n|---|---|---|---|---|---|")
+    for name, causal, n in cases(options):
+        added = {label: memory_of(name, n, causal, label, options.threads) for label in forms(name, n, causal) if "compiled" not in label}
+        mine = added.pop("attnkit")
+        least = min(added, key=added.get)
+        print(f"| {name} | {'yes' if causal else 'no'} | {n:,} | {mine:.0f} | {added[least]:.0f} | {least} |", flush=True)
+
+
+def cases(options):
+    return [(name, causal, n) for name in options.mechanisms.split(",") for causal in (False, True) for n in map(int, options.lengths.split(","))]
 
 
 def main():
@@ -114,31 +140,26 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--lengths", default="256,1024,4096")
     parser.add_argument("--mechanisms", default="softmax,relu,linear,cosformer,leap")
-    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--memory", action="store_true", help="memory in place of times")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print(f"torch {torch.__version__}, {options.threads} threads, B {B} H {H} D {D}, f32, {options.rounds} rounds in turns\n")
-    print("| mechanism | causal | N | attnkit ms | best other ms | which | ratio | attnkit MiB | other MiB |\n|---|---|---|---|---|---|---|---|---|")
-    for name in options.mechanisms.split(","):
-        for causal in (False, True):
-            for n in map(int, options.lengths.split(",")):
-                made, times = forms(name, n, causal), {}
-                tensors, given = inputs(n)
-                for form in made.values():
-                    once(form, tensors, given)
-                for _ in range(options.rounds):
-                    for label, form in made.items():
-                        times.setdefault(label, []).append(once(form, tensors, given))
-                quartiles = {label: statistics.quantiles(values, n=4) for label, values in times.items()}
-                best = min((label for label in quartiles if label != "attnkit"), key=lambda label: quartiles[label][1])
-                memory = ["", ""]
-                if not options.no_memory:
-                    for i, label in enumerate(("attnkit", best)):
-                        with multiprocessing.get_context("spawn").Pool(1) as pool:
-                            memory[i] = f"{pool.apply(added_memory, ((name, n, causal, label, options.threads),)):.0f}"
-                cells = [f"{q[1]:.2f} ({q[0]:.2f} to {q[2]:.2f})" for q in (quartiles["attnkit"], quartiles[best])]
-                print(f"| {name} | {'yes' if causal else 'no'} | {n} | {cells[0]} | {cells[1]} | {best} | "
-                      f"{quartiles[best][1] / quartiles['attnkit'][1]:.2f} | {memory[0]} | {memory[1]} |", flush=True)
+    print(f"torch {torch.__version__}, {options.threads} threads, B {B} H {H} D {D}, f32\n")
+    if options.memory:
+        return memory_table(options)
+    print(f"{options.rounds} rounds in turns\n\n| mechanism | causal | N | attnkit, ms | best other, ms | which | times as fast |\n|---|---|---|---|---|---|---|")
+    for name, causal, n in cases(options):
+        made, times = forms(name, n, causal), {}
+        tensors, given = inputs(n)
+        for form in made.values():
+            once(form, tensors, given)
+        for _ in range(options.rounds):
+            for label, form in made.items():
+                times.setdefault(label, []).append(once(form, tensors, given))
+        quartiles = {label: statistics.quantiles(values, n=4) for label, values in times.items()}
+        best = min((label for label in quartiles if label != "attnkit"), key=lambda label: quartiles[label][1])
+        cells = [f"{q[1]:.2f} ({q[0]:.2f} to {q[2]:.2f})" for q in (quartiles["attnkit"], quartiles[best])]
+        print(f"| {name} | {'yes' if causal else 'no'} | {n:,} | {cells[0]} | {cells[1]} | {best} | "
+              f"{quartiles[best][1] / quartiles['attnkit'][1]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
