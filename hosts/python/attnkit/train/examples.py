@@ -1,5 +1,7 @@
 """Examples of a data set as ids, and batches of them of about equal length."""
 
+import array
+import collections.abc
 import copy
 import importlib.util
 import pathlib
@@ -55,6 +57,21 @@ def _padded(rows, with_):
     return torch.tensor([[*row, *[with_] * (width - len(row))] for row in rows]), torch.tensor([len(row) for row in rows])
 
 
+class Batches(collections.abc.Sequence):
+    """Batches of these groups of examples, each made when it is asked for."""
+
+    def __init__(self, groups, *kind):
+        self._groups, self._kind = groups, kind
+
+    def __len__(self):
+        return len(self._groups)
+
+    def __getitem__(self, which):
+        if isinstance(which, slice):
+            return [Batch(group, *self._kind) for group in self._groups[which]]
+        return Batch(self._groups[which], *self._kind)
+
+
 class Examples:
     """Lines "source TAB target" of a file (a classifier: "source TAB class", a decoder alone: the text), or, of "FILE.py:FUNCTION",
     the pairs that FUNCTION(seed, chunk, progress) yields for the chunk-th part of an endless data set."""
@@ -83,14 +100,14 @@ class Examples:
             rows = order.sample(self.rows, len(self.rows))
         groups = [group for first in range(0, len(rows), SHUFFLED) for group in by_length(rows[first:first + SHUFFLED], tokens)]
         order.shuffle(groups)
-        return [Batch(group, self.info, self.classifies) for group in groups]
+        return Batches(groups, self.info, self.classifies)
 
     def all(self, tokens, limit=0):
         """The same batches every time, shortest first; limit: examples taken, evenly spread over the file; 0: all."""
         if self.rows is None:
             raise Error(INVALID, f"{self.path}: examples to judge by must be the same every time: give a file")
         rows = self.rows if not limit else self.rows[::max(1, len(self.rows) // limit)][:limit]
-        return [Batch(group, self.info, self.classifies) for group in by_length(rows, tokens)]
+        return Batches(by_length(rows, tokens), self.info, self.classifies)
 
     def _fields(self, line, number):
         fields = line.split("\t")
@@ -118,7 +135,8 @@ class Examples:
         if longest > self.info.max_length:
             raise Error(INVALID, f"{self.path}: \"{fields[0][:60]}\" has {longest} tokens, max_length is {self.info.max_length}: shorten or "
                                  "leave it out")
-        return source, target
+        # Lists of Python's numbers would take ten times the memory.
+        return array.array("i", source), target if self.classifies else array.array("i", target)
 
 
 def by_length(rows, tokens):
