@@ -8,6 +8,7 @@ from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
 IMPORTED = {SOURCE / "samples/manifests/sentence-encoder.toml": ["token_types = 2", "a head of type embedding"],
             SOURCE / "samples/manifests/language-model.toml": ["norm_type = rms", "gated = True", "kv_heads = 2", "rotary = {"],
             SOURCE / "samples/manifests/relative_bias.toml": ["attention_scale = 1.0", "head_scale = True"],
+            SOURCE / "samples/manifests/translator.toml": ["norm_eps = 1e-06", "sinusoids = tensor2tensor", "head_bias = True", "zero_begin = True"],
             SOURCE / "samples/manifests/whisper.toml": ["bias = all_but_k", "max_target = 48", "features = log_mel"]}
 MANIFESTS = sorted({*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")} - IMPORTED.keys())
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"
