@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,7 +13,8 @@
 
 namespace {
 
-std::atomic<int64_t> blocks{0};
+// Of this thread: others of the runtime come and go.
+thread_local int64_t blocks = 0;
 thread_local int64_t left = -1;  // allocations of this thread that succeed before one fails; below 0: all do
 thread_local bool goes_on = false, failed = false;
 
@@ -41,6 +41,13 @@ void release(void* p) noexcept {
 __attribute__((noinline)) void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 __attribute__((noinline)) void* operator new(size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<size_t>(alignment));
+}
+__attribute__((noinline)) void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 __attribute__((noinline)) void operator delete(void* p) noexcept { release(p); }
 __attribute__((noinline)) void operator delete(void* p, size_t) noexcept { release(p); }

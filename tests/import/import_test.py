@@ -808,7 +808,7 @@ class Mistakes(ImportTest):
         for key, value, message in (("model_type", 3, "model_type must be a string, not an integer"),
                                     ("model_type", None, "model_type must be a string, not absent"),
                                     ("hidden_size", None, "hidden_size is not there"),
-                                    ("hidden_size", [1.5], "hidden_size must be text, a number, true or false"),
+                                    ("hidden_size", [True], "hidden_size must be text, a number, true or false"),
                                     ("hidden_act", "mish", 'hidden_act is "mish", which is not supported; gelu, '),
                                     ("position_embedding_type", "relative_key",
                                      'position_embedding_type is "relative_key", which "bert" does not support'),
