@@ -128,6 +128,7 @@ Json costs_of(const Block& block, int64_t length, uint32_t workers) {
       cost["step_flops"] = block.plan_stream(workers, 1, 1, keys, length + keys).info().flops;
     }
   } catch (const Error& e) {
+    if (e.code() == ATTN_NO_MEMORY) throw;
     cost["refused"] = e.what();
   }
   return cost;
@@ -229,7 +230,9 @@ Json rotary_json(const RotaryTable& r) {
           {"factor", r.factor},
           {"low_frequency_factor", r.low_frequency_factor},
           {"high_frequency_factor", r.high_frequency_factor},
-          {"original_length", r.original_length}};
+          {"original_length", r.original_length},
+          {"attention_factor", r.attention_factor},
+          {"slower", r.slower}};
 }
 
 }  // namespace

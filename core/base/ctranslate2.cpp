@@ -4,14 +4,13 @@
 #include "core/base/ctranslate2.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
 
-#include "core/base/error.hpp"
+#include "core/base/byte_reader.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit {
@@ -28,12 +27,12 @@ struct Type {
 };
 constexpr Type types[] = {{"F32", 4}, {"I8", 1}, {"I16", 2}, {"I32", 4}, {"F16", 2}, {"BF16", 2}};
 
-class Ctranslate2Reader {
+class Ctranslate2Reader : ByteReader {
  public:
-  Ctranslate2Reader(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  using ByteReader::ByteReader;
 
   Ctranslate2 read() {
-    if (!is_ctranslate2(bytes_)) broken("is no model.bin of CTranslate2");
+    if (!is_ctranslate2(bytes())) broken("is no model.bin of CTranslate2");
     const auto version = number<uint32_t>();
     if (version != supported)
       broken("is of version {}; {} is supported: convert the model with a newer CTranslate2", version, supported);
@@ -44,38 +43,16 @@ class Ctranslate2Reader {
     add_scales();
     const auto aliases = number<uint32_t>();
     for (uint32_t i = 0; i < aliases; ++i) read_alias();
-    if (at_ != bytes_.size()) broken("has {} bytes behind the last alias", bytes_.size() - at_);
+    if (left() > 0) broken("has {} bytes behind the last alias", left());
     leave_out_scales();
     for (const Ctranslate2Tensor& t : made_.tensors) describe(t);
     return std::move(made_);
   }
 
  private:
-  template <class... Args>
-  [[noreturn]] void broken(fmt::format_string<Args...> text, Args&&... args) const {
-    fail(ATTN_INVALID, "{}: {}", path_, fmt::format(text, std::forward<Args>(args)...));
-  }
-
-  std::span<const std::byte> take(uint64_t n) {
-    if (n > bytes_.size() - at_)
-      broken("needs {} bytes at byte {} and has {}: the file is cut off", n, at_, bytes_.size() - at_);
-    const std::span<const std::byte> taken = bytes_.subspan(at_, n);
-    at_ += n;
-    return taken;
-  }
-
-  template <class T>
-  T number() {
-    static_assert(std::endian::native == std::endian::little);
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-  }
-
   std::string text(const char* of) {
-    const size_t begin = at_;
-    const std::span<const std::byte> taken = take(number<uint16_t>());
-    std::string made(reinterpret_cast<const char*>(taken.data()), taken.size());
+    const uint64_t begin = at();
+    std::string made(ByteReader::text(number<uint16_t>()));
     if (!made.empty() && made.back() == '\0') made.pop_back();
     if (made.empty() || made.size() > max_name || valid_utf8(made) < made.size() ||
         made.find('\0') != std::string::npos)
@@ -180,9 +157,6 @@ class Ctranslate2Reader {
 
   static constexpr size_t no_tensor = SIZE_MAX;
 
-  std::span<const std::byte> bytes_;
-  const std::string& path_;
-  size_t at_ = 0;
   std::map<std::string, size_t> at_name_;  // places among the tensors
   Ctranslate2 made_;
 };

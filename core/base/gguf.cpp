@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/error.hpp"
+#include "core/base/byte_reader.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit {
@@ -26,13 +26,13 @@ constexpr std::pair<uint32_t, const char*> other_types[] = {
     {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},      {25, "I16"},   {26, "I32"},
     {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"}};
 
-class GgufReader {
+class GgufReader : ByteReader {
  public:
-  GgufReader(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  using ByteReader::ByteReader;
 
   Gguf read() {
-    if (!is_gguf(bytes_)) broken("is no GGUF file");
-    at_ = magic.size();
+    if (!is_gguf(bytes())) broken("is no GGUF file");
+    take(magic.size());
     const auto version = number<uint32_t>();
     if (version != 0 && (version & 0xffffu) == 0) broken("is big-endian, which is not supported");
     if (version != 2 && version != 3) broken("is of version {}; 2 and 3 are supported", version);
@@ -49,37 +49,12 @@ class GgufReader {
   }
 
  private:
-  template <class... Args>
-  [[noreturn]] void broken(fmt::format_string<Args...> text, Args&&... args) const {
-    fail(ATTN_INVALID, "{}: {}", path_, fmt::format(text, std::forward<Args>(args)...));
-  }
-
-  uint64_t left() const { return bytes_.size() - at_; }
-
   void check_count(uint64_t count, uint64_t smallest, const char* of) const {
     if (count > left() / smallest)
       broken("would have {} {}, and {} bytes are left: the file is cut off or damaged", count, of, left());
   }
 
-  std::span<const std::byte> take(uint64_t n) {
-    if (n > left()) broken("is cut off: {} bytes are needed at byte {}, {} are left", n, at_, left());
-    const std::span<const std::byte> taken = bytes_.subspan(at_, n);
-    at_ += n;
-    return taken;
-  }
-
-  template <class T>
-  T number() {
-    static_assert(std::endian::native == std::endian::little);
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-  }
-
-  std::string text() {
-    const std::span<const std::byte> taken = take(number<uint64_t>());
-    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
-  }
+  std::string text() { return std::string(ByteReader::text(number<uint64_t>())); }
 
   std::string name(const char* of) {
     std::string made = text();
@@ -193,8 +168,8 @@ class GgufReader {
   // Every tensor in the data, none over another.
   void place(const std::vector<uint64_t>& offsets) {
     const uint64_t step = alignment();
-    const uint64_t begin = std::min((at_ + step - 1) / step * step, uint64_t{bytes_.size()});
-    const std::span<const std::byte> data = bytes_.subspan(begin);
+    const uint64_t begin = std::min((at() + step - 1) / step * step, uint64_t{bytes().size()});
+    const std::span<const std::byte> data = bytes().subspan(begin);
     std::vector<std::pair<uint64_t, size_t>> order;
     for (size_t i = 0; i < offsets.size(); ++i) order.emplace_back(offsets[i], i);
     std::ranges::sort(order);
@@ -215,9 +190,6 @@ class GgufReader {
 
   static constexpr auto replace_ = nlohmann::json::error_handler_t::replace;
 
-  std::span<const std::byte> bytes_;
-  const std::string& path_;
-  uint64_t at_ = 0;
   size_t values_ = 0;
   std::set<std::string> names_;
   Gguf made_;

@@ -12,6 +12,12 @@
 
 namespace attnkit {
 
+inline bool all_numbers(std::span<const float> scores) {
+  bool numbers = true;
+  for (const float s : scores) numbers &= s == s;
+  return numbers;
+}
+
 // The id of the highest score, the first among equals.  Returns nothing when any of the scores is NaN.
 inline std::optional<int32_t> best_token(std::span<const float> scores) {
   size_t best = 0;

@@ -6,14 +6,13 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
-#include "core/base/error.hpp"
+#include "core/base/byte_reader.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit {
@@ -36,13 +35,9 @@ constexpr Type types[] = {{"f4", "F32", 4}, {"f2", "F16", 2}, {"f8", "F64", 8}, 
                           {"u1", "U8", 1},  {"i2", "I16", 2}, {"u2", "U16", 2}, {"i4", "I32", 4},
                           {"u4", "U32", 4}, {"i8", "I64", 8}, {"u8", "U64", 8}, {"b1", "BOOL", 1}};
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-class NpzReader {
+class NpzReader : ByteReader {
  public:
-  NpzReader(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  using ByteReader::ByteReader;
 
   std::vector<NpzTensor> read() {
     size_t at = find_end();
@@ -69,37 +64,18 @@ class NpzReader {
     uint64_t packed = 0, size = 0, header = 0, begin = 0;  // header and begin: bytes of the file
   };
 
-  template <class... Args>
-  [[noreturn]] void broken(fmt::format_string<Args...> text, Args&&... args) const {
-    fail(ATTN_INVALID, "{}: {}", path_, fmt::format(text, std::forward<Args>(args)...));
-  }
-
-  std::span<const std::byte> part(uint64_t at, uint64_t n) const {
-    if (at > bytes_.size() || n > bytes_.size() - at)
-      broken("needs {} bytes at byte {} and has {}: the file is cut off", n, at, bytes_.size());
-    return bytes_.subspan(at, n);
-  }
-
-  template <class T>
-  T number(uint64_t at) const {
-    static_assert(std::endian::native == std::endian::little);
-    T value;
-    std::memcpy(&value, part(at, sizeof value).data(), sizeof value);
-    return value;
-  }
-
   // Behind it stands only a comment, whose length it says.
   size_t find_end() const {
-    if (bytes_.size() >= end_bytes) {
-      const size_t last = bytes_.size() - end_bytes, first = last - std::min(last, max_comment);
+    if (bytes().size() >= end_bytes) {
+      const size_t last = bytes().size() - end_bytes, first = last - std::min(last, max_comment);
       for (size_t at = last + 1; at-- > first;)
-        if (text_of(part(at, 4)) == end_magic && number<uint16_t>(at + 20) == last - at) return at;
+        if (text(at, 4) == end_magic && number<uint16_t>(at + 20) == last - at) return at;
     }
     broken("has no end of a ZIP archive: the file is cut off");
   }
 
   Entry read_entry(size_t& at, size_t end) const {
-    if (end - at < central_bytes || text_of(part(at, 4)) != central_magic)
+    if (end - at < central_bytes || text(at, 4) != central_magic)
       broken("has no entry at byte {} of its list: the file is damaged", at);
     Entry made;
     const auto flags = number<uint16_t>(at + 8);
@@ -111,7 +87,7 @@ class NpzReader {
     made.header = number<uint32_t>(at + 42);
     if (end - at - central_bytes < size_t{name} + more + comment)
       broken("has no entry at byte {} of its list: the file is damaged", at);
-    made.name = text_of(part(at + central_bytes, name));
+    made.name = text(at + central_bytes, name);
     if (made.name.empty() || valid_utf8(made.name) < made.name.size() || made.name.find('\0') != std::string::npos)
       broken("has an entry whose name is none: {}", quote(made.name));
     if (flags & encrypted) broken("entry {} is encrypted", quote(made.name));
@@ -119,7 +95,7 @@ class NpzReader {
       broken("entry {} is compressed in way {}; stored and deflated ones are supported", quote(made.name), made.method);
     if (made.packed == in_zip64 || made.size == in_zip64 || made.header == in_zip64)
       broken("is a ZIP64 archive; files below 4 GiB are supported");
-    if (text_of(part(made.header, 4)) != local_magic)
+    if (text(made.header, 4) != local_magic)
       broken("entry {} is not at byte {}: the file is damaged", quote(made.name), made.header);
     made.begin = made.header + local_bytes + number<uint16_t>(made.header + 26) + number<uint16_t>(made.header + 28);
     part(made.begin, made.packed);
@@ -248,15 +224,12 @@ class NpzReader {
     }
     broken("array {} has a shape that is none: {}", quote(to.name), quote(text.substr(0, 32)));
   }
-
-  std::span<const std::byte> bytes_;
-  const std::string& path_;
 };
 
 }  // namespace
 
 bool is_npz(std::span<const std::byte> bytes) {
-  return text_of(bytes).starts_with(local_magic) || text_of(bytes).starts_with(end_magic);
+  return ByteReader::text_of(bytes).starts_with(local_magic) || ByteReader::text_of(bytes).starts_with(end_magic);
 }
 
 std::vector<NpzTensor> read_npz(std::span<const std::byte> bytes, const std::string& path) {

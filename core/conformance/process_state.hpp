@@ -8,9 +8,11 @@
 
 namespace attnkit::conformance {
 
-// Calls of malloc and its kin, in this process.  Both are 0 where nothing counts them.
+// Calls of malloc and its kin, of this thread, and the bytes that it made and did not free.  All are 0 where nothing
+// counts them.
 struct Allocations {
   uint64_t made = 0, freed = 0;
+  int64_t bytes = 0;
 };
 // A program that counts them sets this before the first check.
 using CountAllocations = Allocations (*)();

@@ -254,10 +254,11 @@ class Reader {
   }
 
   NameMap tensors(const toml::table& in) const {
-    only_keys(in, {"prefix", "endings", "ignore", "names"});
+    only_keys(in, {"prefix", "endings", "positions", "ignore", "names"});
     NameMap map;
     map.source = source_;
     if (in.contains("prefix")) map.prefix = text(in, "prefix");
+    if (in.contains("positions")) map.positions = text(in, "positions");
     if (in.contains("endings"))
       for (const auto& [theirs, ours] : table(in, "endings")) map.endings[std::string(theirs)] = text_of(ours);
     map.ignored = texts(in, "ignore");

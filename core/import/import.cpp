@@ -67,7 +67,8 @@ class Importer {
       if (const auto path = find(transformer_ / fmt::format("{}.json", beside))) config.add(beside, *path);
     const Architecture architecture = architecture_of(config.root());
     add_entries(architecture, config.root());
-    add_tokenizer(architecture);
+    const JsonValue root = config.root();
+    add_tokenizer(architecture, &root);
     if (tables_.contains("model.decoder")) {
       add_frame(config.root());
     } else {
@@ -117,7 +118,7 @@ class Importer {
     const Architecture architecture =
         file_architecture("spec", metadata["spec"].text(), metadata, &Architecture::ctranslate2);
     add_entries(architecture, metadata);
-    add_tokenizer(architecture);
+    add_tokenizer(architecture, nullptr);
     made_.toml = text(architecture, path);
     return std::move(made_);
   }
@@ -154,6 +155,7 @@ class Importer {
       const JsonValue decoder(document, path);
       models = listed(decoder["models"]);
       vocabularies = listed(decoder["vocabs"]);
+      add_marian_search(decoder);
     }
     if (models.size() != 1)
       refuse(fmt::format("{}: there are {} models; one is supported", folder_.string(), models.size()),
@@ -183,6 +185,24 @@ class Importer {
     add_marian_vocabularies(vocabularies);
     made_.toml = text(architecture, path);
     return std::move(made_);
+  }
+
+  // How decoder.yml has texts searched, where nobody says otherwise.
+  void add_marian_search(const JsonValue& decoder) {
+    if (const JsonValue beams = decoder["beam-size"]) {
+      if (beams.integer() < 1 || beams.integer() > 64) beams.wrong("must be 1 to 64");
+      add("decode", "beams", std::to_string(beams.integer()));
+    }
+    // By itself it means 1, without it there is none.
+    const JsonValue power = decoder["normalize"];
+    if (power && !power.json().is_number() && !power.json().is_boolean()) power.wrong("must be a number");
+    const double penalty = !power ? 0 : power.json().is_boolean() ? power.truth() : power.json().get<double>();
+    if (!(penalty >= 0 && penalty <= 10)) power.wrong("must be 0 to 10");
+    add("decode", "length_penalty", nlohmann::json(penalty).dump());
+    for (const char* key : {"word-penalty", "allow-unk", "allow-special", "max-length-factor", "output-sampling"})
+      if (const JsonValue said = decoder[key]; said && said.json() != 0 && said.json() != false)
+        made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
+                                          said.path(), key, said.json().dump().substr(0, 60)));
   }
 
   // SentencePiece's files as they are, or lists of its pieces beside source.spm and target.spm.
@@ -409,10 +429,10 @@ class Importer {
       return std::to_string(number);
     }
     const nlohmann::json& json = said.json();
-    const bool ids =
-        json.is_array() && std::ranges::all_of(json, [](const auto& item) { return item.is_number_integer(); });
-    if (!json.is_number() && !json.is_boolean() && !json.is_string() && !ids)
-      said.wrong("must be text, a number, true or false, or an array of integers");
+    const bool numbers =
+        json.is_array() && std::ranges::all_of(json, [](const auto& item) { return item.is_number(); });
+    if (!json.is_number() && !json.is_boolean() && !json.is_string() && !numbers)
+      said.wrong("must be text, a number, true or false, or an array of numbers");
     return json.is_string() ? toml_of(said.text()) : json.dump();
   }
 
@@ -459,7 +479,27 @@ class Importer {
     return true;
   }
 
-  void add_tokenizer(const Architecture& architecture) {
+  // SentencePiece's file alone, whose ids are the model's, as T5 has it.  Beside it stands which tokens begin and end
+  // texts, and config.json has their ids.
+  bool add_pieces(const JsonValue& config) {
+    const auto file = find(transformer_ / "spiece.model");
+    if (!file) return false;
+    add_vocabulary(*file, "huggingface");
+    std::map<std::string, std::string> said = {{"pad", "<pad>"}, {"eos", "</s>"}, {"unk", "<unk>"}};
+    for (const char* beside : {"special_tokens_map.json", "tokenizer_config.json"})
+      if (const auto path = find(transformer_ / beside)) {
+        const Document document(*path);
+        for (auto& [kind, token] : said)
+          if (const JsonValue own = document.root()[kind + "_token"])
+            token = own.is_object() ? own["content"].text() : own.text();
+      }
+    for (const auto& [kind, token] : said)
+      if (const JsonValue id = config[kind + "_token_id"]) tokens_[id.integer()] = token;
+    return true;
+  }
+
+  // config: NULL: of another format.
+  void add_tokenizer(const Architecture& architecture, const JsonValue* config) {
     const auto config_path = find(transformer_ / "tokenizer_config.json");
     if (const auto path = find(transformer_ / "tokenizer.json")) {
       add_vocabulary(*path, "huggingface");
@@ -470,8 +510,9 @@ class Importer {
       return;
     }
     if (tables_.contains("model.decoder") && add_sentencepiece(architecture)) return;
+    if (tables_.contains("model.decoder") && config && add_pieces(*config)) return;
     if (tables_.contains("model.decoder"))
-      refuse(fmt::format("{}: holds no tokenizer.json, and no vocab.json with SentencePiece's file",
+      refuse(fmt::format("{}: holds no tokenizer.json, no spiece.model, and no vocab.json with SentencePiece's file",
                          transformer_.string()),
              "save the tokenizer with transformers, which writes one");
     const fs::path path = take(transformer_ / "vocab.txt", "a tokenizer.json or BERT's vocab.txt is needed");

@@ -24,6 +24,7 @@ struct NameMap {
   std::string prefix;                          // may stand before all of their names
   std::map<std::string, std::string> endings;  // the last part of a name: theirs, as the rules have it
   std::vector<std::string> ignored;            // patterns of what the model does without
+  std::string positions;  // the mechanism whose tensors are the positions of self attention; empty: none has them
   std::vector<NameRule> rules;
   std::shared_ptr<const NameMap> gguf = {};         // of GGUF files; NULL: they have the same
   std::shared_ptr<const NameMap> ctranslate2 = {};  // of CTranslate2's; NULL: they have the same

@@ -43,6 +43,7 @@ constexpr CodeRule codes[] = {
     {ak::no_mechanism, error, manifest, "nothing decides which mechanism a block has"},
     {ak::unused_entry, warning, manifest, "an entry that overrides hide in every layer"},
     {ak::listed_twice, error, manifest, "an entry that its list has already"},
+    {ak::lost_positions, warning, manifest, "a mechanism that cannot take the positions which the model has for it"},
     {ak::faulty_plugin, error, plugin, "a plugin threw, failed inside, or broke its contract"},
     {ak::weights_do_not_fit, error, weights,
      "the weights cannot be read, or a tensor is missing or has another shape or type"},

@@ -22,7 +22,7 @@ constexpr int bad_weights_file = 120, bad_vocabulary = 121, bad_length_table = 1
 constexpr int unknown_mechanism = 201, unusable_mechanism = 202, refused = 203, unknown_option = 204,
               wrong_option_type = 205, wrong_option_value = 206, option_given_twice = 207, unused_mechanism = 208,
               not_searched = 209, no_such_block = 210, wrong_layers = 211, never_matches = 212, no_mechanism = 213,
-              unused_entry = 214, listed_twice = 215;
+              unused_entry = 214, listed_twice = 215, lost_positions = 216;
 // plugins
 constexpr int faulty_plugin = 301;
 // weights against the model

@@ -77,14 +77,21 @@ constexpr KeyRule keys[] = {
      "how many channels of a head turn, from its first; even; absent: all"},
     {"model.rotary", "layout", T::choice, "halves", "halves|interleaved",
      "pairs: channels i and i + `width` / 2, or 2 i and 2 i + 1"},
-    {"model.rotary", "scaling", T::choice, "none", "none|linear|llama3",
+    {"model.rotary", "scaling", T::choice, "none", "none|linear|llama3|longrope",
      "for texts longer than in training: `linear`: all turn by 1 / `factor` of that; `llama3`: those do whose turn is "
      "longer than `original_length` / `low_frequency_factor`, none whose turn is shorter than `original_length` / "
-     "`high_frequency_factor`, between them by parts"},
-    {"model.rotary", "factor", T::number, "1", 1, 1e6, "`linear`, `llama3`"},
+     "`high_frequency_factor`, between them by parts; `longrope`: each pair by its own factor"},
+    {"model.rotary", "factor", T::number, "1", 1, 1e6,
+     "`linear`, `llama3`; `longrope`: for `attention_factor` alone; absent there: `max_length` / `original_length`"},
     {"model.rotary", "low_frequency_factor", T::number, "1", 1e-3, 1e6, "`llama3`"},
     {"model.rotary", "high_frequency_factor", T::number, "4", 1e-3, 1e6, "`llama3`; more than `low_frequency_factor`"},
-    {"model.rotary", "original_length", T::integer, "8192", 1, 1048576, "`llama3`: the length in training"},
+    {"model.rotary", "original_length", T::integer, "8192", 1, 1048576, "`llama3`, `longrope`: the length in training"},
+    {"model.rotary", "short_factors", T::numbers, "", 1e-3, 1e6,
+     "`longrope`: for each of `width` / 2 pairs by how much slower it turns where `max_length` is up to "
+     "`original_length`"},
+    {"model.rotary", "long_factors", T::numbers, "", 1e-3, 1e6, "`longrope`: the same where `max_length` is more"},
+    {"model.rotary", "attention_factor", T::number, "", 1e-3, 1e3,
+     "`longrope`: turned q and k are multiplied by it; absent: sqrt(1 + ln(`factor`) / ln(`original_length`))"},
 
     {"model.encoder", "layers", T::integer, must, 1, 1024, "number of layers"},
     {"model.encoder", "vocab", T::text, "",
@@ -290,6 +297,7 @@ std::string type_text(const KeyRule& rule) {
       "an array of mechanisms' names or { use = name, option = value, ... }",
       "an integer, \"first..last\" or an array of integers",
       "an array of integers",
+      "an array of numbers",
       "an array of tokens, or of their ids",
       "an integer of bytes or text such as \"64KiB\" (B, KiB, MiB, GiB)",
       "text such as \"5ms\" (us, ms, s)",

@@ -20,6 +20,7 @@ enum class KeyType {
   uses,
   layers,
   integers,
+  numbers,
   tokens,
   bytes,
   time

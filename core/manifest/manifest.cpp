@@ -38,7 +38,8 @@ const char* rotary_layout_name(RotaryLayout layout) {
 }
 
 const char* rotary_scaling_name(RotaryScaling scaling) {
-  return scaling == RotaryScaling::none ? "none" : scaling == RotaryScaling::linear ? "linear" : "llama3";
+  constexpr const char* names[] = {"none", "linear", "llama3", "longrope"};
+  return names[static_cast<size_t>(scaling)];
 }
 
 const char* activation_name(Activation activation) {

@@ -28,7 +28,7 @@ enum class WeightType { f32, bf16, int8 };  // of dense layers and embeddings
 enum class Positions { sinusoidal, learned, rotary, none };
 enum class Sinusoids { interleaved, halves, tensor2tensor };
 enum class RotaryLayout { halves, interleaved };
-enum class RotaryScaling { none, linear, llama3 };
+enum class RotaryScaling { none, linear, llama3, longrope };
 enum class HeadType { lm, classifier, embedding };
 enum class Split { longest, wordpiece, huggingface, gguf };  // how text becomes tokens
 enum class Pool { mean, first };
@@ -93,7 +93,9 @@ struct RotaryTable {  // positions = "rotary": how q and k of self attention are
   RotaryLayout layout = RotaryLayout::halves;
   RotaryScaling scaling = RotaryScaling::none;
   double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4;
+  double attention_factor = 1;  // that sines and cosines are multiplied by
   int original_length = 8192;
+  std::vector<double> slower;  // longrope: by what each pair turns slower
 };
 
 struct Manifest {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/base/error.hpp"
@@ -365,6 +366,48 @@ void read_heads(const TableReader& table, Reading& to) {
 
 constexpr int max_turned = 4096;
 
+// By how much each pair turns slower, as `key` says.
+std::vector<double> read_pairs(const TableReader& table, const char* key, int pairs, Reading& to) {
+  const Entry* entry = table.given(key);
+  if (!entry) {
+    if (!table.mentioned(key))
+      to.error(ak::missing_key, table.place(key), fmt::format("scaling = \"longrope\" needs \"{}\"", key));
+    return {};
+  }
+  const KeyRule& rule = table.rule(key);
+  std::vector<double> all;
+  for (const Node& item : entry->value.items) {
+    const bool number = item.kind == Node::Kind::number || item.kind == Node::Kind::integer;
+    if (!number || !(item.number >= rule.min && item.number <= rule.max)) {
+      to.error(number ? ak::wrong_value : ak::wrong_type, item.place,
+               fmt::format("\"{}\" is {}", key, type_text(rule)));
+      return {};
+    }
+    all.push_back(item.number);
+  }
+  if (all.size() == static_cast<size_t>(pairs)) return all;
+  to.error(ak::wrong_value, entry->value.place,
+           fmt::format("\"{}\" has {} numbers for {} pairs of channels", key, all.size(), pairs));
+  return {};
+}
+
+void read_longrope(const TableReader& table, Reading& to) {
+  Manifest& m = to.manifest;
+  RotaryTable& r = m.rotary;
+  const std::vector<double> near = read_pairs(table, "short_factors", r.width / 2, to),
+                            far = read_pairs(table, "long_factors", r.width / 2, to);
+  r.slower = m.max_length > r.original_length ? far : near;
+  if (!table.mentioned("original_length"))
+    to.error(ak::missing_key, table.place("original_length"), "scaling = \"longrope\" needs \"original_length\"");
+  else if (r.original_length < 2)
+    to.error(ak::wrong_value, table.place("original_length"),
+             fmt::format("\"original_length\" is {}; longrope needs 2 or more", r.original_length));
+  if (r.original_length < 2) return;
+  if (!table.mentioned("factor")) r.factor = std::max(1.0, 1.0 * m.max_length / r.original_length);
+  r.attention_factor =
+      table.number("attention_factor").value_or(std::sqrt(1 + std::log(r.factor) / std::log(r.original_length)));
+}
+
 void read_rotary(const TableReader& model, Reading& to) {
   Manifest& m = to.manifest;
   RotaryTable& r = m.rotary;
@@ -382,15 +425,20 @@ void read_rotary(const TableReader& model, Reading& to) {
     r.low_frequency_factor = table.number("low_frequency_factor").value_or(1);
     r.high_frequency_factor = table.number("high_frequency_factor").value_or(4);
     r.original_length = int_of(table, "original_length");
-    const bool scaled = r.scaling != RotaryScaling::none, llama3 = r.scaling == RotaryScaling::llama3;
+    const bool scaled = r.scaling != RotaryScaling::none, llama3 = r.scaling == RotaryScaling::llama3,
+               longrope = r.scaling == RotaryScaling::longrope;
     for (const auto& [key, fits] : {std::pair("factor", scaled),
                                     {"low_frequency_factor", llama3},
                                     {"high_frequency_factor", llama3},
-                                    {"original_length", llama3}})
+                                    {"original_length", llama3 || longrope},
+                                    {"short_factors", longrope},
+                                    {"long_factors", longrope},
+                                    {"attention_factor", longrope}})
       if (table.mentioned(key) && !fits)
         to.not_applicable(table.place(key),
                           fmt::format("\"{}\" is not for scaling = \"{}\"", key, rotary_scaling_name(r.scaling)));
-    if (scaled && !table.mentioned("factor"))
+    if (longrope) read_longrope(table, to);
+    if (scaled && !longrope && !table.mentioned("factor"))
       to.error(ak::missing_key, entry->value.place,
                fmt::format("scaling = \"{}\" needs \"factor\"", rotary_scaling_name(r.scaling)));
     if (llama3 && !(r.high_frequency_factor > r.low_frequency_factor))

@@ -17,8 +17,8 @@ bool type_fits(KeyType type, const Node& value) {
       {T::text, K::text},      {T::choice, K::text},    {T::time, K::text},       {T::integer, K::integer},
       {T::number, K::number},  {T::number, K::integer}, {T::boolean, K::boolean}, {T::table, K::table},
       {T::tables, K::array},   {T::use, K::text},       {T::use, K::table},       {T::uses, K::array},
-      {T::integers, K::array}, {T::bytes, K::integer},  {T::bytes, K::text},      {T::layers, K::integer},
-      {T::layers, K::text},    {T::layers, K::array},   {T::tokens, K::array}};
+      {T::integers, K::array}, {T::numbers, K::array},  {T::bytes, K::integer},   {T::bytes, K::text},
+      {T::layers, K::integer}, {T::layers, K::text},    {T::layers, K::array},    {T::tokens, K::array}};
   const auto is_table = [](const Node& item) { return item.kind == K::table; };
   return fitting.contains({type, value.kind}) &&
          (type != T::tables || std::all_of(value.items.begin(), value.items.end(), is_table));

@@ -95,6 +95,12 @@ bool Block::turns(size_t i) const {
          port.name != std::string_view("v");
 }
 
+bool Block::turns() const {
+  for (size_t i = 0; i < projections_.size(); ++i)
+    if (turns(i)) return true;
+  return false;
+}
+
 // Of what makes q, the last layer that does: folded into its weights.
 float Block::scale_of(const attn_port& port) const {
   const bool query = port.kind == ATTN_QUERY && is_shared(port);

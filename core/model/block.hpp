@@ -40,6 +40,7 @@ class Block {
   const Mechanism& mechanism() const { return *mechanism_; }
   void digest(Sha256& to) const;                      // adds all stored tensors
   bool streams() const { return streams_; }           // its runs in sessions carry state
+  bool turns() const;                                 // rotary positions have something to turn
   int64_t max_length() const { return max_length_; }  // of what its keys are made of
   int64_t parameters() const { return parameters_; }  // without those of the model
   // Numbers of the learned tensors that all blocks of the mechanism have in common (ATTN_PER_MODEL), by name.

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "core/import/names.hpp"
 #include "core/manifest/diagnostics.hpp"
 #include "core/model/model.hpp"
 
@@ -121,16 +122,33 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
   try {
     to.block = std::make_unique<Block>(manifest_, choice, *plugin, from.weights, rotary_);
     blocks_.push_back(to.block.get());
+    check_positions(choice, *to.block, diagnostics);
     if (choice.role == ATTN_DECODER_CROSS && measures_by_target_.empty() && to.block->needs_target(0, 1))
       measures_by_target_ = path;
     if (choice.role != ATTN_ENCODER_SELF)
       within_total_ |=
           (to.block->plan_stream(1, 1, 1, 1, to.block->max_length()).info().flags & ATTN_WITHIN_TOTAL) != 0;
   } catch (const Error& e) {
+    if (e.code() == ATTN_NO_MEMORY) throw;
     diagnostics.add(ak::refused, choice.decided,
                     fmt::format("{} cannot be \"{}\": {}", path, choice.mechanism, e.what()), {},
                     e.code() == ATTN_INTERNAL ? ATTNKIT_AREA_PLUGIN : ATTNKIT_AREA_MANIFEST);
   }
+}
+
+// Nothing else would say that the order of tokens counts for less than in the model as it was.
+void Model::check_positions(const BlockChoice& choice, const Block& block, Diagnostics& diagnostics) const {
+  if (choice.role == ATTN_DECODER_CROSS) return;
+  const std::string owner = manifest_.weights_names ? manifest_.weights_names->positions : "";
+  std::string why;
+  if (rotary_ && !block.turns())
+    why = "has no q and k of the block's heads, which rotary positions would turn";
+  else if (!owner.empty() && choice.mechanism != owner)
+    why = fmt::format("does not read the tensors of \"{}\", in which this model has its positions", owner);
+  if (!why.empty())
+    diagnostics.add(ak::lost_positions, choice.decided,
+                    fmt::format("{}: \"{}\" {}", block.path(), choice.mechanism, why),
+                    "the order of tokens counts there only as far as the mechanism knows it by itself");
 }
 
 std::vector<std::byte> Model::weights() const {
@@ -176,6 +194,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   } catch (const Stopped&) {
     return nullptr;
   } catch (const Error& e) {
+    if (e.code() == ATTN_NO_MEMORY) throw;
     diagnostics.add(ak::weights_do_not_fit, m.weights_place, e.what());
   }
   if (diagnostics.failed()) return nullptr;

@@ -78,6 +78,7 @@ class Model {
   Model(std::shared_ptr<Runtime> runtime, Manifest manifest);
   void load(WeightReader& weights, Diagnostics& diagnostics);
   void load_block(const BlockChoice& choice, LayerReader& from, Diagnostics& diagnostics);
+  void check_positions(const BlockChoice& choice, const Block& block, Diagnostics& diagnostics) const;
   void require_pair() const;
   // Puts the length of each source's target into ws; memory: what the encoder put out.
   void predict(Workspace& ws, const int32_t* ids, int64_t stride, const float* memory) const;

@@ -12,6 +12,10 @@ std::vector<double> speeds(const RotaryTable& t) {
   std::vector<double> all;
   for (int i = 0; i < t.width / 2; ++i) {
     const double speed = std::pow(t.base, -2.0 * i / t.width), slow = speed / t.factor;
+    if (t.scaling == RotaryScaling::longrope) {
+      all.push_back(speed / t.slower[static_cast<size_t>(i)]);
+      continue;
+    }
     if (t.scaling != RotaryScaling::llama3) {
       all.push_back(t.scaling == RotaryScaling::none ? speed : slow);
       continue;
@@ -24,14 +28,14 @@ std::vector<double> speeds(const RotaryTable& t) {
   return all;
 }
 
-std::vector<double> turns_of(const std::vector<double>& speeds, int64_t rows, int64_t step) {
+std::vector<double> turns_of(const std::vector<double>& speeds, int64_t rows, int64_t step, double factor = 1) {
   std::vector<double> table;
   table.reserve(2 * static_cast<size_t>(rows) * speeds.size());
   for (int64_t r = 0; r < rows; ++r)
     for (const double speed : speeds) {
       const double angle = static_cast<double>(r * step) * speed;
-      table.push_back(std::cos(angle));
-      table.push_back(std::sin(angle));
+      table.push_back(factor * std::cos(angle));
+      table.push_back(factor * std::sin(angle));
     }
   return table;
 }
@@ -39,7 +43,7 @@ std::vector<double> turns_of(const std::vector<double>& speeds, int64_t rows, in
 }  // namespace
 
 Rotary::Rotary(const RotaryTable& table, int64_t max_length)
-    : near_(turns_of(speeds(table), stride, 1)),
+    : near_(turns_of(speeds(table), stride, 1, table.attention_factor)),
       far_(turns_of(speeds(table), max_length / stride + 1, stride)),
       pairs_(table.width / 2),
       first_(table.layout == RotaryLayout::halves ? 1 : 2),

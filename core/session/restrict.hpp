@@ -11,7 +11,7 @@
 namespace attnkit {
 
 // Leaves the scores of what may follow `written` tokens, the beginning among them; all others become -infinity.
-// Returns whether only one may.
+// Returns whether only one may.  No score may be NaN: a broken model must not look sound where it is hidden.
 inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
   constexpr float never = -std::numeric_limits<float>::infinity();
   const auto forced = static_cast<int64_t>(m.forced.size());

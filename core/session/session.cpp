@@ -396,7 +396,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       // Those kept for generate() are as the model made them.
       for (int32_t i = 0; rows && i < n; ++i) {
         const std::span scores(rows + i * width, static_cast<size_t>(width));
-        if (!restrict_scores(m, s->positions_[r] + i + 1, scores)) join_ends(m, scores);
+        if (all_numbers(scores) && !restrict_scores(m, s->positions_[r] + i + 1, scores)) join_ends(m, scores);
       }
       const bool begins = n == 1 && s->begins_with_end(r);
       s->ended_[r] = s->ended_[r] || (!begins && is_end(m, tokens.data[row * tokens.stride + n - 1]));

@@ -539,16 +539,35 @@ func TestBlock(t *testing.T) {
 	}
 	ports := []*attnkit.Tensor{tensor(t, 1, 1, 1), tensor(t, 1, 3, 4), tensor(t, 10, 20, 40), tensor(t, 0, 0, 0)}
 	whole := attnkit.Request{Flags: attnkit.TrainFlag, Workers: 1, Batch: 1, Queries: 3, Keys: 3}
-	run := &attnkit.Run{Batch: 1, Queries: 3, Keys: 3, Ports: ports, Saved: must[*attnkit.Aligned](t)(attnkit.NewAligned(1, 4096))}
+	run := &attnkit.Run{Batch: 1, Queries: 3, Keys: 3, Ports: ports, Saved: must[*attnkit.Saved](t)(attnkit.NewSaved(4096))}
 	ok(t, b.Run(whole, run))
 	if !reflect.DeepEqual(ports[3].Float32(), []float32{10, 17.5, 28.75}) {
 		t.Fatal(ports[3].Float32())
 	}
 	dv := tensor(t, 0, 0, 0)
-	ok(t, b.Backward(whole, run, []*attnkit.Tensor{nil, nil, dv, tensor(t, 0, 0, 1)}))
+	grads := []*attnkit.Tensor{nil, nil, dv, tensor(t, 0, 0, 1)}
+	ok(t, b.Backward(whole, run, grads))
 	if !reflect.DeepEqual(dv.Float32(), []float32{0.125, 0.375, 0.5}) {
 		t.Fatal(dv.Float32())
 	}
+	foreign := "Saved is not of a Run of this block with the same request and run"
+	run.QLen = []int32{2}
+	refused(t, b.Backward(whole, run, grads), attnkit.Invalid, foreign)
+	run.QLen = nil
+	larger := whole
+	larger.Keys = 4
+	refused(t, b.Backward(larger, run, grads), attnkit.Invalid, foreign)
+	twin := must[*attnkit.Block](t)(attnkit.NewBlock(r, "relu", attnkit.Place{Role: attnkit.DecoderSelf, Causal: true, Heads: 1, DModel: 1}, ""))
+	defer twin.Close()
+	refused(t, twin.Backward(whole, run, grads), attnkit.Invalid, foreign)
+	written := run.Saved
+	run.Saved = must[*attnkit.Saved](t)(attnkit.NewSaved(4096))
+	refused(t, b.Backward(whole, run, grads), attnkit.Invalid, foreign)
+	run.Saved = written
+	ok(t, b.Backward(whole, run, grads))
+	ok(t, run.Saved.Close())
+	refused(t, b.Backward(whole, run, grads), attnkit.Invalid, foreign)
+	refused(t, b.Run(whole, run), attnkit.Invalid, "saves")
 	step := attnkit.Request{Flags: attnkit.StreamFlag, Workers: 1, Batch: 1, Queries: 1, Keys: 1, Past: 2}
 	info := must[attnkit.Info](t)(b.Plan(step))
 	state := must[*attnkit.Aligned](t)(attnkit.NewAligned(1, info.StateBytes))

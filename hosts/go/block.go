@@ -4,6 +4,7 @@ package attnkit
 import "C"
 
 import (
+	"reflect"
 	"runtime"
 	"unsafe"
 )
@@ -66,7 +67,7 @@ type Info struct {
 	Flops, BytesRead, BytesWritten                             uint64
 }
 
-// Aligned is rows of bytes in memory of C, zero at first: the state of a block, or what backward needs.
+// Aligned is rows of bytes in memory of C, zero at first: the state of a block.
 type Aligned struct {
 	memory       unsafe.Pointer
 	rows, stride int
@@ -102,6 +103,38 @@ func (a *Aligned) Close() error {
 	return nil
 }
 
+// Saved is what Run leaves for Backward under TrainFlag.  A mechanism trusts these bytes, so nobody else writes them, and
+// Backward takes them for the run that wrote them alone.
+type Saved struct {
+	bytes   *Aligned
+	of      *Block
+	request Request
+	run     Run // without tensors and state
+}
+
+// NewSaved makes room for Info.SavedBytes, where these are not 0.
+func NewSaved(bytes uint64) (*Saved, error) {
+	a, err := NewAligned(1, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return &Saved{bytes: a}, nil
+}
+
+// Close frees the bytes.
+func (s *Saved) Close() error {
+	s.of = nil
+	return s.bytes.Close()
+}
+
+// The part of a run that says what of its tensors is read.
+func (r *Run) bounds() Run {
+	ints := func(values []int32) []int32 { return append([]int32(nil), values...) }
+	reals := func(values []float64) []float64 { return append([]float64(nil), values...) }
+	return Run{Batch: r.Batch, Queries: r.Queries, Keys: r.Keys, QLen: ints(r.QLen), KLen: ints(r.KLen), QPos: ints(r.QPos),
+		KPos: ints(r.KPos), QTotal: reals(r.QTotal), KTotal: reals(r.KTotal), Visible: ints(r.Visible)}
+}
+
 // Run is one run; see attn_run.  What is nil is absent; per-row slices have an entry for each row of the batch.
 type Run struct {
 	Batch, Queries, Keys   int
@@ -109,7 +142,8 @@ type Run struct {
 	QLen, KLen, QPos, KPos []int32
 	QTotal, KTotal         []float64
 	Visible                []int32 // (Batch, Queries)
-	State, Saved           *Aligned
+	State                  *Aligned
+	Saved                  *Saved
 	Slots                  []int32
 }
 
@@ -189,14 +223,26 @@ func (b *Block) Plan(request Request) (Info, error) {
 }
 
 // Run computes one run within the request.
-func (b *Block) Run(request Request, run *Run) error { return b.run(request, run, nil) }
+func (b *Block) Run(request Request, run *Run) error {
+	if run.Saved == nil {
+		return b.run(request, run, nil)
+	}
+	run.Saved.of = nil
+	if err := b.run(request, run, nil); err != nil {
+		return err
+	}
+	run.Saved.of, run.Saved.request, run.Saved.run = b, request, run.bounds()
+	return nil
+}
 
 // Backward computes the gradients of a run under TrainFlag, by port: those of the outputs are given, the others written, of
-// LEARNED ports added; nil ones are not computed.  run.Saved must hold what Run of this block wrote for the same request and
-// run, unchanged: a mechanism trusts what it finds there, and other bytes make it read and write anywhere.
+// LEARNED ports added; nil ones are not computed.  run.Saved must be of a Run of this block with the same request and run.
 func (b *Block) Backward(request Request, run *Run, grads []*Tensor) error {
 	if len(grads) != len(b.ports) {
 		return invalid("%d gradients for %d ports", len(grads), len(b.ports))
+	}
+	if s := run.Saved; s != nil && (s.of != b || s.request != request || !reflect.DeepEqual(s.run, run.bounds())) {
+		return invalid("Saved is not of a Run of this block with the same request and run: call Run before Backward")
 	}
 	return b.run(request, run, grads)
 }
@@ -223,7 +269,7 @@ func (b *Block) run(request Request, run *Run, grads []*Tensor) error {
 		raw.state, raw.state_stride = run.State.memory, C.uint64_t(run.State.stride)
 	}
 	if run.Saved != nil {
-		raw.saved = run.Saved.memory
+		raw.saved = run.Saved.bytes.memory
 	}
 	ints := func(values []int32) *C.int32_t { return (*C.int32_t)(first(values)) }
 	reals := func(values []float64) *C.double { return (*C.double)(first(values)) }
@@ -275,7 +321,7 @@ func (b *Block) check(request Request, run *Run) error {
 		if err != nil {
 			return err
 		}
-		if info.SavedBytes > 0 && (run.Saved == nil || uint64(len(run.Saved.Bytes())) < info.SavedBytes) {
+		if info.SavedBytes > 0 && (run.Saved == nil || uint64(len(run.Saved.bytes.Bytes())) < info.SavedBytes) {
 			return invalid("the plan saves %d bytes, and Saved has no room for them", info.SavedBytes)
 		}
 	}

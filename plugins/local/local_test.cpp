@@ -122,27 +122,7 @@ const attn_block kDecoder = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
 
 // Chunks shorter than the window, as long, longer, and far longer than it: equal bits.
 TEST(Local, StreamsTheSameBitsInAnyChunks) {
-  const int64_t n = 150;
-  for (const int64_t w : {1, 5, 16, 33, 149, 400}) {
-    const Mechanism mech(plugin(), kDecoder, {{"window", w}});
-    Inputs in(mech, 1, n, n, 1);
-    const Array whole = run_whole(in, 0, {});
-    const Planned plan(mech, make_request(1, n, n, ATTN_STREAM, 0));
-    for (const std::vector<int64_t>& sizes :
-         std::vector<std::vector<int64_t>>{{1}, {3}, {16}, {40}, {150}, {7, 90, 1}}) {
-      const Arena arena(plan.info().state_bytes, 1);
-      int32_t from = 0;
-      for (size_t turn = 0; from < n; ++turn) {
-        const int64_t count = std::min(sizes[turn % sizes.size()], n - from);
-        const Array got = plan.run(in, at(from, count, arena));
-        for (int64_t i = 0; i < count; ++i)
-          for (int64_t h = 0; h < 2; ++h)
-            for (int64_t c = 0; c < 40; ++c)
-              ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << "window " << w << " at " << from + i;
-        from += static_cast<int32_t>(count);
-      }
-    }
-  }
+  for (const int64_t w : {1, 5, 16, 33, 149, 400}) check_any_split(Mechanism(plugin(), kDecoder, {{"window", w}}), 150);
 }
 
 // Keys may come without queries, and queries for the last key without keys.

@@ -64,25 +64,8 @@ TEST(RelativeBias, BucketsAreThoseOfT5) {
 }
 
 TEST(RelativeBias, StreamsTheSameBitsInAnyChunks) {
-  const int64_t n = 90;
-  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 24, 40), {{"max_distance", int64_t{40}}});
-  Inputs in(mech, 1, n, n, 1);
-  const Array whole = run_whole(in, 0, {});
-  const Planned plan(mech, make_request(1, n, n, ATTN_STREAM, 0));
-  for (const int64_t size : {1, 7, 90}) {
-    const Arena arena(plan.info().state_bytes, 1);
-    for (int64_t from = 0; from < n; from += size) {
-      Call call;
-      call.arena = &arena;
-      call.q_from = call.k_from = from;
-      call.queries = call.keys = std::min(size, n - from);
-      call.q_pos = call.k_pos = {static_cast<int32_t>(from)};
-      const Array got = plan.run(in, call);
-      for (int64_t i = 0; i < call.queries; ++i)
-        for (int64_t h = 0; h < 2; ++h)
-          for (int64_t c = 0; c < 40; ++c) ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << from + i;
-    }
-  }
+  const auto block = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
+  check_any_split(Mechanism(plugin(), block, {{"max_distance", int64_t{40}}}), 90);
 }
 
 TEST(RelativeBias, RefusesWhatHasNoDistance) {

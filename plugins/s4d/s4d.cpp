@@ -12,9 +12,11 @@
 // channel and row: 6 order + 2 flops, 10 order + 2 in both directions; state per channel: order + 1 floats.
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/work.hpp>
+#include <mutex>
 
 #include "discretise.hpp"
 #include "gradient.hpp"
+#include "memo.hpp"
 
 namespace {
 
@@ -209,6 +211,7 @@ struct S4d {
       .state_revision = "1"};
   struct Plan {
     uint64_t run_bytes, backward_bytes;  // scratch of a worker
+    const s4d::Memo* memo = nullptr;     // of streams
   };
 
   static attnkit::Options options() {
@@ -260,6 +263,10 @@ struct S4d {
     info.flops = static_cast<uint64_t>(r.batch * d) *
                  static_cast<uint64_t>(4 * sides * order * r.keys + (2 * sides * order + 2) * r.queries);
     Plan plan{Layout::measure<Scratch>(shape), Layout::measure<s4d::Work<float>>(shape)};
+    if (r.streams()) {
+      std::call_once(streams, [this] { memo = std::make_unique<const s4d::Memo>(shape); });
+      plan.memo = memo.get();
+    }
     if (r.is_f64()) plan.run_bytes = plan.backward_bytes = Layout::measure<s4d::Work<double>>(shape);
     info.scratch(r, plan.run_bytes);
     info.train(r, 0, plan.backward_bytes);
@@ -273,8 +280,8 @@ struct S4d {
     }
     const Job job{shape,    run,      block.causal != 0,  learned<const float>(run.ports),
                   {run, x}, {run, o}, attnkit::State(run)};
-    // Batch rows that an item of 16 channels runs.  The discrete form is made once for all of them, which costs as much
-    // as running some rows.
+    // Batch rows that an item of 16 channels runs.  The discrete form is found or made once for all of them; to make it
+    // costs as much as running some rows.
     const int64_t batch = run.batch, together = run.keys < kTile ? std::max<int64_t>(batch, 1) : 1;
     const int64_t blocks = (shape.channels + kLanes - 1) / kLanes, groups = (batch + together - 1) / together;
     const auto body = [&](auto isa, int64_t begin, int64_t end, void* memory) __attribute__((always_inline)) {
@@ -283,12 +290,20 @@ struct S4d {
       const Scratch scratch(layout, shape);
       for (int64_t item = begin; item < end; ++item) {
         const int64_t first = item % blocks * kLanes, from = item / blocks * together;
-        s4d::discretise<Isa>(job.learned, shape.channels, first, shape.directions, scratch.coefficients);
-        for (int64_t b = from; b < std::min(from + together, batch); ++b) Filter<Isa>(job, b, first, scratch)();
+        Scratch mine = scratch;
+        const bool kept = plan.memo && plan.memo->take(job.learned, first, mine.coefficients);
+        if (!kept) {
+          mine.coefficients = scratch.coefficients;
+          s4d::discretise<Isa>(job.learned, shape.channels, first, shape.directions, mine.coefficients);
+          if (plan.memo) plan.memo->keep(job.learned, first, mine.coefficients);
+        }
+        for (int64_t b = from; b < std::min(from + together, batch); ++b) Filter<Isa>(job, b, first, mine)();
+        if (kept) plan.memo->give(first);
       }
     };
     const auto rows = static_cast<double>(std::max(run.keys, run.queries) * together);
-    const double flops = static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + 200);
+    const double flops =
+        static_cast<double>(kLanes * shape.half * shape.directions) * (12 * rows + (plan.memo ? 20 : 200));
     simd::for_items(run, blocks * groups, {flops, plan.run_bytes}, body);
   }
 
@@ -336,6 +351,8 @@ struct S4d {
 
   attn_block block;
   Shape shape;
+  mutable std::once_flag streams;
+  mutable std::unique_ptr<const s4d::Memo> memo;  // made with the first plan of a stream
   double log_min, log_max;
   Port x, log_step, log_decay, frequency, skip, readout, readout_back, o;
 };

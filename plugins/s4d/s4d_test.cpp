@@ -1,6 +1,8 @@
 // s4d against the convolution with its kernel in float64, called through the ABI.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/gradient.hpp"
@@ -158,33 +160,33 @@ TEST(S4d, SavesNothing) {
 }
 
 TEST(S4d, AnswersBitForBitHoweverTheStreamIsSplit) {
-  const int64_t n = 150, batch = 2;
-  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 3, 12, 12));
-  Inputs in(mech, batch, n, n, 1);
-  const Array whole = run_whole(in, 0, {});
-  for (const int64_t chunk : {1, 7, 64, 100})
-    EXPECT_TRUE(same_bits(whole, streamed(in, {chunks_of(n, chunk)}))) << chunk;
+  check_any_split(Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 3, 12, 12)), 150, 2);
 }
 
 TEST(S4d, ReadsTheNewestRowAgain) {
-  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 10));
-  Inputs in(mech, 1, 9, 9, 1);
-  const Array whole = run_whole(in, 0, {});
-  const Planned plan(mech, make_request(1, 9, 9, ATTN_STREAM, 9));
-  const Arena arena(plan.info().state_bytes, 1);
-  Call call;
-  call.arena = &arena;
-  call.queries = 0;
-  call.keys = 9;
-  call.q_pos = call.k_pos = {0};
-  plan.run(in, call);
-  call.queries = 1;
-  call.keys = 0;
-  call.q_pos = {8};
-  call.k_pos = {9};
-  const Array again = plan.run(in, call);
-  for (int64_t h = 0; h < 2; ++h)
-    for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(whole.at(0, h, 8, c), again.at(0, h, 0, c));
+  check_newest_row_again(Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 10)));
+}
+
+// Steps share a discrete form: tensors that change from run to run, or are others in runs at once, count as they are.
+TEST(S4d, StepsFollowTheLearnedTensors) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 11, 11), {{"order", int64_t{6}}});
+  const auto steps_are_right = [](Inputs& in) {
+    return same_bits(run_whole(in, 0, {}), streamed(in, {chunks_of(30, 1)}));
+  };
+  Inputs in(mech, 2, 30, 30, 1);
+  for (const char* name : {"skip", "log_step", "log_decay", "frequency", "readout"})
+    for (const int64_t at : {int64_t{0}, in[name].rows - 1}) {
+      EXPECT_TRUE(steps_are_right(in)) << "before " << name;
+      in[name].at(0, 0, at, 0) += 0.5f;
+      EXPECT_TRUE(steps_are_right(in)) << "after " << name;
+    }
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 0; seed < 4; ++seed)
+    threads.emplace_back([&, seed] {
+      Inputs own(mech, 1, 30, 30, seed % 2);
+      for (int turn = 0; turn < 20; ++turn) EXPECT_TRUE(steps_are_right(own));
+    });
+  for (std::thread& t : threads) t.join();
 }
 
 TEST(S4d, NanStaysInItsChannelAndInBothDirectionsReachesAll) {

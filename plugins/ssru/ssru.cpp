@@ -55,8 +55,7 @@ struct Ssru {
     if (block.role == ATTN_DECODER_CROSS)
       throw unsupported(
           "a recurrent unit runs over one sequence and has no queries to read another with: use ssru for self "
-          "attention "
-          "and a mechanism such as softmax or linear for cross attention");
+          "attention and a mechanism such as softmax or linear for cross attention");
     if (!block.causal)
       throw unsupported(
           "a recurrent unit sees what came before alone: use ssru in decoder.self, or make the block causal");

@@ -119,33 +119,11 @@ TEST(Ssru, HasGradientsInSeveralTiles) {
 }
 
 TEST(Ssru, AnswersBitForBitHoweverTheStreamIsSplit) {
-  const int64_t n = 150, batch = 2;
-  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 3, 12, 12));
-  Inputs in(mech, batch, n, n, 1);
-  const Array whole = run_whole(in, 0, {});
-  for (const int64_t chunk : {1, 7, 64, 100})
-    EXPECT_TRUE(same_bits(whole, streamed(in, {chunks_of(n, chunk)}))) << chunk;
+  check_any_split(Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 3, 12, 12)), 150, 2);
 }
 
 TEST(Ssru, ReadsTheNewestRowAgain) {
-  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 10));
-  Inputs in(mech, 1, 9, 9, 1);
-  const Array whole = run_whole(in, 0, {});
-  const Planned plan(mech, make_request(1, 9, 9, ATTN_STREAM, 9));
-  const Arena arena(plan.info().state_bytes, 1);
-  Call call;
-  call.arena = &arena;
-  call.queries = 0;
-  call.keys = 9;
-  call.q_pos = call.k_pos = {0};
-  plan.run(in, call);
-  call.queries = 1;
-  call.keys = 0;
-  call.q_pos = {8};
-  call.k_pos = {9};
-  const Array again = plan.run(in, call);
-  for (int64_t h = 0; h < 2; ++h)
-    for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(whole.at(0, h, 8, c), again.at(0, h, 0, c));
+  check_newest_row_again(Mechanism(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 10, 10)));
 }
 
 TEST(Ssru, NanReachesAllThatFollows) {

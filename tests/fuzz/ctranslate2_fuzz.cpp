@@ -1,25 +1,18 @@
 // Any bytes as a model.bin of CTranslate2.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <string>
 
 #include "core/base/error.hpp"
 #include "core/weights/weights.hpp"
+#include "tests/fuzz/memory_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attnkit;
-  const int fd = ::memfd_create("ctranslate2", MFD_CLOEXEC);
-  if (fd < 0 || ::write(fd, data, size) != static_cast<ssize_t>(size)) std::abort();
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const MemoryFile file({reinterpret_cast<const char*>(data), size});
   try {
-    const Weights weights = Weights::open(path, "");
+    const Weights weights = Weights::open(file.path(), "");
     for (const StoredTensor& t : weights.tensors()) weights.f32(t.name, t.shape);
   } catch (const Error&) {
   }
-  ::close(fd);
   return 0;
 }

@@ -1,8 +1,10 @@
 """attnkit import of tiny random models: the very same numbers as transformers', and one clear error for what does not fit."""
+import base64
 import json
 import pathlib
 import re
 import shutil
+import struct
 import unittest
 import wave
 
@@ -19,6 +21,28 @@ TRANSLATORS = POST_NORM + PRE_NORM
 SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, xlm-roberta, t5, mt5, whisper"
 SPEECH = ["whisper"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
+
+
+def spiece(tokenizer):
+    """SentencePiece's file of a tokenizer.json's pieces, in protocol buffers."""
+
+    def field(number, value):
+        if isinstance(value, float):
+            return bytes([number << 3 | 5]) + struct.pack("<f", value)
+        if isinstance(value, int):
+            return varint(number << 3) + varint(value)
+        return varint(number << 3 | 2) + varint(len(value)) + value
+
+    def varint(value):
+        made = b""
+        while value > 127:
+            made, value = made + bytes([value & 127 | 128]), value >> 7
+        return made + bytes([value])
+
+    kinds = {"<unk>": 2, "<s>": 3, "</s>": 3}
+    pieces = [field(1, text.encode()) + field(2, float(score)) + field(3, kinds.get(text, 1)) for text, score in tokenizer["model"]["vocab"]]
+    charsmap = base64.b64decode(tokenizer["normalizer"]["normalizers"][0]["precompiled_charsmap"])
+    return b"".join(field(1, piece) for piece in pieces) + field(2, field(3, 1) + field(42, 2)) + field(3, field(2, charsmap))
 
 
 class ImportTest(CommandTest):
@@ -279,6 +303,28 @@ class Translators(ImportTest):
                 for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
                     made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
                     self.assertEqual(made["output"].strip(), text.strip(), (name, source, beams))
+
+    def test_pieces_without_a_tokenizer_json_are_the_same_tokens(self):
+        folder = self.copy("t5")
+        with_json, texts = self.imported(folder), json.loads((folder / "texts.json").read_text())
+        ids = [self.run_ok("tokenize", with_json, "--text", source).out for source in texts]
+        (folder / "spiece.model").write_bytes(spiece(json.loads((folder / "tokenizer.json").read_text())))
+        (folder / "tokenizer.json").unlink()
+        self.assertIn('spiece.model: has no token "<pad>", which begin names', self.refusal(folder))
+        (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "<s>"}, "eos_token": "</s>"}))
+        manifest = self.imported(folder)
+        self.assertIn('spiece.model"', manifest.read_text())
+        self.assertEqual([self.run_ok("tokenize", manifest, "--text", source).out for source in texts], ids)
+        for source, made in texts.items():
+            text = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"]
+            self.assertEqual(text.strip(), made["greedy"].strip())
+        (folder / "spiece.model").write_bytes(b"pieces")
+        self.assertIn("spiece.model: is no SentencePiece file, or is damaged", self.run_code(6, "validate", manifest).out)
+        (folder / "spiece.model").unlink()
+        self.assertIn("holds no tokenizer.json, no spiece.model, and no vocab.json", self.refusal(folder))
+
+    def refusal(self, folder):
+        return self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err
 
     def test_what_begins_and_what_never_comes(self):
         for name, line in (("bart", 'begin = "</s>"'), ("marian", 'begin = "<pad>"'), ("marian", 'suppress = ["<pad>"]'),
@@ -590,6 +636,26 @@ class Marian(ImportTest):
         for source, text in json.loads((folder / "texts.json").read_text()).items():
             self.assertEqual(self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"], text)
 
+    def test_texts_are_searched_as_decoder_yml_says(self):
+        folder = self.folder_of("opus")
+        decoder = (folder / "decoder.yml").read_text()
+        for said, beams, penalty in (("beam-size: 6\nnormalize: 1\n", "6", "1.0"), ("beam-size: 3\nnormalize: 0.6\n", "3", "0.6"),
+                                     ("normalize: true\n", None, "1.0"), ("", None, "0.0")):
+            (folder / "decoder.yml").write_text(decoder.replace("beam-size: 6\nnormalize: 1\n", said))
+            text = self.imported(folder).read_text()
+            self.assertIn(f"\nlength_penalty = {penalty}\n", text)
+            self.assertEqual(f"\nbeams = {beams}\n" in text, beams is not None)
+            made = self.run_ok("run", self.folder / "model.toml", "--text", "The attention", "--limit", 5, "--json").json()
+            self.assertEqual(made["summary"]["beams"], int(beams or 1))
+        for said, message in (("beam-size: 65\n", "beam-size must be 1 to 64"), ("normalize: 11\n", "normalize must be 0 to 10"),
+                              ("normalize: [1]\n", "normalize must be a number"), ("beam-size: x\n", "beam-size must be an integer")):
+            (folder / "decoder.yml").write_text(decoder.replace("beam-size: 6\nnormalize: 1\n", said))
+            self.refused(folder, message)
+        (folder / "decoder.yml").write_text(decoder + "word-penalty: 0.5\nallow-unk: false\n")
+        result = self.run_ok("import", folder, "-o", self.folder / "model.toml")
+        self.assertIn("says word-penalty = 0.5 of how texts are written", result.out)
+        self.assertNotIn("allow-unk", result.out)
+
     def test_vocabularies_without_a_decoder_yml(self):
         folder = self.folder_of("opus")
         (folder / "decoder.yml").unlink()
@@ -742,7 +808,7 @@ class Mistakes(ImportTest):
         for key, value, message in (("model_type", 3, "model_type must be a string, not an integer"),
                                     ("model_type", None, "model_type must be a string, not absent"),
                                     ("hidden_size", None, "hidden_size is not there"),
-                                    ("hidden_size", [1.5], "hidden_size must be text, a number, true or false"),
+                                    ("hidden_size", [True], "hidden_size must be text, a number, true or false"),
                                     ("hidden_act", "mish", 'hidden_act is "mish", which is not supported; gelu, '),
                                     ("position_embedding_type", "relative_key",
                                      'position_embedding_type is "relative_key", which "bert" does not support'),

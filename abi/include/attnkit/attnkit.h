@@ -270,7 +270,7 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
  * Shapes    tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
  *           logits f32 (R, T, outputs) or NULL.
  * Numbers   Bitwise those of each session alone.  Tokens that [decode] suppresses, or that are not the forced one, have
- *           -infinity; those of attnkit_model_forward are as the model makes them.
+ *           -infinity unless the model made a NaN; those of attnkit_model_forward are as the model makes them.
  * Errors    INVALID: ids, a target beyond max_length or the decoder's own, no source read yet, sessions of different
  *           models, a session twice; under [stream] tokens after </s>.  No session has then changed. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,

@@ -1,5 +1,7 @@
 #include "core/conformance/process/counted_malloc.hpp"
 
+#include <malloc.h>
+
 #include <cerrno>
 #include <cstdlib>
 
@@ -22,6 +24,18 @@ namespace {
 // Of the thread that calls a plugin: others of this program do not count.
 thread_local attnkit::conformance::Allocations counted;
 
+void* made(void* p) {
+  ++counted.made;
+  counted.bytes += static_cast<int64_t>(malloc_usable_size(p));
+  return p;
+}
+
+void freed(void* p) {
+  if (p == nullptr) return;
+  ++counted.freed;
+  counted.bytes -= static_cast<int64_t>(malloc_usable_size(p));
+}
+
 }  // namespace
 
 // glibc's own, which the functions below stand for in every library of the process.
@@ -32,32 +46,22 @@ void* __libc_realloc(void* p, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* p);
 
-void* malloc(size_t bytes) {
-  ++counted.made;
-  return __libc_malloc(bytes);
-}
-void* calloc(size_t n, size_t bytes) {
-  ++counted.made;
-  return __libc_calloc(n, bytes);
-}
+void* malloc(size_t bytes) { return made(__libc_malloc(bytes)); }
+void* calloc(size_t n, size_t bytes) { return made(__libc_calloc(n, bytes)); }
 void* realloc(void* p, size_t bytes) {
-  ++counted.made;
-  if (p != nullptr) ++counted.freed;
-  return __libc_realloc(p, bytes);
+  freed(p);
+  return made(__libc_realloc(p, bytes));
 }
-void* memalign(size_t alignment, size_t bytes) {
-  ++counted.made;
-  return __libc_memalign(alignment, bytes);
-}
+void* memalign(size_t alignment, size_t bytes) { return made(__libc_memalign(alignment, bytes)); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** p, size_t alignment, size_t bytes) {
-  void* const made = memalign(alignment, bytes);
-  if (made == nullptr) return ENOMEM;
-  *p = made;
+  void* const got = memalign(alignment, bytes);
+  if (got == nullptr) return ENOMEM;
+  *p = got;
   return 0;
 }
 void free(void* p) {
-  if (p != nullptr) ++counted.freed;
+  freed(p);
   __libc_free(p);
 }
 }

@@ -33,11 +33,13 @@ struct Reader {
       throw Failure(Fault::data, fmt::format("{}: {}: {}", place, what, e.what()));
     }
     if (ids.empty()) fail(Fault::data, "{}: {} is empty: give every line its text, or delete the line", place, what);
-    const int64_t most = side == Side::source ? facts.info.max_length
-                                              : facts.longest_target() - static_cast<int64_t>(facts.forced.size());
-    if (static_cast<int64_t>(ids.size()) >= most)
-      fail(Fault::data, "{}: {} has {} tokens and needs one more for <s> or </s>; max_length is {}: shorten it", place,
-           what, ids.size(), most);
+    const bool source = side == Side::source;
+    const int64_t longest = source ? facts.info.max_length : facts.longest_target(),
+                  more = source ? 1 : 1 + static_cast<int64_t>(facts.forced.size());
+    if (static_cast<int64_t>(ids.size()) + more > longest)
+      fail(Fault::data, "{}: {} has {} tokens and needs {} more for {}; max_length{} is {}: shorten it", place, what,
+           ids.size(), more, more > 1 ? "<s> or </s> and what [decode] forces" : "<s> or </s>",
+           longest == facts.info.max_length ? "" : " of the decoder", longest);
     return ids;
   }
 

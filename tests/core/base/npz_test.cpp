@@ -4,10 +4,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include <cstring>
-#include <random>
-
-#include "core/base/error.hpp"
+#include "tests/core/base/damaged_file.hpp"
 
 namespace attnkit {
 namespace {
@@ -17,10 +14,6 @@ struct Archive {
   std::string bytes, list;
   uint16_t entries = 0;
 
-  template <class T>
-  static void add(std::string& to, T value) {
-    to.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
   // method 0 or 8; size: what the list says, where that is not so.
   Archive& entry(const std::string& name, const std::string& data, uint16_t method = 0, int64_t size = -1,
                  uint16_t flags = 0) {
@@ -29,35 +22,35 @@ struct Archive {
     const std::string packed = method == 8 ? deflated(data) : data;
     const auto begin = static_cast<uint32_t>(bytes.size());
     const auto both = [&](std::string& to) {
-      add(to, uint16_t{20});
-      add(to, flags);
-      add(to, method);
-      add(to, uint32_t{0});
-      add(to, crc);
-      add(to, static_cast<uint32_t>(packed.size()));
-      add(to, static_cast<uint32_t>(size < 0 ? static_cast<int64_t>(data.size()) : size));
-      add(to, static_cast<uint16_t>(name.size()));
-      add(to, uint16_t{0});
+      append(to, uint16_t{20});
+      append(to, flags);
+      append(to, method);
+      append(to, uint32_t{0});
+      append(to, crc);
+      append(to, static_cast<uint32_t>(packed.size()));
+      append(to, static_cast<uint32_t>(size < 0 ? static_cast<int64_t>(data.size()) : size));
+      append(to, static_cast<uint16_t>(name.size()));
+      append(to, uint16_t{0});
     };
     bytes += std::string("PK\3\4", 4);
     both(bytes);
     bytes += name + packed;
     list += std::string("PK\1\2", 4);
-    add(list, uint16_t{20});
+    append(list, uint16_t{20});
     both(list);
     list += std::string(10, '\0');
-    add(list, begin);
+    append(list, begin);
     list += name;
     ++entries;
     return *this;
   }
   std::string whole(const std::string& comment = "") const {
     std::string made = bytes + list + std::string("PK\5\6\0\0\0\0", 8);
-    add(made, entries);
-    add(made, entries);
-    add(made, static_cast<uint32_t>(list.size()));
-    add(made, static_cast<uint32_t>(bytes.size()));
-    add(made, static_cast<uint16_t>(comment.size()));
+    append(made, entries);
+    append(made, entries);
+    append(made, static_cast<uint32_t>(list.size()));
+    append(made, static_cast<uint32_t>(bytes.size()));
+    append(made, static_cast<uint16_t>(comment.size()));
     return made + comment;
   }
   static std::string deflated(const std::string& data) {
@@ -78,9 +71,9 @@ struct Archive {
 std::string npy(const std::string& header, const std::string& data, char version = 1) {
   std::string made = std::string("\x93NUMPY") + version + '\0';
   if (version == 1)
-    Archive::add(made, static_cast<uint16_t>(header.size()));
+    append(made, static_cast<uint16_t>(header.size()));
   else
-    Archive::add(made, static_cast<uint32_t>(header.size()));
+    append(made, static_cast<uint32_t>(header.size()));
   return made + header + data;
 }
 std::string npy(const char* type, const char* shape, size_t bytes) {
@@ -88,20 +81,7 @@ std::string npy(const char* type, const char* shape, size_t bytes) {
              std::string(bytes, '\7'));
 }
 
-std::vector<NpzTensor> read(const std::string& bytes) { return read_npz(std::as_bytes(std::span(bytes)), "x.npz"); }
-
-std::string refusal(const std::string& file) {
-  try {
-    read(file);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ATTN_INVALID);
-    const std::string message = e.what();
-    EXPECT_EQ(message.rfind("x.npz: ", 0), 0u) << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message.substr(7);
-  }
-  return "";
-}
+std::string refusal(const std::string& file) { return refusal_by(read_npz, file, "x.npz"); }
 
 std::string good() {
   return Archive()
@@ -114,7 +94,7 @@ std::string good() {
 
 TEST(Npz, IsRead) {
   const std::string bytes = good();
-  const std::vector<NpzTensor> tensors = read(bytes);
+  const std::vector<NpzTensor> tensors = read_npz(std::as_bytes(std::span(bytes)), "x.npz");
   ASSERT_EQ(tensors.size(), 4u);
   EXPECT_EQ(tensors[0].name, "a_W");
   EXPECT_EQ(tensors[0].type, "F32");
@@ -128,7 +108,8 @@ TEST(Npz, IsRead) {
   EXPECT_EQ(tensors[2].name, "special:model.yml");
   EXPECT_EQ(tensors[3].shape, std::vector<int64_t>{});
   EXPECT_TRUE(is_npz(std::as_bytes(std::span(bytes))));
-  EXPECT_TRUE(read(Archive().whole()).empty());
+  const std::string none = Archive().whole();
+  EXPECT_TRUE(read_npz(std::as_bytes(std::span(none)), "x.npz").empty());
 }
 
 TEST(Npz, MistakesAreNamed) {
@@ -186,25 +167,11 @@ TEST(Npz, OverlapsAreRefused) {
   EXPECT_NE(refusal(archive.whole()).find("overlaps what is behind it"), std::string::npos);
 }
 
-TEST(Npz, EveryBeginningIsCutOff) {
-  const std::string whole = good();
-  for (size_t n = 0; n < whole.size(); ++n) EXPECT_NE(refusal(whole.substr(0, n)), "") << n;
-}
+TEST(Npz, EveryBeginningIsCutOff) { expect_beginnings_refused(read_npz, good()); }
 
 TEST(Npz, SurvivesDamage) {
   const std::string whole = good();
-  std::mt19937 random(1);
-  int accepted = 0;
-  for (int i = 0; i < 20000; ++i) {
-    std::string damaged = whole;
-    for (int n = 0; n < 1 + i % 4; ++n) damaged[random() % whole.size()] = static_cast<char>(random());
-    try {
-      for (const NpzTensor& t : read(damaged)) EXPECT_LE(t.data.size(), 2000 * damaged.size());
-      ++accepted;
-    } catch (const Error&) {
-    }
-  }
-  EXPECT_GT(accepted, 0);
+  expect_damage_survived(read_npz, whole, whole.size(), 2000);
 }
 
 }  // namespace

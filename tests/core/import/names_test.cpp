@@ -117,9 +117,13 @@ heads = 7
   EXPECT_EQ(made.only.count("mlp_bias"), 1u);
   EXPECT_EQ(made.manifest.size(), llama.manifest.size() + 1);
   for (const ManifestEntry& entry : made.manifest) {
-    if (entry.key == "qk_norm") EXPECT_EQ(entry.value.constant, "false");
-    if (entry.key == "heads") EXPECT_EQ(entry.value.constant, "7");
-    if (entry.key == "d_model") EXPECT_EQ(entry.value.config, std::vector<std::string>{"hidden_size"});
+    if (entry.key == "qk_norm") {
+      EXPECT_EQ(entry.value.constant, "false");
+    } else if (entry.key == "heads") {
+      EXPECT_EQ(entry.value.constant, "7");
+    } else if (entry.key == "d_model") {
+      EXPECT_EQ(entry.value.config, std::vector<std::string>{"hidden_size"});
+    }
   }
   EXPECT_EQ(made.tensors.prefix, "model.");
   EXPECT_EQ(made.tensors.theirs("decoder.embed.weight"), "words");

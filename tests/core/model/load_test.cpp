@@ -73,5 +73,50 @@ TEST(ModelLoading, RefusesAWidthThatTheWeightsDoNotHave) {
   EXPECT_NE(all_messages(diagnostics).find("AK401"), std::string::npos) << all_messages(diagnostics);
 }
 
+// Nobody would notice otherwise that the order of tokens counts for less.
+TEST(ModelLoading, WarnsOfPositionsThatAMechanismCannotTake) {
+  TinyModel tiny;
+  tiny.extra_model = "positions = \"rotary\"\n";
+  const TempFolder folder;
+  write_tiny(folder, tiny);
+  folder.write("own.toml", R"(schema = "attnkit.architecture/1"
+[tensors]
+positions = "relative_bias"
+[tensors.names]
+"encoder.*" = "encoder.*"
+"decoder.*" = "decoder.*"
+)");
+  const auto warnings = [&](const std::string& attention, bool named) {
+    tiny.attention = attention;
+    std::string text = tiny.manifest();
+    text.replace(text.find("[weights]\n"), 10,
+                 std::string("[weights]\nseed = 1\n") + (named ? "names = \"own.toml\"\n" : ""));
+    Diagnostics diagnostics;
+    EXPECT_TRUE(Model::load(runtime(), text, folder.path(), diagnostics)) << all_messages(diagnostics);
+    std::vector<std::string> said;
+    for (const Diagnostic& d : diagnostics.sorted()) {
+      EXPECT_EQ(d.code, ak::lost_positions) << d.message;
+      EXPECT_GT(d.place.line, 0);
+      said.push_back(d.message);
+    }
+    return said;
+  };
+  const std::string softmax = "default = \"softmax\"\n";
+  EXPECT_EQ(warnings(softmax, false), std::vector<std::string>{});
+  EXPECT_EQ(warnings(softmax + "\"encoder.self\" = \"latte\"\n", false),
+            (std::vector<std::string>{
+                "encoder.self.1: \"latte\" has no q and k of the block's heads, which rotary positions would turn",
+                "encoder.self.2: \"latte\" has no q and k of the block's heads, which rotary positions would turn"}));
+  tiny.extra_model = "positions = \"none\"\n";
+  EXPECT_EQ(warnings(softmax + "\"encoder.self\" = \"relative_bias\"\n\"decoder.self\" = \"relative_bias\"\n", true),
+            std::vector<std::string>{});
+  EXPECT_EQ(
+      warnings(softmax + "\"encoder.self\" = \"relative_bias\"\n\"decoder.self\" = \"relative_bias\"\n"
+                         "[[attention.override]]\nblock = \"decoder.self\"\nlayers = 2\nuse = \"relu\"\n",
+               true),
+      std::vector<std::string>{"decoder.self.2: \"relu\" does not read the tensors of \"relative_bias\", in which this "
+                               "model has its positions"});
+}
+
 }  // namespace
 }  // namespace attnkit::test

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <random>
 
 namespace attnkit {
@@ -37,8 +38,8 @@ std::vector<double> expected(const std::vector<float>& x, const RotaryTable& t, 
     const int a = t.layout == RotaryLayout::halves ? i : 2 * i;
     const int b = t.layout == RotaryLayout::halves ? i + t.width / 2 : 2 * i + 1;
     const double angle = position * scaled(std::pow(t.base, -2.0 * i / t.width));
-    y[a] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
-    y[b] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+    y[a] = t.attention_factor * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
+    y[b] = t.attention_factor * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
   }
   return y;
 }
@@ -91,6 +92,18 @@ TEST(Rotary, KeepsFastTurnsAndSlowsLongOnesAsLlama3) {
   EXPECT_GT(kept, 0);
   EXPECT_GT(slowed, 0);
   EXPECT_GT(between, 0);
+}
+
+TEST(Rotary, TurnsEachPairSlowerByItsOwnAsLongRope) {
+  RotaryTable t = table(24);
+  t.scaling = RotaryScaling::longrope;
+  t.attention_factor = 1.25;
+  std::map<double, double> slower;
+  for (int i = 0; i < 12; ++i) {
+    t.slower.push_back(1 + 0.7 * i * i);
+    slower[std::pow(t.base, -2.0 * i / t.width)] = t.slower.back();
+  }
+  expect_turned(t, [&](double speed) { return speed / slower.at(speed); });
 }
 
 TEST(Rotary, LeavesProductsToTheDistanceAlone) {

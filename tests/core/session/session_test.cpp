@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/api/describe.hpp"
+#include "core/base/greedy.hpp"
 #include "core/session/simultaneous.hpp"
 #include "tests/core/session/stream_model.hpp"
 
@@ -380,6 +381,7 @@ TEST(Session, ANanAmongTheScoresIsTheSameErrorHoweverASessionDecodes) {
   TinyModel tiny;
   tiny.tie = false;
   for (const int at : {0, tiny.vocab / 2, tiny.vocab - 1}) {
+    tiny.tail = at > 0 ? "[decode]\nsuppress = [" + std::to_string(at) + "]\n" : "";
     const TempFolder folder;
     write_tiny(folder, tiny);
     std::ifstream in(folder.path() + "/w.safetensors", std::ios::binary);
@@ -396,6 +398,9 @@ TEST(Session, ANanAmongTheScoresIsTheSameErrorHoweverASessionDecodes) {
     const std::string said =
         "the model's scores are not numbers (NaN) after 0 tokens: its weights or a mechanism are broken";
     EXPECT_EQ(said, refusal_of([&] { open(model)->generate(5); })) << at;
+    const auto session = open(model);
+    const std::vector<float> scores = write(*session, {1}, 0, 1);
+    EXPECT_FALSE(all_numbers(scores)) << at;
     EXPECT_EQ(said, refusal_of([&] { open(model, 3)->generate(5); })) << at;
     attnkit_stream_options options{};
     options.decide = [](uintptr_t, const attnkit_stream_view* v) { return v->ended ? ATTNKIT_WRITE : ATTNKIT_READ; };

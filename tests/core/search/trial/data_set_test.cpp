@@ -146,6 +146,13 @@ TEST(DataSet, ErrorsNameTheLine) {
   for (int i = 0; i < 600; ++i) longer += " the";
   EXPECT_THAT(failure(longer + "\tder dritte\n"), HasSubstr(":1: the input has"));
   EXPECT_THAT(failure(longer + "\tder dritte\n"), HasSubstr("max_length is 512"));
+  TaskFacts short_targets = translation();
+  short_targets.max_target = 6;
+  short_targets.forced = {3, 4};
+  EXPECT_THAT(failure("the third\tder dritte der dritte\n", short_targets),
+              AllOf(HasSubstr("the reference has 4 tokens and needs 3 more for <s> or </s> and what [decode] forces;"),
+                    HasSubstr("max_length of the decoder is 6: shorten it")));
+  EXPECT_THAT(failure("the third the third\tder dritte\n", short_targets), Not(HasSubstr("max_length")));
   EXPECT_THAT(failure("\n", of_task(Task::continuation)), HasSubstr(":1: the text is empty"));
   for (const char* wrong : {"3", "-1", "1x", "", "\xff"})
     EXPECT_THAT(failure("the third\t" + std::string(wrong), of_task(Task::classification)),
