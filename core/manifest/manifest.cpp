@@ -15,7 +15,8 @@ const char* kind_name(ModelKind kind) {
 }
 
 const char* weight_type_name(WeightType type) {
-  return type == WeightType::f32 ? "f32" : type == WeightType::bf16 ? "bf16" : "int8";
+  constexpr const char* names[] = {"f32", "bf16", "int8", "int4"};
+  return names[static_cast<size_t>(type)];
 }
 
 const char* positions_name(Positions positions) {

@@ -112,7 +112,8 @@ std::vector<float> WeightReader::find(const std::string& name, const std::vector
                                       const Initial& initial, Owner owner) {
   if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
   taken_.insert(name);
-  if (const StoredTensor* t = file_->find(name); t && t->dtype == "I8") taken_.insert(scale_of(name));
+  if (const StoredTensor* t = file_->find(name); t && (t->dtype == "I8" || t->dtype == "U8"))
+    taken_.insert(scale_of(name));
   try {
     return file_->f32(name, shape);
   } catch (const Error& e) {

@@ -14,6 +14,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/gguf.hpp"
+#include "core/base/int4.hpp"
 #include "core/base/json.hpp"
 #include "core/base/npz.hpp"
 #include "core/base/sha256.hpp"
@@ -212,6 +213,24 @@ std::vector<float> divided(const StoredTensor& t) {
   return values;
 }
 
+// Whether a tensor of U8 holds two numbers of a row in each byte.
+bool is_halves(const StoredTensor& t, const std::vector<int64_t>& shape) {
+  return t.dtype == "U8" && shape.size() == 2 && t.shape == std::vector{shape[0], (shape[1] + 1) / 2};
+}
+
+// Each half of a byte, the low one first, is 8 more than a number in units of its block's scale.
+std::vector<float> from_halves(std::span<const std::byte> data, int64_t rows, int64_t width,
+                               const std::vector<float>& scales) {
+  std::vector<float> values(static_cast<size_t>(rows * width));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < width; ++i) {
+      const auto both = static_cast<int>(data[static_cast<size_t>(r * ((width + 1) / 2) + i / 2)]);
+      const float scale = scales[static_cast<size_t>(r * int4_blocks(width) + i / int4_block)];
+      values[static_cast<size_t>(r * width + i)] = scale * static_cast<float>((both >> i % 2 * 4 & 15) - 8);
+    }
+  return values;
+}
+
 // The part of a stored tensor, turned where it lies the other way, that makes the shape it has for us.
 std::vector<float> laid_out(const StoredTensor& t, std::vector<float> theirs) {
   const size_t columns = t.layout->transposed && t.shape.size() == 2 ? static_cast<size_t>(t.shape[1]) : 0;
@@ -386,7 +405,7 @@ const StoredTensor& Weights::checked(std::string_view name, const std::vector<in
     fail(ATTN_INVALID, "{}: no tensor {}{}", path_, quote(name),
          theirs.empty() ? "" : fmt::format(", which {} calls {}", names_->source, quote(theirs)));
   }
-  if (t->shape != shape)
+  if (t->shape != shape && !is_halves(*t, shape))
     fail(ATTN_INVALID, "{}: tensor {}{} is {}, the model needs {}", path_, quote(name),
          t->origin.empty() ? "" : fmt::format(" ({} in the file)", quote(t->origin)), shape_text(t->shape),
          shape_text(shape));
@@ -403,25 +422,29 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
       return convert<uint16_t>(t.data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
     if (!t.scales.empty()) return divided(t);
     if (is_quantised(t.dtype)) return dequantised(t.dtype, t.data);
-    if (t.dtype == "I8") return scaled(t);
-    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16, F64 or I8 with scales is needed", path_, quote(name),
-         t.dtype);
+    if (t.dtype == "I8" || is_halves(t, shape)) return scaled(t, shape);
+    fail(ATTN_INVALID, "{}: tensor {} has type {}; F32, F16, BF16, F64, I8 or U8 with scales is needed", path_,
+         quote(name), t.dtype);
   }();
   return t.layout ? laid_out(t, values) : values;
 }
 
-std::vector<float> Weights::scaled(const StoredTensor& t) const {
+std::vector<float> Weights::scaled(const StoredTensor& t, const std::vector<int64_t>& shape) const {
   const std::string name = scale_of(t.name);
   if (t.layout)
-    fail(ATTN_INVALID, "{}: tensor {} has type I8 and another name and layout in the file: such scales are not read",
-         path_, quote(t.name));
+    fail(ATTN_INVALID, "{}: tensor {} has type {} and another name and layout in the file: such scales are not read",
+         path_, quote(t.name), t.dtype);
   const StoredTensor* scale = find(name);
-  if (!scale) fail(ATTN_INVALID, "{}: tensor {} has type I8 and no scales: {} is missing", path_, quote(t.name), name);
-  const std::vector<int64_t> rows(t.shape.begin(), t.shape.begin() + (t.shape.empty() ? 0 : 1));
-  if (scale->dtype != "F32" || scale->shape != rows)
+  if (!scale)
+    fail(ATTN_INVALID, "{}: tensor {} has type {} and no scales: {} is missing", path_, quote(t.name), t.dtype, name);
+  const bool halves = t.dtype == "U8";
+  std::vector<int64_t> needed(shape.begin(), shape.begin() + (shape.empty() ? 0 : 1));
+  if (halves) needed.push_back(int4_blocks(shape[1]));
+  if (scale->dtype != "F32" || scale->shape != needed)
     fail(ATTN_INVALID, "{}: tensor {} is {} {}, the scales of {} are F32 {}", path_, quote(name), scale->dtype,
-         shape_text(scale->shape), quote(t.name), shape_text(rows));
-  const std::vector<float> scales = f32(name, rows);
+         shape_text(scale->shape), quote(t.name), shape_text(needed));
+  const std::vector<float> scales = f32(name, needed);
+  if (halves) return from_halves(t.data, shape[0], shape[1], scales);
   std::vector<float> values = convert<int8_t>(t.data, [](int8_t q) { return static_cast<float>(q); });
   const size_t inputs = scales.empty() ? 1 : values.size() / scales.size();
   for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / inputs];

@@ -41,7 +41,7 @@ struct Numbers {
 // The bytes of a safetensors file of these tensors.
 std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors);
 
-// The name of the scales of a tensor of type I8.
+// The name of the scales of a tensor of type I8, or U8 with two numbers in a byte.
 std::string scale_of(const std::string& name);
 
 // "2x3", "scalar": for messages.
@@ -73,7 +73,7 @@ class Weights {
   void add_index();
   void rename();
   const StoredTensor& checked(std::string_view name, const std::vector<int64_t>& shape) const;
-  std::vector<float> scaled(const StoredTensor& t) const;
+  std::vector<float> scaled(const StoredTensor& t, const std::vector<int64_t>& shape) const;
 
   std::string path_;
   std::shared_ptr<const std::vector<std::byte>> bytes_;

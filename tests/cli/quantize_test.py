@@ -47,7 +47,7 @@ class Quantize(CommandTest):
         return self.run_ok("run", manifest, *[o for p in PHRASES for o in ("--text", p)], "--json").json()["results"]
 
     def test_vectors_are_those_of_the_type(self):
-        for kind in ("int8", "bf16"):
+        for kind in ("int8", "bf16", "int4"):
             model = MANIFESTS / "sentence-encoder.toml"
             expected = self.vectors(self.typed(model, kind))
             self.quantize(model, "--type", kind)
@@ -56,7 +56,7 @@ class Quantize(CommandTest):
             plain.write_text((self.made / "model.toml").read_text().replace(f'type = "{kind}"\n', ""))
             shutil.copy(self.made / "weights.safetensors", self.folder)
             shutil.copy(self.made / "vocab.txt", self.folder)
-            # Of bf16 the weights alone are rounded; with int8 the inputs are as well.
+            # Of bf16 the weights alone are rounded; with integers the inputs are as well.
             (self.assertEqual if kind == "bf16" else self.assertNotEqual)(self.vectors(plain), expected)
             shutil.rmtree(self.made)
 
@@ -107,6 +107,35 @@ class Quantize(CommandTest):
         self.assertEqual(self.translations(self.made / "model.toml"), self.translations(self.folder / "bundle" / "model.toml"))
         self.assertEqual(weights, (self.made / "weights.safetensors").read_bytes())
 
+    def test_int4(self):
+        document = self.quantize(SAMPLE, "--type", "int4", "--examples", "200")
+        report = document["report"]
+        self.assertEqual(report["type"], "int4")
+        self.assertGreater(report["quality"]["after"]["value"], 80)
+        name = "encoder.embed.weight"
+        outputs, width = shape_of(self.made / "weights.safetensors", name)
+        inputs = 2 * width
+        self.assertEqual(shape_of(self.made / "weights.safetensors", name + ".scale"), [outputs, inputs // 32])
+        kept = tensors(self.made / "weights.safetensors")
+        self.assertEqual(kept[name][0], "U8")
+        scales = array.array("f", kept[name + ".scale"][1])
+        self.run_ok("bundle", SAMPLE, "-o", self.folder / "whole")
+        whole = tensors(self.folder / "whole" / "numbers-en-de.safetensors")[name]
+        values = [struct.unpack("<e", whole[1][i:i + 2])[0] for i in range(0, len(whole[1]), 2)]
+        off = size = 0.0
+        for i, w in enumerate(values):
+            half = (kept[name][1][i // 2] >> i % 2 * 4 & 15) - 8
+            scale = scales[i // inputs * (inputs // 32) + i % inputs // 32]
+            self.assertLessEqual(abs(w - half * scale), 1.00001 * abs(scale))
+            off += (w - half * scale) ** 2
+            size += w * w
+        error = next(l["error"] for l in report["layers"] if l["name"] == name)
+        self.assertAlmostEqual(error, math.sqrt(off / size), delta=1e-4 * error)
+        # Once more changes nothing.
+        again = self.folder / "again"
+        self.run_ok("quantize", self.made / "model.toml", "-o", again, "--type", "int4")
+        self.assertEqual(tensors(again / "weights.safetensors"), tensors(self.made / "weights.safetensors"))
+
     def test_what_it_prints(self):
         said = self.run_ok("quantize", MANIFESTS / "sentence-encoder.toml", "-o", self.made, "--rows", "2").out
         self.assertIn("quality: not measured, no data is given (--data FILE)", said)
@@ -115,7 +144,7 @@ class Quantize(CommandTest):
 
     def test_refusals(self):
         model = MANIFESTS / "sentence-encoder.toml"
-        self.assertIn("--type", self.run_code(2, "quantize", model, "-o", self.made, "--type", "int4").err)
+        self.assertIn("--type", self.run_code(2, "quantize", model, "-o", self.made, "--type", "int3").err)
         self.assertIn("--output DIR", self.run_code(2, "quantize", model).err)
         self.assertIn("no.tsv", self.run_code(6, "quantize", model, "-o", self.made, "--data", "no.tsv").err)
         self.assertFalse(self.made.exists())
@@ -156,8 +185,23 @@ class Quantize(CommandTest):
             header[scale]["shape"][0] -= 1
             blobs[scale] = blobs[scale][4:]
 
+        def whole(header, blobs):  # a byte for each number
+            blobs[name] *= 2
+            header[name]["shape"][1] *= 2
+
         self.assertIn(f'tensor "{name}" has type I8 and no scales: {scale} is missing', self.rewritten(without))
         self.assertIn(f'tensor "{scale}" is F32 255, the scales of "{name}" are F32 256', self.rewritten(short))
+        shutil.rmtree(self.made)
+        self.quantize(MANIFESTS / "sentence-encoder.toml", "--type", "int4")
+        blocks = shape_of(self.made / "weights.safetensors", scale)[1]
+        self.assertIn(f'tensor "{name}" has type U8 and no scales: {scale} is missing', self.rewritten(without))
+
+        def narrow(header, blobs):
+            header[scale]["shape"] = [256]
+            blobs[scale] = blobs[scale][:1024]
+
+        self.assertIn(f'tensor "{scale}" is F32 256, the scales of "{name}" are F32 256x{blocks}', self.rewritten(narrow))
+        self.assertIn(f'tensor "{name}" has type U8; F32', self.rewritten(whole))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ Dense::Dense(int64_t inputs, int64_t outputs, const std::vector<float>& weight, 
     case WeightType::int8:
       weights_ = int8_weights(from);
       break;
+    case WeightType::int4:
+      weights_ = int4_weights(from);
+      break;
   }
 }
 

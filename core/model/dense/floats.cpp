@@ -52,7 +52,7 @@ ATTNKIT_INLINE void load(const Bf16* at, simd::Vec<Isa> (&columns)[2]) {
   columns[1] = simd::bits_as<float>(words & 0xffff0000);
 }
 
-// Keeps a vector in its register: for few rows gcc would read a weight again for each of them.
+// Keeps a vector in its register: gcc would read a weight again for each row, and an input for each panel.
 template <class Isa>
 ATTNKIT_INLINE void keep([[maybe_unused]] simd::Vec<Isa>& x) {
 #if defined(__x86_64__) && !defined(__clang__)
@@ -68,6 +68,25 @@ struct Kernel {
   const DenseRows& rows;
   const DenseFinish& finish;
 
+  // Adds the products of the first `count` inputs of a group.  next: how far the next panel is.
+  template <class Isa, int R, int P, int64_t count>
+  ATTNKIT_INLINE void add(const Stored* w, int64_t next, const float* x, simd::Vec<Isa> (&acc)[R][P]) const {
+    simd::Vec<Isa> columns[P][group<Stored>];
+    for (int p = 0; p < P; ++p) {
+      load<Isa>(w + p * next, columns[p]);
+      // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.
+      if constexpr (R * 2 > Isa::rows) __builtin_prefetch(w + p * next + 32 * lanes);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      for (int p = 0; p < P; ++p) keep<Isa>(columns[p][i]);
+      for (int r = 0; r < R; ++r) {
+        simd::Vec<Isa> input = x[r * rows.x_stride + i] - simd::Vec<Isa>{};
+        if constexpr (P > 1) keep<Isa>(input);
+        for (int p = 0; p < P; ++p) acc[r][p] += input * columns[p][i];
+      }
+    }
+  }
+
   template <class Isa, int R, int P>
   ATTNKIT_INLINE void tile(int64_t row, int64_t panel) const {
     simd::Vec<Isa> acc[R][P];
@@ -78,21 +97,9 @@ struct Kernel {
       for (int r = 0; r < R; ++r) acc[r][p] = simd::at<Isa>(bias + (panel + p) * lanes);
     }
     constexpr int64_t step = group<Stored>;
-    const auto add = [&](int64_t k, int64_t count) __attribute__((always_inline)) {
-      for (int p = 0; p < P; ++p) {
-        const Stored* at = w + p * padded * lanes + k * lanes;
-        simd::Vec<Isa> columns[step];
-        load<Isa>(at, columns);
-        // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.
-        if constexpr (R * 2 > Isa::rows) __builtin_prefetch(at + 32 * lanes);
-        for (int64_t i = 0; i < count; ++i) {
-          keep<Isa>(columns[i]);
-          for (int r = 0; r < R; ++r) acc[r][p] += x[r * rows.x_stride + k + i] * columns[i];
-        }
-      }
-    };
-    for (int64_t k = 0; k + step <= inputs; k += step) add(k, step);
-    if (inputs % step != 0) add(inputs - 1, 1);
+    int64_t k = 0;
+    for (; k + step <= inputs; k += step) add<Isa, R, P, step>(w + k * lanes, padded * lanes, x + k, acc);
+    if (k < inputs) add<Isa, R, P, 1>(w + k * lanes, padded * lanes, x + k, acc);
     for (int p = 0; p < P; ++p) {
       const int64_t first = (panel + p) * lanes, n = std::min(lanes, outputs - first);
       for (int r = 0; r < R; ++r) dense::put(acc[r][p], n, finish.add, rows.y + (row + r) * rows.y_stride + first);

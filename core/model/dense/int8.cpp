@@ -6,61 +6,15 @@
 // The instructions that multiply bytes want one side without a sign, hence the 128, which is taken off by a sum of
 // weights known before (Bhandare et al. 2019, arXiv:1906.00532, quantise a Transformer so).
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#include "core/base/buffer.hpp"
 #include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
-#include "core/model/dense/walk.hpp"
+#include "core/model/dense/bytes.hpp"
 
 namespace attnkit {
 namespace {
 
-constexpr int64_t lanes = panel_outputs, group = 4;  // inputs that are multiplied by one instruction
-
-// The sums of one row and one panel.
-struct alignas(64) Sums {
-  int32_t of[lanes];
-};
-
-int64_t groups_of(int64_t inputs) { return (inputs + group - 1) / group; }
-
-// A row as bytes with 128 added, and its scale.  A NaN or infinity makes the scale NaN, and so all that is computed of
-// it.
-struct Round {
-  const float* x;
-  int64_t inputs;
-  uint8_t* u;
-  float* scale;
-  template <class Isa>
-  ATTNKIT_INLINE void operator()() const {
-    using V = simd::Vec<Isa>;
-    V most{}, apart{};
-    for (int64_t k = 0; k < inputs; k += lanes) {
-      V v;
-      simd::load(x + k, inputs - k, v);
-      apart += v - v;  // NaN unless all are finite
-      v = simd::select(v < 0.0f, -v, v);
-      most = simd::select(v > most, v, most);
-    }
-    const float largest = simd::largest(most), inverse = largest > 0 ? 127.0f / largest : 0.0f;
-    const bool finite = simd::sum(apart) == 0.0f;
-    *scale = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
-    for (int64_t k = 0; k < inputs; k += lanes) {
-      V v;
-      simd::load(x + k, inputs - k, v);
-      v = v * (std::isfinite(inverse) ? inverse : 0.0f) + 12582912.0f;  // 1.5 * 2^23: rounds into the low bits
-      uint8_t bytes[lanes];
-      simd::store_as(simd::bits_as<int32_t>(v) - (0x4b400000 - 128), bytes);
-      std::memcpy(u + k, bytes, static_cast<size_t>(std::min(lanes, inputs - k)));
-    }
-  }
-};
+using dense::group, dense::groups_of, dense::lanes, dense::Sums, dense::tile_rows;
 
 struct Packed {
   int64_t inputs, outputs;
@@ -70,28 +24,32 @@ struct Packed {
   const int32_t* offset;  // -128 times the sum of the weights
 };
 
-// The instructions that multiply, and the largest tile of rows and panels that their registers hold.
-struct Vnni {
-  static constexpr int rows = 8, columns = 2;
-};
-struct Avx2 {
-  static constexpr int rows = 4, columns = 1;
-};
-struct Plain {
-  static constexpr int rows = 2, columns = 1;
+// The largest tile of rows and panels that the registers of each hold.
+struct Isas {
+  struct Amx {
+    static constexpr int rows = 32, columns = 4;
+    static constexpr bool any_rows = true;
+  };
+  struct Vnni {
+    static constexpr int rows = 8, columns = 2;
+  };
+  struct Avx2 {
+    static constexpr int rows = 4, columns = 1;
+  };
+  struct Plain {
+    static constexpr int rows = 2, columns = 1;
+  };
 };
 
 #if defined(__x86_64__)
-#define ATTNKIT_VNNI "avx512f,avx512vl,avx512bw,avx512vnni"
-
 template <int R, int P>
-__attribute__((target(ATTNKIT_VNNI))) void multiply(Vnni, const Packed& w, const uint8_t* u, int64_t stride,
+__attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w, const uint8_t* u, int64_t stride,
                                                     int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   __m512i acc[R][P];
   for (int p = 0; p < P; ++p)
-    for (int r = 0; r < R; ++r) acc[r][p] = _mm512_loadu_si512(w.offset + (panel + p) * lanes);
+    for (int r = 0; r < R; ++r) acc[r][p] = _mm512_setzero_si512();
   for (int64_t g = 0; g < groups; ++g)
     for (int p = 0; p < P; ++p) {
       const __m512i column = _mm512_loadu_si512(weight + (p * groups + g) * lanes * group);
@@ -107,14 +65,14 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Vnni, const Packed& w, const
 
 // Bytes at even and at odd places as 16 bits, since AVX2's own product of bytes saturates.
 template <int R, int P>
-__attribute__((target("avx2"))) void multiply(Avx2, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel,
-                                              Sums (&sums)[R][P]) {
+__attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const uint8_t* u, int64_t stride,
+                                              int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   const __m256i low = _mm256_set1_epi16(0xff);
   __m256i acc[R][P][2];
   for (int p = 0; p < P; ++p)
-    for (int r = 0; r < R; ++r) std::memcpy(acc[r][p], w.offset + (panel + p) * lanes, sizeof acc[r][p]);
+    for (int r = 0; r < R; ++r) acc[r][p][0] = acc[r][p][1] = _mm256_setzero_si256();
   for (int64_t g = 0; g < groups; ++g)
     for (int p = 0; p < P; ++p)
       for (int h = 0; h < 2; ++h) {
@@ -133,40 +91,89 @@ __attribute__((target("avx2"))) void multiply(Avx2, const Packed& w, const uint8
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], acc[r][p], sizeof(Sums));
 }
+
+// M tiles of rows, the second `second` rows below the first, and P panels; tile 2 m + p has the sums of both.
+template <int M, int P>
+__attribute__((target(ATTNKIT_AMX))) void multiply_tiles(const Packed& w, const uint8_t* u, int64_t stride,
+                                                         int64_t second, int64_t panel, Sums (&sums)[4][tile_rows]) {
+  const int64_t groups = groups_of(w.inputs), line = lanes * group;
+  const int8_t* weight = w.weight + panel * groups * line;
+  _tile_zero(0);
+  if constexpr (P > 1) _tile_zero(1);
+  if constexpr (M > 1) _tile_zero(2);
+  if constexpr (M > 1 && P > 1) _tile_zero(3);
+  for (int64_t g = 0; g < groups; g += 16) {
+    _tile_loadd(6, weight + g * line, line);
+    _tile_loadd(4, u + g * group, stride);
+    _tile_dpbusd(0, 4, 6);
+    if constexpr (M > 1) {
+      _tile_loadd(5, u + second * stride + g * group, stride);
+      _tile_dpbusd(2, 5, 6);
+    }
+    if constexpr (P > 1) {
+      _tile_loadd(7, weight + (groups + g) * line, line);
+      _tile_dpbusd(1, 4, 7);
+    }
+    if constexpr (M > 1 && P > 1) _tile_dpbusd(3, 5, 7);
+  }
+  _tile_stored(0, sums[0], sizeof(Sums));
+  if constexpr (P > 1) _tile_stored(1, sums[1], sizeof(Sums));
+  if constexpr (M > 1) _tile_stored(2, sums[2], sizeof(Sums));
+  if constexpr (M > 1 && P > 1) _tile_stored(3, sums[3], sizeof(Sums));
+}
 #endif
 
 template <int R, int P>
-void multiply(Plain, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
+void multiply(Isas::Plain, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) {
-      std::memcpy(&sums[r][p], w.offset + (panel + p) * lanes, sizeof(Sums));
+      sums[r][p] = {};
       for (int64_t k = 0; k < groups * group; ++k)
         for (int64_t l = 0; l < lanes; ++l)
           sums[r][p].of[l] += u[r * stride + k] * weight[((p * groups + k / group) * lanes + l) * group + k % group];
     }
 }
 
-// The sums of a tile as floats, with scales and bias, added or stored.
-template <int R, int P>
+// Sums as floats, with scales and bias, added or stored.
 struct Store {
-  const Sums (&sums)[R][P];
   const Packed& w;
-  const float* scales;  // of the rows
+  const Sums* sums;
+  int64_t next_row, next_panel;  // where the sums of the next row and of the next panel are
+  const float* scales;           // of the rows
   float* y;
-  int64_t y_stride, panel;
+  int64_t y_stride, rows, panel, panels;
   bool add;
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
-    for (int p = 0; p < P; ++p) {
-      const int64_t first = (panel + p) * lanes, n = std::min(lanes, w.outputs - first);
-      for (int r = 0; r < R; ++r) {
-        auto v = simd::load_as<simd::Vec<Isa>>(sums[r][p].of);
-        v = v * (simd::at<Isa>(w.scale + first) * scales[r]) + simd::at<Isa>(w.bias + first);
-        dense::put(v, n, add, y + r * y_stride + first);
-      }
+    int64_t p = 0;
+    for (; p + 2 <= panels; p += 2) columns<Isa, 2>(p);
+    if (p < panels) columns<Isa, 1>(p);
+  }
+  // Row by row, so that what lies side by side is written together.
+  template <class Isa, int P>
+  ATTNKIT_INLINE void columns(int64_t p) const {
+    const int64_t first = (panel + p) * lanes;
+    simd::Vector<int32_t, Isa> offset[P];
+    simd::Vec<Isa> scale[P], bias[P];
+    for (int i = 0; i < P; ++i) {
+      offset[i] = simd::at<Isa>(w.offset + first + i * lanes);
+      scale[i] = simd::at<Isa>(w.scale + first + i * lanes);
+      bias[i] = simd::at<Isa>(w.bias + first + i * lanes);
     }
+    // Copies: the floats that are written could be any of the members.
+    const Store copy = *this;
+    const Sums* from = sums + p * next_panel;
+    const int64_t left = w.outputs - first;
+    for (int64_t r = 0; r < copy.rows; ++r)
+      for (int i = 0; i < P; ++i) {
+        const Sums& exact = from[r * copy.next_row + i * copy.next_panel];
+        simd::Vec<Isa> v = dense::as_floats(simd::at<Isa>(exact.of) + offset[i]);
+        v = v * (scale[i] * copy.scales[r]) + bias[i];
+        const int64_t n = std::min(lanes, left - i * lanes);
+        dense::put(v, n, copy.add, copy.y + r * copy.y_stride + first + i * lanes);
+      }
   }
 };
 
@@ -179,33 +186,64 @@ struct Kernel {
   const DenseFinish& finish;
   int64_t outputs = w.outputs;
 
+  void store(const Sums* sums, int64_t next_row, int64_t next_panel, int64_t row, int64_t n, int64_t panel,
+             int64_t panels) const {
+    float* y = rows.y + row * rows.y_stride;
+    simd::dispatch(Store{w, sums, next_row, next_panel, scales + row, y, rows.y_stride, n, panel, panels, finish.add});
+  }
+
   template <class Isa, int R, int P>
   void tile(int64_t row, int64_t panel) const {
     Sums sums[R][P];
     multiply<R, P>(Isa(), w, u + row * u_stride, u_stride, panel, sums);
-    simd::dispatch(Store<R, P>{sums, w, scales + row, rows.y + row * rows.y_stride, rows.y_stride, panel, finish.add});
+    store(sums[0], P, 1, row, R, panel, P);
   }
+
+#if defined(__x86_64__)
+  // n rows in one or two tiles, two panels at a time.
+  template <class Isa>
+  void strip(int64_t row, int64_t n, int64_t panel, int64_t end) const {
+    const int64_t first = n > tile_rows ? (n + 1) / 2 : n;
+    dense::Tiles::shape(static_cast<int>(first), static_cast<int>(n - first));
+    for (; panel < end; panel += 2) {
+      Sums sums[4][tile_rows];
+      const int64_t panels = std::min<int64_t>(2, end - panel);
+      const uint8_t* x = u + row * u_stride;
+      if (n > first)
+        panels == 2 ? multiply_tiles<2, 2>(w, x, u_stride, first, panel, sums)
+                    : multiply_tiles<2, 1>(w, x, u_stride, first, panel, sums);
+      else
+        panels == 2 ? multiply_tiles<1, 2>(w, x, u_stride, first, panel, sums)
+                    : multiply_tiles<1, 1>(w, x, u_stride, first, panel, sums);
+      store(sums[0], 1, tile_rows, row, first, panel, panels);
+      if (n > first) store(sums[2], 1, tile_rows, row + first, n - first, panel, panels);
+    }
+  }
+#endif
 };
 
 class Int8 : public DenseWeights {
  public:
-  explicit Int8(const DenseSource& from) : w_{from.inputs, from.outputs, nullptr, nullptr, nullptr, nullptr} {
+  Int8(const DenseSource& from, ByteKernel with)
+      : w_{from.inputs, from.outputs, nullptr, nullptr, nullptr, nullptr}, with_(with) {
     // Beyond, a sum of 32 bits could overflow.
     if (from.inputs > 32768)
       fail(ATTN_UNSUPPORTED, "a layer of {} inputs: int8 weights take up to 32,768, use f32 or bf16", from.inputs);
     const int64_t padded = (from.outputs + lanes - 1) / lanes * lanes, groups = groups_of(from.inputs);
     const int64_t bytes = padded * groups * group;
-    auto* packed = reinterpret_cast<int8_t*>(packed_.get<float>(bytes / 4 + 3 * padded));
-    std::fill_n(reinterpret_cast<float*>(packed), bytes / 4 + 3 * padded, 0.0f);
+    // The last tile of AMX may reach past the weights, where its rows have zeros.
+    const int64_t size = bytes + 3 * padded * 4 + tile_rows * lanes * group;
+    auto* packed = packed_.get<int8_t>(size);
+    std::fill_n(packed, size, int8_t{0});
     auto *scale = reinterpret_cast<float*>(packed + bytes), *bias = scale + padded;
     auto* offset = reinterpret_cast<int32_t*>(bias + padded);
     std::vector<uint8_t> u(static_cast<size_t>(from.inputs));
     for (int64_t o = 0; o < from.outputs; ++o) {
-      simd::dispatch(Round{from.weight.data() + o * from.inputs, from.inputs, u.data(), scale + o});
+      simd::dispatch(dense::Round{from.weight.data() + o * from.inputs, from.inputs, u.data(), scale + o, 0});
       int8_t* first = packed + (o / lanes * groups * lanes + o % lanes) * group;
       for (int64_t k = 0; k < from.inputs; ++k) {
-        const int q = u[static_cast<size_t>(k)] - 128;
-        first[k / group * lanes * group + k % group] = static_cast<int8_t>(q);
+        const auto q = static_cast<int8_t>(u[static_cast<size_t>(k)]);
+        first[k / group * lanes * group + k % group] = q;
         offset[o] -= 128 * q;
       }
     }
@@ -217,26 +255,11 @@ class Int8 : public DenseWeights {
   }
 
   void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
-    // Of this thread alone: it grows to the largest layer and then stays.
-    static thread_local Buffer bytes, row_scales;
-    const int64_t stride = groups_of(w_.inputs) * group, n = rows.count;
-    auto* u = bytes.get<uint8_t>(n * stride);
-    auto* scales = row_scales.get<float>(n);
-    threads.each(n, 32768 / std::max<int64_t>(1, w_.inputs) + 1, [&](int64_t begin, int64_t end, uint32_t) {
-      for (int64_t r = begin; r < end; ++r) {
-        simd::dispatch(Round{rows.x + r * rows.x_stride, w_.inputs, u + r * stride, scales + r});
-        std::fill(u + r * stride + w_.inputs, u + (r + 1) * stride, uint8_t{128});
-      }
-    });
-    const Kernel kernel{w_, u, stride, scales, rows, finish};
-    dense::walk(threads, kernel, static_cast<double>(w_.inputs) / group, [](const auto& piece) {
-#if defined(__x86_64__)
-      static const bool vnni = simd::level == 2 && __builtin_cpu_supports("avx512vnni");
-      if (vnni) return piece.template operator()<Vnni>();
-      if (simd::level >= 1) return piece.template operator()<Avx2>();
-#endif
-      piece.template operator()<Plain>();
-    });
+    const dense::RoundedRows x = dense::rounded(threads, rows, w_.inputs, 128);
+    const Kernel kernel{w_, x.bytes, x.stride, x.scales, rows, finish};
+    const ByteKernel with = dense::kernel_of(with_, rows.count);
+    const double cost = static_cast<double>(w_.inputs) / (with == ByteKernel::amx ? 32 : group);
+    dense::walk(threads, kernel, cost, [&](const auto& piece) { dense::dispatch<Isas>(with, piece); });
   }
 
   void row(int64_t output, float* weights) const override {
@@ -256,11 +279,14 @@ class Int8 : public DenseWeights {
 
  private:
   Packed w_;
+  ByteKernel with_;
   Buffer packed_;
 };
 
 }  // namespace
 
-std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from) { return std::make_shared<Int8>(from); }
+std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from, ByteKernel with) {
+  return std::make_shared<Int8>(from, with);
+}
 
 }  // namespace attnkit

@@ -37,7 +37,8 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
 }
 
 // A kernel has
-//   tile<Isa, R, P>(row, panel): R rows times P panels, whose results do not depend on R and P.
+//   tile<Isa, R, P>(row, panel): R rows times P panels, whose results do not depend on R and P;
+//   strip<Isa>(row, n, panel, end): n rows times the panels up to end, for an Isa with any_rows, in place of tiles.
 // Isa: the largest tile that fits the registers, `rows` times `columns` panels.
 
 // The panels from `panel` to `end`, P at a time and what is left fewer at a time.
@@ -95,16 +96,21 @@ struct Piece {
       const int64_t height = std::min(block_rows, rows - block), count = (height + Isa::rows - 1) / Isa::rows;
       // Several tiles of rows share a few panels, which come from memory once; a single one takes all.
       const int64_t step = count > 1 ? 2 * Isa::columns : end - begin;
-      for (int64_t panel = begin; panel < end; panel += step)
+      for (int64_t panel = begin; panel < end; panel += step) {
+        const int64_t stop = std::min(panel + step, end);
         for (int64_t t = 0; t < count; ++t) {
           // Tiles of nearly the same height: 9 rows are 5 and 4, not 8 and 1.
           const int64_t first = row + block + height * t / count, after = row + block + height * (t + 1) / count;
-          few_rows<Isa, Isa::rows>(kernel, first, after - first, panel, std::min(panel + step, end));
+          if constexpr (requires { Isa::any_rows; })
+            kernel.template strip<Isa>(first, after - first, panel, stop);
+          else
+            few_rows<Isa, Isa::rows>(kernel, first, after - first, panel, stop);
         }
-      if (!kernel.finish.activation) continue;
-      const int64_t from = begin * panel_outputs, width = std::min(end * panel_outputs, kernel.outputs) - from;
-      float* y = kernel.rows.y + (row + block) * kernel.rows.y_stride + from;
-      simd::dispatch(Activate{*kernel.finish.activation, y, kernel.rows.y_stride, height, width});
+        if (!kernel.finish.activation) continue;
+        const int64_t from = panel * panel_outputs, width = std::min(stop * panel_outputs, kernel.outputs) - from;
+        float* y = kernel.rows.y + (row + block) * kernel.rows.y_stride + from;
+        simd::dispatch(Activate{*kernel.finish.activation, y, kernel.rows.y_stride, height, width});
+      }
     }
   }
 };

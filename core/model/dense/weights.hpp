@@ -36,9 +36,14 @@ class DenseWeights {
   // Any thread.  The result for a row does not depend on the rows beside it or on the number of threads.
   virtual void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const = 0;
   virtual void row(int64_t output, float* weights) const = 0;  // the weights of one output, as they are used
-  virtual void digest(Sha256& to) const = 0;                   // the same on every machine; of int8 on those with FMA
+  virtual void digest(Sha256& to) const = 0;  // the same on every machine; of integers on those with FMA
   virtual uint64_t bytes() const = 0;
 };
+
+// What multiplies bytes; the results have the same bits.
+enum class ByteKernel { plain, avx2, vnni, amx };
+bool has(ByteKernel kernel);  // whether this machine does
+ByteKernel fastest_bytes();   // of those; ATTNKIT_INSTRUCTIONS=avx512 in the environment leaves out AMX
 
 // weight: (outputs, inputs), row by row; bias: (outputs) or empty.
 struct DenseSource {
@@ -50,6 +55,8 @@ std::shared_ptr<const DenseWeights> f32_weights(const DenseSource& from);
 std::shared_ptr<const DenseWeights> bf16_weights(const DenseSource& from);
 // Per output a scale and integers of -127 to 127.  Inputs are rounded to 8 bits while running, with a scale for each
 // row; products and sums of both are exact.  Throws Error (ATTN_UNSUPPORTED): more than 32,768 inputs.
-std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from);
+std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from, ByteKernel with = fastest_bytes());
+// For blocks of 32 inputs of an output a scale and 4 bits each; inputs as with int8.
+std::shared_ptr<const DenseWeights> int4_weights(const DenseSource& from, ByteKernel with = fastest_bytes());
 
 }  // namespace attnkit

@@ -11,7 +11,7 @@ namespace attnkit::cli {
 
 // What makes a bundle another model than the one it comes from.
 struct Change {
-  std::string type;                                        // of the weights: "bf16" or "int8"
+  std::string type;                                        // of the weights, as in [weights]
   std::function<std::string(const std::string&)> weights;  // the bytes of the new file from those of the old one
   std::function<Json(const Model& made)> report;           // a document about the new model, in the folder as well
   static constexpr const char* report_name = "report.json";

@@ -17,7 +17,7 @@
 namespace attnkit::cli {
 
 const Options quantize_options = {
-    {"type", "bf16|int8", "of dense layers and embeddings (default int8)"},
+    {"type", "bf16|int8|int4", "of dense layers and embeddings (default int8)"},
     {"output,o", "DIR", "the new folder, which must not be there yet or be empty"},
     {"data", "FILE", "examples for the quality before and after (default the manifest's [search] data)"},
     {"examples", "N", "of the data, at most (default 500)"},
@@ -80,7 +80,7 @@ std::string report_text(const Json& report, size_t rows) {
 
 Exit quantize_command(const Arguments& arguments) {
   if (!arguments.has("output")) fail(Exit::usage, "the new model needs a folder: --output DIR");
-  const std::vector<std::string> types = {"bf16", "int8"};
+  const std::vector<std::string> types = {"bf16", "int8", "int4"};
   const std::string type = types[arguments.choice("type", 1, types)];
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write
   const std::string folder = arguments.text("output");

@@ -1,11 +1,14 @@
 #include "hosts/cli/quantize/quantize.hpp"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <deque>
 #include <set>
 
+#include "core/base/int4.hpp"
 #include "hosts/cli/io/safetensors.hpp"
 
 namespace attnkit::cli {
@@ -87,6 +90,28 @@ Rounded to_int8(const std::vector<float>& weights, size_t outputs) {
   return r;
 }
 
+Rounded to_int4(const std::vector<float>& weights, int64_t outputs, int64_t inputs) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(outputs * ((inputs + 1) / 2)), 0x88);
+  std::vector<float> scales;
+  std::array<int8_t, int4_block> q;
+  Rounded r;
+  for (int64_t o = 0; o < outputs; ++o)
+    for (int64_t first = 0; first < inputs; first += int4_block) {
+      const int64_t n = std::min(int4_block, inputs - first);
+      const float scale = round_to_int4(weights.data() + o * inputs + first, n, q.data());
+      scales.push_back(scale);
+      for (int64_t i = 0; i < n; ++i) {
+        const int number = q[static_cast<size_t>(i)];
+        uint8_t& both = bytes[static_cast<size_t>(o * ((inputs + 1) / 2) + (first + i) / 2)];
+        both = static_cast<uint8_t>(both ^ ((number + 8) ^ 8) << i % 2 * 4);
+        r.values.push_back(scale * static_cast<float>(number));
+      }
+    }
+  r.bytes = bytes_of(bytes);
+  r.scales = bytes_of(scales);
+  return r;
+}
+
 double error_of(const std::vector<float>& weights, const std::vector<float>& rounded) {
   double off = 0, size = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -110,19 +135,30 @@ QuantisedWeights quantised(const std::string& safetensors, const std::string& ty
   std::deque<std::string> kept;  // what the tensors' bytes are views of
   std::vector<HostTensor> tensors;
   for (HostTensor& t : file.tensors) {
-    if (!is_packed(t) || is_adapted(t.name)) {
+    // Blocks of int4 are inputs that lie side by side, which those of a convolution do only once it is loaded.
+    const bool convolution = t.fields.at("shape").size() > 2;
+    if (!is_packed(t) || is_adapted(t.name) || (type == "int4" && convolution)) {
       tensors.push_back(std::move(t));
       continue;
     }
     const std::vector<float> weights = floats_of(t);
     const std::vector<int64_t> shape = t.fields.at("shape");
-    Rounded r = type == "bf16" ? to_bf16(weights) : to_int8(weights, static_cast<size_t>(shape[0]));
+    const bool halves = type == "int4";
+    std::vector<int64_t> stored = shape, of_scales = {shape[0]};
+    if (halves) {
+      stored[1] = (shape[1] + 1) / 2;
+      of_scales.push_back(int4_blocks(shape[1]));
+    }
+    Rounded r = type == "bf16" ? to_bf16(weights)
+                : halves       ? to_int4(weights, shape[0], shape[1])
+                               : to_int8(weights, static_cast<size_t>(shape[0]));
     made.layers.push_back({t.name, shape, error_of(weights, r.values)});
     const std::string& bytes = kept.emplace_back(std::move(r.bytes));
-    tensors.push_back({t.name, {{"dtype", type == "bf16" ? "BF16" : "I8"}, {"shape", shape}}, bytes});
+    const char* dtype = type == "bf16" ? "BF16" : halves ? "U8" : "I8";
+    tensors.push_back({t.name, {{"dtype", dtype}, {"shape", stored}}, bytes});
     if (r.scales.empty()) continue;
     const std::string& scales = kept.emplace_back(std::move(r.scales));
-    tensors.push_back({t.name + ".scale", {{"dtype", "F32"}, {"shape", {shape[0]}}}, scales});
+    tensors.push_back({t.name + ".scale", {{"dtype", "F32"}, {"shape", of_scales}}, scales});
   }
   made.bytes = to_safetensors(file.metadata, std::move(tensors));
   return made;

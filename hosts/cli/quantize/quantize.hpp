@@ -18,9 +18,12 @@ struct QuantisedWeights {
   std::vector<LayerLoss> layers;
 };
 
-// safetensors: the bytes of a file of a model's tensors.  type: "bf16" or "int8".  Dense layers and embeddings become
+// safetensors: the bytes of a file of a model's tensors.  type: "bf16", "int8" or "int4".  Dense layers and embeddings
+// become
 //   bf16: the nearest number with 8 significant bits
 //   int8: per output round(w / s) from -127 to 127 (type I8), s = max |w| / 127 in f32 beside it ("<name>.scale")
+//   int4: per output and 32 inputs core/base/int4.hpp (type U8, two numbers and 8 each in a byte, the first in its low
+//         half), with scales in the same way; convolutions stay
 // which is how [weights] type rounds them while it loads: the same bits either way.  Everything else stays, as do
 // projections that an adapter scales.  Throws std::out_of_range and nlohmann::json::exception: no safetensors.
 QuantisedWeights quantised(const std::string& safetensors, const std::string& type);

@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -109,10 +115,78 @@ TEST_P(DenseShape, OfBf16EqualsTheSumOfItsRoundedWeights) {
   }
 }
 
+// Weights of 4 bits, one of -8 in each block, and inputs that 8 bits hold: only the last steps round.
+TEST_P(DenseShape, OfInt4IsExactOnIntegers) {
+  const auto [inputs, outputs, rows] = GetParam();
+  Threads threads(2);
+  std::mt19937 random(1);
+  std::vector<float> w(static_cast<size_t>(inputs * outputs)), x(static_cast<size_t>(inputs * rows)),
+      b(static_cast<size_t>(outputs), 3.0f);
+  for (int i = 0; i < inputs * outputs; ++i)
+    w[i] = i % inputs % 32 == 0 ? -8.0f : static_cast<float>(static_cast<int>(random() % 16) - 8);
+  for (int i = 0; i < inputs * rows; ++i)
+    x[i] = i % inputs == 0 ? 127.0f : static_cast<float>(static_cast<int>(random() % 255) - 127);
+  const Dense dense(inputs, outputs, w, b, WeightType::int4);
+  std::vector<float> y(static_cast<size_t>(outputs * rows) + 1, -7.0f), kept(static_cast<size_t>(inputs));
+  dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  for (int o = 0; o < outputs; ++o) {
+    dense.row(o, kept.data());
+    for (int k = 0; k < inputs; ++k) ASSERT_EQ(kept[k], w[o * inputs + k]) << o << ", " << k;
+  }
+  for (int r = 0; r < rows; ++r) {
+    const std::vector<double> exact = sums(dense, b, x.data() + r * inputs);
+    for (int o = 0; o < outputs; ++o) ASSERT_EQ(y[r * outputs + o], static_cast<float>(exact[o])) << r << ", " << o;
+  }
+  EXPECT_EQ(y.back(), -7.0f) << "wrote past the end";
+}
+
+TEST_P(DenseShape, OfInt4IsNearTheSumOfItsRoundedWeights) {
+  const auto [inputs, outputs, rows] = GetParam();
+  Threads threads(2);
+  const std::vector<float> w = noise(static_cast<size_t>(inputs * outputs), 1), b = noise(outputs, 2),
+                           x = noise(static_cast<size_t>(inputs * rows), 3);
+  const Dense dense(inputs, outputs, w, b, WeightType::int4);
+  std::vector<float> y(static_cast<size_t>(outputs * rows)), kept(static_cast<size_t>(inputs));
+  dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  EXPECT_LE(apart(y, dense, b, x), 0.02);
+  for (int o = 0; o < outputs; ++o) {
+    dense.row(o, kept.data());
+    for (int first = 0; first < inputs; first += 32) {
+      float most = 0;
+      const int end = std::min(inputs, first + 32);
+      for (int k = first; k < end; ++k) most = std::max(most, std::abs(w[o * inputs + k]));
+      // Half a step, and a whole one at the end that 7 stands for.
+      for (int k = first; k < end; ++k) ASSERT_LE(std::abs(kept[k] - w[o * inputs + k]), most / 8 * 1.00001f);
+    }
+  }
+}
+
+// All instructions that this machine has for bytes, few rows and many, with outputs and inputs that fill no tile.
+TEST_P(DenseShape, OfIntegersHasTheSameBitsByAllInstructions) {
+  const auto [inputs, outputs, rows] = GetParam();
+  Threads two(2);
+  const std::vector<float> w = noise(static_cast<size_t>(inputs * outputs), 1), b = noise(outputs, 2),
+                           x = noise(static_cast<size_t>(inputs * rows), 3);
+  for (const auto make : {int8_weights, int4_weights}) {
+    std::vector<float> expected(static_cast<size_t>(outputs * rows), 1.0f);
+    make({inputs, outputs, w, b}, ByteKernel::plain)
+        ->run(two, {x.data(), inputs, expected.data(), outputs, rows}, {Activation::gelu, false});
+    for (const ByteKernel kernel : {ByteKernel::avx2, ByteKernel::vnni, ByteKernel::amx}) {
+      if (!has(kernel)) continue;
+      std::vector<float> y(expected.size(), 2.0f);
+      make({inputs, outputs, w, b}, kernel)
+          ->run(two, {x.data(), inputs, y.data(), outputs, rows}, {Activation::gelu, false});
+      ASSERT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
+          << (make == int8_weights ? "int8, " : "int4, ") << static_cast<int>(kernel);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, DenseShape,
                          testing::Values(std::tuple(1, 1, 1), std::tuple(3, 5, 2), std::tuple(128, 128, 1),
                                          std::tuple(128, 150, 9), std::tuple(64, 33, 17), std::tuple(256, 128, 70),
-                                         std::tuple(300, 300, 3), std::tuple(130, 270, 5), std::tuple(7, 16, 0)));
+                                         std::tuple(300, 300, 3), std::tuple(130, 270, 5), std::tuple(7, 16, 0),
+                                         std::tuple(65, 47, 33), std::tuple(1100, 100, 101), std::tuple(32, 16, 16)));
 
 class DenseType : public testing::TestWithParam<WeightType> {};
 
@@ -167,25 +241,71 @@ TEST_P(DenseType, LeavesOutTheBias) {
   EXPECT_EQ(y, 6.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, DenseType, testing::Values(WeightType::f32, WeightType::bf16, WeightType::int8),
+INSTANTIATE_TEST_SUITE_P(Types, DenseType,
+                         testing::Values(WeightType::f32, WeightType::bf16, WeightType::int8, WeightType::int4),
                          [](const auto& named) { return weight_type_name(named.param); });
 
-TEST(DenseType, TakesHalfOrAQuarterOfTheMemory) {
+TEST(DenseType, TakesLessMemory) {
   const std::vector<float> w = noise(512 * 2048, 1);
   EXPECT_LE(Dense(512, 2048, w, {}, WeightType::bf16).bytes() * 1.99, Dense(512, 2048, w, {}).bytes());
   EXPECT_LE(Dense(512, 2048, w, {}, WeightType::int8).bytes() * 3.9, Dense(512, 2048, w, {}).bytes());
+  EXPECT_LE(Dense(512, 2048, w, {}, WeightType::int4).bytes() * 6.3, Dense(512, 2048, w, {}).bytes());
 }
 
-TEST(DenseInt8, KeepsRowsOfZerosAndAWeightThatIsNotANumber) {
+#if defined(__x86_64__)
+__attribute__((target("amx-tile"))) std::array<uint8_t, 64> tile_shapes() {
+  std::array<uint8_t, 64> shapes;
+  _tile_storeconfig(shapes.data());
+  asm volatile("" ::: "memory");
+  return shapes;
+}
+
+TEST(DenseIntegers, LeaveNoTilesBehind) {
+  if (!has(ByteKernel::amx)) GTEST_SKIP() << "no AMX";
+  const std::vector<float> w = noise(64 * 64, 1), x = noise(64 * 64, 2);
+  std::vector<float> y(64 * 64);
   Threads one(1);
-  const float nan = std::numeric_limits<float>::quiet_NaN(), x[2] = {0, 0}, ones[2] = {1, 1};
-  float y[2];
-  const Dense dense(2, 2, {0.0f, 0.0f, nan, 1.0f}, {5.0f, 6.0f}, WeightType::int8);
-  dense.apply(one, x, 2, y, 2, 1);
-  EXPECT_EQ(y[0], 5);
-  dense.apply(one, ones, 2, y, 2, 1);
-  EXPECT_EQ(y[0], 5);
-  EXPECT_TRUE(std::isnan(y[1]));
+  for (const auto make : {int8_weights, int4_weights}) {
+    make({64, 64, w, {}}, ByteKernel::amx)->run(one, {x.data(), 64, y.data(), 64, 64}, {});
+    EXPECT_EQ((tile_shapes()), (std::array<uint8_t, 64>{}));
+  }
+}
+#endif
+
+TEST(DenseIntegers, KeepRowsOfZerosAndAWeightThatIsNotANumber) {
+  Threads one(1);
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const WeightType type : {WeightType::int8, WeightType::int4})
+    for (const float bad : {nan, infinity, -infinity}) {
+      const float x[2] = {0, 0}, ones[2] = {1, 1};
+      float y[2];
+      const Dense dense(2, 2, {0.0f, 0.0f, bad, 1.0f}, {5.0f, 6.0f}, type);
+      dense.apply(one, x, 2, y, 2, 1);
+      EXPECT_EQ(y[0], 5);
+      dense.apply(one, ones, 2, y, 2, 1);
+      EXPECT_EQ(y[0], 5);
+      EXPECT_TRUE(std::isnan(y[1]));
+    }
+}
+
+TEST(DenseInt4, RoundsWhatIsRoundedToItself) {
+  const std::vector<float> w = noise(40 * 999, 5);
+  const Dense once(999, 40, w, {}, WeightType::int4);
+  std::vector<float> kept(w.size()), again(w.size());
+  for (int o = 0; o < 40; ++o) once.row(o, kept.data() + o * 999);
+  const Dense twice(999, 40, kept, {}, WeightType::int4);
+  for (int o = 0; o < 40; ++o) twice.row(o, again.data() + o * 999);
+  EXPECT_EQ(kept, again);
+  EXPECT_NE(kept, w);
+}
+
+TEST(DenseInt4, HasNoScaleSoSmallThatItsInverseIsInfinite) {
+  Threads one(1);
+  const Dense dense(2, 1, {1e-40f, -1e-42f}, {1.0f}, WeightType::int4);
+  const float x[2] = {1, 1};
+  float y = 0;
+  dense.apply(one, x, 2, &y, 1, 1);
+  EXPECT_EQ(y, 1.0f);
 }
 
 TEST(DenseInt8, RefusesMoreInputsThanItsSumsHold) {

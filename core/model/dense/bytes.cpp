@@ -1,0 +1,57 @@
+#include "core/model/dense/bytes.hpp"
+
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+
+namespace attnkit {
+
+bool has(ByteKernel kernel) {
+#if defined(__x86_64__)
+  static const bool vnni = simd::level == 2 && __builtin_cpu_supports("avx512vnni");
+  switch (kernel) {
+    case ByteKernel::amx:
+      return vnni && dense::has_amx();
+    case ByteKernel::vnni:
+      return vnni;
+    case ByteKernel::avx2:
+      return simd::level >= 1;
+    case ByteKernel::plain:
+      break;
+  }
+#endif
+  return kernel == ByteKernel::plain;
+}
+
+ByteKernel fastest_bytes() {
+  const char* wanted = std::getenv("ATTNKIT_INSTRUCTIONS");
+  if (has(ByteKernel::amx) && (!wanted || std::string_view(wanted) != "avx512")) return ByteKernel::amx;
+  return has(ByteKernel::vnni) ? ByteKernel::vnni : has(ByteKernel::avx2) ? ByteKernel::avx2 : ByteKernel::plain;
+}
+
+namespace dense {
+
+RoundedRows rounded(Threads& threads, const DenseRows& rows, int64_t inputs, int32_t shift, int64_t block) {
+  // They grow to the largest layer and then stay.
+  static thread_local Buffer bytes, row_scales, block_sums;
+  // An odd number of lines: rows one below the other do not meet in the same sets of a cache.
+  const int64_t stride = ((inputs + 63) / 64 | 1) * 64, blocks = block > 0 ? (inputs + block - 1) / block : 0;
+  auto* u = bytes.get<uint8_t>(rows.count * stride);
+  auto* scales = row_scales.get<float>(rows.count);
+  auto* sums = block_sums.get<int32_t>(rows.count * blocks);
+  threads.each(rows.count, 32768 / std::max<int64_t>(1, inputs) + 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t r = begin; r < end; ++r) {
+      uint8_t* row = u + r * stride;
+      simd::dispatch(Round{rows.x + r * rows.x_stride, inputs, row, scales + r, shift});
+      std::fill(row + inputs, row + stride, uint8_t{0});
+      for (int64_t b = 0; b < blocks; ++b) {
+        const auto* first = reinterpret_cast<const int8_t*>(row + b * block);
+        sums[r * blocks + b] = std::accumulate(first, first + block, 0);
+      }
+    }
+  });
+  return {u, stride, scales, sums};
+}
+
+}  // namespace dense
+}  // namespace attnkit

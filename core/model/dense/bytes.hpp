@@ -1,0 +1,127 @@
+// What weights of integers share: inputs rounded to bytes while running, the instructions that multiply bytes, exact
+// sums.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "core/base/buffer.hpp"
+#include "core/model/dense/amx.hpp"
+#include "core/model/dense/walk.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define ATTNKIT_VNNI "avx512f,avx512vl,avx512bw,avx512vnni"
+#endif
+
+namespace attnkit::dense {
+
+constexpr int64_t lanes = panel_outputs;
+constexpr int64_t group = 4;       // inputs that are multiplied by one instruction
+constexpr int64_t tile_rows = 16;  // of AMX
+
+// The sums of one row and one panel.
+struct alignas(64) Sums {
+  int32_t of[lanes];
+};
+
+inline int64_t groups_of(int64_t inputs) { return (inputs + group - 1) / group; }
+
+// A row rounded to integers from -127 to 127, plus `shift`, and its scale.  A NaN or infinity makes the scale NaN, and
+// so all that is computed of it.
+struct Round {
+  const float* x;
+  int64_t inputs;
+  uint8_t* bytes;
+  float* scale;
+  int32_t shift;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    using V = simd::Vec<Isa>;
+    // Copies: a byte that is written could be any of the members'.
+    const float* from = x;
+    uint8_t* to = bytes;
+    const int64_t n = inputs;
+    // Magnitudes are ordered as the integers of their bits are; infinity and NaN come last.
+    constexpr int64_t chains = 4;
+    simd::Vector<int32_t, Isa> most[chains] = {};
+    const auto compare = [&](const V& v, int64_t c) __attribute__((always_inline)) {
+      const auto magnitude = simd::bits_as<int32_t>(v) & INT32_MAX;
+      most[c] = simd::select(magnitude > most[c], magnitude, most[c]);
+    };
+    int64_t k = 0;
+    for (; k + chains * lanes <= n; k += chains * lanes)
+      for (int64_t c = 0; c < chains; ++c) compare(simd::at<Isa>(from + k + c * lanes), c);
+    for (; k < n; k += lanes) {
+      V v;
+      simd::load(from + k, n - k, v);
+      compare(v, 0);
+    }
+    for (int64_t c = 1; c < chains; ++c) most[0] = simd::select(most[c] > most[0], most[c], most[0]);
+    const int32_t bits = simd::largest(most[0]);
+    const bool finite = bits < 0x7f800000;
+    const float largest = finite ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
+    const float inverse = largest > 0 ? 127.0f / largest : 0.0f, factor = std::isfinite(inverse) ? inverse : 0.0f;
+    *scale = largest / 127.0f;
+    const int32_t zero = 0x4b400000 - shift;
+    const auto rounded = [&](const V& v) __attribute__((always_inline)) {
+      return simd::bits_as<int32_t>(v * factor + 12582912.0f) - zero;  // 1.5 * 2^23: rounds into the low bits
+    };
+    for (k = 0; k + lanes <= n; k += lanes) simd::store_as(rounded(simd::at<Isa>(from + k)), to + k);
+    if (k == n) return;
+    V v;
+    simd::load(from + k, n - k, v);
+    uint8_t last[lanes];
+    simd::store_as(rounded(v), last);
+    std::memcpy(to + k, last, static_cast<size_t>(n - k));
+  }
+};
+
+// The bytes of rows, and their scales.
+struct RoundedRows {
+  const uint8_t* bytes;
+  int64_t stride;
+  const float* scales;
+  const int32_t* sums;  // of blocks of bytes, row by row
+};
+
+// Borrows memory of this thread, which the next call takes again.  Behind a row are zeros up to a multiple of 64.
+// block: how many bytes are summed together, 0 for no sums.
+RoundedRows rounded(Threads& threads, const DenseRows& rows, int64_t inputs, int32_t shift, int64_t block = 0);
+
+// Tiles take nearly as long for a few rows as for 16.
+inline ByteKernel kernel_of(ByteKernel with, int64_t rows) {
+  return with == ByteKernel::amx && rows < 4 ? ByteKernel::vnni : with;
+}
+
+template <class V>
+ATTNKIT_INLINE auto as_floats(const V& x) {
+  if constexpr (simd::is_pair<V>) {
+    using Half = decltype(as_floats(x.low));
+    return simd::Pair<Half>{as_floats(x.low), as_floats(x.high)};
+  } else {
+    return __builtin_convertvector(x, typename simd::RegisterOf<float, sizeof(V)>::Type);
+  }
+}
+
+// Runs a piece with the tiles that Isas has for `with`.
+template <class Isas, class Piece>
+void dispatch(ByteKernel with, const Piece& piece) {
+  switch (with) {
+#if defined(__x86_64__)
+    case ByteKernel::amx: {
+      const Tiles tiles;
+      return piece.template operator()<typename Isas::Amx>();
+    }
+    case ByteKernel::vnni:
+      return piece.template operator()<typename Isas::Vnni>();
+    case ByteKernel::avx2:
+      return piece.template operator()<typename Isas::Avx2>();
+#endif
+    default:
+      return piece.template operator()<typename Isas::Plain>();
+  }
+}
+
+}  // namespace attnkit::dense

@@ -1,0 +1,300 @@
+// int4 weights: blocks of 32 inputs with a scale for each output (core/base/int4.hpp); inputs are rounded to 8 bits
+// with a scale for each row.
+//
+//   y[o] = s (sum over blocks of scale[o] (sum over k of (n[o][k] - 8) q[k])) + b[o],  q[k] = round(x[k] / s)
+//
+// n are the 4 bits, without a sign.  The sums of a block are exact, and 8 times the sum of its q is taken off them; the
+// sum over blocks is one chain of multiply-adds of floats.
+#include "core/base/int4.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.hpp"
+#include "core/base/sha256.hpp"
+#include "core/model/dense/bytes.hpp"
+
+namespace attnkit {
+namespace {
+
+using dense::group, dense::lanes, dense::Sums, dense::tile_rows;
+
+// A block of a panel: two groups of inputs share a line, the first in the low halves of its bytes.
+constexpr int64_t line = lanes * group, pairs = int4_block / group / 2, block_bytes = pairs * line;
+// Blocks whose sums wait for their scales.
+constexpr int64_t most_blocks = 16;
+
+struct Packed {
+  int64_t inputs, outputs, blocks;
+  const uint8_t* weight;  // [panel][block][pair of groups][16][4]
+  const float* scale;     // [panel][block][16]
+  const float* bias;      // [output], padded to panels
+
+  const uint8_t* at(int64_t panel, int64_t block) const { return weight + (panel * blocks + block) * block_bytes; }
+};
+
+// The largest tile of rows and panels that the registers of each hold.
+struct Isas {
+  struct Amx {
+    static constexpr int rows = dense::block_rows, columns = 1;
+    static constexpr bool any_rows = true;
+  };
+  struct Vnni {
+    static constexpr int rows = 8, columns = 1;
+  };
+  struct Avx2 {
+    static constexpr int rows = 4, columns = 1;
+  };
+  struct Plain {
+    static constexpr int rows = 2, columns = 1;
+  };
+};
+
+// multiply(): the sums of R rows and P panels over a block, x: the rows' bytes of the block.
+#if defined(__x86_64__)
+template <int R, int P>
+__attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w, const uint8_t* x, int64_t stride,
+                                                    int64_t panel, int64_t block, Sums (&sums)[R][P]) {
+  const __m512i low = _mm512_set1_epi8(15);
+  for (int p = 0; p < P; ++p) {
+    const uint8_t* weight = w.at(panel + p, block);
+    __m512i acc[R];
+    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < pairs; ++i) {
+      const __m512i both = _mm512_loadu_si512(weight + i * line);
+      const __m512i columns[2] = {_mm512_and_si512(both, low), _mm512_and_si512(_mm512_srli_epi16(both, 4), low)};
+      for (int64_t g = 0; g < 2; ++g)
+        for (int r = 0; r < R; ++r) {
+          int32_t four;
+          std::memcpy(&four, x + r * stride + (2 * i + g) * group, sizeof four);
+          acc[r] = _mm512_dpbusd_epi32(acc[r], columns[g], _mm512_set1_epi32(four));
+        }
+    }
+    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r], sizeof(Sums));
+  }
+}
+
+// Sums of 16 bits hold a block: 8 groups of two products of at most 15 times 127.
+template <int R, int P>
+__attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const uint8_t* x, int64_t stride,
+                                              int64_t panel, int64_t block, Sums (&sums)[R][P]) {
+  const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+  for (int p = 0; p < P; ++p)
+    for (int h = 0; h < 2; ++h) {
+      const uint8_t* weight = w.at(panel + p, block) + h * 32;
+      __m256i acc[R];
+      for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_si256();
+      for (int64_t i = 0; i < pairs; ++i) {
+        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + i * line));
+        const __m256i columns[2] = {_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)};
+        for (int64_t g = 0; g < 2; ++g)
+          for (int r = 0; r < R; ++r) {
+            int32_t four;
+            std::memcpy(&four, x + r * stride + (2 * i + g) * group, sizeof four);
+            acc[r] = _mm256_add_epi16(acc[r], _mm256_maddubs_epi16(columns[g], _mm256_set1_epi32(four)));
+          }
+      }
+      for (int r = 0; r < R; ++r) {
+        const __m256i wide = _mm256_madd_epi16(acc[r], ones);
+        std::memcpy(sums[r][p].of + h * 8, &wide, sizeof wide);
+      }
+    }
+}
+
+// `count` blocks from `block` on, a byte for each number.
+__attribute__((target(ATTNKIT_AMX))) void unpack(const Packed& w, int64_t panel, int64_t block, int64_t count,
+                                                 uint8_t* to) {
+  const __m512i low = _mm512_set1_epi8(15);
+  const uint8_t* from = w.at(panel, block);
+  for (int64_t i = 0; i < count * pairs; ++i) {
+    const __m512i both = _mm512_loadu_si512(from + i * line);
+    _mm512_storeu_si512(to + 2 * i * line, _mm512_and_si512(both, low));
+    _mm512_storeu_si512(to + (2 * i + 1) * line, _mm512_and_si512(_mm512_srli_epi16(both, 4), low));
+  }
+}
+
+// The sums of the rows of a tile over each of `count` blocks.
+__attribute__((target(ATTNKIT_AMX))) void multiply_tiles(const uint8_t* weight, const uint8_t* x, int64_t stride,
+                                                         int64_t count, Sums (*sums)[tile_rows]) {
+  asm volatile("" ::: "memory");  // gcc's intrinsics do not say that they read memory
+  for (int64_t b = 0; b < count; ++b) {
+    _tile_zero(0);
+    _tile_loadd(4, x + b * int4_block, stride);
+    _tile_loadd(6, weight + b * 2 * block_bytes, line);
+    _tile_dpbsud(0, 4, 6);
+    _tile_stored(0, sums[b], sizeof(Sums));
+  }
+}
+#endif
+
+template <int R, int P>
+void multiply(Isas::Plain, const Packed& w, const uint8_t* x, int64_t stride, int64_t panel, int64_t block,
+              Sums (&sums)[R][P]) {
+  for (int p = 0; p < P; ++p)
+    for (int r = 0; r < R; ++r) {
+      sums[r][p] = {};
+      for (int64_t k = 0; k < int4_block; ++k) {
+        const uint8_t* both = w.at(panel + p, block) + k / group / 2 * line + k % group;
+        const int64_t shift = k / group % 2 * 4;
+        for (int64_t l = 0; l < lanes; ++l)
+          sums[r][p].of[l] += (both[l * group] >> shift & 15) * static_cast<int8_t>(x[r * stride + k]);
+      }
+    }
+}
+
+// Adds the sums of blocks to those of rows and a panel, which begin at zero; the last ones make the outputs.
+struct Scale {
+  const Packed& w;
+  int64_t panel, block, count;
+  const Sums* exact;             // of the first block and row
+  int64_t next_block, next_row;  // where those of the next are
+  const int32_t* inputs;         // sums of each block of the first row's inputs
+  int64_t rows;
+  const float* scales;  // of the rows
+  float (*sums)[lanes];
+  float* y;
+  int64_t y_stride;
+  bool add;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    const Scale copy = *this;  // the floats that are written could be any of the members
+    const float* scale = w.scale + (panel * w.blocks + block) * lanes;
+    const int64_t blocks = w.blocks, n = std::min(lanes, w.outputs - panel * lanes);
+    const bool first = block == 0, last = block + count == blocks;
+    const auto bias = simd::at<Isa>(w.bias + panel * lanes);
+    for (int64_t r = 0; r < copy.rows; ++r) {
+      auto sum = first ? simd::Vec<Isa>{} : simd::at<Isa>(copy.sums[r]);
+      for (int64_t b = 0; b < copy.count; ++b) {
+        const Sums& of_block = copy.exact[b * copy.next_block + r * copy.next_row];
+        const int32_t off = 8 * copy.inputs[r * blocks + copy.block + b];
+        sum += dense::as_floats(simd::at<Isa>(of_block.of) - off) * simd::at<Isa>(scale + b * lanes);
+      }
+      if (last) {
+        sum = sum * copy.scales[r] + bias;
+        dense::put(sum, n, copy.add, copy.y + r * copy.y_stride);
+      } else {
+        simd::store(sum, copy.sums[r]);
+      }
+    }
+  }
+};
+
+struct Kernel {
+  const Packed& w;
+  const dense::RoundedRows& x;
+  const DenseRows& rows;
+  const DenseFinish& finish;
+  int64_t outputs = w.outputs;
+
+  void scale(int64_t row, int64_t n, int64_t panel, int64_t block, int64_t count, const Sums* exact, int64_t next_block,
+             int64_t next_row, float (*sums)[lanes]) const {
+    simd::dispatch(Scale{w, panel, block, count, exact, next_block, next_row, x.sums + row * w.blocks, n,
+                         x.scales + row, sums, rows.y + row * rows.y_stride + panel * lanes, rows.y_stride,
+                         finish.add});
+  }
+
+  template <class Isa, int R, int P>
+  void tile(int64_t row, int64_t panel) const {
+    alignas(64) float sums[P][R][lanes];
+    for (int64_t block = 0; block < w.blocks; block += most_blocks) {
+      const int64_t count = std::min(most_blocks, w.blocks - block);
+      Sums exact[most_blocks][R][P];
+      for (int64_t b = 0; b < count; ++b)
+        multiply<R, P>(Isa(), w, x.bytes + row * x.stride + (block + b) * int4_block, x.stride, panel, block + b,
+                       exact[b]);
+      for (int p = 0; p < P; ++p) scale(row, R, panel + p, block, count, &exact[0][0][p], R * P, P, sums[p]);
+    }
+  }
+
+#if defined(__x86_64__)
+  // n rows, a tile of them after the other, so that a panel is unpacked once.
+  template <class Isa>
+  void strip(int64_t row, int64_t n, int64_t panel, int64_t end) const {
+    alignas(64) float sums[Isa::rows][lanes];
+    alignas(64) uint8_t weight[most_blocks * 2 * block_bytes];
+    Sums exact[most_blocks][tile_rows];
+    const int64_t tiles = (n + tile_rows - 1) / tile_rows;
+    for (; panel < end; ++panel)
+      for (int64_t block = 0; block < w.blocks; block += most_blocks) {
+        const int64_t count = std::min(most_blocks, w.blocks - block);
+        unpack(w, panel, block, count, weight);
+        for (int64_t t = 0; t < tiles; ++t) {
+          const int64_t first = n * t / tiles, height = n * (t + 1) / tiles - first;
+          dense::Tiles::shape(static_cast<int>(height), 0, int4_block);
+          multiply_tiles(weight, x.bytes + (row + first) * x.stride + block * int4_block, x.stride, count, exact);
+          scale(row + first, height, panel, block, count, exact[0], tile_rows, 1, sums + first);
+        }
+      }
+  }
+#endif
+};
+
+class Int4 : public DenseWeights {
+ public:
+  Int4(const DenseSource& from, ByteKernel with)
+      : w_{from.inputs, from.outputs, int4_blocks(from.inputs), nullptr, nullptr, nullptr}, with_(with) {
+    const int64_t padded = this->padded();
+    auto* packed = weight_.get<uint8_t>(padded * w_.blocks * block_bytes / lanes);
+    std::fill_n(packed, padded * w_.blocks * block_bytes / lanes, uint8_t{0});
+    auto *scale = scale_.get<float>(padded * w_.blocks), *bias = bias_.get<float>(padded);
+    std::fill_n(scale, padded * w_.blocks, 0.0f);
+    std::fill_n(bias, padded, 0.0f);
+    std::copy(from.bias.begin(), from.bias.end(), bias);
+    std::array<int8_t, int4_block> q;
+    for (int64_t o = 0; o < from.outputs; ++o)
+      for (int64_t b = 0; b < w_.blocks; ++b) {
+        const int64_t n = std::min(int4_block, from.inputs - b * int4_block);
+        scale[(o / lanes * w_.blocks + b) * lanes + o % lanes] =
+            round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
+        for (int64_t k = 0; k < n; ++k)
+          packed[place(o, b, k)] |= static_cast<uint8_t>((q[static_cast<size_t>(k)] + 8) << shift(k));
+      }
+    w_.weight = packed;
+    w_.scale = scale;
+    w_.bias = bias;
+  }
+
+  void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
+    const dense::RoundedRows x = dense::rounded(threads, rows, w_.inputs, 0, int4_block);
+    const Kernel kernel{w_, x, rows, finish};
+    const ByteKernel with = dense::kernel_of(with_, rows.count);
+    const double cost = static_cast<double>(w_.inputs) / (with == ByteKernel::amx ? 12 : 3);
+    dense::walk(threads, kernel, cost, [&](const auto& piece) { dense::dispatch<Isas>(with, piece); });
+  }
+
+  void row(int64_t output, float* weights) const override {
+    for (int64_t k = 0; k < w_.inputs; ++k) {
+      const int64_t block = k / int4_block, in = k % int4_block;
+      const int q = (w_.weight[place(output, block, in)] >> shift(in) & 15) - 8;
+      weights[k] = w_.scale[(output / lanes * w_.blocks + block) * lanes + output % lanes] * static_cast<float>(q);
+    }
+  }
+
+  void digest(Sha256& to) const override {
+    to.add_numbers(std::span(w_.weight, static_cast<size_t>(padded() * w_.blocks * block_bytes / lanes)));
+    to.add_numbers(std::span(w_.scale, static_cast<size_t>(padded() * w_.blocks)));
+    to.add_numbers(std::span(w_.bias, static_cast<size_t>(padded())));
+  }
+  uint64_t bytes() const override { return weight_.bytes() + scale_.bytes() + bias_.bytes(); }
+
+ private:
+  int64_t padded() const { return (w_.outputs + lanes - 1) / lanes * lanes; }
+  // The byte of a block's input k, and where in it.
+  int64_t place(int64_t output, int64_t block, int64_t k) const {
+    const int64_t panel = (output / lanes * w_.blocks + block) * block_bytes;
+    return panel + k / group / 2 * line + output % lanes * group + k % group;
+  }
+  static int64_t shift(int64_t k) { return k / group % 2 * 4; }
+
+  Packed w_;
+  ByteKernel with_;
+  Buffer weight_, scale_, bias_;
+};
+
+}  // namespace
+
+std::shared_ptr<const DenseWeights> int4_weights(const DenseSource& from, ByteKernel with) {
+  return std::make_shared<Int4>(from, with);
+}
+
+}  // namespace attnkit
