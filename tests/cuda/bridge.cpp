@@ -1,12 +1,17 @@
 // A plugin for the CPU that runs one for CUDA on the emulator, so that every test of mechanisms serves CUDA variants.
 //
 // It is a strict host: what a run may read lies in device memory that ends where nobody may go, the structs are
-// overwritten before the stream runs, and every other run is captured into a graph first.
+// overwritten before the stream runs, and every other run is captured into a graph first.  With ATTNKIT_CUDA_TYPE f16
+// or bf16 in the environment when a plan is made, its runs are in that type: what they bring in f32 is rounded on the
+// way.
 #include <attnkit/plugin.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -29,7 +34,16 @@ struct Plan {
   attn_plan* plan = nullptr;
   attn_request request{};
   attn_info info{};
+  bool halves() const { return request.dtype_bits == 16; }
 };
+
+// Sets the type that the environment names, if it names one.
+void choose_type(attn_request& request) {
+  const char* name = std::getenv("ATTNKIT_CUDA_TYPE");
+  if (name == nullptr || request.dtype_bits != 32) return;
+  request.dtype_bits = 16;
+  request.dtype_code = std::strcmp(name, "bf16") == 0 ? 4 : 2;
+}
 
 int32_t create(const attn_block* block, const attn_value* values, attn_mech** mech, const attn_port* const** ports,
                uint32_t* n_ports, attn_error* error) {
@@ -57,6 +71,7 @@ int32_t plan(const attn_mech* mech, const attn_request* request, attn_info* info
   made->of = reinterpret_cast<const Mech*>(mech);
   std::memcpy(&made->request, request, std::min<size_t>(request->struct_size, sizeof made->request));
   made->request.device_type = request->device_type == 1 ? 2 : 1;  // a host that asks for CUDA gets a refusal
+  choose_type(made->request);
   made->info.struct_size = sizeof made->info;
   const int32_t code = cuda->plan(made->of->mech, &made->request, &made->info, plan ? &made->plan : nullptr, error);
   if (code != ATTN_OK) return code;
@@ -117,7 +132,9 @@ bool is_sound(const Plan& plan, const attn_run& run) {
   for (uint32_t i = 0; sound && i < plan.of->n_ports; ++i) {
     const attn_port& port = *plan.of->ports[i];
     const attn_tensor& t = run.ports[i];
-    sound = t.ndim == port.ndim && t.dtype_bits == 32;
+    const bool typed = port.dtype_bits != 0 && (port.kind == ATTN_TABLE || r.dtype_bits != 64);
+    const int bits = typed ? port.dtype_bits : plan.halves() ? 32 : r.dtype_bits;
+    sound = t.ndim == port.ndim && t.dtype_bits == bits;
     for (uint32_t d = 0; sound && d < t.ndim; ++d) {
       const int64_t rows = port.kind == ATTN_KEY ? run.keys : run.queries;
       const int64_t want = port.shape[d] != 0 || port.kind > ATTN_OUTPUT ? port.shape[d] : d == 0 ? run.batch : rows;
@@ -126,6 +143,55 @@ bool is_sound(const Plan& plan, const attn_run& run) {
   }
   return sound;
 }
+
+// A tensor of a run in 16 bits on its way: every other one packed as a model has it, the rest with the strides it has.
+class Rounded {
+ public:
+  Rounded(const attn_tensor& given, const attn_request& r, Device& device, bool packed)
+      : given_(given), t_(given), code_(r.dtype_code) {
+    t_.dtype_code = r.dtype_code;
+    t_.dtype_bits = 16;
+    if (packed) {
+      const int64_t width = t_.shape[3], heads = t_.shape[1];
+      const int64_t strides[] = {t_.shape[2] * heads * width, width, heads * width, 1};
+      std::copy(strides, strides + 4, t_.stride);
+    }
+    here_.resize(bytes_of(t_) / 2, 0xFFFF);
+    for_all([&](int64_t from, int64_t to) {
+      const float x = static_cast<const float*>(given_.data)[from];
+      here_[static_cast<size_t>(to)] = code_ == 2 ? __float2half_rn(x).bits : __float2bfloat16_rn(x).bits;
+    });
+    t_.data = device.copy(reinterpret_cast<char*>(here_.data()), bytes_of(t_), packed ? 16 : 2);
+  }
+  const attn_tensor& tensor() const { return t_; }
+  void fetch(cudaStream_t stream) {
+    cudaMemcpyAsync(here_.data(), t_.data, bytes_of(t_), cudaMemcpyDeviceToHost, stream);
+  }
+  void give_back() const {
+    for_all([&](int64_t to, int64_t from) {
+      const uint16_t bits = here_[static_cast<size_t>(from)];
+      static_cast<float*>(given_.data)[to] =
+          code_ == 2 ? __half2float(__half{bits}) : __bfloat162float(__nv_bfloat16{bits});
+    });
+  }
+
+ private:
+  // Calls f(place in the given tensor, place in this one) for all elements.
+  template <class F>
+  void for_all(const F& f) const {
+    const auto& n = t_.shape;
+    const auto place = [](const attn_tensor& t, int64_t b, int64_t h, int64_t i, int64_t c) {
+      return b * t.stride[0] + h * t.stride[1] + i * t.stride[2] + c;
+    };
+    for (int64_t b = 0; b < n[0]; ++b)
+      for (int64_t h = 0; h < n[1]; ++h)
+        for (int64_t i = 0; i < n[2]; ++i)
+          for (int64_t c = 0; c < n[3]; ++c) f(place(given_, b, h, i, c), place(t_, b, h, i, c));
+  }
+  attn_tensor given_, t_;
+  uint8_t code_;
+  std::vector<uint16_t> here_;
+};
 
 int32_t device_error(attn_error* error) {
   const std::string report = emulator::take_report();
@@ -164,7 +230,16 @@ int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
   if (!is_sound(plan, run)) return cuda->run(plan.plan, &run, error);
 
   Device device;
-  for (attn_tensor& t : tensors) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
+  std::vector<std::unique_ptr<Rounded>> rounded(tensors.size());
+  static std::atomic<unsigned> runs{0};
+  const bool packed = runs++ / 2 % 2 == 0;
+  for (size_t i = 0; i < tensors.size() && plan.halves(); ++i)
+    if (plan.of->ports[i]->kind <= ATTN_OUTPUT) {
+      rounded[i] = std::make_unique<Rounded>(tensors[i], plan.request, device, packed);
+      tensors[i] = rounded[i]->tensor();
+    }
+  for (attn_tensor& t : tensors)
+    if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
   const auto rows = static_cast<uint64_t>(run.batch);
   const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
   per_row(run.q_len);
@@ -203,13 +278,21 @@ int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
     };
     for (size_t i = 0; i < kept_tensors.size(); ++i)
-      if (const uint64_t bytes = bytes_of(kept_tensors[i])) fetch(given->ports[i].data, kept_tensors[i].data, bytes);
+      if (const uint64_t bytes = bytes_of(kept_tensors[i])) {
+        if (rounded[i])
+          rounded[i]->fetch(device.stream);
+        else
+          fetch(given->ports[i].data, kept_tensors[i].data, bytes);
+      }
     for (int64_t b = 0; b < kept.batch && kept.state; ++b) {
       const uint64_t at = static_cast<uint64_t>(given->slots ? given->slots[b] : b) * kept.state_stride;
       fetch(static_cast<char*>(given->state) + at, static_cast<char*>(kept.state) + at, plan.info.state_bytes);
     }
   }
-  return cudaStreamSynchronize(device.stream) == cudaSuccess ? code : device_error(error);
+  if (cudaStreamSynchronize(device.stream) != cudaSuccess) return device_error(error);
+  for (size_t i = 0; i < rounded.size() && code == ATTN_OK; ++i)
+    if (rounded[i] && plan.of->ports[i]->kind == ATTN_OUTPUT) rounded[i]->give_back();
+  return code;
 }
 
 }  // namespace

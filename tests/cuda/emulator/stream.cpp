@@ -162,6 +162,14 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
   });
 }
 
+cudaError_t run_on_stream(cudaStream_t stream, std::function<void()> work) {
+  const Lock lock(mutex);
+  return enqueue(stream, [work = std::move(work)] {
+    work();
+    return cudaSuccess;
+  });
+}
+
 cudaError_t allow_shared(const void* kernel, int bytes) {
   const Lock lock(mutex);
   if (bytes < 0 || bytes > 227 * 1024) return returned(cudaErrorInvalidValue);
