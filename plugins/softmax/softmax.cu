@@ -1,5 +1,5 @@
 // softmax on CUDA: the mathematics of softmax.cpp.  Whole sequences in f16 and bf16 are cuDNN's where it takes them.
-#include <attnkit/kernels/cuda/attend.hpp>
+#include <attnkit/kernels/cuda/attend_gradient.hpp>
 #include <attnkit/kernels/cuda/attend_whole.hpp>
 
 #include "model.hpp"
@@ -26,11 +26,14 @@ struct Softmax : softmax::Model {
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     count(r, info);
     const attend::Sizes sizes(shape);
-    const int keys = attend::keys_of_tile<float>(sizes);
-    if (keys == 0)
-      throw attnkit::unsupported("heads of ", shape.d, " and ", shape.e, " numbers do not fit, ", attend::kWide,
-                                 " rows at a time, into a block's ", cuda::kMostShared,
+    const int keys = r.is_f64() ? attend::keys_of_tile<double>(sizes) : attend::keys_of_tile<float>(sizes);
+    const int rows = r.is_f64() ? attend::gradient_tile<double>(sizes) : attend::gradient_tile<float>(sizes);
+    if (keys == 0 || (r.trains() && rows == 0))
+      throw attnkit::unsupported("heads of ", shape.d, " and ", shape.e, " numbers do not fit, a few rows at a time, ",
+                                 "into a block's ", cuda::kMostShared,
                                  " bytes of shared memory: make the heads narrower");
+    const int64_t queries = r.batch * shape.heads * r.queries;
+    info.train(r, queries, 0, attnkit::aligned(r.real_bytes(queries)));
     Plan plan{keys, cuda::cudnn::Whole::make(r, shape, block.causal != 0)};
     if (plan.whole) info.scratch_bytes = plan.whole->scratch_bytes();
     return plan;
@@ -38,12 +41,26 @@ struct Softmax : softmax::Model {
 
   void run(const Plan& plan, const attn_run& r) const {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
-    if (plan.whole && r.queries > 0 && r.keys > 0)
-      plan.whole->run(about.name, r, io, factor());
-    else
-      cuda::with_type(io.o.of(r.ports), [&](auto type) {
-        attend::run<decltype(type)>(about.name, r, io, shape, factor(), block.causal != 0, plan.keys);
-      });
+    if (plan.whole && r.queries > 0 && r.keys > 0) return plan.whole->run(about.name, r, io, factor());
+    cuda::with_type<true>(io.o.of(r.ports), [&](auto number) {
+      using T = decltype(number);
+      attend::run<T>(about.name, r, io, shape, factor_of<T>(), block.causal != 0, plan.keys);
+    });
+  }
+
+  void backward(const Plan&, const attn_grad& g) const {
+    if (g.run->batch == 0) return;
+    cuda::with_type<true>(io.o.of(g.run->ports), [&](auto number) {
+      using T = decltype(number);
+      if constexpr (sizeof(T) >= sizeof(float))
+        attend::run_backward<T>(about.name, g, io, shape, factor_of<T>(), block.causal != 0);
+    });
+  }
+
+ private:
+  template <class T>
+  double factor_of() const {
+    return std::is_same_v<T, double> ? scale : factor();
   }
 };
 

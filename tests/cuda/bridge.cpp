@@ -16,6 +16,8 @@
 #include <memory>
 #include <vector>
 
+#include "cuda/emulator/emulator.hpp"
+
 // The symbol of the variant, renamed.
 extern "C" int32_t attn_cuda_main(const attn_host* host, const attn_plugin** plugin, attn_error* error);
 
@@ -96,7 +98,7 @@ class Device {
   Device() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
   ~Device() {
     cudaStreamDestroy(stream);
-    for (void* p : all_) cudaFree(p);
+    for (void* p : all_) emulator::release(p);
   }
   Device(const Device&) = delete;
   void* room(uint64_t bytes, size_t alignment) { return all_.emplace_back(emulator::allocate(bytes, alignment)); }
@@ -144,6 +146,19 @@ bool is_sound(const Plan& plan, const attn_run& run) {
   return sound;
 }
 
+template <class T>
+uint16_t bits_of(const T& number) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+template <class T>
+T of_bits(uint16_t bits) {
+  T number;
+  std::memcpy(static_cast<void*>(&number), &bits, sizeof bits);
+  return number;
+}
+
 // A tensor of a run in 16 bits on its way: every other one packed as a model has it, the rest with the strides it has.
 class Rounded {
  public:
@@ -159,7 +174,7 @@ class Rounded {
     here_.resize(bytes_of(t_) / 2, 0xFFFF);
     for_all([&](int64_t from, int64_t to) {
       const float x = static_cast<const float*>(given_.data)[from];
-      here_[static_cast<size_t>(to)] = code_ == 2 ? __float2half_rn(x).bits : __float2bfloat16_rn(x).bits;
+      here_[static_cast<size_t>(to)] = code_ == 2 ? bits_of(__float2half_rn(x)) : bits_of(__float2bfloat16_rn(x));
     });
     t_.data = device.copy(reinterpret_cast<char*>(here_.data()), bytes_of(t_), packed ? 16 : 2);
   }
@@ -171,7 +186,7 @@ class Rounded {
     for_all([&](int64_t to, int64_t from) {
       const uint16_t bits = here_[static_cast<size_t>(from)];
       static_cast<float*>(given_.data)[to] =
-          code_ == 2 ? __half2float(__half{bits}) : __bfloat162float(__nv_bfloat16{bits});
+          code_ == 2 ? __half2float(of_bits<__half>(bits)) : __bfloat162float(of_bits<__nv_bfloat16>(bits));
     });
   }
 
@@ -220,79 +235,147 @@ int32_t enqueue(cudaStream_t stream, const Act& act) {
   return code;
 }
 
-int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
-  const auto& plan = *reinterpret_cast<const Plan*>(handle);
-  attn_run run{};
-  std::memcpy(&run, given, std::min<size_t>(given->struct_size, sizeof run));
-  std::vector<attn_tensor> tensors(run.ports, run.ports + plan.of->n_ports);
-  for (attn_tensor& t : tensors) t.device_type = t.device_type == 1 ? 2 : 1;
-  run.ports = tensors.data();
-  if (!is_sound(plan, run)) return cuda->run(plan.plan, &run, error);
-
-  Device device;
-  std::vector<std::unique_ptr<Rounded>> rounded(tensors.size());
-  static std::atomic<unsigned> runs{0};
-  const bool packed = runs++ / 2 % 2 == 0;
-  for (size_t i = 0; i < tensors.size() && plan.halves(); ++i)
-    if (plan.of->ports[i]->kind <= ATTN_OUTPUT) {
-      rounded[i] = std::make_unique<Rounded>(tensors[i], plan.request, device, packed);
-      tensors[i] = rounded[i]->tensor();
-    }
-  for (attn_tensor& t : tensors)
-    if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
-  const auto rows = static_cast<uint64_t>(run.batch);
-  const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
-  per_row(run.q_len);
-  per_row(run.k_len);
-  per_row(run.q_pos);
-  per_row(run.k_pos);
-  per_row(run.q_total);
-  per_row(run.k_total);
-  run.visible = device.copy(run.visible, rows * static_cast<uint64_t>(run.queries) * 4, 4);
-  run.slots = device.copy(run.slots, rows * 4, 4);
-  if (run.state) {
-    int64_t last = run.batch - 1;
-    for (int64_t b = 0; b < run.batch && given->slots; ++b)
-      last = b ? std::max<int64_t>(last, given->slots[b]) : given->slots[0];
-    const uint64_t bytes = last < 0 ? 0 : static_cast<uint64_t>(last) * run.state_stride + plan.info.state_bytes;
-    run.state = device.copy(static_cast<char*>(run.state), bytes, ATTN_ALIGN);
+// A run on the device: all that it names, copied there, and the way back.
+class Staged {
+ public:
+  Staged(const Plan& plan, const attn_run& given, const attn_run& here) : plan_(plan), given_(given), run(here) {
+    tensors.assign(run.ports, run.ports + plan.of->n_ports);
+    for (attn_tensor& t : tensors) t.device_type = t.device_type == 1 ? 2 : 1;
+    run.ports = tensors.data();
   }
-  attn_exec exec = *run.exec;
-  if (exec.scratch_bytes) exec.scratch = device.room(exec.scratch_bytes, ATTN_ALIGN);
-  exec.stream = reinterpret_cast<uintptr_t>(device.stream);
-  exec.pool = 0;
-  exec.parallel_for = nullptr;
-  run.exec = &exec;
+  bool is_sound() const { return ::is_sound(plan_, run); }
 
-  const attn_run kept = run;
-  const std::vector<attn_tensor> kept_tensors = tensors;
-  const int32_t code = enqueue(device.stream, [&] {
-    const int32_t done = cuda->run(plan.plan, &run, error);
+  void copy(uint64_t scratch_bytes, bool has_run) {
+    rounded_.resize(tensors.size());
+    static std::atomic<unsigned> runs{0};
+    const bool packed = runs++ / 2 % 2 == 0;
+    for (size_t i = 0; i < tensors.size() && plan_.halves(); ++i)
+      if (plan_.of->ports[i]->kind <= ATTN_OUTPUT) {
+        rounded_[i] = std::make_unique<Rounded>(tensors[i], plan_.request, device, packed);
+        tensors[i] = rounded_[i]->tensor();
+      }
+    for (attn_tensor& t : tensors)
+      if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
+    const auto rows = static_cast<uint64_t>(run.batch);
+    const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
+    per_row(run.q_len);
+    per_row(run.k_len);
+    per_row(run.q_pos);
+    per_row(run.k_pos);
+    per_row(run.q_total);
+    per_row(run.k_total);
+    run.visible = device.copy(run.visible, rows * static_cast<uint64_t>(run.queries) * 4, 4);
+    run.slots = device.copy(run.slots, rows * 4, 4);
+    if (run.state) {
+      int64_t last = run.batch - 1;
+      for (int64_t b = 0; b < run.batch && given_.slots; ++b)
+        last = b ? std::max<int64_t>(last, given_.slots[b]) : given_.slots[0];
+      const uint64_t bytes = last < 0 ? 0 : static_cast<uint64_t>(last) * run.state_stride + plan_.info.state_bytes;
+      run.state = device.copy(static_cast<char*>(run.state), bytes, ATTN_ALIGN);
+    }
+    if (run.saved && plan_.info.saved_bytes) {
+      if (has_run)
+        run.saved = device.copy(static_cast<char*>(run.saved), plan_.info.saved_bytes, ATTN_ALIGN);
+      else
+        run.saved = device.room(plan_.info.saved_bytes, ATTN_ALIGN);
+    }
+    exec = *run.exec;
+    if (scratch_bytes) exec.scratch = device.room(scratch_bytes, ATTN_ALIGN);
+    exec.scratch_bytes = scratch_bytes;
+    exec.stream = reinterpret_cast<uintptr_t>(device.stream);
+    exec.pool = 0;
+    exec.parallel_for = nullptr;
+    run.exec = &exec;
+    kept_ = run;
+    kept_tensors_ = tensors;
+  }
+
+  // Nobody may read the structs once the call has returned.
+  void overwrite() {
     std::memset(static_cast<void*>(&exec), 0xCC, sizeof exec);
     std::memset(static_cast<void*>(tensors.data()), 0xCC, tensors.size() * sizeof(attn_tensor));
     std::memset(static_cast<void*>(&run), 0xCC, sizeof run);
+  }
+
+  void fetch(void* to, const void* from, uint64_t bytes) {
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
+  }
+  void fetch_all() {
+    for (size_t i = 0; i < kept_tensors_.size(); ++i)
+      if (const uint64_t bytes = bytes_of(kept_tensors_[i])) {
+        if (rounded_[i])
+          rounded_[i]->fetch(device.stream);
+        else
+          fetch(given_.ports[i].data, kept_tensors_[i].data, bytes);
+      }
+    for (int64_t b = 0; b < kept_.batch && kept_.state; ++b) {
+      const uint64_t at = static_cast<uint64_t>(given_.slots ? given_.slots[b] : b) * kept_.state_stride;
+      fetch(static_cast<char*>(given_.state) + at, static_cast<char*>(kept_.state) + at, plan_.info.state_bytes);
+    }
+    if (kept_.saved) fetch(given_.saved, kept_.saved, plan_.info.saved_bytes);
+  }
+  // Once the stream has run.
+  void give_back() const {
+    for (size_t i = 0; i < rounded_.size(); ++i)
+      if (rounded_[i] && plan_.of->ports[i]->kind == ATTN_OUTPUT) rounded_[i]->give_back();
+  }
+
+ private:
+  const Plan& plan_;
+  const attn_run& given_;
+  attn_run kept_{};
+  std::vector<attn_tensor> kept_tensors_;
+  std::vector<std::unique_ptr<Rounded>> rounded_;
+
+ public:
+  Device device;
+  attn_run run;
+  std::vector<attn_tensor> tensors;
+  attn_exec exec{};
+};
+
+int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
+  const auto& plan = *reinterpret_cast<const Plan*>(handle);
+  attn_run here{};
+  std::memcpy(&here, given, std::min<size_t>(given->struct_size, sizeof here));
+  Staged staged(plan, *given, here);
+  if (!staged.is_sound()) return cuda->run(plan.plan, &staged.run, error);
+  staged.copy(here.exec->scratch_bytes, false);
+  const int32_t code = enqueue(staged.device.stream, [&] {
+    const int32_t done = cuda->run(plan.plan, &staged.run, error);
+    staged.overwrite();
     return done;
   });
-  if (code == ATTN_OK) {
-    const auto fetch = [&](void* to, const void* from, uint64_t bytes) {
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
-    };
-    for (size_t i = 0; i < kept_tensors.size(); ++i)
-      if (const uint64_t bytes = bytes_of(kept_tensors[i])) {
-        if (rounded[i])
-          rounded[i]->fetch(device.stream);
-        else
-          fetch(given->ports[i].data, kept_tensors[i].data, bytes);
-      }
-    for (int64_t b = 0; b < kept.batch && kept.state; ++b) {
-      const uint64_t at = static_cast<uint64_t>(given->slots ? given->slots[b] : b) * kept.state_stride;
-      fetch(static_cast<char*>(given->state) + at, static_cast<char*>(kept.state) + at, plan.info.state_bytes);
-    }
-  }
-  if (cudaStreamSynchronize(device.stream) != cudaSuccess) return device_error(error);
-  for (size_t i = 0; i < rounded.size() && code == ATTN_OK; ++i)
-    if (rounded[i] && plan.of->ports[i]->kind == ATTN_OUTPUT) rounded[i]->give_back();
+  if (code == ATTN_OK) staged.fetch_all();
+  if (cudaStreamSynchronize(staged.device.stream) != cudaSuccess) return device_error(error);
+  if (code == ATTN_OK) staged.give_back();
   return code;
+}
+
+int32_t backward(const attn_plan* handle, const attn_grad* given, attn_error* error) {
+  const auto& plan = *reinterpret_cast<const Plan*>(handle);
+  const bool named = ATTN_HAS(attn_grad, given, grads) && given->run && given->grads;
+  if (!named) return cuda->backward(plan.plan, given, error);
+  attn_run here{};
+  std::memcpy(&here, given->run, std::min<size_t>(given->run->struct_size, sizeof here));
+  Staged staged(plan, *given->run, here);
+  std::vector<attn_tensor> grads(given->grads, given->grads + plan.of->n_ports);
+  for (attn_tensor& t : grads) t.device_type = t.device_type == 1 ? 2 : 1;
+  attn_grad grad{sizeof grad, 0, &staged.run, grads.data()};
+  if (!staged.is_sound()) return cuda->backward(plan.plan, &grad, error);
+  staged.copy(here.exec->scratch_bytes, true);
+  for (attn_tensor& t : grads) t.data = staged.device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
+  const std::vector<attn_tensor> kept = grads;
+  const int32_t code = enqueue(staged.device.stream, [&] {
+    const int32_t done = cuda->backward(plan.plan, &grad, error);
+    staged.overwrite();
+    std::memset(static_cast<void*>(grads.data()), 0xCC, grads.size() * sizeof(attn_tensor));
+    return done;
+  });
+  for (size_t i = 0; i < kept.size() && code == ATTN_OK; ++i)
+    if (given->grads[i].data) staged.fetch(given->grads[i].data, kept[i].data, bytes_of(kept[i]));
+  if (code == ATTN_OK) staged.fetch_all();
+  return cudaStreamSynchronize(staged.device.stream) == cudaSuccess ? code : device_error(error);
 }
 
 }  // namespace
@@ -308,7 +391,7 @@ extern "C" int32_t attn_plugin_main_v1(const attn_host* host, const attn_plugin*
   table.plan = plan;
   table.plan_free = plan_free;
   table.run = run;
-  table.backward = nullptr;
+  if (cuda->backward) table.backward = backward;
   *plugin = &table;
   return ATTN_OK;
 }

@@ -147,6 +147,8 @@ void* allocate(size_t bytes, size_t alignment) {
   return new_memory(bytes, alignment);
 }
 
+void release(void* p) { cudaFree(p); }
+
 uint64_t kernels_run() { return kernels; }
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body) {

@@ -327,9 +327,13 @@ __device__ void attend_few(const Work<T>& w, int64_t b, int kv, const Sight& sig
   for (int64_t first = 0; first < sight.queries * w.sizes.group(); first += 16) few(first);
 }
 
+// Blocks that are to fit into a multiprocessor; f64 is for checks.
+template <class T, int kBlocks>
+constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
+
 // Calls whose rows have few queries each.
 template <class T, int kKeys>
-static __global__ void __launch_bounds__(kThreads, 3) few_kernel(const Work<T> w) {
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 3>) few_kernel(const Work<T> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
@@ -340,7 +344,7 @@ static __global__ void __launch_bounds__(kThreads, 3) few_kernel(const Work<T> w
 
 // Any other; the blocks with the most keys to see begin first.
 template <class T, int kKeys>
-static __global__ void __launch_bounds__(kThreads, 2) blocks_kernel(const Work<T> w) {
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kernel(const Work<T> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = w.tiles - 1 - static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;

@@ -24,9 +24,11 @@ __device__ Real sum_of_warp(Real x) {
 template <class T>
 using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// f(number of the tensor's type): f32, f16 or bf16.
-template <class F>
+// f(number of the tensor's type): f32, f16 or bf16, and f64 where kF64.
+template <bool kF64 = false, class F>
 void with_type(const attn_tensor& t, const F& f) {
+  if constexpr (kF64)
+    if (t.dtype_bits == 64) return f(double{});
   if (t.dtype_bits == 32)
     f(float{});
   else if (t.dtype_code == 2)
