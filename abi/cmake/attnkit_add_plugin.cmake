@@ -58,7 +58,7 @@ function(attnkit_add_plugin name)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cu AND CMAKE_CUDA_COMPILER_LOADED)
     add_library(${name}-cuda MODULE ${name}.cu)
     _attnkit_plugin_library(${name}-cuda ${name}-cuda)
-    set_target_properties(${name}-cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_ARCHITECTURES 90)
+    set_target_properties(${name}-cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static)
     # Spelled out: CMake 3.25 does not know that nvcc 13 starts from C++17.
     target_compile_options(${name}-cuda PRIVATE -std=c++20 -Xcompiler=-fno-gnu-unique,-Wall,-Wextra)
   endif()

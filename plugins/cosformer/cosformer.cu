@@ -1,4 +1,4 @@
-// cosformer on CUDA: the mathematics of cosformer.cpp, f32.
+// cosformer on CUDA: the mathematics of cosformer.cpp.
 #include <attnkit/kernels/cuda/linear.hpp>
 
 #include "model.hpp"
@@ -25,7 +25,8 @@ struct Map {
     if (k_total) return k_total[b];
     return static_cast<double>(k_len ? k_len[b] : keys);
   }
-  __device__ void map(const float* x, int64_t position, double own, double other, const Row& row) const {
+  template <class X>
+  __device__ void map(const X& x, int64_t position, double own, double other, const Row& row) const {
     double i = static_cast<double>(position + 1);
     if (saturate && i > own) i = own;
     float c, s;
@@ -37,10 +38,12 @@ struct Map {
       row.s[d + f] = y * s;
     }
   }
-  __device__ void query(const float* x, const Place& at, const Row& row) const {
+  template <class X>
+  __device__ void query(const X& x, const Place& at, const Row& row) const {
     map(x, at.position, n(at.b), joint ? m(at.b) : 0, row);
   }
-  __device__ void key(const float* x, const Place& at, const Row& row) const {
+  template <class X>
+  __device__ void key(const X& x, const Place& at, const Row& row) const {
     map(x, at.position, m(at.b), joint ? n(at.b) : 0, row);
   }
 };

@@ -1,4 +1,4 @@
-// leap on CUDA: the mathematics of leap.cpp, f32; a warp computes a row's module and turns the row.
+// leap on CUDA: the mathematics of leap.cpp; a warp computes a row's module and turns the row.
 #include <attnkit/kernels/cuda/linear.hpp>
 
 #include "model.hpp"
@@ -14,7 +14,7 @@ struct Module {
 
   Module(const leap::ModulePorts& m, const attn_run& run) : r(static_cast<int>(m.r)) {
     Rows<const float>* all[] = {&w1, &b1, &w2, &b2};
-    for (size_t i = 0; i < 4; ++i) *all[i] = rows(attnkit::View<const float>(run, m.ports[i]));
+    for (size_t i = 0; i < 4; ++i) *all[i] = attnkit::View<const float>(run, m.ports[i]);
   }
 
   // The proportion of the row that the warp has written; each lane takes inner units.
@@ -37,7 +37,8 @@ struct Map {
   float scale;
   Module q, k;
 
-  __device__ void map(const float* x, float by, const Module& module, int64_t h, const Row& row) const {
+  template <class X>
+  __device__ void map(const X& x, float by, const Module& module, int64_t h, const Row& row) const {
     for (int f = lane(); f < d; f += 32) row.s[f] = relu(x[f] * by);
     __syncwarp();
     float c, s;
@@ -48,8 +49,14 @@ struct Map {
       row.s[f] *= c;
     }
   }
-  __device__ void query(const float* x, const Place& at, const Row& row) const { map(x, scale, q, at.h, row); }
-  __device__ void key(const float* x, const Place& at, const Row& row) const { map(x, 1, k, at.h, row); }
+  template <class X>
+  __device__ void query(const X& x, const Place& at, const Row& row) const {
+    map(x, scale, q, at.h, row);
+  }
+  template <class X>
+  __device__ void key(const X& x, const Place& at, const Row& row) const {
+    map(x, 1, k, at.h, row);
+  }
 };
 
 struct Leap : leap::Model {

@@ -1,4 +1,4 @@
-// linear on CUDA: the mathematics of linear.cpp, f32.
+// linear on CUDA: the mathematics of linear.cpp.
 #include <attnkit/kernels/cuda/linear.hpp>
 
 #include "model.hpp"
@@ -11,10 +11,14 @@ struct Map {
   static constexpr bool kSplits = false;
   int d;
 
-  __device__ void query(const float* x, const Place&, const Row& row) const {
+  template <class X>
+  __device__ void query(const X& x, const Place&, const Row& row) const {
     for (int f = lane(); f < d; f += 32) row.s[f] = elu1(x[f]);
   }
-  __device__ void key(const float* x, const Place& at, const Row& row) const { query(x, at, row); }
+  template <class X>
+  __device__ void key(const X& x, const Place& at, const Row& row) const {
+    query(x, at, row);
+  }
 };
 
 struct Linear : ::linear::Model {

@@ -1,4 +1,4 @@
-// relu on CUDA: the mathematics of relu.cpp, f32.
+// relu on CUDA: the mathematics of relu.cpp.
 #include <attnkit/kernels/cuda/linear.hpp>
 
 #include "model.hpp"
@@ -12,11 +12,18 @@ struct Map {
   int d;
   float scale;
 
-  __device__ void map(const float* x, float by, const Row& row) const {
+  template <class X>
+  __device__ void map(const X& x, float by, const Row& row) const {
     for (int f = lane(); f < d; f += 32) row.s[f] = attnkit::cuda::linear::relu(x[f] * by);
   }
-  __device__ void query(const float* x, const Place&, const Row& row) const { map(x, scale, row); }
-  __device__ void key(const float* x, const Place&, const Row& row) const { map(x, 1, row); }
+  template <class X>
+  __device__ void query(const X& x, const Place&, const Row& row) const {
+    map(x, scale, row);
+  }
+  template <class X>
+  __device__ void key(const X& x, const Place&, const Row& row) const {
+    map(x, 1, row);
+  }
 };
 
 struct Relu : ::relu::Model {

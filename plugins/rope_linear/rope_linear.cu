@@ -1,4 +1,4 @@
-// rope_linear on CUDA: the mathematics of rope_linear.cpp, f32, angles in f64 until they are below a turn.
+// rope_linear on CUDA: the mathematics of rope_linear.cpp, angles in f64 until they are below a turn.
 #include <attnkit/kernels/cuda/linear.hpp>
 
 #include "model.hpp"
@@ -15,7 +15,8 @@ struct Map {
   double octaves;  // by which the speed of a turn falls from feature to feature
 
   // Lanes take pairs, so that a turn stays in one.
-  __device__ void map(const float* x, float by, int64_t position, const Row& row) const {
+  template <class X>
+  __device__ void map(const X& x, float by, int64_t position, const Row& row) const {
     for (int f = 2 * lane(); f < d; f += 64) {
       const float even = elu1(x[f] * by);
       const float odd = f + 1 < d ? elu1(x[f + 1] * by) : 0.0f;
@@ -28,8 +29,14 @@ struct Map {
       row.z[f + 1] = odd;
     }
   }
-  __device__ void query(const float* x, const Place& at, const Row& row) const { map(x, scale, at.position, row); }
-  __device__ void key(const float* x, const Place& at, const Row& row) const { map(x, 1, at.position, row); }
+  template <class X>
+  __device__ void query(const X& x, const Place& at, const Row& row) const {
+    map(x, scale, at.position, row);
+  }
+  template <class X>
+  __device__ void key(const X& x, const Place& at, const Row& row) const {
+    map(x, 1, at.position, row);
+  }
 };
 
 struct RopeLinear : rope_linear::Model {

@@ -13,7 +13,8 @@
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
-#include <limits>
+
+#include "model.hpp"
 
 namespace {
 
@@ -24,10 +25,7 @@ namespace simd = attnkit::simd;
 
 constexpr int64_t kFew = 4;  // queries of a row from which blocks are faster
 
-struct Shape : attnkit::Widths {
-  explicit Shape(const attn_block& b) : Widths(b, true) {}
-  int64_t token() const { return kv_heads * (d + e); }  // floats of one position in the state
-};
+using Shape = attnkit::Widths;
 
 // Packed keys and values of a block, and what its queries have so far.
 struct Block {
@@ -41,6 +39,7 @@ struct Block {
 // One run; called for blocks of queries [begin, end) of all heads of all batch rows.
 struct Run {
   const Shape& shape;
+  int64_t token;  // floats of one position in the state
   const attn_run& run;
   float scale;
   bool causal;
@@ -81,9 +80,9 @@ struct Run {
   // Copies keys and values [from, to) of this run behind those in the state, if there is one.
   ATTNKIT_INLINE void append(int64_t b, int64_t kv, const Sight& sight, int64_t from, int64_t to) const {
     for (int64_t j = from; state && j < to; ++j) {
-      float* token = cache(b, kv) + (sight.past + j) * shape.token();
-      std::memcpy(token, x.k.row(b, kv, j), static_cast<size_t>(shape.d) * sizeof(float));
-      std::memcpy(token + shape.d, x.v.row(b, kv, j), static_cast<size_t>(shape.e) * sizeof(float));
+      float* at = cache(b, kv) + (sight.past + j) * token;
+      std::memcpy(at, x.k.row(b, kv, j), static_cast<size_t>(shape.d) * sizeof(float));
+      std::memcpy(at + shape.d, x.v.row(b, kv, j), static_cast<size_t>(shape.e) * sizeof(float));
     }
   }
 
@@ -107,10 +106,10 @@ struct Run {
     for (int64_t from = 0; from < most; from += simd::kKeys) {
       const int64_t n = std::min(simd::kKeys, most - from);
       const auto key = [&](int64_t j) {
-        return from + j < past ? old + (from + j) * shape.token() : x.k.row(b, kv, from + j - past);
+        return from + j < past ? old + (from + j) * token : x.k.row(b, kv, from + j - past);
       };
       const auto value = [&](int64_t j) {
-        return from + j < past ? old + (from + j) * shape.token() + shape.d : x.v.row(b, kv, from + j - past);
+        return from + j < past ? old + (from + j) * token + shape.d : x.v.row(b, kv, from + j - past);
       };
       simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
       simd::pack_values<Isa>(n, shape.e, value, block.values);
@@ -135,7 +134,7 @@ struct Run {
     if (seen <= 0) return;
     simd::Segments keys;
     if (state)
-      keys.add({cache(b, kv), cache(b, kv) + shape.d, shape.token(), shape.token(), seen});
+      keys.add({cache(b, kv), cache(b, kv) + shape.d, token, token, seen});
     else
       keys.add({x.k.row(b, kv, 0), x.v.row(b, kv, 0), x.k.next, x.v.next, seen});
     const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
@@ -150,34 +149,15 @@ struct Run {
   }
 };
 
-struct Softmax {
-  static constexpr attnkit::About about{
-      .name = "softmax",
-      .summary = "scaled dot-product attention: exact, quadratic, the state grows with the length",
-      .citation = "Vaswani et al., Attention Is All You Need, NeurIPS 2017, arXiv:1706.03762",
-      .state_revision = "1"};
+struct Softmax : softmax::Model {
+  using Model::Model;
   struct Plan {
     uint64_t bytes;  // scratch of a worker
     attend::Plan backward;
   };
 
-  static attnkit::Options options() {
-    return {attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
-  }
-
-  Softmax(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), shape(b), io(ports.qkv(shape, "weighted mean of the values")) {
-    const double given = values.real("scale");
-    scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
-  }
-
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
-    attnkit::check_sight(block, r);
-    const int64_t token = shape.token();
-    info.flags = ATTN_REWINDS;
-    info.state(r, {.floats = r.capacity() * token, .read = r.capacity() * token, .written = r.keys * token});
-    info.flops = static_cast<uint64_t>(shape.heads) * attnkit::pairs(r, block.causal) *
-                 static_cast<uint64_t>(2 * (shape.d + shape.e) + 5);
+    count(r, info);
     // A row of a few queries holds all scores of one.
     const uint64_t scores = attnkit::aligned(attnkit::float_bytes(r.capacity()));
     const uint64_t bytes = std::max(scores, r.queries < kFew ? 0 : Layout::measure<Block>(shape));
@@ -193,9 +173,7 @@ struct Softmax {
       return;
     }
     const int64_t blocks = std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries);
-    // Never 0, which would make the -infinity of keys that are not seen NaN.
-    const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
-    const Run body{shape, run, factor, block.causal != 0, blocks, {run, io}, attnkit::State(run)};
+    const Run body{shape, token(), run, factor(), block.causal != 0, blocks, {run, io}, attnkit::State(run)};
     int64_t keys = 0;
     for (int64_t b = 0; b < run.batch; ++b) {
       const Sight sight(run, b, false);
@@ -216,11 +194,6 @@ struct Softmax {
       });
     });
   }
-
-  attn_block block;
-  Shape shape;
-  attnkit::QkvPorts io;
-  double scale;
 };
 
 }  // namespace

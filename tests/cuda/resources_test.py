@@ -33,7 +33,7 @@ class Resources(unittest.TestCase):
         for pair, kernels in zip(COMPILED, made):
             self.assertTrue(kernels, pair)
             for name, architecture, stack, stores, loads, registers in kernels:
-                kernel = re.search(r"\d([a-z_]+_kernel)I", name).group(1)
+                kernel = re.search(r"\d([a-z_]+_kernel)[IE]", name).group(1)
                 print(f"{os.path.basename(pair.split(':')[0])} {architecture} {kernel}: {registers} registers")
                 self.assertEqual((stack, stores, loads), ("0", "0", "0"), f"{pair} {name}")
 

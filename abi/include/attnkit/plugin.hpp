@@ -126,6 +126,7 @@ struct About {
   const char *name, *summary, *citation, *state_revision;
   int32_t device_type = 1;
   uint32_t oldest_host_minor = 0;
+  bool takes_halves = false;  // f16 and bf16
 };
 
 // The schema of one option; names, docs and choices are string literals.
@@ -455,12 +456,19 @@ inline void request(const attn_request& r, int32_t device_type, bool has_backwar
                       ": load the variant of the mechanism for that device");
 }
 
-// Refuses elements that it does not compute in: f32 always, f64 without state where it has gradients.
-inline void type(const attn_request& r, bool has_backward) {
+inline bool is_half(const attn_request& r) { return r.dtype_bits == 16 && (r.dtype_code == 2 || r.dtype_code == 4); }
+
+// Refuses elements that it does not compute in: f32 always, f64 without state where it has gradients, f16 and bf16
+// where the mechanism says so.
+inline void type(const attn_request& r, bool has_backward, bool takes_halves) {
   if (r.dtype_code == 2 && r.dtype_bits == 32 && r.dtype_lanes == 1) return;
+  if (takes_halves && is_half(r) && r.dtype_lanes == 1) {
+    if (has_bits(r.flags, ATTN_TRAIN)) throw unsupported("its gradients are of f32: train this block in f32");
+    return;
+  }
   if (r.dtype_code != 2 || r.dtype_bits != 64 || r.dtype_lanes != 1 || !has_backward)
-    throw unsupported("it computes in f32 only and was asked for ", int{r.dtype_bits}, "-bit elements of DLPack code ",
-                      int{r.dtype_code}, ": run this block in f32");
+    throw unsupported("it computes in ", takes_halves ? "f32, f16 and bf16" : "f32 only", " and was asked for ",
+                      int{r.dtype_bits}, "-bit elements of DLPack code ", int{r.dtype_code}, ": run this block in f32");
   if (has_bits(r.flags, ATTN_STREAM))
     throw unsupported("its f64 form is of whole sequences, to check gradients with: stream in f32");
 }
@@ -750,7 +758,7 @@ struct Table {
                       attn_error* error) noexcept {
     return guarded(error, [&] {
       check::request(*request, T::about.device_type, has_backward);
-      check::type(*request, has_backward);
+      check::type(*request, has_backward, T::about.takes_halves);
       Request known{};  // of a newer host's request, the part known here
       std::memcpy(&known, request, std::min<size_t>(request->struct_size, sizeof known));
       known.struct_size = sizeof(attn_request);

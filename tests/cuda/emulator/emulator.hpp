@@ -18,9 +18,10 @@ void set_seed(uint64_t seed);
 // device may be used again.
 std::string take_report();
 
-// Device memory of 0xFF bytes that ends, up to the alignment, where a page that nobody may touch begins.  Freed by
-// cudaFree.  Kernels and copies alone may touch it: anything else dies with a message.
+// Device memory of 0xFF bytes that ends, up to the alignment, where a page that nobody may touch begins.  Kernels and
+// copies alone may touch it: anything else dies with a message.
 void* allocate(size_t bytes, size_t alignment);
+void release(void* p);
 
 // Kernels that ran since the process began.
 uint64_t kernels_run();

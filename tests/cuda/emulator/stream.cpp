@@ -147,6 +147,8 @@ void* allocate(size_t bytes, size_t alignment) {
   return new_memory(bytes, alignment);
 }
 
+void release(void* p) { cudaFree(p); }
+
 uint64_t kernels_run() { return kernels; }
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body) {
@@ -159,6 +161,14 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
     return returned(cudaErrorInvalidConfiguration);
   return enqueue(config.stream, [grid, shape, bytes = config.dynamicSmemBytes, body = std::move(body)] {
     return run_kernel(grid, shape, bytes, body);
+  });
+}
+
+cudaError_t run_on_stream(cudaStream_t stream, std::function<void()> work) {
+  const Lock lock(mutex);
+  return enqueue(stream, [work = std::move(work)] {
+    work();
+    return cudaSuccess;
   });
 }
 

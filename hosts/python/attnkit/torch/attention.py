@@ -36,7 +36,8 @@ class Rotary:
     """Positions that turn pairs of channels of q and k (Su et al. 2021); described: the `rotary` of a model's description."""
 
     def __init__(self, described):
-        known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3}
+        known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3,
+                 "longrope": lambda i: self._speed(i) / described["slower"][i]}
         if described["scaling"] not in known:
             raise Error(INVALID, f"attnkit.torch has no rotary positions of scaling {described['scaling']}: {', '.join(known)} are there")
         self._described, self.pairs = described, described["width"] // 2
@@ -58,7 +59,7 @@ class Rotary:
         """x (B, heads, N, width), turned by the positions 0 to N - 1."""
         angles = torch.arange(x.shape[2], device=x.device, dtype=torch.float64)[:, None] * torch.tensor(
             self.speeds, device=x.device, dtype=torch.float64)
-        cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cosine, sine = ((self._described["attention_factor"] * f(angles)).to(x.dtype) for f in (torch.cos, torch.sin))
         turned, rest = x[..., :2 * self.pairs], x[..., 2 * self.pairs:]
         pairs = turned.unflatten(-1, (2, self.pairs)) if self.halves else turned.unflatten(-1, (self.pairs, 2)).transpose(-1, -2)
         a, b = pairs.unbind(-2)

@@ -273,6 +273,8 @@ struct cudaLaunchConfig_t {
 namespace emulator {
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
 cudaError_t allow_shared(const void* kernel, int bytes);
+// For libraries that stand beside kernels: work that is none of them.
+cudaError_t run_on_stream(cudaStream_t stream, std::function<void()> work);
 }  // namespace emulator
 
 template <class... Parameter, class... Argument>

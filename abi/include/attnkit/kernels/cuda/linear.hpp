@@ -5,8 +5,9 @@
 //   explicit T(const attnkit::cuda::linear::Setup&);    may change the shape, whose features are D when it arrives
 //   using Device = ...;                                 the map in a kernel, which copies it by value:
 //     static constexpr bool kSplits                       does z take other features than S?
-//     __device__ void query(const float* x, const Place&, const Row& row) const;
-//     __device__ void key(...the same...) const;          a warp together writes the features of row x, which is D wide
+//     template <class X>
+//     __device__ void query(const X& x, const Place&, const Row& row) const;
+//     __device__ void key(...the same...) const;          a warp together writes the features of row x: D floats x[f]
 //   Device device(const attn_run&) const;               of one run; pointers in it are those of the run
 // And, where it needs them,
 //   void check(const attnkit::Request&, attnkit::Info&) const;    refuses what it cannot do
@@ -33,12 +34,6 @@ struct Setup {
   Shape& shape;
 };
 
-// A tensor's rows as a kernel takes them.
-template <class T>
-Rows<T> rows(const View<T>& view) {
-  return {view.data, view.batch, view.head, view.next};
-}
-
 template <class T>
 class Mechanism {
   using Device = typename T::Device;
@@ -47,8 +42,13 @@ class Mechanism {
   struct Plan {
     bool in_chunks;  // does a head fit into a block's shared memory?
   };
-  static constexpr About about{T::about.name,           T::about.summary, T::about.citation,
-                               T::about.state_revision, kCudaDevice,      T::about.oldest_host_minor};
+  static constexpr About about{T::about.name,
+                               T::about.summary,
+                               T::about.citation,
+                               T::about.state_revision,
+                               kCudaDevice,
+                               T::about.oldest_host_minor,
+                               true};
   static Options options() { return T::options(); }
 
   Mechanism(const attn_block& b, const Values& values, Ports& ports)
@@ -84,18 +84,7 @@ class Mechanism {
 
   void run(const Plan& plan, const attn_run& r) const {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
-    const Work<Device> work{map_.device(r), sizes(), work_of(r)};
-    const auto blocks = dim3(static_cast<unsigned>(r.batch * shape_.heads));
-    const auto start = [&](auto* kernel, uint64_t bytes) {
-      launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);
-    };
-    const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
-    if (few && r.queries <= 1 && r.keys <= 1)
-      start(steps_kernel<Device, 1>, work.sizes.steps_bytes(1));
-    else if (few || !plan.in_chunks)
-      start(steps_kernel<Device, kSteps>, work.sizes.steps_bytes(kSteps));
-    else
-      start(chunks_kernel<Device>, work.sizes.chunk_bytes());
+    with_type(ports_.o.of(r.ports), [&](auto type) { run_in<decltype(type)>(plan, r); });
   }
 
  private:
@@ -107,26 +96,26 @@ class Mechanism {
     return {static_cast<int>(shape_.heads), static_cast<int>(shape_.d), static_cast<int>(shape_.e),
             static_cast<int>(shape_.features), Device::kSplits};
   }
-  Call work_of(const attn_run& r) const {
-    const Qkv<> x(r, ports_);
-    return {rows(x.q),
-            rows(x.k),
-            rows(x.v),
-            rows(x.o),
-            r.q_len,
-            r.k_len,
-            r.q_pos,
-            r.k_pos,
-            r.visible,
-            r.slots,
-            static_cast<char*>(r.state),
-            r.state_stride,
-            static_cast<float*>(r.exec->scratch),
-            r.queries,
-            r.keys,
-            block_.causal != 0,
-            guard_.kind,
-            static_cast<float>(guard_.eps)};
+  template <class Type>
+  void run_in(const Plan& plan, const attn_run& r) const {
+    using Work = linear::Work<Device, Type>;
+    const auto rows = [&](Port port) { return View<const Type>(r, port); };
+    const Work work{
+        map_.device(r),
+        sizes(),
+        {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o), Lengths(r, block_.causal != 0),
+         States(r), static_cast<float*>(r.exec->scratch), guard_.kind, static_cast<float>(guard_.eps)}};
+    const auto blocks = dim3(static_cast<unsigned>(r.batch * shape_.heads));
+    const auto start = [&](auto* kernel, uint64_t bytes) {
+      launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);
+    };
+    const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
+    if (few && r.queries <= 1 && r.keys <= 1)
+      start(steps_kernel<Work, 1>, work.sizes.steps_bytes(1));
+    else if (few || !plan.in_chunks)
+      start(steps_kernel<Work, kSteps>, work.sizes.steps_bytes(kSteps));
+    else
+      start(chunks_kernel<Work>, work.sizes.chunk_bytes());
   }
   attn_block block_;
   Shape shape_;

@@ -5,9 +5,6 @@
 
 namespace attnkit::cuda::linear {
 
-// The lane of a warp that this thread is.
-__device__ inline int lane() { return static_cast<int>(threadIdx.x % 32); }
-
 // max(0, x); NaN stays NaN.
 __device__ inline float relu(float x) { return x < 0 ? 0 : x; }
 

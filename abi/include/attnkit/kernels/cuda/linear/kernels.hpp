@@ -8,20 +8,19 @@
 // changes a bit; and no sum depends on keys that its query does not see.  State per head: S[D'][E], then z[D'], f32.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_KERNELS_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_KERNELS_HPP
-#include <attnkit/kernels/cuda/device.hpp>
+#include <attnkit/kernels/cuda/call.hpp>
 #include <attnkit/kernels/cuda/linear/features.hpp>
+#include <attnkit/kernels/cuda/tile.hpp>
 #include <attnkit/kernels/guard.hpp>
 
 namespace attnkit::cuda::linear {
 
 constexpr int kThreads = 128, kChunk = 32, kSteps = 8;
 constexpr int kWarps = kThreads / 32;
-constexpr int64_t kMostShared = 227 * 1024;
-constexpr unsigned kAll = 0xFFFFFFFFu;
+using Quad = Four<float>;
+using cuda::lane, cuda::Rows, cuda::sum_of_warp;  // for maps
 
-__host__ __device__ constexpr int round4(int n) { return (n + 3) / 4 * 4; }
-
-// Widths of a head, and how its rows lie in shared memory: whole float4s, their ends zero.
+// Widths of a head, and how its rows lie in shared memory: whole Quads, their ends zero.
 struct Sizes {
   int heads, d, e, features;
   bool splits;
@@ -47,32 +46,32 @@ struct Sizes {
   }
 };
 
+// What a run brings, all of it device memory; see attn_run.  Its tensors are of T, its sums f32.
 template <class T>
-struct Rows {
-  T* data;
-  int64_t batch, head, next;
-  __device__ T* at(int64_t b, int64_t h, int64_t i) const { return data + b * batch + h * head + i * next; }
-};
-
-// What a run brings, all of it device memory; see attn_run.
 struct Call {
-  Rows<const float> q, k, v;
-  Rows<float> o;
-  const int32_t *q_len, *k_len, *q_pos, *k_pos, *visible, *slots;
-  char* state;
-  uint64_t state_stride;
+  Rows<const T> q, k, v;
+  Rows<T> o;
+  Lengths lengths;
+  States states;
   float* scratch;  // S and z of every block, where they fit neither a state nor shared memory
-  int64_t queries, keys;
-  bool causal;
   int guard;
   float eps;
 };
 
-template <class Map>
+// A row of T, read in f32.
+template <class T>
+struct Wide {
+  const T* data;
+  __device__ float operator[](int f) const { return widened(data[f]); }
+};
+
+template <class M, class T>
 struct Work {
+  using Map = M;
+  using Type = T;
   Map map;
   Sizes sizes;
-  Call call;
+  Call<T> call;
 };
 
 // Of a row: the head and its position in its sequence, from 0.
@@ -84,44 +83,18 @@ struct Row {
   Shared<float> s, z;
 };
 
-__device__ inline int warp() { return static_cast<int>(threadIdx.x / 32); }
-
-__device__ inline float sum_of_warp(float x) {
-  for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(kAll, x, bits);
-  return x;
-}
-
 // What an output is multiplied by, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
 __device__ inline float inverse(float x, int guard, float eps) {
   if (guard == Guard::kAdd) x += eps;
   if (guard == Guard::kClamp && x < eps) x = eps;  // NaN stays NaN
-  return __fdividef(1, x);
+  return reciprocal(x);
 }
 
-// What this block computes: which keys its row knows and its queries see.
-struct Head {
-  int64_t b, h, queries, fresh, past, q_pos;
-  const int32_t* visible;
-  bool causal;
-
-  __device__ Head(const Call& c, int heads)
-      : b(blockIdx.x / heads),
-        h(blockIdx.x % heads),
-        queries(c.q_len ? c.q_len[b] : c.queries),
-        fresh(c.k_len ? c.k_len[b] : c.keys),
-        past(c.k_pos ? c.k_pos[b] : 0),
-        q_pos(c.q_pos ? c.q_pos[b] : 0),
-        visible(c.visible ? c.visible + b * c.queries : nullptr),
-        causal(c.causal) {}
-  __device__ int64_t seen(int64_t i) const {
-    const int64_t all = past + fresh;
-    int64_t n = all;
-    if (visible)
-      n = visible[i];
-    else if (causal)
-      n = q_pos + i + 1;
-    return n < all ? n : all;
-  }
+// What this block computes.
+struct Head : Sight {
+  int64_t b, h;
+  __device__ Head(const Lengths& l, int heads)
+      : Sight(l, blockIdx.x / heads), b(blockIdx.x / heads), h(blockIdx.x % heads) {}
   // Of the fresh keys.
   __device__ int64_t needs(int64_t i) const {
     const int64_t n = seen(i) - past;
@@ -129,20 +102,20 @@ struct Head {
   }
 };
 
-__device__ inline float* state_of(const Call& c, const Sizes& s, const Head& head) {
-  const int64_t slot = c.slots ? c.slots[head.b] : head.b;
-  return reinterpret_cast<float*>(c.state + static_cast<uint64_t>(slot) * c.state_stride) + head.h * s.head_floats();
+template <class T>
+__device__ float* state_of(const Call<T>& c, const Sizes& s, const Head& head) {
+  return c.states.row(head.b) + head.h * s.head_floats();
 }
 
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
-template <class Map, bool kQuery>
-__device__ void load_features(const Map& map, const Sizes& s, const Rows<const float>& from, const Head& head,
+template <class Map, bool kQuery, class T>
+__device__ void load_features(const Map& map, const Sizes& s, const Rows<const T>& from, const Head& head,
                               int64_t first, int count, int room, Shared<float> to) {
   const int64_t before = (kQuery ? head.q_pos : head.past) + first;
   for (int r = warp(); r < room; r += kWarps) {
     const Row row{to + r * s.row(), to + (r * s.row() + s.z_at())};
     if (r < count) {
-      const float* x = from.at(head.b, head.h, first + r);
+      const Wide<T> x{from.at(head.b, head.h, first + r)};
       const Place place{head.b, head.h, before + r};
       if constexpr (kQuery)
         map.query(x, place, row);
@@ -156,35 +129,29 @@ __device__ void load_features(const Map& map, const Sizes& s, const Rows<const f
   }
 }
 
-__device__ inline void load_values(const Sizes& s, const Rows<const float>& from, const Head& head, int64_t first,
-                                   int count, int room, Shared<float> to) {
+template <class T>
+__device__ void load_values(const Sizes& s, const Rows<const T>& from, const Head& head, int64_t first, int count,
+                            int room, Shared<float> to) {
   for (int r = warp(); r < room; r += kWarps) {
-    const float* x = from.at(head.b, head.h, first + r);
+    const Wide<T> x{from.at(head.b, head.h, first + r)};
     for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : 0.0f;
   }
 }
 
-__device__ inline void clear_outputs(const Call& c, const Sizes& s, const Head& head, int64_t from) {
-  for (int64_t i = from + warp(); i < c.queries; i += kWarps)
-    for (int e = lane(); e < s.e; e += 32) c.o.at(head.b, head.h, i)[e] = 0;
+template <class T>
+__device__ void clear_outputs(const Call<T>& c, const Sizes& s, const Head& head, int64_t from) {
+  for (int64_t i = from + warp(); i < c.lengths.queries; i += kWarps)
+    for (int e = lane(); e < s.e; e += 32) c.o.at(head.b, head.h, i)[e] = narrowed<T>(0);
 }
-
-__device__ inline void add(float4& to, float x, const float4& y) {
-  to.x = fmaf(x, y.x, to.x);
-  to.y = fmaf(x, y.y, to.y);
-  to.z = fmaf(x, y.z, to.z);
-  to.w = fmaf(x, y.w, to.w);
-}
-__device__ inline float4 four(Shared<float> p) { return as<float4>(p)[0]; }
 
 // Four columns of a row of S, of which n exist.
-__device__ inline float4 load_columns(const float* p, int n, bool by_four) {
-  if (by_four) return *as<const float4>(p);
-  return make_float4(p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0);
+__device__ inline Quad load_columns(const float* p, int n, bool by_four) {
+  if (by_four) return *as<const Quad>(p);
+  return Quad{p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
 }
-__device__ inline void store_columns(float* p, int n, bool by_four, const float4& x) {
+__device__ inline void store_columns(float* p, int n, bool by_four, const Quad& x) {
   if (by_four) {
-    *as<float4>(p) = x;
+    *as<Quad>(p) = x;
     return;
   }
   p[0] = x.x;
@@ -195,10 +162,13 @@ __device__ inline void store_columns(float* p, int n, bool by_four, const float4
 
 // Up to kMost keys from `done` on, then up to kMost queries from `i` on, against S and z in global memory.  Threads
 // share the columns of S by fours, and its rows by slices.
-template <int kMost, class Map>
+template <int kMost, class Work>
 class Steps {
+  using Map = typename Work::Map;
+  using T = typename Work::Type;
+
  public:
-  __device__ Steps(const Work<Map>& work, const Head& head, float* sums) : w_(work), head_(head), sums_(sums) {
+  __device__ Steps(const Work& work, const Head& head, float* sums) : w_(work), head_(head), sums_(sums) {
     SharedParts parts;
     keys_ = parts.take<float>(kMost * size().row());
     queries_ = parts.take<float>(kMost * size().row());
@@ -263,31 +233,31 @@ class Steps {
   __device__ void pass(int q, int slice, int slices, int queries, int keys) const {
     const int e = q * 4, n = size().e - e;
     const bool by_four = size().by_four();
-    float4 o[kMost] = {}, one{};
-    if (kMost == 1 && keys > 0) one = four(values_ + e);
+    Quad o[kMost] = {}, one{};
+    if (kMost == 1 && keys > 0) one = four<float>(values_ + e);
     [[maybe_unused]] constexpr int kUnroll = kMost == 1 ? 4 : 1;
 #pragma unroll kUnroll
     for (int f = slice; f < size().features; f += slices) {
       float* at = sums_ + static_cast<int64_t>(f) * size().e + e;
-      float4 s = load_columns(at, n, by_four);
+      Quad s = load_columns(at, n, by_four);
       int j = 0;
       const auto append_to = [&](int limit) {
 #pragma unroll 1
         for (; j < limit; ++j)
-          add(s, keys_[j * size().row() + f], kMost == 1 ? one : four(values_ + (j * size().e4() + e)));
+          add<float>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<float>(values_ + (j * size().e4() + e)));
       };
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
         if (t >= queries) continue;
         append_to(needs_[t]);
-        add(o[t], queries_[t * size().row() + f], s);
+        add<float>(o[t], queries_[t * size().row() + f], s);
       }
       append_to(keys);
       if (keys > 0) store_columns(at, n, by_four, s);
     }
 #pragma unroll
     for (int t = 0; t < kMost; ++t)
-      if (t < queries) as<float4>(partial_)[(t * slices + slice) * (size().e4() / 4) + q] = o[t];
+      if (t < queries) as<Quad>(partial_)[(t * slices + slice) * (size().e4() / 4) + q] = o[t];
   }
 
   // Adds the slices in their order.
@@ -297,11 +267,11 @@ class Steps {
       const int t = x / size().e, e = x % size().e;
       float sum = 0;
       for (int slice = 0; slice < slices; ++slice) sum += partial_[(t * slices + slice) * size().e4() + e];
-      w_.call.o.at(head_.b, head_.h, i + t)[e] = head_.seen(i + t) > 0 ? sum * inverse_[t] : 0.0f;
+      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * inverse_[t] : 0.0f);
     }
   }
 
-  const Work<Map>& w_;
+  const Work& w_;
   const Head& head_;
   float* sums_;
   Shared<float> keys_, queries_, values_, by_warp_, inverse_, partial_;
@@ -309,10 +279,10 @@ class Steps {
 };
 
 // All that a row has to do, kMost keys and queries at a time.
-template <int kMost, class Map>
-__device__ void take_steps(const Work<Map>& work, const Head& head, float* sums) {
-  Steps<kMost, Map> step(work, head, sums);
-  const int64_t all = work.call.state ? head.fresh : 0;
+template <int kMost, class Work>
+__device__ void take_steps(const Work& work, const Head& head, float* sums) {
+  Steps<kMost, Work> step(work, head, sums);
+  const int64_t all = work.call.states ? head.fresh : 0;
   int64_t i = 0, done = 0;
   for (;;) {
     int queries = 0;
@@ -332,12 +302,12 @@ __device__ void take_steps(const Work<Map>& work, const Head& head, float* sums)
   clear_outputs(work.call, work.sizes, head, head.queries);
 }
 
-template <class Map, int kMost>
-static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_kernel(const Work<Map> work) {
-  const Head head(work.call, work.sizes.heads);
+template <class Work, int kMost>
+static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_kernel(const Work work) {
+  const Head head(work.call.lengths, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
   float* sums = work.call.scratch + blockIdx.x * floats;
-  if (work.call.state) {
+  if (work.call.states) {
     sums = state_of(work.call, work.sizes, head);
   } else {
     for (int64_t f = threadIdx.x; f < floats; f += kThreads) sums[f] = 0;
@@ -346,31 +316,14 @@ static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_ker
   take_steps<kMost>(work, head, sums);
 }
 
-// acc[r][...] += sum over k of left[r][k] right[k][...], for four rows and four columns.
-__device__ inline void multiply(Shared<float> left, int left_row, Shared<float> right, int right_row, int depth,
-                                float4 (&acc)[4]) {
-#pragma unroll 2
-  for (int k = 0; k < depth; k += 4) {
-    float4 l[4];
-#pragma unroll
-    for (int r = 0; r < 4; ++r) l[r] = four(left + (r * left_row + k));
-    const float4 r0 = four(right + k * right_row), r1 = four(right + (k + 1) * right_row),
-                 r2 = four(right + (k + 2) * right_row), r3 = four(right + (k + 3) * right_row);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      add(acc[r], l[r].x, r0);
-      add(acc[r], l[r].y, r1);
-      add(acc[r], l[r].z, r2);
-      add(acc[r], l[r].w, r3);
-    }
-  }
-}
-
 // The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
-template <class Map>
+template <class Work>
 class Chunks {
+  using Map = typename Work::Map;
+  using T = typename Work::Type;
+
  public:
-  __device__ Chunks(const Work<Map>& work, const Head& head) : w_(work), head_(head) {
+  __device__ Chunks(const Work& work, const Head& head) : w_(work), head_(head) {
     SharedParts parts;
     s_ = parts.take<float>(size().f4() * size().e4());
     z_ = parts.take<float>(size().f4());
@@ -385,7 +338,7 @@ class Chunks {
   }
 
   __device__ void run() {
-    float* state = w_.call.state ? state_of(w_.call, size(), head_) : nullptr;
+    float* state = w_.call.states ? state_of(w_.call, size(), head_) : nullptr;
     load_state(state);
     int64_t done = 0;
     for (int64_t i = 0; i < head_.queries; i += kChunk) {
@@ -432,18 +385,18 @@ class Chunks {
     const int fours = size().e4() / 4;
     for (int tile = static_cast<int>(threadIdx.x); tile < size().f4() / 4 * fours; tile += kThreads) {
       const int f = tile / fours * 4, e = tile % fours * 4;
-      float4 acc[4];
+      Quad acc[4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) acc[r] = four(s_ + ((f + r) * size().e4() + e));
+      for (int r = 0; r < 4; ++r) acc[r] = four<float>(s_ + ((f + r) * size().e4() + e));
       for (int j = 0; j < n; ++j) {
-        const float4 b = four(b_ + (j * size().row() + f)), v = four(v_ + (j * size().e4() + e));
-        add(acc[0], b.x, v);
-        add(acc[1], b.y, v);
-        add(acc[2], b.z, v);
-        add(acc[3], b.w, v);
+        const Quad b = four<float>(b_ + (j * size().row() + f)), v = four<float>(v_ + (j * size().e4() + e));
+        add<float>(acc[0], b.x, v);
+        add<float>(acc[1], b.y, v);
+        add<float>(acc[2], b.z, v);
+        add<float>(acc[3], b.w, v);
       }
 #pragma unroll
-      for (int r = 0; r < 4; ++r) as<float4>(s_ + ((f + r) * size().e4() + e))[0] = acc[r];
+      for (int r = 0; r < 4; ++r) as<Quad>(s_ + ((f + r) * size().e4() + e))[0] = acc[r];
     }
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
       float z = z_[f];
@@ -457,10 +410,10 @@ class Chunks {
     const int fours = size().e4() / 4;
     for (int tile = static_cast<int>(threadIdx.x); tile < kChunk / 4 * fours; tile += kThreads) {
       const int i = tile / fours * 4, e = tile % fours * 4;
-      float4 acc[4] = {};
-      multiply(a_ + i * size().row(), size().row(), s_ + e, size().e4(), size().f4(), acc);
+      Quad acc[4] = {};
+      multiply<float>(a_ + i * size().row(), size().row(), s_ + e, size().e4(), size().f4(), acc);
 #pragma unroll
-      for (int r = 0; r < 4; ++r) as<float4>(o_ + ((i + r) * size().e4() + e))[0] = acc[r];
+      for (int r = 0; r < 4; ++r) as<Quad>(o_ + ((i + r) * size().e4() + e))[0] = acc[r];
     }
     for (int i = warp(); i < kChunk; i += kWarps) {
       float sum = 0;
@@ -491,19 +444,19 @@ class Chunks {
     for (int tile = t; tile < kChunk / 4 * fours; tile += kThreads) {
       const int i = tile / fours * 4, e = tile % fours * 4;
       const int every = limit_[i] / 4 * 4, some = limit_[i + 3];
-      float4 acc[4];
+      Quad acc[4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) acc[r] = four(o_ + ((i + r) * size().e4() + e));
-      multiply(p_ + i * Sizes::scores(), Sizes::scores(), v_ + e, size().e4(), every, acc);
+      for (int r = 0; r < 4; ++r) acc[r] = four<float>(o_ + ((i + r) * size().e4() + e));
+      multiply<float>(p_ + i * Sizes::scores(), Sizes::scores(), v_ + e, size().e4(), every, acc);
 #pragma unroll 1
       for (int j = every; j < some; ++j) {
-        const float4 v = four(v_ + (j * size().e4() + e));
+        const Quad v = four<float>(v_ + (j * size().e4() + e));
 #pragma unroll
         for (int r = 0; r < 4; ++r)
-          if (j < limit_[i + r]) add(acc[r], p_[(i + r) * Sizes::scores() + j], v);
+          if (j < limit_[i + r]) add<float>(acc[r], p_[(i + r) * Sizes::scores() + j], v);
       }
 #pragma unroll
-      for (int r = 0; r < 4; ++r) as<float4>(o_ + ((i + r) * size().e4() + e))[0] = acc[r];
+      for (int r = 0; r < 4; ++r) as<Quad>(o_ + ((i + r) * size().e4() + e))[0] = acc[r];
     }
   }
 
@@ -515,10 +468,11 @@ class Chunks {
     float acc[4][2] = {};
 #pragma unroll 2
     for (int f = 0; f < size().f4(); f += 4) {
-      const float4 b[2] = {four(b_ + (j * size().row() + at + f)), four(b_ + ((j + 1) * size().row() + at + f))};
+      const Quad b[2] = {four<float>(b_ + (j * size().row() + at + f)),
+                         four<float>(b_ + ((j + 1) * size().row() + at + f))};
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        const float4 a = four(a_ + ((i + r) * size().row() + at + f));
+        const Quad a = four<float>(a_ + ((i + r) * size().row() + at + f));
 #pragma unroll
         for (int c = 0; c < 2; ++c)
           acc[r][c] = fmaf(a.w, b[c].w, fmaf(a.z, b[c].z, fmaf(a.y, b[c].y, fmaf(a.x, b[c].x, acc[r][c]))));
@@ -534,8 +488,8 @@ class Chunks {
     for (int r = warp(); r < n; r += kWarps) {
       const bool sees = head_.seen(from + r) > 0;
       const float by = inverse(den_[r], w_.call.guard, w_.call.eps);
-      float* to = w_.call.o.at(head_.b, head_.h, from + r);
-      for (int e = lane(); e < size().e; e += 32) to[e] = sees ? o_[r * size().e4() + e] * by : 0.0f;
+      T* to = w_.call.o.at(head_.b, head_.h, from + r);
+      for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * size().e4() + e] * by : 0.0f);
     }
   }
 
@@ -553,19 +507,19 @@ class Chunks {
       state[size().features * size().e + f] = z_[f];
   }
 
-  const Work<Map>& w_;
+  const Work& w_;
   const Head& head_;
   Shared<float> s_, z_, a_, b_, v_, o_, p_, p_z_, den_;
   Shared<int> limit_;
 };
 
-template <class Map>
-static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work<Map> work) {
-  const Head head(work.call, work.sizes.heads);
-  if (work.call.state && head.queries <= kSteps && head.fresh <= kSteps)
+template <class Work>
+static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
+  const Head head(work.call.lengths, work.sizes.heads);
+  if (work.call.states && head.queries <= kSteps && head.fresh <= kSteps)
     take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
   else
-    Chunks<Map>(work, head).run();
+    Chunks<Work>(work, head).run();
 }
 
 }  // namespace attnkit::cuda::linear

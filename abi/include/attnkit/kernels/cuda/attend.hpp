@@ -1,0 +1,415 @@
+// Softmax attention on CUDA: o_i = sum_j p_ij v_j, p_ij = exp(s_ij - max_j s_ij) / sum_j ..., s_ij = scale q_i . k_j.
+//
+// A block takes the queries of one head of keys, by rows (query, head of the group), and walks the keys a tile at a
+// time; each row keeps the max, the sum and the mix of values so far, which a larger max scales down.  Rows of a few
+// queries share the keys of a tile among slices of threads, whose mixes are added at the end.  Which way a row goes
+// depends on its own queries alone, so that neighbours and padding change no bit; tiles begin at multiples of their
+// size from position 0, so that a long piece of a stream gives the bits of the whole; and no sum has a key that its
+// query does not see.  Keys before this run are read from the state, [position][head of keys][D + E] floats, those of
+// this run from the tensors: other blocks are still appending them.
+#ifndef ATTNKIT_KERNELS_CUDA_ATTEND_HPP
+#define ATTNKIT_KERNELS_CUDA_ATTEND_HPP
+#include <algorithm>
+#include <attnkit/kernels/cuda/call.hpp>
+#include <attnkit/kernels/cuda/launch.hpp>
+#include <attnkit/kernels/cuda/tile.hpp>
+
+namespace attnkit::cuda::attend {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kFew = 4;                  // queries of a row up to which its keys are shared among slices
+constexpr int kNarrow = 64, kWide = 16;  // keys of a tile, by the width of heads
+
+struct Sizes {
+  int heads, kv_heads, d, e;
+  explicit Sizes(const Widths& w)
+      : heads(static_cast<int>(w.heads)),
+        kv_heads(static_cast<int>(w.kv_heads)),
+        d(static_cast<int>(w.d)),
+        e(static_cast<int>(w.e)) {}
+  __host__ __device__ int group() const { return heads / kv_heads; }
+  __host__ __device__ int d4() const { return round4(d); }
+  __host__ __device__ int e4() const { return round4(e); }
+  __host__ __device__ int row() const { return d4() + 4; }  // 4: neighbours lie in different banks
+  __host__ __device__ int64_t token() const { return static_cast<int64_t>(kv_heads) * (d + e); }
+};
+
+template <class T>
+struct Work {
+  Sizes sizes;
+  Rows<const T> q, k, v;
+  Rows<T> o;
+  Lengths lengths;
+  States states;
+  RealOf<T>* lse;  // log sum_j exp(s_ij), [B][H][N], if it is kept
+  RealOf<T> scale;
+  int pairs, tiles;  // of batch row and head of keys; blocks for each
+  bool by_four, state_by_four;
+};
+
+// Four numbers of a row, of which n exist.
+template <class T>
+__device__ Four<RealOf<T>> load_four(const T* p, int n, bool by_four) {
+  if (by_four) {
+    struct alignas(sizeof(T) == 2 ? 8 : 16) Pack {
+      T x, y, z, w;
+    };
+    const Pack pack = *as<const Pack>(p);
+    return {widened(pack.x), widened(pack.y), widened(pack.z), widened(pack.w)};
+  }
+  const RealOf<T> none = 0;
+  return {widened(p[0]), n > 1 ? widened(p[1]) : none, n > 2 ? widened(p[2]) : none, n > 3 ? widened(p[3]) : none};
+}
+
+// Calls put(row, column) for the fours of `count` rows, `width` columns wide.
+template <class Put>
+__device__ void for_fours(int count, int width, const Put& put) {
+  const int fours = round4(width) / 4, rows = kThreads / fours, rest = kThreads % fours;
+  int row = static_cast<int>(threadIdx.x) / fours, c = static_cast<int>(threadIdx.x) % fours;
+#pragma unroll 4
+  while (row < count) {
+    put(row, c * 4);
+    row += rows;
+    c += rest;
+    if (c >= fours) {
+      c -= fours;
+      ++row;
+    }
+  }
+}
+
+// Up to kRows rows against kKeys keys at a time.
+template <class T, int kRows, int kKeys, int kSlices>
+class Attention {
+  using Real = RealOf<T>;
+  static constexpr int kScores = kKeys + 4;
+  static constexpr int kAcross = kKeys < kThreads / (kRows / 4) ? kKeys : kThreads / (kRows / 4);
+
+ public:
+  static uint64_t bytes(const Sizes& s) {
+    const int64_t numbers = int64_t{kRows + kKeys} * s.row() + int64_t{kKeys} * s.e4() + kRows * kScores +
+                            int64_t{kSlices} * kRows * s.e4() + 3 * kRows;
+    return static_cast<uint64_t>(numbers) * sizeof(Real) + kRows * sizeof(int);
+  }
+
+  __device__ Attention(const Work<T>& work, int64_t b, int kv, const Sight& sight)
+      : w_(work), sight_(sight), b_(b), kv_(kv) {
+    SharedParts parts;
+    q_ = parts.take<Real>(kRows * size().row());
+    k_ = parts.take<Real>(kKeys * size().row());
+    v_ = parts.take<Real>(kKeys * size().e4());
+    p_ = parts.take<Real>(kRows * kScores);
+    o_ = parts.take<Real>(kSlices * kRows * size().e4());
+    max_ = parts.take<Real>(kRows);
+    sum_ = parts.take<Real>(kRows);
+    down_ = parts.take<Real>(kRows);
+    seen_ = parts.take<int>(kRows);
+  }
+
+  // The rows from `first` on, as many as there are and fit.
+  __device__ void operator()(int64_t first) {
+    const int64_t left = sight_.queries * size().group() - first;
+    const int rows = static_cast<int>(left < kRows ? left : kRows);
+    groups_ = (rows + 3) / 4;
+    begin(first, rows);
+    __syncthreads();
+    const auto most = static_cast<int>(sight_.seen((first + rows - 1) / size().group()));
+    for (int from = 0; from < most; from += kKeys) {
+      load(from, most - from < kKeys ? most - from : kKeys);
+      __syncthreads();
+      score(from);
+      __syncthreads();
+      weigh(from);
+      __syncthreads();
+      mix(from);
+      __syncthreads();
+    }
+    write(first, rows);
+    __syncthreads();  // the next rows write over these
+  }
+
+ private:
+  __device__ const Sizes& size() const { return w_.sizes; }
+  __device__ int head(int64_t row) const { return kv_ * size().group() + static_cast<int>(row % size().group()); }
+  // Of the keys from `from` on, those in the tile that row r sees.
+  __device__ int live(int r, int from) const {
+    const int n = seen_[r] - from;
+    return n < 0 ? 0 : n < kKeys ? n : kKeys;
+  }
+
+  __device__ void begin(int64_t first, int rows) {
+    for_fours(groups_ * 4, size().d, [&](int r, int c) {
+      Four<Real> x{};
+      if (r < rows)
+        x = load_four(w_.q.at(b_, head(first + r), (first + r) / size().group()) + c, size().d - c, w_.by_four);
+      as<Four<Real>>(q_ + (r * size().row() + c))[0] = x;
+    });
+    const int t = static_cast<int>(threadIdx.x);
+    if (t < groups_ * 4) {  // a row beyond the last sees what that sees, so that they rise
+      const auto seen = static_cast<int>(sight_.seen((first + (t < rows ? t : rows - 1)) / size().group()));
+      seen_[t] = seen;
+      max_[t] = lowest();
+      sum_[t] = 0;
+    }
+    for_fours(kSlices * groups_ * 4, size().e,
+              [&](int r, int c) { as<Four<Real>>(o_ + (r * size().e4() + c))[0] = Four<Real>{}; });
+  }
+
+  // Less than infinity, so that scores of -infinity weigh 0.
+  __device__ static Real lowest() {
+    if constexpr (std::is_same_v<Real, double>) return -1.7976931348623157e308;
+    return static_cast<Real>(-3.402823466e38f);
+  }
+
+  __device__ void load(int from, int count) {
+    const float* old = w_.states ? w_.states.row(b_) + static_cast<int64_t>(kv_) * (size().d + size().e) : nullptr;
+    const auto fetch = [&](const Rows<const T>& fresh, int at, int width, int row, const Shared<Real>& to) {
+      for_fours(count, width, [&](int j, int c) {
+        const int64_t position = from + j;
+        Four<Real> x;
+        if (position < sight_.past) {
+          const Four<float> kept = load_four(old + position * size().token() + at + c, width - c, w_.state_by_four);
+          x = {kept.x, kept.y, kept.z, kept.w};
+        } else {
+          x = load_four(fresh.at(b_, kv_, position - sight_.past) + c, width - c, w_.by_four);
+        }
+        as<Four<Real>>(to + (j * row + c))[0] = x;
+      });
+    };
+    fetch(w_.k, 0, size().d, size().row(), k_);
+    fetch(w_.v, size().d, size().e, size().e4(), v_);
+  }
+
+  // P = Q K^T by tiles of four rows; a thread's keys are kAcross apart, so that its neighbours read other banks.
+  __device__ void score(int from) {
+    constexpr int kEach = kKeys / kAcross;
+    const int i = static_cast<int>(threadIdx.x) / kAcross * 4, a = static_cast<int>(threadIdx.x) % kAcross;
+    if (i >= groups_ * 4) return;
+    const int any = live(i + 3, from);
+    if (a >= any) return;
+    int keys[kEach];
+#pragma unroll
+    for (int c = 0; c < kEach; ++c) keys[c] = (a + c * kAcross < any ? a + c * kAcross : a) * size().row();
+    Real acc[4][kEach] = {};
+#pragma unroll 2
+    for (int f = 0; f < size().d4(); f += 4) {
+      Four<Real> k[kEach];
+#pragma unroll
+      for (int c = 0; c < kEach; ++c) k[c] = four<Real>(k_ + (keys[c] + f));
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const Four<Real> q = four<Real>(q_ + ((i + r) * size().row() + f));
+#pragma unroll
+        for (int c = 0; c < kEach; ++c) acc[r][c] = dot(q, k[c], acc[r][c]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+#pragma unroll
+      for (int c = 0; c < kEach; ++c)
+        if (a + c * kAcross < any) p_[(i + r) * kScores + a + c * kAcross] = acc[r][c];
+  }
+
+  // Scores become weights, a warp to a row; a NaN is never the max, its own weight carries it.
+  __device__ void weigh(int from) {
+    constexpr int kEach = (kKeys + 31) / 32;
+    for (int r = warp(); r < groups_ * 4; r += kWarps) {
+      const int n = live(r, from);
+      const Real before = max_[r];
+      Real x[kEach] = {}, most = before, sum = 0;
+#pragma unroll
+      for (int c = 0; c < kEach; ++c)
+        if (lane() + c * 32 < n) {
+          x[c] = p_[r * kScores + lane() + c * 32] * w_.scale;
+          most = larger(x[c], most);
+        }
+      for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
+#pragma unroll
+      for (int c = 0; c < kEach; ++c)
+        if (lane() + c * 32 < n) {
+          const Real weight = exponential(x[c] - most);
+          p_[r * kScores + lane() + c * 32] = weight;
+          sum += weight;
+        }
+      sum = sum_of_warp(sum);
+      const Real all = sum_[r];
+      __syncwarp();  // all have read the row's max and sum
+      if (lane() == 0) {
+        const Real down = exponential(before - most);
+        down_[r] = down;
+        max_[r] = most;
+        sum_[r] = fused(all, down, sum);
+      }
+    }
+  }
+
+  // O = O down + P V; the keys of a slice in their order.
+  __device__ void mix(int from) {
+    constexpr int kOf = kKeys / kSlices;
+    const int fours = size().e4() / 4, of_slice = groups_ * fours;
+    for (int unit = static_cast<int>(threadIdx.x); unit < kSlices * of_slice; unit += kThreads) {
+      const int slice = unit / of_slice, i = unit % of_slice / fours * 4, e = unit % fours * 4;
+      const Shared<Real> out = o_ + ((slice * groups_ * 4 + i) * size().e4() + e);
+      const int begin = slice * kOf, end = begin + kOf;
+      const auto upto = [&](int n) { return n < begin ? begin : n < end ? n : end; };
+      const int every = begin + (upto(live(i, from)) - begin) / 4 * 4, some = upto(live(i + 3, from));
+      Four<Real> acc[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const Real down = down_[i + r];
+        acc[r] = four<Real>(out + r * size().e4());
+        acc[r] = {acc[r].x * down, acc[r].y * down, acc[r].z * down, acc[r].w * down};
+      }
+      multiply<Real>(p_ + (i * kScores + begin), kScores, v_ + (begin * size().e4() + e), size().e4(), every - begin,
+                     acc);
+#pragma unroll 1
+      for (int j = every; j < some; ++j) {
+        const Four<Real> v = four<Real>(v_ + (j * size().e4() + e));
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+          if (j < live(i + r, from)) add<Real>(acc[r], p_[(i + r) * kScores + j], v);
+      }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) as<Four<Real>>(out + r * size().e4())[0] = acc[r];
+    }
+  }
+
+  __device__ void write(int64_t first, int rows) {
+    for (int r = warp(); r < rows; r += kWarps) {
+      const int64_t i = (first + r) / size().group();
+      const int h = head(first + r);
+      const bool sees = seen_[r] > 0;
+      const Real total = sum_[r], by = reciprocal(total);
+      T* to = w_.o.at(b_, h, i);
+      for (int e = lane(); e < size().e; e += 32) {
+        Real mixed = 0;
+        for (int slice = 0; slice < kSlices; ++slice) mixed += o_[(slice * groups_ * 4 + r) * size().e4() + e];
+        to[e] = narrowed<T>(sees ? mixed * by : 0);
+      }
+      if (w_.lse && lane() == 0) w_.lse[(b_ * size().heads + h) * w_.lengths.queries + i] = max_[r] + logarithm(total);
+    }
+  }
+
+  const Work<T>& w_;
+  const Sight& sight_;
+  const int64_t b_;
+  const int kv_;
+  int groups_ = 0;  // of four rows
+  Shared<Real> q_, k_, v_, p_, o_, max_, sum_, down_;
+  Shared<int> seen_;
+};
+
+template <class T, int kKeys>
+using Blocks = Attention<T, kKeys, kKeys, 1>;
+template <class T, int kKeys>
+using Few = Attention<T, 16, kKeys, 4>;
+
+// What every block does beside: its share of the keys to append, and of the rows of output past the last query.
+template <class T>
+__device__ void append_and_clear(const Work<T>& w, int64_t b, int kv, const Sight& sight, int tile) {
+  const Sizes& s = w.sizes;
+  if (w.states) {
+    for (int64_t j = tile * kWarps + warp(); j < sight.fresh; j += w.tiles * kWarps) {
+      float* token = w.states.row(b) + (sight.past + j) * s.token() + static_cast<int64_t>(kv) * (s.d + s.e);
+      const T *k = w.k.at(b, kv, j), *v = w.v.at(b, kv, j);
+      for (int c = lane(); c < s.d; c += 32) token[c] = static_cast<float>(widened(k[c]));
+      for (int c = lane(); c < s.e; c += 32) token[s.d + c] = static_cast<float>(widened(v[c]));
+    }
+  }
+  const int group = s.group();
+  for (int64_t r = sight.queries * group + tile * kWarps + warp(); r < w.lengths.queries * group; r += w.tiles * kWarps)
+    for (int c = lane(); c < s.e; c += 32) w.o.at(b, kv * group + r % group, r / group)[c] = narrowed<T>(0);
+}
+
+template <class T, int kKeys>
+__device__ void attend_few(const Work<T>& w, int64_t b, int kv, const Sight& sight) {
+  Few<T, kKeys> few(w, b, kv, sight);
+  for (int64_t first = 0; first < sight.queries * w.sizes.group(); first += 16) few(first);
+}
+
+// Blocks that are to fit into a multiprocessor; f64 is for checks.
+template <class T, int kBlocks>
+constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
+
+// Calls whose rows have few queries each.
+template <class T, int kKeys>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 3>) few_kernel(const Work<T> w) {
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
+  const int64_t b = pair / w.sizes.kv_heads;
+  const int kv = pair % w.sizes.kv_heads;
+  const Sight sight(w.lengths, b);
+  append_and_clear(w, b, kv, sight, tile);
+  if (tile == 0) attend_few<T, kKeys>(w, b, kv, sight);
+}
+
+// Any other; the blocks with the most keys to see begin first.
+template <class T, int kKeys>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kernel(const Work<T> w) {
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = w.tiles - 1 - static_cast<int>(blockIdx.x) / w.pairs;
+  const int64_t b = pair / w.sizes.kv_heads;
+  const int kv = pair % w.sizes.kv_heads;
+  const Sight sight(w.lengths, b);
+  append_and_clear(w, b, kv, sight, tile);
+  const int64_t first = static_cast<int64_t>(tile) * kKeys;
+  if (sight.queries <= kFew) {
+    if (tile == 0) attend_few<T, kKeys>(w, b, kv, sight);
+  } else if (first < sight.queries * w.sizes.group()) {
+    Blocks<T, kKeys>(w, b, kv, sight)(first);
+  }
+}
+
+// Keys of a tile for heads so wide, 0: none fits into a block's shared memory.
+template <class T>
+int keys_of_tile(const Sizes& s) {
+  const auto fits = [&](uint64_t bytes) { return bytes <= static_cast<uint64_t>(kMostShared); };
+  if (fits(std::max(Blocks<T, kNarrow>::bytes(s), Few<T, kNarrow>::bytes(s)))) return kNarrow;
+  return fits(std::max(Blocks<T, kWide>::bytes(s), Few<T, kWide>::bytes(s))) ? kWide : 0;
+}
+
+template <class T>
+bool is_by_four(const Rows<const T>& rows, int64_t width) {
+  return reinterpret_cast<uintptr_t>(rows.data) % (sizeof(T) == 2 ? 8 : 16) == 0 && width % 4 == 0 &&
+         rows.batch % 4 == 0 && rows.head % 4 == 0 && rows.next % 4 == 0;
+}
+
+// Enqueues a run whose tensors are of T.  name: of the mechanism.  keys: as keys_of_tile says.
+template <class T>
+void run(const char* name, const attn_run& r, const QkvPorts& ports, const Widths& widths, double scale, bool causal,
+         int keys) {
+  const View<const T> q(r, ports.q), k(r, ports.k), v(r, ports.v);
+  Work<T> w{Sizes(widths),
+            q,
+            k,
+            v,
+            View<T>(r, ports.o),
+            Lengths(r, causal),
+            States(r),
+            static_cast<RealOf<T>*>(r.saved),
+            static_cast<RealOf<T>>(scale),
+            static_cast<int>(r.batch * widths.kv_heads),
+            1,
+            false,
+            widths.d % 4 == 0 && widths.e % 4 == 0};
+  w.by_four = is_by_four(w.q, widths.d) && is_by_four(w.k, widths.d) && is_by_four(w.v, widths.e);
+  const bool few = r.queries <= kFew;
+  const auto tiles_of = [keys](int64_t rows) { return static_cast<int>((rows + keys - 1) / keys); };
+  w.tiles = std::max({1, r.state ? tiles_of(r.keys) : 1, few ? 1 : tiles_of(r.queries * widths.group())});
+  const auto start = [&](auto* kernel, uint64_t bytes) {
+    launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(w.tiles)), kThreads, bytes},
+           *r.exec, w);
+  };
+  const auto with = [&](auto tile) {
+    constexpr int kKeys = decltype(tile)::value;
+    if (few)
+      start(few_kernel<T, kKeys>, Few<T, kKeys>::bytes(w.sizes));
+    else
+      start(blocks_kernel<T, kKeys>, std::max(Blocks<T, kKeys>::bytes(w.sizes), Few<T, kKeys>::bytes(w.sizes)));
+  };
+  if (keys == kNarrow)
+    with(std::integral_constant<int, kNarrow>{});
+  else
+    with(std::integral_constant<int, kWide>{});
+}
+
+}  // namespace attnkit::cuda::attend
+#endif

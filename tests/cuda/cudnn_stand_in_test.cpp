@@ -1,0 +1,97 @@
+// When softmax is cuDNN's, as the stand-in for it counts, and what is said where there is no device.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "cuda/emulator/cudnn.hpp"
+#include "cuda/halves.hpp"
+#include "support/refusal.hpp"
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+// What cuDNN computes: whole sequences of widths that it takes.
+class Cudnn : public testing::Test {
+ protected:
+  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/softmax.so");
+  const InType f16{kTypes[0]};
+  ~Cudnn() override { emulator::set_cudnn_has_device(true); }
+
+  // Executions of one run.
+  uint64_t executions(int32_t width, uint32_t flags, const Call& call) const {
+    const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, width, width));
+    Inputs in(mech, 2, 9, 7, 1);
+    const uint64_t before = emulator::cudnn_executions();
+    run_whole(in, flags, call);
+    return emulator::cudnn_executions() - before;
+  }
+};
+
+TEST_F(Cudnn, ComputesWholeSequences) {
+  Call padded, waiting;
+  padded.q_len = {9, 3};
+  padded.k_len = {0, 7};
+  waiting.visible.assign(18, 5);
+  EXPECT_EQ(1u, executions(16, 0, {}));
+  EXPECT_EQ(1u, executions(16, 0, padded));
+  EXPECT_EQ(0u, executions(16, ATTN_PREFIX, waiting)) << "it has no such mask";
+  EXPECT_EQ(0u, executions(20, 0, {})) << "it refuses the width";
+  unsetenv("ATTNKIT_CUDA_TYPE");
+  EXPECT_EQ(0u, executions(16, 0, {})) << "f32";
+}
+
+// Padding that holds NaN, runs below the bounds, and rows that see nothing.
+TEST_F(Cudnn, PaddingReachesNothing) {
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 16, 16));
+  Inputs in(mech, 3, 9, 7, 1), clean(mech, 3, 9, 7, 1);
+  Call call;
+  call.queries = 9;
+  call.keys = 7;
+  call.q_len = {9, 4, 2};
+  call.k_len = {5, 7, 0};
+  for (const auto& [name, lengths] :
+       {std::pair{"q", call.q_len}, std::pair{"k", call.k_len}, std::pair{"v", call.k_len}})
+    in[name].set([&, lengths = lengths, before = in[name]](int64_t b, int64_t h, int64_t i, int64_t c) {
+      return i < lengths[static_cast<size_t>(b)] ? before.at(b, h, i, c) : NAN;
+    });
+  const Planned plan(mech, make_request(4, 20, 30));
+  const uint64_t before = emulator::cudnn_executions();
+  const Array got = plan.run(in, call), want = plan.run(clean, call);
+  EXPECT_EQ(before + 2, emulator::cudnn_executions());
+  EXPECT_TRUE(same_bits(got, want));
+  for (int64_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(i >= 4, got.at(1, 1, i, 3) == 0) << i;
+    EXPECT_EQ(0, got.at(2, 0, i, 0)) << i;
+  }
+}
+
+TEST_F(Cudnn, SaysThatThereIsNoDevice) {
+  emulator::set_cudnn_has_device(false);
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 16, 16));
+  const Refused refused = refusal(mech, make_request(1, 8, 8));
+  EXPECT_EQ(ATTN_DEVICE, refused.code);
+  EXPECT_STREQ(
+      "cuDNN 9.0.0 cannot start: CUDNN_STATUS_NOT_INITIALIZED, there is no device: is there a GPU, and a driver for "
+      "it?",
+      refused.what());
+  EXPECT_EQ(ATTN_OK, refusal(mech, make_request(1, 8, 8, ATTN_STREAM)).code) << "streams need no cuDNN";
+}
+
+// What nvcc made, without a stand-in for anything; on a machine with a GPU it is no test of this.
+TEST(BuiltVariant, NeedsADeviceForCudnn) {
+  const std::string file = ATTNKIT_PLUGIN_DIR "/softmax-cuda.so";
+  if (access(file.c_str(), R_OK) != 0) GTEST_SKIP() << "nvcc made no " << file;
+  const Mechanism mech(load(file.c_str()), make_block(ATTN_DECODER_CROSS, false, 2, 16, 16));
+  attn_request request = make_request(1, 8, 8);
+  request.device_type = 2;
+  EXPECT_EQ(ATTN_OK, refusal(mech, request).code) << "f32 is attnkit's own";
+  request.dtype_bits = 16;
+  const Refused refused = refusal(mech, request);
+  if (refused.code == ATTN_OK) GTEST_SKIP() << "there is a GPU, or no cuDNN";
+  EXPECT_EQ(ATTN_DEVICE, refused.code);
+  EXPECT_NE(std::string::npos, std::string(refused.what()).find("is there a GPU, and a driver for it?"))
+      << refused.what();
+}
+
+}  // namespace
+}  // namespace attnkit::test

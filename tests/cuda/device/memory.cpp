@@ -1,0 +1,40 @@
+// What bridge.cpp asks of the emulator, by a GPU.
+#include <cuda_runtime.h>
+
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "cuda/emulator/emulator.hpp"
+
+namespace emulator {
+namespace {
+
+std::mutex mutex;
+std::map<void*, void*> begins;
+
+}  // namespace
+
+// It ends where the allocation ends, so that compute-sanitizer sees what goes beyond.
+void* allocate(size_t bytes, size_t alignment) {
+  const size_t used = (bytes + alignment - 1) / alignment * alignment, all = (used + 255) / 256 * 256;
+  char* begin = nullptr;
+  if (cudaMalloc(&begin, all) != cudaSuccess) throw std::bad_alloc();
+  cudaMemset(begin, 0xFF, all);
+  cudaDeviceSynchronize();
+  const std::lock_guard lock(mutex);
+  begins[begin + (all - used)] = begin;
+  return begin + (all - used);
+}
+
+void release(void* p) {
+  const std::lock_guard lock(mutex);
+  const auto found = begins.find(p);
+  if (found == begins.end()) return;
+  cudaFree(found->second);
+  begins.erase(found);
+}
+
+std::string take_report() { return cudaGetErrorString(cudaGetLastError()); }
+
+}  // namespace emulator

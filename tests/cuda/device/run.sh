@@ -1,0 +1,51 @@
+#!/bin/bash
+# Runs what this folder holds on the GPU of this machine: tests, compute-sanitizer where it is installed, benchmarks.  Installs
+# nothing; writes tables into results/ or the folder that it is given.
+#
+#   ./run.sh [RESULTS]          exits 77 where there is no device, 1 when a test fails
+set -u
+cd "$(dirname "$0")" || exit 1
+out=${1:-results}
+mkdir -p "$out/logs" || exit 1
+[ -d lib ] && export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+bin/attnkit_gpu_bench --device >"$out/device.txt" 2>&1
+case $? in
+  0) cat "$out/device.txt" ;;
+  77) cat "$out/device.txt"; echo "no test and no benchmark was run"; exit 77 ;;
+  *) cat "$out/device.txt"; echo "the programs do not start here: they need glibc 2.34 or newer"; exit 1 ;;
+esac
+
+failed=0
+tests=$out/tests.md
+printf '| test | result | seconds |\n|---|---|---|\n' >"$tests"
+check() {  # check NAME COMMAND...
+  local name=$1 begin=$SECONDS result=passed
+  shift
+  "$@" >"$out/logs/$name.txt" 2>&1 || { result="failed, see logs/$name.txt"; failed=1; }
+  printf '| %s | %s | %d |\n' "$name" "$result" $((SECONDS - begin)) | tee -a "$tests"
+}
+
+check variants bin/attnkit_gpu_variants_test --gtest_brief=1 --gtest_filter=-*RunsKernels*
+check halves bin/attnkit_gpu_halves_test --gtest_brief=1
+for file in device/*.so; do
+  name=$(basename "$file" .so)
+  check "$name" env ATTNKIT_TEST_PLUGINS="$PWD/device" "bin/${name}_test" --gtest_brief=1 \
+    "--gtest_filter=-$(cat "device/$name.without" 2>/dev/null)"
+  check "$name-conformance" env ATTNKIT_CONFORMANCE_PLUGINS="$PWD/$file" bin/attnkit_conformance --gtest_brief=1 \
+    --gtest_filter=-file_*:process_*
+done
+
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+if [ -n "$sanitizer" ]; then
+  for tool in memcheck racecheck initcheck synccheck; do
+    check "$tool" "$sanitizer" --tool $tool --error-exitcode 1 bin/attnkit_gpu_variants_test --gtest_brief=1 \
+      '--gtest_filter=*StreamsInPiecesOfAnySize*:*TakesWideHeads*'
+  done
+else
+  echo "there is no compute-sanitizer: its four checks were left out" | tee -a "$tests"
+fi
+
+bin/attnkit_gpu_bench >"$out/bench.md" 2>"$out/logs/bench.txt" || { failed=1; tail -3 "$out/logs/bench.txt"; }
+echo "tables: $out/tests.md, $out/bench.md"
+exit $failed

@@ -1,0 +1,113 @@
+// CUDA variants in f16 and bf16 beside the mechanism's plugin for the CPU, which gets the same rounded numbers in f32.
+#include "cuda/halves.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "support/refusal.hpp"
+#include "support/stream.hpp"
+#include "support/suite.hpp"
+
+namespace attnkit::test {
+namespace {
+
+struct Case {
+  std::string mechanism;
+  Type type;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  std::istringstream list(ATTNKIT_CUDA_HALVES);
+  for (std::string name; list >> name;)
+    for (const Type& type : kTypes) all.push_back({name, type});
+  return all;
+}
+
+void round_inputs(Inputs& in, const Type& type) {
+  for (size_t p = 0; p < in.arrays.size(); ++p)
+    if (in.mech->ports()[p]->kind == ATTN_QUERY || in.mech->ports()[p]->kind == ATTN_KEY)
+      in.arrays[p].set([&type, before = in.arrays[p]](int64_t b, int64_t h, int64_t i, int64_t c) {
+        return type.rounded(before.at(b, h, i, c));
+      });
+}
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.mechanism << " in " << c.type.name; }
+
+class Halves : public testing::TestWithParam<Case> {
+ protected:
+  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/" + GetParam().mechanism + ".so");
+  const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam().mechanism + ".so");
+  const Type type = GetParam().type;
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, Halves, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
+TEST_P(Halves, WholeSequencesEqualTheCpu) {
+  double worst = 0;
+  for (const Situation& s : situations()) {
+    SCOPED_TRACE(s.name);
+    const uint32_t flags = s.prefix ? ATTN_PREFIX : 0;
+    try {
+      attn_block block = s.block;
+      // A variant that takes each head of keys repeated is given as many to begin with.
+      if (Mechanism(cuda, block).ports()[1]->shape[1] == block.heads) block.kv_heads = block.heads;
+      const Mechanism here(cpu, block), there(cuda, block);
+      Inputs in(here, s.batch, s.queries, s.keys, 3), same(there, s.batch, s.queries, s.keys, 3);
+      round_inputs(in, type);
+      round_inputs(same, type);
+      const Array want = run_whole(in, flags, s.call());
+      const InType chosen(type);
+      const double error = rms_ratio(run_whole(same, flags, s.call()), want);
+      EXPECT_LE(error, type.gate);
+      EXPECT_GT(error, 0) << "nothing was rounded";
+      worst = worse(worst, error);
+    } catch (const Refused& refused) {
+      if (refused.code != ATTN_UNSUPPORTED) throw;
+    }
+  }
+  RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
+}
+
+// The state is f32 and the CPU's: a stream begins there and ends in 16 bits.
+TEST_P(Halves, StreamsGoOnWhereTheCpuStopped) {
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);
+  const Mechanism here(cpu, block), there(cuda, block);
+  Inputs in(here, 1, 90, 90, 1), same(there, 1, 90, 90, 1);
+  round_inputs(in, type);
+  round_inputs(same, type);
+  const attn_request request = make_request(1, 90, 90, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL);
+  const auto run = [](const Planned& plan, Inputs& inputs, const Arena& arena, int32_t from, int64_t count) {
+    Call call;
+    call.arena = &arena;
+    call.q_from = call.k_from = from;
+    call.queries = call.keys = count;
+    call.q_pos = call.k_pos = {from};
+    call.q_total = {90};
+    return plan.run(inputs, call);
+  };
+  const Planned f32(here, request);
+  const InType chosen(type);
+  const Planned halves(there, request);
+  ASSERT_EQ(f32.info().state_bytes, halves.info().state_bytes);
+  const Arena one(f32.info().state_bytes, 1), other(f32.info().state_bytes, 1);
+  run(f32, in, one, 0, 20);
+  std::memcpy(other.row(0), one.row(0), one.stride);
+  int32_t done = 20;
+  for (const int64_t count : {1, 3, 9, 40, 17}) {
+    const Array want = run(f32, in, one, done, count);
+    EXPECT_LE(rms_ratio(run(halves, same, other, done, count), want), type.gate) << "after " << done;
+    done += static_cast<int32_t>(count);
+  }
+}
+
+TEST_P(Halves, RefusesToTrain) {
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 16, 16));
+  const InType chosen(type);
+  const Refused refused = refusal(mech, make_request(1, 8, 8, ATTN_TRAIN | ATTN_KNOWS_Q_TOTAL));
+  EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+}
+
+}  // namespace
+}  // namespace attnkit::test
