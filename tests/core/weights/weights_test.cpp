@@ -79,7 +79,7 @@ TEST(Weights, OfOtherShapesAndTypesAreRefused) {
   for (const auto& [name, shape, part] :
        {std::tuple{"b", std::vector<int64_t>{3, 2}, "is 2x3, the model needs 3x2"},
         std::tuple{"x", std::vector<int64_t>{1}, "no tensor \"x\""},
-        std::tuple{"a", std::vector<int64_t>{}, "has type I32; F32, F16, BF16, F64 or I8 with scales is needed"}}) {
+        std::tuple{"a", std::vector<int64_t>{}, "has type I32; F32, F16, BF16, F64, I8 or U8 with scales is needed"}}) {
     try {
       w.f32(name, shape);
       ADD_FAILURE() << name;
@@ -89,6 +89,27 @@ TEST(Weights, OfOtherShapesAndTypesAreRefused) {
   }
   EXPECT_EQ(shape_text({2, 3}), "2x3");
   EXPECT_EQ(shape_text({}), "scalar");
+}
+
+TEST(Weights, TakeTwoNumbersOfFourBitsFromAByte) {
+  std::vector<uint8_t> bytes(2 * 17, 0x88);
+  bytes[0] = 0xf0;       // -8, 7
+  bytes[16] = 0x89;      // the 33rd of the first row, in a block of its own
+  bytes[17 + 1] = 0x07;  // the third of the second row: -1
+  std::string data(bytes.begin(), bytes.end());
+  data += bytes_of<float>({0.5f, 2, -1, 1});
+  const Weights w = open(file_of(
+      R"({"x":{"dtype":"U8","shape":[2,17],"data_offsets":[0,34]},"x.scale":{"dtype":"F32","shape":[2,2],"data_offsets":[34,50]}})",
+      data));
+  std::vector<float> expected(2 * 33);
+  expected[0] = -4;
+  expected[1] = 3.5f;
+  expected[32] = 2;
+  expected[33 + 2] = 1;
+  expected[33 + 3] = 8;
+  EXPECT_EQ(w.f32("x", {2, 33}), expected);
+  EXPECT_THROW(w.f32("x", {2, 35}), Error);
+  EXPECT_THROW(w.f32("x", {2, 17}), Error);  // numbers of eight bits have no scales
 }
 
 TEST(Weights, ConvertHalves) {
