@@ -25,8 +25,11 @@ Bpe::Bpe(TokenIds vocabulary, const std::vector<std::pair<std::string, std::stri
   if (options.bytes) bytes_ = byte_tokens(vocabulary_);
   merges_.reserve(merges.size());
   size_t rank = 0;
-  for (const auto& [left, right] : merges)
-    merges_.insert_or_assign(key_of(id_of(left), id_of(right)), Merge{rank++, id_of(left + right)});
+  for (const auto& [left, right] : merges) {
+    // In this order, so that every compiler's message names the same token.
+    const int32_t joined = id_of(left + right), second = id_of(right), first = id_of(left);
+    merges_.insert_or_assign(key_of(first, second), Merge{rank++, joined});
+  }
 }
 
 const Bpe::Merge* Bpe::find(int32_t left, int32_t right) const {
