@@ -13,7 +13,7 @@ bin/attnkit_gpu_bench --device >"$out/device.txt" 2>&1
 case $? in
   0) cat "$out/device.txt" ;;
   77) cat "$out/device.txt"; echo "no test and no benchmark was run"; exit 77 ;;
-  *) cat "$out/device.txt"; echo "the programs do not start here: they need glibc 2.34 or newer"; exit 1 ;;
+  *) cat "$out/device.txt"; echo "the programs do not start here: they need the glibc that they were built with, or a newer one"; exit 1 ;;
 esac
 
 failed=0
