@@ -6,6 +6,7 @@
 
 #include "reference.hpp"
 #include "support/gradient.hpp"
+#include "support/stream.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {

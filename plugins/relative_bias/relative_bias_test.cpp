@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "reference.hpp"
+#include "support/stream.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
