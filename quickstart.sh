@@ -28,3 +28,7 @@ echo
 echo "translating with the winner:"
 "$build/bin/attnkit" run "$build/search/winner.toml" --text "two hundred and forty-one euros" \
   --text "half past three ; the twenty-first ; one million"
+echo
+echo "real text, by the model that Debian's own packages taught (samples/models/debian-en-de):"
+"$build/bin/attnkit" run samples/models/debian-en-de/model.toml --text "The file could not be opened because it does not exist." \
+  --text "Select the cells that you want to copy, and click on the icon."

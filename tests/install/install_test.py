@@ -186,6 +186,7 @@ class Commands(unittest.TestCase):
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
         r".*bertling": "tests/import/import_test.py makes that checkpoint",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
+        r"scp ": "needs a machine with a GPU",
         r"venv/bin/python corpus.py|here=|PYTHON=|\$here/": "downloads 149 packages, trains for hours: tests/models/corpus_test.py has the parts",
         r"python3 -m (attnkit.train|pip)|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",
     }

@@ -158,6 +158,8 @@ class Attention(nn.Module):
         super().__init__()
         self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
         self.causal = role == "decoder.self" if causal is None else causal
+        if not key_width and heads and d_model % heads:
+            raise Error(INVALID, f"{heads} heads do not divide d_model {d_model}")
         self.key_width = key_width or (d_model // heads if heads else 0)
         self.head_width, self.kv_heads, self.bias = head_width or self.key_width, kv_heads or heads, bias
         alone = role != "decoder.cross"  # positions and norms of q and k are of self attention
