@@ -41,9 +41,12 @@ class Reference(torch.nn.Module):
     def place(self, placement):
         self.placement = {(role, int(layer)): m for name, m in placement.items() for role, layer in (name.rsplit(".", 1),)}
 
-    def forward(self, source, source_lengths, target, target_lengths, *, total=None, visible=None):
+    def forward(self, source, source_lengths, target, target_lengths, *, total=None, visible=None, expected=None, label_smoothing=0.0):
         total = self.predict(source, None, source_lengths) if total is None else total
-        return self.inner(source, source_lengths, target, total.to(torch.get_default_dtype()), self.placement)
+        logits = self.inner(source, source_lengths, target, total.to(torch.get_default_dtype()), self.placement)
+        if expected is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1), expected.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing)
 
 
 class ReferenceTrainer(Trainer):
