@@ -6,6 +6,7 @@ the same sentences, and every sample draws the same ones.
 import argparse
 import json
 import pathlib
+import re
 import tomllib
 
 from evaluate import interval, resampled, translations
@@ -28,7 +29,7 @@ def placements(space, more):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attnkit", help="the command")
-    parser.add_argument("manifest", type=pathlib.Path, help="softmax by default")
+    parser.add_argument("manifest", type=pathlib.Path, help="with softmax as the default of [attention]")
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--more", action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
@@ -37,7 +38,8 @@ def main():
     options = parser.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
     sources, references = map(list, zip(*rows))
-    text, known = options.manifest.read_text(encoding="utf-8"), {}
+    # The roles' own lines make place for those of each placement.
+    text, known = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", options.manifest.read_text(encoding="utf-8")), {}
     if options.journal and options.journal.exists():
         known = dict(map(json.loads, options.journal.read_text(encoding="utf-8").splitlines()))
     plain = 'default = "softmax"\n'
