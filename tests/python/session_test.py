@@ -82,6 +82,7 @@ class Session(PackageTest):
             fork.step(13)
         self.assertEqual(other.save(), one.save())
         self.refused("vocabulary", other.step, 1 << 20)
+        self.refused("32 bits", other.step, 1 << 40)
         self.refused("contiguous array of float32", other.step, 10, array.array("d", bytes(8 * outputs)))
         self.refused("read-only", other.step, 10, memoryview(bytes(4 * outputs)).cast("f"))
         self.refused("rows", self.begun(2).step, 10)

@@ -16,7 +16,11 @@ Self = TypeVar("Self", bound="Handle")
 def call(function: Callable[..., int], *arguments: Any) -> None:
     """function(*arguments, &err); a code other than ATTN_OK is raised."""
     err = sized(attn_error, where=-1)
-    code = function(*arguments, ctypes.byref(err))
+    check(function(*arguments, ctypes.byref(err)), err)
+
+
+def check(code: int, err: attn_error) -> None:
+    """Raises what a call has put into err, unless its code is ATTN_OK."""
     if code != ATTN_OK:
         raise Error(code, err.message.decode("utf-8", "replace"), err.where)
 

@@ -6,8 +6,8 @@ import ctypes
 import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
-from ._abi import ATTN_OK, attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
-from ._call import Handle, Pointer, blob_of, call, make, text_of
+from ._abi import attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
+from ._call import Handle, Pointer, blob_of, call, check, make, text_of
 from ._simulation import Simulation
 from ._tensor import FLOAT32, Rows, Tensor, bytes_of, ids as ids_of, lent, numbers, result, source as source_of
 from .error import INVALID, Error
@@ -158,7 +158,7 @@ class _Step:
     def __init__(self, pointer: Pointer, function: Callable[..., int]) -> None:
         self.function, self.handle = function, (ctypes.c_void_p * 1)(pointer._as_parameter_.value)
         self.token = numbers("i", [0], (1, 1))
-        self.err = sized(attn_error)
+        self.err = sized(attn_error, where=-1)
         self.tensor, self.error = self.token.reference, ctypes.byref(self.err)
         self.out: Optional[Array] = None
         self.logits: Optional[Tensor] = None
@@ -169,10 +169,11 @@ class _Step:
         self.out, self.to = out, self.logits and self.logits.reference
 
     def write(self, token: int) -> None:
-        self.token.keep[0] = token
-        code = self.function(self.handle, 1, self.tensor, None, self.to, self.error)
-        if code != ATTN_OK:
-            raise Error(code, self.err.message.decode("utf-8", "replace"), self.err.where)
+        try:
+            self.token.keep[0] = token
+        except OverflowError:
+            raise Error(INVALID, "ids must fit in 32 bits") from None
+        check(self.function(self.handle, 1, self.tensor, None, self.to, self.error), self.err)
 
 
 def write_all(sessions: Sequence[Session], tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:

@@ -39,13 +39,13 @@ class SpeechTrainer(Trainer):
     def loss(self, batch, drawn):
         with self.autocast():
             encoded = rows, lengths, _ = self.model.encode(batch.source, batch.source_lengths)
-            spoken = self.model.decode(batch.entered, batch.lengths, encoded, visible=self.visible(batch, drawn), expected=batch.expected,
-                                       label_smoothing=self.options.label_smoothing)
+            written = self.model.decode(batch.entered, batch.lengths, encoded, visible=self.visible(batch, drawn), expected=batch.expected,
+                                        label_smoothing=self.options.label_smoothing)
         words = torch.tensor([word for words in batch.words for word in words])
         heard = F.ctc_loss(self.beside(rows.float()).log_softmax(-1).transpose(0, 1), words, lengths,
                            torch.tensor([len(words) for words in batch.words]), zero_infinity=True)
         # The encoder learns to hear from the words first.
-        return spoken + (1.0 if self.progress() < 0.25 else 0.3) * batch.tokens * heard
+        return written + (1.0 if self.progress() < 0.25 else 0.3) * batch.tokens * heard
 
     def visible(self, batch, drawn):
         """Target i, from 0, sees (k + i) * pre_decision rows; dev is heard whole."""

@@ -142,7 +142,7 @@ class Model(TorchTest):
                     for a, b in zip(made, wanted):
                         self.assert_close(a, b, 1e-12)
             with torch.autocast("cpu", torch.bfloat16):
-                self.assert_close(model.float()(**inputs, expected=expected, label_smoothing=smoothing), whole.float(), 2e-2)
+                self.assert_close(model.float()(**inputs, expected=expected, label_smoothing=smoothing), whole.float(), 8e-3)
 
     def test_what_a_teacher_expects(self):
         """The sum of cross entropies to its probabilities, where anything is expected."""

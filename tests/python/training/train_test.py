@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import torch
 from support import SOURCE, TorchTest, attnkit, command, main
@@ -17,7 +18,10 @@ from support import SOURCE, TorchTest, attnkit, command, main
 import tiny_model
 from attnkit.torch import Model, Supernet
 from attnkit.torch._safetensors import tensors_of
+from attnkit._abi import ATTNKIT_DECODER
+from attnkit.torch.loss import IGNORED
 from attnkit.train.__main__ import main as train
+from attnkit.train.examples import Batch
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
 SPACE = '[search]\nspace = { "encoder.self" = ["relu", "linear"], "decoder.self" = ["relu", "leap"], "decoder.cross" = ["relu", "linear"] }\n'
@@ -145,7 +149,7 @@ class Train(TorchTest):
     def test_goes_on_from_a_checkpoint_of_another_library(self):
         """A language model's attention becomes linear, and learns to be: what its own tensors were is where training begins."""
         manifest, texts = self.folder / "llama.toml", self.folder / "texts.txt"
-        for name in ("llama", "qwen2"):  # with a token that begins texts, and without
+        for name in ("llama", "qwen2"):
             self.assertEqual(command("import", SOURCE / "tests/import/golden" / name, "-o", manifest).code, 0)
             manifest.write_text(manifest.read_text(encoding="utf-8").replace('default = "softmax"', 'default = "relu"'), encoding="utf-8")
             texts.write_text("one two three one two three\nthree one two\n" * 8, encoding="utf-8")
@@ -158,6 +162,15 @@ class Train(TorchTest):
             trained = self.folder / name / "model" / "model.toml"
             self.assertEqual(command("verify", trained).code, 0)
             self.assertEqual(attnkit.torch.Model.from_manifest(trained).state_dict().keys(), untrained.state_dict().keys())
+
+    def test_a_text_that_no_token_begins(self):
+        """Its first token is entered and never expected."""
+        rows, none = [([], [5, 6, 7]), ([], [8])], IGNORED
+        for begin, entered, expected in ((1, [[1, 5, 6, 7], [1, 8, 0, 0]], [[5, 6, 7, 2], [8, 2, none, none]]),
+                                         (-1, [[5, 6, 7], [8, 0, 0]], [[6, 7, 2], [2, none, none]])):
+            batch = Batch(rows, types.SimpleNamespace(kind=ATTNKIT_DECODER, begin_id=begin, end_id=2), False)
+            self.assertEqual((batch.entered.tolist(), batch.expected.tolist()), (entered, expected))
+            self.assertEqual(batch.tokens, sum(token != none for row in expected for token in row))
 
     def test_learns_from_a_teacher(self):
         self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01, out="teacher")

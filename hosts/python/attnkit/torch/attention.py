@@ -171,7 +171,10 @@ class Attention(nn.Module):
         """Does the projection of this port have one?"""
         if port.flags & ATTN_NO_BIAS:
             return False
-        return {"all": True, "qkv": port.kind != ATTN_OUTPUT, "all_but_k": port.name != "k"}.get(self.bias, False)
+        kinds = {"all": True, "none": False, "qkv": port.kind != ATTN_OUTPUT, "all_but_k": port.name != "k"}
+        if self.bias not in kinds:
+            raise Error(INVALID, f"bias {self.bias!r}: one of {', '.join(kinds)} is needed")
+        return kinds[self.bias]
 
     def add(self, mechanism, common=None, /, **options):
         """Adds a mechanism to the block, with whatever projections the others do not have, and uses it from now on."""

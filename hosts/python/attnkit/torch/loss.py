@@ -36,6 +36,8 @@ class _CrossEntropy(torch.autograd.Function):
         needed, weight_used = any(ctx.needs_input_grad[:3]), weight.to(product)
         dx, dw, db = torch.empty_like(x), torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         total = torch.zeros((), dtype=sums, device=x.device)
+        if teacher is not None:
+            taught, *teachers = teacher[0].to(product), teacher[1].to(product), teacher[2], sums
         for first in range(0, len(x), step):
             rows = slice(first, first + step)
             part = x[rows].to(product)
@@ -45,7 +47,7 @@ class _CrossEntropy(torch.autograd.Function):
                 ids = expected[rows, None]
                 total += (largest - (1 - smoothing) * logits.gather(1, ids) - smoothing * logits.mean(1, keepdim=True)).sum()
             else:
-                probabilities = _logits(teacher[0][rows].to(product), teacher[1].to(product), teacher[2], sums).softmax(1)
+                probabilities = _logits(taught[rows], *teachers).softmax(1)
                 total += largest.sum() - (probabilities * logits).sum()
             if not needed:
                 continue

@@ -25,10 +25,10 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.
                "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "silu": F.silu}
 
 
-def norm(described, width=None):
+def norm(described):
     """The norm around layers of a model."""
     made = nn.LayerNorm if described["norm_type"] == "layer" else nn.RMSNorm
-    return made(width or described["d_model"], eps=described["norm_eps"])
+    return made(described["d_model"], eps=described["norm_eps"])
 
 
 class Embedding(nn.Module):

@@ -135,7 +135,7 @@ class Examples:
         if longest > self.info.max_length:
             raise Error(INVALID, f"{self.path}: \"{fields[0][:60]}\" has {longest} tokens, max_length is {self.info.max_length}: shorten or "
                                  "leave it out")
-        # Lists of Python's numbers would take ten times the memory.
+        # Lists would hold an object of Python's for each number.
         return array.array("i", source), target if self.classifies else array.array("i", target)
 
 
