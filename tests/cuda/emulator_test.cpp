@@ -3,6 +3,7 @@
 
 #include <attnkit/kernels/cuda/device.hpp>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 namespace attnkit::test {
@@ -486,6 +487,26 @@ TEST(Emulator, GraphsCaptureAndReplay) {
   cudaStreamWaitEvent(b, event);
   launch(b, 1, 1, 0, append_digit, x.data, 2);
   EXPECT_EQ(cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(a, &graph));
+  cudaGetLastError();
+
+  // Another thread spoils a capture of the global mode by any wait, one of the thread's mode by a wait for it alone.
+  const auto elsewhere = [](cudaStream_t waited) {
+    cudaError_t error;
+    std::thread([&] { error = cudaStreamSynchronize(waited); }).join();
+    return error;
+  };
+  cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(cudaErrorStreamCaptureUnsupported, elsewhere(b));
+  EXPECT_EQ(cudaSuccess, cudaGetLastError()) << "an error belongs to the thread that met it";
+  EXPECT_EQ(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(a, &graph));
+  cudaGetLastError();
+  cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal);
+  EXPECT_EQ(cudaSuccess, elsewhere(b));
+  ASSERT_EQ(cudaSuccess, cudaStreamEndCapture(a, &graph));
+  cudaGraphDestroy(graph);
+  cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal);
+  EXPECT_EQ(cudaErrorStreamCaptureUnsupported, elsewhere(a));
+  EXPECT_EQ(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(a, &graph));
   cudaEventDestroy(event);
   cudaStreamDestroy(a);
   cudaStreamDestroy(b);

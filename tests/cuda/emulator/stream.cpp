@@ -3,6 +3,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct Operation {
 struct CUgraph_st {
   std::vector<Operation> nodes;
   cudaStream_t origin = nullptr;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread = std::this_thread::get_id();
   bool valid = true;
 };
 struct CUgraphExec_st {
@@ -48,7 +51,8 @@ uint64_t newest = 0, kernels = 0;
 CUstream_st default_stream;
 std::set<CUstream_st*> streams;
 std::map<const void*, size_t> shared_limits;
-cudaError_t last_error = cudaSuccess, sticky = cudaSuccess;
+thread_local cudaError_t last_error = cudaSuccess;
+cudaError_t sticky = cudaSuccess;
 std::string report;
 
 cudaError_t returned(cudaError_t error) {
@@ -101,12 +105,14 @@ cudaError_t drain(uint64_t until) {
   return returned(sticky);
 }
 
-// Waiting is not allowed while a stream captures, and spoils the capture.
-bool spoils_capture() {
+// Waiting, for `waited` or for all, is not allowed while a stream captures, and spoils the capture.  A capture of the
+// mode of its thread takes no notice of what other threads do, unless they wait for its own streams.
+bool spoils_capture(const CUstream_st* waited = nullptr) {
   bool any = false;
   streams.insert(&default_stream);
   for (CUstream_st* s : streams)
-    if (s->capture) {
+    if (s->capture && (s == waited || s->capture->mode == cudaStreamCaptureModeGlobal ||
+                       s->capture->thread == std::this_thread::get_id())) {
       s->capture->valid = false;
       any = true;
     }
@@ -273,7 +279,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(mutex);
-  if (emulator::spoils_capture()) return returned(cudaErrorStreamCaptureUnsupported);
+  if (emulator::spoils_capture(&emulator::of(stream))) return returned(cudaErrorStreamCaptureUnsupported);
   const uint64_t last = emulator::of(stream).last;
   return last ? drain(last) : returned(emulator::sticky);
 }
@@ -322,11 +328,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   const Lock lock(mutex);
   if (!stream || stream->capture) return returned(cudaErrorStreamCaptureUnsupported);
   stream->capture = new CUgraph_st;
   stream->capture->origin = stream;
+  stream->capture->mode = mode;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
