@@ -9,7 +9,7 @@
 #include "core/api/overlap.hpp"
 #include "core/base/text.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

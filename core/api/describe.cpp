@@ -8,7 +8,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/plugin/probe.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -325,4 +325,4 @@ std::string describe_session(const Session& session) {
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

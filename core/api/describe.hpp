@@ -6,7 +6,7 @@
 
 #include "core/session/session.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // JSON "attnkit.runtime/1" of attnkit.h: the machine, and which plugins can do what where.  What plugins can do is
 // found by asking them (create and plan) for a block of d_model 128 and 4 heads with default options; what a plugin
@@ -23,4 +23,4 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
 // JSON "attnkit.session/1" of attnkit.h.
 std::string describe_session(const Session& session);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

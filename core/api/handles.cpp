@@ -1,6 +1,6 @@
 #include "core/api/handles.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Elements of 4 bytes, one by one, each where it may be read.
@@ -67,4 +67,4 @@ float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const 
   return static_cast<float*>(t->data);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -23,29 +23,29 @@ struct attnkit_blob {
 };
 
 struct attnkit_runtime {
-  std::shared_ptr<attnkit::Runtime> runtime;
+  std::shared_ptr<attnkit::core::Runtime> runtime;
 };
 
 struct attnkit_model {
-  std::shared_ptr<const attnkit::Model> model;
+  std::shared_ptr<const attnkit::core::Model> model;
 };
 
 struct attnkit_encoded {
-  std::unique_ptr<const attnkit::Encoded> encoded;
+  std::unique_ptr<const attnkit::core::Encoded> encoded;
 };
 
 struct attnkit_session {
-  std::unique_ptr<attnkit::Session> session;
+  std::unique_ptr<attnkit::core::Session> session;
 };
 
 struct attnkit_block {
-  std::shared_ptr<attnkit::Runtime> runtime;
-  std::shared_ptr<const attnkit::Mechanism> mechanism;
+  std::shared_ptr<attnkit::core::Runtime> runtime;
+  std::shared_ptr<const attnkit::core::Mechanism> mechanism;
   mutable std::mutex mutex;
-  mutable std::vector<attnkit::Plan> plans;  // the latest ones, so that repeated runs do not plan again
+  mutable std::vector<attnkit::core::Plan> plans;  // the latest ones, so that repeated runs do not plan again
 };
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Throws when a required argument is NULL, naming the first.
 inline void require(std::initializer_list<std::pair<const void*, const char*>> arguments) {
@@ -70,4 +70,4 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
 // The data of a contiguous f32 CPU tensor of exactly this shape.
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/api/handles.hpp"
 #include "core/base/file.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

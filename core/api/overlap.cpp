@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Bytes from begin to end; of a whole tensor or of one of its innermost rows.
@@ -130,4 +130,4 @@ void check_overlaps(std::span<const UsedTensor> tensors) {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

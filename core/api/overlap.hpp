@@ -5,7 +5,7 @@
 
 #include <span>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // One tensor of a call.  Its strides are not negative, the innermost one is 1.
 struct UsedTensor {
@@ -20,4 +20,4 @@ struct UsedTensor {
 // rows lie between each other's are fine; those without data, or of elements that are no whole bytes, are left out.
 void check_overlaps(std::span<const UsedTensor> tensors);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -2,7 +2,7 @@
 #include "core/api/describe.hpp"
 #include "core/api/handles.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 uint32_t attnkit_abi_minor(void) { return ATTN_ABI_MINOR; }
 

@@ -6,7 +6,7 @@
 #include "core/api/handles.hpp"
 #include "core/session/simultaneous.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/weights/weights.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

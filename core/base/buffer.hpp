@@ -9,7 +9,7 @@
 #include <memory>
 #include <new>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Buffer {
  public:
@@ -36,4 +36,4 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -12,7 +12,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class ByteReader {
  public:
@@ -67,4 +67,4 @@ class ByteReader {
   uint64_t at_ = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

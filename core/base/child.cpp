@@ -18,7 +18,7 @@
 #include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr size_t max_reply = size_t{1} << 20, max_output = size_t{1} << 16;
@@ -160,4 +160,4 @@ ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint
   return result;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

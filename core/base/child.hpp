@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct ChildResult {
   enum Ending {
@@ -31,4 +31,4 @@ struct ChildResult {
 // thread.
 ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint64_t max_bytes = 0);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -13,7 +13,7 @@
 #include "core/base/byte_reader.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint32_t supported = 6, newest = 64;
@@ -177,4 +177,4 @@ Ctranslate2 Ctranslate2::read(std::span<const std::byte> bytes, const std::strin
   return Ctranslate2Reader(bytes, path).read();
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct Ctranslate2Tensor {
   std::string name;
@@ -34,4 +34,4 @@ struct Ctranslate2 {
 // Whether a file begins as one does, of whatever version.
 bool is_ctranslate2(std::span<const std::byte> bytes);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

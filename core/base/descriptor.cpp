@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-namespace attnkit {
+namespace attnkit::core {
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   if (this != &other) close();
@@ -26,4 +26,4 @@ int write_all(int file, std::string_view bytes) {
   return 0;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

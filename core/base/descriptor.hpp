@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // -1 is none.
 class Descriptor {
@@ -24,4 +24,4 @@ class Descriptor {
 // Returns 0, or the system's error; less than the whole may have been written then.
 int write_all(int file, std::string_view bytes);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Copies as much as fits in room bytes with the NUL: whole UTF-8 characters, as one line.
@@ -56,4 +56,4 @@ void check_plugin(int32_t code, const attn_error& err, const std::string& who) {
   throw Error(code, fmt::format("{}: {}", who, message), err.where);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Error : public std::runtime_error {
  public:
@@ -54,4 +54,4 @@ int32_t guard(attn_error* err, Body&& body) noexcept {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -14,7 +14,7 @@
 #include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
@@ -87,4 +87,4 @@ std::string own_file() {
   return {};
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

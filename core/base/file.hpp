@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Returns all bytes of a regular file (or a link to one); pipes, devices and folders are refused without waiting for
 // them. Throws Error (ATTN_INVALID) naming the file and the reason; also when it holds more than limit bytes.
@@ -39,4 +39,4 @@ std::string join_path(const std::string& dir, const std::string& path);
 // changed since.
 std::string own_file();
 
-}  // namespace attnkit
+}  // namespace attnkit::core

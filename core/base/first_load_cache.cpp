@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-namespace attnkit {
+namespace attnkit::core {
 
 std::string first_load_cache() {
   if (getauxval(AT_SECURE) != 0) return {};
@@ -19,4 +19,4 @@ std::string first_load_cache() {
   return folder + "/attnkit/plugins-" ATTNKIT_VERSION ".tsv";
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

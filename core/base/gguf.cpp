@@ -10,7 +10,7 @@
 #include "core/base/byte_reader.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr std::string_view magic = "GGUF";
@@ -203,4 +203,4 @@ bool is_gguf(std::span<const std::byte> bytes) {
 
 Gguf Gguf::read(std::span<const std::byte> bytes, const std::string& path) { return GgufReader(bytes, path).read(); }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct GgufTensor {
   std::string name;
@@ -41,4 +41,4 @@ constexpr GgufBlock gguf_blocks[] = {
     {"Q8_0", 8, 32, 34}, {"Q4_K", 12, 256, 144}, {"Q6_K", 14, 256, 210}, {"BF16", 30, 1, 2},
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

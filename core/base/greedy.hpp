@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-namespace attnkit {
+namespace attnkit::core {
 
 inline bool all_numbers(std::span<const float> scores) {
   bool numbers = true;
@@ -48,4 +48,4 @@ inline int64_t default_limit(int64_t source_length, int64_t max_length) {
   return std::min(max_length, source_length * 3 / 2 + 20);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace attnkit {
+namespace attnkit::core {
 
 constexpr int64_t int4_block = 32;
 
@@ -29,4 +29,4 @@ inline float round_to_int4(const float* x, int64_t n, int8_t* q) {
   return finite ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -4,7 +4,7 @@
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr int max_depth = 64;
@@ -19,7 +19,7 @@ const char* kind_of(const nlohmann::json* value) {
 }  // namespace
 
 void JsonValue::wrong(const std::string& text) const {
-  attnkit::fail(ATTN_INVALID, "{}: {} {}", path_, place_.empty() ? "the document" : place_.c_str(), text);
+  core::fail(ATTN_INVALID, "{}: {} {}", path_, place_.empty() ? "the document" : place_.c_str(), text);
 }
 
 void JsonValue::must_be(const char* what) const { wrong(fmt::format("must be {}, not {}", what, kind_of(value_))); }
@@ -78,4 +78,4 @@ nlohmann::json read_json(const std::string& path, uint64_t limit) {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // A value of a JSON file with its place in it.  Refers to the document, which must live as long.  What does not fit
 // throws Error (ATTN_INVALID): "config.json: hidden_size must be an integer, not a string".
@@ -46,4 +46,4 @@ class JsonValue {
 // What a file of at most `limit` bytes holds.  Throws Error (ATTN_INVALID) naming the file: unreadable, no JSON.
 nlohmann::json read_json(const std::string& path, uint64_t limit);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

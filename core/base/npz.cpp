@@ -15,7 +15,7 @@
 #include "core/base/byte_reader.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr std::string_view local_magic = "PK\3\4", central_magic = "PK\1\2", end_magic = "PK\5\6",
@@ -236,4 +236,4 @@ std::vector<NpzTensor> read_npz(std::span<const std::byte> bytes, const std::str
   return NpzReader(bytes, path).read();
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct NpzTensor {
   std::string name;            // without .npy
@@ -25,4 +25,4 @@ std::vector<NpzTensor> read_npz(std::span<const std::byte> bytes, const std::str
 // Whether a file begins as one does.
 bool is_npz(std::span<const std::byte> bytes);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

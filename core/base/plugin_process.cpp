@@ -4,7 +4,7 @@
 
 #include "core/base/file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 std::string plugin_process() {
   const std::string own = own_file();
@@ -17,4 +17,4 @@ std::string plugin_process() {
   return {};
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Returns attnkit/attnkit-plugin-process beside libattnkit: in the folder of this code, or, for a program, in one of
 // the folders of libraries beside its own.  Empty where it is not.
 std::string plugin_process();
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string_view>
 
-namespace attnkit {
+namespace attnkit::core {
 
 inline constexpr uint32_t all_roles[] = {ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS};
 inline constexpr const char* role_names[] = {"encoder.self", "decoder.self", "decoder.cross"};  // of all_roles
@@ -24,4 +24,4 @@ constexpr uint32_t role_of(std::string_view name) {
   return 0;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

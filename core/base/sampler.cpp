@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/base/greedy.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 void check(const char* name, double value, double least, double most) {
@@ -97,4 +97,4 @@ int32_t Sampler::pick() {
   return candidates_.back().id;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

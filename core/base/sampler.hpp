@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // What changes the scores, in this order.
 struct Sampling {
@@ -46,4 +46,4 @@ class Sampler {
   std::vector<Candidate> candidates_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

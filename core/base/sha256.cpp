@@ -4,7 +4,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 void check(bool done) {
@@ -43,4 +43,4 @@ std::string hex(const Digest& digest) {
 
 std::string sha256_hex(std::span<const std::byte> bytes) { return hex(sha256(bytes)); }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

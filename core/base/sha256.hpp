@@ -9,7 +9,7 @@
 
 struct evp_md_ctx_st;
 
-namespace attnkit {
+namespace attnkit::core {
 
 using Digest = std::array<std::byte, 32>;
 
@@ -34,4 +34,4 @@ std::string hex(const Digest& digest);  // 64 lower-case digits
 
 std::string sha256_hex(std::span<const std::byte> bytes);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

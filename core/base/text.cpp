@@ -6,7 +6,7 @@
 #include <boost/algorithm/string/split.hpp>
 #include <numeric>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr size_t max_quote = 60;
@@ -151,4 +151,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

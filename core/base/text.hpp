@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Returns the parts between separators: one more than there are of these.
 std::vector<std::string> split(std::string_view text, char separator);
@@ -52,4 +52,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // Returns "; did you mean "x"?", or an empty string.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

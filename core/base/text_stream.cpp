@@ -1,6 +1,6 @@
 #include "core/base/text_stream.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 std::string TextStream::push(int32_t id) {
   ids_.push_back(id);
@@ -19,4 +19,4 @@ std::string TextStream::take(bool whole) {
   return text.substr(before.size());
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

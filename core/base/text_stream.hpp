@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The tokens' text depends on those before them, but not beyond the first of a word: so each is spelled behind the last
 // few that were complete, and what they already said is left out.
@@ -29,4 +29,4 @@ class TextStream {
   size_t complete_ = 0;       // of ids_
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // More pieces than workers even out pieces that cost more than others (causal rows).
@@ -78,4 +78,4 @@ attn_exec Threads::exec(void* scratch, uint64_t scratch_bytes) {
   return {sizeof(attn_exec), workers_, scratch, scratch_bytes, 0, reinterpret_cast<uintptr_t>(this), loop};
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

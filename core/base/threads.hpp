@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Threads {
  public:
@@ -35,4 +35,4 @@ class Threads {
   uint32_t workers_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

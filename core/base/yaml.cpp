@@ -6,7 +6,7 @@
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr size_t max_values = size_t{1} << 21;
@@ -74,4 +74,4 @@ nlohmann::json read_yaml(const std::string& path, uint64_t limit) {
   return parse_yaml({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

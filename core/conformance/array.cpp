@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 // A NaN with bits that no arithmetic makes.
@@ -203,4 +203,4 @@ float Random::normal() {
   return static_cast<float>(r * std::cos(6.283185307179586 * uniform()));
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // How an array lies in memory: as a model's projections leave it (b, row, head, width) with a gap after each row,
 // plainly (b, head, row, width), or (head, b, row, width) from one element after an aligned address on, with gaps that
@@ -112,4 +112,4 @@ class Random {
   uint64_t state_;
 };
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

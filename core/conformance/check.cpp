@@ -6,7 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -85,4 +85,4 @@ Finding perform(const Check& check, const Trial& trial) {
   return found;
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

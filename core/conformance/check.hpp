@@ -10,7 +10,7 @@
 
 #include "core/conformance/loader.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 enum class Verdict {
   passed,
@@ -70,4 +70,4 @@ void hold(bool kept, fmt::format_string<Args...> broken, Args&&... args) {
 extern const std::span<const Check> file_checks, load_checks, table_checks, plan_checks, memory_checks, process_checks,
     whole_checks, refusal_checks, locality_checks, stream_checks, gradient_checks;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -213,4 +213,4 @@ Differences differences(Inputs& in, uint32_t flags, const Call& call, bool every
   return found;
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

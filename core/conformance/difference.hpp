@@ -2,7 +2,7 @@
 #pragma once
 #include "core/conformance/training.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 constexpr double kDifferenceGate = 1e-6;     // of f64 gradients and central differences, relative to the gradient
 constexpr double kGradientGate = 2 * kGate;  // of f32
@@ -25,4 +25,4 @@ std::vector<Array64> made(const Mechanism& mech, const Gradients<Real>& before, 
 // The largest number of an array, without its sign.
 double largest_of(const Array64& a);
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

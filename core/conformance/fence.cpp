@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -108,4 +108,4 @@ void within(const Fences& fences, const char* function, const std::function<void
     if (!fence->intact()) throw Violation(std::string(function) + " wrote beside " + fence->what());
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

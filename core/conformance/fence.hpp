@@ -8,7 +8,7 @@
 
 #include "core/conformance/loader.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // The bytes lie as near to the forbidden page as their alignment lets them; what is left between, and before them,
 // holds a canary, and before that there is another such page.
@@ -37,4 +37,4 @@ using Fences = std::vector<std::unique_ptr<Fence>>;
 // was then, so this is for the last moments of a check.
 void within(const Fences& fences, const char* function, const std::function<void()>& act);
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -10,7 +10,7 @@
 #include "core/conformance/law.hpp"
 #include "core/plugin/plugin_file.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -138,4 +138,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> file_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -5,7 +5,7 @@
 
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -528,4 +528,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> gradient_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -241,4 +241,4 @@ Array Law::probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t kn
   return plan.run(in, call);
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

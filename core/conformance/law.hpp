@@ -6,7 +6,7 @@
 #include "core/conformance/difference.hpp"
 #include "core/conformance/stream.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 enum class Seat { kEncoder, kDecoder, kCross };
 const char* name_of(Seat seat);
@@ -106,4 +106,4 @@ class Law {
   std::optional<Mechanism> mech_;
 };
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -8,7 +8,7 @@
 #include "core/conformance/process_state.hpp"
 #include "core/plugin/loader.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -74,4 +74,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> load_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

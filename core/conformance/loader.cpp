@@ -6,7 +6,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 void expect_ok(int32_t code, const attn_error& error) {
   if (code != ATTN_OK) throw Refused(code, error.where, error.message);
@@ -96,4 +96,4 @@ attn_block make_block(uint32_t role, bool causal, uint32_t heads, int32_t width,
   return {sizeof(attn_block), role, causal ? 1u : 0u, heads, static_cast<int32_t>(heads) * width, value_width, 0, 0};
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // A refusal that came back as a code.
 struct Refused : std::runtime_error {
@@ -110,4 +110,4 @@ class Mechanism {
 
 attn_block make_block(uint32_t role, bool causal, uint32_t heads, int32_t width, int32_t value_width);
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

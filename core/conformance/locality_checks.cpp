@@ -4,7 +4,7 @@
 
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -139,4 +139,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> locality_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -3,7 +3,7 @@
 
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -98,4 +98,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> memory_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

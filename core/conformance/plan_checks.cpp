@@ -5,7 +5,7 @@
 #include "core/plugin/loader.hpp"
 #include "core/plugin/mechanism.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -48,7 +48,7 @@ void create(const Trial& trial) {
   std::string words;
   int made = 0;
   for (const Place& place : places_of(trial, "create", kAnywhere))
-    made += takes([&] { attnkit::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); }, words);
+    made += takes([&] { core::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); }, words);
   hold(made > 0, "it refuses every block: {}", words);
 }
 
@@ -87,9 +87,8 @@ void answers(const Trial& trial) {
   std::string words;
   int planned = 0;
   for (const Place& place : places_of(trial, "plan", kAnywhere)) {
-    std::shared_ptr<const attnkit::Mechanism> mech;
-    if (!takes([&] { mech = attnkit::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); },
-               words))
+    std::shared_ptr<const core::Mechanism> mech;
+    if (!takes([&] { mech = core::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); }, words))
       continue;
     for (attn_request r : requests(place.block)) {
       planned += takes([&] { mech->plan(r); }, words);
@@ -177,4 +176,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> plan_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

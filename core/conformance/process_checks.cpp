@@ -5,7 +5,7 @@
 #include "core/conformance/law.hpp"
 #include "core/conformance/process_state.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -154,4 +154,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> process_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

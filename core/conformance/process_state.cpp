@@ -11,7 +11,7 @@
 
 #include "core/conformance/check.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -101,4 +101,4 @@ void StateWatch::check() const {
   if (!change_.empty()) throw Violation(change_);
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -6,7 +6,7 @@
 
 #include "core/conformance/loader.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // Calls of malloc and its kin, of this thread, and the bytes that it made and did not free.  All are 0 where nothing
 // counts them.
@@ -52,4 +52,4 @@ class StateWatch : public Watch {
   std::string change_;
 };
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

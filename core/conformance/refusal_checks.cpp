@@ -4,7 +4,7 @@
 #include "core/base/error.hpp"
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -78,4 +78,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> refusal_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

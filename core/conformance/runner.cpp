@@ -9,7 +9,7 @@
 #include "core/conformance/fence.hpp"
 #include "core/plugin/mechanism.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 Bytes::Bytes(uint64_t size, int fill)
     : size_(size),
@@ -280,4 +280,4 @@ BasicArray<Real> run_whole(BasicInputs<Real>& inputs, uint32_t flags, Call call,
 ATTNKIT_INSTANTIATE(float)
 ATTNKIT_INSTANTIATE(double)
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -6,7 +6,7 @@
 #include "core/conformance/array.hpp"
 #include "core/conformance/loader.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // size bytes aligned to ATTN_ALIGN between two canaries, filled with 0xFF (NaN) or zero.
 class Bytes {
@@ -142,4 +142,4 @@ BasicArray<Real> run_whole(BasicInputs<Real>& inputs, uint32_t flags, Call call,
 template <class Real>
 attn_request whole_request(const BasicInputs<Real>& inputs, uint32_t flags, Call& call, uint32_t workers);
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

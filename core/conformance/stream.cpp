@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 void paste(Array& all, const Array& part, int64_t from) {
   for (int64_t b = 0; b < part.batch; ++b)
@@ -48,4 +48,4 @@ Array streamed(Inputs& in, const Feed& feed, std::map<std::string, Array>* aux) 
   return out;
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

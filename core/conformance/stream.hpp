@@ -2,7 +2,7 @@
 #pragma once
 #include "core/conformance/runner.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 struct Feed {
   std::vector<int64_t> keys;       // rows that each step appends; in a causal block it reads them as well
@@ -20,4 +20,4 @@ std::vector<int64_t> chunks_of(int64_t n, int64_t size);
 // Copies the rows of part behind row `from` of all.
 void paste(Array& all, const Array& part, int64_t from);
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

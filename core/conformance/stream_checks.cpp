@@ -3,7 +3,7 @@
 
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -225,4 +225,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> stream_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -100,4 +100,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> table_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -83,4 +83,4 @@ void Training<Real>::backward(Gradients<Real>& grads, uint32_t workers) {
 template class Training<float>;
 template class Training<double>;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

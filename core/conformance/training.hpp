@@ -3,7 +3,7 @@
 #pragma once
 #include "core/conformance/runner.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // By port.  An empty array is a gradient that nobody asked for.
 template <class Real>
@@ -39,4 +39,4 @@ Gradients<Real> backward(BasicInputs<Real>& inputs, uint32_t flags, const Call& 
   return grads;
 }
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

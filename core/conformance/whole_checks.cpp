@@ -6,7 +6,7 @@
 
 #include "core/conformance/law.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 namespace {
 
@@ -181,4 +181,4 @@ constexpr Check all[] = {
 
 const std::span<const Check> whole_checks = all;
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -11,7 +11,7 @@
 #include "core/base/tomlpp.hpp"
 #include "core/import/shipped.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint64_t max_file = 64 * 1024;
@@ -329,4 +329,4 @@ Architecture open_architecture(const std::string& name, const std::string& folde
   return Architecture::read(file.text, file.path);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include "core/base/json.hpp"
 #include "core/import/names.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Where a value of a manifest comes from.  Texts are those of TOML.
 struct ManifestValue {
@@ -52,4 +52,4 @@ std::vector<std::string> shipped_architectures();
 // A shipped one, or where the name ends in .toml that file.  Throws Error.
 Architecture open_architecture(const std::string& name, const std::string& folder);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -16,7 +16,7 @@
 #include "core/base/yaml.hpp"
 #include "core/import/architecture.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 namespace fs = std::filesystem;
@@ -708,4 +708,4 @@ Imported import_folder(const ImportRequest& request) {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Of a folder that cannot be imported: one line, and what to do.
 class ImportFailure : public std::runtime_error {
@@ -37,4 +37,4 @@ struct Imported {
 // the key, what is not supported and what is.
 Imported import_folder(const ImportRequest& request);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

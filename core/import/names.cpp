@@ -5,7 +5,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr std::string_view layer = "{layer}", layer_from_0 = "{layer-1}";
@@ -103,4 +103,4 @@ std::string NameMap::theirs(const std::string& ours) const {
   return nearest ? fill(nearest->theirs, *match(nearest->ours, ours)) : "";
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

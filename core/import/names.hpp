@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // A pattern is a name in which {layer} stands for a number from 1, {layer-1} for one from 0, and a * at the end for any
 // rest.
@@ -47,4 +47,4 @@ struct NameMap {
 // Whether a pattern is one.
 bool is_pattern(std::string_view pattern);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

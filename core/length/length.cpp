@@ -13,7 +13,7 @@
 #include "core/model/layers.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::string digest_of(const std::vector<double>& numbers) {
@@ -221,4 +221,4 @@ std::unique_ptr<const Length> make_length(const Manifest& m, const Tokenizer* so
   return nullptr;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -13,7 +13,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/speech/source.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Tokenizer;
 
@@ -50,4 +50,4 @@ struct LengthTable {
 // lines, a token that the vocabulary lacks or that stood before, no number.
 LengthTable read_length_table(const std::string& path, const Tokenizer& vocabulary);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

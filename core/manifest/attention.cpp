@@ -9,7 +9,7 @@
 #include "core/manifest/read.hpp"
 #include "core/manifest/reader.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::vector<const Entry*> entries_of(const Node& table) {
@@ -290,4 +290,4 @@ void read_attention(const Node& attention, Reading& to) {
   for (const Cell& cell : cells) to.manifest.blocks.push_back(cell.choice);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

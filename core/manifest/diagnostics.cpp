@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint32_t error = ATTNKIT_ERROR, warning = ATTNKIT_WARNING, manifest = ATTNKIT_AREA_MANIFEST,
@@ -69,4 +69,4 @@ std::vector<Diagnostic> Diagnostics::sorted() const {
   return result;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

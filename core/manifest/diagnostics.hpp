@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 namespace ak {
 // form
@@ -64,4 +64,4 @@ class Diagnostics {
   int errors_ = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

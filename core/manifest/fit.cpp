@@ -7,7 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/manifest/read.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 struct Verdict {
@@ -205,4 +205,4 @@ void check_fit(std::vector<Cell>& cells, const Reading& to) {
   for (const Refusal& refusal : refusals) report(refusal, cells, to);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

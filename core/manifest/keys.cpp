@@ -4,7 +4,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using T = KeyType;
@@ -308,4 +308,4 @@ std::string type_text(const KeyRule& rule) {
   return rule.min < rule.max ? fmt::format("{} from {} to {}", text, rule.min, rule.max) : text;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 enum class KeyType {
   text,
@@ -56,4 +56,4 @@ std::string type_text(const KeyRule& rule);
 // "a" and "b" of "a|b".
 std::vector<std::string> choices_of(const KeyRule& rule);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

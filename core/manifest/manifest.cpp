@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace attnkit {
+namespace attnkit::core {
 
 void to_json(nlohmann::ordered_json& json, const SearchChoice& choice) {
   json = {{"label", choice.label}, {"toml", choice.toml}, {"mechanism", choice.mechanism}};
@@ -87,4 +87,4 @@ uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice) {
   return (source_known ? ATTN_KNOWS_K_TOTAL : 0) | (target_known ? ATTN_KNOWS_Q_TOTAL : 0);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -15,7 +15,7 @@
 #include "core/speech/fbank.hpp"
 #include "core/tokenizer/tokenizer.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct NameMap;
 
@@ -177,4 +177,4 @@ bool predicts_from_source(Predict predict);
 // the source's length is not, nor what depends on it, except to blocks that are filled anew as it grows.
 uint32_t total_flags(const Manifest& manifest, const BlockChoice& choice);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

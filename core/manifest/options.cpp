@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::vector<std::string> choices_of(const attn_option& option) {
@@ -182,4 +182,4 @@ std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& optio
   return use_of(plugin.name, options_text(plugin, options));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

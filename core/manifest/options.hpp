@@ -7,7 +7,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/manifest/toml.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct OptionSet {
   explicit OptionSet(const Plugin& plugin);  // all defaults
@@ -25,4 +25,4 @@ struct OptionSet {
 bool check_values(const std::vector<const Entry*>& entries, Diagnostics& diagnostics);
 SearchChoice choice_as_written(const std::string& mechanism, const std::vector<const Entry*>& entries);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -19,7 +19,7 @@
 #include "core/tokenizer/sentencepiece.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr std::string_view schema = "attnkit.model/1", family = "attnkit.model/";
@@ -669,4 +669,4 @@ Manifest read_manifest(const std::string& toml, const std::string& dir, const Re
   return manifest;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/manifest/toml.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct Reading {
   const std::string& dir;
@@ -73,4 +73,4 @@ struct Cell {
 // choice.replays as [stream] needs it.
 void check_fit(std::vector<Cell>& cells, const Reading& to);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

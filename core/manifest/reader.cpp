@@ -7,7 +7,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 bool type_fits(KeyType type, const Node& value) {
@@ -139,4 +139,4 @@ std::optional<int> TableReader::choice(std::string_view key) const {
   return static_cast<int>(std::find(choices.begin(), choices.end(), *chosen) - choices.begin());
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

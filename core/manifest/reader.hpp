@@ -9,7 +9,7 @@
 #include "core/manifest/keys.hpp"
 #include "core/manifest/toml.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class TableReader {
  public:
@@ -47,4 +47,4 @@ class TableReader {
   std::set<std::string, std::less<>> wrong_, suggested_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

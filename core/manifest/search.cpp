@@ -12,7 +12,7 @@
 #include "core/manifest/read.hpp"
 #include "core/manifest/reader.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -174,4 +174,4 @@ void read_search(const Node& search, Reading& to) {
   to.manifest.search = std::make_shared<const Json>(std::move(j));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/base/tomlpp.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Follows strings and comments just well enough to know which brackets and dots are structure.  Needs no valid TOML: it
@@ -186,4 +186,4 @@ std::string value_text(const Node& value) {
   return value.kind == Node::Kind::integer ? fmt::format("{}", value.integer) : fmt::format("{}", value.number);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

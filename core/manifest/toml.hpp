@@ -8,7 +8,7 @@
 
 #include "core/manifest/diagnostics.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct Entry;
 
@@ -49,4 +49,4 @@ std::string toml_text(bool value);
 const char* kind_name(Node::Kind kind);
 std::string value_text(const Node& value);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -5,7 +5,7 @@
 
 #include "core/manifest/manifest.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The smaller of each lane and a bound.
 template <class V>
@@ -66,4 +66,4 @@ ATTNKIT_INLINE void activate(Activation activation, V& x) {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/model/layers.hpp"
 #include "core/session/arena.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // fairseq's: projections into heads are smaller than the one out of them.
@@ -410,4 +410,4 @@ void Block::attention(Workspace& ws, const BlockCall& call, float* weights) cons
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

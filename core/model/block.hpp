@@ -14,7 +14,7 @@
 #include "core/plugin/mechanism.hpp"
 #include "core/weights/reader.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Sha256;
 
@@ -105,4 +105,4 @@ class Block {
   std::map<std::string, int64_t> model_parameters_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

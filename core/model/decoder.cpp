@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace attnkit {
+namespace attnkit::core {
 
 void Decoder::load(LayerReader& from) {
   vocabulary = manifest_.decoder.tokenizer;
@@ -58,4 +58,4 @@ int64_t Decoder::append(Workspace& ws, const SourcePart& hidden, int64_t known, 
   return replayed;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

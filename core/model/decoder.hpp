@@ -6,7 +6,7 @@
 #include "core/model/transformer.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Decoder {
  public:
@@ -33,4 +33,4 @@ class Decoder {
   const Manifest& manifest_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

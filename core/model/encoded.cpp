@@ -8,7 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/manifest/manifest.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::string weights_text(const Manifest& m) {
@@ -97,4 +97,4 @@ void require_same(const EncoderIdentity& theirs, const EncoderIdentity& ours, co
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 #include "core/manifest/manifest.hpp"
 #include "core/model/block.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // One property that the encoder's output depends on.
 struct EncoderTrait {
@@ -49,4 +49,4 @@ struct Encoded {
   Aux aux;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

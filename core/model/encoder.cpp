@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace attnkit {
+namespace attnkit::core {
 
 void check_ids(const Ids& ids, const char* side, const Tokenizer* vocabulary, int64_t max_length) {
   if (!vocabulary) fail(ATTN_INVALID, "this model has no {} side", side);
@@ -121,4 +121,4 @@ const float* Encoder::run(Workspace& ws, const SourcePart& part, int32_t slot, A
   return x;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

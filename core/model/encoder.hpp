@@ -7,7 +7,7 @@
 #include "core/speech/frontend.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Encoder {
  public:
@@ -41,4 +41,4 @@ class Encoder {
 // Throws Error (ATTN_INVALID) unless ids of that side fit the vocabulary (NULL: the model has none) and max_length.
 void check_ids(const Ids& ids, const char* side, const Tokenizer* vocabulary, int64_t max_length);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace attnkit {
+namespace attnkit::core {
 
 namespace {
 bool is_zero(const float* row, int64_t width) {
@@ -84,4 +84,4 @@ void Head::pool(const Workspace& ws, const float* x, const Aux& aux, float* pool
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -5,7 +5,7 @@
 #include "core/model/layers.hpp"
 #include "core/model/workspace.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Head {
  public:
@@ -28,4 +28,4 @@ class Head {
   const Manifest& manifest_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -4,7 +4,7 @@
 #include <attnkit/kernels/simd.hpp>
 #include <cmath>
 
-namespace attnkit {
+namespace attnkit::core {
 
 namespace {
 
@@ -178,4 +178,4 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
   return made;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 #include "core/speech/source.hpp"
 #include "core/weights/reader.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias over `width` (Ba et al. 2016, arXiv:1607.06450), or with
 // type rms y = x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019, arXiv:1910.07467).
@@ -67,4 +67,4 @@ struct LayerReader {
   Embedding embedding(const std::string& name, const Manifest& manifest, const Stack& stack);
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

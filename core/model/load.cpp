@@ -7,7 +7,7 @@
 #include "core/manifest/diagnostics.hpp"
 #include "core/model/model.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Hosts learn of attnkit_model_info what ends sources and targets alike, and what begins a target of a source.
@@ -201,4 +201,4 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   return model;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

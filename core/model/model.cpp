@@ -4,7 +4,7 @@
 
 #include "core/base/sha256.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 WorkspacePool::Lease Model::lease() const {
   WorkspacePool::Lease lease = idle_.take();
@@ -192,4 +192,4 @@ const std::string& Model::digest() const {
   return digest_;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -17,7 +17,7 @@
 #include "core/model/workspace.hpp"
 #include "core/plugin/runtime.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Model {
  public:
@@ -102,4 +102,4 @@ class Model {
   mutable WorkspacePool idle_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

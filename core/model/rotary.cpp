@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr int64_t stride = 256;  // positions between two entries of the coarse table
@@ -64,4 +64,4 @@ void Rotary::turn(float* heads, int64_t count, int64_t width, int64_t position) 
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 
 #include "core/manifest/manifest.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Rotary positions (Su et al. 2021, arXiv:2104.09864): channels a and b of a pair of a head at position p become
 // a cos(p w) - b sin(p w) and b cos(p w) + a sin(p w), w the pair's speed.  Immutable: any thread.
@@ -21,4 +21,4 @@ class Rotary {
   int64_t pairs_, first_, second_;  // how far apart pairs, and the two of a pair, are
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Plans are made for bounds rounded up, so that a session meets few of them.
@@ -118,4 +118,4 @@ Arena& Transformer::states(bool cross) const {
   return *states_[cross];
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

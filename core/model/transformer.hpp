@@ -13,7 +13,7 @@
 #include "core/model/workspace.hpp"
 #include "core/session/arena.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct Attention {
   LayerNorm norm;
@@ -74,4 +74,4 @@ class Transformer {
   mutable std::unique_ptr<Arena> states_[2];
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -1,6 +1,6 @@
 #include "core/model/workspace.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Where this thread looks first; threads that follow each other begin at different places.
@@ -37,4 +37,4 @@ void WorkspacePool::give(Workspace* workspace) {
   delete workspace;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

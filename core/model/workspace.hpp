@@ -14,7 +14,7 @@
 #include "core/length/length.hpp"
 #include "core/plugin/mechanism.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Arena;
 
@@ -86,4 +86,4 @@ class WorkspacePool {
   std::array<Place, 64> places_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -21,7 +21,7 @@
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr double longest_trial = 10;  // seconds
@@ -118,4 +118,4 @@ bool FirstLoads::try_out(const PluginFile& file, std::string& harm) const {
   return ran.ending != ChildResult::killed || ran.status != SIGKILL;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 
 #include "core/plugin/plugin_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The knowledge of one search for plugins.  Belongs to one thread.
 class FirstLoads {
@@ -38,4 +38,4 @@ class FirstLoads {
   std::map<std::string, Known> known_, found_;  // by key_of
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -1,6 +1,6 @@
 #include "core/plugin/linked.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constinit std::span<const LinkedPlugin> linked;  // ready before constructors of other files run
@@ -9,8 +9,8 @@ constinit std::span<const LinkedPlugin> linked;  // ready before constructors of
 
 std::span<const LinkedPlugin> linked_plugins() noexcept { return linked; }
 
-}  // namespace attnkit
+}  // namespace attnkit::core
 
-void attn_link_plugins(const attnkit::LinkedPlugin* plugins, uint32_t count) noexcept {
-  attnkit::linked = {plugins, count};
+void attn_link_plugins(const attnkit::core::LinkedPlugin* plugins, uint32_t count) noexcept {
+  attnkit::core::linked = {plugins, count};
 }

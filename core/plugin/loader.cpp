@@ -21,7 +21,7 @@
 #include "core/base/text.hpp"
 #include "core/plugin/linked.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint32_t oldest_plugin_minor = 0;
@@ -255,4 +255,4 @@ attn_plugin load_plugin(const PluginFile& file) {
   return found->table;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

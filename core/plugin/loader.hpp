@@ -7,7 +7,7 @@
 
 #include "core/plugin/plugin_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Returns the checked table of a file that read_plugin_file accepted.  Each file is mapped and asked once per process,
 // whatever the number of registries and paths; its answer, also a refusal, is kept.  Throws Error with a sentence to
@@ -25,4 +25,4 @@ bool is_name(std::string_view text);
 // functions or texts, bad name, device or option schema.  Reads no more than the sizes that the plugin states.
 attn_plugin check_table(const attn_plugin* given, const attn_host& host);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint32_t max_ports = 256;
@@ -316,4 +316,4 @@ void Mechanism::fill(uint32_t port, uint64_t seed, const attn_tensor& tensor) co
   call(plugin_->name, [&](attn_error* err) { return plugin_->table.fill(mech_.get(), port, seed, &tensor, err); });
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

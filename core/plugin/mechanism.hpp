@@ -8,7 +8,7 @@
 #include "core/base/buffer.hpp"
 #include "core/plugin/registry.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Mechanism;
 
@@ -84,4 +84,4 @@ attn_tensor contiguous(const attn_port& port, const void* data);
 // A request for f32 on the CPU.
 attn_request cpu_request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t past);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

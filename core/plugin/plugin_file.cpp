@@ -22,7 +22,7 @@
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr std::string_view entry_prefix = "attn_plugin_main_v";
@@ -213,4 +213,4 @@ PluginFile read_plugin_file(const std::string& path) {
   return result;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

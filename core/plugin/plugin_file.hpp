@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct PluginFile {
   std::string path;  // absolute, without symbolic links
@@ -23,4 +23,4 @@ void check_plugin_folder(const std::string& folder);
 // code.
 PluginFile read_plugin_file(const std::string& path);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/plugin/mechanism.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -141,4 +141,4 @@ Json probe(const Plugin& plugin) {
   return places;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -5,7 +5,7 @@
 
 #include "core/plugin/registry.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The verdict of every place, each role in the form that models use and the causal encoder, with default options,
 // d_model 128, 4 heads, f32, one row:
@@ -18,4 +18,4 @@ namespace attnkit {
 // A plugin's failure never makes it throw.
 nlohmann::ordered_json probe(const Plugin& plugin);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

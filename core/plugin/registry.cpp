@@ -16,7 +16,7 @@
 #include "core/plugin/loader.hpp"
 #include "core/plugin/plugin_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ std::vector<std::string> default_search_path(const char* plugin_path) {
   return folders;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/plugin/first_load.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // A loaded plugin.  Never unloaded: pointers into it stay valid until the process ends.
 struct Plugin {
@@ -50,4 +50,4 @@ class Registry {
 // <folder of this library>/attnkit/1 unless plugins are linked in.  Empty parts are dropped.
 std::vector<std::string> default_search_path(const char* plugin_path);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

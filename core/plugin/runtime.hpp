@@ -4,7 +4,7 @@
 #include "core/base/threads.hpp"
 #include "core/plugin/registry.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct Runtime {
   Runtime(const std::vector<std::string>& folders, uint32_t thread_count, int32_t device)
@@ -14,4 +14,4 @@ struct Runtime {
   int32_t device_type;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

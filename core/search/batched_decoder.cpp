@@ -2,7 +2,7 @@
 
 #include "core/base/greedy.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 void BatchedDecoder::run(size_t count, size_t rows) {
   while (fill(count, rows)) {
@@ -72,4 +72,4 @@ void BatchedDecoder::choose(size_t row) {
   a.made.push_back(*best);
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

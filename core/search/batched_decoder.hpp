@@ -8,7 +8,7 @@
 
 #include "core/search/trial/data_set.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // A host derives from it and says what its inputs are.
 class BatchedDecoder {
@@ -56,4 +56,4 @@ class BatchedDecoder {
   Batch tokens_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -159,4 +159,4 @@ Interval bleu_interval(std::span<const BleuStats> pairs, int resamples, uint64_t
   return {quantile(scores, 0.025), quantile(scores, 0.975)};
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -10,7 +10,7 @@
 
 #include "core/search/statistics.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Tokens of the WMT tokeniser mteval-v13a.  text is UTF-8.  Only ASCII punctuation is split off; other letters and
 // marks stay inside their token, so that a run of CJK text is one token and "„ja“" keeps its quotes.  Tokens end at
@@ -39,4 +39,4 @@ double bleu(const BleuStats& corpus);
 // Without pairs or resamples both ends are bleu() of the sum.
 Interval bleu_interval(std::span<const BleuStats> pairs, int resamples, uint64_t seed);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -4,7 +4,7 @@
 #include <attnkit/kernels/simd.hpp>
 #include <cmath>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // A row that is finished serves several others while it is at hand: most of the time would go into fetching it.
@@ -38,4 +38,4 @@ struct Factorise {
 
 void cholesky(std::vector<double>& matrix, size_t n) { simd::dispatch(Factorise{matrix.data(), n}); }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

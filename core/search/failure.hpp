@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 enum class Fault {
   usage,        // settings that contradict each other or the model
@@ -34,4 +34,4 @@ template <class... Args>
   throw Failure(fault, fmt::format(text, std::forward<Args>(args)...));
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -17,7 +17,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -202,4 +202,4 @@ void Journal::append(const std::string& line) {
        reason, size());
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -10,7 +10,7 @@
 
 #include "core/search/worker/channel.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // The first line names the schema and the identity of what is searched; each line after it is a trial:
 // {"key":KEY,"at":"2026-11-21T02:21:00Z", ...members of its body}.  The file is locked for as long as the journal
@@ -48,4 +48,4 @@ class Journal {
   std::map<std::string, nlohmann::json> trials_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -11,7 +11,7 @@
 #include "core/base/tomlpp.hpp"
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 namespace fs = std::filesystem;
@@ -217,4 +217,4 @@ std::string ManifestText::bundled(const Space& space, const Placement& placement
   return commented(comment) + used_only(toml_, space, placement, std::move(edits));
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -8,7 +8,7 @@
 
 #include "core/search/space.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Any thread; immutable.
 class ManifestText {
@@ -39,4 +39,4 @@ class ManifestText {
   const std::string toml_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -10,7 +10,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -201,4 +201,4 @@ Difference difference(Metric metric, const Outcomes& candidate, const Outcomes& 
   return found;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 #include "core/search/bleu.hpp"
 #include "core/search/quality.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // By example, in the data set's order; `pairs` of greedy decoding alone.
 struct Outcomes {
@@ -50,4 +50,4 @@ struct Difference {
 // Without resampling bleu's is by influences as well, which is a thousand times as fast.
 Difference difference(Metric metric, const Outcomes& candidate, const Outcomes& other, size_t n, bool resample = true);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -7,7 +7,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -93,4 +93,4 @@ double ratio_of(Metric metric, double candidate, double baseline) {
   return metric == Metric::perplexity ? baseline / candidate : candidate / baseline;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

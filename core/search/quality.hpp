@@ -8,7 +8,7 @@
 
 #include "core/search/statistics.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 enum class Metric { exact, bleu, accuracy, perplexity, cosine };
 
@@ -58,4 +58,4 @@ double score_of(Metric metric, double value);
 // 1 even at 0, and a baseline of 0 makes every better value infinitely good.
 double ratio_of(Metric metric, double candidate, double baseline);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -8,7 +8,7 @@
 
 #include "core/search/cholesky.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // The sample variance of a few blocks says little; this many more come from all racers together.
@@ -344,4 +344,4 @@ RaceResult race(const Settings& settings, const RaceTrack& track, size_t count) 
   return Race(settings, track, count).run();
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

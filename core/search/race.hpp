@@ -11,7 +11,7 @@
 #include "core/search/outcomes.hpp"
 #include "core/search/settings.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // One placement as it is measured so far.
 struct Racer {
@@ -123,4 +123,4 @@ struct RaceTrack {
 // settings.confidence the best one never is.  When one is left, it alone is measured to the end.
 RaceResult race(const Settings& settings, const RaceTrack& track, size_t count);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -189,4 +189,4 @@ void Leader::consider(const Record& record) {
   if (is_rankable(ranked) && (!leader_ || is_before(ranked, *leader_, settings_))) leader_ = std::move(ranked);
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -16,7 +16,7 @@
 #include "core/search/race.hpp"
 #include "core/search/space.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // A quality and what it was measured on.
 struct Quality {
@@ -115,4 +115,4 @@ class Leader {
   bool is_stale_ = false;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

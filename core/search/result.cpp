@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -539,4 +539,4 @@ Json result_document(const Search& search) {
   return json;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -3,7 +3,7 @@
 
 #include "core/search/search.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Everything but "command", "date", "machine", "seconds" and "files", which are the host's to add.
 nlohmann::ordered_json result_document(const Search& search);
@@ -27,4 +27,4 @@ struct AnswerInput {
 // Names the placement, what it keeps and gains, and the length from which it is faster.
 std::string answer_text(const AnswerInput& input);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -7,7 +7,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -241,4 +241,4 @@ std::string Search::leader(const Record& changed) {
   return value ? fmt::format("{} {:.2f}", rank_names[static_cast<size_t>(settings_.rank)], *value) : "";
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -13,7 +13,7 @@
 #include "core/search/strategy.hpp"
 #include "core/search/trial_runner.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // A choice that a mechanism, or the weights, refuse in a role.
 struct RefusedChoice {
@@ -93,4 +93,4 @@ class Search {
   Leader leader_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 #include "core/search/quality.hpp"
 #include "core/search/statistics.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 enum class StrategyKind { ablation, grid, pareto };
 enum class Effort { quick, standard, thorough };
@@ -53,4 +53,4 @@ struct Settings {
   uint64_t trial_memory = 0;   // bytes that a worker may take; 0: no limit
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

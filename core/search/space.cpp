@@ -4,7 +4,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -196,4 +196,4 @@ DeclaredCost Declared::of(const Placement& placement, int64_t length) const {
   return total;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

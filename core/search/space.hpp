@@ -11,7 +11,7 @@
 
 #include "core/base/roles.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // A mechanism with its options, as the value of a role's key in a manifest.
 struct Choice {
@@ -98,4 +98,4 @@ class Declared {
   std::map<std::tuple<size_t, int, int64_t>, DeclaredCost> costs_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

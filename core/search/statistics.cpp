@@ -6,7 +6,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -141,4 +141,4 @@ std::vector<double> crowding(const Points& front) {
   return distance;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // The two-sided 95 % point of the standard normal distribution.
 inline constexpr double kNormal95 = 1.959963984540054;
@@ -63,4 +63,4 @@ std::vector<int> fronts(const Points& points);
 // Ends among equals go by position, objectives of no or infinite range add no gap, and NaN points are left out with 0.
 std::vector<double> crowding(const Points& front);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -11,7 +11,7 @@
 
 #include "core/search/statistics.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 std::vector<Unit> units_of(const Space& space, bool per_layer) {
   std::vector<Unit> units;
@@ -493,4 +493,4 @@ std::unique_ptr<Strategy> make_guided_evolution(const Space& space, bool per_lay
   return std::make_unique<GuidedEvolution>(space, per_layer, trials, seed);
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -11,7 +11,7 @@
 #include "core/search/space.hpp"
 #include "core/search/surrogate.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // The outcome of one placement; NaN is a number that was not measured.
 struct Outcome {
@@ -66,4 +66,4 @@ std::vector<Unit> units_of(const Space& space, bool per_layer);
 // Placement number `index` of those with one choice per unit; the last unit changes fastest.  index < size_of().
 Placement placement_at(const Space& space, const std::vector<Unit>& units, uint64_t index);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 
 #include "core/search/cholesky.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr size_t max_shaping = 128;  // placements that decide on the shape: it is known from few
@@ -283,4 +283,4 @@ Climb climb(const Space& space, const std::vector<Unit>& units, Placement start,
   return result;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -12,7 +12,7 @@
 
 #include "core/search/space.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Of held-out placements: the root of the mean squared error, and Kendall's tau-b between predicted and measured; NaN
 // where there is none.
@@ -79,4 +79,4 @@ struct Climb {
 Climb climb(const Space& space, const std::vector<Unit>& units, Placement start, std::span<const Surrogate::Draw> draws,
             const std::function<double(std::span<const double>)>& score);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -11,7 +11,7 @@
 #include "core/search/failure.hpp"
 #include "core/search/trial/same_files.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -372,4 +372,4 @@ void TrialRunner::take_costs(Record& record, const Json& result) const {
   if (result.contains("real")) record.real = result["real"];
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

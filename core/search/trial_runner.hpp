@@ -10,7 +10,7 @@
 #include "core/search/ranking.hpp"
 #include "core/search/worker/worker_pool.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 struct LoadedMechanism {
   std::string name, file;
@@ -114,4 +114,4 @@ class TrialRunner {
   std::vector<int64_t> rungs_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint64_t reserve = uint64_t{1} << 38;  // 256 GiB of address space, not of memory
@@ -93,4 +93,4 @@ void Arena::copy(int32_t from, int32_t to, const std::vector<uint64_t>& bytes, c
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

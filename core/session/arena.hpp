@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Arena {
  public:
@@ -44,4 +44,4 @@ class Arena {
   std::vector<int32_t> free_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

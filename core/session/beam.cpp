@@ -7,7 +7,7 @@
 #include "core/session/restrict.hpp"
 #include "core/session/session.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 struct Hypothesis {
@@ -105,4 +105,4 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   return found.ids;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "blobs are written as memory has the numbers");
@@ -120,4 +120,4 @@ std::string BlobReader::text() {
   return {reinterpret_cast<const char*>(taken.data()), taken.size()};
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class BlobWriter {
  public:
@@ -90,4 +90,4 @@ class BlobReader {
   std::span<const std::byte> rest_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 
 #include "core/manifest/manifest.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Leaves the scores of what may follow `written` tokens, the beginning among them; all others become -infinity.
 // Returns whether only one may.  No score may be NaN: a broken model must not look sound where it is hidden.
@@ -38,4 +38,4 @@ inline void join_ends(const Manifest& m, std::span<float> scores) {
     end = std::max(end, std::exchange(scores[static_cast<size_t>(id)], -std::numeric_limits<float>::infinity()));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/session/blob.hpp"
 #include "core/session/session.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // In the words of the first version where it had the same.
@@ -246,4 +246,4 @@ void Session::load_source(BlobReader& from) {
   source_ = std::move(source);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/base/greedy.hpp"
 #include "core/session/restrict.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 Session::Use::Use(std::span<Session* const> sessions) : sessions_(sessions) {
   for (size_t i = 0; i < sessions_.size(); ++i) {
@@ -406,7 +406,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
 
 int64_t Session::default_limit() const {
   const int64_t max_length = model_->manifest().max_target();
-  return model_->has_encoder() ? attnkit::default_limit(source_.length, max_length) : max_length;
+  return model_->has_encoder() ? core::default_limit(source_.length, max_length) : max_length;
 }
 
 std::vector<float> Session::next_scores(int row) const {
@@ -474,4 +474,4 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   return ids;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -13,7 +13,7 @@
 #include "core/model/model.hpp"
 #include "core/session/arena.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class BlobReader;
 class BlobWriter;
@@ -132,4 +132,4 @@ class Session {
 // </s> included if reached.
 std::vector<int32_t> beam_search(Session& session, int64_t limit);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

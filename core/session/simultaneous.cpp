@@ -6,7 +6,7 @@
 #include "core/base/greedy.hpp"
 #include "core/session/session.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 uint32_t decide(const attnkit_stream_options& options, const attnkit_stream_view& view) {
@@ -104,4 +104,4 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
   return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), limit}, options);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 
 #include "core/speech/source.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Session;
 
@@ -47,4 +47,4 @@ std::vector<int32_t> simulate(const Incremental& session, const Units& source, c
 // completes a row of the encoder.
 std::vector<int32_t> simulate(Session& session, const Units& source, const attnkit_stream_options& options);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -15,7 +15,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr double lowest_hz = 20, preemphasis = 0.97, povey = 0.85, full_scale = 32768;
@@ -142,4 +142,4 @@ void Fbank::apply(const float* samples, int64_t frames, float* out) const {
     plan_->frame(samples + j * static_cast<int64_t>(plan_->shift), out + j * static_cast<int64_t>(plan_->bins.size()));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct FbankSpec {
   int sample_rate = 16000, bins = 80;
@@ -35,4 +35,4 @@ class Fbank {
   std::unique_ptr<const Plan> plan_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

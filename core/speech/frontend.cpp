@@ -4,7 +4,7 @@
 #include "core/base/sha256.hpp"
 #include "core/model/layers.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 Frontend::Frontend(const SpeechTable& table, Activation activation, const std::vector<float>& mean,
                    const std::vector<float>& scale, std::vector<Dense> convolutions, const Dense& out)
@@ -152,4 +152,4 @@ void Frontend::digest(Sha256& to) const {
   out_.digest(to);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

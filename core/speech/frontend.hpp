@@ -11,7 +11,7 @@
 #include "core/speech/log_mel.hpp"
 #include "core/speech/source.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Sha256;
 
@@ -71,4 +71,4 @@ class Frontend {
   int64_t parameters_ = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

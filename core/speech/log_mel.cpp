@@ -12,7 +12,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr double least_energy = 1e-10, range = 8;
@@ -128,4 +128,4 @@ void LogMel::apply(const float* samples, int64_t n, float* out) const {
   for (size_t i = 0; i < logs.size(); ++i) out[i] = static_cast<float>((std::max(logs[i], loudest - range) + 4) / 4);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 
 #include "core/speech/fbank.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Every number depends on the loudest of the recording, so there are no frames before its end.
 class LogMel {
@@ -27,4 +27,4 @@ class LogMel {
   std::unique_ptr<const Plan> plan_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -4,7 +4,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Far above any sample within [-1, 1], far below those of integers that were not divided.
@@ -61,4 +61,4 @@ void check_speech(const SourceBatch& source) {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

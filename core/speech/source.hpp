@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // A batch of id sequences: (batch, length) row by row; lens NULL: all rows are full.
 struct Ids {
@@ -51,4 +51,4 @@ struct SourcePart {
 // Throws Error (ATTN_INVALID) naming the row and the place of a number that is none, or of a sample beyond 16.
 void check_speech(const SourceBatch& source);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 namespace {
 
 double average_lagging(std::span<const double> delays, double source, double target) {
@@ -66,4 +66,4 @@ size_t reference_words(std::string_view reference) {
   return static_cast<size_t>(std::count(reference.begin(), reference.end(), ' ')) + 1;
 }
 
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 
 // One output, in any unit of the source: words, tokens, milliseconds.
 struct LatencyLog {
@@ -34,4 +34,4 @@ std::optional<Latency> mean(std::span<const std::optional<Latency>> all);
 // Words as SimulEval counts them in a reference: pieces between single spaces.
 size_t reference_words(std::string_view reference);
 
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

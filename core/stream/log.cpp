@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 namespace {
 
 // Of token i, which appended `grown` to a text that ends inside of a word unless it is empty.  Did a word begin?
@@ -98,4 +98,4 @@ LatencyLog speech_log(const SpeechShape& shape, int64_t samples, std::span<const
   return log;
 }
 
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

@@ -9,7 +9,7 @@
 
 #include "core/stream/latency.hpp"
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 
 // The text of some tokens, trimmed; more tokens only append to it.
 using Detokenize = std::function<std::string(std::span<const int32_t>)>;
@@ -76,4 +76,4 @@ std::vector<int64_t> speech_ends(const SpeechShape& shape, int64_t samples, int6
 LatencyLog speech_log(const SpeechShape& shape, int64_t samples, std::span<const Write> writes,
                       std::span<const WordSpan> words, std::optional<double> reference_length);
 
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

@@ -6,7 +6,7 @@
 
 #include "core/base/text.hpp"
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 namespace {
 
 constexpr int64_t largest = 1 << 20;  // as in manifests
@@ -49,4 +49,4 @@ std::unique_ptr<const Policy> policy_named(std::string_view text) {
   return std::make_unique<WaitK>(k, colon == std::string_view::npos ? 1 : number(numbers.substr(colon + 1), text));
 }
 
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

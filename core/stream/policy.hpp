@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 
 enum class Action : uint32_t { read = ATTNKIT_READ, write = ATTNKIT_WRITE };
 // Units of the source read, tokens of the target written, and whether the source has ended.
@@ -44,4 +44,4 @@ class Offline : public Policy {
 // "wait-k:3", "wait-k:3:7" (k, then pre-decision) or "offline".  Throws std::invalid_argument saying what is wrong.
 std::unique_ptr<const Policy> policy_named(std::string_view text);
 
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

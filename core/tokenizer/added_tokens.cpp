@@ -4,7 +4,7 @@
 
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 void AddedTokens::add(AddedToken token) {
   if (token.content.empty()) return;
@@ -46,4 +46,4 @@ void AddedTokens::split(std::u32string_view text, const std::function<void(std::
   if (done < text.size()) other(text.substr(done));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct AddedToken {
   std::u32string content;
@@ -32,4 +32,4 @@ class AddedTokens {
   std::map<char32_t, std::vector<AddedToken>> by_first_;  // the longest first
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 uint64_t key_of(int32_t left, int32_t right) {
@@ -101,4 +101,4 @@ void Bpe::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
   for (size_t at = 0; at != none; at = symbols[at].after) ids.push_back(symbols[at].id);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 
 #include "core/tokenizer/spelling.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct BpeOptions {
   std::optional<int32_t> unknown;  // of characters without a token; none: they are left out
@@ -37,4 +37,4 @@ class Bpe : public Spelling {
   std::unordered_map<uint64_t, Merge> merges_;  // by the two ids
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

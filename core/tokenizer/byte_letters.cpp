@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr char32_t first_other = 0x100;
@@ -35,4 +35,4 @@ std::u32string to_letters(std::string_view text) {
   return made;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Longer ones are looked up character by character, as Hugging Face does.
@@ -100,4 +100,4 @@ std::u32string Charsmap::apply(std::u32string_view text) const {
   return to_characters(made);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 
 #include "core/base/json.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Charsmap {
  public:
@@ -36,4 +36,4 @@ class Charsmap {
   bool longest_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

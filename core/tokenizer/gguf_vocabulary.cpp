@@ -9,7 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/sentencepiece.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr size_t max_token = 1024;  // bytes; a token is split in all ways while it is read
@@ -151,4 +151,4 @@ std::shared_ptr<const Tokenizer> open_gguf_vocabulary(const std::string& path, c
   return read_tokenizer_json(JsonValue(document, path), use);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

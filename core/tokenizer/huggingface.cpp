@@ -15,7 +15,7 @@
 #include "core/tokenizer/vocabulary.hpp"
 #include "core/tokenizer/wordpiece.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint64_t max_file = uint64_t{64} << 20;
@@ -365,4 +365,4 @@ std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lo
   return read_tokenizer_json(JsonValue(document, path), use);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

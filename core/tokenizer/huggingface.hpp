@@ -9,7 +9,7 @@
 #include "core/base/json.hpp"
 #include "core/tokenizer/tokenizer.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct TokenizerUse {
   // Ids of a source with its beginning and end; what exceeds them is left out, as `truncation` does there, whose own
@@ -33,4 +33,4 @@ std::shared_ptr<const Tokenizer> read_tokenizer_json(const JsonValue& document, 
 // One token per line, [CLS], [SEP] and [UNK] among them.  lowercase: accents go as well.
 std::shared_ptr<const Tokenizer> open_wordpiece(const std::string& path, bool lowercase, const TokenizerUse& use);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

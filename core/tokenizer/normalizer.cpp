@@ -9,7 +9,7 @@
 #include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 struct BertNormalizer {
@@ -120,4 +120,4 @@ Normalizer read_normalizer(const JsonValue& part) {
       quote(type)));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 
 #include "core/base/json.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 using Normalizer = std::function<std::u32string(std::u32string_view)>;
 
@@ -15,4 +15,4 @@ using Normalizer = std::function<std::u32string(std::u32string_view)>;
 // place in the file and what is not supported.
 Normalizer read_normalizer(const JsonValue& part);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr size_t max_pattern = 10000;
@@ -176,4 +176,4 @@ Finder read_finder(const JsonValue& pattern) {
   };
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

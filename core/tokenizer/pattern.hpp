@@ -10,7 +10,7 @@
 
 #include "core/base/json.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Immutable: any thread.
 class Pattern {
@@ -34,4 +34,4 @@ class Pattern {
 using Finder = std::function<std::vector<Pattern::Range>(std::u32string_view)>;
 Finder read_finder(const JsonValue& pattern);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

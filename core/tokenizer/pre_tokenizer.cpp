@@ -9,7 +9,7 @@
 #include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // A stretch of a piece.
@@ -169,4 +169,4 @@ PreTokenizer read_pre_tokenizer(const JsonValue& part) {
                   quote(type)));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

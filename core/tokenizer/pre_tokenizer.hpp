@@ -7,7 +7,7 @@
 
 #include "core/base/json.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 struct Piece {
   std::u32string text;
@@ -19,4 +19,4 @@ using PreTokenizer = std::function<void(std::vector<Piece>&)>;
 // naming the place in the file and what is not supported.
 PreTokenizer read_pre_tokenizer(const JsonValue& part);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/base/yaml.hpp"
 #include "core/tokenizer/spelling.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint64_t max_file = uint64_t{64} << 20;
@@ -118,4 +118,4 @@ std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own
   return std::make_shared<Renumbered>(std::move(own), use);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

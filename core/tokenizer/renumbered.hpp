@@ -5,7 +5,7 @@
 
 #include "core/tokenizer/huggingface.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Tokens and their ids: an object of JSON, an array by id, or YAML where the name ends in .yml or .yaml.  Throws Error
 // naming the file.
@@ -15,4 +15,4 @@ nlohmann::json read_ids(const std::string& path);
 // with a token such as >>fra<< of use.ids.  Throws Error naming the file and what is wrong.
 std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -14,7 +14,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/renumbered.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using nlohmann::json;
@@ -248,4 +248,4 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   return renumbered(read_tokenizer_json(JsonValue(document, path), {}), use);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

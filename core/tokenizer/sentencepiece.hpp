@@ -8,7 +8,7 @@
 
 #include "core/tokenizer/huggingface.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // As its files number them, and GGUF's.
 enum class PieceType : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
@@ -38,4 +38,4 @@ nlohmann::json frame_json(const std::vector<std::string>& tokens, std::optional<
 // wrong.
 std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, const TokenizerUse& use);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

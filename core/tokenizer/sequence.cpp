@@ -4,7 +4,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr int max_depth = 8;
@@ -17,4 +17,4 @@ std::vector<JsonValue> read_sequence(const JsonValue& part, const char* key) {
   return part[key].items();
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

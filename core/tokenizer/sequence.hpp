@@ -5,9 +5,9 @@
 
 #include "core/base/json.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The parts in a part's `key`.  Throws Error: lists in lists, deeper than any tokenizer has them.
 std::vector<JsonValue> read_sequence(const JsonValue& part, const char* key);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

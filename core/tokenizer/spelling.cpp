@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace attnkit {
+namespace attnkit::core {
 
 std::vector<int32_t> byte_tokens(const TokenIds& vocabulary) {
   std::vector<int32_t> ids;
@@ -22,4 +22,4 @@ bool spell_bytes(std::string_view bytes, const std::vector<int32_t>& tokens, std
   return true;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

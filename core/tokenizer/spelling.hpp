@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Immutable: any thread.
 class Spelling {
@@ -29,4 +29,4 @@ std::vector<int32_t> byte_tokens(const TokenIds& vocabulary);
 // Appends the bytes' tokens; false, and nothing appended: one is missing.
 bool spell_bytes(std::string_view bytes, const std::vector<int32_t>& tokens, std::vector<int32_t>& ids);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 #include "core/tokenizer/sequence.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Tokens = std::vector<std::string>;
@@ -163,4 +163,4 @@ TokenDecoder read_token_decoder(const JsonValue& part) {
                   quote(type)));
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

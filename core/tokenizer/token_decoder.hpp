@@ -7,7 +7,7 @@
 
 #include "core/base/json.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The parts whose concatenation is the text.
 using TokenDecoder = std::function<void(std::vector<std::string>& tokens)>;
@@ -16,4 +16,4 @@ using TokenDecoder = std::function<void(std::vector<std::string>& tokens)>;
 // naming the place in the file and what is not supported.
 TokenDecoder read_token_decoder(const JsonValue& part);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Immutable: any thread.
 class Tokenizer {
@@ -25,4 +25,4 @@ class Tokenizer {
   virtual const std::string& token(int32_t id) const = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -11,7 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 struct Range {
@@ -233,4 +233,4 @@ size_t end_of_grapheme(std::u32string_view characters) {
   return end;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Throws Error naming the byte that is not UTF-8.
 std::u32string to_characters(std::string_view text);
@@ -28,4 +28,4 @@ std::u32string normal_form(std::u32string_view characters, NormalForm form);
 // Where what a reader sees as one character ends, the first of a text that is not empty.
 size_t end_of_grapheme(std::u32string_view characters);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr double unknown_penalty = 10;  // below the worst token, as in SentencePiece
@@ -94,4 +94,4 @@ void Unigram::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

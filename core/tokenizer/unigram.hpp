@@ -5,7 +5,7 @@
 
 #include "core/tokenizer/spelling.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Unigram : public Spelling {
  public:
@@ -29,4 +29,4 @@ class Unigram : public Spelling {
   double unknown_score_ = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

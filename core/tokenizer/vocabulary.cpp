@@ -7,7 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint64_t max_file = uint64_t{64} << 20;
@@ -130,4 +130,4 @@ std::string Vocabulary::detokenize(const int32_t* ids, size_t n) const {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

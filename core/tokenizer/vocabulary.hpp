@@ -10,7 +10,7 @@
 
 #include "core/tokenizer/tokenizer.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // The lines of a text file, without the byte order mark and without line ends of either kind.  Throws Error as
 // read_file does.
@@ -47,4 +47,4 @@ class Vocabulary : public Tokenizer {
   bool lowercase_ = false;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

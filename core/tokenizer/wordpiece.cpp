@@ -4,7 +4,7 @@
 
 #include "core/tokenizer/unicode.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 WordPiece::WordPiece(const TokenIds& vocabulary, int32_t unknown, const std::string& inside, size_t most)
     : first_(vocabulary), unknown_(unknown), most_(most) {
@@ -34,4 +34,4 @@ void WordPiece::spell(std::u32string_view word, std::vector<int32_t>& ids) const
   }
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -4,7 +4,7 @@
 
 #include "core/tokenizer/spelling.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class WordPiece : public Spelling {
  public:
@@ -20,4 +20,4 @@ class WordPiece : public Spelling {
   size_t most_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

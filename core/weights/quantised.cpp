@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 float half_at(const uint8_t* bytes) {
@@ -103,4 +103,4 @@ std::vector<float> dequantised(const std::string& type, std::span<const std::byt
   return made;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 float from_half(uint16_t half);
 
@@ -16,4 +16,4 @@ bool is_quantised(const std::string& type);
 // The numbers of whole blocks of such a type.
 std::vector<float> dequantised(const std::string& type, std::span<const std::byte> blocks);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/manifest/diagnostics.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // Weights of quite another model are not worth a line for each of thousands of tensors, and a mistyped width must not
@@ -158,4 +158,4 @@ void WeightReader::finish(const std::function<bool(const std::string&)>& ignorab
             "the model that was trained has a part that this manifest does not", 0);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

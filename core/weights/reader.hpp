@@ -12,7 +12,7 @@
 #include "core/manifest/diagnostics.hpp"
 #include "core/weights/weights.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 // Fills the tensor, the same for the same seed on every machine.
 using Initial = std::function<void(uint64_t seed, std::vector<float>& values)>;
@@ -84,4 +84,4 @@ class WeightReader {
   int problems_ = 0;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -22,7 +22,7 @@
 #include "core/import/names.hpp"
 #include "core/weights/quantised.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint64_t max_header = 100'000'000;
@@ -464,4 +464,4 @@ void Weights::release() const {
   for (const auto& file : mapped_) file->release();
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

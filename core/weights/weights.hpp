@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class MappedFile;
 struct NameMap;
@@ -82,4 +82,4 @@ class Weights {
   std::vector<StoredTensor> tensors_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,6 +8,8 @@
 #include "hosts/cli/manual.hpp"
 
 namespace attnkit::cli {
+
+using namespace core;
 namespace {
 
 constexpr Command all_commands[] = {

@@ -13,7 +13,7 @@
 #include "core/plugin/registry.hpp"
 #include "temp_folder.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -75,7 +75,7 @@ TEST(Layout, BothHeadersStayShort) {
 
 TEST(Layout, TheHeaderOfVersion1IsNeverTouchedAgain) {
   const std::string copy = read(ATTNKIT_SOURCE_DIR "/tests/abi/v1/attnkit/plugin.h");
-  EXPECT_EQ(attnkit::sha256_hex(std::as_bytes(std::span(copy))),
+  EXPECT_EQ(attnkit::core::sha256_hex(std::as_bytes(std::span(copy))),
             "30b0c43f7b5eb7933bdba687fc1ac1f144cff1628d735777e5fb13ee991dd7cd")
       << "plugins of the first release were built from it: change abi/include/attnkit/plugin.h, by appending";
 }

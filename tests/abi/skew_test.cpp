@@ -9,7 +9,7 @@
 #include "core/plugin/mechanism.hpp"
 #include "core/plugin/registry.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -47,7 +47,7 @@ size_t entries(const char* folder) {
 
 Held held() {
   Held now;
-  now.bytes = attnkit::conformance::counted_malloc()().bytes;
+  now.bytes = attnkit::core::conformance::counted_malloc()().bytes;
   now.descriptors = entries("/proc/self/fd");
   now.threads = entries("/proc/self/task");
   std::ifstream maps("/proc/self/maps");
@@ -74,7 +74,8 @@ void cycle() {
 }
 
 TEST(Cycles, LeaveNothing) {
-  if (!attnkit::conformance::counted_malloc()) GTEST_SKIP() << "the sanitizer has taken malloc; it finds leaks itself";
+  if (!attnkit::core::conformance::counted_malloc())
+    GTEST_SKIP() << "the sanitizer has taken malloc; it finds leaks itself";
   for (int i = 0; i < 3; ++i) cycle();  // what is made once
   const Held before = held();
   for (int i = 0; i < 1000; ++i) cycle();

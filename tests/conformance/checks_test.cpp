@@ -45,7 +45,7 @@ void add_checks() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  attnkit::conformance::set_allocation_counter(attnkit::conformance::counted_malloc());
+  attnkit::core::conformance::set_allocation_counter(attnkit::core::conformance::counted_malloc());
   attnkit::test::add_checks();
   return RUN_ALL_TESTS();
 }

@@ -10,6 +10,8 @@
 
 namespace attnkit::test {
 
+using namespace core;
+
 inline std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
 // Those that the environment names.

@@ -6,7 +6,7 @@
 #include "core/manifest/manifest.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace attnkit;
+  using namespace attnkit::core;
   static const Registry registry({ATTNKIT_FAKE_PLUGINS});
   const std::string text(reinterpret_cast<const char*>(data), size);
   Diagnostics diagnostics;

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class MemoryFile {
  public:
@@ -23,4 +23,4 @@ class MemoryFile {
   int fd_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

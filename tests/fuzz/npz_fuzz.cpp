@@ -8,7 +8,7 @@
 #include "core/base/yaml.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace attnkit;
+  using namespace attnkit::core;
   try {
     for (const NpzTensor& t : read_npz({reinterpret_cast<const std::byte*>(data), size}, "x.npz"))
       if (t.type == "I8") parse_yaml({reinterpret_cast<const char*>(t.data.data()), t.data.size()}, t.name);

@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace attnkit;
+using namespace attnkit::core;
 using Bytes = std::vector<std::byte>;
 
 // A model and honest sessions of it, saved at several moments.

@@ -10,7 +10,7 @@
 #include "tests/fuzz/memory_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace attnkit;
+  using namespace attnkit::core;
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const size_t end = std::min(all.find('\0'), size);
   const MemoryFile file(all.substr(0, end));

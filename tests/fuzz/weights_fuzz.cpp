@@ -12,7 +12,7 @@
 #include "tests/fuzz/memory_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace attnkit;
+  using namespace attnkit::core;
   const MemoryFile file({reinterpret_cast<const char*>(data), size});
   try {
     const Weights weights = Weights::open(file.path(), "");

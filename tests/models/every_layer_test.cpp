@@ -9,6 +9,8 @@
 #include "core/session/session.hpp"
 
 namespace attnkit::test {
+
+using namespace core;
 namespace {
 
 constexpr int64_t tokens = 4096;

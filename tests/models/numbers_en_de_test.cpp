@@ -15,7 +15,7 @@
 #include "core/model/model.hpp"
 #include "core/session/session.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string folder = ATTNKIT_MODEL_FOLDER;
@@ -217,4 +217,4 @@ TEST(NumbersEnDeLength, PredictionsEqualPyTorch) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

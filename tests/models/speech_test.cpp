@@ -8,7 +8,7 @@
 #include "core/model/model.hpp"
 #include "core/session/session.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string folder = ATTNKIT_GOLDEN_FOLDER;
@@ -94,4 +94,4 @@ TEST(SpeechParity, SessionsGiveTheSame) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

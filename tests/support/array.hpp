@@ -4,6 +4,8 @@
 
 namespace attnkit::test {
 
+using namespace core;
+
 using conformance::all_finite;
 using conformance::Array;
 using conformance::Array64;

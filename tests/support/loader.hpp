@@ -7,13 +7,15 @@
 
 namespace attnkit::test {
 
-using attnkit::empty_error;
+using namespace core;
+
 using conformance::expect_ok;
 using conformance::make_block;
 using conformance::Mechanism;
 using conformance::Refused;
 using conformance::Setting;
 using conformance::Settings;
+using core::empty_error;
 
 // conformance::load of a library, or of the one with its file name in the folder ATTNKIT_TEST_PLUGINS of the
 // environment.

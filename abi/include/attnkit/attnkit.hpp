@@ -26,8 +26,6 @@
 #include <vector>
 
 namespace attnkit {
-// Keeps these classes apart from those inside the library, whatever a program links.
-inline namespace cpp1 {
 
 using Ids = std::vector<int32_t>;
 enum class Side : uint32_t { source = 0, target = 1 };
@@ -504,7 +502,6 @@ class Block : public detail::Handle<attnkit_block, attnkit_block_destroy> {
   }
 };
 
-}  // namespace cpp1
 }  // namespace attnkit
 #endif
 #endif

@@ -15,14 +15,14 @@
 
 #ifdef ATTNKIT_SANITIZED
 
-attnkit::conformance::CountAllocations attnkit::conformance::counted_malloc() { return nullptr; }
+attnkit::core::conformance::CountAllocations attnkit::core::conformance::counted_malloc() { return nullptr; }
 
 #else
 
 namespace {
 
 // Of the thread that calls a plugin: others of this program do not count.
-thread_local attnkit::conformance::Allocations counted;
+thread_local attnkit::core::conformance::Allocations counted;
 
 void* made(void* p) {
   ++counted.made;
@@ -66,7 +66,7 @@ void free(void* p) {
 }
 }
 
-attnkit::conformance::CountAllocations attnkit::conformance::counted_malloc() {
+attnkit::core::conformance::CountAllocations attnkit::core::conformance::counted_malloc() {
   return [] { return counted; };
 }
 

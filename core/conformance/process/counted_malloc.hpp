@@ -2,9 +2,9 @@
 #pragma once
 #include "core/conformance/process_state.hpp"
 
-namespace attnkit::conformance {
+namespace attnkit::core::conformance {
 
 // NULL in a program with a sanitizer, which has taken their place already.
 CountAllocations counted_malloc();
 
-}  // namespace attnkit::conformance
+}  // namespace attnkit::core::conformance

@@ -23,7 +23,7 @@
 
 namespace {
 
-using namespace attnkit;
+using namespace attnkit::core;
 using Json = nlohmann::ordered_json;
 
 constexpr int reply_file = 3;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #endif
 
-namespace attnkit::dense {
+namespace attnkit::core::dense {
 namespace {
 
 // What shape() was told last; zeros: this thread has no tiles.
@@ -72,5 +72,5 @@ void Tiles::shape(int first, int second, int inputs) {
   shaped = wanted;
 }
 
-}  // namespace attnkit::dense
+}  // namespace attnkit::core::dense
 #endif

@@ -2,7 +2,7 @@
 // that asks; what their shapes are belongs to a thread.
 #pragma once
 
-namespace attnkit::dense {
+namespace attnkit::core::dense {
 
 #if defined(__x86_64__)
 #define ATTNKIT_AMX "avx512f,avx512vl,avx512bw,amx-tile,amx-int8"
@@ -26,4 +26,4 @@ class Tiles {
 inline bool has_amx() { return false; }
 #endif
 
-}  // namespace attnkit::dense
+}  // namespace attnkit::core::dense

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <string_view>
 
-namespace attnkit {
+namespace attnkit::core {
 
 bool has(ByteKernel kernel) {
 #if defined(__x86_64__)
@@ -54,4 +54,4 @@ RoundedRows rounded(Threads& threads, const DenseRows& rows, int64_t inputs, int
 }
 
 }  // namespace dense
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -15,7 +15,7 @@
 #define ATTNKIT_VNNI "avx512f,avx512vl,avx512bw,avx512vnni"
 #endif
 
-namespace attnkit::dense {
+namespace attnkit::core::dense {
 
 constexpr int64_t lanes = panel_outputs;
 constexpr int64_t group = 4;       // inputs that are multiplied by one instruction
@@ -124,4 +124,4 @@ void dispatch(ByteKernel with, const Piece& piece) {
   }
 }
 
-}  // namespace attnkit::dense
+}  // namespace attnkit::core::dense

@@ -1,6 +1,6 @@
 #include "core/model/dense/dense.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 Dense::Dense(int64_t inputs, int64_t outputs, const std::vector<float>& weight, const std::vector<float>& bias,
              WeightType type)
@@ -45,4 +45,4 @@ void Dense::digest(Sha256& to) const {
   if (weights_) weights_->digest(to);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

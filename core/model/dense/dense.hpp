@@ -5,7 +5,7 @@
 
 #include "core/model/dense/weights.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Dense {
  public:
@@ -39,4 +39,4 @@ class Dense {
 Dense convolution_of(int64_t inputs, int64_t outputs, int64_t kernel, const std::vector<float>& weight,
                      const std::vector<float>& bias, WeightType type = WeightType::f32);
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 #include "core/base/sha256.hpp"
 #include "core/model/dense/walk.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr int64_t lanes = panel_outputs;
@@ -166,4 +166,4 @@ std::shared_ptr<const DenseWeights> bf16_weights(const DenseSource& from) {
   return std::make_shared<Floats<Bf16>>(from);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -14,7 +14,7 @@
 #include "core/base/sha256.hpp"
 #include "core/model/dense/bytes.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using dense::group, dense::lanes, dense::Sums, dense::tile_rows;
@@ -297,4 +297,4 @@ std::shared_ptr<const DenseWeights> int4_weights(const DenseSource& from, ByteKe
   return std::make_shared<Int4>(from, with);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

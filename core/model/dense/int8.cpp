@@ -11,7 +11,7 @@
 #include "core/base/sha256.hpp"
 #include "core/model/dense/bytes.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using dense::group, dense::groups_of, dense::lanes, dense::Sums, dense::tile_rows;
@@ -289,4 +289,4 @@ std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from, ByteKe
   return std::make_shared<Int8>(from, with);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include "core/model/activation.hpp"
 #include "core/model/dense/weights.hpp"
 
-namespace attnkit::dense {
+namespace attnkit::core::dense {
 
 // Rows that pass over the same weights while these stay in the cache.
 constexpr int64_t block_rows = 64;
@@ -129,4 +129,4 @@ void walk(Threads& threads, const Kernel& kernel, double cost, Dispatch&& dispat
   });
 }
 
-}  // namespace attnkit::dense
+}  // namespace attnkit::core::dense

@@ -9,7 +9,7 @@
 #include "core/base/threads.hpp"
 #include "core/manifest/manifest.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 class Sha256;
 
@@ -59,4 +59,4 @@ std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from, ByteKe
 // For blocks of 32 inputs of an output a scale and 4 bits each; inputs as with int8.
 std::shared_ptr<const DenseWeights> int4_weights(const DenseSource& from, ByteKernel with = fastest_bytes());
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -12,7 +12,7 @@
 #include "core/search/statistics.hpp"
 #include "core/search/worker/process_memory.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -336,4 +336,4 @@ Json CostTrial::run(const CostRequest& request) {
   return result;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

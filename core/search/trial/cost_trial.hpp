@@ -6,7 +6,7 @@
 
 #include "core/search/trial/data_set.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 struct CostRequest {
   std::string toml, baseline;    // manifests; max_length must hold the lengths
@@ -48,4 +48,4 @@ class CostTrial {
   std::unique_ptr<Baseline> baseline_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

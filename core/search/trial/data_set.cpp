@@ -12,7 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr std::string_view byte_order_mark = "\ufeff";
@@ -208,4 +208,4 @@ DataSet::DataSet(const std::string& path, const Model& model, const TaskFacts& f
 
 std::string DataSet::place_of(size_t i) const { return fmt::format("{}:{}", path_, examples_[i].line); }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

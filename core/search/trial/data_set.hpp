@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // The task of a model with an example, which decides what a line of a data set holds.  Where the model takes speech,
 // the input is the path of a recording, relative to the data set.
@@ -108,4 +108,4 @@ size_t bucket_of(const std::vector<int64_t>& bounds, int64_t words);
 // A permutation of 0 .. n - 1 whose prefixes are spread evenly over the range.
 std::vector<size_t> spread(size_t n);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

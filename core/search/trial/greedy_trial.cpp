@@ -8,7 +8,7 @@
 #include "core/search/batched_decoder.hpp"
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr size_t max_rows = 32;
@@ -99,4 +99,4 @@ Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, c
   return greedy;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

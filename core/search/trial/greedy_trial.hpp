@@ -7,7 +7,7 @@
 #include "core/search/outcomes.hpp"
 #include "core/search/trial/data_set.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 struct Greedy {
   std::vector<QualitySums> sums;  // by bucket; examples and exact alone are filled
@@ -25,4 +25,4 @@ struct Greedy {
 Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
               size_t begin, size_t end);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

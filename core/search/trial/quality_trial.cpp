@@ -10,7 +10,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr uint64_t max_kept = uint64_t{1} << 30;
@@ -215,4 +215,4 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
   return measured;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

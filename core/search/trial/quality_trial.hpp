@@ -13,7 +13,7 @@
 #include "core/search/outcomes.hpp"
 #include "core/search/trial/data_set.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Size of batches of examples; the sums do not depend on it beyond rounding.
 struct QualityBatch {
@@ -71,4 +71,4 @@ class QualityTrial {
 // infinite.
 ExampleScore score_example(const float* scores, int64_t width, const Ids& wanted);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

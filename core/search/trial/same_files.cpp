@@ -12,7 +12,7 @@
 #include "core/search/failure.hpp"
 #include "core/search/trial/data_set.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -94,4 +94,4 @@ void check_expected(const Json& open, const std::string& program, const Json& pl
          open["data"].get<std::string>());
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // SHA-256, as hexadecimal digits.
 std::string digest_of(const std::string& bytes);
@@ -25,4 +25,4 @@ nlohmann::json moved(nlohmann::json open, const std::string& folder);
 // difference. Without "expects" all is well.
 void check_expected(const nlohmann::json& open, const std::string& program, const nlohmann::json& plugins);
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -6,7 +6,7 @@
 #include "core/search/failure.hpp"
 #include "core/search/trial/greedy_trial.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -131,4 +131,4 @@ Json Trials::answer(const Json& request) {
   });
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -12,7 +12,7 @@
 #include "core/search/trial/data_set.hpp"
 #include "core/search/trial/quality_trial.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // {"id", "ok": true, "result": work()}, or {"id", "ok": false, "error": {kind, message}} of what it throws.  kind is
 // "memory" (also of std::bad_alloc), "refused" (a manifest, a mechanism or a model that does not do what is asked),
@@ -53,4 +53,4 @@ class Trials {
   CostTrial cost_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

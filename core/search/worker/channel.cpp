@@ -15,7 +15,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 std::string one_line(const nlohmann::json& document) {
   return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -124,4 +124,4 @@ void WorkerChannel::send(const nlohmann::json& reply) {
   if (lines_.is_lost()) fail(Fault::internal, "the search that started this worker has gone");
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 
 #include "core/base/descriptor.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // A document as one line without its end; text that is no UTF-8 (a plugin's message) is repaired, not refused.
 std::string one_line(const nlohmann::json& document);
@@ -71,4 +71,4 @@ class WorkerChannel {
   LineChannel lines_;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // A field of /proc/self/status, such as "VmRSS:", in bytes.
@@ -49,4 +49,4 @@ bool restart_peak() {
   return static_cast<bool>(file);
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Bytes; no value where the system does not say.
 std::optional<uint64_t> resident_memory();
@@ -22,4 +22,4 @@ std::optional<uint64_t> machine_memory();
 // that is not allowed.
 bool restart_peak();
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -13,7 +13,7 @@
 #include "core/search/worker/process_memory.hpp"
 #include "core/search/worker/worker_process.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr int longest_wait = 100;  // milliseconds between two questions to stop
@@ -516,4 +516,4 @@ void WorkerPool::run(std::span<const TrialRequest> requests, const std::function
   throw;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -13,7 +13,7 @@
 #include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // A machine that workers run on, by the command that starts one there, and what became of it.
 struct LaunchedHost {
@@ -113,4 +113,4 @@ class WorkerPool {
   Clock::time_point looked_at_all_ = {};
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

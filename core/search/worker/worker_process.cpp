@@ -16,7 +16,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // A system call again as long as signals interrupt it.
@@ -172,4 +172,4 @@ std::string WorkerProcess::end(double patience) {
   return reaped < 0 ? "ended; its status went to somebody else" : describe(status);
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -8,7 +8,7 @@
 
 #include "core/search/worker/channel.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // The child leads a process group of its own (a Ctrl-C at the terminal passes it by), has default signal dispositions,
 // /dev/null as input, the log as output and errors, and one more descriptor: a socket, whose number is its last
@@ -44,4 +44,4 @@ class WorkerProcess {
   pid_t pid_ = -1;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

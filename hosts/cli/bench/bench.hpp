@@ -9,6 +9,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 // --block: one more token of one mechanism, beside another mechanism.
 Exit bench_block(const Arguments& arguments);
 // A whole model on whole sequences, beside another model.

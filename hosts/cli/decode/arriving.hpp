@@ -12,6 +12,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 struct StreamSetup {
   std::shared_ptr<const stream::Policy> policy;
   stream::Unit unit = stream::Unit::word;

@@ -10,6 +10,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 struct DecodeOptions {
   uint32_t beams = 1, batch = 16;
   uint32_t limit = 0;                // 0: the default of attnkit_session_generate

@@ -10,6 +10,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 // The recordings that a model of speech takes.
 struct SpeechFormat {
   stream::SpeechShape shape;

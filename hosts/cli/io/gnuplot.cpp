@@ -17,6 +17,8 @@
 extern char** environ;
 
 namespace attnkit::cli {
+
+using namespace core;
 namespace {
 
 // A file in memory: the child reads a script of any size from it, or writes any amount of output into it.

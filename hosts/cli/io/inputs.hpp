@@ -12,6 +12,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 struct Recording {
   std::string path;     // "-": standard input
   int64_t samples = 0;  // known once it was checked

@@ -10,6 +10,8 @@
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {
+
+using namespace core;
 namespace {
 
 void send(std::string_view text) {

@@ -12,6 +12,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 // A bar on a terminal, otherwise a line per 10 % or 30 s.
 class ProgressBar {
  public:

@@ -10,6 +10,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 // In double quotes, on one line, control characters escaped, cut after about 80 bytes.
 std::string quote(std::string_view text);
 

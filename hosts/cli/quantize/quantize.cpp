@@ -12,6 +12,8 @@
 #include "hosts/cli/io/safetensors.hpp"
 
 namespace attnkit::cli {
+
+using namespace core;
 namespace {
 
 using nlohmann::json;

@@ -15,6 +15,8 @@
 
 namespace attnkit::cli {
 
+using namespace core;
+
 // Bytes that a worker may take; 0: no limit is known.  Throws Failure (usage).
 uint64_t trial_memory(const Arguments& arguments);
 

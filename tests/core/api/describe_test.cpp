@@ -8,7 +8,7 @@
 
 #include "tests/abi/temp_folder.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 using Json = nlohmann::json;
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/core/base/damaged_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr uint8_t f32 = 0, i8 = 1, i16 = 2, f16 = 4;
@@ -127,4 +127,4 @@ TEST(Ctranslate2, IsKnownByItsBeginning) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -9,7 +9,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 template <class T>
 void append(std::string& to, T value) {
@@ -59,4 +59,4 @@ void expect_damage_survived(Read&& read, const std::string& whole, size_t first,
   EXPECT_GT(refused, 5'000);
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "core/base/error.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(File, IsReadWhole) {
@@ -36,4 +36,4 @@ TEST(File, RelativePathsStartFromTheFolder) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

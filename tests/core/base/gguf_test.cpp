@@ -7,7 +7,7 @@
 
 #include "tests/core/base/damaged_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // The bytes of a file, part by part.
@@ -136,4 +136,4 @@ TEST(Gguf, EveryBeginningIsCutOff) { expect_beginnings_refused(Gguf::read, good(
 TEST(Gguf, SurvivesDamage) { expect_damage_survived(Gguf::read, good().bytes, 360, 1); }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
@@ -31,4 +31,4 @@ TEST(DefaultLimit, GrowsWithTheSource) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

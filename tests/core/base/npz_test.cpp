@@ -6,7 +6,7 @@
 
 #include "tests/core/base/damaged_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 // An archive, entry by entry.
@@ -175,4 +175,4 @@ TEST(Npz, SurvivesDamage) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

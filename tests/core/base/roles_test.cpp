@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(Roles, HaveNamesThatLeadBack) {
@@ -19,4 +19,4 @@ TEST(Roles, HaveNamesThatLeadBack) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::vector<float> scores = {0.5f, 2.0f, -1.0f, 1.0f, -3.0f};
@@ -128,4 +128,4 @@ TEST(Sampler, RefusesWhatIsOutOfBounds) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::string digest(const std::string& text) { return sha256_hex(std::as_bytes(std::span(text))); }
@@ -15,4 +15,4 @@ TEST(Sha256, GivesTheStandardsOwnDigests) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-namespace attnkit {
+namespace attnkit::core {
 
 class TemporaryFile {
  public:
@@ -27,4 +27,4 @@ class TemporaryFile {
   std::string path_;
 };
 
-}  // namespace attnkit
+}  // namespace attnkit::core

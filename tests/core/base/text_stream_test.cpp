@@ -4,7 +4,7 @@
 
 #include "core/tokenizer/huggingface.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string golden = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
@@ -58,4 +58,4 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, TextStreams,
                                          Sample{"mistral.json", "</s>"}));
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

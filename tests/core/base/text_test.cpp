@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(Utf8, EndsBeforeTheFirstFault) {
@@ -69,4 +69,4 @@ TEST(Text, OneLineIsShownAndNotObeyed) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

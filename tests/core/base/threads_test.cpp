@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::string refusal(const std::string& text) {
@@ -60,4 +60,4 @@ TEST(Yaml, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

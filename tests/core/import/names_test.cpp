@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/import/architecture.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string opening = "schema = \"attnkit.architecture/1\"\n";
@@ -155,4 +155,4 @@ TEST(Architecture, ShippedOnesAreRead) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -8,6 +8,8 @@
 
 namespace attnkit::test {
 
+using namespace core;
+
 constexpr int width = 16, channels = 5, vocabulary = 11;
 // Tokens a, b, c, d and </s>; the others count with the mean, (2.25 + 0 + 1 + 0.5 + 1) / 5.
 inline const std::string table = "\u2581a\t2.25\n\u2581b\t0\n\u2581c\t1\n\u2581d\t0.5\n</s>\t1\n";

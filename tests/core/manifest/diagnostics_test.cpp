@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "core/manifest/diagnostics.hpp"
 #include "core/manifest/keys.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const char* const path = ATTNKIT_SOURCE_DIR "/docs/manifest.md";
@@ -86,4 +86,4 @@ TEST(ManifestDocs, CodesAscend) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

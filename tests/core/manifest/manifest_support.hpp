@@ -11,7 +11,7 @@
 
 #include "core/manifest/manifest.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 
 inline const std::string data_folder = ATTNKIT_SOURCE_DIR "/tests/core/manifest/data";
 
@@ -57,4 +57,4 @@ inline std::string edited(int line, const std::string& text, const std::string& 
   return out + appended;
 }
 
-}  // namespace attnkit
+}  // namespace attnkit::core

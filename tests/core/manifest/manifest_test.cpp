@@ -5,7 +5,7 @@
 
 #include "tests/core/manifest/manifest_support.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(Manifest, ReportsTenMistakesAtOnce) {
@@ -275,4 +275,4 @@ TEST(Roles, HaveNames) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -3,7 +3,7 @@
 
 #include "tests/core/manifest/manifest_support.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 struct Case {
@@ -444,4 +444,4 @@ const Case attention[] = {
 INSTANTIATE_TEST_SUITE_P(Attention, Mistake, testing::ValuesIn(attention), [](const auto& i) { return i.param.name; });
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

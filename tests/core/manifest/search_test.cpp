@@ -5,7 +5,7 @@
 
 #include "tests/core/manifest/manifest_support.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -276,4 +276,4 @@ TEST(Search, RefusesRolesThatTheModelLacks) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -15,7 +15,7 @@
 #include "core/base/error.hpp"
 #include "core/model/dense/walk.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::vector<float> noise(size_t n, unsigned seed) {
@@ -392,4 +392,4 @@ TEST(Pieces, CoverEverythingOnceAndGrowInNumberWithTheThreads) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

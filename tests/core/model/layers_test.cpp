@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(LayerNorm, HasZeroMeanAndUnitVariance) {
@@ -85,4 +85,4 @@ TEST(Embedding, GivesTheSameRowsFromAnOutputLayer) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

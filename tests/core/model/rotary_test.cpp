@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 RotaryTable table(int width) {
@@ -130,4 +130,4 @@ TEST(Rotary, LeavesTheOtherChannelsAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -18,6 +18,8 @@
 
 namespace attnkit::test {
 
+using namespace core;
+
 struct TinyModel {
   std::string kind = "encoder-decoder";
   int d = 16, heads = 2, ffn = 24, encoder_layers = 2, decoder_layers = 2, vocab = 11, max_length = 40, classes = 0;

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(WorkspacePool, GivesAThreadItsOwnAgain) {
@@ -49,4 +49,4 @@ TEST(WorkspacePool, NeverGivesOneToTwo) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

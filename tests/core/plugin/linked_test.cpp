@@ -6,7 +6,7 @@
 
 #include "core/plugin/registry.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -10,7 +10,7 @@
 
 #include "core/base/error.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "core/base/file.hpp"
 #include "tests/abi/temp_folder.hpp"
 
-using namespace attnkit;
+using namespace attnkit::core;
 
 namespace {
 

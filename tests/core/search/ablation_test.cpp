@@ -2,7 +2,7 @@
 
 #include "tests/core/search/strategy_support.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // The best of all placements with one choice per unit, for an objective that is a sum over sites.
@@ -144,4 +144,4 @@ TEST(Ablation, CombinesWithinTheSpace) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // Written by golden/bleu.py with sacreBLEU 2.6.0.
@@ -109,4 +109,4 @@ TEST(Bleu, IntervalOfEqualPairsOrOfNoneIsAPoint) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

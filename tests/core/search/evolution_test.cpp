@@ -4,7 +4,7 @@
 
 #include "tests/core/search/strategy_support.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 bool is_no_worse(const Outcome& a, const Outcome& b) {
@@ -131,4 +131,4 @@ TEST(Evolution, BreedsOnlyFromWhatIsUsable) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

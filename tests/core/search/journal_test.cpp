@@ -16,7 +16,7 @@
 #include "core/search/failure.hpp"
 #include "tests/abi/temp_folder.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -292,4 +292,4 @@ TEST_F(JournalTest, AKillLosesAtMostTheTrialInHand) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -8,7 +8,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr Metric metrics[] = {Metric::exact, Metric::accuracy, Metric::perplexity, Metric::bleu};
@@ -125,4 +125,4 @@ TEST(Outcomes, MoreExamplesThanMeasuredAreRefused) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -8,7 +8,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -116,4 +116,4 @@ TEST(Quality, RatiosAreBelowOneForWorse) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -7,7 +7,7 @@
 
 #include "tests/core/search/replay/replay.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using testing::Contains;
@@ -188,4 +188,4 @@ TEST(Replay, TheTopGroupHoldsTheBestAndTheWinnerIsClose) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -5,7 +5,7 @@
 
 #include "core/search/result.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -238,4 +238,4 @@ TEST_F(LeaderTest, ARestartLooksAtAll) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -10,7 +10,7 @@
 #include "tests/abi/temp_folder.hpp"
 #include "tests/core/search/strategy_support.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -194,4 +194,4 @@ TEST_F(SearchTest, ManyPlacementsAreTriedOnceEach) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -12,7 +12,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // Golden values: SciPy 1.17.1 (binomtest().proportion_ci(method="wilson")) and NumPy 2.4.6 (quantile).
@@ -294,4 +294,4 @@ TEST(Pareto, CrowdingOfConstantInfiniteAndMissingValues) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

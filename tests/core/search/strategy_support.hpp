@@ -10,7 +10,7 @@
 
 #include "core/search/strategy.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 using Objective = std::function<Outcome(const Placement&)>;
 
@@ -92,4 +92,4 @@ inline bool contains(const std::vector<Placement>& placements, const Placement& 
   return std::find(placements.begin(), placements.end(), placement) != placements.end();
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -6,7 +6,7 @@
 
 #include "tests/core/search/strategy_support.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 struct Kind {
@@ -158,4 +158,4 @@ TEST(Grid, WorksWithoutAnEncoder) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

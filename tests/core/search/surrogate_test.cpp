@@ -7,7 +7,7 @@
 
 #include "tests/core/search/synthetic/compare.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 std::vector<Placement> some_placements(const Space& space, size_t n, uint64_t seed) {
@@ -159,4 +159,4 @@ TEST(HeldOut, ComparesByErrorAndOrder) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

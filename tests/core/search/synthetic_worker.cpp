@@ -17,7 +17,7 @@
 
 namespace {
 
-using attnkit::search::QualitySums;
+using attnkit::core::search::QualitySums;
 using nlohmann::json;
 
 const std::regex role_line("\"(\\w+)\\.(\\w+)\" = \"(\\w+)\"");
@@ -47,7 +47,7 @@ json quality_of(const json& request) {
   QualitySums sums;
   sums.examples = sums.tokens = end - begin;
   sums.exact = sums.right = static_cast<int64_t>(share * static_cast<double>(end - begin));
-  attnkit::search::Outcomes outcomes;
+  attnkit::core::search::Outcomes outcomes;
   outcomes.resize(static_cast<size_t>(end - begin));
   for (int64_t i = 0; i < end - begin; ++i) outcomes.set(static_cast<size_t>(i), 1, i < sums.right, 0.1);
   return {{"sums", {sums}}, {"outcomes", outcomes}};
@@ -108,7 +108,7 @@ std::string host_cpu() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using attnkit::search::WorkerChannel;
+  using attnkit::core::search::WorkerChannel;
   const std::string last = argv[argc - 1];
   WorkerChannel channel = last == "-" ? WorkerChannel::of_standard_files() : WorkerChannel(std::stoi(last));
   json open;

@@ -11,7 +11,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 TEST(Arena, GivesDistinctEmptySlots) {
@@ -96,4 +96,4 @@ TEST(Arena, ServesManyThreads) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

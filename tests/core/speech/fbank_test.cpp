@@ -14,7 +14,7 @@
 #include "core/base/error.hpp"
 #include "tests/allocation/counted_new.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Rows = std::vector<float>;  // frames, bins
@@ -235,4 +235,4 @@ TEST(Fbank, TakesTheBounds) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 
 #include "core/base/error.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::vector<float> spectrogram(const LogMel& mel, const std::vector<float>& samples, size_t numbers) {
@@ -90,4 +90,4 @@ TEST(LogMel, RefusesWhatCannotBeComputed) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

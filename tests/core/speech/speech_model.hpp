@@ -8,6 +8,8 @@
 
 namespace attnkit::test {
 
+using namespace core;
+
 struct SpeechModel {
   std::string attention = "default = \"softmax\"\n";
   bool causal = true;

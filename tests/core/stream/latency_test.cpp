@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 namespace {
 
 // Written by golden/latency.py with SimulEval 1.1.4.
@@ -77,4 +77,4 @@ TEST(Latency, CountsTheWordsOfAReferenceAsSimulEvalDoes) {
 }
 
 }  // namespace
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 namespace {
 
 // '_' marks the beginning of a word, "" is a special token.
@@ -203,4 +203,4 @@ TEST(SpeechLog, IsWhatSimulEvalLogs) {
 }
 
 }  // namespace
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-namespace attnkit::stream {
+namespace attnkit::core::stream {
 namespace {
 
 // What was read when each of `tokens` tokens was written, of a source of `units`; reading past its end is impossible.
@@ -57,4 +57,4 @@ TEST(Policy, RefusesWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace attnkit::stream
+}  // namespace attnkit::core::stream

@@ -9,7 +9,7 @@
 #include "core/tokenizer/gguf_vocabulary.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string folder = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
@@ -82,4 +82,4 @@ TEST(GgufVocabularies, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

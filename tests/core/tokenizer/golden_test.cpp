@@ -7,7 +7,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/huggingface.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string folder = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
@@ -101,4 +101,4 @@ TEST(HuggingFaceGolden, LongTextsAreCut) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

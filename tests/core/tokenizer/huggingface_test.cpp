@@ -11,7 +11,7 @@
 #include "core/base/text.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using nlohmann::json;
@@ -306,4 +306,4 @@ TEST(WordPiece, VocabularyMustHaveTheTokensOfBert) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

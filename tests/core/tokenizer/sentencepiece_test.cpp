@@ -11,7 +11,7 @@
 #include "core/base/text.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string folder = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
@@ -89,4 +89,4 @@ TEST(SentencePiece, SurvivesDamage) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

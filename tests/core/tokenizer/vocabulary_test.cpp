@@ -6,7 +6,7 @@
 #include "core/base/error.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 #define W "\u2581"
@@ -118,4 +118,4 @@ TEST(Vocabulary, MistakesInTheFileAreNamed) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -6,7 +6,7 @@
 #include "core/import/architecture.hpp"
 #include "core/weights/weights.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 const std::string golden = ATTNKIT_SOURCE_DIR "/tests/core/weights/golden/quantised.gguf";
@@ -58,4 +58,4 @@ ignore = ["*"]
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

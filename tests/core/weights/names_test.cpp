@@ -10,7 +10,7 @@
 #include "core/import/architecture.hpp"
 #include "core/weights/weights.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -157,4 +157,4 @@ TEST(ShardedWeights, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

@@ -10,7 +10,7 @@
 #include "core/base/sha256.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit {
+namespace attnkit::core {
 namespace {
 
 std::string little_endian(uint64_t n) {
@@ -267,4 +267,4 @@ TEST(Weights, FlippedBitsNeverCrashAndNeverPassADigest) {
 }
 
 }  // namespace
-}  // namespace attnkit
+}  // namespace attnkit::core

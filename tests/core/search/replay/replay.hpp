@@ -15,7 +15,7 @@
 
 #include "core/search/race.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Of `attnkit search --thorough`, by record.py: all placements on all examples and in all timing blocks.
 struct Recorded {
@@ -114,4 +114,4 @@ inline ReplayTable replay(const Recorded& recorded, Settings settings, Resamplin
   return table;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

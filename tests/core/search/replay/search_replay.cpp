@@ -8,7 +8,7 @@
 #include "tests/core/search/replay/replay.hpp"
 
 namespace po = boost::program_options;
-using namespace attnkit::search;
+using namespace attnkit::core::search;
 
 int main(int argc, char** argv) {
   std::string recorded;

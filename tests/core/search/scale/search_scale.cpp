@@ -14,9 +14,9 @@
 
 namespace po = boost::program_options;
 namespace fs = std::filesystem;
-using namespace attnkit::search;
-using attnkit::Clock;
-using attnkit::seconds_since;
+using namespace attnkit::core::search;
+using attnkit::core::Clock;
+using attnkit::core::seconds_since;
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "tests/core/search/synthetic/space.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // The homogeneous placements first, as in every search, then any.
 class RandomSearch : public Strategy {
@@ -84,4 +84,4 @@ inline double best_known(const SyntheticModel& model, uint64_t seed) {
   return best;
 }
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

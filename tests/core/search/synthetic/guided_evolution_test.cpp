@@ -3,7 +3,7 @@
 
 #include "tests/core/search/synthetic/compare.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 // Of the best value random search and evolution find about two thirds with 64 trials, guided evolution seven eighths.
@@ -82,4 +82,4 @@ TEST(GuidedEvolution, CopesWithOutcomesThatSayNothing) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 #include "tests/core/search/synthetic/compare.hpp"
 
 namespace po = boost::program_options;
-using namespace attnkit::search;
+using namespace attnkit::core::search;
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "core/search/statistics.hpp"
 #include "tests/core/search/strategy_support.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 
 // Nine blocks, three in each role.  A choice that is not the baseline's saves time and memory in its block and makes
 // answers wrong; half of the pairs of blocks disturb or help each other by what meets there.  In deep models a tenth of
@@ -80,4 +80,4 @@ class SyntheticModel {
   double std_bench_ = 0;
 };
 
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -8,7 +8,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -117,4 +117,4 @@ TEST_F(TrialCost, RequestsAndManifestsThatAreWrongAreRefused) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 #include "core/search/failure.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using testing::AllOf;
@@ -162,4 +162,4 @@ TEST(DataSet, ErrorsNameTheLine) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -5,7 +5,7 @@
 #include "core/search/failure.hpp"
 #include "core/search/trial/quality_trial.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 const std::string folder = ATTNKIT_SAMPLE;
@@ -89,4 +89,4 @@ TEST(TrialDecode, AMechanismThatStopsAtThePredictedLengthIsBlamedByList) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 
 #include "core/search/failure.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 const std::string folder = ATTNKIT_SAMPLE;
@@ -178,4 +178,4 @@ TEST(ScoreExample, LargeScoresDoNotOverflowAndNanIsSeenAnywhere) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -9,7 +9,7 @@
 #include "core/search/failure.hpp"
 #include "tests/abi/temp_folder.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -93,4 +93,4 @@ TEST_F(SameFilesTest, WhatLiesInTheFolderMovesWithIt) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -15,7 +15,7 @@
 #include "core/search/failure.hpp"
 #include "tests/abi/temp_folder.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
@@ -275,4 +275,4 @@ TEST(Trials, RepliesTellEveryKindOfError) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

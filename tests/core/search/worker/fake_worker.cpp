@@ -19,7 +19,7 @@
 
 namespace {
 
-using attnkit::search::WorkerChannel;
+using attnkit::core::search::WorkerChannel;
 using nlohmann::json;
 namespace fs = std::filesystem;
 

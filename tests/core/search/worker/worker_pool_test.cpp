@@ -15,7 +15,7 @@
 #include "core/search/failure.hpp"
 #include "tests/abi/temp_folder.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -467,4 +467,4 @@ TEST_F(LaunchedPoolTest, AWorkerThatHangsEndsWithItsInput) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search

@@ -17,7 +17,7 @@
 #include "core/search/failure.hpp"
 #include "tests/abi/temp_folder.hpp"
 
-namespace attnkit::search {
+namespace attnkit::core::search {
 namespace {
 
 using nlohmann::json;
@@ -171,4 +171,4 @@ TEST(WorkerChannelTest, WantsASocket) {
 }
 
 }  // namespace
-}  // namespace attnkit::search
+}  // namespace attnkit::core::search
