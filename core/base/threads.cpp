@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/wakes.hpp"
+
 namespace attnkit::core {
 namespace {
 
@@ -45,6 +47,7 @@ struct Threads::Arena {
   }
   std::optional<tbb::global_control> more;
   tbb::task_arena arena;
+  Wakes wakes{arena};
 };
 
 Threads::Threads(uint32_t threads) : workers_(std::min(threads == 0 ? processors() : threads, 1024u)) {
@@ -68,6 +71,7 @@ void Threads::parallel_for(int64_t n, int64_t grain, attn_task fn, uintptr_t arg
     const Mark mark(this, static_cast<uint32_t>(tbb::this_task_arena::current_thread_index()));
     fn(arg, begin, begin + size + (i < longer), running.worker);
   };
+  const Wakes::Loop loop(arena_->wakes, pieces - 1);
   arena_->arena.execute([&] { tbb::parallel_for(int64_t{0}, pieces, piece, tbb::simple_partitioner()); });
 }
 
