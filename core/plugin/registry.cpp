@@ -1,12 +1,16 @@
 // Walks the plugin folders and decides file by file.
 #include "core/plugin/registry.hpp"
 
+#include <dirent.h>
 #include <sys/auxv.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -40,13 +44,21 @@ Promise promise_of(const std::string& path) {
 
 const char* device_name(int32_t device) { return device == cuda ? "CUDA" : "the CPU"; }
 
+// Not by std::filesystem, whose iterators end the process when memory is out.
 std::vector<std::string> library_files(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
   std::vector<std::string> files;
-  std::error_code bad;
-  for (fs::directory_iterator it(folder, bad), end; !bad && it != end; it.increment(bad)) {
-    if (it->path().extension() == extension) files.push_back(it->path().string());
+  int bad = open ? 0 : errno;
+  while (bad == 0) {
+    errno = 0;
+    const dirent* entry = readdir(open.get());
+    bad = errno;
+    if (!entry) break;
+    const std::string_view name = entry->d_name;
+    if (name.ends_with(extension) && name != extension) files.push_back(join_path(folder, entry->d_name));
   }
-  if (bad) fail(ATTN_INVALID, "cannot be listed: {}", bad.message());
+  if (bad == ENOMEM) throw std::bad_alloc();
+  if (bad != 0) fail(ATTN_INVALID, "cannot be listed: {}", std::system_category().message(bad));
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -1,0 +1,51 @@
+// operator new that fails when a test says so: for the one file of a program that includes this.
+#pragma once
+
+#include <stdlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace {
+
+// Of this thread: others of the runtime come and go.
+thread_local int64_t blocks = 0;
+thread_local int64_t left = -1;  // allocations of this thread that succeed before one fails; below 0: all do
+thread_local bool goes_on = false, failed = false;
+
+void* allocate(size_t bytes, size_t alignment) {
+  if (left == 0) {
+    failed = true;
+    if (!goes_on) left = -1;
+    throw std::bad_alloc();
+  }
+  if (left > 0) --left;
+  void* const p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+  if (!p) throw std::bad_alloc();
+  ++blocks;
+  return p;
+}
+
+void release(void* p) noexcept {
+  if (p) --blocks;
+  std::free(p);
+}
+
+}  // namespace
+
+__attribute__((noinline)) void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+__attribute__((noinline)) void* operator new(size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<size_t>(alignment));
+}
+__attribute__((noinline)) void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+__attribute__((noinline)) void operator delete(void* p) noexcept { release(p); }
+__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { release(p); }
+__attribute__((noinline)) void operator delete(void* p, std::align_val_t) noexcept { release(p); }
+__attribute__((noinline)) void operator delete(void* p, size_t, std::align_val_t) noexcept { release(p); }
