@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/order.hpp"
 #include "core/base/wakes.hpp"
 
 namespace attnkit::core {
@@ -66,13 +67,22 @@ void Threads::parallel_for(int64_t n, int64_t grain, attn_task fn, uintptr_t arg
     return;
   }
   const int64_t size = n / pieces, longer = n % pieces;  // the first `longer` pieces have one more
-  auto piece = [&](int64_t i) {
+  Order begun, ended;
+  // Not sanitized themselves: it is oneTBB that brings them to their threads.
+  auto piece = [&](int64_t i) __attribute__((no_sanitize("thread"))) {
+    begun.behind();
     const int64_t begin = i * size + std::min(i, longer);
     const Mark mark(this, static_cast<uint32_t>(tbb::this_task_arena::current_thread_index()));
     fn(arg, begin, begin + size + (i < longer), running.worker);
+    ended.before();
   };
+  const auto all = [&]() __attribute__((no_sanitize("thread"))) {
+    tbb::parallel_for(int64_t{0}, pieces, piece, tbb::simple_partitioner());
+  };
+  begun.before();
   const Wakes::Loop loop(arena_->wakes, pieces - 1);
-  arena_->arena.execute([&] { tbb::parallel_for(int64_t{0}, pieces, piece, tbb::simple_partitioner()); });
+  arena_->arena.execute(all);
+  ended.behind();
 }
 
 attn_exec Threads::exec(void* scratch, uint64_t scratch_bytes) {

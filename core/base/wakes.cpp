@@ -56,15 +56,25 @@ class Wakes::Worker {
   cpu_set_t allowed_;
 };
 
-Wakes::Wakes(tbb::task_arena& arena) : tbb::task_scheduler_observer(arena) { observe(true); }
-Wakes::~Wakes() { observe(false); }
+Wakes::Wakes(tbb::task_arena& arena) : tbb::task_scheduler_observer(arena) {
+  made_.before();
+  observe(true);
+}
+Wakes::~Wakes() {
+  observe(false);
+  met_.behind();
+}
 
 void Wakes::on_scheduler_entry(bool is_worker) {
   if (!is_worker) return;
+  made_.behind();
   const auto& self = Worker::self();
   self->release();
-  const std::lock_guard lock(mutex_);
-  if (std::find(workers_.begin(), workers_.end(), self) == workers_.end()) workers_.push_back(self);
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::find(workers_.begin(), workers_.end(), self) == workers_.end()) workers_.push_back(self);
+  }
+  met_.before();
 }
 
 Wakes::Loop::Loop(Wakes& wakes, int64_t helpers) : wakes_(wakes) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "core/base/order.hpp"
 
 namespace attnkit::core {
 
@@ -39,6 +40,7 @@ class Wakes : public tbb::task_scheduler_observer {
   class Worker;
   void on_scheduler_entry(bool is_worker) override;
 
+  Order made_, met_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Worker>> workers_;  // those that were ever here
   std::atomic<Clock::rep> last_{0};               // end of the last loop

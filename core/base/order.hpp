@@ -1,0 +1,25 @@
+// What oneTBB orders, for ThreadSanitizer, which does not see into it.
+#pragma once
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#include <sanitizer/tsan_interface.h>
+#define ATTNKIT_TSAN 1
+#endif
+#endif
+
+namespace attnkit::core {
+
+// What a thread did up to before() happens before what other threads do from behind() on.
+class Order {
+ public:
+#ifdef ATTNKIT_TSAN
+  void before() { __tsan_release(this); }
+  void behind() { __tsan_acquire(this); }
+#else
+  void before() {}
+  void behind() {}
+#endif
+};
+
+}  // namespace attnkit::core
