@@ -154,12 +154,13 @@ func (s *Session) Step(token int32, logits []float32) error {
 	if s.pointer == nil {
 		return invalid("this value is closed")
 	}
-	p := errorPool.Get().(*pooled)
-	code := C.shim_step(s.pointer, C.int32_t(token), (*C.float)(first(logits)), C.int64_t(s.info.Outputs), p.err)
-	err := failure(code, p.err)
-	errorPool.Put(p)
+	failed := C.shim_step(s.pointer, C.int32_t(token), (*C.float)(first(logits)), C.int64_t(s.info.Outputs))
 	runtime.KeepAlive(s)
-	return err
+	if failed == nil {
+		return nil
+	}
+	defer C.shim_free(failed)
+	return failure(failed.code, failed)
 }
 
 // WriteAll appends to different sessions of one model in one call, a sequence for each of their rows.

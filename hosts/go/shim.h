@@ -70,11 +70,21 @@ static inline int32_t shim_write(attnkit_session* const* sessions, uint32_t n, c
 }
 
 /* One token of one row, as a number: nothing of Go is lent but the logits. */
-static inline int32_t shim_step(attnkit_session* session, int32_t token, float* logits, int64_t outputs,
-                                attn_error* err) {
+/* NULL, or why not, for shim_free: memory for an error costs a call that has none. */
+static attn_error shim_no_memory = {sizeof(attn_error), ATTN_NO_MEMORY, -1, "out of memory"};
+static inline void shim_free(attn_error* err) {
+  if (err != &shim_no_memory) free(err);
+}
+static inline attn_error* shim_step(attnkit_session* session, int32_t token, float* logits, int64_t outputs) {
   const attn_tensor from = {&token, {1, 1}, {1, 1}, 0, 32, 1, 2, 1, 0};
   const attn_tensor made = {logits, {1, 1, outputs}, {outputs, outputs, 1}, 2, 32, 1, 3, 1, 0};
-  return attnkit_session_write(&session, 1, &from, NULL, logits ? &made : NULL, err);
+  attn_error err;
+  err.struct_size = sizeof err;
+  if (attnkit_session_write(&session, 1, &from, NULL, logits ? &made : NULL, &err) == ATTN_OK) return NULL;
+  attn_error* const kept = (attn_error*)malloc(sizeof err);
+  if (kept == NULL) return &shim_no_memory;
+  *kept = err;
+  return kept;
 }
 
 uint32_t goToken(uintptr_t context, int32_t id);
