@@ -1,0 +1,358 @@
+"""A model of a manifest as a graph of ONNX: attnkit_model_forward, every mechanism a node attnkit.Block."""
+
+import json
+import math
+import os
+import pathlib
+import struct
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW, ATTN_TABLE)
+from ..block import Block, options_text
+from ..error import INVALID, UNSUPPORTED, Error
+from ..model import Model
+from ..runtime import Runtime
+from ._graph import Graph, block
+from ._linear import MECHANISMS, OPSET, as_linear_attention
+
+_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
+_LARGE = 1 << 30  # bytes of weights that go into a file beside the graph: a message of protobuf ends at 2 GiB
+
+
+def export(manifest, file, standard=False, runtime=None):
+    """Writes the model of a manifest to `file`.  standard: causal blocks of relu and linear become LinearAttention of opset 27.
+
+    Inputs, as the model has sides: source (B, S) and target (B, T), ids in int64 or, of speech, frames (B, T, features) in float32;
+    source_len and target_len (B), int64.  Output: logits, or what the model's head gives.
+    """
+    runtime = runtime or Runtime()
+    with Model(runtime, manifest) as model:
+        made = Exported(runtime, model, standard).graph
+    size = sum(t.ByteSize() for t in made.graph.initializer)
+    beside = pathlib.Path(file).name + ".data" if size > _LARGE else None
+    onnx.save_model(made, os.fspath(file), save_as_external_data=bool(beside), location=beside)
+
+
+def tensors_of(data):
+    size, = struct.unpack_from("<Q", data)
+    made = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            made[name] = np.frombuffer(data, _TYPES[entry["dtype"]], offset=8 + size + begin,
+                                       count=(end - begin) // np.dtype(_TYPES[entry["dtype"]]).itemsize).reshape(entry["shape"])
+    return made
+
+
+class Exported:
+    def __init__(self, runtime, model, standard):
+        self.described, self.info, self.tensors = model.describe(), model.info, tensors_of(model.weights())
+        self.runtime, self.standard, self.graph = runtime, standard, Graph()
+        d, graph = self.described, self.graph
+        if d["encoder_layers"]:
+            x, lengths = self.source()
+            memory, lengths, aux = self.stack("encoder", x, lengths, lengths, {})
+        else:
+            memory, lengths, aux = None, None, {}
+        if d["decoder_layers"]:
+            target = graph.input("target", TensorProto.INT64, ["batch", "target"])
+            target_len = graph.input("target_len", TensorProto.INT64, ["batch"])
+            total = self.total(memory, lengths, target_len)
+            rows, lengths, aux = self.stack("decoder", target, target_len, total, aux, memory, lengths)
+        else:
+            rows = memory
+        out = self.head(rows, lengths, aux)
+        graph("Identity", out, outputs=["logits"])
+        side = "target" if d["decoder_layers"] else "source"
+        whole = d["head"]["type"] != "lm"
+        graph.output("logits", ["batch", self.info.outputs] if whole else ["batch", side, self.info.outputs])
+        self.graph = graph.model(d["name"] or "attnkit", OPSET if standard else 20, doc_string=f"made of an attnkit manifest: {d['name']}")
+
+    def source(self):
+        graph, speech = self.graph, self.described["speech"]
+        if not speech:
+            return (graph.input("source", TensorProto.INT64, ["batch", "source"]), graph.input("source_len", TensorProto.INT64, ["batch"]))
+        x = graph.input("source", TensorProto.FLOAT, ["batch", "source", self.info.features])
+        lengths = graph.input("source_len", TensorProto.INT64, ["batch"])
+        return self.frontend(x, lengths)
+
+    def frontend(self, x, lengths):
+        """Convolutions over frames, as many rows as they make of each length."""
+        graph, table = self.graph, self.described["speech"]["frontend"]
+        layers, kernel, stride = (table[key] for key in ("layers", "kernel", "stride"))
+        centred = table["type"] == "centred"
+        if not centred:
+            at = {name: self.tensors[f"encoder.features.{name}"] for name in ("mean", "scale")}
+            x = graph("Mul", graph("Sub", x, at["mean"]), at["scale"])
+        x = graph("Transpose", x, perm=[0, 2, 1])
+        shrunk = 1
+        for i in range(1, layers + 1):
+            step = stride if not centred or i == layers else 1
+            pads = [kernel // 2, kernel // 2] if centred else [kernel - stride, 0]
+            name = f"encoder.frontend.conv.{i}"
+            x = self.activation(graph("Conv", x, self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"], strides=[step], pads=pads))
+            shrunk *= step
+        x = graph("Transpose", x, perm=[0, 2, 1])
+        x = x if centred else self.dense(x, "encoder.frontend.out")
+        return x, graph("Div", graph("Add", lengths, np.int64(shrunk - 1)) if centred else lengths, np.int64(shrunk))
+
+    def total(self, memory, lengths, target_len):
+        """The length of the target as mechanisms are told it, (B)."""
+        graph, length = self.graph, self.described["length"]
+        kind = length and length["predict"]
+        if not kind or kind == "reference":
+            return target_len
+        if kind == "ratio":
+            known = graph("Mul", graph("Cast", lengths, to=TensorProto.DOUBLE), np.float64(length["alpha"]))
+            return graph("Where", graph("Greater", lengths, np.int64(0)), known, np.float64(1))
+        if kind == "fixed":
+            return graph("Add", graph("Mul", graph("Cast", target_len, to=TensorProto.DOUBLE), np.float64(0)), np.float64(length["length"]))
+        if not any(b["knows_q_total"] and b["role"].startswith("decoder") for b in self.described["blocks"]):
+            return target_len
+        return graph.input("target_total", TensorProto.DOUBLE, ["batch"])
+
+    def stack(self, name, x, lengths, total, aux, memory=None, memory_lengths=None):
+        graph, d = self.graph, self.described
+        real = graph.real(x, lengths)
+        x = graph.only(self.embed(name, x), real)
+        pre = d["norm"] == "pre"
+
+        def residual(layer, around, run):
+            return graph("Add", around, run(self.norm(around, f"{layer}.norm"))) if pre else self.norm(graph("Add", around, run(around)),
+                                                                                                       f"{layer}.norm")
+
+        blocks = {b["block"]: b for b in d["blocks"]}
+        for layer in range(1, d[f"{name}_layers"] + 1):
+            own = f"{name}.self.{layer}"
+            x = residual(own, x, lambda y: self.attention(blocks[own], y, y, (lengths, lengths), (total, total), aux))
+            cross = f"{name}.cross.{layer}"
+            if memory is not None:
+                x = residual(cross, x, lambda y: self.attention(blocks[cross], y, memory, (lengths, memory_lengths), (total, memory_lengths),
+                                                                aux))
+            x = residual(f"{name}.ffn.{layer}", x, lambda y: self.feed_forward(y, f"{name}.ffn.{layer}"))
+        return self.norm(x, f"{name}.norm") if pre else x, lengths, dict(aux)
+
+    def embed(self, name, x):
+        """scale * table[id] + position."""
+        graph, d = self.graph, self.described
+        first = d["position_offset"]
+        rows = graph.rows(x)
+        table = f"{name}.embed.weight"
+        if table in self.tensors:
+            x = graph("Gather", self.weight(table), x)
+            if d["embed_scale"]:
+                x = graph("Mul", x, np.float32(math.sqrt(d["d_model"])))
+            if name == "decoder" and d["zero_begin"]:
+                places = graph("Range", np.int64(0), graph("Squeeze", rows), np.int64(1))
+                x = graph("Where", graph("Unsqueeze", graph("Equal", places, np.int64(0)), np.array([1])), np.float32(0), x)
+        positions = None
+        if d["positions"] == "learned":
+            positions = self.weight(f"{name}.positions.weight")
+        elif d["positions"] == "sinusoidal":
+            most = d["max_target" if name == "decoder" else "max_length"]
+            positions = graph.constant(f"{name}.sinusoids", sinusoids(most, d["d_model"], d["sinusoids"], first))
+            first = 0
+        if positions is not None:
+            last = graph("Add", rows, np.array([first]))
+            x = graph("Add", x, graph("Slice", positions, np.array([first]), last, np.array([0])))
+        if name == "encoder" and f"{name}.token_types.weight" in self.tensors:
+            x = graph("Add", x, self.tensors[f"{name}.token_types.weight"][0])
+        return self.norm(x, f"{name}.embed.norm") if d["embed_norm"] else x
+
+    def weight(self, name):
+        return self.graph.constant(name, self.tensors[name])
+
+    def dense(self, x, name):
+        return self.graph.linear(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
+
+    def norm(self, x, name):
+        graph, d = self.graph, self.described
+        if d["norm_type"] == "layer":
+            return graph("LayerNormalization", x, self.weight(f"{name}.weight"), self.weight(f"{name}.bias"), axis=-1, epsilon=d["norm_eps"])
+        return graph("Mul", self.scaled(x, d["norm_eps"]), self.weight(f"{name}.weight"))
+
+    def scaled(self, x, eps):
+        """x over the root of its mean square."""
+        graph = self.graph
+        mean = graph("ReduceMean", graph("Mul", x, x), np.array([-1]))
+        return graph("Div", x, graph("Sqrt", graph("Add", mean, np.float32(eps))))
+
+    def activation(self, x):
+        graph, name = self.graph, self.described["activation"]
+        if name == "relu":
+            return graph("Relu", x)
+        if name in ("gelu", "gelu_tanh"):
+            return graph("Gelu", x, approximate="tanh" if name == "gelu_tanh" else "none")
+        gate = x if name == "silu" else graph("Mul", x, np.float32(1.702))
+        return graph("Mul", x, graph("Sigmoid", gate))
+
+    def feed_forward(self, x, name):
+        y = self.dense(x, f"{name}.in")
+        gated = self.graph("Mul", self.activation(self.dense(x, f"{name}.gate")), y) if self.described["gated"] else self.activation(y)
+        return self.dense(gated, f"{name}.out")
+
+    def attention(self, described, x, context, lengths, totals, aux):
+        graph, d = self.graph, self.described
+        mechanism, name, role = described["mechanism"], described["block"], described["role"]
+        at = Block(self.runtime, mechanism, role, d["d_model"], d["heads"], described["causal"], d["head_width"],
+                   options_text(described["options"]), d["kv_heads"], d["head_width"])
+        inputs, outputs, output = {}, [], None
+        for port in at.ports:
+            if port.kind in (ATTN_QUERY, ATTN_KEY):
+                inputs[port.name] = self.projected(described, port, x if port.kind == ATTN_QUERY else context)
+            elif port.kind == ATTN_AUX_IN:
+                if port.name in aux:
+                    inputs[port.name] = aux[port.name]
+            elif port.kind in (ATTN_LEARNED, ATTN_TABLE):
+                inputs[port.name] = self.weight(f"{'model' if port.flags & ATTN_PER_MODEL else name}.{mechanism}.{port.name}")
+            elif port.kind == ATTN_AUX_OUT:
+                outputs.append(port.name)
+            else:
+                output = port
+        if self.standard and described["causal"] and mechanism in MECHANISMS:
+            kv_heads = next(p for p in at.ports if p.name == "k").shape[1]
+            o = as_linear_attention(graph, mechanism, described["options"], inputs["q"], inputs["k"], inputs["v"], d["heads"], kv_heads,
+                                    d["head_width"])
+            return self.projected_out(described, output, o)
+        inputs["q_len"], inputs["k_len"] = lengths
+        for known, total, key in ((described["knows_q_total"], totals[0], "q_total"), (described["knows_k_total"], totals[1], "k_total")):
+            if known:
+                inputs[key] = total
+        made = [f"{name}.{key}" for key in ("o", *outputs)]
+        graph.add(block(mechanism, inputs, [made[0], *([""] if outputs else []), *made[1:]], name=name, role=role, heads=d["heads"],
+                        d_model=d["d_model"], kv_heads=d["kv_heads"], key_width=d["head_width"], head_width=d["head_width"],
+                        causal=int(described["causal"]), options=options_text(described["options"])))
+        aux.update(zip(outputs, made[1:]))
+        return self.projected_out(described, output, made[0])
+
+    def shared(self, port):
+        """Does a port use the block's own q, k, v or o?"""
+        d = self.described
+        if port.flags & ATTN_RAW or port.shape[3] != d["head_width"]:
+            return False
+        key = port.kind == ATTN_KEY and port.name in ("k", "v")
+        if port.shape[1] != d["heads"] and not (key and port.shape[1] == d["kv_heads"]):
+            return False
+        return port.kind == ATTN_OUTPUT or port.name in ("q", "k", "v")
+
+    def adapter(self, described, what, width):
+        return self.tensors.get(f"{described['block']}.{described['mechanism']}.adapter.{what}", np.float32(what[-5:] != "shift"))
+
+    def projected(self, described, port, x):
+        """What a QUERY or KEY port gets, all heads of a row beside each other."""
+        graph, d = self.graph, self.described
+        if port.flags & ATTN_RAW:
+            return x
+        shared = self.shared(port)
+        name = described["block"] + ("" if shared else f".{described['mechanism']}") + f".{port.name}"
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
+        heads = d["kv_heads"] if port.kind == ATTN_KEY and shared else port.shape[1]
+        if shared and port.name != "v" and d["adapters"]:
+            scale, shift = (self.adapter(described, f"{port.name}_{part}", len(weight)) for part in ("scale", "shift"))
+            weight, bias = weight * np.reshape(scale, (-1, 1)), np.broadcast_to(shift if bias is None else bias * scale + shift, len(weight))
+        y = graph.linear(x, weight, bias)
+        alone = described["role"] != "decoder.cross"
+        turned = shared and port.name != "v" and alone and (d["qk_norm"] or d["rotary"])
+        if turned or heads != port.shape[1]:
+            y = graph.heads(y, heads)
+            if turned and d["qk_norm"]:
+                y = graph("Mul", self.scaled(y, d["norm_eps"]), self.weight(f"{name}.norm.weight"))
+            if turned and d["rotary"]:
+                y = self.rotate(y)
+            if heads != port.shape[1]:
+                y = graph("Gather", y, np.repeat(np.arange(heads), port.shape[1] // heads), axis=2)
+            y = graph.beside(y)
+        if shared and port.kind == ATTN_QUERY and d["attention_scale"] is not None:
+            y = graph("Mul", y, np.float32(d["attention_scale"] * math.sqrt(port.shape[3])))
+        return y
+
+    def rotate(self, y):
+        """(B, N, heads, width), pairs of channels turned by positions."""
+        graph, d = self.graph, self.described["rotary"]
+        pairs = d["width"] // 2
+        most = max(self.described["max_length"], self.described["max_target"])
+        angles = np.arange(most)[:, None] * rotary_speeds(d)
+        rows = graph("Squeeze", graph.rows(y), np.array([0]))
+        cosine, sine = (graph("Unsqueeze", graph("Slice", graph.constant(f"rotary.{f.__name__}", (d["attention_factor"] * f(angles)).astype(np.float32)),
+                                                 np.array([0]), graph("Unsqueeze", rows, np.array([0])), np.array([0])), np.array([1]))
+                        for f in (np.cos, np.sin))
+        cut = lambda x, begin, end, axis, step=1: graph("Slice", x, np.array([begin]), np.array([end]), np.array([axis]), np.array([step]))
+        if d["layout"] == "halves":
+            a, b = cut(y, 0, pairs, 3), cut(y, pairs, 2 * pairs, 3)
+        else:
+            a, b = cut(y, 0, 2 * pairs, 3, 2), cut(y, 1, 2 * pairs, 3, 2)
+        a, b = (graph("Sub", graph("Mul", a, cosine), graph("Mul", b, sine)), graph("Add", graph("Mul", b, cosine), graph("Mul", a, sine)))
+        if d["layout"] == "halves":
+            made = [a, b]
+        else:
+            both = graph("Concat", *(graph("Unsqueeze", x, np.array([4])) for x in (a, b)), axis=4)
+            made = [graph("Reshape", both, np.array([0, 0, 0, 2 * pairs]))]
+        rest = self.described["head_width"] - 2 * pairs
+        return graph("Concat", *made, *([cut(y, 2 * pairs, 2 * pairs + rest, 3)] if rest else []), axis=3)
+
+    def projected_out(self, described, port, o):
+        graph = self.graph
+        if port.flags & ATTN_RAW:
+            return o
+        if self.described["head_norm"]:
+            o = graph.beside(self.scaled(graph.heads(o, port.shape[1]), 1e-5))
+        name = f"{described['block']}.o" if self.shared(port) else f"{described['block']}.{described['mechanism']}.{port.name}"
+        weight = self.tensors[f"{name}.weight"]
+        if self.described["adapters"]:
+            weight = weight * self.adapter(described, "gain", weight.shape[1])
+        return graph.linear(o, weight, self.tensors.get(f"{name}.bias"))
+
+    def head(self, x, lengths, aux):
+        graph, d = self.graph, self.described
+        head = d["head"]
+        if head["type"] == "lm":
+            if d["head_scale"]:
+                x = graph("Mul", x, np.float32(1 / math.sqrt(d["d_model"])))
+            stack = "decoder" if d["decoder_layers"] else "encoder"
+            table = f"{stack}.embed.weight" if d["tie_embeddings"] else "head.weight"
+            y = graph("MatMul", x, graph("Transpose", self.weight(table), perm=[1, 0]))
+            y = graph("Add", y, self.weight("head.bias")) if d["head_bias"] else y
+            return graph.only(y, graph.real(y, lengths))
+        if head["of"] is not None:
+            x = graph("Squeeze", aux[head["of"]], np.array([1]))
+            # A carried sequence ends in rows of zeros where its mechanism left rows out.
+            filled = graph("ReduceMax", graph("Cast", graph("Cast", x, to=TensorProto.BOOL), to=TensorProto.INT64), np.array([-1]), keepdims=0)
+            places = graph("Range", np.int64(1), graph("Add", graph("Squeeze", graph.rows(x)), np.int64(1)), np.int64(1))
+            lengths = graph("ReduceMax", graph("Mul", filled, places), np.array([-1]), keepdims=0)
+        if head["pool"] == "first":
+            lengths = graph("Min", lengths, np.int64(1))
+        total = graph("ReduceSum", graph.only(x, graph.real(x, lengths)), np.array([1]), keepdims=0)
+        count = graph("Unsqueeze", graph("Cast", graph("Max", lengths, np.int64(1)), to=TensorProto.FLOAT), np.array([1]))
+        x = graph("Div", total, count)
+        if head["type"] == "embedding":
+            return graph("Div", x, graph("Max", graph("ReduceL2", x, np.array([-1])), np.float32(1e-12))) if head["normalise"] else x
+        if head["hidden"]:
+            x = graph("Relu", self.dense(x, "head.hidden"))
+        return self.dense(x, "head")
+
+
+def sinusoids(rows, width, layout, first):
+    """The table of positions `first` and on: sines and cosines in turns, or all sines and then all cosines."""
+    channels = np.arange(width)
+    pair, cosine = (channels // 2, channels % 2 == 1) if layout == "interleaved" else (channels % (width // 2), channels >= width // 2)
+    steps = max(1.0, width // 2 - 1 if layout == "tensor2tensor" else width / 2)
+    angle = np.arange(first, first + rows)[:, None] / 10000 ** (pair / steps)
+    return np.where(cosine, np.cos(angle), np.sin(angle)).astype(np.float32)
+
+
+def rotary_speeds(d):
+    speeds = d["base"] ** (-2.0 * np.arange(d["width"] // 2) / d["width"])
+    if d["scaling"] == "none":
+        return speeds
+    if d["scaling"] == "linear":
+        return speeds / d["factor"]
+    if d["scaling"] == "longrope":
+        return speeds / np.array(d["slower"])
+    if d["scaling"] == "llama3":
+        low, high = d["low_frequency_factor"], d["high_frequency_factor"]
+        kept = np.clip((d["original_length"] * speeds / (2 * math.pi) - low) / (high - low), 0, 1)
+        return speeds / d["factor"] + kept * (speeds - speeds / d["factor"])
+    raise Error(UNSUPPORTED, f"rotary positions of scaling {d['scaling']} cannot be exported")
