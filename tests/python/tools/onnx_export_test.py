@@ -14,7 +14,7 @@ import onnx
 import onnxruntime
 from attnkit.onnx._graph import Graph
 from attnkit.onnx._linear import OPSET, as_linear_attention
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 SAMPLES = pathlib.Path(os.environ["ATTNKIT_SAMPLE"]).parents[1]
@@ -82,7 +82,7 @@ class Exports(unittest.TestCase):
     def test_lengths_that_are_predicted(self):
         vocabulary = NUMBERS.parent / "vocab.txt"
         for predict in ('predict = "ratio"\nalpha = 1.5', 'predict = "fixed"\nlength = 20', 'predict = "reference"',
-                        f'predict = "lut"\nfile = "{NUMBERS.parent}/lengths.tsv"\nmean = 1.0',
+                        f'predict = "lut"\nlut = "{NUMBERS.parent}/lengths.tsv"',
                         f'predict = "network"\nfile = "{NUMBERS.parent}/length.safetensors"'):
             with self.subTest(predict=predict):
                 manifest = self.written(['default = "cosformer"'], extra=f"[length]\n{predict}", kind='"encoder-decoder"', d_model=128,
@@ -116,6 +116,20 @@ class Exports(unittest.TestCase):
     def test_speech(self):
         self.same(SAMPLES / "models/numbers-speech/model.toml", 2e-5)
 
+    def test_standard_operators(self):
+        for mechanism in ("relu", "linear"):
+            with self.subTest(mechanism=mechanism):
+                manifest = self.written([f'default = "{mechanism}"'], kv_heads=2)
+                self.assertEqual(self.same(manifest, 2e-5).count("Block"), 2)
+                operators = self.same(manifest, 2e-5, standard=True)
+                self.assertEqual((operators.count("LinearAttention"), operators.count("Block")), (2, 0))
+                model = onnx.load(self.folder / "model.onnx")
+                self.assertEqual(attnkit.onnx.import_linear_attention(model), 2)
+                inputs = {"target": np.random.default_rng(2).integers(0, 50, (1, 9)), "target_len": np.array([9])}
+                ours, theirs = (session(m.SerializeToString()).run(None, inputs)[0] for m in (model, onnx.load(self.folder / "model.onnx")))
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
+        self.assertEqual(self.same(self.written(['default = "softmax"']), standard=True).count("LinearAttention"), 0)
+
     def test_the_command(self):
         file = self.folder / "model.onnx"
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", NUMBERS, file], capture_output=True, text=True)
@@ -129,6 +143,96 @@ class Exports(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", "import attnkit.onnx; attnkit.onnx.library()"], capture_output=True, text=True,
                               env={**os.environ, "ATTNKIT_LIBRARY": os.__file__})
         self.assertIn("libattnkit-onnxruntime.so is no file", done.stderr)
+
+
+HEADS, KV_HEADS, D, E, ROWS = 4, 2, 8, 6, 19
+
+
+class LinearAttention(unittest.TestCase):
+    """Blocks of relu and linear as the standard operator, and back."""
+
+    def setUp(self):
+        random = np.random.default_rng(1)
+        self.rows = {name: random.standard_normal((2, ROWS, h * w)).astype(np.float32) for name, h, w in
+                     (("q", HEADS, D), ("k", KV_HEADS, D), ("v", KV_HEADS, E))}
+
+    def graph(self, mechanism, states=(), factor=1.0, **options):
+        """Causal attention by LinearAttention, heads beside each other."""
+        graph = Graph()
+        for name, x in self.rows.items():
+            graph.input(name, TensorProto.FLOAT, ["b", "n", x.shape[2]])
+        if states:
+            graph.input("past", TensorProto.FLOAT, [2, KV_HEADS, D, E + 1])
+        options = {"guard": "clamp", "eps": 1e-3, "scale": "none", **options}
+        o = as_linear_attention(graph, mechanism, options, "q", "k", "v", HEADS, KV_HEADS, D, *states)
+        graph("Identity", o, outputs=["o"])
+        for name in ("o", *states[1:]):
+            graph.output(name, ["b", "n", HEADS * E] if name == "o" else [2, KV_HEADS, D, E + 1])
+        for node in graph.nodes:
+            for attribute in node.attribute:
+                if node.op_type == "LinearAttention" and attribute.name == "scale":
+                    attribute.f = factor
+        return graph.model("test", OPSET)
+
+    def direct(self, mechanism, options):
+        at = attnkit.Block(RUNTIME, mechanism, "decoder.self", HEADS * D, HEADS, head_width=E, kv_heads=KV_HEADS, options=options)
+        port = {p.name: p for p in at.ports}
+        heads = {name: np.ascontiguousarray(x.reshape(2, ROWS, port[name].shape[1], -1).transpose(0, 2, 1, 3)) for name, x in self.rows.items()}
+        out = np.asarray(at.run(at.request(2, ROWS, ROWS), heads).output)
+        return out.transpose(0, 2, 1, 3).reshape(2, ROWS, -1)
+
+    CASES = [(mechanism, guard, eps) for mechanism in ("relu", "linear") for guard, eps in (("none", 0.0), ("add", 0.25), ("clamp", 2.0))]
+
+    def test_both_ways(self):
+        for mechanism, guard, eps in self.CASES:
+            with self.subTest(mechanism=mechanism, guard=guard):
+                model = self.graph(mechanism, guard=guard, eps=eps)
+                onnx.checker.check_model(model)
+                expected = self.direct(mechanism, f"guard = '{guard}', eps = {eps}")
+                for out in (session(model.SerializeToString()).run(None, self.rows), ReferenceEvaluator(model).run(None, self.rows)):
+                    np.testing.assert_allclose(out[0], expected, rtol=0, atol=2e-5 * np.nanmax(np.abs(expected)))
+                self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
+                self.assertEqual([n.op_type for n in model.graph.node], ["Block", "Reshape", "Reshape", "Identity"])
+                got, = session(model.SerializeToString()).run(None, self.rows)
+                self.assertEqual(got.tobytes(), np.ascontiguousarray(expected).tobytes())
+
+    def test_scales(self):
+        for scale in (0.0, 0.5):  # 0 is D^-1/2
+            model = self.graph("relu", factor=scale, guard="add", eps=0.25)
+            whole, = session(model.SerializeToString()).run(None, self.rows)
+            self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
+            np.testing.assert_allclose(session(model.SerializeToString()).run(None, self.rows)[0], whole, rtol=0, atol=1e-5)
+
+    def test_scaled_queries(self):
+        model = self.graph("relu", scale="inverse_sqrt", guard="add", eps=0.25)
+        expected = self.direct("relu", "guard = 'add', eps = 0.25, scale = 'inverse_sqrt'")
+        np.testing.assert_allclose(session(model.SerializeToString()).run(None, self.rows)[0], expected, rtol=0, atol=1e-5)
+
+    def test_a_state_in_chunks(self):
+        on = session(self.graph("linear", ("past", "present")).SerializeToString())
+        state, got = np.zeros((2, KV_HEADS, D, E + 1), np.float32), []
+        for begin, end in ((0, 7), (7, 8), (8, ROWS)):
+            o, state = on.run(None, {**{name: x[:, begin:end] for name, x in self.rows.items()}, "past": state})
+            got.append(o)
+        np.testing.assert_allclose(np.concatenate(got, 1), self.direct("linear", "guard = 'clamp', eps = 1e-3"), rtol=0, atol=1e-5)
+
+    def test_what_is_no_mechanism_is_left(self):
+        for change in ("rule", "state", "feature"):
+            model = self.graph("relu", ("past", "present") if change == "state" else ())
+            node = next(n for n in model.graph.node if n.op_type == "LinearAttention")
+            if change == "rule":
+                next(a for a in node.attribute if a.name == "update_rule").s = b"gated"
+            if change == "feature":
+                next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
+            before = model.SerializeToString()
+            self.assertEqual(attnkit.onnx.import_linear_attention(model), 0)
+            self.assertEqual(model.SerializeToString(), before)
+        with self.assertRaisesRegex(attnkit.Error, "this graph has no LinearAttention"):
+            attnkit.onnx.import_linear_attention(onnx.helper.make_model(Graph().model("empty", 20).graph))
+
+    def test_a_mechanism_that_is_none(self):
+        with self.assertRaisesRegex(attnkit.Error, "softmax is no LinearAttention: relu and linear are"):
+            self.graph("softmax")
 
 
 if __name__ == "__main__":

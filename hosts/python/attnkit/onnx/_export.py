@@ -53,14 +53,14 @@ class Exported:
         self.runtime, self.standard, self.graph = runtime, standard, Graph()
         d, graph = self.described, self.graph
         if d["encoder_layers"]:
-            x, lengths = self.source()
-            memory, lengths, aux = self.stack("encoder", x, lengths, lengths, {})
+            source, lengths = self.source()
+            memory, lengths, aux = self.stack("encoder", source, lengths, lengths, {})
         else:
-            memory, lengths, aux = None, None, {}
+            source, memory, lengths, aux = None, None, None, {}
         if d["decoder_layers"]:
             target = graph.input("target", TensorProto.INT64, ["batch", "target"])
             target_len = graph.input("target_len", TensorProto.INT64, ["batch"])
-            total = self.total(memory, lengths, target_len)
+            total = self.total(source, memory, lengths, target_len)
             rows, lengths, aux = self.stack("decoder", target, target_len, total, aux, memory, lengths)
         else:
             rows = memory
@@ -99,20 +99,35 @@ class Exported:
         x = x if centred else self.dense(x, "encoder.frontend.out")
         return x, graph("Div", graph("Add", lengths, np.int64(shrunk - 1)) if centred else lengths, np.int64(shrunk))
 
-    def total(self, memory, lengths, target_len):
-        """The length of the target as mechanisms are told it, (B)."""
-        graph, length = self.graph, self.described["length"]
+    def total(self, source, memory, lengths, target_len):
+        """The length of the target as mechanisms are told it, (B): as [length] predicts it."""
+        graph, length, most = self.graph, self.described["length"], np.float64(self.described["max_length"])
         kind = length and length["predict"]
         if not kind or kind == "reference":
             return target_len
+        if kind == "fixed":
+            return graph("Add", graph("Mul", graph("Cast", target_len, to=TensorProto.DOUBLE), np.float64(0)), np.float64(length["length"]))
         if kind == "ratio":
             known = graph("Mul", graph("Cast", lengths, to=TensorProto.DOUBLE), np.float64(length["alpha"]))
             return graph("Where", graph("Greater", lengths, np.int64(0)), known, np.float64(1))
-        if kind == "fixed":
-            return graph("Add", graph("Mul", graph("Cast", target_len, to=TensorProto.DOUBLE), np.float64(0)), np.float64(length["length"]))
-        if not any(b["knows_q_total"] and b["role"].startswith("decoder") for b in self.described["blocks"]):
-            return target_len
-        return graph.input("target_total", TensorProto.DOUBLE, ["batch"])
+        real = graph.real(memory, lengths)
+        if kind == "lut":
+            means = dict(line.rsplit("\t", 1) for line in _lines(length["file"]))
+            table = np.array([float(means.get(token, length["mean"])) for token in _lines(self.described["source_vocabulary"])])
+            each = graph.only(graph("Unsqueeze", graph("Gather", table, source), np.array([2])), real, np.float64(0))
+            each = graph("Div", each, np.float64(length["dampening"]))
+        else:
+            at = {name: t.astype(np.float32) for name, t in tensors_of(pathlib.Path(length["file"]).read_bytes()).items()}
+            x = graph.only(memory, real)
+            for name in ("length.conv.1", "length.conv.2"):
+                x = graph("Conv", graph("Transpose", x, perm=[0, 2, 1]), at[f"{name}.weight"], at[f"{name}.bias"], pads=[1, 1])
+                x = graph("LayerNormalization", graph("Transpose", graph("Relu", x), perm=[0, 2, 1]), at[f"{name}.norm.weight"],
+                          at[f"{name}.norm.bias"])
+                x = graph.only(x, real)
+            logs = graph("Cast", graph.linear(x, at["length.out.weight"], at["length.out.bias"]), to=TensorProto.DOUBLE)
+            each = graph("Round", graph("Sub", graph("Exp", logs), np.float64(1)))
+            each = graph.only(graph("Clip", each, np.float64(0), most), real, np.float64(0))
+        return graph("Clip", graph("ReduceSum", each, np.array([1, 2]), keepdims=0), np.float64(1), most)
 
     def stack(self, name, x, lengths, total, aux, memory=None, memory_lengths=None):
         graph, d = self.graph, self.described
@@ -332,6 +347,11 @@ class Exported:
         if head["hidden"]:
             x = graph("Relu", self.dense(x, "head.hidden"))
         return self.dense(x, "head")
+
+
+def _lines(path):
+    lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def sinusoids(rows, width, layout, first):

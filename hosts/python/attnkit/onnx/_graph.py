@@ -78,6 +78,6 @@ class Graph:
         places = self("Range", np.int64(0), self("Squeeze", self.rows(x)), np.int64(1))
         return self("Unsqueeze", self("Less", places, self("Unsqueeze", lengths, np.array([1]))), np.array([2]))
 
-    def only(self, x, real):
+    def only(self, x, real, zero=np.float32(0)):
         """x with zeros past the lengths."""
-        return self("Where", real, x, np.float32(0))
+        return self("Where", real, x, zero)

@@ -34,7 +34,7 @@ def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, wid
                  value=numpy_helper.from_array(np.ones(1, np.float32)))
     name = graph.name("LinearAttention")
     inputs = [q, k, graph.beside(graph("Concat", v, ones, axis=3)), *([past] if past else [])]
-    graph.add(helper.make_node("LinearAttention", inputs, [name, *([present] if present else [])], name=name, q_num_heads=heads,
+    graph.add(helper.make_node("LinearAttention", inputs, [name, present or f"{name}_state"], name=name, q_num_heads=heads,
                                kv_num_heads=kv_heads, scale=1.0, update_rule="linear"))
     o = graph.heads(name, heads)
     sums = graph("Slice", o, np.array([-1]), np.array([np.iinfo(np.int64).max]), np.array([3]))
@@ -77,6 +77,9 @@ class _Matcher:
 
     def users(self, name):
         return [node for node in self.graph.node if name in node.input]
+
+    def used(self, name):
+        return bool(self.users(name)) or name in [v.name for v in self.graph.output]
 
     def number(self, name):
         """A constant that is one number, or None."""
@@ -135,7 +138,7 @@ class _Matcher:
     def replace(self, node):
         options = _attributes(node)
         inputs = [*node.input, "", "", ""]
-        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or len(node.output) > 1 and node.output[1]:
+        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or self.used(node.output[1]):
             return False
         q, k, v, divided = self.feature(inputs[0]), self.feature(inputs[1]), self.values(inputs[2]), self.division(node.output[0])
         if None in (q, k, v, divided) or q[0] != k[0]:
