@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -146,6 +147,12 @@ attn_exec exec_of(const Loop& loop, void* scratch, uint64_t bytes) {
   return {sizeof(attn_exec), loop.workers, scratch, bytes, 0, reinterpret_cast<uintptr_t>(&loop), call};
 }
 
+// f32 as (batch, heads, rows, width); beside: in memory (batch, rows, heads * width).
+attn_tensor view(void* data, int64_t batch, int64_t heads, int64_t rows, int64_t width, bool beside = false) {
+  const int64_t row = beside ? heads * width : width, head = beside ? width : rows * width;
+  return {data, {batch, heads, rows, width}, {heads * rows * width, head, row, 1}, 2, 32, 1, 4, 1, 0};
+}
+
 template <class T>
 const T* pointer(const std::vector<T>& values) {
   return values.empty() ? nullptr : values.data();
@@ -214,6 +221,12 @@ struct Kernel::Given {
   }
 };
 
+// Per-row arrays of a run; empty: none.
+struct Kernel::Numbers {
+  std::vector<int32_t> q_len, k_len, q_pos, k_pos, visible;
+  std::vector<double> q_total, k_total;
+};
+
 std::string Kernel::place(const Api& api, const KernelInfo* info) {
   size_t bytes = 0;
   std::string name;
@@ -250,7 +263,6 @@ Kernel::Kernel(const Api& api, const KernelInfo* info) : api_(api) {
   const int64_t width = key_width ? key_width : d_model / heads;
   where.head_width = attributes.size("head_width", width);
   block_ = std::make_unique<Block>(runtime(), mechanism_, where, attributes.text("options").value_or(""));
-  workers_ = std::clamp(std::thread::hardware_concurrency(), 1u, 256u);
 
   const auto ports = block_->ports();
   if (const auto named = attributes.text("names")) {
@@ -267,12 +279,12 @@ Kernel::Kernel(const Api& api, const KernelInfo* info) : api_(api) {
          "\"; name them in the attribute \"names\"");
 
   input_of_port_.assign(ports.size(), -1);
-  output_of_port_.assign(ports.size(), -1);
+  output_of_port_.assign(ports.size(), 0);
   input_of_row_.assign(n_per_row, -1);
-  int outputs = 2;  // behind o and state
+  size_t outputs = 2;  // behind o and state
   for (size_t p = 0; p < ports.size(); ++p)
     if (is_written(*ports[p])) output_of_port_[p] = ports[p]->kind == ATTN_OUTPUT ? 0 : outputs++;
-  if (static_cast<size_t>(outputs) > 2 + most_carried)
+  if (outputs > 2 + most_carried)
     fail(ATTN_UNSUPPORTED, mechanism_, " carries ", outputs - 2, " sequences, and attnkit.Block at most ",
          most_carried);
   for (size_t i = 0; i < names_.size(); ++i) {
@@ -301,21 +313,18 @@ Kernel::Kernel(const Api& api, const KernelInfo* info) : api_(api) {
   if (input_of_row_[state] >= 0 && input_of_row_[q_pos] < 0 && input_of_row_[k_pos] < 0)
     fail(ATTN_INVALID, "input \"state\" needs \"k_pos\": how many keys it holds");
 
-  // Whether the mechanism can sit there at all, at any size.
   const auto has = [&](PerRow row) { return input_of_row_[row] >= 0; };
-  attn_request any{};
-  any.struct_size = sizeof any;
   const bool self = role_ != ATTN_DECODER_CROSS;
-  any.flags = (capacity_ ? ATTN_STREAM : 0) | (has(visible) ? ATTN_PREFIX : 0) |
-              (has(q_total) || (self && has(k_total)) ? ATTN_KNOWS_Q_TOTAL : 0) |
-              (has(k_total) || (self && has(q_total)) ? ATTN_KNOWS_K_TOTAL : 0);
-  any.device_type = 1;
-  any.dtype_code = 2;
-  any.dtype_bits = 32;
-  any.dtype_lanes = 1;
-  any.workers = workers_;
-  flags_ = any.flags;
-  (void)block_->plan(any);
+  any_.struct_size = sizeof any_;
+  any_.flags = (capacity_ ? ATTN_STREAM : 0) | (has(visible) ? ATTN_PREFIX : 0) |
+               (has(q_total) || (self && has(k_total)) ? ATTN_KNOWS_Q_TOTAL : 0) |
+               (has(k_total) || (self && has(q_total)) ? ATTN_KNOWS_K_TOTAL : 0);
+  any_.device_type = 1;
+  any_.dtype_code = 2;
+  any_.dtype_bits = 32;
+  any_.dtype_lanes = 1;
+  any_.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 256u);
+  (void)block_->plan(any_);  // can it sit there, at whatever size?
 }
 
 attn_info Kernel::ask(const attn_request& request) const {
@@ -336,12 +345,13 @@ std::unique_ptr<Workspace> Kernel::workspace() const {
   return found;
 }
 
-Kernel::Given Kernel::given(const Context* context, size_t input) const {
+Kernel::Given Kernel::given(const Context* context, int input) const {
   const Value* value = nullptr;
-  check(api_.input(context, input, &value));
+  const auto index = static_cast<size_t>(input);
+  check(api_.input(context, index, &value));
   Given found;
-  found.name = &names_[input];
-  if (!value) fail(ATTN_INVALID, "input \"", names_[input], "\" is absent: leave it out of \"names\" as well");
+  found.name = &names_[index];
+  if (!value) fail(ATTN_INVALID, "input \"", *found.name, "\" is absent: leave it out of \"names\" as well");
   Shape* raw = nullptr;
   check(api_.tensor_shape(value, &raw));
   const std::unique_ptr<Shape, void (*)(Shape*)> shape(raw, api_.release_shape);
@@ -350,7 +360,7 @@ Kernel::Given Kernel::given(const Context* context, size_t input) const {
   check(api_.rank(raw, &rank));
   found.shape.resize(rank);
   check(api_.dimensions(raw, found.shape.data(), rank));
-  if (found.type == text) fail(ATTN_INVALID, "input \"", names_[input], "\" holds strings");
+  if (found.type == text) fail(ATTN_INVALID, "input \"", *found.name, "\" holds strings");
   check(api_.tensor_data(const_cast<Value*>(value), &found.data));
   return found;
 }
@@ -385,12 +395,7 @@ attn_tensor Kernel::tensor(const Given& in, const attn_port& port) const {
     if (in.shape[2] != heads * width)
       fail(ATTN_INVALID, "input \"", port.name, "\" has shape ", in.text(), ": ", heads, " heads of width ", width,
            " make ", heads * width, " numbers a row");
-    t.ndim = 4;
-    const std::array<int64_t, 4> shape{in.shape[0], heads, rows, width},
-        stride{rows * heads * width, width, heads * width, 1};
-    std::ranges::copy(shape, t.shape);
-    std::ranges::copy(stride, t.stride);
-    return t;
+    return view(in.data, in.shape[0], heads, rows, width, true);
   }
   const auto wanted = static_cast<uint32_t>(port.ndim);
   if (rank != wanted)
@@ -407,64 +412,83 @@ attn_tensor Kernel::tensor(const Given& in, const attn_port& port) const {
   return t;
 }
 
+Kernel::Numbers Kernel::numbers(const Context* context, int64_t batch, int64_t queries) const {
+  Numbers found;
+  const auto read = [&](PerRow own, PerRow other, auto& values, int64_t n) {
+    // In self attention queries and keys are one sequence: what is given for one counts for both.
+    const bool both = role_ != ATTN_DECODER_CROSS && input_of_row_[own] < 0;
+    const int index = input_of_row_[both ? other : own];
+    if (index < 0) return;
+    using Values = std::remove_reference_t<decltype(values)>;
+    values = given(context, index).template numbers<typename Values::value_type>(n);
+  };
+  read(q_len, k_len, found.q_len, batch);
+  read(k_len, q_len, found.k_len, batch);
+  read(q_pos, k_pos, found.q_pos, batch);
+  read(k_pos, q_pos, found.k_pos, batch);
+  read(q_total, k_total, found.q_total, batch);
+  read(k_total, q_total, found.k_total, batch);
+  read(visible, visible, found.visible, batch * queries);
+  return found;
+}
+
+void* Kernel::output(Context* context, size_t index, const std::vector<int64_t>& shape) const {
+  size_t outputs = 0;
+  check(api_.outputs(context, &outputs));
+  if (index >= outputs) return nullptr;
+  Value* value = nullptr;
+  check(api_.output(context, index, shape.data(), shape.size(), &value));
+  if (!value) return nullptr;
+  void* data = nullptr;
+  check(api_.tensor_data(value, &data));
+  return data;
+}
+
+void* Kernel::state_after(Context* context, int64_t batch, int64_t stride, Memory& own) const {
+  const auto bytes = static_cast<size_t>(batch * stride);
+  void* after = output(context, 1, {batch, stride});
+  if (!after) after = own.reserve(std::max<size_t>(bytes, 1));
+  if (input_of_row_[state] < 0) return std::memset(after, 0, bytes);
+  const Given before = given(context, input_of_row_[state]);
+  if (before.type == u8 && before.shape == std::vector<int64_t>{batch, 0}) return std::memset(after, 0, bytes);
+  if (before.type != u8 || before.shape != std::vector{batch, stride})
+    fail(ATTN_INVALID, "input \"state\" is ", type_name(before.type), " ", before.text(), ": uint8 (", batch, ", ",
+         stride, ") is needed, the state that a node with the same attributes gave, or (", batch,
+         ", 0), the empty one");
+  // A caller may bind one buffer to both.
+  return before.data == after ? after : std::memmove(after, before.data, bytes);
+}
+
 void Kernel::run(Context* context) const {
   const auto ports = block_->ports();
-  const auto input = [&](int index) { return given(context, static_cast<size_t>(index)); };
-
-  // Ports first: they say how large the run is.
   std::vector<attn_tensor> tensors(ports.size());
   int64_t batch = -1, queries = -1, keys = -1;
-  size_t packed = 0;  // rank of the first sequence
+  bool beside = false;  // as the first sequence
   for (size_t p = 0; p < ports.size(); ++p) {
     if (input_of_port_[p] < 0) continue;
-    const Given in = input(input_of_port_[p]);
+    const Given in = given(context, input_of_port_[p]);
     tensors[p] = tensor(in, *ports[p]);
     if (!is_sequence(*ports[p])) continue;
+    if (batch < 0) beside = in.shape.size() == 3;
+    if (batch < 0) batch = tensors[p].shape[0];
     int64_t& rows = ports[p]->kind == ATTN_QUERY ? queries : keys;
     if (rows < 0) rows = tensors[p].shape[2];
-    if (batch < 0) batch = tensors[p].shape[0];
-    if (!packed) packed = in.shape.size();
   }
   if (queries < 0) queries = keys;
   if (keys < 0) keys = queries;
-
-  const bool self = role_ != ATTN_DECODER_CROSS;
-  // In self attention queries and keys are one sequence: what is given for one counts for both.
-  const auto row_input = [&](PerRow own, PerRow other) {
-    return input_of_row_[own] >= 0 || !self ? input_of_row_[own] : input_of_row_[other];
-  };
-  std::array<std::vector<int32_t>, 4> integers;
-  std::array<std::vector<double>, 2> totals;
-  constexpr std::array<std::pair<PerRow, PerRow>, 6> pairs{
-      {{q_len, k_len}, {k_len, q_len}, {q_pos, k_pos}, {k_pos, q_pos}, {q_total, k_total}, {k_total, q_total}}};
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const int index = row_input(pairs[i].first, pairs[i].second);
-    if (index < 0) continue;
-    if (i < 4)
-      integers[i] = input(index).numbers<int32_t>(batch);
-    else
-      totals[i - 4] = input(index).numbers<double>(batch);
-  }
-  std::vector<int32_t> sight;
-  if (input_of_row_[visible] >= 0) sight = input(input_of_row_[visible]).numbers<int32_t>(batch * queries);
-
   if (capacity_ && keys > capacity_)
     fail(ATTN_INVALID, keys, " keys are more than the capacity ", capacity_,
          ": make the attribute \"capacity\" larger");
-  attn_request request{};
-  request.struct_size = sizeof request;
-  request.flags = flags_;
-  request.device_type = 1;
-  request.dtype_code = 2;
-  request.dtype_bits = 32;
-  request.dtype_lanes = 1;
-  request.workers = workers_;
+  if (!capacity_ && output(context, 1, {batch, 1}))
+    fail(ATTN_INVALID, "output 1 is the state, which needs the attribute \"capacity\": the most keys that it holds");
+  const Numbers rows = numbers(context, batch, queries);
+
+  attn_request request = any_;
   request.batch = batch;
   request.queries = queries;
   request.keys = keys;
   request.past = capacity_ ? capacity_ - keys : 0;
   const attn_info info = ask(request);
-
   // Back in the list whatever happens.
   const auto back = [this](Workspace* used) {
     const std::lock_guard lock(mutex_);
@@ -473,42 +497,19 @@ void Kernel::run(Context* context) const {
   const std::unique_ptr<Workspace, decltype(back)> space(workspace().release(), back);
   space->others.resize(ports.size());
 
-  const auto output = [&](size_t index, const std::vector<int64_t>& shape) -> void* {
-    Value* value = nullptr;
-    check(api_.output(context, index, shape.data(), shape.size(), &value));
-    if (!value) return nullptr;
-    void* data = nullptr;
-    check(api_.tensor_data(value, &data));
-    return data;
-  };
-  size_t outputs = 0;
-  check(api_.outputs(context, &outputs));
   for (size_t p = 0; p < ports.size(); ++p) {
     const attn_port& port = *ports[p];
-    attn_tensor& t = tensors[p];
+    const int64_t heads = port.shape[1], width = port.shape[3];
     if (port.kind == ATTN_AUX_IN && input_of_port_[p] < 0) {
-      t = {nullptr, {batch, 1, port.shape[2], port.shape[3]}, {}, 2, 32, 1, 4, 1, 0};
+      tensors[p] = view(nullptr, batch, heads, port.shape[2], width);
     } else if (is_written(port)) {
-      const int64_t heads = port.shape[1], width = port.shape[3],
-                    rows = port.kind == ATTN_OUTPUT ? queries : port.shape[2];
-      const bool beside = port.kind == ATTN_OUTPUT && packed == 3;
-      t = {nullptr, {batch, heads, rows, width}, {}, 2, 32, 1, 4, 1, 0};
-      const auto index = static_cast<size_t>(output_of_port_[p]);
-      if (index < outputs)
-        t.data =
-            output(index, beside ? std::vector{batch, rows, heads * width} : std::vector{batch, heads, rows, width});
-      if (!t.data)
-        t.data = space->others[p].reserve(static_cast<uint64_t>(batch * heads * rows * width) * sizeof(float));
-      if (beside) {
-        const std::array<int64_t, 4> stride{rows * heads * width, width, heads * width, 1};
-        std::ranges::copy(stride, t.stride);
-        continue;
-      }
-    } else {
-      continue;
+      const bool o = port.kind == ATTN_OUTPUT;
+      const int64_t n = o ? queries : port.shape[2];
+      void* data = output(context, output_of_port_[p],
+                          o && beside ? std::vector{batch, n, heads * width} : std::vector{batch, heads, n, width});
+      if (!data) data = space->others[p].reserve(static_cast<uint64_t>(batch * heads * n * width) * sizeof(float));
+      tensors[p] = view(data, batch, heads, n, width, o && beside);
     }
-    const std::array<int64_t, 4> stride{t.shape[1] * t.shape[2] * t.shape[3], t.shape[2] * t.shape[3], t.shape[3], 1};
-    std::ranges::copy(stride, t.stride);
   }
 
   attn_run run{};
@@ -517,34 +518,18 @@ void Kernel::run(Context* context) const {
   run.queries = queries;
   run.keys = keys;
   run.ports = tensors.data();
-  run.q_len = pointer(integers[0]);
-  run.k_len = pointer(integers[1]);
-  run.q_pos = pointer(integers[2]);
-  run.k_pos = pointer(integers[3]);
-  run.q_total = pointer(totals[0]);
-  run.k_total = pointer(totals[1]);
-  run.visible = pointer(sight);
+  run.q_len = pointer(rows.q_len);
+  run.k_len = pointer(rows.k_len);
+  run.q_pos = pointer(rows.q_pos);
+  run.k_pos = pointer(rows.k_pos);
+  run.q_total = pointer(rows.q_total);
+  run.k_total = pointer(rows.k_total);
+  run.visible = pointer(rows.visible);
   if (capacity_) {
-    const auto stride = static_cast<int64_t>((info.state_bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
-    const auto bytes = static_cast<size_t>(batch * stride);
-    void* after = outputs > 1 ? output(1, {batch, stride}) : nullptr;
-    if (!after) after = space->state.reserve(std::max<size_t>(bytes, 1));
-    if (input_of_row_[state] >= 0) {
-      const Given before = input(input_of_row_[state]);
-      if (before.type != u8 || before.shape != std::vector{batch, stride})
-        fail(ATTN_INVALID, "input \"state\" is ", type_name(before.type), " ", before.text(), ": uint8 (", batch, ", ",
-             stride, ") is needed, as the output \"state\" of a node with the same attributes");
-      // A caller may bind one buffer to both.
-      if (before.data != after) std::memmove(after, before.data, bytes);
-    } else {
-      std::memset(after, 0, bytes);
-    }
-    run.state = after;
-    run.state_stride = static_cast<uint64_t>(stride);
-  } else if (outputs > 1 && output(1, {batch, 1})) {
-    fail(ATTN_INVALID, "output 1 is the state, which needs the attribute \"capacity\": the most keys that it holds");
+    run.state_stride = (info.state_bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    run.state = state_after(context, batch, static_cast<int64_t>(run.state_stride), space->state);
   }
-  const Loop loop{api_, context, workers_};
+  const Loop loop{api_, context, request.workers};
   const attn_exec exec =
       exec_of(loop, space->scratch.reserve(std::max<uint64_t>(info.scratch_bytes, 1)), info.scratch_bytes);
   run.exec = &exec;

@@ -52,20 +52,27 @@ class Kernel {
 
  private:
   struct Given;
+  struct Numbers;
 
   attn_info ask(const attn_request& request) const;
   std::unique_ptr<Workspace> workspace() const;
-  Given given(const Context* context, size_t input) const;
+  Given given(const Context* context, int input) const;
   attn_tensor tensor(const Given& given, const attn_port& port) const;
+  Numbers numbers(const Context* context, int64_t batch, int64_t queries) const;
+  // Memory of an output of the node; NULL: it has no such output.
+  void* output(Context* context, size_t index, const std::vector<int64_t>& shape) const;
+  // The state that the run goes on from, where the node gives it, or in `own`.
+  void* state_after(Context* context, int64_t batch, int64_t stride, Memory& own) const;
 
   const Api& api_;
-  uint32_t role_ = 0, workers_ = 1, flags_ = 0;
+  uint32_t role_ = 0;
   int64_t capacity_ = 0;
   std::string mechanism_;
   std::unique_ptr<Block> block_;
+  attn_request any_{};              // without bounds
   std::vector<std::string> names_;  // of the inputs
   std::vector<int> input_of_port_;  // -1: none
-  std::vector<int> output_of_port_;
+  std::vector<size_t> output_of_port_;
   std::vector<int> input_of_row_;  // by place in `per_row`; -1: none
   mutable std::mutex mutex_;       // of what follows
   mutable std::vector<std::pair<attn_request, attn_info>> asked_;

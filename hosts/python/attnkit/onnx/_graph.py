@@ -54,7 +54,8 @@ class Graph:
     def model(self, name, opset, **about):
         made = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.initializers.values()))
         imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
-        return helper.make_model(made, opset_imports=imports, ir_version=10, producer_name="attnkit", **about)
+        ir_version = 9 if opset <= 20 else 10  # the oldest that has the opset
+        return helper.make_model(made, opset_imports=imports, ir_version=ir_version, producer_name="attnkit", **about)
 
     def heads(self, x, heads):
         """(B, N, heads * width) as (B, N, heads, width)."""
