@@ -1,7 +1,10 @@
 """Manifests as graphs of ONNX: their logits are attnkit's; LinearAttention there and back."""
 
+import contextlib
+import io
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,16 @@ def session(file):
     options.log_severity_level = 3
     options.register_custom_ops_library(attnkit.onnx.library())
     return onnxruntime.InferenceSession(str(file) if isinstance(file, pathlib.Path) else file, options, ["CPUExecutionProvider"])
+
+
+class Document(unittest.TestCase):
+    def test_its_program_prints_what_it_says(self):
+        page = SAMPLES.parent / "docs/onnx.md"
+        program, = re.findall(r"(?ms)^```python\n(.*?)^```$", page.read_text(encoding="utf-8"))
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(program, page, "exec"), {})
+        self.assertEqual(said.getvalue().strip(), program.rsplit("# ", 1)[1].strip())
 
 
 class Exports(unittest.TestCase):
