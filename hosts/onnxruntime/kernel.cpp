@@ -389,23 +389,20 @@ attn_tensor Kernel::tensor(const Given& in, const attn_port& port) const {
   if (!t.dtype_bits || (real && in.type != f32))
     fail(ATTN_UNSUPPORTED, "input \"", port.name, "\" is ", type_name(in.type),
          ": attnkit.Block computes in float32; put a Cast before it");
-  const auto rank = static_cast<uint32_t>(in.shape.size());
-  if (is_sequence(port) && rank == 3) {
-    const int64_t heads = port.shape[1], width = port.shape[3], rows = in.shape[1];
-    if (in.shape[2] != heads * width)
-      fail(ATTN_INVALID, "input \"", port.name, "\" has shape ", in.text(), ": ", heads, " heads of width ", width,
-           " make ", heads * width, " numbers a row");
-    return view(in.data, in.shape[0], heads, rows, width, true);
+  const size_t rank = in.shape.size();
+  if (is_sequence(port)) {
+    const int64_t heads = port.shape[1], width = port.shape[3];
+    if (rank == 3 && in.shape[2] == heads * width) return view(in.data, in.shape[0], heads, in.shape[1], width, true);
+    if (rank == 4 && in.shape[1] == heads && in.shape[3] == width)
+      return view(in.data, in.shape[0], heads, in.shape[2], width);
+    fail(ATTN_INVALID, "input \"", port.name, "\" has shape ", in.text(), ": (batch, ", heads, ", rows, ", width,
+         ") or (batch, rows, ", heads * width, ") is needed");
   }
-  const auto wanted = static_cast<uint32_t>(port.ndim);
-  if (rank != wanted)
-    fail(ATTN_INVALID, "input \"", port.name, "\" has shape ", in.text(), ": ",
-         is_sequence(port) ? "(batch, heads, rows, width) or (batch, rows, heads * width)"
-                           : std::to_string(wanted) + " dimensions",
-         is_sequence(port) ? " is needed" : " are needed");
-  t.ndim = rank;
+  if (rank != port.ndim)
+    fail(ATTN_INVALID, "input \"", port.name, "\" has shape ", in.text(), ": ", port.ndim, " dimensions are needed");
+  t.ndim = port.ndim;
   int64_t stride = 1;
-  for (uint32_t d = rank; d-- > 0; stride *= std::max<int64_t>(in.shape[d], 1)) {
+  for (size_t d = rank; d-- > 0; stride *= std::max<int64_t>(in.shape[d], 1)) {
     t.shape[d] = in.shape[d];
     t.stride[d] = stride;
   }

@@ -166,6 +166,13 @@ class Block(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(4) as threads:
             self.assertEqual(set(threads.map(both, shapes * 3)), {True})
 
+    def test_the_bits_depend_on_no_number_of_threads(self):
+        for case in (Case("softmax", "decoder.self", True, rows=600), Case("leap", "encoder.self", False, rows=600)):
+            inputs, known = {**case.ports, **case.stored}, [600] * B
+            expected = case.direct(case.ports, 600, 600, q_total=known, k_total=known)
+            for threads in (1, 2, 5):
+                self.equal(run(case.node(inputs, ["o"]), inputs, threads=threads), expected)
+
     def test_empty_batches_and_no_rows(self):
         case = Case("relu", "decoder.cross", False)
         on = session([case.node(case.ports, ["o"])], case.ports, ["o"])
@@ -292,6 +299,8 @@ class Errors(unittest.TestCase):
         self.refused('"d_model" and "key_width"', d_model=None)
         self.refused("3 heads do not divide d_model 64", heads=3)
         self.refused("bias", options="bias = 1")
+        self.refused('"d_model" is 46', heads=2**31 - 1, key_width=2**31 - 1, d_model=None)
+        self.refused('"heads" is 4294967296, possible are', heads=2**32)
         self.refused('"capacity" is -1', capacity=-1)
         self.refused("causal 2", role="decoder.self", causal=2)
 
@@ -319,9 +328,11 @@ class Errors(unittest.TestCase):
         half = {n: x.astype(np.float16) for n, x in self.rows.items()}
         self.refused('input "q" is float16: attnkit.Block computes in float32; put a Cast before it', inputs=half)
         self.refused('input "q" is float64', inputs={**self.rows, "q": q.astype(np.float64)})
-        self.refused(r'input "q" has shape \(2, 24, 64, 1, 1\)', inputs={**self.rows, "q": q.reshape(2, 24, 64, 1, 1)})
-        self.refused(r'input "q" has shape \(2, 24, 32\): 4 heads of width 16 make 64 numbers a row',
-                     inputs={**self.rows, "q": np.zeros((2, 24, 32), np.float32)})
+        wanted = r'\(batch, 4, rows, 16\) or \(batch, rows, 64\) is needed'
+        self.refused(rf'input "q" has shape \(2, 24, 64, 1, 1\): {wanted}', inputs={**self.rows, "q": q.reshape(2, 24, 64, 1, 1)})
+        self.refused(rf'input "q" has shape \(2, 24, 32\): {wanted}', inputs={**self.rows, "q": np.zeros((2, 24, 32), np.float32)})
+        self.refused(rf'input "k" has shape \(2, 2, 24, 16\): {wanted}', inputs={**self.rows, "k": self.rows["k"][:, :2]})
+        self.refused(rf'input "v" has shape \(2, 4, 24, 15\): {wanted}', inputs={**self.rows, "v": self.rows["v"][..., :15]})
         self.refused('port "k" has size 3 in dimension 0, not 2', inputs={**self.rows, "k": np.zeros((3, HEADS, ROWS, WIDTH), np.float32)})
         self.refused('port "v" has size 5 in dimension 2, not 24', inputs={**self.rows, "v": self.rows["v"][:, :, :5]})
 

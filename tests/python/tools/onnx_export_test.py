@@ -105,6 +105,13 @@ class Exports(unittest.TestCase):
     def test_a_trained_translator(self):
         operators = self.same(NUMBERS)
         self.assertEqual(operators.count("Block"), 9)
+        on, model = session(self.folder / "model.onnx"), attnkit.Model(RUNTIME, NUMBERS)
+        for line in (NUMBERS.parent / "test.tsv").read_text().splitlines()[:50]:
+            source, target = ([*model.tokenize(side, text), model.info.end_id] for side, text in enumerate(line.split("\t")))
+            target.insert(0, model.info.begin_id)
+            logits, = on.run(None, {"source": [source], "source_len": [len(source)], "target": [target], "target_len": [len(target)]})
+            expected = np.asarray(model.forward([source], [target]))
+            self.assertEqual(logits.argmax(-1).tolist(), expected.argmax(-1).tolist())
 
     def test_it_translates(self):
         file = self.folder / "model.onnx"
