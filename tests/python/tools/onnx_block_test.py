@@ -231,7 +231,8 @@ class State(unittest.TestCase):
              helper.make_node("Identity", ["go"], ["go_on"])],
             "body", [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, []),
                      helper.make_tensor_value_info("state_in", TensorProto.UINT8, [None, None])],
-            [helper.make_tensor_value_info("go_on", TensorProto.BOOL, []), helper.make_tensor_value_info("state_next", TensorProto.UINT8, [None, None]),
+            [helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+             helper.make_tensor_value_info("state_next", TensorProto.UINT8, [None, None]),
              helper.make_tensor_value_info("o_row", TensorProto.FLOAT, [None] * 4)])
         nodes = [helper.make_node("Constant", [], ["axis0"], value=helper.make_tensor("", TensorProto.INT64, [1], [0])),
                  helper.make_node("Constant", [], ["size"], value=shape),
@@ -312,7 +313,8 @@ class Errors(unittest.TestCase):
         self.refused('port "v" of softmax has no input: "q k" are named', names=("q", "k"), inputs={n: self.rows[n] for n in ("q", "k")})
         self.refused('"state" needs the attribute "capacity"', names=("q", "k", "v", "state"),
                      given={**self.rows, "state": np.zeros((B, 64), np.uint8)})
-        self.refused('"state" needs "k_pos"', names=("q", "k", "v", "state"), capacity=ROWS, given={**self.rows, "state": np.zeros((B, 64), np.uint8)})
+        self.refused('"state" needs "k_pos"', names=("q", "k", "v", "state"), capacity=ROWS,
+                     given={**self.rows, "state": np.zeros((B, 64), np.uint8)})
 
     def test_names_that_do_not_count(self):
         node = helper.make_node("Block", ["q", "k", "v"], ["o"], domain="attnkit", mechanism="softmax", heads=HEADS, key_width=WIDTH, names="q k")

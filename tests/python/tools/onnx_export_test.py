@@ -113,6 +113,16 @@ class Exports(unittest.TestCase):
             expected = np.asarray(model.forward([source], [target]))
             self.assertEqual(logits.argmax(-1).tolist(), expected.argmax(-1).tolist())
 
+    def test_large_weights_lie_beside_the_graph(self):
+        file = self.folder / "model.onnx"
+        for _ in range(2):
+            attnkit.onnx.export(NUMBERS, file, runtime=RUNTIME, large=1 << 20)
+            self.assertEqual(sorted(f.name for f in self.folder.iterdir()), ["model.onnx", "model.onnx.data"])
+            self.assertLess(file.stat().st_size, 1 << 19)
+            size = file.with_name("model.onnx.data").stat().st_size
+            self.assertLess(size, 1 << 23)
+        self.assertEqual(len(session(file).get_inputs()), 4)
+
     def test_it_translates(self):
         file = self.folder / "model.onnx"
         attnkit.onnx.export(NUMBERS, file, runtime=RUNTIME)

@@ -12,18 +12,18 @@ from onnx import TensorProto
 
 from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW, ATTN_TABLE)
 from ..block import Block, options_text
-from ..error import INVALID, UNSUPPORTED, Error
+from ..error import UNSUPPORTED, Error
 from ..model import Model
 from ..runtime import Runtime
 from ._graph import Graph, block
 from ._linear import MECHANISMS, OPSET, as_linear_attention
 
 _TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
-_LARGE = 1 << 30  # bytes of weights that go into a file beside the graph: a message of protobuf ends at 2 GiB
 
 
-def export(manifest, file, standard=False, runtime=None):
+def export(manifest, file, standard=False, runtime=None, large=1 << 30):
     """Writes the model of a manifest to `file`.  standard: causal blocks of relu and linear become LinearAttention of opset 27.
+    large: more bytes of weights go into a file beside it, `file`.data: a message of protobuf ends at 2 GiB.
 
     Inputs, as the model has sides: source (B, S) and target (B, T), ids in int64 or, of speech, frames (B, T, features) in float32;
     source_len and target_len (B), int64.  Output: logits, or what the model's head gives.
@@ -31,9 +31,11 @@ def export(manifest, file, standard=False, runtime=None):
     runtime = runtime or Runtime()
     with Model(runtime, manifest) as model:
         made = Exported(runtime, model, standard).graph
-    size = sum(t.ByteSize() for t in made.graph.initializer)
-    beside = pathlib.Path(file).name + ".data" if size > _LARGE else None
-    onnx.save_model(made, os.fspath(file), save_as_external_data=bool(beside), location=beside)
+    file, size = pathlib.Path(file), sum(t.ByteSize() for t in made.graph.initializer)
+    part, beside = file.with_name(file.name + ".part"), file.with_name(file.name + ".data")
+    beside.unlink(missing_ok=True)  # onnx would append to it
+    onnx.save_model(made, os.fspath(part), save_as_external_data=size > large, location=beside.name)
+    part.replace(file)
 
 
 def tensors_of(data):
@@ -171,8 +173,7 @@ class Exported:
             positions = graph.constant(f"{name}.sinusoids", sinusoids(most, d["d_model"], d["sinusoids"], first))
             first = 0
         if positions is not None:
-            last = graph("Add", rows, np.array([first]))
-            x = graph("Add", x, graph("Slice", positions, np.array([first]), last, np.array([0])))
+            x = graph("Add", x, graph.cut(positions, 0, first, graph("Add", rows, np.array([first]))))
         if name == "encoder" and f"{name}.token_types.weight" in self.tensors:
             x = graph("Add", x, self.tensors[f"{name}.token_types.weight"][0])
         return self.norm(x, f"{name}.embed.norm") if d["embed_norm"] else x
@@ -253,7 +254,7 @@ class Exported:
             return False
         return port.kind == ATTN_OUTPUT or port.name in ("q", "k", "v")
 
-    def adapter(self, described, what, width):
+    def adapter(self, described, what):
         return self.tensors.get(f"{described['block']}.{described['mechanism']}.adapter.{what}", np.float32(what[-5:] != "shift"))
 
     def projected(self, described, port, x):
@@ -266,7 +267,7 @@ class Exported:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
         heads = d["kv_heads"] if port.kind == ATTN_KEY and shared else port.shape[1]
         if shared and port.name != "v" and d["adapters"]:
-            scale, shift = (self.adapter(described, f"{port.name}_{part}", len(weight)) for part in ("scale", "shift"))
+            scale, shift = (self.adapter(described, f"{port.name}_{part}") for part in ("scale", "shift"))
             weight, bias = weight * np.reshape(scale, (-1, 1)), np.broadcast_to(shift if bias is None else bias * scale + shift, len(weight))
         y = graph.linear(x, weight, bias)
         alone = described["role"] != "decoder.cross"
@@ -286,27 +287,26 @@ class Exported:
 
     def rotate(self, y):
         """(B, N, heads, width), pairs of channels turned by positions."""
-        graph, d = self.graph, self.described["rotary"]
-        pairs = d["width"] // 2
-        most = max(self.described["max_length"], self.described["max_target"])
-        angles = np.arange(most)[:, None] * rotary_speeds(d)
-        rows = graph("Squeeze", graph.rows(y), np.array([0]))
-        cosine, sine = (graph("Unsqueeze", graph("Slice", graph.constant(f"rotary.{f.__name__}", (d["attention_factor"] * f(angles)).astype(np.float32)),
-                                                 np.array([0]), graph("Unsqueeze", rows, np.array([0])), np.array([0])), np.array([1]))
-                        for f in (np.cos, np.sin))
-        cut = lambda x, begin, end, axis, step=1: graph("Slice", x, np.array([begin]), np.array([end]), np.array([axis]), np.array([step]))
-        if d["layout"] == "halves":
-            a, b = cut(y, 0, pairs, 3), cut(y, pairs, 2 * pairs, 3)
-        else:
-            a, b = cut(y, 0, 2 * pairs, 3, 2), cut(y, 1, 2 * pairs, 3, 2)
-        a, b = (graph("Sub", graph("Mul", a, cosine), graph("Mul", b, sine)), graph("Add", graph("Mul", b, cosine), graph("Mul", a, sine)))
-        if d["layout"] == "halves":
+        graph, d, width = self.graph, self.described["rotary"], self.described["head_width"]
+        turned = d["width"] // 2 * 2
+        angles = np.arange(max(self.described["max_length"], self.described["max_target"]))[:, None] * rotary_speeds(d)
+        cosine, sine = (self.rotary_table(name, d["attention_factor"] * f(angles), y) for name, f in (("cosine", np.cos), ("sine", np.sin)))
+        halves = d["layout"] == "halves"
+        a, b = ((graph.cut(y, 3, 0, turned // 2), graph.cut(y, 3, turned // 2, turned)) if halves else
+                (graph.cut(y, 3, 0, turned, 2), graph.cut(y, 3, 1, turned, 2)))
+        a, b = graph("Sub", graph("Mul", a, cosine), graph("Mul", b, sine)), graph("Add", graph("Mul", b, cosine), graph("Mul", a, sine))
+        if halves:
             made = [a, b]
         else:
             both = graph("Concat", *(graph("Unsqueeze", x, np.array([4])) for x in (a, b)), axis=4)
-            made = [graph("Reshape", both, np.array([0, 0, 0, 2 * pairs]))]
-        rest = self.described["head_width"] - 2 * pairs
-        return graph("Concat", *made, *([cut(y, 2 * pairs, 2 * pairs + rest, 3)] if rest else []), axis=3)
+            made = [graph("Reshape", both, np.array([0, 0, 0, turned]))]
+        return graph("Concat", *made, *([graph.cut(y, 3, turned, width)] if turned < width else []), axis=3)
+
+    def rotary_table(self, name, values, y):
+        """The rows of a table for the positions of y, (N, 1, pairs)."""
+        graph = self.graph
+        table = graph.constant(f"rotary.{name}", values.astype(np.float32))
+        return graph("Unsqueeze", graph.cut(table, 0, 0, graph.rows(y)), np.array([1]))
 
     def projected_out(self, described, port, o):
         graph = self.graph
@@ -317,7 +317,7 @@ class Exported:
         name = f"{described['block']}.o" if self.shared(port) else f"{described['block']}.{described['mechanism']}.{port.name}"
         weight = self.tensors[f"{name}.weight"]
         if self.described["adapters"]:
-            weight = weight * self.adapter(described, "gain", weight.shape[1])
+            weight = weight * self.adapter(described, "gain")
         return graph.linear(o, weight, self.tensors.get(f"{name}.bias"))
 
     def head(self, x, lengths, aux):

@@ -70,6 +70,10 @@ class Graph:
         y = self("MatMul", x, np.ascontiguousarray(weight.T))
         return y if bias is None else self("Add", y, bias)
 
+    def cut(self, x, axis, begin, end, step=1):
+        """x[begin:end:step] along an axis; end: a number, or a value (1)."""
+        return self("Slice", x, np.array([begin]), end if isinstance(end, str) else np.array([end]), np.array([axis]), np.array([step]))
+
     def rows(self, x):
         """The size of dimension 1, (1)."""
         return self("Shape", x, start=1, end=2)

@@ -37,8 +37,7 @@ def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, wid
     graph.add(helper.make_node("LinearAttention", inputs, [name, present or f"{name}_state"], name=name, q_num_heads=heads,
                                kv_num_heads=kv_heads, scale=1.0, update_rule="linear"))
     o = graph.heads(name, heads)
-    sums = graph("Slice", o, np.array([-1]), np.array([np.iinfo(np.int64).max]), np.array([3]))
-    weighted = graph("Slice", o, np.array([0]), np.array([-1]), np.array([3]))
+    weighted, sums = graph.cut(o, 3, 0, -1), graph.cut(o, 3, -1, np.iinfo(np.int64).max)
     eps = np.float32(options["eps"])
     if options["guard"] != "none":
         sums = graph("Add", sums, eps) if options["guard"] == "add" else graph("Max", sums, eps)
