@@ -3,7 +3,6 @@
 import concurrent.futures
 import ctypes
 import itertools
-import os
 import unittest
 
 import attnkit
@@ -12,7 +11,6 @@ import numpy as np
 import onnxruntime
 from attnkit._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PREFIX,
                           ATTN_QUERY, ATTN_STREAM, ATTN_TABLE)
-from attnkit.block import ROLES
 from onnx import TensorProto, helper
 
 RUNTIME = attnkit.Runtime(threads=2)

@@ -247,18 +247,52 @@ class LinearAttention(unittest.TestCase):
         np.testing.assert_allclose(np.concatenate(got, 1), self.direct("linear", "guard = 'clamp', eps = 1e-3"), rtol=0, atol=1e-5)
 
     def test_what_is_no_mechanism_is_left(self):
-        for change in ("rule", "state", "feature"):
+        for change in ("rule", "state", "feature", "wrong way", "heads", "twos"):
             model = self.graph("relu", ("past", "present") if change == "state" else ())
             node = next(n for n in model.graph.node if n.op_type == "LinearAttention")
             if change == "rule":
                 next(a for a in node.attribute if a.name == "update_rule").s = b"gated"
             if change == "feature":
                 next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
+            if change == "wrong way":
+                division = next(n for n in model.graph.node if n.op_type == "Div")
+                division.input[0], division.input[1] = division.input[1], division.input[0]
+            if change == "heads":
+                for shape in (t for t in model.graph.initializer if onnx.numpy_helper.to_array(t).tolist() == [0, 0, HEADS, -1]):
+                    shape.CopyFrom(onnx.numpy_helper.from_array(np.array([0, 0, HEADS // 2, -1]), shape.name))
+            if change == "twos":
+                next(n for n in model.graph.node if n.op_type == "ConstantOfShape").attribute[0].t.raw_data = np.float32(2).tobytes()
             before = model.SerializeToString()
             self.assertEqual(attnkit.onnx.import_linear_attention(model), 0)
             self.assertEqual(model.SerializeToString(), before)
         with self.assertRaisesRegex(attnkit.Error, "this graph has no LinearAttention"):
             attnkit.onnx.import_linear_attention(onnx.helper.make_model(Graph().model("empty", 20).graph))
+
+    def test_what_the_rest_of_the_graph_uses_stays(self):
+        model = self.graph("relu")
+        sums = next(n for n in model.graph.node if n.op_type == "Max").output[0]
+        inner = onnx.helper.make_graph([onnx.helper.make_node("Identity", [sums], ["inner"])], "inner", [],
+                                       [onnx.helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)])
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
+        model.graph.node.append(onnx.helper.make_node("If", ["yes"], ["sums"], then_branch=inner, else_branch=inner))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("sums", TensorProto.FLOAT, None))
+        before = session(model.SerializeToString()).run(None, self.rows)
+        self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
+        for ours, theirs in zip(session(model.SerializeToString()).run(None, self.rows), before):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
+
+    def test_columns_may_be_split(self):
+        model = self.graph("linear")
+        one, two = (n for n in model.graph.node if n.op_type == "Slice")
+        place = list(model.graph.node).index(one)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([E, 1]), "sizes"))
+        split = onnx.helper.make_node("Split", [one.input[0], "sizes"], [one.output[0], two.output[0]], axis=-1)
+        for node in (one, two):
+            model.graph.node.remove(node)
+        model.graph.node.insert(place, split)
+        before, = session(model.SerializeToString()).run(None, self.rows)
+        self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
+        np.testing.assert_allclose(session(model.SerializeToString()).run(None, self.rows)[0], before, rtol=0, atol=1e-5)
 
     def test_a_mechanism_that_is_none(self):
         with self.assertRaisesRegex(attnkit.Error, "softmax is no LinearAttention: relu and linear are"):

@@ -53,21 +53,26 @@ def import_linear_attention(model):
     if not any(n.op_type == "LinearAttention" for n in model.graph.node):
         raise Error(INVALID, "this graph has no LinearAttention")
     found = _Matcher(model)
-    made = [replaced for node in list(model.graph.node) if node.op_type == "LinearAttention" for replaced in [found.replace(node)] if replaced]
+    made = sum(found.replace(node) for node in list(model.graph.node) if node.op_type == "LinearAttention")
     if made:
         found.prune()
         if DOMAIN not in [domain.domain for domain in model.opset_import]:
             model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-    return len(made)
+    return made
 
 
 class _Matcher:
     def __init__(self, model):
         self.graph = model.graph
         self.maker = {name: node for node in self.graph.node for name in node.output}
+        self.uses = {}
+        for node in self.graph.node:
+            for name in node.input:
+                self.uses.setdefault(name, []).append(node)
         inferred = onnx.shape_inference.infer_shapes(model).graph
         self.types = {v.name: v.type.tensor_type for v in (*inferred.value_info, *inferred.input, *inferred.output)}
-        self.constants = {t.name: t for t in self.graph.initializer}
+        given = {v.name for v in self.graph.input}
+        self.constants = {t.name: t for t in self.graph.initializer if t.name not in given}
 
     def made_by(self, name, *operators):
         """The node behind a value, if it is one of these."""
@@ -75,17 +80,18 @@ class _Matcher:
         return node if node is not None and node.op_type in operators else None
 
     def users(self, name):
-        return [node for node in self.graph.node if name in node.input]
+        return self.uses.get(name, [])
 
-    def used(self, name):
-        return bool(self.users(name)) or name in [v.name for v in self.graph.output]
+    def array(self, name):
+        """The numbers of a constant as a list, or None."""
+        node = self.made_by(name, "Constant")
+        tensor = self.constants.get(name) if node is None else _attributes(node).get("value")
+        return None if tensor is None else numpy_helper.to_array(tensor).reshape(-1).tolist()
 
     def number(self, name):
         """A constant that is one number, or None."""
-        node = self.maker.get(name)
-        tensor = self.constants.get(name) or (_attributes(node).get("value") if node is not None and node.op_type == "Constant" else None)
-        values = None if tensor is None else numpy_helper.to_array(tensor)
-        return float(values.reshape(-1)[0]) if values is not None and values.size and (values == values.reshape(-1)[0]).all() else None
+        values = self.array(name)
+        return values[0] if values and values == values[:1] * len(values) else None
 
     def last(self, name):
         """The size of the last dimension, or None."""
@@ -106,7 +112,12 @@ class _Matcher:
                 return "linear", inner.input[0]
         return None
 
-    def values(self, name):
+    def in_heads(self, node, heads):
+        """Does this Reshape put rows into heads?"""
+        shape = self.array(node.input[1])
+        return node.op_type == "Reshape" and shape is not None and len(shape) == 4 and shape[2] == heads
+
+    def values(self, name, heads):
         """What was before a one was put behind each value, rows of all heads beside each other; None: something else."""
         outer = self.made_by(name, "Reshape")
         joined = self.made_by(outer.input[0], "Concat") if outer is not None else None
@@ -116,35 +127,50 @@ class _Matcher:
         value = _attributes(ones).get("value") if ones is not None else None
         one = self.number(joined.input[1]) if value is None else float(numpy_helper.to_array(value)[0])
         inner = self.made_by(joined.input[0], "Reshape")
-        return inner.input[0] if one == 1 and inner is not None else None
+        return inner.input[0] if one == 1 and inner is not None and self.in_heads(inner, heads) else None
 
-    def division(self, name):
+    def columns(self, node, width):
+        """Of a node that cuts the last dimension: the value with all columns but the last, that with the last alone."""
+        options = _attributes(node)
+        if node.op_type == "Split":
+            sizes = self.array(node.input[1]) if len(node.input) > 1 else None
+            return node.output if options.get("axis", 0) in (3, -1) and sizes == [width, 1] else (None, None)
+        begin, end, axis, step = (self.array(name) for name in [*node.input[1:], ""][:4]) if node.op_type == "Slice" else [None] * 4
+        if axis not in ([3], [-1]) or step not in (None, [1]):
+            return None, None
+        first = begin == [0] and end in ([-1], [width])
+        last = begin in ([-1], [width]) and end is not None and end[0] > width
+        return node.output[0] if first else None, node.output[0] if last else None
+
+    def division(self, name, heads, width):
         """(node, guard, eps) of the division of what LinearAttention gives by its last column."""
-        split = [node for heads in self.users(name) if heads.op_type == "Reshape" for node in self.users(heads.output[0])]
-        if {node.op_type for node in split} not in ({"Slice"}, {"Split"}):
-            return None
-        parts = [part for node in split for part in node.output]
-        divisions = [node for part in parts for node in self.users(part) if node.op_type == "Div" and node.input[0] == part]
-        if len(parts) != 2 or len(divisions) != 1:
+        cuts = [self.columns(node, width) for reshaped in self.users(name) if self.in_heads(reshaped, heads)
+                for node in self.users(reshaped.output[0])]
+        values, sums = {first for first, _ in cuts if first}, {last for _, last in cuts if last}
+        divisions = [node for value in values for node in self.users(value) if node.op_type == "Div" and node.input[0] in values]
+        if len(divisions) != 1:
             return None
         below = divisions[0].input[1]
+        if below in sums:
+            return divisions[0], "none", 0.0
         guarded = self.made_by(below, "Add", "Max")
-        if guarded is None:
-            return (divisions[0], "none", 0.0) if below in parts else None
-        eps = [self.number(x) for x in guarded.input if x not in parts]
+        if guarded is None or len(guarded.input) != 2:
+            return None
+        eps = [self.number(x) for x in guarded.input if x not in sums]
         return (divisions[0], "add" if guarded.op_type == "Add" else "clamp", eps[0]) if len(eps) == 1 and eps[0] is not None else None
 
     def replace(self, node):
         options = _attributes(node)
         inputs = [*node.input, "", "", ""]
-        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or self.used(node.output[1]):
-            return False
-        q, k, v, divided = self.feature(inputs[0]), self.feature(inputs[1]), self.values(inputs[2]), self.division(node.output[0])
-        if None in (q, k, v, divided) or q[0] != k[0]:
+        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or node.output[1] in _used(self.graph):
             return False
         heads, kv_heads = options["q_num_heads"], options["kv_num_heads"]
+        q, k, v = self.feature(inputs[0]), self.feature(inputs[1]), self.values(inputs[2], kv_heads)
+        if None in (q, k, v) or q[0] != k[0]:
+            return False
         key, value = self.last(q[1]), self.last(v)
-        if key is None or value is None:
+        divided = None if key is None or value is None else self.division(node.output[0], heads, value // kv_heads)
+        if divided is None:
             return False
         division, guard, eps = divided
         # The weights, and so their sum, are times the scale.
@@ -164,7 +190,7 @@ class _Matcher:
     def prune(self):
         """Takes out what nothing uses any more."""
         while True:
-            used = {name for node in self.graph.node for name in node.input} | {v.name for v in self.graph.output}
+            used = _used(self.graph)
             idle = [node for node in self.graph.node if not used.intersection(node.output)]
             if not idle:
                 break
@@ -172,6 +198,12 @@ class _Matcher:
                 self.graph.node.remove(node)
         for tensor in [t for t in self.graph.initializer if t.name not in used]:
             self.graph.initializer.remove(tensor)
+
+
+def _used(graph):
+    """Names that a graph reads, those of the graphs inside its nodes among them."""
+    inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+    return {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {name for g in inner for name in _used(g)}
 
 
 def _attributes(node):
