@@ -35,11 +35,13 @@ def session(file):
 class Document(unittest.TestCase):
     def test_its_program_prints_what_it_says(self):
         page = SAMPLES.parent / "docs/onnx.md"
-        program, = re.findall(r"(?ms)^```python\n(.*?)^```$", page.read_text(encoding="utf-8"))
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
-            exec(compile(program, page, "exec"), {})
-        self.assertEqual(said.getvalue().strip(), program.rsplit("# ", 1)[1].strip())
+        programs, names = re.findall(r"(?ms)^```python\n(.*?)^```$", page.read_text(encoding="utf-8")), {}
+        self.assertEqual(len(programs), 2)
+        for program in programs:
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(compile(program, page, "exec"), names)
+            self.assertEqual(" ".join(said.getvalue().split("\n")).strip(), program.rsplit("# ", 1)[1].strip())
 
 
 class Exports(unittest.TestCase):
@@ -52,6 +54,7 @@ class Exports(unittest.TestCase):
         """Both answer to the same random inputs of differing lengths; what operators the graph has."""
         file = self.folder / "model.onnx"
         attnkit.onnx.export(manifest, file, standard=standard, runtime=RUNTIME)
+        onnx.checker.check_model(file)
         on, random = session(file), np.random.default_rng(seed)
         with attnkit.Model(RUNTIME, manifest) as model:
             info, inputs = model.info, {}
