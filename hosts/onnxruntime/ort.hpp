@@ -23,8 +23,7 @@ struct ShapeContext;
 // codes
 constexpr int failed = 1, invalid_argument = 2, not_implemented = 9;
 // element types
-constexpr int undefined = 0, f32 = 1, u8 = 2, i8 = 3, u16 = 4, i16 = 5, i32 = 6, i64 = 7, text = 8, boolean = 9,
-              f16 = 10, f64 = 11, bf16 = 16;
+constexpr int undefined = 0, f32 = 1, u8 = 2, i32 = 6, i64 = 7, text = 8, f64 = 11;
 // inputs and outputs of an operator
 constexpr int required = 0, optional = 1, variadic = 2;
 
@@ -35,9 +34,7 @@ struct Others {
 
 struct Api {
   Status* (*create_status)(int code, const char* message);  // 0
-  int (*status_code)(const Status*);
-  const char* (*status_message)(const Status*);
-  Others<23> others_3;
+  Others<25> others_1;
   Status* (*create_domain)(const char* name, Domain**);  // 26
   Status* (*add_to_domain)(Domain*, const struct Operator*);
   Status* (*add_domain)(SessionOptions*, Domain*);
@@ -54,7 +51,7 @@ struct Api {
   Status* (*attribute_int)(const KernelInfo*, const char* name, int64_t*);
   // bytes: room on entry, length with the NUL on return; text NULL asks for that alone
   Status* (*attribute_text)(const KernelInfo*, const char* name, char* text, size_t* bytes);
-  Status* (*inputs)(const Context*, size_t*);
+  Others<1> others_88;
   Status* (*outputs)(const Context*, size_t*);
   Status* (*input)(const Context*, size_t, const Value**);
   Status* (*output)(Context*, size_t, const int64_t* dimensions, size_t rank, Value**);  // NULL: the node has none
@@ -78,6 +75,7 @@ ATTNKIT_ORT_AT(tensor_data, 51);
 ATTNKIT_ORT_AT(element_type, 60);
 ATTNKIT_ORT_AT(tensor_shape, 65);
 ATTNKIT_ORT_AT(attribute_float, 85);
+ATTNKIT_ORT_AT(outputs, 89);
 ATTNKIT_ORT_AT(output, 91);
 ATTNKIT_ORT_AT(release_status, 93);
 ATTNKIT_ORT_AT(release_shape, 99);

@@ -146,6 +146,68 @@ class Exports(unittest.TestCase):
                 exported.append(manifest.name)
         self.assertGreater(len(exported), 20)
 
+    def steps(self, manifest, prompt, count, **source):
+        """Tokens that the graphs of steps write after a prompt, greedily, and all logits."""
+        attnkit.onnx.export_steps(manifest, self.folder, runtime=RUNTIME)
+        on, state = session(self.folder / "decoder.onnx"), {}
+        if source:
+            names = [o.name for o in session(self.folder / "encoder.onnx").get_outputs()]
+            state = dict(zip(names, session(self.folder / "encoder.onnx").run(None, source)))
+        rows, written, logits = np.array(prompt), [np.array(prompt)], []
+        state.update({i.name: np.zeros((len(rows), 0), np.uint8) for i in on.get_inputs() if i.name.endswith(".state")})
+        names = [o.name.replace(".next", ".state") for o in on.get_outputs()]
+        for _ in range(count):
+            position = sum(x.shape[1] for x in written) - rows.shape[1]
+            made = dict(zip(names, on.run(None, {**state, "target": rows, "target_pos": np.array(position)})))
+            logits.append(made.pop("logits"))
+            state.update(made)
+            if source:
+                state["memory"] = state["memory"][:, :0]
+            rows = logits[-1][:, -1:].argmax(-1)
+            written.append(rows)
+        return np.concatenate(written, 1), np.concatenate(logits, 1)
+
+    def test_steps_write_what_attnkit_writes(self):
+        model = attnkit.Model(RUNTIME, NUMBERS)
+        phrases = ["half past three", "two hundred and forty-one euros"]
+        ids = [[*model.tokenize(attnkit.SOURCE, p), model.info.end_id] for p in phrases]
+        source = np.zeros((2, max(map(len, ids))), np.int64)
+        for row, values in zip(source, ids):
+            row[:len(values)] = values
+        for text in (NUMBERS.read_text(), NUMBERS.read_text().replace('"decoder.cross" = "softmax"', '"decoder.cross" = "cosformer"')):
+            manifest = self.folder / "numbers.toml"
+            manifest.write_text(re.sub(r'= "([\w-]+\.(?:txt|safetensors|tsv))"', rf'= "{NUMBERS.parent}/\1"', text).replace(
+                'vocab = "vocab.txt"', f'vocab = "{NUMBERS.parent}/vocab.txt"'))
+            written, _ = self.steps(manifest, [[model.info.begin_id]] * 2, 16, source=source, source_len=np.array([len(x) for x in ids]))
+            other = attnkit.Model(RUNTIME, manifest)
+            for row, phrase in zip(written.tolist(), phrases):
+                end = row.index(model.info.end_id)
+                self.assertEqual(model.detokenize(attnkit.TARGET, row[1:end]), other.translate(phrase))
+
+    def test_steps_of_every_kind_of_decoder(self):
+        prompt = [[5, 6, 7], [8, 9, 10]]
+        for manifest in [SAMPLES / "manifests/language-model.toml", *(
+                self.written([f'default = "{m}"'], **more) for m in ("local", "s4d", "ssru")
+                for more in ({}, {"positions": '"learned"', "norm": '"post"'}, {"positions": '"rotary"'} if m == "local" else {}))]:
+            with self.subTest(manifest=manifest.read_text()):
+                written, logits = self.steps(manifest, prompt, 9)
+                with attnkit.Model(RUNTIME, manifest) as model:
+                    whole = np.asarray(model.forward(target=np.ascontiguousarray(written[:, :-1]).astype(np.int32)))
+                np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
+    def test_steps_of_a_target_that_begins_with_nothing(self):
+        manifest, source = SAMPLES / "manifests/translator.toml", np.array([[5, 6, 7, 2], [9, 2, 0, 0]])
+        written, logits = self.steps(manifest, [[3], [3]], 7, source=source, source_len=np.array([4, 2]))
+        with attnkit.Model(RUNTIME, manifest) as model:
+            whole = np.asarray(model.forward(source.astype(np.int32), np.ascontiguousarray(written[:, :-1]).astype(np.int32), source_lengths=[4, 2]))
+        np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
+    def test_models_that_have_no_steps(self):
+        for manifest, pattern in ((SAMPLES / "manifests/sentence-encoder.toml", "a model without a decoder writes nothing"),
+                                  (self.written(['default = "luna"']), "decoder.self.1: luna carries sequences")):
+            with self.assertRaisesRegex(attnkit.Error, pattern):
+                attnkit.onnx.export_steps(manifest, self.folder, runtime=RUNTIME)
+
     def test_speech(self):
         self.same(SAMPLES / "models/numbers-speech/model.toml", 2e-5)
 
@@ -168,6 +230,9 @@ class Exports(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", NUMBERS, file], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertTrue(file.is_file())
+        done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", "--steps", NUMBERS, self.folder / "steps"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(sorted(f.name for f in (self.folder / "steps").iterdir()), ["decoder.onnx", "encoder.onnx"])
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", self.folder / "none.toml", file], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "^attnkit.onnx: .*none.toml.*\n$")

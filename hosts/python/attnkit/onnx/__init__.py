@@ -9,7 +9,7 @@ docs/onnx.md describes the operator.  Needs the packages onnx and numpy, library
 
 from ._library import library
 
-__all__ = ["block", "export", "import_linear_attention", "library"]
+__all__ = ["block", "export", "export_steps", "import_linear_attention", "library"]
 
 
 def __getattr__(name):
@@ -17,6 +17,8 @@ def __getattr__(name):
         from ._graph import block as found
     elif name == "export":
         from ._export import export as found
+    elif name == "export_steps":
+        from ._export import export_steps as found
     elif name == "import_linear_attention":
         from ._linear import import_linear_attention as found
     else:

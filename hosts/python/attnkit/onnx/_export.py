@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW, ATTN_TABLE)
+from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PER_MODEL,
+                    ATTN_QUERY, ATTN_RAW, ATTN_STREAM, ATTN_TABLE, ATTNKIT_ENCODER_DECODER)
 from ..block import Block, options_text
 from ..error import UNSUPPORTED, Error
 from ..model import Model
@@ -30,10 +31,31 @@ def export(manifest, file, standard=False, runtime=None, large=1 << 30):
     """
     runtime = runtime or Runtime()
     with Model(runtime, manifest) as model:
-        made = Exported(runtime, model, standard).graph
-    file, size = pathlib.Path(file), sum(t.ByteSize() for t in made.graph.initializer)
+        _save(Exported(runtime, model, standard).whole(), pathlib.Path(file), large)
+
+
+def export_steps(manifest, folder, runtime=None, large=1 << 30):
+    """Writes a model with a decoder as graphs that decode with states: decoder.onnx and, of one that reads a source, encoder.onnx.
+
+    encoder.onnx: source, source_len as in export; memory (B, S, d_model), memory_len and, where mechanisms need it and [length]
+    predicts it, target_total.  decoder.onnx: target (B, N), the scalar target_pos, which counts the tokens before these, and what the
+    encoder gave, memory with no rows from the second step on; logits, and for each block BLOCK.state as BLOCK.next.
+    """
+    runtime, folder = runtime or Runtime(), pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with Model(runtime, manifest) as model:
+        graphs = {"decoder.onnx": Exported(runtime, model).step()}
+        if model.info.kind == ATTNKIT_ENCODER_DECODER:
+            graphs["encoder.onnx"] = Exported(runtime, model).encoder()
+    for name, made in graphs.items():
+        _save(made, folder / name, large)
+
+
+def _save(made, file, large):
+    """Whole or as before."""
     part, beside = file.with_name(file.name + ".part"), file.with_name(file.name + ".data")
     beside.unlink(missing_ok=True)  # onnx would append to it
+    size = sum(t.ByteSize() for t in made.graph.initializer)
     onnx.save_model(made, os.fspath(part), save_as_external_data=size > large, location=beside.name)
     part.replace(file)
 
@@ -50,28 +72,68 @@ def tensors_of(data):
 
 
 class Exported:
-    def __init__(self, runtime, model, standard):
+    def __init__(self, runtime, model, standard=False):
         self.described, self.info, self.tensors = model.describe(), model.info, tensors_of(model.weights())
         self.runtime, self.standard, self.graph = runtime, standard, Graph()
+        self.position = None  # of the first row of a step, (1)
+
+    def whole(self):
         d, graph = self.described, self.graph
         if d["encoder_layers"]:
             source, lengths = self.source()
-            memory, lengths, aux = self.stack("encoder", source, lengths, lengths, {})
+            memory, aux = self.stack("encoder", source, lengths, lengths, {})
         else:
             source, memory, lengths, aux = None, None, None, {}
+        rows = memory
         if d["decoder_layers"]:
             target = graph.input("target", TensorProto.INT64, ["batch", "target"])
             target_len = graph.input("target_len", TensorProto.INT64, ["batch"])
             total = self.total(source, memory, lengths, target_len)
-            rows, lengths, aux = self.stack("decoder", target, target_len, total, aux, memory, lengths)
-        else:
-            rows = memory
-        out = self.head(rows, lengths, aux)
-        graph("Identity", out, outputs=["logits"])
+            rows, aux = self.stack("decoder", target, target_len, total, aux, memory, (lengths, None, lengths))
+            lengths = target_len
+        graph("Identity", self.head(rows, lengths, aux), outputs=["logits"])
         side = "target" if d["decoder_layers"] else "source"
-        whole = d["head"]["type"] != "lm"
-        graph.output("logits", ["batch", self.info.outputs] if whole else ["batch", side, self.info.outputs])
-        self.graph = graph.model(d["name"] or "attnkit", OPSET if standard else 20, doc_string=f"made of an attnkit manifest: {d['name']}")
+        graph.output("logits", ["batch", side, self.info.outputs] if d["head"]["type"] == "lm" else ["batch", self.info.outputs])
+        return self.model("whole")
+
+    def model(self, what):
+        name = self.described["name"] or "attnkit"
+        return self.graph.model(name, OPSET if self.standard else 20, doc_string=f"{what} of {name}, made of an attnkit manifest")
+
+    def encoder(self):
+        graph = self.graph
+        source, lengths = self.source()
+        memory, aux = self.stack("encoder", source, lengths, lengths, {})
+        graph("Identity", memory, outputs=["memory"])
+        graph("Identity", lengths, outputs=["memory_len"])
+        graph.output("memory", ["batch", "keys", self.described["d_model"]])
+        graph.output("memory_len", ["batch"], TensorProto.INT64)
+        if self.needs_total() and self.described["length"]["predict"] != "reference":
+            graph("Identity", self.total(source, memory, lengths, lengths), outputs=["target_total"])
+            graph.output("target_total", ["batch"], TensorProto.DOUBLE)
+        return self.model("encoder")
+
+    def needs_total(self):
+        return any(b["knows_q_total"] and b["role"].startswith("decoder") for b in self.described["blocks"])
+
+    def step(self):
+        d, graph = self.described, self.graph
+        if not d["decoder_layers"]:
+            raise Error(UNSUPPORTED, "a model without a decoder writes nothing step by step")
+        target = graph.input("target", TensorProto.INT64, ["batch", "rows"])
+        self.position = graph("Reshape", graph.input("target_pos", TensorProto.INT64, []), np.array([1]))
+        memory, known = None, None
+        if d["encoder_layers"]:
+            memory = graph.input("memory", TensorProto.FLOAT, ["batch", "keys", d["d_model"]])
+            length = graph.input("memory_len", TensorProto.INT64, ["batch"])
+            # Keys are appended where they are given; later they are in the state.
+            fresh = graph("Min", length, graph.rows(memory))
+            known = fresh, graph("Sub", length, fresh), length
+        total = graph.input("target_total", TensorProto.DOUBLE, ["batch"]) if self.needs_total() else None
+        rows, aux = self.stack("decoder", target, None, total, {}, memory, known)
+        graph("Identity", self.head(rows, None, aux), outputs=["logits"])
+        graph.output("logits", ["batch", "rows", self.info.outputs])
+        return self.model("decoder")
 
     def source(self):
         graph, speech = self.graph, self.described["speech"]
@@ -131,10 +193,12 @@ class Exported:
             each = graph.only(graph("Clip", each, np.float64(0), most), real, np.float64(0))
         return graph("Clip", graph("ReduceSum", each, np.array([1, 2]), keepdims=0), np.float64(1), most)
 
-    def stack(self, name, x, lengths, total, aux, memory=None, memory_lengths=None):
+    def stack(self, name, x, lengths, total, aux, memory=None, known=None):
+        """What the last layer gives, and the sequences that mechanisms carried.  known: of the memory's rows how many are real and how
+        many were before them, and its length."""
         graph, d = self.graph, self.described
-        real = graph.real(x, lengths)
-        x = graph.only(self.embed(name, x), real)
+        y = self.embed(name, x)
+        x = y if lengths is None else graph.only(y, graph.real(x, lengths))
         pre = d["norm"] == "pre"
 
         def residual(layer, around, run):
@@ -144,13 +208,13 @@ class Exported:
         blocks = {b["block"]: b for b in d["blocks"]}
         for layer in range(1, d[f"{name}_layers"] + 1):
             own = f"{name}.self.{layer}"
-            x = residual(own, x, lambda y: self.attention(blocks[own], y, y, (lengths, lengths), (total, total), aux))
+            x = residual(own, x, lambda y: self.attention(blocks[own], y, y, {"q_len": lengths}, (total, total), aux))
             cross = f"{name}.cross.{layer}"
             if memory is not None:
-                x = residual(cross, x, lambda y: self.attention(blocks[cross], y, memory, (lengths, memory_lengths), (total, memory_lengths),
-                                                                aux))
+                rows = {"q_len": lengths, "k_len": known[0], "k_pos": known[1]}
+                x = residual(cross, x, lambda y: self.attention(blocks[cross], y, memory, rows, (total, known[2]), aux))
             x = residual(f"{name}.ffn.{layer}", x, lambda y: self.feed_forward(y, f"{name}.ffn.{layer}"))
-        return self.norm(x, f"{name}.norm") if pre else x, lengths, dict(aux)
+        return self.norm(x, f"{name}.norm") if pre else x, dict(aux)
 
     def embed(self, name, x):
         """scale * table[id] + position."""
@@ -164,6 +228,7 @@ class Exported:
                 x = graph("Mul", x, np.float32(math.sqrt(d["d_model"])))
             if name == "decoder" and d["zero_begin"]:
                 places = graph("Range", np.int64(0), graph("Squeeze", rows), np.int64(1))
+                places = graph("Add", places, self.position) if self.position else places
                 x = graph("Where", graph("Unsqueeze", graph("Equal", places, np.int64(0)), np.array([1])), np.float32(0), x)
         positions = None
         if d["positions"] == "learned":
@@ -173,10 +238,16 @@ class Exported:
             positions = graph.constant(f"{name}.sinusoids", sinusoids(most, d["d_model"], d["sinusoids"], first))
             first = 0
         if positions is not None:
-            x = graph("Add", x, graph.cut(positions, 0, first, graph("Add", rows, np.array([first]))))
+            x = graph("Add", x, self.from_position(positions, x, first))
         if name == "encoder" and f"{name}.token_types.weight" in self.tensors:
             x = graph("Add", x, self.tensors[f"{name}.token_types.weight"][0])
         return self.norm(x, f"{name}.embed.norm") if d["embed_norm"] else x
+
+    def from_position(self, table, x, first=0):
+        """The rows of a table of positions, the first one being `first`, that belong to those of x."""
+        graph, begin = self.graph, np.array([first])
+        begin = graph("Add", self.position, begin) if self.position else begin
+        return graph.cut(table, 0, begin, graph("Add", graph.rows(x), begin))
 
     def weight(self, name):
         return self.graph.constant(name, self.tensors[name])
@@ -210,7 +281,8 @@ class Exported:
         gated = self.graph("Mul", self.activation(self.dense(x, f"{name}.gate")), y) if self.described["gated"] else self.activation(y)
         return self.dense(gated, f"{name}.out")
 
-    def attention(self, described, x, context, lengths, totals, aux):
+    def attention(self, described, x, context, rows, totals, aux):
+        """rows: what is known of those of queries and keys, by names of inputs; None: nothing."""
         graph, d = self.graph, self.described
         mechanism, name, role = described["mechanism"], described["block"], described["role"]
         at = Block(self.runtime, mechanism, role, d["d_model"], d["heads"], described["causal"], d["head_width"],
@@ -233,16 +305,34 @@ class Exported:
             o = as_linear_attention(graph, mechanism, described["options"], inputs["q"], inputs["k"], inputs["v"], d["heads"], kv_heads,
                                     d["head_width"])
             return self.projected_out(described, output, o)
-        inputs["q_len"], inputs["k_len"] = lengths
+        inputs.update((key, value) for key, value in rows.items() if value is not None)
         for known, total, key in ((described["knows_q_total"], totals[0], "q_total"), (described["knows_k_total"], totals[1], "k_total")):
             if known:
                 inputs[key] = total
-        made = [f"{name}.{key}" for key in ("o", *outputs)]
-        graph.add(block(mechanism, inputs, [made[0], *([""] if outputs else []), *made[1:]], name=name, role=role, heads=d["heads"],
-                        d_model=d["d_model"], kv_heads=d["kv_heads"], key_width=d["head_width"], head_width=d["head_width"],
-                        causal=int(described["causal"]), options=options_text(described["options"])))
+        made, state, capacity = [f"{name}.{key}" for key in ("o", *outputs)], "", 0
+        if self.position:
+            capacity = d["max_length" if role == "decoder.cross" else "max_target"]
+            self.check_step(at, described, capacity)
+            inputs["q_pos"], state = "target_pos", f"{name}.next"
+            inputs["state"] = graph.input(f"{name}.state", TensorProto.UINT8, ["batch", f"{name}.bytes"])
+            graph.output(state, ["batch", f"{name}.more"], TensorProto.UINT8)
+        graph.add(block(mechanism, inputs, [made[0], *([state] if state or outputs else []), *made[1:]], name=name, role=role,
+                        heads=d["heads"], d_model=d["d_model"], kv_heads=d["kv_heads"], key_width=d["head_width"],
+                        head_width=d["head_width"], causal=int(described["causal"]), options=options_text(described["options"]),
+                        capacity=capacity))
         aux.update(zip(outputs, made[1:]))
         return self.projected_out(described, output, made[0])
+
+    def check_step(self, at, described, capacity):
+        """Can this block take one token after another?"""
+        if any(port.kind in (ATTN_AUX_IN, ATTN_AUX_OUT) for port in at.ports):
+            raise Error(UNSUPPORTED, f"{described['block']}: {at.mechanism} carries sequences from block to block, which a graph of steps does "
+                                     "not have")
+        flags = ATTN_STREAM | ATTN_KNOWS_Q_TOTAL * described["knows_q_total"] | ATTN_KNOWS_K_TOTAL * described["knows_k_total"]
+        try:
+            at.plan(at.request(1, 1, 1, past=capacity - 1, flags=flags))
+        except Error as e:
+            raise Error(e.code, f"{described['block']}: {e.message}") from None
 
     def shared(self, port):
         """Does a port use the block's own q, k, v or o?"""
@@ -306,7 +396,7 @@ class Exported:
         """The rows of a table for the positions of y, (N, 1, pairs)."""
         graph = self.graph
         table = graph.constant(f"rotary.{name}", values.astype(np.float32))
-        return graph("Unsqueeze", graph.cut(table, 0, 0, graph.rows(y)), np.array([1]))
+        return graph("Unsqueeze", self.from_position(table, y), np.array([1]))
 
     def projected_out(self, described, port, o):
         graph = self.graph
@@ -330,7 +420,7 @@ class Exported:
             table = f"{stack}.embed.weight" if d["tie_embeddings"] else "head.weight"
             y = graph("MatMul", x, graph("Transpose", self.weight(table), perm=[1, 0]))
             y = graph("Add", y, self.weight("head.bias")) if d["head_bias"] else y
-            return graph.only(y, graph.real(y, lengths))
+            return y if lengths is None else graph.only(y, graph.real(y, lengths))
         if head["of"] is not None:
             x = graph("Squeeze", aux[head["of"]], np.array([1]))
             # A carried sequence ends in rows of zeros where its mechanism left rows out.

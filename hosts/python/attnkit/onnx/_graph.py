@@ -48,8 +48,8 @@ class Graph:
         self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
-    def output(self, name, shape):
-        self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    def output(self, name, shape, kind=TensorProto.FLOAT):
+        self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def model(self, name, opset, **about):
         made = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.initializers.values()))
@@ -71,8 +71,9 @@ class Graph:
         return y if bias is None else self("Add", y, bias)
 
     def cut(self, x, axis, begin, end, step=1):
-        """x[begin:end:step] along an axis; end: a number, or a value (1)."""
-        return self("Slice", x, np.array([begin]), end if isinstance(end, str) else np.array([end]), np.array([axis]), np.array([step]))
+        """x[begin:end:step] along an axis; begin, end: numbers, or values (1)."""
+        begin, end = (x if isinstance(x, str) else np.array(x).reshape(1) for x in (begin, end))
+        return self("Slice", x, begin, end, np.array([axis]), np.array([step]))
 
     def rows(self, x):
         """The size of dimension 1, (1)."""
