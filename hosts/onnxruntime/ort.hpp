@@ -25,7 +25,7 @@ constexpr int failed = 1, invalid_argument = 2, not_implemented = 9;
 // element types
 constexpr int undefined = 0, f32 = 1, u8 = 2, i32 = 6, i64 = 7, text = 8, f64 = 11;
 // inputs and outputs of an operator
-constexpr int required = 0, optional = 1, variadic = 2;
+constexpr int optional = 1, variadic = 2;
 
 template <int n>
 struct Others {

@@ -57,7 +57,7 @@ Operator block() {
   op.inputs_alike = [](const Operator*) { return 0; };
   op.outputs = [](const Operator*) -> size_t { return 2 + Kernel::most_carried; };
   op.output_type = [](const Operator*, size_t i) { return i == 1 ? u8 : f32; };
-  op.output_kind = [](const Operator*, size_t i) { return i == 0 ? required : optional; };
+  op.output_kind = [](const Operator*, size_t) { return optional; };
   op.try_create = create;
   op.try_compute = compute;
   op.destroy = [](void* made) { delete static_cast<Made*>(made); };

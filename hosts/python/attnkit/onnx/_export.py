@@ -220,14 +220,13 @@ class Exported:
         """scale * table[id] + position."""
         graph, d = self.graph, self.described
         first = d["position_offset"]
-        rows = graph.rows(x)
         table = f"{name}.embed.weight"
         if table in self.tensors:
             x = graph("Gather", self.weight(table), x)
             if d["embed_scale"]:
                 x = graph("Mul", x, np.float32(math.sqrt(d["d_model"])))
             if name == "decoder" and d["zero_begin"]:
-                places = graph("Range", np.int64(0), graph("Squeeze", rows), np.int64(1))
+                places = graph("Range", np.int64(0), graph("Squeeze", graph.rows(x)), np.int64(1))
                 places = graph("Add", places, self.position) if self.position else places
                 x = graph("Where", graph("Unsqueeze", graph("Equal", places, np.int64(0)), np.array([1])), np.float32(0), x)
         positions = None

@@ -15,6 +15,25 @@ def block(mechanism, inputs, outputs, name=None, **attributes):
     return helper.make_node("Block", inputs, outputs, name=name, domain=DOMAIN, mechanism=mechanism, **attributes)
 
 
+def used(graph):
+    """Names that a graph reads, those of the graphs inside its nodes among them."""
+    inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+    return {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {name for g in inner for name in used(g)}
+
+
+def prune(graph):
+    """Takes out what nothing uses."""
+    while True:
+        names = used(graph)
+        idle = [node for node in graph.node if not names.intersection(node.output)]
+        if not idle:
+            break
+        for node in idle:
+            graph.node.remove(node)
+    for tensor in [t for t in graph.initializer if t.name not in names]:
+        graph.initializer.remove(tensor)
+
+
 class Graph:
     def __init__(self):
         self.nodes, self.initializers, self.inputs, self.outputs = [], {}, [], []
@@ -53,6 +72,15 @@ class Graph:
 
     def model(self, name, opset, **about):
         made = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.initializers.values()))
+        # ONNX Runtime 1.17.3 overwrote others beside a value that nothing uses, from the second run of one shape on.
+        prune(made)
+        names = used(made)
+        for node in made.node:
+            if node.domain == DOMAIN:
+                kept = [name if name in names else "" for name in node.output]
+                while not kept[-1]:
+                    kept.pop()
+                node.output[:] = kept
         imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
         ir_version = 9 if opset <= 20 else 10  # the oldest that has the opset
         return helper.make_model(made, opset_imports=imports, ir_version=ir_version, producer_name="attnkit", **about)

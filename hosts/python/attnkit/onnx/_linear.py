@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from ..block import options_text
 from ..error import INVALID, UNSUPPORTED, Error
-from ._graph import DOMAIN, block
+from ._graph import DOMAIN, block, prune, used
 
 OPSET = 27
 MECHANISMS = ("relu", "linear")
@@ -55,7 +55,7 @@ def import_linear_attention(model):
     found = _Matcher(model)
     made = sum(found.replace(node) for node in list(model.graph.node) if node.op_type == "LinearAttention")
     if made:
-        found.prune()
+        prune(model.graph)
         if DOMAIN not in [domain.domain for domain in model.opset_import]:
             model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return made
@@ -162,7 +162,7 @@ class _Matcher:
     def replace(self, node):
         options = _attributes(node)
         inputs = [*node.input, "", "", ""]
-        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or node.output[1] in _used(self.graph):
+        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or node.output[1] in used(self.graph):
             return False
         heads, kv_heads = options["q_num_heads"], options["kv_num_heads"]
         q, k, v = self.feature(inputs[0]), self.feature(inputs[1]), self.values(inputs[2], kv_heads)
@@ -186,24 +186,6 @@ class _Matcher:
         for new in (reshaped, made):
             self.graph.node.insert(place, new)
         return True
-
-    def prune(self):
-        """Takes out what nothing uses any more."""
-        while True:
-            used = _used(self.graph)
-            idle = [node for node in self.graph.node if not used.intersection(node.output)]
-            if not idle:
-                break
-            for node in idle:
-                self.graph.node.remove(node)
-        for tensor in [t for t in self.graph.initializer if t.name not in used]:
-            self.graph.initializer.remove(tensor)
-
-
-def _used(graph):
-    """Names that a graph reads, those of the graphs inside its nodes among them."""
-    inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
-    return {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {name for g in inner for name in _used(g)}
 
 
 def _attributes(node):
