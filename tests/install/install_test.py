@@ -87,6 +87,9 @@ class Prefix(unittest.TestCase):
         declared = re.findall(r"ATTNKIT_API .*?(attnkit_\w+)\(", (SOURCE / "abi/include/attnkit/attnkit.h").read_text())
         self.assertEqual(sorted(exports(LIB / "libattnkit.so")), sorted(declared))
 
+    def test_operators_export_their_entry(self):
+        self.assertEqual(exports(LIB / "attnkit/libattnkit-onnxruntime.so"), ["RegisterCustomOps"])
+
     def test_command_finds_its_plugins(self):
         found = [pathlib.Path(plugin["file"]) for plugin in json.loads(attnkit("plugins", "--json"))["plugins"]]
         self.assertEqual(sorted(found), sorted(PLUGINS.glob("*.so")))
@@ -188,6 +191,7 @@ class Commands(unittest.TestCase):
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
         r"scp ": "needs a machine with a GPU",
         r"venv/bin/python corpus.py|here=|PYTHON=|\$here/": "downloads 149 packages, trains for hours: tests/models/corpus_test.py has the parts",
+        r"python3 -m attnkit.onnx": "needs packages of PyPI: tests/python/tools/onnx_export_test.py",
         r"python3 -m (attnkit.train|pip)|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",
     }
 

@@ -78,7 +78,8 @@ class Debian(unittest.TestCase):
         for name in ("include/attnkit/attnkit.h", f"{LIBDIR}/libattnkit.so", f"{LIBDIR}/pkgconfig/attnkit.pc",
                      f"{LIBDIR}/cmake/attnkit/attnkitConfig.cmake", "share/attnkit/hosts/go/go.mod"):
             self.assertIn(name, self.files["libattnkit-dev"])
-        for name in ("bin/attnkit", "share/doc/attnkit/LICENSE", f"{LIBDIR}/attnkit/python/attnkit/__init__.py"):
+        for name in ("bin/attnkit", "share/doc/attnkit/LICENSE", f"{LIBDIR}/attnkit/python/attnkit/__init__.py",
+                     f"{LIBDIR}/attnkit/libattnkit-onnxruntime.so"):
             self.assertIn(name, self.files["attnkit"])
 
     def test_what_they_need(self):

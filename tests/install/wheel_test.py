@@ -44,6 +44,11 @@ class Wheel(unittest.TestCase):
         program = f"import attnkit; print(attnkit.Model(attnkit.Runtime(), {str(MODEL)!r}).translate({PHRASE!r}))"
         self.assertEqual(run(self.bin / "python", "-B", "-c", program).strip(), TRANSLATION)
 
+    def test_the_operators_are_found(self):
+        file = run(self.bin / "python", "-B", "-c", "import attnkit.onnx; print(attnkit.onnx.library())").strip()
+        self.assertTrue(file.startswith(str(ROOT / "venv/lib")) and os.path.isfile(file), file)
+        run(self.bin / "python", "-B", "-c", f"import ctypes; ctypes.CDLL({file!r}).RegisterCustomOps")
+
     def test_all_of_it_is_in_the_environment(self):
         self.assertIn(str(ROOT / "venv/lib"), run(self.bin / "attnkit", "plugins", "--json"))
         run(self.bin / "pip", "check", "--disable-pip-version-check")

@@ -1,0 +1,117 @@
+"""A graph of ONNX while it is written."""
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+DOMAIN = "attnkit"
+
+
+def block(mechanism, inputs, outputs, name=None, **attributes):
+    """A node attnkit.Block.  inputs: a list in the order of the ports, or a dict from names to values; attributes: heads, d_model,
+    role, options, capacity, ..."""
+    if isinstance(inputs, dict):
+        attributes["names"] = " ".join(inputs)
+        inputs = list(inputs.values())
+    return helper.make_node("Block", inputs, outputs, name=name, domain=DOMAIN, mechanism=mechanism, **attributes)
+
+
+def used(graph):
+    """Names that a graph reads, those of the graphs inside its nodes among them."""
+    inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+    return {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {name for g in inner for name in used(g)}
+
+
+def prune(graph):
+    """Takes out what nothing uses."""
+    while True:
+        names = used(graph)
+        idle = [node for node in graph.node if not names.intersection(node.output)]
+        if not idle:
+            break
+        for node in idle:
+            graph.node.remove(node)
+    for tensor in [t for t in graph.initializer if t.name not in names]:
+        graph.initializer.remove(tensor)
+
+
+class Graph:
+    def __init__(self):
+        self.nodes, self.initializers, self.inputs, self.outputs = [], {}, [], []
+
+    def __call__(self, op, *inputs, outputs=None, **attributes):
+        """The value, or the values, that a node makes; inputs: names, or arrays that become constants."""
+        made = outputs or [self.name(op)]
+        self.nodes.append(helper.make_node(op, [self.value(x) for x in inputs], made, name=made[0], **attributes))
+        return made[0] if len(made) == 1 else made
+
+    def add(self, node):
+        self.nodes.append(node)
+
+    def name(self, what):
+        return f"{what}_{len(self.nodes)}"
+
+    def value(self, x):
+        """The name of a value; of an array that of a constant, one for equal small arrays."""
+        if isinstance(x, str):
+            return x
+        x = np.asarray(x)
+        key = f"constant_{len(self.initializers)}" if x.size > 16 else f"constant_{x.dtype}_{x.shape}_{x.tolist()}"
+        return self.constant(key, x)
+
+    def constant(self, name, x):
+        if name not in self.initializers:
+            self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(x), name)
+        return name
+
+    def input(self, name, kind, shape):
+        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def output(self, name, shape, kind=TensorProto.FLOAT):
+        self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
+
+    def model(self, name, opset, **about):
+        made = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.initializers.values()))
+        # ONNX Runtime 1.17.3 overwrote others beside a value that nothing uses, from the second run of one shape on.
+        prune(made)
+        names = used(made)
+        for node in made.node:
+            if node.domain == DOMAIN:
+                kept = [name if name in names else "" for name in node.output]
+                while not kept[-1]:
+                    kept.pop()
+                node.output[:] = kept
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+        ir_version = 9 if opset <= 20 else 10  # the oldest that has the opset
+        return helper.make_model(made, opset_imports=imports, ir_version=ir_version, producer_name="attnkit", **about)
+
+    def heads(self, x, heads):
+        """(B, N, heads * width) as (B, N, heads, width)."""
+        return self("Reshape", x, np.array([0, 0, heads, -1], np.int64))
+
+    def beside(self, x):
+        """(B, N, heads, width) as (B, N, heads * width)."""
+        return self("Reshape", x, np.array([0, 0, -1], np.int64))
+
+    def linear(self, x, weight, bias=None):
+        """weight (out, in), bias (out)."""
+        y = self("MatMul", x, np.ascontiguousarray(weight.T))
+        return y if bias is None else self("Add", y, bias)
+
+    def cut(self, x, axis, begin, end, step=1):
+        """x[begin:end:step] along an axis; begin, end: numbers, or values (1)."""
+        begin, end = (x if isinstance(x, str) else np.array(x).reshape(1) for x in (begin, end))
+        return self("Slice", x, begin, end, np.array([axis]), np.array([step]))
+
+    def rows(self, x):
+        """The size of dimension 1, (1)."""
+        return self("Shape", x, start=1, end=2)
+
+    def real(self, x, lengths):
+        """(B, N, 1): whether a row of x is before its length."""
+        places = self("Range", np.int64(0), self("Squeeze", self.rows(x)), np.int64(1))
+        return self("Unsqueeze", self("Less", places, self("Unsqueeze", lengths, np.array([1]))), np.array([2]))
+
+    def only(self, x, real, zero=np.float32(0)):
+        """x with zeros past the lengths."""
+        return self("Where", real, x, zero)
