@@ -158,7 +158,13 @@ bool Law::has(uint32_t kind) const {
 
 bool Law::mixes_heads() const {
   const auto& ports = mech_->ports();
-  return std::any_of(ports.begin(), ports.end(), [this](const attn_port* p) {
+  const attn_block& block = place_.block;
+  const int64_t key = block.key_width ? block.key_width : block.d_model / static_cast<int32_t>(block.heads);
+  // A learned matrix between all heads of keys or values side by side joins them.
+  const auto joined = [&](int64_t n) { return n == block.heads * key || n == block.heads * block.head_width; };
+  return std::any_of(ports.begin(), ports.end(), [&](const attn_port* p) {
+    if (p->kind == ATTN_LEARNED && p->ndim >= 2 && joined(p->shape[p->ndim - 1]) && joined(p->shape[p->ndim - 2]))
+      return true;
     const bool shared =
         p->kind == ATTN_KEY && !(p->flags & ATTN_RAW) && p->shape[1] == static_cast<int64_t>(place_.block.kv_heads);
     return is_taken(*p) && p->shape[1] != static_cast<int64_t>(place_.block.heads) && !shared;

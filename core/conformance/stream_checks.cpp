@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kStreams = kDecoder | kCross;
 
 void chunks(Law& law) {
-  law.stream_plan(1, 1, 8);
+  law.stream_plan(1, 1, law.keys_for(100));
   for (const int64_t n : {1, 63, 64, 100}) {
     Inputs in = law.inputs(2, n);
     const Array all = law.whole(in, law.with_totals({}, 2, n));
@@ -26,7 +26,7 @@ void chunks(Law& law) {
 }
 
 void prefill(Law& law) {
-  law.stream_plan(1, 1, 8);
+  law.stream_plan(1, 1, law.keys_for(64));
   Inputs in = law.inputs(2, 64);
   std::vector<int64_t> chunks = {37};
   for (int i = 37; i < 64; ++i) chunks.push_back(1);
@@ -35,7 +35,7 @@ void prefill(Law& law) {
 }
 
 void workers(Law& law) {
-  law.stream_plan(1, 1, 8);
+  law.stream_plan(1, 1, law.keys_for(64));
   Inputs in = law.inputs(4, 64);
   const Array one = law.stream(in, chunks_of(64, 16));
   for (const uint32_t workers : {2u, 5u, 8u})
@@ -43,7 +43,7 @@ void workers(Law& law) {
 }
 
 void many_steps(Law& law) {
-  law.stream_plan(1, 1, 8);
+  law.stream_plan(1, 1, law.keys_for(400));
   Inputs in = law.inputs(1, 400);
   const double off = rms_ratio(law.stream(in, chunks_of(400, 1)), law.whole(in, law.with_totals({}, 1, 400)));
   hold(off <= kGate, "400 steps of one row are {:.2g} from the whole, at most {:.2g}", off, kGate);
