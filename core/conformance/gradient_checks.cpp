@@ -62,6 +62,7 @@ void hold_same(const Law& law, const Gradients<float>& a, const Gradients<float>
 // Whoever has gradients has them in every form of whole sequences that it runs.
 void forms(Law& law) {
   if (!law.mech().plugin().backward) throw NotApplicable{"it has no backward pass"};
+  if (law.draws_options()) needs_backward(law);  // an option may be for running alone
   const uint32_t totals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
   for (const uint32_t flags : {0u, totals, uint32_t{ATTN_PREFIX}, ATTN_PREFIX | totals}) {
     if ((flags & ATTN_PREFIX) && law.causal()) continue;

@@ -77,6 +77,7 @@ class Law {
   Inputs inputs_of(int64_t batch, int64_t n, int64_t m, uint64_t salt = 0, Layout layout = Layout::kModel) const {
     return Inputs(*mech_, batch, n, m, place_.seed + salt, layout);
   }
+  bool draws_options() const { return place_.is_random; }
   // Is every element finite?  With random options, which may leave a division by zero: is it written?
   bool finite(const Array& a) const { return place_.is_random ? all_written(a) : all_finite(a); }
   // A whole-sequence call; totals are given where the block is causal, since angles may need them.

@@ -8,9 +8,11 @@
 //   s_ij = scale Q_i . K_j;   window: |i - j| < w / 2, in causal blocks i - w < j <= i
 //
 // Each query walks its window by itself, so nothing depends on the chunking.  Cost per head: about N w (2 (D+E) + 5)
-// flops; the state is a ring of the last w keys and values, [position mod w][head of keys][D + E] floats.
+// flops; the state is a ring of the last w keys and values, [position mod w][head of keys][D + E] numbers: floats, or
+// rounded ones of fewer bytes.
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/attend_gradient.hpp>
+#include <attnkit/kernels/cache.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
@@ -60,34 +62,45 @@ struct Window {
   }
 };
 
+// The weights of a window's keys, and the keys and values themselves where they are rounded.
+struct Own {
+  float *weights, *rows;
+  Own(attnkit::Layout& layout, const attnkit::Widths& s, int64_t keys, bool rounds)
+      : weights(layout.take(keys + 2 * simd::kLanes)), rows(layout.take(rounds ? keys * (s.d + s.e) : 0)) {}
+};
+
 // One run; called for blocks of queries of all heads of all batch rows, with a state for all queries of the heads that
 // share one of keys.
 struct Run {
   const attnkit::Widths& shape;
+  const attnkit::Cache& cache;
   const Window& window;
   const attn_run& run;
   float scale;
-  int64_t blocks;
+  int64_t blocks, keys;  // keys: of a window, at most
   attnkit::Qkv<> x;
   attnkit::State state;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
     const int64_t together = state ? shape.group() : 1, heads = shape.heads / together;
+    attnkit::Layout layout(scratch);
+    const Own own(layout, shape, keys, cache.rounds());
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / blocks / heads, first = item / blocks % heads * together, from = item % blocks * kBlock;
       for (int64_t h = first; h < first + together; ++h)
-        one<Isa>(b, h, from, blocks == 1 ? run.queries : from + kBlock, static_cast<float*>(scratch));
+        one<Isa>(b, h, from, blocks == 1 ? run.queries : from + kBlock, own);
       if (state) append(b, first / shape.group(), Sight(run, b, window.causal));
     }
   }
 
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t from, int64_t to, float* weights) const {
+  ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t from, int64_t to, const Own& own) const {
     const Sight sight(run, b, window.causal);
+    float* weights = own.weights;
     for (int64_t i = from; i < std::min(sight.queries, to); ++i) {
       const attend::Span span = window.of(sight, i);
-      const simd::Segments keys = gather(b, h / shape.group(), sight.past, span.begin, span.end);
+      const simd::Segments keys = gather(b, h / shape.group(), sight.past, span.begin, span.end, own.rows);
       float* o = x.o.row(b, h, i);
       if (keys.count == 0) {
         std::memset(o, 0, static_cast<size_t>(shape.e) * sizeof(float));
@@ -103,13 +116,29 @@ struct Run {
 
   // A head's part of what the state holds for a position.
   ATTNKIT_INLINE float* token(int64_t b, int64_t h, int64_t position) const {
-    return state.row(b) + (position % window.size * shape.kv_heads + h) * (shape.d + shape.e);
+    return state.row(b) +
+           (position % window.size * shape.kv_heads + h) * (cache.floats(shape.d) + cache.floats(shape.e));
   }
 
-  // Positions [begin, end): what is left of the past in one or two segments of the ring, then this run's.
-  ATTNKIT_INLINE simd::Segments gather(int64_t b, int64_t h, int64_t past, int64_t begin, int64_t end) const {
-    const int64_t next = shape.kv_heads * (shape.d + shape.e);
+  // Positions [begin, end): what is left of the past in one or two segments of the ring, then this run's.  Those that
+  // are rounded are in `rows`.
+  ATTNKIT_INLINE simd::Segments gather(int64_t b, int64_t h, int64_t past, int64_t begin, int64_t end,
+                                       float* rows) const {
+    const int64_t next = shape.kv_heads * (shape.d + shape.e), row = shape.d + shape.e;
     simd::Segments keys;
+    if (cache.rounds()) {
+      keys.add({rows, rows + shape.d, row, row, end - begin});
+      for (int64_t p = begin; p < end; ++p, rows += row)
+        if (p < past) {
+          const float* kept = token(b, h, p);
+          cache.see(kept, shape.d, rows);
+          cache.see(kept + cache.floats(shape.d), shape.e, rows + shape.d);
+        } else {
+          cache.round(x.k.row(b, h, p - past), shape.d, rows);
+          cache.round(x.v.row(b, h, p - past), shape.e, rows + shape.d);
+        }
+      return keys;
+    }
     while (state && begin < std::min(past, end)) {
       const int64_t count = std::min(window.size - begin % window.size, std::min(past, end) - begin);
       const float* k = token(b, h, begin);
@@ -125,8 +154,8 @@ struct Run {
   ATTNKIT_INLINE void append(int64_t b, int64_t h, const Sight& sight) const {
     for (int64_t j = std::max<int64_t>(0, sight.fresh - window.size); j < sight.fresh; ++j) {
       float* to = token(b, h, sight.past + j);
-      std::memcpy(to, x.k.row(b, h, j), static_cast<size_t>(shape.d) * sizeof(float));
-      std::memcpy(to + shape.d, x.v.row(b, h, j), static_cast<size_t>(shape.e) * sizeof(float));
+      cache.keep(x.k.row(b, h, j), shape.d, to);
+      cache.keep(x.v.row(b, h, j), shape.e, to + cache.floats(shape.d));
     }
   }
 };
@@ -138,6 +167,7 @@ struct Local {
       .citation = "Beltagy et al., Longformer, arXiv:2004.05150; Tay et al., Long Range Arena, ICLR 2021",
       .state_revision = "1"};
   struct Plan {
+    int64_t keys;    // of a window, at most
     uint64_t bytes;  // scratch of a worker
     attend::Plan backward;
   };
@@ -145,30 +175,34 @@ struct Local {
   static attnkit::Options options() {
     return {attnkit::Option::integer("window", 128, 1, 1 << 24,
                                      "w: a query sees keys nearer than w / 2, in causal blocks the last w"),
-            attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
+            attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2"),
+            attnkit::Cache::option()};
   }
 
   Local(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
       : block(b),
         shape(b, true),
         window{values.integer("window"), b.causal != 0},
-        io(ports.qkv(shape, "weighted mean of the values in the window")) {
+        io(ports.qkv(shape, "weighted mean of the values in the window")),
+        cache(values) {
     const double given = values.real("scale");
     scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
   }
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
+    cache.check(r);
     attnkit::check_sight(block, r);
     if (block.role == ATTN_DECODER_CROSS)
       throw attnkit::unsupported(
           "local attention sees the keys around a query's own position, and positions of a target and a source are not "
           "related in cross attention: use it in self attention, and a mechanism such as softmax or linear here");
-    const int64_t all = r.capacity(), token = shape.kv_heads * (shape.d + shape.e);
+    const int64_t all = r.capacity(), token = shape.kv_heads * (cache.floats(shape.d) + cache.floats(shape.e));
     info.flags = r.streams() && all > 0 && all <= window.size ? ATTN_REWINDS : 0;
     info.state(r, {std::min(all, window.size) * token, window.old(r) * token, std::min(r.keys, window.size) * token});
     info.flops = static_cast<uint64_t>(r.batch * shape.heads * window.pairs(r) * (2 * (shape.d + shape.e) + 5));
-    const int64_t weights = std::min(window.width(), all) + 2 * simd::kLanes;
-    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(weights))), attend::Plan(shape, r, info)};
+    const int64_t keys = std::min(window.width(), all);
+    return {keys, info.scratch(r, attnkit::Layout::measure<Own>(shape, keys, cache.rounds())),
+            attend::Plan(shape, r, info)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -187,7 +221,7 @@ struct Local {
     // Never 0, which would make the -infinity of lanes past the window NaN.
     const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
     simd::for_items(run, run.batch * shape.heads / together * blocks, {flops, plan.bytes},
-                    Run{shape, window, run, factor, blocks, {run, io}, attnkit::State(run)});
+                    Run{shape, cache, window, run, factor, blocks, plan.keys, {run, io}, attnkit::State(run)});
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const {
@@ -203,6 +237,7 @@ struct Local {
   Window window;
   double scale;
   attnkit::QkvPorts io;
+  attnkit::Cache cache;
 };
 
 }  // namespace

@@ -3,9 +3,11 @@
 
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "reference.hpp"
 #include "support/gradient.hpp"
+#include "support/rounded.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
 
@@ -48,6 +50,23 @@ TEST(Local, TakesAScale) { check(16, 0.3); }
 TEST(Local, TakesAScaleThatIsNoFloat) { check(16, 1e-50); }
 
 TEST(Local, SurvivesScoresOf900) { check(24, 0, 100); }
+
+TEST(Local, ARoundedCacheIsAWindowOfRoundedKeysAndValues) {
+  const int64_t n = 100, w = 16;
+  for (const std::string type : {"bf16", "int8"})
+    for (const bool causal : {false, true}) {
+      const Mechanism mech(plugin(), make_block(causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, causal, 2, 20, 24),
+                           {{"cache", type}, {"window", w}});
+      Inputs in(mech, 1, n, n, 5), seen = in;
+      round_rows(seen["k"], type);
+      round_rows(seen["v"], type);
+      const Array whole = run_whole(in, 0, {});
+      EXPECT_LE(error_against_form(seen, Scene{1, 2, n, n, 24, causal}, whole, w, 0), kGate) << type << causal;
+      if (!causal) continue;
+      for (const int64_t chunk : {1, 7, 40})
+        EXPECT_TRUE(same_bits(whole, streamed(in, {chunks_of(n, chunk), {}, 0, 1}))) << type << " by " << chunk;
+    }
+}
 
 TEST(Local, ItsGradientEqualsCentralDifferences) {
   double worst = 0;

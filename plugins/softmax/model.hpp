@@ -1,6 +1,7 @@
 // What softmax is on every device.
 #pragma once
 #include <algorithm>
+#include <attnkit/kernels/cache.hpp>
 #include <attnkit/plugin.hpp>
 #include <cmath>
 #include <limits>
@@ -14,16 +15,18 @@ struct Model {
       .citation = "Vaswani et al., Attention Is All You Need, NeurIPS 2017, arXiv:1706.03762",
       .state_revision = "1"};
   static attnkit::Options options() {
-    return {attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2")};
+    return {attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2"),
+            attnkit::Cache::option()};
   }
 
   Model(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), shape(b, true), io(ports.qkv(shape, "weighted mean of the values")) {
+      : block(b), shape(b, true), io(ports.qkv(shape, "weighted mean of the values")), cache(values) {
     const double given = values.real("scale");
     scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
   }
 
-  int64_t token() const { return shape.kv_heads * (shape.d + shape.e); }  // floats of one position in the state
+  // Floats of one position in the state.
+  int64_t token() const { return shape.kv_heads * (cache.floats(shape.d) + cache.floats(shape.e)); }
 
   // Refuses what no device can do, and counts state and work.
   void count(const attnkit::Request& r, attnkit::Info& info) const {
@@ -39,6 +42,7 @@ struct Model {
   attn_block block;
   attnkit::Widths shape;
   attnkit::QkvPorts io;
+  attnkit::Cache cache;
   double scale;
 };
 

@@ -7,9 +7,10 @@
 //
 // A few queries walk their visible keys each by itself; more of them go together over blocks of keys, packed once for a
 // block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is the cache of keys
-// and values, [position][head of keys][D + E] floats.
+// and values, [position][head of keys][D + E] numbers: floats, or rounded ones of fewer bytes.
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/attend_gradient.hpp>
+#include <attnkit/kernels/cache.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
 #include <cmath>
@@ -27,18 +28,29 @@ constexpr int64_t kFew = 4;  // queries of a row from which blocks are faster
 
 using Shape = attnkit::Widths;
 
-// Packed keys and values of a block, and what its queries have so far.
+// Packed keys and values of a block, and what its queries have so far; rows: of keys and values that were rounded.
 struct Block {
-  float *keys, *values, *out;
-  Block(Layout& layout, const Shape& s)
+  float *keys, *values, *out, *rows;
+  Block(Layout& layout, const Shape& s, bool rounds)
       : keys(layout.take(simd::kKeys * s.d)),
         values(layout.take(simd::kKeys * simd::whole_lanes(s.e))),
-        out(layout.take(simd::kQueries * simd::whole_lanes(s.e))) {}
+        out(layout.take(simd::kQueries * simd::whole_lanes(s.e))),
+        rows(layout.take(rounds ? simd::kKeys * (s.d + s.e) : 0)) {}
+};
+
+// Of one query: the weights of all its keys; of keys or values that were rounded a block, and a block's share of o.
+struct Single {
+  float *weights, *rows, *part;
+  Single(Layout& layout, const Shape& s, int64_t keys, bool rounds)
+      : weights(layout.take(simd::whole_lanes(keys))),
+        rows(layout.take(rounds ? simd::kKeys * std::max(s.d, s.e) : 0)),
+        part(layout.take(rounds ? s.e : 0)) {}
 };
 
 // One run; called for blocks of queries [begin, end) of all heads of all batch rows.
 struct Run {
   const Shape& shape;
+  const attnkit::Cache& cache;
   int64_t token;  // floats of one position in the state
   const attn_run& run;
   float scale;
@@ -71,19 +83,33 @@ struct Run {
       if (appends && h % shape.group() != 0) return;
       append(b, kv, sight, 0, sight.fresh);
       for (int64_t head = h; head < h + (appends ? shape.group() : 1); ++head)
-        for (int64_t i = 0; i < stop; ++i) single<Isa>(b, head, sight, i, static_cast<float*>(scratch));
+        for (int64_t i = 0; i < stop; ++i) single<Isa>(b, head, sight, i, scratch);
     }
   }
 
-  ATTNKIT_INLINE float* cache(int64_t b, int64_t kv) const { return state.row(b) + kv * (shape.d + shape.e); }
+  // A head's keys in the state, its values behind each.
+  ATTNKIT_INLINE float* kept(int64_t b, int64_t kv) const {
+    return state.row(b) + kv * (cache.floats(shape.d) + cache.floats(shape.e));
+  }
 
   // Copies keys and values [from, to) of this run behind those in the state, if there is one.
   ATTNKIT_INLINE void append(int64_t b, int64_t kv, const Sight& sight, int64_t from, int64_t to) const {
     for (int64_t j = from; state && j < to; ++j) {
-      float* at = cache(b, kv) + (sight.past + j) * token;
-      std::memcpy(at, x.k.row(b, kv, j), static_cast<size_t>(shape.d) * sizeof(float));
-      std::memcpy(at + shape.d, x.v.row(b, kv, j), static_cast<size_t>(shape.e) * sizeof(float));
+      float* at = kept(b, kv) + (sight.past + j) * token;
+      cache.keep(x.k.row(b, kv, j), shape.d, at);
+      cache.keep(x.v.row(b, kv, j), shape.e, at + cache.floats(shape.d));
     }
+  }
+
+  // Keys, or values, of n positions from `from` as attention sees them where they are rounded, `next` floats apart.
+  ATTNKIT_INLINE void see(bool keys, int64_t b, int64_t kv, const Sight& sight, int64_t from, int64_t n, float* to,
+                          int64_t next) const {
+    const int64_t width = keys ? shape.d : shape.e;
+    for (int64_t p = from; p < from + n; ++p, to += next)
+      if (p < sight.past)
+        cache.see(kept(b, kv) + p * token + (keys ? 0 : cache.floats(shape.d)), width, to);
+      else
+        cache.round((keys ? x.k : x.v).row(b, kv, p - sight.past), width, to);
   }
 
   // Keys of earlier runs come from the state, those of this one from the ports: other blocks are still appending them.
@@ -91,9 +117,9 @@ struct Run {
   ATTNKIT_INLINE void blocked(int64_t b, int64_t h, const Sight& sight, int64_t first, int64_t queries,
                               void* scratch) const {
     const int64_t kv = h / shape.group(), width = simd::whole_lanes(shape.e), past = sight.past;
-    const float* old = state ? cache(b, kv) : nullptr;
+    const float* old = state ? kept(b, kv) : nullptr;
     Layout layout(scratch);
-    const Block block(layout, shape);
+    const Block block(layout, shape, cache.rounds());
     int64_t seen[simd::kQueries], most = 0;
     for (int64_t i = 0; i < queries; ++i) {
       seen[i] = std::max<int64_t>(0, sight.seen(first + i));
@@ -105,10 +131,17 @@ struct Run {
     online.begin(queries, width);
     for (int64_t from = 0; from < most; from += simd::kKeys) {
       const int64_t n = std::min(simd::kKeys, most - from);
+      const int64_t next = shape.d + shape.e;
+      if (cache.rounds()) {
+        see(true, b, kv, sight, from, n, block.rows, next);
+        see(false, b, kv, sight, from, n, block.rows + shape.d, next);
+      }
       const auto key = [&](int64_t j) {
+        if (cache.rounds()) return const_cast<const float*>(block.rows + j * next);
         return from + j < past ? old + (from + j) * token : x.k.row(b, kv, from + j - past);
       };
       const auto value = [&](int64_t j) {
+        if (cache.rounds()) return const_cast<const float*>(block.rows + j * next + shape.d);
         return from + j < past ? old + (from + j) * token + shape.d : x.v.row(b, kv, from + j - past);
       };
       simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
@@ -129,12 +162,16 @@ struct Run {
 
   // Query i; the keys of this run are in the state already, if there is one.
   template <class Isa>
-  ATTNKIT_INLINE void single(int64_t b, int64_t h, const Sight& sight, int64_t i, float* weights) const {
+  ATTNKIT_INLINE void single(int64_t b, int64_t h, const Sight& sight, int64_t i, void* scratch) const {
     const int64_t seen = sight.seen(i), kv = h / shape.group();
     if (seen <= 0) return;
+    Layout layout(scratch);
+    const Single own(layout, shape, seen, cache.rounds());
+    if (cache.rounds()) return rounded<Isa>(b, h, sight, i, own);
+    float* weights = own.weights;
     simd::Segments keys;
     if (state)
-      keys.add({cache(b, kv), cache(b, kv) + shape.d, token, token, seen});
+      keys.add({kept(b, kv), kept(b, kv) + shape.d, token, token, seen});
     else
       keys.add({x.k.row(b, kv, 0), x.v.row(b, kv, 0), x.k.next, x.v.next, seen});
     const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
@@ -147,6 +184,36 @@ struct Run {
       o[c] = total / sum;
     }
   }
+
+  // The same where keys and values are rounded, a block of them at a time.
+  template <class Isa>
+  ATTNKIT_INLINE void rounded(int64_t b, int64_t h, const Sight& sight, int64_t i, const Single& own) const {
+    const int64_t seen = sight.seen(i), kv = h / shape.group();
+    float max = -__builtin_inff(), *o = x.o.row(b, h, i);
+    const auto blocks = [&](bool keys, auto&& body) __attribute__((always_inline)) {
+      const int64_t width = keys ? shape.d : shape.e;
+      for (int64_t from = 0; from < seen; from += simd::kKeys) {
+        const int64_t n = std::min(simd::kKeys, seen - from);
+        see(keys, b, kv, sight, from, n, own.rows, width);
+        simd::Segments rows;
+        rows.add({own.rows, own.rows, width, width, n});
+        body(rows, own.weights + from);
+      }
+    };
+    blocks(
+        true, [&](const simd::Segments& rows, float* weights) __attribute__((always_inline)) {
+          max = std::max(max, simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, rows, weights));
+        });
+    const float sum = simd::weigh<Isa>(own.weights, 1, max, seen);
+    std::memset(o, 0, static_cast<size_t>(shape.e) * sizeof(float));
+    blocks(
+        false, [&](const simd::Segments& rows, const float* weights) __attribute__((always_inline)) {
+          const int64_t whole = simd::mean<Isa>(weights, 1, rows, shape.e, own.part);
+          if (whole < shape.e) simd::mean_panel<Isa, 1>(weights, 1, rows, whole, shape.e - whole, own.part);
+          for (int64_t c = 0; c < shape.e; ++c) o[c] += own.part[c];
+        });
+    for (int64_t c = 0; c < shape.e; ++c) o[c] /= sum;
+  }
 };
 
 struct Softmax : softmax::Model {
@@ -157,10 +224,10 @@ struct Softmax : softmax::Model {
   };
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
+    cache.check(r);
     count(r, info);
-    // A row of a few queries holds all scores of one.
-    const uint64_t scores = attnkit::aligned(attnkit::float_bytes(r.capacity()));
-    const uint64_t bytes = std::max(scores, r.queries < kFew ? 0 : Layout::measure<Block>(shape));
+    const uint64_t single = Layout::measure<Single>(shape, r.capacity(), cache.rounds()),
+                   bytes = std::max(single, r.queries < kFew ? 0 : Layout::measure<Block>(shape, cache.rounds()));
     return {info.scratch(r, bytes), attend::Plan(shape, r, info)};
   }
 
@@ -173,7 +240,7 @@ struct Softmax : softmax::Model {
       return;
     }
     const int64_t blocks = std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries);
-    const Run body{shape, token(), run, factor(), block.causal != 0, blocks, {run, io}, attnkit::State(run)};
+    const Run body{shape, cache, token(), run, factor(), block.causal != 0, blocks, {run, io}, attnkit::State(run)};
     int64_t keys = 0;
     for (int64_t b = 0; b < run.batch; ++b) {
       const Sight sight(run, b, false);

@@ -24,6 +24,7 @@ struct Softmax : softmax::Model {
   };
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
+    if (cache.rounds()) throw attnkit::unsupported("only the CPU rounds keys and values: set cache = \"f32\"");
     count(r, info);
     const attend::Sizes sizes(shape);
     const int keys = r.is_f64() ? attend::keys_of_tile<double>(sizes) : attend::keys_of_tile<float>(sizes);

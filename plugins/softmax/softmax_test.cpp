@@ -3,11 +3,15 @@
 
 #include <array>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "reference.hpp"
 #include "support/golden.hpp"
 #include "support/gradient.hpp"
+#include "support/rounded.hpp"
+#include "support/stream.hpp"
 #include "support/suite.hpp"
 
 namespace attnkit::test {
@@ -106,6 +110,33 @@ TEST(Softmax, LongChunksEqualTheWhole) {
         for (int64_t c = 0; c < 24; ++c)
           ASSERT_EQ(whole.at(0, h, from + i, c), got.at(0, h, i, c)) << "query " << from + i;
   }
+}
+
+// What it sees is rounded, whole and in streams; the state takes that much less.
+TEST(Softmax, ARoundedCacheIsSoftmaxOfRoundedKeysAndValues) {
+  const int64_t n = 200, heads = 2, d = 20, e = 24;
+  const auto floats = std::map<std::string, int64_t>{{"f32", d + e}, {"bf16", (d + e) / 2}, {"int8", 2 + (d + e) / 4}};
+  for (const std::string type : {"bf16", "int8"})
+    for (const bool causal : {false, true}) {
+      const Mechanism mech(plugin(), make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, heads, d, e),
+                           {{"cache", type}});
+      Inputs in(mech, 1, n, n, 5), seen = in;
+      round_rows(seen["k"], type);
+      round_rows(seen["v"], type);
+      const Scene scene{1, heads, n, n, e, causal};
+      const Truth truth = oracle(
+          scene, weights(0)(mech, seen, scene, {}),
+          [&](int64_t b, int64_t h, int64_t j, int64_t c) { return double{seen["v"].at(b, h, j, c)}; },
+          guard("none", 0));
+      const Array whole = run_whole(in, 0, {});
+      EXPECT_LE(error_of(whole, truth), kGate) << type << ", causal " << causal;
+      for (const int64_t chunk : {1, 7, 150})
+        if (causal) EXPECT_LE(rms_ratio(streamed(in, {chunks_of(n, chunk), {}, 0, 2}), whole), kGate) << type << chunk;
+      if (type == "bf16") EXPECT_TRUE(same_bits(whole, run_whole(seen, 0, {}))) << "rounded twice";
+      const Planned plan(mech, make_request(1, 1, 1, ATTN_STREAM, n - 1));
+      const uint64_t kept = static_cast<uint64_t>(n * heads * floats.at(type)) * sizeof(float);
+      EXPECT_LE(plan.info().state_bytes, kept + ATTN_ALIGN);
+    }
 }
 
 TEST(Softmax, ItsGradientEqualsCentralDifferences) {
