@@ -5,9 +5,9 @@
 //
 //   o_i = sum_j p_ij v_j,   p_ij = exp(s_ij - max_j s_ij) / sum_j exp(s_ij - max_j s_ij),   s_ij = scale Q_i . K_j
 //
-// A few queries walk their visible keys each by itself; more of them go together over blocks of keys, packed once for a
-// block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is the cache of keys
-// and values, [position][head of keys][D + E] numbers: floats, or rounded ones of fewer bytes.
+// A few queries walk their visible keys one by one, all heads together; more of them go together over blocks of keys,
+// packed once for a block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is
+// the cache of keys and values, [position][head of keys][D + E] numbers: floats, or rounded ones of fewer bytes.
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/cache.hpp>
@@ -24,7 +24,8 @@ using attnkit::Sight;
 namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
-constexpr int64_t kFew = 4;  // queries of a row from which blocks are faster
+constexpr int64_t kFew = 4;         // queries of a row from which blocks are faster
+constexpr int64_t kNear = 1 << 18;  // floats of a state that stay near the processor
 
 using Shape = attnkit::Widths;
 
@@ -38,13 +39,20 @@ struct Block {
         rows(layout.take(rounds ? simd::kKeys * (s.d + s.e) : 0)) {}
 };
 
-// Of one query: the weights of all its keys; of keys or values that were rounded a block, and a block's share of o.
-struct Single {
-  float *weights, *rows, *part;
-  Single(Layout& layout, const Shape& s, int64_t keys, bool rounds)
-      : weights(layout.take(simd::whole_lanes(keys))),
-        rows(layout.take(rounds ? simd::kKeys * std::max(s.d, s.e) : 0)),
-        part(layout.take(rounds ? s.e : 0)) {}
+// Of one query of each head: the weights of all its keys, their max and sum, what even and odd keys add to the mix;
+// rows: a block of keys or values that were rounded.
+struct Few {
+  int64_t keys, width;  // floats from head to head
+  float *weights, *max, *sum, *even, *odd, *rows;
+  Few(Layout& layout, const Shape& s, int64_t max_keys, bool rounds)
+      : keys(simd::whole_lanes(max_keys)),
+        width(simd::whole_lanes(s.e)),
+        weights(layout.take(s.heads * keys)),
+        max(layout.take(s.heads)),
+        sum(layout.take(s.heads)),
+        even(layout.take(s.heads * width)),
+        odd(layout.take(s.heads * width)),
+        rows(layout.take(rounds ? simd::kKeys * std::max(s.d, s.e) : 0)) {}
 };
 
 // One run; called for blocks of queries [begin, end) of all heads of all batch rows.
@@ -55,36 +63,46 @@ struct Run {
   const attn_run& run;
   float scale;
   bool causal;
-  int64_t blocks;  // of queries, at least one
+  int64_t blocks;    // of queries, at least one
+  int64_t max_keys;  // that a plan allows
   attnkit::Qkv<> x;
   attnkit::State state;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t head = item / blocks;
-      one<Isa>(head / shape.heads, head % shape.heads, item % blocks, scratch);
+      const int64_t block = item % blocks, b = item / blocks / shape.heads, h = item / blocks % shape.heads;
+      const Sight sight(run, b, causal);
+      // By the row's own length, so that padding changes nothing.
+      if (sight.queries >= kFew)
+        one<Isa>(b, h, sight, block, scratch);
+      else if (block == 0 && (h == 0 || item - blocks < begin))  // with the heads of the row that follow here
+        few<Isa>(b, h, std::min<int64_t>(shape.heads, h + (end - item + blocks - 1) / blocks), sight, scratch);
     }
   }
 
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h, int64_t block, void* scratch) const {
-    const Sight sight(run, b, causal);
+  ATTNKIT_INLINE void one(int64_t b, int64_t h, const Sight& sight, int64_t block, void* scratch) const {
     const int64_t kv = h / shape.group(), from = block * simd::kQueries,
                   stop = std::min(sight.queries, from + simd::kQueries);
-    // By the row's own length, so that padding changes nothing.
-    if (sight.queries >= kFew) {
-      const int64_t share = (sight.fresh + blocks - 1) / blocks;
-      if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
-      if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
-    } else if (block == 0) {
+    const int64_t share = (sight.fresh + blocks - 1) / blocks;
+    if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
+    if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
+  }
+
+  // Heads [first, last) of a row of a few queries.
+  template <class Isa>
+  ATTNKIT_INLINE void few(int64_t b, int64_t first, int64_t last, const Sight& sight, void* scratch) const {
+    if (state && sight.fresh > 0) {
       // Who appends keys reads them for all heads of queries that share them.
-      const bool appends = state && sight.fresh > 0;
-      if (appends && h % shape.group() != 0) return;
-      append(b, kv, sight, 0, sight.fresh);
-      for (int64_t head = h; head < h + (appends ? shape.group() : 1); ++head)
-        for (int64_t i = 0; i < stop; ++i) single<Isa>(b, head, sight, i, scratch);
+      const int64_t group = shape.group();
+      first = (first + group - 1) / group * group;
+      last = (last + group - 1) / group * group;
+      for (int64_t h = first; h < last; h += group) append(b, h / group, sight, 0, sight.fresh);
     }
+    Layout layout(scratch);
+    const Few own(layout, shape, max_keys, cache.rounds());
+    for (int64_t i = 0; i < sight.queries; ++i) single<Isa>(b, first, last, sight, i, own);
   }
 
   // A head's keys in the state, its values behind each.
@@ -131,21 +149,22 @@ struct Run {
     online.begin(queries, width);
     for (int64_t from = 0; from < most; from += simd::kKeys) {
       const int64_t n = std::min(simd::kKeys, most - from);
-      const int64_t next = shape.d + shape.e;
+      const auto pack = [&](const auto& key, const auto& value) __attribute__((always_inline)) {
+        simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
+        simd::pack_values<Isa>(n, shape.e, value, block.values);
+      };
       if (cache.rounds()) {
+        const int64_t next = shape.d + shape.e;
         see(true, b, kv, sight, from, n, block.rows, next);
         see(false, b, kv, sight, from, n, block.rows + shape.d, next);
+        pack([&](int64_t j) { return block.rows + j * next; },
+             [&](int64_t j) { return block.rows + j * next + shape.d; });
+      } else {
+        pack([&](int64_t j) { return from + j < past ? old + (from + j) * token : x.k.row(b, kv, from + j - past); },
+             [&](int64_t j) {
+               return from + j < past ? old + (from + j) * token + shape.d : x.v.row(b, kv, from + j - past);
+             });
       }
-      const auto key = [&](int64_t j) {
-        if (cache.rounds()) return const_cast<const float*>(block.rows + j * next);
-        return from + j < past ? old + (from + j) * token : x.k.row(b, kv, from + j - past);
-      };
-      const auto value = [&](int64_t j) {
-        if (cache.rounds()) return const_cast<const float*>(block.rows + j * next + shape.d);
-        return from + j < past ? old + (from + j) * token + shape.d : x.v.row(b, kv, from + j - past);
-      };
-      simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
-      simd::pack_values<Isa>(n, shape.e, value, block.values);
       simd::attend_block<Isa>(x.q.row(b, h, first), x.q.next, queries,
                               {block.keys, simd::kKeys, block.values, width, n, shape.d, width}, from, seen, scale,
                               online);
@@ -160,65 +179,95 @@ struct Run {
     }
   }
 
-  // Query i; the keys of this run are in the state already, if there is one.
-  template <class Isa>
-  ATTNKIT_INLINE void single(int64_t b, int64_t h, const Sight& sight, int64_t i, void* scratch) const {
-    const int64_t seen = sight.seen(i), kv = h / shape.group();
-    if (seen <= 0) return;
-    Layout layout(scratch);
-    const Single own(layout, shape, seen, cache.rounds());
-    if (cache.rounds()) return rounded<Isa>(b, h, sight, i, own);
-    float* weights = own.weights;
-    simd::Segments keys;
-    if (state)
-      keys.add({kept(b, kv), kept(b, kv) + shape.d, token, token, seen});
-    else
-      keys.add({x.k.row(b, kv, 0), x.v.row(b, kv, 0), x.k.next, x.v.next, seen});
-    const float max = simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
-    const float sum = simd::weigh<Isa>(weights, 1, max, seen);
-    if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
-    float* o = x.o.row(b, h, i);
-    for (int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o); c < shape.e; ++c) {
-      float total = 0;
-      for (int64_t j = 0; j < seen; ++j) total += weights[j] * keys.list[0].v[j * keys.list[0].v_next + c];
-      o[c] = total / sum;
+  // Calls body(head of [first, last), keys and values of a block, the block's first key) for all keys that are seen.
+  // Where that is much, heads take turns, so that what a position has in the state is read from memory once.
+  template <class Body>
+  ATTNKIT_INLINE void walk(bool keys, int64_t b, int64_t first, int64_t last, const Sight& sight, int64_t seen,
+                           const Few& own, const Body& body) const {
+    const int64_t width = keys ? shape.d : shape.e, step = cache.rounds() || seen * token > kNear ? simd::kKeys : seen;
+    for (int64_t from = 0; from < seen; from += step) {
+      const int64_t n = std::min(step, seen - from);
+      for (int64_t h = first; h < last; ++h) {
+        const int64_t kv = h / shape.group();
+        if (cache.rounds()) {
+          if (h == first || h % shape.group() == 0) see(keys, b, kv, sight, from, n, own.rows, width);
+          body(h, simd::Segment{own.rows, own.rows, width, width, n}, from);
+        } else if (state) {
+          const float* k = kept(b, kv) + from * token;
+          body(h, simd::Segment{k, k + shape.d, token, token, n}, from);
+        } else {
+          body(h, simd::Segment{x.k.row(b, kv, from), x.v.row(b, kv, from), x.k.next, x.v.next, n}, from);
+        }
+      }
     }
   }
 
-  // The same where keys and values are rounded, a block of them at a time.
+  // Query i of heads [first, last); the keys of this run are in the state already, if there is one.
   template <class Isa>
-  ATTNKIT_INLINE void rounded(int64_t b, int64_t h, const Sight& sight, int64_t i, const Single& own) const {
-    const int64_t seen = sight.seen(i), kv = h / shape.group();
-    float max = -__builtin_inff(), *o = x.o.row(b, h, i);
-    const auto blocks = [&](bool keys, auto&& body) __attribute__((always_inline)) {
-      const int64_t width = keys ? shape.d : shape.e;
-      for (int64_t from = 0; from < seen; from += simd::kKeys) {
-        const int64_t n = std::min(simd::kKeys, seen - from);
-        see(keys, b, kv, sight, from, n, own.rows, width);
-        simd::Segments rows;
-        rows.add({own.rows, own.rows, width, width, n});
-        body(rows, own.weights + from);
+  ATTNKIT_INLINE void single(int64_t b, int64_t first, int64_t last, const Sight& sight, int64_t i,
+                             const Few& own) const {
+    const int64_t seen = sight.seen(i), e = shape.e, whole = e / simd::kLanes * simd::kLanes;
+    if (seen <= 0) return;
+    std::fill(own.max + first, own.max + last, -__builtin_inff());
+    walk(
+        true, b, first, last, sight, seen,
+        own, [&](int64_t h, const simd::Segment& rows, int64_t from) __attribute__((always_inline)) {
+          simd::Segments keys;
+          keys.add(rows);
+          own.max[h] = std::max(
+              own.max[h], simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, own.weights + h * own.keys + from));
+        });
+    for (int64_t h = first; h < last; ++h)
+      own.sum[h] = simd::weigh<Isa>(own.weights + h * own.keys, 1, own.max[h], seen);
+    for (float* sums : {own.even, own.odd}) std::fill(sums + first * own.width, sums + last * own.width, 0.0f);
+    walk(
+        false, b, first, last, sight, seen,
+        own, [&](int64_t h, const simd::Segment& rows, int64_t from) __attribute__((always_inline)) {
+          mix<Isa>(own, h, rows, from, whole);
+        });
+    for (int64_t h = first; h < last; ++h) {
+      float *o = x.o.row(b, h, i), *even = own.even + h * own.width, *odd = own.odd + h * own.width;
+      const float sum = own.sum[h];
+      if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = own.max[h] + std::log(sum);
+      for (int64_t c = 0; c < whole; c += simd::kLanes)
+        simd::store((simd::at<Isa>(even + c) + simd::at<Isa>(odd + c)) / sum, o + c);
+      for (int64_t c = whole; c < e; ++c) o[c] = even[c] / sum;
+    }
+  }
+
+  // Adds a block of values to what a head has of them.
+  template <class Isa>
+  ATTNKIT_INLINE void mix(const Few& own, int64_t h, const simd::Segment& rows, int64_t from, int64_t whole) const {
+    const float* weights = own.weights + h * own.keys + from;
+    float *even = own.even + h * own.width, *odd = own.odd + h * own.width;
+    const auto panel = [&](auto count, int64_t c) __attribute__((always_inline)) {
+      constexpr int C = count;
+      simd::Vec<Isa> a[C], z[C];
+      for (int l = 0; l < C; ++l) {
+        a[l] = simd::at<Isa>(even + c + l * simd::kLanes);
+        z[l] = simd::at<Isa>(odd + c + l * simd::kLanes);
+      }
+      simd::add_values<Isa, C>(weights, 0, rows, c, simd::kLanes, a, z);
+      for (int l = 0; l < C; ++l) {
+        simd::store(a[l], even + c + l * simd::kLanes);
+        simd::store(z[l], odd + c + l * simd::kLanes);
       }
     };
-    blocks(
-        true, [&](const simd::Segments& rows, float* weights) __attribute__((always_inline)) {
-          max = std::max(max, simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, rows, weights));
-        });
-    const float sum = simd::weigh<Isa>(own.weights, 1, max, seen);
-    std::memset(o, 0, static_cast<size_t>(shape.e) * sizeof(float));
-    blocks(
-        false, [&](const simd::Segments& rows, const float* weights) __attribute__((always_inline)) {
-          const int64_t whole = simd::mean<Isa>(weights, 1, rows, shape.e, own.part);
-          if (whole < shape.e) simd::mean_panel<Isa, 1>(weights, 1, rows, whole, shape.e - whole, own.part);
-          for (int64_t c = 0; c < shape.e; ++c) o[c] += own.part[c];
-        });
-    for (int64_t c = 0; c < shape.e; ++c) o[c] /= sum;
+    int64_t c = 0;
+    for (; c + 4 * simd::kLanes <= whole; c += 4 * simd::kLanes) panel(std::integral_constant<int, 4>(), c);
+    for (; c < whole; c += simd::kLanes) panel(std::integral_constant<int, 1>(), c);
+    for (; c < shape.e; ++c) {
+      float total = even[c];
+      for (int64_t j = 0; j < rows.count; ++j) total += weights[j] * rows.v[j * rows.v_next + c];
+      even[c] = total;
+    }
   }
 };
 
 struct Softmax : softmax::Model {
   using Model::Model;
   struct Plan {
+    int64_t keys;    // of a row, at most
     uint64_t bytes;  // scratch of a worker
     attend::Plan backward;
   };
@@ -226,9 +275,9 @@ struct Softmax : softmax::Model {
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     cache.check(r);
     count(r, info);
-    const uint64_t single = Layout::measure<Single>(shape, r.capacity(), cache.rounds()),
-                   bytes = std::max(single, r.queries < kFew ? 0 : Layout::measure<Block>(shape, cache.rounds()));
-    return {info.scratch(r, bytes), attend::Plan(shape, r, info)};
+    const uint64_t few = Layout::measure<Few>(shape, r.capacity(), cache.rounds()),
+                   bytes = std::max(few, r.queries < kFew ? 0 : Layout::measure<Block>(shape, cache.rounds()));
+    return {r.capacity(), info.scratch(r, bytes), attend::Plan(shape, r, info)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -240,7 +289,8 @@ struct Softmax : softmax::Model {
       return;
     }
     const int64_t blocks = std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries);
-    const Run body{shape, cache, token(), run, factor(), block.causal != 0, blocks, {run, io}, attnkit::State(run)};
+    const Run body{
+        shape, cache, token(), run, factor(), block.causal != 0, blocks, plan.keys, {run, io}, attnkit::State(run)};
     int64_t keys = 0;
     for (int64_t b = 0; b < run.batch; ++b) {
       const Sight sight(run, b, false);

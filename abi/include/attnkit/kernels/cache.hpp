@@ -40,7 +40,7 @@ class Cache {
   }
 
   // Puts a row of n numbers into a state.
-  ATTNKIT_INLINE void keep(const float* from, int64_t n, float* to) const {
+  ATTNKIT_INLINE void keep(const float* __restrict from, int64_t n, float* __restrict to) const {
     if (type_ == Type::f32)
       std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
     else if (type_ == Type::bf16)
@@ -50,12 +50,13 @@ class Cache {
   }
 
   // The row as attention sees it.
-  ATTNKIT_INLINE void see(const float* kept, int64_t n, float* to) const {
+  ATTNKIT_INLINE void see(const float* __restrict kept, int64_t n, float* __restrict to) const {
     if (type_ == Type::f32) {
       std::memcpy(to, kept, static_cast<size_t>(n) * sizeof(float));
     } else if (type_ == Type::bf16) {
       const auto* halves = reinterpret_cast<const Half*>(kept);
-      for (int64_t i = 0; i < n; ++i) to[i] = widened(halves[i]);
+      auto* bits = reinterpret_cast<Bits*>(to);
+      for (int64_t i = 0; i < n; ++i) bits[i] = static_cast<uint32_t>(halves[i]) << 16;
     } else {
       const auto* bytes = reinterpret_cast<const Byte*>(kept + 1);
       for (int64_t i = 0; i < n; ++i) to[i] = kept[0] * static_cast<float>(bytes[i]);
@@ -63,7 +64,7 @@ class Cache {
   }
 
   // A row that no state has kept, as attention would see it if one had.
-  ATTNKIT_INLINE void round(const float* from, int64_t n, float* to) const {
+  ATTNKIT_INLINE void round(const float* __restrict from, int64_t n, float* __restrict to) const {
     if (type_ == Type::bf16) {
       for (int64_t i = 0; i < n; ++i) to[i] = widened(rounded(from[i]));
     } else {
@@ -75,6 +76,7 @@ class Cache {
  private:
   enum class Type { f32, bf16, int8 };
   // They lie among floats.
+  using Bits __attribute__((may_alias)) = uint32_t;
   using Half __attribute__((may_alias)) = uint16_t;
   using Byte __attribute__((may_alias)) = int8_t;
 

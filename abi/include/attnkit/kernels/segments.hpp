@@ -43,32 +43,37 @@ ATTNKIT_INLINE float score(const float* q, int64_t d, float scale, const Segment
   return largest(most);
 }
 
-// C vectors of o, or the first lanes of one.  Keys of even and of odd places are added up separately, wherever their
-// segments begin.
+// Adds weights[j] v_j over a segment whose first key is the place-th to C vectors, or the first lanes of one.  Keys of
+// even and of odd places are added up separately, wherever their segments begin.
 template <class Isa, int C>
-ATTNKIT_INLINE void mean_panel(const float* weights, float sum, const Segments& segments, int64_t c, int64_t lanes,
-                               float* o) {
+ATTNKIT_INLINE void add_values(const float* weights, int64_t place, const Segment& x, int64_t c, int64_t lanes,
+                               Vec<Isa>* even, Vec<Isa>* odd) {
   const auto add = [lanes](float weight, const float* v, Vec<Isa>* sums) __attribute__((always_inline)) {
 #pragma GCC unroll 4
     for (int l = 0; l < C; ++l) {
-      Vec<Isa> x;
-      load(v + l * kLanes, lanes, x);
-      sums[l] += weight * x;
+      Vec<Isa> value;
+      load(v + l * kLanes, lanes, value);
+      sums[l] += weight * value;
     }
   };
+  const float *v = x.v + c, *weight = weights + place;
+  int64_t j = 0;
+  if (place % 2 != 0) add(weight[j++], v, odd);
+  for (; j + 2 <= x.count; j += 2) {
+    add(weight[j], v + j * x.v_next, even);
+    add(weight[j + 1], v + (j + 1) * x.v_next, odd);
+  }
+  if (j < x.count) add(weight[j], v + j * x.v_next, even);
+}
+
+// C vectors of o, or the first lanes of one.
+template <class Isa, int C>
+ATTNKIT_INLINE void mean_panel(const float* weights, float sum, const Segments& segments, int64_t c, int64_t lanes,
+                               float* o) {
   Vec<Isa> even[C] = {}, odd[C] = {};
   int64_t place = 0;
-  for (const Segment* x = segments.list; x != segments.list + segments.n; ++x) {
-    const float *v = x->v + c, *weight = weights + place;
-    int64_t j = 0;
-    if (place % 2 != 0) add(weight[j++], v, odd);
-    for (; j + 2 <= x->count; j += 2) {
-      add(weight[j], v + j * x->v_next, even);
-      add(weight[j + 1], v + (j + 1) * x->v_next, odd);
-    }
-    if (j < x->count) add(weight[j], v + j * x->v_next, even);
-    place += x->count;
-  }
+  for (const Segment* x = segments.list; x != segments.list + segments.n; place += x->count, ++x)
+    add_values<Isa, C>(weights, place, *x, c, lanes, even, odd);
   for (int l = 0; l < C; ++l) store((even[l] + odd[l]) / sum, lanes, o + c + l * kLanes);
 }
 
