@@ -2,6 +2,7 @@
 #pragma once
 #include <attnkit/plugin.h>
 
+#include <attnkit/kernels/random.hpp>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -103,13 +104,13 @@ Moments moments(const Array& stored);
 // Deterministic standard normal numbers, the same on every machine.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t bits();
+  explicit Random(uint64_t seed) : random_(attnkit::Random::plain(seed)) {}
+  uint64_t bits() { return random_.bits(); }
   double uniform();  // in (0, 1)
   float normal();
 
  private:
-  uint64_t state_;
+  attnkit::Random random_;
 };
 
 }  // namespace attnkit::core::conformance

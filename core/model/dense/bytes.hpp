@@ -105,6 +105,24 @@ ATTNKIT_INLINE auto as_floats(const V& x) {
   }
 }
 
+// The largest tile of rows and panels that the registers of each hold.
+template <int amx_rows, int amx_columns, int vnni_columns>
+struct Isas {
+  struct Amx {
+    static constexpr int rows = amx_rows, columns = amx_columns;
+    static constexpr bool any_rows = true;
+  };
+  struct Vnni {
+    static constexpr int rows = 8, columns = vnni_columns;
+  };
+  struct Avx2 {
+    static constexpr int rows = 4, columns = 1;
+  };
+  struct Plain {
+    static constexpr int rows = 2, columns = 1;
+  };
+};
+
 // Runs a piece with the tiles that Isas has for `with`.
 template <class Isas, class Piece>
 void dispatch(ByteKernel with, const Piece& piece) {

@@ -33,22 +33,7 @@ struct Packed {
   const uint8_t* at(int64_t panel, int64_t block) const { return weight + (panel * blocks + block) * block_bytes; }
 };
 
-// The largest tile of rows and panels that the registers of each hold.
-struct Isas {
-  struct Amx {
-    static constexpr int rows = dense::block_rows, columns = 1;
-    static constexpr bool any_rows = true;
-  };
-  struct Vnni {
-    static constexpr int rows = 8, columns = 1;
-  };
-  struct Avx2 {
-    static constexpr int rows = 4, columns = 1;
-  };
-  struct Plain {
-    static constexpr int rows = 2, columns = 1;
-  };
-};
+using Isas = dense::Isas<dense::block_rows, 1, 1>;
 
 // multiply(): the sums of R rows and P panels over a block, x: the rows' bytes of the block.
 #if defined(__x86_64__)

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "core/conformance/array.hpp"
 #include "core/search/failure.hpp"
 
 namespace attnkit::core::search {
@@ -110,7 +111,7 @@ struct Paper {
     for (const nlohmann::json& row : rows("3")) {
       const std::string name = row["name"];
       const double score = rcp(throughput(name), accuracy(name), accuracy(softmax), spread).value();
-      largest = std::max(largest, std::abs(score - row["rcp"].get<double>()));
+      largest = conformance::worse(largest, std::abs(score - row["rcp"].get<double>()));
     }
     return largest;
   }

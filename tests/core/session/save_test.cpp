@@ -231,6 +231,15 @@ TEST(SavedSession, CountsThatWouldOverflowAreRefused) {
   }
 }
 
+TEST(SavedSession, ACompleteSourceOfNoTokensIsRefused) {
+  const auto model = load(StreamModel());
+  Bytes blob = Session(model, 1).save();
+  const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  blob[text.find("SRCE") + 16] = std::byte{1};
+  seal(blob);
+  expect_refusal(model, blob, "a complete source of no tokens");
+}
+
 TEST(SavedSession, SectionsOfLaterVersionsAreSkipped) {
   BlobWriter to;
   to.section("NEWS");
