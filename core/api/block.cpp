@@ -108,7 +108,7 @@ void check_tensors(const Mechanism& mechanism, const attn_tensor* tensors, const
   }
 }
 
-// What is written is apart from all else.
+// Checks that outputs share no memory with anything else.
 void check_outputs(const Mechanism& mechanism, const attn_tensor* tensors) {
   boost::container::small_vector<UsedTensor, 16> used;
   for (size_t i = 0; i < mechanism.ports().size(); ++i) {

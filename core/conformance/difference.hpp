@@ -18,7 +18,7 @@ struct Differences {
 // The gradients of one call, of every element or along two random directions in each port.  Throws Refused, Violation.
 Differences differences(Inputs& in, uint32_t flags, const Call& call, bool every_element, double gate = kGradientGate);
 
-// What backward added to or wrote into each gradient.
+// The numbers that backward added to or wrote into each gradient.
 template <class Real>
 std::vector<Array64> made(const Mechanism& mech, const Gradients<Real>& before, const Gradients<Real>& after);
 

@@ -114,7 +114,7 @@ std::string failure_text(const std::vector<Ranked>& ranking) {
   return text;
 }
 
-// What keeps the top group together: the kind of which more of the spread of its differences to the winner is.
+// Says what keeps the top group together: the kind that has more of the spread of its differences to the winner.
 std::string tie_text(const Search& search) {
   if (search.top().size() < 2) return "";
   std::vector<Racer> racers;
@@ -461,7 +461,7 @@ Json bucket_names(const Search& search) {
   return names;
 }
 
-// What makes the intervals narrower than they should be.
+// Says why the intervals are narrower than they should be.
 std::string caution(const AnswerInput& input) {
   // Below some 100 examples the normal distribution that intervals rest on is a poor likeness.
   if (input.lines > 0 && input.lines < 100)

@@ -186,7 +186,7 @@ void Search::finish() {
     if (std::ranges::count(found, baseline_) == 0) found.push_back(baseline_);
     return found;
   };
-  // Who fails now leaves his place to the next.
+  // A racer that fails now leaves its place to the next.
   const auto drop_failed = [&] { return std::erase_if(top_, [](const Record* r) { return !r->usable(); }) > 0; };
   std::vector<Record*> leading;
   do {

@@ -209,7 +209,7 @@ double Surrogate::Draw::prior(const Placement& placement, Unit outside) const {
 
 std::vector<double> Surrogate::Draw::by_choice(const Placement& placement, Unit unit, size_t choices) const {
   std::vector<double> values(choices, 0);
-  // What was measured counts by how many blocks agree: outside the unit they agree with every choice alike.
+  // A measurement counts by how many blocks agree: outside the unit they agree with every choice alike.
   std::vector<int> inside(choices, 0);
   double rest = 0;
   for (size_t i = 0; i < weights_.size(); ++i) {

@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t max_file = uint64_t{64} << 20;
 constexpr int64_t max_id = 1 << 21;  // vocabularies have up to a million tokens
 
-// What stands around every text.
+// The tokens around every text.
 struct Frame {
   std::vector<int32_t> before;
   int32_t end = -1;

@@ -66,7 +66,7 @@ struct Run {
       if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
       if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
     } else if (block == 0) {
-      // Who appends keys reads them for all heads of queries that share them.
+      // A worker that appends keys reads them for all heads of queries that share them.
       const bool appends = state && sight.fresh > 0;
       if (appends && h % shape.group() != 0) return;
       append(b, kv, sight, 0, sight.fresh);

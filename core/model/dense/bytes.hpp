@@ -1,4 +1,4 @@
-// What weights of integers share: inputs rounded to bytes while running, the instructions that multiply bytes, exact
+// Common to weights of integers: inputs rounded to bytes while running, the instructions that multiply bytes, exact
 // sums.
 #pragma once
 

@@ -26,7 +26,7 @@ void round(float from, Bf16& to) { to.bits = round_to_bf16(from); }
 float widened(float x) { return x; }
 float widened(Bf16 x) { return from_bf16(x.bits); }
 
-// How many inputs stand together.
+// Inputs that stand together.
 template <class Stored>
 constexpr int64_t group = sizeof(float) / sizeof(Stored);
 

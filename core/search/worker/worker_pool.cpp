@@ -408,7 +408,7 @@ class WorkerPool::Run {
     }
   }
 
-  // What is no longer needed: workers that still open the model, or work on a trial that another one ended.
+  // Ends workers that are no longer needed: those that still open the model, or work on a trial that another one ended.
   void end() {
     for (auto& worker : pool_.workers_)
       if (worker && worker->is_busy()) worker.reset();

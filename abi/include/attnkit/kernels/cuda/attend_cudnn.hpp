@@ -178,7 +178,7 @@ class AttentionGraph {
 // A graph made ready for the current device.
 class AttentionPlan {
  public:
-  // What a run brings: device memory aligned to 16 bytes.
+  // The arguments of a run: device memory aligned to 16 bytes.
   struct Tensors {
     const void *q, *k, *v;
     void* o;
