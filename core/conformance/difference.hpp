@@ -8,7 +8,7 @@ constexpr double kDifferenceGate = 1e-6;     // of f64 gradients and central dif
 constexpr double kGradientGate = 2 * kGate;  // of f32
 // A gradient that should be zero is what rounding leaves: none is held to its own size where that is less than this
 // part of the largest one's.
-constexpr double kLeastGradient = 1e-3;
+constexpr double kMinGradient = 1e-3;
 
 struct Differences {
   double worst = 0;  // of the central differences, relative to the gradient

@@ -178,7 +178,7 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   use.target = &stack == &to.manifest.decoder;
   const int64_t max_length = to.manifest.max_length;
   const int64_t truncate = use.target ? 0 : table.integer("truncate").value_or(0);
-  if (truncate > 0) use.most = static_cast<size_t>(truncate);
+  if (truncate > 0) use.max_ids = static_cast<size_t>(truncate);
   if (truncate > 0 && split == Split::longest)
     to.not_applicable(table.place("truncate"), "\"truncate\" is for tokenizers other than \"longest\"");
   if (truncate > max_length && max_length > 0)
