@@ -77,7 +77,7 @@ def equivalent():
 
 
 class Verdicts:
-    """What became of each mutant, in a file of the folder: a mutant is the text of its file and the line changed."""
+    """What became of each mutant, in a file of the folder: a mutant is the code of its file and the line changed."""
 
     def __init__(self, sources, file):
         self.sources, self.file, self.known = sources, file, {}
@@ -87,7 +87,9 @@ class Verdicts:
 
     def key(self, mutant):
         path, number, _, changed = mutant
-        return path, hashlib.sha256((self.sources / path).read_bytes()).hexdigest(), number, changed
+        lines = list(code_lines((self.sources / path).read_text()))  # comments may change
+        place = [line for line, _, _ in lines].index(number)
+        return path, hashlib.sha256("\n".join(code for *_, code in lines).encode()).hexdigest(), place, changed.strip()
 
     def of(self, mutant):
         return self.known.get(self.key(mutant))
@@ -187,8 +189,9 @@ def main():
         if options.room not in (None, room):
             continue
         files = sorted(str(f.relative_to(sources)) for pattern in patterns for f in sources.glob(pattern))
-        candidates = [m for m in mutants(sources, files) if (m[0], m[2].strip(), m[3].strip()) not in known]
+        candidates = list(mutants(sources, files))
         random.Random(f"{options.seed} {room}").shuffle(candidates)
+        candidates = [m for m in candidates if (m[0], m[2].strip(), m[3].strip()) not in known]
         wanted = max(1, round(share * options.count / 100))
         if options.list:
             for path, number, line, changed in candidates[:wanted]:

@@ -379,6 +379,12 @@ TEST_F(LaunchedPoolTest, AResultThatIsNoneIsNoReply) {
   EXPECT_EQ(host(0).trouble, "sent a result that is none of this kind of trial");
 }
 
+TEST(SlowTrials, TakeTwiceTheMedianAndASecond) {
+  EXPECT_EQ(slow_after({}), 1);
+  EXPECT_EQ(slow_after({0.1, 0.2, 0.3}), 1);
+  EXPECT_EQ(slow_after({9, 3, 4}), 8);
+}
+
 TEST_F(LaunchedPoolTest, ASlowHostHoldsNothingUp) {
   WorkerPool pool = make({fake("a"), fake("b")});
   collect(pool, requests_of(meetings(2)));
