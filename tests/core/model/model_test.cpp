@@ -59,7 +59,7 @@ struct Reference {
       for (int i = 0; i < tiny.d; ++i) row[i] = row[i] * scale[i] + shift[i];
     return x;
   }
-  // What stands between attention and its output projection: the norm of each head, then the adapter's gain.
+  // The steps between attention and its output projection: the norm of each head, then the adapter's gain.
   Rows gain(Rows o, const std::string& path, int width) const {
     for (auto& row : o)
       for (int h = 0; tiny.head_norm && h < tiny.heads; ++h) {

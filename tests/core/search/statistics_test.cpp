@@ -83,7 +83,7 @@ TEST(Rcp, ValuesByHand) {
   EXPECT_NEAR(*rcp_mem(2, 27, 28, 0.5, 0.25), 1, 1e-15);
 }
 
-// What LeaPformer (Agostinelli, Hong and Chen, ICML 2024) prints: Table 1 has accuracies, 2 throughput, 3 the scores.
+// Figures of LeaPformer (Agostinelli, Hong and Chen, ICML 2024): Table 1 has accuracies, 2 throughput, 3 the scores.
 struct Paper {
   nlohmann::json json = [] {
     std::ifstream file(ATTNKIT_SOURCE_DIR "/tests/core/search/golden/leapformer.json");

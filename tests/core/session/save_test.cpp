@@ -26,7 +26,7 @@ void expect_refusal(const std::shared_ptr<const Model>& model, const Bytes& blob
   EXPECT_NE(std::string::npos, said.find(part)) << "no \"" << part << "\" in: " << said;
 }
 
-// What a session in the middle of everything goes on to give: reads, writes, generates.
+// The results of a session that goes on: reads, writes, generates.
 std::vector<float> continued(Session& session) {
   std::vector<float> all;
   const auto rows = static_cast<size_t>(session.rows());

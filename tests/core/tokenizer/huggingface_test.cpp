@@ -1,4 +1,4 @@
-// What is wrong with a tokenizer.json or a vocab.txt is said in one line that names the file and the place in it.
+// The error of a faulty tokenizer.json or vocab.txt is one line that names the file and the place in it.
 #include "core/tokenizer/huggingface.hpp"
 
 #include <gtest/gtest.h>
