@@ -394,6 +394,14 @@ TEST_F(LaunchedPoolTest, ASlowHostHoldsNothingUp) {
   EXPECT_EQ(hosts_of(collect(pool, requests_of({{{"kind", "echo"}}}))).size(), 1u);  // the hanging one is gone
 }
 
+TEST_F(LaunchedPoolTest, TheOnlyHostLeftRunsOnceMoreWhatItLost) {
+  WorkerPool pool = make({fake("a"), fake("b")}, 1, {{"kind", "open"}, {"refuse_on", "b"}});
+  const auto replies = collect(pool, requests_of({{{"kind", "exit"}}, {{"kind", "echo"}}}));
+  EXPECT_EQ(replies.at(0).status, TrialReply::crashed);
+  EXPECT_EQ(replies.at(1).status, TrialReply::ok);
+  EXPECT_NE(host(1).reason, "");
+}
+
 TEST_F(LaunchedPoolTest, AMechanismThatCrashesEverywhereCostsItsTrialAndNoHost) {
   WorkerPool pool = make({fake("a"), fake("b")});
   const auto replies = collect(pool, requests_of(std::vector<json>(5, {{"kind", "exit"}})));
