@@ -334,7 +334,9 @@ class LaunchedPoolTest : public WorkerPoolTest {
 
 TEST_F(LaunchedPoolTest, EveryHostHasItsWorkersAndWhatTheyPrintIsNoReply) {
   WorkerPool pool = make({fake("a"), fake("b")}, 2);
+  const Clock::time_point begin = Clock::now();
   EXPECT_EQ(pool.open()["host"], "a");
+  EXPECT_LT(seconds_since(begin), 4) << "nobody is waited for when all are open";
   EXPECT_EQ(hosts_of(collect(pool, requests_of(meetings(4)))), (std::set<std::string>{"a", "b"}));
   EXPECT_EQ(collect(pool, requests_of({{{"kind", "babble"}}}))[0].status, TrialReply::ok);
   EXPECT_EQ(host(0).trials + host(1).trials, 5u);  // whose worker is ready first gets the next one
