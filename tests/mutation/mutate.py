@@ -37,7 +37,8 @@ ROOMS = {
     "search": (["core/search/*.cpp", "core/search/*/*.cpp"], 20, ["search_tests"]),
     "softmax": ([f"abi/include/attnkit/kernels/{name}.hpp" for name in ("attend", "dots", "exponential", "pack",
                                                                         "product", "segments")], 8, ["softmax"]),
-    "linear": ([f"abi/include/attnkit/kernels/{name}.hpp" for name in ("features", "guard", "linear", "work")], 7, ["relu"]),
+    "linear": ([f"abi/include/attnkit/kernels/{name}.hpp" for name in ("features", "guard", "linear", "work")], 7,
+               ["relu", "rope_linear"]),
 }
 COPIED = ("abi", "architectures", "core", "docs", "hosts", "plugins", "samples", "tests", "CMakeLists.txt")
 
@@ -120,7 +121,7 @@ class Copy:
                 path.unlink()
         self.run("cmake", "-S", self.sources, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                  "-DATTNKIT_CUDA=OFF", check=True)
-        self.make([*UNIT, "search_tests", "softmax_test", "relu_test", "attnkit_conformance"], check=True)
+        self.make([*UNIT, "search_tests", "softmax_test", "relu_test", "rope_linear_test", "attnkit_conformance"], check=True)
 
     def run(self, *command, **options):
         return subprocess.run([str(c) for c in command], capture_output=not options.get("check"), text=True, **options)
