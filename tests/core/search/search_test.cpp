@@ -93,6 +93,9 @@ TEST_F(SearchTest, FindsTheBest) {
   EXPECT_TRUE(wavers) << "the median is not the latest block";
   EXPECT_TRUE(found.winner()->untimed.empty());
   EXPECT_FALSE(placement(best)["cost"].contains("untimed"));
+  const auto noise = result_document(found)["noise"];
+  EXPECT_EQ(noise["ratio_low"], 1) << "the baseline takes as long as itself";
+  EXPECT_EQ(noise["ratio_high"], 1);
   EXPECT_TRUE(placement(best)["to_winner"].is_null());
   EXPECT_EQ(placement("encoder.self=c decoder.self=c decoder.cross=b")["to_winner"]["lists"], 100);
   EXPECT_EQ(count("cost|" + best), 2u);  // the lengths up to the ranked one, the one beyond
