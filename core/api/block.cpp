@@ -29,13 +29,13 @@ const attn_request& checked(const attn_request* request) {
 }
 
 Plan plan_of(const attnkit_block* block, const attn_request& request) {
-  constexpr size_t most_plans = 16;
+  constexpr size_t max_plans = 16;
   attn_request key = request;
   key.struct_size = sizeof key;
   std::lock_guard lock(block->mutex);
   for (const Plan& plan : block->plans)
     if (std::memcmp(&plan.request(), &key, sizeof key) == 0) return plan;
-  if (block->plans.size() == most_plans) block->plans.erase(block->plans.begin());
+  if (block->plans.size() == max_plans) block->plans.erase(block->plans.begin());
   block->plans.push_back(of(block).plan(key));
   return block->plans.back();
 }
@@ -108,7 +108,7 @@ void check_tensors(const Mechanism& mechanism, const attn_tensor* tensors, const
   }
 }
 
-// What is written is apart from all else.
+// Checks that outputs share no memory with anything else.
 void check_outputs(const Mechanism& mechanism, const attn_tensor* tensors) {
   boost::container::small_vector<UsedTensor, 16> used;
   for (size_t i = 0; i < mechanism.ports().size(); ++i) {

@@ -1,4 +1,4 @@
-// What machine, which plugins, what they can do where; a model's grid and what it costs; a session.
+// Descriptions as JSON: the machine, plugins and their abilities; a model's grid and costs; a session.
 #include "core/api/describe.hpp"
 
 #include <nlohmann/json.hpp>
@@ -199,7 +199,7 @@ Json speech_json(const Frontend& frontend) {
           {"row_ms", 1000.0 * static_cast<double>(s.subsampling() * f.frame_shift()) / f.sample_rate}};
 }
 
-// How much of the speech was read, and how much of that came after the start of the next row of the encoder.
+// The length of the speech that was read, and of the part after the start of the next row of the encoder.
 Json speech_json(const Frontend& frontend, const Session::Source& source) {
   const bool frames = source.kind == SourceKind::frames;
   const int64_t row = frontend.table().subsampling() * (frames ? 1 : frontend.table().features.frame_shift());

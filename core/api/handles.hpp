@@ -1,4 +1,4 @@
-// What stands behind the opaque handles of attnkit.h, and the checks of its tensor arguments.
+// The objects behind the opaque handles of attnkit.h, and the checks of its tensor arguments.
 #pragma once
 
 #include <attnkit/attnkit.h>

@@ -1,4 +1,4 @@
-// What a call writes shares no element with anything else that the call was given, and no two of its own elements.
+// Checks that the outputs of a call share no element with each other or with anything else that it was given.
 #pragma once
 
 #include <attnkit/plugin.h>

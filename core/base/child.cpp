@@ -44,7 +44,7 @@ std::string content(const Descriptor& file, size_t limit) {
   return text;
 }
 
-// What posix_spawn takes, freed again.
+// The arguments of posix_spawn, freed again.
 struct Launch {
   Launch(int output, int reply) {
     ::posix_spawnattr_init(&attributes);

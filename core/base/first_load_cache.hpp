@@ -1,4 +1,4 @@
-// Where it is kept which plugins did harm when they were tried.
+// Remembers which plugins did harm when they were tried.
 #pragma once
 
 #include <string>

@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
 nlohmann::json read_json(const std::string& path, uint64_t limit) {
   const std::vector<std::byte> bytes = read_file(path, limit);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  // What reads a value may follow it down.
+  // Readers of a value may recurse.
   const auto is_flat = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
     if (depth > max_depth) fail(ATTN_INVALID, "{}: is nested deeper than {} levels", path, max_depth);
     return true;

@@ -43,7 +43,7 @@ class JsonValue {
   std::string path_, place_;
 };
 
-// What a file of at most `limit` bytes holds.  Throws Error (ATTN_INVALID) naming the file: unreadable, no JSON.
+// Reads a file of at most `limit` bytes.  Throws Error (ATTN_INVALID) naming the file: unreadable, no JSON.
 nlohmann::json read_json(const std::string& path, uint64_t limit);
 
 }  // namespace attnkit::core

@@ -173,7 +173,7 @@ class NpzReader : ByteReader {
       broken("array {} has {} bytes, its header says {}", quote(to.name), to.data.size(), size);
   }
 
-  // What stands behind 'key': in the header, which is a dictionary of Python.
+  // Returns the value of 'key': in the header, which is a dictionary of Python.
   std::string_view value(std::string_view header, std::string_view key, const NpzTensor& of) const {
     for (const char mark : {'\'', '"'}) {
       const std::string quoted = mark + std::string(key) + mark;

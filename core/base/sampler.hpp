@@ -1,4 +1,4 @@
-// How the next token is drawn from scores, the same in sessions and in hosts that decode batches.
+// Draws the next token from scores, the same in sessions and in hosts that decode batches.
 #pragma once
 
 #include <attnkit/kernels/random.hpp>
@@ -9,7 +9,7 @@
 
 namespace attnkit::core {
 
-// What changes the scores, in this order.
+// The changes to the scores, in this order.
 struct Sampling {
   double repetition_penalty = 1;  // scores of tokens that were there: divided by it, or times it where below 0 (Keskar
                                   // et al. 2019, arXiv:1909.05858, 4.1)

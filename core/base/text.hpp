@@ -31,7 +31,7 @@ size_t white_space(std::string_view text);
 // Returns the bytes of the longest prefix that is valid UTF-8 (no overlong forms, no surrogates).
 size_t valid_utf8(std::string_view text);
 
-// How the front of a text, not empty, appears where a terminal obeys it: as it is, a control character as a space, a
+// The front of a text, not empty, as a terminal may be given it: as it is, a control character as a space, a
 // byte that is no UTF-8 as U+FFFD.
 struct Shown {
   std::string_view as;

@@ -11,7 +11,7 @@ namespace attnkit::core {
 // many of few bytes), too deep.
 nlohmann::json parse_yaml(const std::string& text, const std::string& path);
 
-// What a file of at most `limit` bytes holds.  Throws as well.
+// Reads a file of at most `limit` bytes.  Throws as well.
 nlohmann::json read_yaml(const std::string& path, uint64_t limit);
 
 }  // namespace attnkit::core

@@ -189,13 +189,6 @@ Moments moments(const Array& stored) {
   return m;
 }
 
-uint64_t Random::bits() {
-  uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
 double Random::uniform() { return (static_cast<double>(bits() >> 12) + 0.5) / 4503599627370496.0; }
 
 float Random::normal() {

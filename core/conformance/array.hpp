@@ -2,6 +2,7 @@
 #pragma once
 #include <attnkit/plugin.h>
 
+#include <attnkit/kernels/random.hpp>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -9,7 +10,7 @@
 
 namespace attnkit::core::conformance {
 
-// How an array lies in memory: as a model's projections leave it (b, row, head, width) with a gap after each row,
+// The layout of an array in memory: as a model's projections leave it (b, row, head, width) with a gap after each row,
 // plainly (b, head, row, width), or (head, b, row, width) from one element after an aligned address on, with gaps that
 // leave no row aligned.
 enum class Layout { kModel, kPlain, kOdd };
@@ -94,7 +95,7 @@ double rms_ratio(const Array& a, const Array& b);
 
 constexpr double kGate = 5e-6;  // of f32 results, as such a ratio
 
-// What a stored tensor was filled with: means of its numbers' powers, and the largest.
+// The distribution of a stored tensor: means of its numbers' powers, and the largest.
 struct Moments {
   double mean = 0, square = 0, fourth = 0, largest = 0;
 };
@@ -103,13 +104,13 @@ Moments moments(const Array& stored);
 // Deterministic standard normal numbers, the same on every machine.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t bits();
+  explicit Random(uint64_t seed) : random_(attnkit::Random::plain(seed)) {}
+  uint64_t bits() { return random_.bits(); }
   double uniform();  // in (0, 1)
   float normal();
 
  private:
-  uint64_t state_;
+  attnkit::Random random_;
 };
 
 }  // namespace attnkit::core::conformance

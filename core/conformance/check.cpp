@@ -71,7 +71,7 @@ Finding perform(const Check& check, const Trial& trial) {
   } catch (const std::exception& e) {
     return {Verdict::failed, reason_of(e), {}};
   }
-  // Where it failed counts most, then where it held.
+  // A place where it failed counts most, then one where it held.
   constexpr int weight[] = {2, 1, 3, 0};
   Finding found;
   std::map<std::string, std::string> measured;

@@ -26,7 +26,7 @@ struct Finding {
   std::map<std::string, std::string> measured;  // by name, for reports
 };
 
-// What a check is tried on: a file, and the random blocks, options and numbers that follow from the seed.
+// The input of a check: a file, and the random blocks, options and numbers that follow from the seed.
 struct Trial {
   std::string file;
   uint64_t seed = 1;
@@ -38,7 +38,7 @@ class Law;
 // The roles that a law is about.
 enum : uint32_t { kEncoder = 1, kDecoder = 2, kCross = 4, kAnywhere = 7 };
 
-// What the random places of a check differ in.
+// The differences between the random places of a check.
 enum class Draws { none, blocks, options };
 
 struct Check {

@@ -201,7 +201,7 @@ Differences differences(Inputs& in, uint32_t flags, const Call& call, bool every
     if (!asked(p)) continue;
     const bool stored = mech.ports()[p]->kind == ATTN_LEARNED;
     const Size own(got[p]);
-    const double size = std::max(every_element ? own.largest : own.norm, largest * kLeastGradient);
+    const double size = std::max(every_element ? own.largest : own.norm, largest * kMinGradient);
     if (size == 0) continue;  // no gradient at all: nothing was given or seen
     const double error = (every_element ? element_error : direction_error)(loss, wide.arrays[p], got[p], stored, size);
     if (!(error <= kDifferenceGate))

@@ -8,7 +8,7 @@ constexpr double kDifferenceGate = 1e-6;     // of f64 gradients and central dif
 constexpr double kGradientGate = 2 * kGate;  // of f32
 // A gradient that should be zero is what rounding leaves: none is held to its own size where that is less than this
 // part of the largest one's.
-constexpr double kLeastGradient = 1e-3;
+constexpr double kMinGradient = 1e-3;
 
 struct Differences {
   double worst = 0;  // of the central differences, relative to the gradient
@@ -18,7 +18,7 @@ struct Differences {
 // The gradients of one call, of every element or along two random directions in each port.  Throws Refused, Violation.
 Differences differences(Inputs& in, uint32_t flags, const Call& call, bool every_element, double gate = kGradientGate);
 
-// What backward added to or wrote into each gradient.
+// The numbers that backward added to or wrote into each gradient.
 template <class Real>
 std::vector<Array64> made(const Mechanism& mech, const Gradients<Real>& before, const Gradients<Real>& after);
 

@@ -1,4 +1,4 @@
-// What a plugin's file says before any of it runs.
+// Checks of a plugin's file before any of it runs.
 #include <elf.h>
 
 #include <cstring>
@@ -24,7 +24,7 @@ class Elf {
          "is no 64-bit ELF file with sections");
   }
 
-  // What follows refers to this.
+  // The next checks refer to this.
   std::vector<Elf64_Phdr> segments() const { return list<Elf64_Phdr>(header_.e_phoff, header_.e_phnum); }
 
   template <class T>

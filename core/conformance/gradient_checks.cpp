@@ -217,7 +217,7 @@ void visible(Law& law) {
   }
 }
 
-// Where rows before or from a cut of a sequence do not reach output rows on its other side, no gradient comes back from
+// If rows before or from a cut of a sequence do not reach output rows on its other side, no gradient comes back from
 // these.  So none comes from the future, and that of a query is made of its own row's, unless queries are keys as well.
 // Returns how many times that was so.
 int flows_back(Law& law, uint32_t flags, const Call& call) {

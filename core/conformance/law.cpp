@@ -51,7 +51,7 @@ Setting drawn(const attn_option& o, Random& random) {
   return bounded ? std::clamp(x, o.min, o.max) : x;
 }
 
-// What minor 1 added: fewer heads of keys for any plugin, a D that is not d_model / heads for those that know of it.
+// Added by minor 1: fewer heads of keys for any plugin, a D that is not d_model / heads for those that know of it.
 void reshape(attn_block& block, const attn_plugin& plugin, Random& random) {
   const auto group = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
   if (block.heads % group == 0) block.kv_heads = block.heads / group;

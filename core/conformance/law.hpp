@@ -11,7 +11,7 @@ namespace attnkit::core::conformance {
 enum class Seat { kEncoder, kDecoder, kCross };
 const char* name_of(Seat seat);
 
-// What the plugin refuses in words ends the law there, with this.
+// Thrown where the plugin refuses in words, which ends the law.
 struct RefusedInWords {
   std::string words;
 };
@@ -94,7 +94,7 @@ class Law {
   Array stream(Inputs& in, const std::vector<int64_t>& chunks, uint32_t workers = 1) const;
   // A run that appends keys [from, from + count) to states and, in self attention, reads those queries.
   Call step(int64_t from, int64_t count, const Arena& arena, int64_t batch, int64_t n) const;
-  // What the state knows after keys [0, known), as an output: the next row of self, or some queries of cross.
+  // Returns the state's knowledge after keys [0, known), as an output: the next row of self, or some queries of cross.
   Array probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t known, int64_t n,
               std::vector<int32_t> slots = {}) const;
 

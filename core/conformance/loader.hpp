@@ -33,7 +33,7 @@ struct Violation : std::runtime_error {
 // Throws Refused unless code is ATTN_OK.
 void expect_ok(int32_t code, const attn_error& error);
 
-// What act is refused with; ATTN_OK and no words when it is not.
+// The refusal of an act; ATTN_OK and no words if there is none.
 Refused refusal(const std::function<void()>& act);
 
 // Looks at the process before and after each call into a plugin on this thread.

@@ -69,7 +69,7 @@ void destroy(Law& law) {
   }
 }
 
-// What a host may ask of a block: each of these runs, or is refused in words.
+// The requests that a host may make of a block: each of these runs, or is refused in words.
 std::vector<attn_request> requests(const attn_block& block) {
   const bool causal = block.causal != 0;
   std::vector<attn_request> all;

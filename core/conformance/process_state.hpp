@@ -1,4 +1,4 @@
-// What a process is beside its memory, so that calls which change it are found.
+// The state of a process beside its memory, so that calls which change it are found.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ CountAllocations allocation_counter();
 class ProcessState {
  public:
   ProcessState();
-  // What differs, "the floating-point modes (rounding, denormals)"; empty: nothing of the kinds asked for.
+  // Returns the differences, "the floating-point modes (rounding, denormals)"; empty: nothing of the kinds asked for.
   enum Kind : uint32_t { kFloat = 1, kSignals = 2, kThreads = 4, kFiles = 8, kOutput = 16, kSettings = 32 };
   std::string changes_to(const ProcessState& later, uint32_t kinds) const;
 

@@ -57,7 +57,7 @@ using Inputs64 = BasicInputs<double>;
 attn_request make_request(int64_t batch, int64_t queries, int64_t keys, uint32_t flags = 0, int64_t past = 0,
                           uint32_t workers = 1);
 
-// What changes from run to run.  Empty vectors are NULL.
+// The parts that change from run to run.  Empty vectors are NULL.
 struct Call {
   int64_t q_from = 0, queries = 0, k_from = 0, keys = 0;  // rows of the inputs that this run takes
   std::vector<int32_t> q_len{}, k_len{}, q_pos{}, k_pos{}, visible{}, slots{};
@@ -89,7 +89,7 @@ class Planned {
   std::shared_ptr<attn_plan> plan_;
 };
 
-// What a plan is refused with; ATTN_OK and no words when it is not.
+// The refusal of a plan; ATTN_OK and no words if there is none.
 Refused refusal(const Mechanism& mech, const attn_request& request);
 
 // Scratch between canaries, and the workers that share it.

@@ -70,7 +70,7 @@ void nan_in_queries(Law& law) {
     if (law.port(i).kind == ATTN_QUERY) spoil(in.arrays[i]);
   const Array out = law.may_refuse([&] { return law.whole(in); });
   hold(std::isnan(out.at(0, out.heads - 1, 40, 0)), "NaN in query 40 is swallowed");
-  // Where queries are keys as well, or make landmarks, another row may take part in it.
+  // If queries are keys as well, or make landmarks, another row may take part in it.
   if (law.causal() || law.cross())
     hold(!std::isnan(out.at(0, out.heads - 1, 39, 0)), "NaN in query 40 reached query 39");
 }

@@ -46,7 +46,7 @@ void merge(toml::table&& from, toml::table& to) {
   }
 }
 
-// What an architecture has for files of another format.
+// The part of an architecture for files of another format.
 struct Part {
   const char *name, *type;
   std::shared_ptr<const Architecture> Architecture::*whole;
@@ -173,7 +173,7 @@ class Reader {
     return all;
   }
 
-  // What is the same in TOML and JSON.
+  // Values that are the same in TOML and JSON.
   std::string literal(const toml::node& value) const {
     if (value.is_string()) return nlohmann::json(value.as_string()->get()).dump();
     if (value.is_integer()) return std::to_string(value.as_integer()->get());

@@ -11,7 +11,7 @@
 
 namespace attnkit::core {
 
-// Where a value of a manifest comes from.  Texts are those of TOML.
+// The source of a value of a manifest.  Texts are those of TOML.
 struct ManifestValue {
   std::string constant;              // empty: config.json says it
   std::vector<std::string> tensors;  // of a file: whether one of these is there, or with `lacks` none

@@ -187,7 +187,7 @@ class Importer {
     return std::move(made_);
   }
 
-  // How decoder.yml has texts searched, where nobody says otherwise.
+  // Takes the settings of the search from decoder.yml, unless they were given.
   void add_marian_search(const JsonValue& decoder) {
     if (const JsonValue beams = decoder["beam-size"]) {
       if (beams.integer() < 1 || beams.integer() > 64) beams.wrong("must be 1 to 64");
@@ -244,7 +244,7 @@ class Importer {
     return all;
   }
 
-  // What has a part for files of this format, which say by `key` that they are of `type`.
+  // Returns the architecture with a part for files of this format, which say by `key` that they are of `type`.
   Architecture file_architecture(const char* key, const std::string& type, const JsonValue& metadata,
                                  std::shared_ptr<const Architecture> Architecture::*part) {
     std::vector<std::string> files = shipped_architectures(), known;
@@ -609,7 +609,7 @@ class Importer {
     return found->second;
   }
 
-  // What sentence-transformers says of long texts; else as many tokens as the model takes.
+  // Takes sentence-transformers' limit of texts; else as many tokens as the model takes.
   void add_text_limit() {
     int64_t longest = 0;
     for (const auto& [key, value] : tables_["model"])

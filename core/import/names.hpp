@@ -1,4 +1,4 @@
-// What a checkpoint calls its tensors and how they lie in it, in terms of attnkit's.
+// The names and layouts of a checkpoint's tensors, in terms of attnkit's.
 #pragma once
 
 #include <map>
@@ -34,10 +34,10 @@ struct NameMap {
     std::string name;
     const NameRule* rule;
   };
-  // What is made of their tensor; nothing: no rule knows it.
+  // Returns the tensors made of theirs; none: no rule knows it.
   std::vector<Ours> ours(const std::string& theirs) const;
   bool ignores(const std::string& theirs) const;
-  // What one of our tensors is called there, without the prefix; empty: no rule makes it.
+  // Returns the name of our tensor there, without the prefix; empty: no rule makes it.
   std::string theirs(const std::string& ours) const;
 
  private:

@@ -45,8 +45,8 @@ std::shared_ptr<const Mechanism> mechanism_of(const Plugin& plugin, const BlockC
 }
 
 std::optional<Verdict> judge(const Plugin& plugin, const BlockChoice& choice, const Reading& to,
-                             std::optional<uint32_t> told = {}) {
-  const uint32_t totals = told.value_or(known_totals(to, choice));
+                             std::optional<uint32_t> given = {}) {
+  const uint32_t totals = given.value_or(known_totals(to, choice));
   try {
     const auto mechanism = mechanism_of(plugin, choice, to);
     ask(*mechanism, to, totals);

@@ -170,7 +170,7 @@ void read_ids(const TableReader& table, const Reading& to, const Stack& stack, S
   for (size_t i = 0; more && i < more->value.items.size(); ++i) use.more.push_back(more->value.items[i].text);
 }
 
-// How the stack's text becomes tokens.
+// Reads the stack's tokenizer.
 void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   Split split = Split::longest;
   if (!take(table.choice("tokenizer"), split)) return;
@@ -178,7 +178,7 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   use.target = &stack == &to.manifest.decoder;
   const int64_t max_length = to.manifest.max_length;
   const int64_t truncate = use.target ? 0 : table.integer("truncate").value_or(0);
-  if (truncate > 0) use.most = static_cast<size_t>(truncate);
+  if (truncate > 0) use.max_ids = static_cast<size_t>(truncate);
   if (truncate > 0 && split == Split::longest)
     to.not_applicable(table.place("truncate"), "\"truncate\" is for tokenizers other than \"longest\"");
   if (truncate > max_length && max_length > 0)
@@ -272,7 +272,7 @@ void read_stacks(const Node& model, const TableReader& table, Reading& to) {
   }
 }
 
-// Which keys go with which type.
+// Checks that the keys belong to the type.
 void check_head_keys(const TableReader& head, const Entry& entry, const Reading& to) {
   const HeadType type = to.manifest.head;
   struct Owned {
@@ -327,7 +327,7 @@ void read_head(const TableReader& table, Reading& to) {
                       "head = { type = \"classifier\", classes = 10 }, or kind = \"encoder-decoder\"");
 }
 
-// Which keys of the embedding go with what is embedded.
+// Checks that the keys of the embedding belong to what is embedded.
 void check_embedding_keys(const TableReader& table, const Reading& to) {
   const Manifest& m = to.manifest;
   const bool sinusoidal = m.positions == Positions::sinusoidal;
@@ -565,7 +565,7 @@ void read_lut(const TableReader& table, Reading& to) {
   }
 }
 
-// Which keys go with which way of predicting.
+// Checks that the keys belong to the way of predicting.
 void check_length_keys(const Node& length, const TableReader& table, const std::string& chosen, const Reading& to) {
   struct Owned {
     const char *key, *owner;

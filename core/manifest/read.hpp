@@ -52,7 +52,7 @@ struct Use {
   SearchChoice choice() const;
 };
 
-// Who names a mechanism decides what it means that there is none: blocks cannot do without.
+// The place that names a mechanism decides whether there must be one: blocks cannot do without.
 enum class Naming { block, nobody, search };
 
 // Reports every mistake in it, for a block all but that there is no such mechanism: no block may come to use it.  key:

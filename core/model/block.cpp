@@ -346,7 +346,7 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
   }
 }
 
-// What the model does to projected rows y (rows, heads * width) of a port: norm, turn, repeat heads; in place.
+// Applies the model's steps to projected rows y (rows, heads * width) of a port: norm, turn, repeat heads; in place.
 void Block::finish(Threads& threads, const Side& side, size_t i, float* y, int64_t rows) const {
   const attn_port& port = *mechanism_->ports()[i];
   const int64_t heads = port.shape[1], made = heads_of(port), width = port.shape[3];

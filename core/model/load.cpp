@@ -77,7 +77,7 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
   }
   if (!name.starts_with("model.")) return false;
   const std::string word = name.substr(6, name.find('.', 6) - 6);
-  // Where all blocks use it, there is nobody left who could.
+  // If all blocks use it, none is left that could.
   return std::any_of(manifest.blocks.begin(), manifest.blocks.end(),
                      [&](const BlockChoice& choice) { return choice.mechanism != word; });
 }

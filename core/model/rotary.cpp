@@ -20,7 +20,7 @@ std::vector<double> speeds(const RotaryTable& t) {
       all.push_back(t.scaling == RotaryScaling::none ? speed : slow);
       continue;
     }
-    // How much of the unscaled speed stays: 1 for turns that training saw often, 0 for those it never saw whole.
+    // The share of the unscaled speed that stays: 1 for turns that training saw often, 0 for those it never saw whole.
     const double turns = t.original_length * speed / (2 * M_PI);
     const double kept = (turns - t.low_frequency_factor) / (t.high_frequency_factor - t.low_frequency_factor);
     all.push_back(slow + std::clamp(kept, 0.0, 1.0) * (speed - slow));

@@ -3,7 +3,7 @@
 namespace attnkit::core {
 namespace {
 
-// Where this thread looks first; threads that follow each other begin at different places.
+// The place this thread looks at first; threads that follow each other begin at different places.
 size_t own_place() {
   static std::atomic<size_t> next{0};
   thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed);

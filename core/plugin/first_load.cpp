@@ -26,7 +26,7 @@ namespace {
 
 constexpr double longest_trial = 10;  // seconds
 constexpr uint64_t max_cache = uint64_t{4} << 20;
-constexpr size_t most_files = 1000;
+constexpr size_t max_files = 1000;
 
 std::string key_of(const PluginFile& f) {
   return fmt::format("{}:{}:{}:{}:{}", f.device, f.inode, f.bytes, f.modified, f.path);
@@ -66,7 +66,7 @@ FirstLoads::~FirstLoads() {
     size_t left = all.size();
     for (const auto& [key, known] : all)
       // Of too many, those of this search stay.
-      if (left-- <= most_files || found_.count(key)) text += fmt::format("{}\t{}\t{}\n", key, known.digest, known.harm);
+      if (left-- <= max_files || found_.count(key)) text += fmt::format("{}\t{}\t{}\n", key, known.digest, known.harm);
     const std::filesystem::path path(cache_);
     std::filesystem::create_directories(path.parent_path());
     std::string temporary = cache_ + ".XXXXXX";

@@ -73,7 +73,7 @@ std::vector<double> bleu_influences(const Outcomes& o, size_t n) {
   std::vector<double> found(n, 0);
   if (value == 0) return found;
   for (size_t i = 0; i < n; ++i) found[i] = value * static_cast<double>(n) * log_bleu_slope(corpus, o.pairs[i]);
-  // Where n-grams without a match are smoothed, the gradient is not of degree 0.
+  // If n-grams without a match are smoothed, the gradient is not of degree 0.
   const double mean = std::accumulate(found.begin(), found.end(), 0.0) / static_cast<double>(n);
   for (double& f : found) f -= mean;
   return found;

@@ -1,5 +1,6 @@
-// What a placement made of each example.  All placements see the same examples, so they are compared in pairs: the
-// spread of a difference is that of the differences by example, which is far smaller than the spread of either quality.
+// The outcome of each example under a placement.  All placements see the same examples, so they are compared in pairs:
+// the spread of a difference is that of the differences by example, which is far smaller than the spread of either
+// quality.
 #pragma once
 
 #include <cstdint>

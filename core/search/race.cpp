@@ -246,14 +246,14 @@ class Race {
 
  private:
   void stage(int64_t examples, int blocks, bool is_last) {
-    blocks_ = std::min(blocks, track_.most_blocks);
+    blocks_ = std::min(blocks, track_.max_blocks);
     // In the order in which they were proposed, in which those that share an encoder are neighbours.
     std::ranges::sort(left_);
     track_.measure(left_, examples, blocks_);
-    std::vector<size_t> close = drop(static_cast<size_t>(examples), is_last, is_last && blocks_ < track_.most_blocks);
-    while (is_last && !close.empty() && blocks_ < track_.most_blocks) {
+    std::vector<size_t> close = drop(static_cast<size_t>(examples), is_last, is_last && blocks_ < track_.max_blocks);
+    while (is_last && !close.empty() && blocks_ < track_.max_blocks) {
       track_.measure(close, examples, ++blocks_);
-      close = drop(static_cast<size_t>(examples), true, blocks_ < track_.most_blocks);
+      close = drop(static_cast<size_t>(examples), true, blocks_ < track_.max_blocks);
     }
     if (is_last && !left_.empty()) drop(static_cast<size_t>(examples), true, false);
   }

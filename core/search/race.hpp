@@ -21,7 +21,7 @@ struct Racer {
   bool usable = true;  // false: a trial failed, or it is beyond a limit that no further measurement moves
 };
 
-// What ranks a placement by n examples, and how sure that is.  s = std_bench, G the gain in throughput (and memory), D
+// The rank of a placement by n examples, and how sure that is.  s = std_bench, G the gain in throughput (and memory), D
 // the denominator: the rank value is G / D^b for rcp and rcp_mem, G for throughput, the score for quality.
 struct Standing {
   std::optional<double> value;     // of the rank; no value: D is not positive, or something is not measured
@@ -110,7 +110,7 @@ struct RaceResult {
 struct RaceTrack {
   std::vector<int64_t> rungs;  // numbers of examples, rising
   int blocks = 2;              // of the first rung; each rung adds one
-  int most_blocks = 16;
+  int max_blocks = 16;
   const Outcomes* baseline = nullptr;  // of all examples
   std::optional<double> std_bench;
   // Measure these placements on so many examples, and in so many timing blocks; what is measured already is not done

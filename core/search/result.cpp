@@ -114,13 +114,13 @@ std::string failure_text(const std::vector<Ranked>& ranking) {
   return text;
 }
 
-// What keeps the top group together: the kind of which more of the spread of its differences to the winner is.
+// Says what keeps the top group together: the kind that has more of the spread of its differences to the winner.
 std::string tie_text(const Search& search) {
   if (search.top().size() < 2) return "";
   std::vector<Racer> racers;
   for (const Record* record : search.top()) racers.push_back(search.racer(*record));
   const double shared = block_variance(racers);
-  const Comparison comparison = search.comparison(search.most_examples());
+  const Comparison comparison = search.comparison(search.max_examples());
   std::vector<Standing> timed, exact;
   for (const Racer& racer : racers) {
     timed.push_back(comparison.standing(racer, shared));
@@ -133,7 +133,7 @@ std::string tie_text(const Search& search) {
     examples += std::pow(comparison.advantage(exact[0], exact[i]).deviation, 2);
   }
   if (all > 2 * examples) return "timings vary too much on this machine";
-  return fmt::format("{} examples are too few", search.most_examples());
+  return fmt::format("{} examples are too few", search.max_examples());
 }
 
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
@@ -461,7 +461,7 @@ Json bucket_names(const Search& search) {
   return names;
 }
 
-// What makes the intervals narrower than they should be.
+// Says why the intervals are narrower than they should be.
 std::string caution(const AnswerInput& input) {
   // Below some 100 examples the normal distribution that intervals rest on is a poor likeness.
   if (input.lines > 0 && input.lines < 100)
@@ -521,7 +521,7 @@ Json result_document(const Search& search) {
   json["std_bench"] = maybe(search.std_bench());
   for (const char* key : {"homogeneous", "placements", "refused"}) json[key] = Json::array();
   for (const Record* record : search.homogeneous()) {
-    const auto quality = quality_of(*record, search.settings().metric, search.most_examples());
+    const auto quality = quality_of(*record, search.settings().metric, search.max_examples());
     json["homogeneous"].push_back({{"id", record->id}, {"quality", quality ? Json(quality->value) : Json()}});
   }
   json["space_size"] = search.seen().space_size;

@@ -125,12 +125,12 @@ void Search::scale() {
   std::vector<Record*> first = homogeneous_;
   if (std::ranges::count(first, baseline_) == 0) first.insert(first.begin(), baseline_);
   runner_.noise();
-  measure(first, most_examples(), settings_.blocks);
+  measure(first, max_examples(), settings_.blocks);
   if (!baseline_->usable())
     fail(Fault::manifest, "the baseline {} cannot be measured: {}", baseline_->id, baseline_->reason);
   std::vector<double> scores;
   for (const Record* record : homogeneous_)
-    if (const auto quality = quality_of(*record, settings_.metric, most_examples()); record->usable() && quality)
+    if (const auto quality = quality_of(*record, settings_.metric, max_examples()); record->usable() && quality)
       scores.push_back(score_of(settings_.metric, quality->value));
   if (scores.size() >= 2) std_bench_ = sample_deviation(scores);
   leader_.restart();
@@ -160,8 +160,8 @@ void Search::run_race() {
   RaceTrack track;
   track.rungs = runner_.rungs();
   const bool is_thorough = settings_.effort == Effort::thorough, is_quick = settings_.effort == Effort::quick;
-  track.blocks = is_thorough ? settings_.most_blocks / 2 : settings_.blocks;
-  track.most_blocks = is_quick ? settings_.blocks : settings_.most_blocks;
+  track.blocks = is_thorough ? settings_.max_blocks / 2 : settings_.blocks;
+  track.max_blocks = is_quick ? settings_.blocks : settings_.max_blocks;
   track.baseline = &baseline_->outcomes;
   track.std_bench = std_bench_;
   track.measure = [&](const std::vector<size_t>& left, int64_t examples, int blocks) {
@@ -173,7 +173,7 @@ void Search::run_race() {
   RaceResult result = race(settings_, track, racers.size());
   stages_ = std::move(result.stages);
   for (const size_t i : result.top)
-    if (standing(*racers[i], input(most_examples())).limit.empty()) top_.push_back(racers[i]);
+    if (standing(*racers[i], input(max_examples())).limit.empty()) top_.push_back(racers[i]);
 }
 
 // The test set by the top group alone, and once.  The first of it, and the baseline, at every length, and the winner
@@ -186,7 +186,7 @@ void Search::finish() {
     if (std::ranges::count(found, baseline_) == 0) found.push_back(baseline_);
     return found;
   };
-  // Who fails now leaves his place to the next.
+  // A racer that fails now leaves its place to the next.
   const auto drop_failed = [&] { return std::erase_if(top_, [](const Record* r) { return !r->usable(); }) > 0; };
   std::vector<Record*> leading;
   do {

@@ -57,12 +57,12 @@ class Search {
   const std::vector<RaceStage>& stages() const { return stages_; }
   const Noise& noise() const { return runner_.noise_found(); }
   // Examples of the last stage; a placement with fewer was dropped.
-  int64_t most_examples() const { return runner_.rungs().back(); }
+  int64_t max_examples() const { return runner_.rungs().back(); }
   // Compares placements on the first n examples.
   Comparison comparison(int64_t examples) const {
     return {settings_, std_bench_, baseline_->outcomes, static_cast<size_t>(examples)};
   }
-  Racer racer(const Record& record) const { return racer_of(record, input(most_examples())); }
+  Racer racer(const Record& record) const { return racer_of(record, input(max_examples())); }
   int64_t examples(const char* split) const { return runner_.opened()["lists"].value(split, int64_t{0}); }
 
  private:

@@ -45,7 +45,7 @@ struct Settings {
   int64_t screen = 500;        // examples that every placement is tried on
   int finalists = 3;           // of the top group, that are timed at every length, the baseline beside them
   int blocks = 2;              // of timing that every placement gets
-  int most_blocks = 16;        // that one gets which cannot be told apart otherwise
+  int max_blocks = 16;         // that one gets which cannot be told apart otherwise
   int repetitions = 5;         // of a timing
   int jobs = 2;                // worker processes; timings run alone
   int threads = 1;             // of a worker

@@ -394,7 +394,7 @@ class GuidedEvolution : public Evolution {
     std::vector<std::vector<double>> scores(kObjectives);
     for (const auto& [placement, outcome] : outcomes_) {
       placements_.push_back(placement);
-      // What could not be measured is as bad as the worst that was, for the search to keep away from it.
+      // An outcome that was not measured counts as the worst measured one, so that the search keeps away from it.
       for (size_t k = 0; k < kObjectives; ++k)
         scores[k].push_back(is_measured(outcome) ? scores_of(outcome)[k] : std::numeric_limits<double>::infinity());
     }
@@ -437,7 +437,7 @@ class GuidedEvolution : public Evolution {
     return best_climb(population, {&draw, 1}, [](std::span<const double> values) { return values[0]; });
   }
 
-  // What falls behind the best by the most, with random weights, decides (Chebyshev's norm, as in ParEGO).
+  // The largest weighted distance to the best, with random weights, decides (Chebyshev's norm, as in ParEGO).
   Climb trade_off(const Population& population) {
     constexpr double resolution = 4294967296.0, sum_share = 0.05;
     double weights[kObjectives];

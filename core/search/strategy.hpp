@@ -23,7 +23,7 @@ struct Outcome {
   std::optional<double> rank = std::nullopt;                     // the value that ranks placements, higher is better
 };
 
-// What a strategy saw of its space.
+// The part of its space that a strategy saw.
 struct Seen {
   uint64_t space_size = 0;  // placements that it could propose, the baseline beside them; UINT64_MAX: or more
   size_t proposed = 0;
@@ -42,7 +42,7 @@ class Strategy {
   // in any order; one without an outcome counts as unusable.
   virtual std::vector<Placement> next(std::span<const Outcome> finished) = 0;
 
-  // How much of the space was proposed so far, and how well the rest of it can be guessed from the outcomes.
+  // The share of the space that was proposed so far, and how well the rest of it can be guessed from the outcomes.
   virtual Seen seen() const = 0;
 };
 

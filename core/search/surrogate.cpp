@@ -1,6 +1,7 @@
 #include "core/search/surrogate.hpp"
 
 #include <algorithm>
+#include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/simd.hpp>
 #include <bit>
 #include <cmath>
@@ -68,14 +69,8 @@ std::vector<double> inverse_diagonal(const std::vector<double>& root, size_t n) 
   return diagonal;
 }
 
-uint64_t mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 // A fixed number for each pair of numbers, as if drawn from a normal distribution: 64 tossed coins are near enough.
-double normal(uint64_t a, uint64_t b) { return (std::popcount(mixed(mixed(a + 0x9e3779b97f4a7c15u) + b)) - 32) / 4.0; }
+double normal(uint64_t a, uint64_t b) { return (std::popcount(Random::mix(Random::plain(a).bits() + b)) - 32) / 4.0; }
 
 uint64_t cell(size_t block, int choice) { return block * 4096 + static_cast<uint64_t>(choice) + 1; }
 
@@ -176,7 +171,7 @@ Surrogate::Draw Surrogate::draw(uint64_t seed, double boldness) const {
   const double scale = boldness * scale_;
   Draw draw;
   draw.of_ = this;
-  draw.seed_ = mixed(seed);
+  draw.seed_ = Random::mix(seed);
   draw.single_ = scale * std::sqrt((1 - shape_.pairs) / b);
   draw.pair_ = scale * std::sqrt(2 * shape_.pairs / std::max(1.0, b * (b - 1)));
   draw.weights_ = values_;
@@ -209,7 +204,7 @@ double Surrogate::Draw::prior(const Placement& placement, Unit outside) const {
 
 std::vector<double> Surrogate::Draw::by_choice(const Placement& placement, Unit unit, size_t choices) const {
   std::vector<double> values(choices, 0);
-  // What was measured counts by how many blocks agree: outside the unit they agree with every choice alike.
+  // A measurement counts by how many blocks agree: outside the unit they agree with every choice alike.
   std::vector<int> inside(choices, 0);
   double rest = 0;
   for (size_t i = 0; i < weights_.size(); ++i) {

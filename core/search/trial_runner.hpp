@@ -46,7 +46,7 @@ enum class Timing {
   beyond  // one length beyond it, a trial by itself: what fails there is noted in Record::untimed, no more
 };
 
-// How far timings can be trusted: throughputs of the baseline, as a second model of its manifest and as all others are
+// The noise of timings: throughputs of the baseline, as a second model of its manifest and as all others are
 // timed beside it.
 struct Noise {
   std::vector<double> ratios;  // of the baseline to itself

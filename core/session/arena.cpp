@@ -88,7 +88,7 @@ void Arena::release(int32_t slot, const std::vector<uint64_t>& used) {
 void Arena::copy(int32_t from, int32_t to, const std::vector<uint64_t>& bytes, const std::vector<uint64_t>& used) {
   for (size_t b = 0; b < bytes.size(); ++b) {
     std::memcpy(row(b, to), row(b, from), bytes[b]);
-    // What is past the copy must be as in an empty state.
+    // Bytes past the copy must be as in an empty state.
     if (used[b] > bytes[b]) std::memset(row(b, to) + bytes[b], 0, used[b] - bytes[b]);
   }
 }

@@ -33,7 +33,7 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
     std::vector<float> scores(session.last(row), session.last(row) + outputs);
     double norm = log_sum(scores);
     if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
-    // What is suppressed keeps its probability from the others, what is forced is certain, as with transformers.
+    // A suppressed token keeps its probability from the others, a forced one is certain, as with transformers.
     if (restrict_scores(session.model().manifest(), session.position(row), scores)) norm = log_sum(scores);
     for (int64_t i = 0; i < outputs; ++i)
       if (scores[i] > -std::numeric_limits<float>::infinity())

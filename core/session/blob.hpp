@@ -31,7 +31,7 @@ namespace attnkit::core {
 class BlobWriter {
  public:
   BlobWriter();
-  // What follows belongs to a section of this name (4 letters).
+  // Begins a section of this name (4 letters).
   void section(std::string_view name);
   void u32(uint32_t value) { number(value); }
   void u64(uint64_t value) { number(value); }

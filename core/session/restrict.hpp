@@ -1,4 +1,4 @@
-// What may follow in a target, as [decode] says.
+// The tokens that may follow in a target, as [decode] says.
 #pragma once
 
 #include <algorithm>

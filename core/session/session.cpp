@@ -281,7 +281,7 @@ uint64_t Session::Source::carried_bytes() const {
   return numbers * sizeof(float);
 }
 
-// What begins a target may be what ends one, and ends none where it begins it.
+// A token that ends targets may begin them as well, and ends none at the beginning.
 bool Session::begins_with_end(int row) const {
   const Tokenizer& vocabulary = *model_->vocabulary(true);
   return positions_[row] == 0 && vocabulary.begin_id() == vocabulary.end_id();

@@ -14,7 +14,7 @@ namespace attnkit::core {
 
 class Session;
 
-// What the loop drives.
+// The calls that the loop makes.
 struct Incremental {
   std::function<void(const SourceBatch& more, bool last)> read;  // appends to the source; last: nothing follows
   std::function<int32_t(int32_t token)> write;  // appends to the target; returns the most probable next token
@@ -31,7 +31,7 @@ struct Units {
 // Throws Error (ATTN_INVALID): an empty source, or ends that do not ascend to its length.
 void check_units(const Units& units);
 
-// Where the loop ends.  limit: most tokens, at least 1.
+// The end of the loop.  limit: most tokens, at least 1.
 struct Ending {
   int32_t begin_id, end_id;
   int64_t limit;

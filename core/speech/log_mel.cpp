@@ -15,7 +15,7 @@
 namespace attnkit::core {
 namespace {
 
-constexpr double least_energy = 1e-10, range = 8;
+constexpr double min_energy = 1e-10, range = 8;
 
 // Linear below 1000 Hz, which is mel 15; above it 27 mels make a factor of 6.4.
 const double log_step = std::log(6.4) / 27;
@@ -104,12 +104,12 @@ void LogMel::apply(const float* samples, int64_t n, float* out) const {
   const size_t width = p.bins.size();
   std::vector<double> time(p.length);
   std::vector<std::complex<double>> frequency(p.length / 2);
-  double loudest = std::log10(least_energy);
+  double loudest = std::log10(min_energy);
   std::vector<double> logs(static_cast<size_t>(p.frames) * width, loudest);
   // Behind the last frame that sees a sample all is silent; mirrored samples are not further away than others.
-  const int64_t heard = std::min(p.frames, (n + half) / p.shift + 1);
+  const int64_t reached = std::min(p.frames, (n + half) / p.shift + 1);
   for (int64_t j = 0; j < p.frames; ++j) {
-    if (j >= heard && (j + 1) * p.shift + half < total) continue;
+    if (j >= reached && (j + 1) * p.shift + half < total) continue;
     for (size_t i = 0; i < p.length; ++i) {
       int64_t at = std::abs(j * p.shift - half + static_cast<int64_t>(i));
       if (at >= total) at = 2 * (total - 1) - at;
@@ -121,7 +121,7 @@ void LogMel::apply(const float* samples, int64_t n, float* out) const {
       double energy = 0;
       for (size_t k = 0; k < t.weights.size(); ++k) energy += t.weights[k] * std::norm(frequency[t.first + k]);
       double& log = logs[static_cast<size_t>(j) * width + bin];
-      log = std::log10(std::max(energy, least_energy));
+      log = std::log10(std::max(energy, min_energy));
       loudest = std::max(loudest, log);
     }
   }

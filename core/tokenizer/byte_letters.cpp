@@ -18,8 +18,6 @@ constexpr std::array<char32_t, 256> letters = [] {
 
 }  // namespace
 
-char32_t letter_of_byte(unsigned char byte) { return letters[byte]; }
-
 std::optional<unsigned char> byte_of_letter(char32_t letter) {
   if (letter < first_other)
     return can_be_seen(letter) ? std::optional(static_cast<unsigned char>(letter)) : std::nullopt;

@@ -7,11 +7,8 @@
 
 namespace attnkit::core {
 
-// Itself where it can be seen, else one from U+0100.
-char32_t letter_of_byte(unsigned char byte);
-std::optional<unsigned char> byte_of_letter(char32_t letter);
-
-// Every byte of the UTF-8 text as its letter.
+// Every byte of the UTF-8 text as its letter: itself where it can be seen, else one from U+0100.
 std::u32string to_letters(std::string_view text);
+std::optional<unsigned char> byte_of_letter(char32_t letter);
 
 }  // namespace attnkit::core

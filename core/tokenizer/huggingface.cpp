@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t max_file = uint64_t{64} << 20;
 constexpr int64_t max_id = 1 << 21;  // vocabularies have up to a million tokens
 
-// What stands around every text.
+// The tokens around every text.
 struct Frame {
   std::vector<int32_t> before;
   int32_t end = -1;
@@ -37,7 +37,7 @@ struct Steps {
 
 class SteppedTokenizer : public Tokenizer {
  public:
-  SteppedTokenizer(Steps steps, size_t most) : steps_(std::move(steps)), most_(most) {}
+  SteppedTokenizer(Steps steps, size_t max_ids) : steps_(std::move(steps)), max_ids_(max_ids) {}
 
   void name(int32_t id, const std::string& token) {
     resize(static_cast<size_t>(id) + 1);
@@ -77,7 +77,7 @@ class SteppedTokenizer : public Tokenizer {
               take);
         },
         take);
-    if (ids.size() >= most_) ids.resize(most_ - 1);
+    if (ids.size() >= max_ids_) ids.resize(max_ids_ - 1);
     return ids;
   }
 
@@ -114,7 +114,7 @@ class SteppedTokenizer : public Tokenizer {
   std::vector<bool> special_;
   std::vector<int32_t> before_;
   int32_t begin_ = -1, end_ = -1;
-  size_t most_;
+  size_t max_ids_;
 };
 
 // The values of a tokenizer.json.
@@ -128,7 +128,7 @@ class Reader {
     steps.split = read_pre_tokenizer(root_["pre_tokenizer"]);
     steps.decode = read_token_decoder(root_["decoder"]);
     steps.spelling = spelling(root_["model"]);
-    auto made = std::make_shared<SteppedTokenizer>(std::move(steps), use_.most);
+    auto made = std::make_shared<SteppedTokenizer>(std::move(steps), use_.max_ids);
     for (const auto& [token, id] : ids_) made->name(id, token);
     if (root_["added_tokens"])
       for (const JsonValue& token : root_["added_tokens"].items()) add(token, *made);
@@ -265,9 +265,9 @@ class Reader {
     for (const int32_t id : all)
       if (id >= to.size() || to.token(id).empty()) post.wrong(fmt::format("has the id {}, which no token has", id));
     if (!use_.target) {
-      if (around.before.size() + 2 > use_.most)
+      if (around.before.size() + 2 > use_.max_ids)
         fail(ATTN_INVALID, "{}: texts begin and end with {} tokens, and at most {} are wanted", root_.path(),
-             around.before.size() + 1, use_.most);
+             around.before.size() + 1, use_.max_ids);
       const int32_t begin = around.before.empty() ? -1 : around.before.front();
       return to.frame(std::move(around.before), begin, around.end);
     }

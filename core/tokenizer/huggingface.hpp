@@ -14,7 +14,7 @@ namespace attnkit::core {
 struct TokenizerUse {
   // Ids of a source with its beginning and end; what exceeds them is left out, as `truncation` does there, whose own
   // settings in the file do not count.
-  size_t most = SIZE_MAX;
+  size_t max_ids = SIZE_MAX;
   // Of a decoder: texts have no frame; what would stand before them is begin_id(), one token or none.
   bool target = false;
   // Tokens that begin and end every text; empty: as the file frames texts.

@@ -1,4 +1,4 @@
-// What happens to a text before it is split into words.
+// Normalises a text before it is split into words.
 #pragma once
 
 #include <functional>

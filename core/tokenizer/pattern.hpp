@@ -22,7 +22,7 @@ class Pattern {
   struct Range {
     size_t from, to;
   };
-  // Where it matches, from the left, without overlaps.  Throws Error: the search takes too many steps.
+  // Returns the matches from the left, without overlaps.  Throws Error: the search takes too many steps.
   std::vector<Range> matches(std::u32string_view text) const;
 
  private:

@@ -18,7 +18,7 @@ struct Part {
   bool matches;
 };
 
-// What matches and what lies between, in order, without holes.
+// Cuts a text into matches and what lies between, in order, without holes.
 using Cutter = std::function<std::vector<Part>(std::u32string_view)>;
 
 std::vector<Part> parts_of(const std::vector<Pattern::Range>& matches, size_t size) {
@@ -42,7 +42,7 @@ Cutter cut_by_characters(const std::function<bool(char32_t)>& matches) {
   };
 }
 
-// What becomes of a part that matches.
+// The treatment of a part that matches.
 enum class Behaviour { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 Behaviour read_behaviour(const JsonValue& value) {

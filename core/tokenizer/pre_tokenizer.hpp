@@ -1,4 +1,4 @@
-// How a normalised text is split into words, which are then spelled one by one.
+// Splits a normalised text into words, which are then spelled one by one.
 #pragma once
 
 #include <functional>

@@ -16,7 +16,8 @@ constexpr std::string_view mark = "\u2581", code_begin = ">>", code_end = "<<";
 
 class Renumbered : public Tokenizer {
  public:
-  Renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use) : own_(std::move(own)), most_(use.most) {
+  Renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use)
+      : own_(std::move(own)), max_ids_(use.max_ids) {
     const nlohmann::json document = read_ids(use.ids);
     for (const auto& [token, id] : JsonValue(document, use.ids).members()) {
       const int64_t number = id.integer();
@@ -57,7 +58,7 @@ class Renumbered : public Tokenizer {
       }
     }
     for (const int32_t id : own_->tokenize(text)) ids.push_back(theirs_[static_cast<size_t>(id)]);
-    if (ids.size() >= most_) ids.resize(most_ - 1);
+    if (ids.size() >= max_ids_) ids.resize(max_ids_ - 1);
     return ids;
   }
 
@@ -100,7 +101,7 @@ class Renumbered : public Tokenizer {
   TokenIds ids_;
   int32_t begin_ = -1, end_ = -1;
   bool target_ = false;
-  size_t most_;
+  size_t max_ids_;
 };
 
 }  // namespace

@@ -156,7 +156,7 @@ SentencePieces::Piece piece_of(Message message) {
   return made;
 }
 
-// What the list of ids knows and the file does not, with ids behind the file's.
+// Returns the tokens that are in the list of ids but not in the file, with ids behind the file's.
 json others_of(const std::vector<std::string>& tokens, const std::string& path) {
   const std::set<std::string> own(tokens.begin(), tokens.end());
   const json list = read_ids(path);

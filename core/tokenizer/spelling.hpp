@@ -1,4 +1,4 @@
-// How a word is spelled in tokens.
+// Spells a word in tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the text of tokens is.
+// Turns tokens into text.
 #pragma once
 
 #include <functional>

@@ -25,7 +25,7 @@ bool is_word(char32_t c);       // letters, marks, decimal digits and connectors
 std::u32string lower(std::u32string_view characters);  // character by character
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 std::u32string normal_form(std::u32string_view characters, NormalForm form);
-// Where what a reader sees as one character ends, the first of a text that is not empty.
+// Returns the end of the first character, as a reader sees it, of a text that is not empty.
 size_t end_of_grapheme(std::u32string_view characters);
 
 }  // namespace attnkit::core

@@ -6,8 +6,8 @@
 
 namespace attnkit::core {
 
-WordPiece::WordPiece(const TokenIds& vocabulary, int32_t unknown, const std::string& inside, size_t most)
-    : first_(vocabulary), unknown_(unknown), most_(most) {
+WordPiece::WordPiece(const TokenIds& vocabulary, int32_t unknown, const std::string& inside, size_t max_characters)
+    : first_(vocabulary), unknown_(unknown), max_characters_(max_characters) {
   for (const auto& [token, id] : vocabulary) {
     longest_ = std::max(longest_, token.size());
     if (token.starts_with(inside)) inside_.emplace(token.substr(inside.size()), id);
@@ -15,7 +15,7 @@ WordPiece::WordPiece(const TokenIds& vocabulary, int32_t unknown, const std::str
 }
 
 void WordPiece::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
-  if (word.size() > most_) return ids.push_back(unknown_);
+  if (word.size() > max_characters_) return ids.push_back(unknown_);
   const std::string bytes = to_utf8(word);
   const std::string_view all = bytes;
   const size_t before = ids.size();

@@ -8,8 +8,8 @@ namespace attnkit::core {
 
 class WordPiece : public Spelling {
  public:
-  // inside: what pieces that do not begin a word begin with.  most: characters of a word; longer ones are unknown.
-  WordPiece(const TokenIds& vocabulary, int32_t unknown, const std::string& inside, size_t most);
+  // inside: what pieces that do not begin a word begin with.  max_characters: of a word; longer ones are unknown.
+  WordPiece(const TokenIds& vocabulary, int32_t unknown, const std::string& inside, size_t max_characters);
 
   void spell(std::u32string_view word, std::vector<int32_t>& ids) const override;
 
@@ -17,7 +17,7 @@ class WordPiece : public Spelling {
   TokenIds first_, inside_;  // the latter without its mark
   size_t longest_ = 0;       // of the tokens, in bytes
   int32_t unknown_;
-  size_t most_;
+  size_t max_characters_;
 };
 
 }  // namespace attnkit::core

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -10,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/bf16.hpp"
 #include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
@@ -418,8 +418,7 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
     if (t.dtype == "F32") return convert<float>(t.data, [](float x) { return x; });
     if (t.dtype == "F64") return convert<double>(t.data, [](double x) { return static_cast<float>(x); });
     if (t.dtype == "F16") return convert<uint16_t>(t.data, from_half);
-    if (t.dtype == "BF16")
-      return convert<uint16_t>(t.data, [](uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); });
+    if (t.dtype == "BF16") return convert<uint16_t>(t.data, from_bf16);
     if (!t.scales.empty()) return divided(t);
     if (is_quantised(t.dtype)) return dequantised(t.dtype, t.data);
     if (t.dtype == "I8" || is_halves(t, shape)) return scaled(t, shape);

@@ -1,4 +1,4 @@
-// What the help says of the command as a whole, for the page of man and for completions.
+// The help of the command as a whole, for the page of man and for completions.
 #pragma once
 
 #include <span>

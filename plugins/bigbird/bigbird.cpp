@@ -53,7 +53,7 @@ struct Shape : attnkit::Widths {
     return n;
   }
 
-  // What block i of head h sees in a row of that many keys.
+  // The keys that block i of head h sees in a row of that many keys.
   Seen seen(const View<const int32_t>& table, int64_t h, int64_t i, int64_t keys) const {
     const int64_t live = this->live(keys);
     Seen seen;

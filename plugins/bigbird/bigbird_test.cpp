@@ -238,7 +238,7 @@ TEST(BigBird, DeclaresNothingWhereThereIsNothingToDo) {
   }
 }
 
-// Which blocks hold tokens is known to no plan, so a shorter row declares the most: that of a table that draws from
+// No plan knows which blocks hold tokens, so a shorter row declares the most: that of a table that draws from
 // its tokens alone.
 TEST(BigBird, DeclaresTheMostForShorterRows) {
   const Sizes s{8, 2, 160};

@@ -16,7 +16,7 @@ struct Sizes {
   Settings settings() const { return {{"block", block}, {"random", random}, {"length", length}, {"repeats", repeats}}; }
 };
 
-// How often block i counts block t: the paper's matrix of blocks with its border, band and dots.
+// Returns how often block i counts block t: the paper's matrix of blocks with its border, band and dots.
 inline int64_t times(const Sizes& s, const List& drawn, int64_t i, int64_t t) {
   const int64_t last = s.blocks() - 1;
   if (i == 0 || i == last) return 1;

@@ -1,4 +1,4 @@
-// What cosformer is on every device.
+// The part of cosformer that is the same on every device.
 #pragma once
 #include <attnkit/kernels/guard.hpp>
 

@@ -33,8 +33,8 @@ struct Shape : attnkit::latents::Shape {  // l = L / H
   int64_t head_floats() const { return latents * (values + 2); }
 };
 
-// What a worker has: a key's weights, its shrinking factors and a query's weights by event, then S, z, m if there is no
-// state.
+// A worker's scratch: a key's weights, its shrinking factors and a query's weights by event, then S, z, m if there is
+// no state.
 struct Scratch {
   float *rows, *sums;
   Scratch(Layout& layout, const Shape& s, bool has_state)

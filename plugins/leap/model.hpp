@@ -1,4 +1,4 @@
-// What leap is on every device.
+// The part of leap that is the same on every device.
 #pragma once
 #include <array>
 #include <attnkit/kernels/guard.hpp>

@@ -1,4 +1,4 @@
-// What linear is on every device.
+// The part of linear that is the same on every device.
 #pragma once
 #include <attnkit/kernels/guard.hpp>
 

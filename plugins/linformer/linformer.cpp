@@ -25,7 +25,7 @@ namespace simd = attnkit::simd;
 
 constexpr int64_t kKeys = 32;  // projected at a time
 
-// What a worker has: columns of a block of keys, and one head if there is no state.
+// A worker's scratch: columns of a block of keys, and one head if there is no state.
 struct Scratch {
   float *columns, *sums;
   Scratch(Layout& layout, const Shape& s, bool has_state)

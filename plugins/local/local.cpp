@@ -26,7 +26,7 @@ namespace simd = attnkit::simd;
 
 constexpr int64_t kBlock = 64;  // queries of one task when there is no state to append to
 
-// Which keys a sliding window shows, and how many.
+// The keys that a sliding window shows, and their number.
 struct Window {
   int64_t size;  // w
   bool causal;

@@ -27,8 +27,8 @@ using simd::kLanes;
 using simd::Vec;
 
 constexpr int64_t kTile = 64;  // keys that are packed at once
-// What p_start is drawn from in every block, so that a model has one whatever the port's index: no other tensor's index
-// is as low.
+// The stream p_start is drawn from in every block, so that a model has one whatever the port's index: no other tensor's
+// index is as low.
 constexpr uint64_t kStartStream = 2;
 
 // Scratch of a worker: weights of l rows for a tile of keys, and keys and values of a head of the pack attention.

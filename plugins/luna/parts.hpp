@@ -1,4 +1,4 @@
-// What luna's run and its gradient share: shapes, ports, and what a batch row knows.
+// Common to luna's run and its gradient: shapes, ports, the state of a batch row.
 #pragma once
 #include <algorithm>
 #include <attnkit/kernels/pack.hpp>
@@ -34,8 +34,8 @@ struct Shape : attnkit::Widths {
 
 inline double scale(int64_t width) { return 1 / std::sqrt(static_cast<double>(width)); }
 
-// What a row knows, bidirectional: of the pack softmax the sums of e^(s - m) v, m and the sums of e^(s - m) by head and
-// row of P; then keys and, untied, values of the packed sequence; then P for the blocks that follow.
+// The state of a row, bidirectional: of the pack softmax the sums of e^(s - m) v, m and the sums of e^(s - m) by head
+// and row of P; then keys and, untied, values of the packed sequence; then P for the blocks that follow.
 template <class Real = float>
 struct Packed {
   Real *sums, *largest, *totals, *keys, *values, *p;
@@ -87,7 +87,7 @@ struct Ports {
       norm_bias, o;
 };
 
-// What a run is given.
+// The arguments of a run.
 template <class Real = float>
 struct Tensors {
   bool aux;  // P is a sequence of the run, else the learned one, which is the same for all rows

@@ -74,7 +74,7 @@ struct GradientHead {
     return {k, v, static_cast<Real>(1 / root), p.kt, p.vt};
   }
   attnkit::Scores<Real> of_keys() const { return scores(rows(x.k, 0, keys, shape.d), rows(x.v, 0, keys, shape.e)); }
-  // What queries attend to.
+  // The landmarks that queries attend to.
   attnkit::Scores<Real> of_queries() const {
     return segment > 1 ? scores({p.k, l, shape.d, shape.d}, {p.u, l, shape.e, shape.e}) : of_keys();
   }

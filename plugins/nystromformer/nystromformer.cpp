@@ -26,7 +26,7 @@ using attnkit::whole_doubles;
 using nystromformer::Shape;
 namespace simd = attnkit::simd;
 
-// What a worker has for rows of up to n queries and m keys.
+// A worker's scratch for rows of up to n queries and m keys.
 struct Scratch {
   float* all;  // keys, transposed
   // l x l; landmarks of queries and keys; l x E.  Not there when no row needs landmarks.
@@ -77,7 +77,7 @@ struct Run {
     if (conv.data) convolve(b, h, queries, n);
   }
 
-  // What a query attends to instead of all keys: the landmarks of the keys, each with its row of Z B V as a value.
+  // Stands for all keys of a query: the landmarks of the keys, each with its row of Z B V as a value.
   template <class Isa>
   ATTNKIT_INLINE simd::Memory through_landmarks(int64_t b, int64_t h, int64_t segment, int64_t queries,
                                                 const simd::Memory& all, const Scratch& p) const {

@@ -12,7 +12,7 @@
 
 namespace attnkit::performer {
 
-// What is fixed.
+// The fixed parts.
 struct FeatureMap {
   int64_t m, d;
   double scale, root;  // D^-1/4, D^-1/2

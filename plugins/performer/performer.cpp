@@ -223,7 +223,7 @@ struct Head {
   }
 };
 
-// What a worker has: omega, laid out once for all heads, and rows on it.
+// A worker's scratch: omega, laid out once for all heads, and rows on it.
 struct Scratch {
   linear::Scratch<> core;
   float *omega, *keys, *queries;

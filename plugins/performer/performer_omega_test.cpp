@@ -1,4 +1,4 @@
-// What omega is, what it makes of exp, and what a run costs.
+// The distribution of omega, its estimate of exp, and the cost of a run.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -181,7 +181,7 @@ struct GradientHead {
       seen.give_queries(p.ds, {p.dq, count, d, d});
       for (int64_t i = 0; i < count; ++i) add(p.dq + i * d, d, g.q.row(b, h, tokens[i]));
     };
-    // What a chunk's keys and values got goes to their tokens.
+    // Adds the gradients of a chunk's keys and values to those of their tokens.
     const auto end = [&](const attnkit::Scores<Real>& seen) {
       for (int64_t j = 0; j < seen.k.rows; ++j) {
         const int64_t token = p.tokens[j];

@@ -84,7 +84,7 @@ inline std::vector<int64_t> line_of(const Sizes& s, int64_t n, const Hashes& buc
   return line;
 }
 
-// What one place of the line sees: its chunk and the one before, around the circle.
+// The places that one place of the line sees: its chunk and the one before, around the circle.
 inline std::vector<int64_t> seen_from(const Sizes& s, const std::vector<int64_t>& line, int64_t at) {
   const auto all = static_cast<int64_t>(line.size());
   if (all <= s.chunk) return line;

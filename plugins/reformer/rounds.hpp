@@ -26,7 +26,7 @@ struct Shape : attnkit::Widths {
     while (count * 2 <= 2 * chunks) count *= 2;
     return count;
   }
-  // What follows for a row of n tokens.
+  // The sizes that follow for a row of n tokens.
   int64_t padded(int64_t n) const { return length > 0 ? length : whole(n, chunk); }
   bool plain(int64_t n) const { return padded(n) <= chunk; }
   int64_t buckets_of(int64_t n) const { return buckets > 0 ? buckets : buckets_for(padded(n) / chunk); }
@@ -86,7 +86,8 @@ struct Rounds {
   }
 };
 
-// What a run saves of a head: the maximum of each token's scores, the sum of their exponentials from there, the order.
+// The numbers that a run saves of a head: the maximum of each token's scores, the sum of their exponentials from there,
+// the order.
 template <class Real>
 struct Saved {
   Real *max, *sum;

@@ -1,4 +1,4 @@
-// What relu is on every device.
+// The part of relu that is the same on every device.
 #pragma once
 #include <attnkit/kernels/guard.hpp>
 

@@ -1,4 +1,4 @@
-// What rope_linear is on every device.
+// The part of rope_linear that is the same on every device.
 #pragma once
 #include <attnkit/kernels/guard.hpp>
 

@@ -1,6 +1,6 @@
 // The discrete form of a diagonal state space: e^(dA) - 1 and 2 C (e^(dA) - 1) / A for 16 channels at a time, from f64.
 //
-// Where steps are small e^(dA) is near 1, and rounded to f32 its error would repeat over the thousands of rows that
+// For small steps e^(dA) is near 1, and rounded to f32 its error would repeat over the thousands of rows that
 // such a channel remembers; the difference from 1 keeps digits of its own.
 #pragma once
 #include <algorithm>

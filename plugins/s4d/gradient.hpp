@@ -119,7 +119,7 @@ ATTNKIT_INLINE void filter(const Real* steps, const Real* readouts, Real* states
   state.put(states);
 }
 
-// What one state of 16 channels learns: h, its slope s, and the sums of g h and g s.
+// The gradients of one state of 16 channels: h, its slope s, and the sums of g h and g s.
 struct Lesson {
   double h[2 * kLanes], s[2 * kLanes], gh[2 * kLanes], gs[2 * kLanes];
 };

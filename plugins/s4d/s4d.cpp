@@ -33,7 +33,7 @@ using simd::Vec;
 
 constexpr int64_t kTile = s4d::kRows;
 
-// What a worker has for 16 channels: coefficients, states, a tile of rows and one of results.
+// A worker's scratch for 16 channels: coefficients, states, a tile of rows and one of results.
 struct Scratch {
   Coefficients coefficients;
   float *states, *rows, *results;

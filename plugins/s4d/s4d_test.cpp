@@ -78,7 +78,7 @@ TEST(S4d, EqualsTheConvolutionInEveryOrder) {
       check(make_block(ATTN_ENCODER_SELF, causal, 3, 7, 7), 2, 130, {{"order", order}});
 }
 
-// Where steps are tiny, or the angle of a step is many turns, or a decay is total.
+// Tiny steps, angles of many turns, and total decay.
 TEST(S4d, DiscretisesExtremeSteps) {
   const auto block = make_block(ATTN_ENCODER_SELF, false, 2, 8, 8);
   check(block, 1, 300, {{"step_min", 1e-6}, {"step_max", 1e-5}});
@@ -123,7 +123,7 @@ TEST(S4d, HasGradients) {
   check_gradients(plugin(), {}, {.allowed = [](const Situation& s) { return s.batch == 1; }});
 }
 
-// Where A is near 0, and (e^(dA) - 1) / A and its slope are sums of their series; and with long steps, where they are
+// A near 0, where (e^(dA) - 1) / A and its slope are sums of their series; and with long steps, where they are
 // not.
 TEST(S4d, HasGradientsWhereAIsSmall) {
   for (const double steps : {1e-2, 50.0}) {

@@ -15,7 +15,7 @@ namespace {
 
 const attn_plugin& plugin() { return load(ATTNKIT_PLUGIN_FILE); }
 
-// Which rows of [Q; K] the table means for a row of this length.
+// The rows of [Q; K] that the table means for a row of this length.
 std::vector<size_t> places_of(const Array& table, int64_t length) {
   std::vector<size_t> places;
   for (int64_t i = 0; i < table.rows; ++i)

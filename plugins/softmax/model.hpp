@@ -1,4 +1,4 @@
-// What softmax is on every device.
+// The part of softmax that is the same on every device.
 #pragma once
 #include <algorithm>
 #include <attnkit/kernels/cache.hpp>

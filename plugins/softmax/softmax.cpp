@@ -94,7 +94,7 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void few(int64_t b, int64_t first, int64_t last, const Sight& sight, void* scratch) const {
     if (state && sight.fresh > 0) {
-      // Who appends keys reads them for all heads of queries that share them.
+      // A worker that appends keys reads them for all heads of queries that share them.
       const int64_t group = shape.group();
       first = (first + group - 1) / group * group;
       last = (last + group - 1) / group * group;

@@ -23,7 +23,7 @@ struct Learned {
   Real* bias;
 };
 
-// What a worker has for its channels: x W, f and 1 - f.
+// A worker's scratch for its channels: x W, f and 1 - f.
 template <class Real>
 struct Tile {
   static constexpr int64_t lanes = simd::Lanes<Real>::count;

@@ -1,4 +1,4 @@
-// What the samples share.
+// Common to the samples.
 #ifndef COMMON_HPP
 #define COMMON_HPP
 #include <attnkit/attnkit.hpp>

@@ -1,4 +1,4 @@
-// What refusals look like.   errors MODEL.toml "text"
+// Refusals of every kind.   errors MODEL.toml "text"
 #include <iostream>
 
 #include "common.hpp"

@@ -1,4 +1,4 @@
-// What there is: versions, a model's tensors, attention weights, a gradient.   inspect MODEL.toml "text"
+// An inventory: versions, a model's tensors, attention weights, a gradient.   inspect MODEL.toml "text"
 #include <iostream>
 
 #include "common.hpp"

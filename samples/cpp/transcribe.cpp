@@ -1,4 +1,4 @@
-// What is said in a recording.   transcribe MODEL.toml RECORDING.wav
+// The text of a recording.   transcribe MODEL.toml RECORDING.wav
 #include <iostream>
 
 #include "common.hpp"

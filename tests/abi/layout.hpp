@@ -12,7 +12,7 @@
 // The layout of the headers this was compiled with.
 std::string current_layout();
 
-// What a change from `before` to `after` breaks, one sentence each; empty: it only appends.
+// Returns what a change from `before` to `after` breaks, one sentence each; empty: it only appends.
 //   - structs that begin with struct_size ("grows") may gain fields behind their old end; all others are frozen
 //   - no struct ends in padding, where a later field could hide without changing the size
 //   - constants, callbacks and functions stay as they are; new ones may come.  ATTN_ABI_MINOR only rises

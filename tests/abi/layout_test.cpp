@@ -50,7 +50,7 @@ TEST(Layout, CommittedFileStillHolds) {
   const std::string committed = read(golden), now = current_layout();
   ASSERT_FALSE(committed.empty());
   EXPECT_EQ(breaks(committed, now), std::vector<std::string>());
-  // What was appended is frozen with the next release, and noted at once so that nobody moves it meanwhile.
+  // Appended fields are frozen with the next release, and noted at once so that nobody moves it meanwhile.
   EXPECT_EQ(committed, now) << "appended to: run build/tests/abi/abi_layout > tests/abi/layout.txt";
 }
 

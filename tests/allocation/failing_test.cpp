@@ -186,7 +186,7 @@ TEST_P(Failing, SessionsReadAndWrite) {
       session = other = nullptr;
       blob = nullptr;
     };
-    // What failed works afterwards, in the same session or a fresh one, and gives the same.
+    // A call that failed works afterwards, in the same session or a fresh one, and gives the same.
     const auto begun = [&] {
       EXPECT_EQ(create(nullptr), ATTN_OK);
       EXPECT_EQ(read(nullptr), ATTN_OK);

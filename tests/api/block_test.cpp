@@ -72,7 +72,7 @@ TEST(Block, ComputesSoftmax) {
     }
 }
 
-// What relu needs to be trained: saved memory and a gradient for each port.
+// The training needs of relu: saved memory and a gradient for each port.
 struct Training : Fixture {
   std::vector<float> grads = std::vector<float>(4 * keys * heads * width, 1.0f);
   std::vector<attn_tensor> tensors;

@@ -73,6 +73,20 @@ void cycle() {
   EXPECT_THROW(attnkit::Model(runtime, "schema = 1", ATTNKIT_MODEL), attnkit::Error);
 }
 
+TEST(CountedMalloc, AReallocThatFailsChangesNothing) {
+  const auto count = attnkit::core::conformance::counted_malloc();
+  if (!count) GTEST_SKIP() << "the sanitizer has taken malloc";
+  void* block = std::malloc(100);
+  const auto before = count();
+  const volatile size_t too_much = SIZE_MAX / 2;
+  EXPECT_EQ(std::realloc(block, too_much), nullptr);
+  const auto after = count();
+  EXPECT_EQ(after.bytes, before.bytes);
+  EXPECT_EQ(after.made, before.made);
+  EXPECT_EQ(after.freed, before.freed);
+  std::free(block);
+}
+
 TEST(Cycles, LeaveNothing) {
   if (!attnkit::core::conformance::counted_malloc())
     GTEST_SKIP() << "the sanitizer has taken malloc; it finds leaks itself";

@@ -1,4 +1,4 @@
-// What a test and the process that goes on with its session have in common.
+// Common to a test and the process that goes on with its session.
 #pragma once
 
 #include <attnkit/attnkit.hpp>

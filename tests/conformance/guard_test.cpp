@@ -1,4 +1,4 @@
-// What attnkit/plugin.hpp refuses for the plugins that are made with it, beside what it must: plugin.h asks no plugin
+// The refusals of attnkit/plugin.hpp beyond those it must make: plugin.h asks no plugin
 // to look at what the host must not do.
 #include <cmath>
 #include <cstring>

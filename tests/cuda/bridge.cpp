@@ -92,7 +92,7 @@ void plan_free(attn_plan* plan) {
   delete made;
 }
 
-// What one run has on the device, and its stream; freed with it.
+// The device memory of one run, and its stream; freed with it.
 class Device {
  public:
   Device() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }

@@ -10,7 +10,7 @@
 namespace attnkit::test {
 namespace {
 
-// What cuDNN computes: whole sequences of widths that it takes.
+// The shapes that cuDNN computes: whole sequences of widths that it takes.
 class Cudnn : public testing::Test {
  protected:
   const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/softmax.so");
@@ -77,7 +77,7 @@ TEST_F(Cudnn, SaysThatThereIsNoDevice) {
   EXPECT_EQ(ATTN_OK, refusal(mech, make_request(1, 8, 8, ATTN_STREAM)).code) << "streams need no cuDNN";
 }
 
-// What nvcc made, without a stand-in for anything; on a machine with a GPU it is no test of this.
+// The programs that nvcc made, without a stand-in for anything; on a machine with a GPU it is no test of this.
 TEST(BuiltVariant, NeedsADeviceForCudnn) {
   const std::string file = ATTNKIT_PLUGIN_DIR "/softmax-cuda.so";
   if (access(file.c_str(), R_OK) != 0) GTEST_SKIP() << "nvcc made no " << file;

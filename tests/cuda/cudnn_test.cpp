@@ -1,4 +1,4 @@
-// What the real cuDNN says of attnkit's graphs, without a device: it is told of one, an H100, and proposes its kernels.
+// The real cuDNN's answers to attnkit's graphs, without a device: it is told of one, an H100, and proposes its kernels.
 // Skipped where the library is not.
 #include <gtest/gtest.h>
 

@@ -50,7 +50,7 @@ cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared, vo
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-// What is wrong with a kernel of one block, in the order of each of eight seeds; every seed must see it.
+// Returns the faults of a kernel of one block, in the order of each of eight seeds; every seed must see it.
 template <class... Parameter, class... Argument>
 std::string fault(dim3 block, size_t shared, void (*kernel)(Parameter...), Argument... arguments) {
   std::string report;

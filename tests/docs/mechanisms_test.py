@@ -131,9 +131,9 @@ def gradient_rows(stated):
         if not (errors := found.get((name, "gradient_error"))):
             yield f"`{name}`", "no gradients", "", "", ""
             continue
-        worst = max(errors.values())
+        worst = max(errors.values(), key=lambda error: (math.isnan(error), error))
         bound = stated.get(name, "0")
-        if worst > float(bound):
+        if not worst <= float(bound):  # a NaN has no bound, and ends this
             bound = f"1e{math.ceil(math.log10(2 * worst)):03d}"
         saved = found[name, "saved_bytes"]
         yield f"`{name}`", bound, *(f"{saved[place]:.0f}" if place in saved else ""

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = std::min(all.find('\0'), size);
   const MemoryFile file(all.substr(0, end));
   try {
-    const auto tokenizer = open_tokenizer_json(file.path(), {.most = 1000});
+    const auto tokenizer = open_tokenizer_json(file.path(), {.max_ids = 1000});
     const std::vector<int32_t> ids = tokenizer->tokenize(all.substr(std::min(end + 1, size)));
     tokenizer->detokenize(ids.data(), ids.size());
   } catch (const Error&) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kRows = 16;
 
-// What every body writes.
+// The output of every body.
 struct Results {
   std::array<float, 16> exponential, chosen, fused, even1, odd2, even4, odd8, sums;
   std::array<std::array<float, 16>, kRows> turned;

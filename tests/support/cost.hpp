@@ -1,4 +1,4 @@
-// What a plan declares, held against what a test counts.
+// Compares the costs that a plan declares with those that a test counts.
 #pragma once
 #include <initializer_list>
 

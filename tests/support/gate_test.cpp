@@ -1,4 +1,4 @@
-// What every gate of the tests is made of must fail on NaN.
+// The parts of every gate of the tests fail on NaN.
 #include <gtest/gtest.h>
 
 #include <limits>

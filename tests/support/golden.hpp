@@ -14,7 +14,7 @@ struct Golden {
   bool causal = false;
   std::vector<int32_t> visible;  // wait-k cases
 
-  // How a plugin runs it: as cross attention unless causal, for that form allows any lengths.
+  // The way a plugin runs it: as cross attention unless causal, for that form allows any lengths.
   uint32_t role = ATTN_DECODER_CROSS;
   std::string q_port = "q", k_port = "k";
 

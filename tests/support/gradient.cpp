@@ -90,7 +90,7 @@ double check_golden_gradients(const Mechanism& mech, const Call& call, const ByP
         for (int64_t i = 0; i < want.rows; ++i)
           for (int64_t c = 0; c < want.width; ++c)
             off = worse(off, std::abs(got[p].at(b, h, i, c) - want.at(b, h, i, c)));
-    const double error = off / std::max(conformance::largest_of(want), largest * conformance::kLeastGradient);
+    const double error = off / std::max(conformance::largest_of(want), largest * conformance::kMinGradient);
     EXPECT_LE(error, 1e-12) << "gradient of " << name;
     worst = worse(worst, error);
   }

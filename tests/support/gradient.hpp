@@ -24,7 +24,7 @@ double check_gradients(const attn_plugin& plugin, const Settings& settings = {},
 // The same of one call: of every element, or along two random directions in each port.
 double check_gradients(Inputs& in, uint32_t flags, const Call& call, bool every_element, double gate = kGradientGate);
 
-// What a golden case holds, by port: one batch row, the heads of a row beside each other; of a stored tensor the
+// The content of a golden case, by port: one batch row, the heads of a row beside each other; of a stored tensor the
 // numbers in their order.
 using ByPort = std::map<std::string, Matrix>;
 

@@ -7,7 +7,7 @@
 
 namespace attnkit::test {
 
-// Which keys there are and who sees them.  Empty vectors: all.
+// The keys, and the queries that see them.  Empty vectors: all.
 struct Scene {
   int64_t batch = 1, heads = 1, queries = 0, keys = 0, values = 0;  // B, H, N, M, E
   bool causal = false;

@@ -1,4 +1,4 @@
-// What a plugin refuses: the code, the words and the option or port that they are about.
+// The refusal of a plugin: the code, the words and the option or port that they are about.
 #pragma once
 #include <functional>
 

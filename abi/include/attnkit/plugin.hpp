@@ -54,7 +54,7 @@ std::string say(const Piece&... pieces) {
   return line;
 }
 
-// What a mechanism throws to refuse.  where: the option (in create) or the port (in run) at fault, or -1.
+// Thrown by a mechanism to refuse.  where: the option (in create) or the port (in run) at fault, or -1.
 class Refusal : public std::exception {
  public:
   Refusal(int32_t code, std::string message, int32_t where = -1)
@@ -121,7 +121,7 @@ struct View {
   T* row(int64_t i = 0) const { return data + i * next; }
 };
 
-// Who a mechanism is; see attn_plugin.  device_type: DLPack, CPU 1, CUDA 2.
+// The identity of a mechanism; see attn_plugin.  device_type: DLPack, CPU 1, CUDA 2.
 struct About {
   const char *name, *summary, *citation, *state_revision;
   int32_t device_type = 1;
@@ -291,7 +291,7 @@ struct Info : attn_info {
     scratch_bytes = worker_bytes * r.workers;
     return worker_bytes;
   }
-  // What a run under ATTN_TRAIN keeps for backward, in numbers of the plan's type, and backward's scratch of each
+  // Memory under ATTN_TRAIN: saved numbers of the plan's type, and backward's scratch of each
   // worker and of all together.
   void train(const Request& r, int64_t saved, uint64_t worker_bytes, uint64_t shared_bytes = 0) {
     if (!r.trains()) return;
@@ -344,7 +344,7 @@ struct State {
   explicit State(const attn_run& run)
       : data(static_cast<char*>(run.state)), stride(run.state_stride), slots(run.slots) {}
   explicit operator bool() const { return data != nullptr; }
-  // What batch row b keeps.
+  // Returns the state of batch row b.
   template <class Real = float>
   Real* row(int64_t b) const {
     return reinterpret_cast<Real*>(data + static_cast<uint64_t>(slots ? slots[b] : b) * stride);
@@ -358,7 +358,7 @@ struct State {
   }
 };
 
-// Which keys of one run row b knows and its queries see.  past: in the state; fresh: appended by this run.
+// The keys of one run that row b knows and its queries see.  past: in the state; fresh: appended by this run.
 struct Sight {
   int64_t queries, fresh, past;
   int64_t q_pos;
@@ -479,7 +479,7 @@ inline bool is_aux(const attn_port& p) { return p.kind == ATTN_AUX_IN || p.kind 
 
 inline int64_t rows_of(const attn_port& p, const attn_run& run) { return p.kind == ATTN_KEY ? run.keys : run.queries; }
 
-// What an element of a port is under a plan: f64 plans have f64 everywhere but in tables.
+// Whether a port has a type of its own under a plan: f64 plans have f64 everywhere but in tables.
 inline bool is_typed(const attn_port& p, const attn_request& r) {
   return p.dtype_bits != 0 && (p.kind == ATTN_TABLE || r.dtype_bits != 64);
 }

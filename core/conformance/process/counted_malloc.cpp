@@ -25,6 +25,7 @@ namespace {
 thread_local attnkit::core::conformance::Allocations counted;
 
 void* made(void* p) {
+  if (p == nullptr) return p;
   ++counted.made;
   counted.bytes += static_cast<int64_t>(malloc_usable_size(p));
   return p;
@@ -49,8 +50,11 @@ void __libc_free(void* p);
 void* malloc(size_t bytes) { return made(__libc_malloc(bytes)); }
 void* calloc(size_t n, size_t bytes) { return made(__libc_calloc(n, bytes)); }
 void* realloc(void* p, size_t bytes) {
+  const auto before = counted;
   freed(p);
-  return made(__libc_realloc(p, bytes));
+  void* const got = __libc_realloc(p, bytes);
+  if (got == nullptr && bytes > 0) counted = before;  // the old block stays
+  return made(got);
 }
 void* memalign(size_t alignment, size_t bytes) { return made(__libc_memalign(alignment, bytes)); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }

@@ -58,7 +58,7 @@ void probe(const std::string& path) {
       }
     }
   } catch (const Error&) {
-    // What does not crash is found again, and said, by the process that loads it.
+    // A fault without a crash is found again, and reported, by the process that loads it.
   }
   say_line("was unloaded");
 }

@@ -15,7 +15,7 @@
 namespace attnkit::core::dense {
 namespace {
 
-// What shape() was told last; zeros: this thread has no tiles.
+// The arguments of the last shape(); zeros: this thread has no tiles.
 thread_local std::array<int, 3> shaped;
 
 bool given([[maybe_unused]] unsigned feature) {

@@ -1,4 +1,4 @@
-// What weights of integers share: inputs rounded to bytes while running, the instructions that multiply bytes, exact
+// Common to weights of integers: inputs rounded to bytes while running, the instructions that multiply bytes, exact
 // sums.
 #pragma once
 
@@ -104,6 +104,24 @@ ATTNKIT_INLINE auto as_floats(const V& x) {
     return __builtin_convertvector(x, typename simd::RegisterOf<float, sizeof(V)>::Type);
   }
 }
+
+// The largest tile of rows and panels that the registers of each hold.
+template <int amx_rows, int amx_columns, int vnni_columns>
+struct Isas {
+  struct Amx {
+    static constexpr int rows = amx_rows, columns = amx_columns;
+    static constexpr bool any_rows = true;
+  };
+  struct Vnni {
+    static constexpr int rows = 8, columns = vnni_columns;
+  };
+  struct Avx2 {
+    static constexpr int rows = 4, columns = 1;
+  };
+  struct Plain {
+    static constexpr int rows = 2, columns = 1;
+  };
+};
 
 // Runs a piece with the tiles that Isas has for `with`.
 template <class Isas, class Piece>

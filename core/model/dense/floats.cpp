@@ -2,10 +2,10 @@
 // without their last 16 bits, half the memory to read; those of two inputs stand in one word, the first in its low
 // half, so that a shift and a mask make floats of them.
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <type_traits>
 
+#include "core/base/bf16.hpp"
 #include "core/base/buffer.hpp"
 #include "core/base/sha256.hpp"
 #include "core/model/dense/walk.hpp"
@@ -21,17 +21,12 @@ struct Bf16 {
 
 void round(float from, float& to) { to = from; }
 
-// To the nearest, ties to even.  A NaN stays one.
-void round(float from, Bf16& to) {
-  const auto bits = std::bit_cast<uint32_t>(from);
-  const uint32_t kept = from == from ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000;
-  to.bits = static_cast<uint16_t>(kept >> 16);
-}
+void round(float from, Bf16& to) { to.bits = round_to_bf16(from); }
 
 float widened(float x) { return x; }
-float widened(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+float widened(Bf16 x) { return from_bf16(x.bits); }
 
-// How many inputs stand together.
+// Inputs that stand together.
 template <class Stored>
 constexpr int64_t group = sizeof(float) / sizeof(Stored);
 

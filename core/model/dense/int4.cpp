@@ -22,7 +22,7 @@ using dense::group, dense::lanes, dense::Sums, dense::tile_rows;
 // A block of a panel: two groups of inputs share a line, the first in the low halves of its bytes.
 constexpr int64_t line = lanes * group, pairs = int4_block / group / 2, block_bytes = pairs * line;
 // Blocks whose sums wait for their scales.
-constexpr int64_t most_blocks = 16;
+constexpr int64_t max_blocks = 16;
 
 struct Packed {
   int64_t inputs, outputs, blocks;
@@ -33,22 +33,7 @@ struct Packed {
   const uint8_t* at(int64_t panel, int64_t block) const { return weight + (panel * blocks + block) * block_bytes; }
 };
 
-// The largest tile of rows and panels that the registers of each hold.
-struct Isas {
-  struct Amx {
-    static constexpr int rows = dense::block_rows, columns = 1;
-    static constexpr bool any_rows = true;
-  };
-  struct Vnni {
-    static constexpr int rows = 8, columns = 1;
-  };
-  struct Avx2 {
-    static constexpr int rows = 4, columns = 1;
-  };
-  struct Plain {
-    static constexpr int rows = 2, columns = 1;
-  };
-};
+using Isas = dense::Isas<dense::block_rows, 1, 1>;
 
 // multiply(): the sums of R rows and P panels over a block, x: the rows' bytes of the block.
 #if defined(__x86_64__)
@@ -196,9 +181,9 @@ struct Kernel {
   template <class Isa, int R, int P>
   void tile(int64_t row, int64_t panel) const {
     alignas(64) float sums[P][R][lanes];
-    for (int64_t block = 0; block < w.blocks; block += most_blocks) {
-      const int64_t count = std::min(most_blocks, w.blocks - block);
-      Sums exact[most_blocks][R][P];
+    for (int64_t block = 0; block < w.blocks; block += max_blocks) {
+      const int64_t count = std::min(max_blocks, w.blocks - block);
+      Sums exact[max_blocks][R][P];
       for (int64_t b = 0; b < count; ++b)
         multiply<R, P>(Isa(), w, x.bytes + row * x.stride + (block + b) * int4_block, x.stride, panel, block + b,
                        exact[b]);
@@ -211,12 +196,12 @@ struct Kernel {
   template <class Isa>
   void strip(int64_t row, int64_t n, int64_t panel, int64_t end) const {
     alignas(64) float sums[Isa::rows][lanes];
-    alignas(64) uint8_t weight[most_blocks * 2 * block_bytes];
-    Sums exact[most_blocks][tile_rows];
+    alignas(64) uint8_t weight[max_blocks * 2 * block_bytes];
+    Sums exact[max_blocks][tile_rows];
     const int64_t tiles = (n + tile_rows - 1) / tile_rows;
     for (; panel < end; ++panel)
-      for (int64_t block = 0; block < w.blocks; block += most_blocks) {
-        const int64_t count = std::min(most_blocks, w.blocks - block);
+      for (int64_t block = 0; block < w.blocks; block += max_blocks) {
+        const int64_t count = std::min(max_blocks, w.blocks - block);
         unpack(w, panel, block, count, weight);
         for (int64_t t = 0; t < tiles; ++t) {
           const int64_t first = n * t / tiles, height = n * (t + 1) / tiles - first;

@@ -5,6 +5,8 @@
 //
 // The instructions that multiply bytes want one side without a sign, hence the 128, which is taken off by a sum of
 // weights known before (Bhandare et al. 2019, arXiv:1906.00532, quantise a Transformer so).
+#include "core/base/int8.hpp"
+
 #include <algorithm>
 
 #include "core/base/error.hpp"
@@ -24,22 +26,7 @@ struct Packed {
   const int32_t* offset;  // -128 times the sum of the weights
 };
 
-// The largest tile of rows and panels that the registers of each hold.
-struct Isas {
-  struct Amx {
-    static constexpr int rows = 32, columns = 4;
-    static constexpr bool any_rows = true;
-  };
-  struct Vnni {
-    static constexpr int rows = 8, columns = 2;
-  };
-  struct Avx2 {
-    static constexpr int rows = 4, columns = 1;
-  };
-  struct Plain {
-    static constexpr int rows = 2, columns = 1;
-  };
-};
+using Isas = dense::Isas<32, 4, 2>;
 
 #if defined(__x86_64__)
 template <int R, int P>
@@ -237,14 +224,13 @@ class Int8 : public DenseWeights {
     std::fill_n(packed, size, int8_t{0});
     auto *scale = reinterpret_cast<float*>(packed + bytes), *bias = scale + padded;
     auto* offset = reinterpret_cast<int32_t*>(bias + padded);
-    std::vector<uint8_t> u(static_cast<size_t>(from.inputs));
+    std::vector<int8_t> q(static_cast<size_t>(from.inputs));
     for (int64_t o = 0; o < from.outputs; ++o) {
-      simd::dispatch(dense::Round{from.weight.data() + o * from.inputs, from.inputs, u.data(), scale + o, 0});
+      scale[o] = round_to_int8(from.weight.data() + o * from.inputs, from.inputs, q.data());
       int8_t* first = packed + (o / lanes * groups * lanes + o % lanes) * group;
       for (int64_t k = 0; k < from.inputs; ++k) {
-        const auto q = static_cast<int8_t>(u[static_cast<size_t>(k)]);
-        first[k / group * lanes * group + k % group] = q;
-        offset[o] -= 128 * q;
+        first[k / group * lanes * group + k % group] = q[static_cast<size_t>(k)];
+        offset[o] -= 128 * q[static_cast<size_t>(k)];
       }
     }
     std::copy(from.bias.begin(), from.bias.end(), bias);

@@ -1,4 +1,4 @@
-// How the outputs of a dense layer are cut: into pieces for threads, and a piece into tiles of rows and panels.
+// Cuts the outputs of a dense layer: into pieces for threads, and a piece into tiles of rows and panels.
 #pragma once
 
 #include <algorithm>

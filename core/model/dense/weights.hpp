@@ -24,7 +24,7 @@ struct DenseRows {
   int64_t count;
 };
 
-// What becomes of the sums s = W x + b: y = f(s), or y += s.
+// The last step on the sums s = W x + b: y = f(s), or y += s.
 struct DenseFinish {
   std::optional<Activation> activation;
   bool add = false;
@@ -40,7 +40,7 @@ class DenseWeights {
   virtual uint64_t bytes() const = 0;
 };
 
-// What multiplies bytes; the results have the same bits.
+// The instructions that multiply bytes; the results have the same bits.
 enum class ByteKernel { plain, avx2, vnni, amx };
 bool has(ByteKernel kernel);  // whether this machine does
 ByteKernel fastest_bytes();   // of those; ATTNKIT_INSTRUCTIONS=avx512 in the environment leaves out AMX

@@ -35,7 +35,7 @@ struct TaskFacts {
   size_t speech_numbers(int64_t rows) const {
     return static_cast<size_t>((frames > 0 ? frames : rows * info.subsampling) * info.features);
   }
-  // What stands before a target: <s>, where there is one, and the forced tokens.
+  // Returns the tokens before a target: <s>, where there is one, and the forced tokens.
   Ids before_target() const;
 };
 // Throws Error.

@@ -88,7 +88,7 @@ WorkerChannel WorkerChannel::of_standard_files() {
     fail(Fault::usage,
          "a worker needs its standard input, output and error; workers are started by attnkit search alone");
   std::signal(SIGPIPE, SIG_IGN);
-  // Who started this on another machine can only close its input; a plugin that hangs must not outlive that.
+  // The host on another machine can only close this program's input; a plugin that hangs must not outlive that.
   std::thread([file = in.get()] {
     pollfd end{file, POLLRDHUP, 0};
     while (::poll(&end, 1, -1) < 0 || (end.revents & (POLLHUP | POLLRDHUP | POLLERR)) == 0) continue;

@@ -17,10 +17,8 @@ namespace attnkit::core::search {
 namespace {
 
 constexpr int longest_wait = 100;  // milliseconds between two questions to stop
-constexpr size_t most_lost = 3;    // trials in a row, after which a host is used no more
+constexpr size_t max_lost = 3;     // trials in a row, after which a host is used no more
 constexpr double slow_open = 5;    // seconds after which nobody counts on a worker that still opens the model
-constexpr double slow_trial = 2;   // times the median of a run: then another host tries as well ...
-constexpr double least_slow = 1;   // ... but not before so many seconds
 
 // Shares the requests of a run out: a contiguous range for each worker.
 class Shares {
@@ -63,6 +61,13 @@ class Shares {
 };
 
 }  // namespace
+
+double slow_after(std::vector<double> seconds) {
+  if (seconds.empty()) return 1;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::max(1.0, 2 * *middle);
+}
 
 struct WorkerPool::Worker {
   explicit Worker(const WorkerCommand& command)
@@ -399,7 +404,7 @@ class WorkerPool::Run {
   void look_for_slow() {
     slow_.clear();
     if (!pool_.command_.hosts || left() > 0 || under_way_ == 0 || pool_.usable_hosts() < 2) return;
-    const double limit = std::max(least_slow, seconds_.empty() ? 0 : slow_trial * median_of(seconds_));
+    const double limit = slow_after(seconds_);
     for (size_t slot = 0; slot < slots_; ++slot) {
       const Worker* worker = pool_.workers_[slot].get();
       if (!worker || !worker->is_busy() || !worker->is_open || trials_[worker->trial].is_done) continue;
@@ -408,7 +413,7 @@ class WorkerPool::Run {
     }
   }
 
-  // What is no longer needed: workers that still open the model, or work on a trial that another one ended.
+  // Ends workers that are no longer needed: those that still open the model, or work on a trial that another one ended.
   void end() {
     for (auto& worker : pool_.workers_)
       if (worker && worker->is_busy()) worker.reset();
@@ -427,12 +432,6 @@ class WorkerPool::Run {
 
   static bool is_opening(const std::unique_ptr<Worker>& worker) {
     return worker && !worker->is_open && seconds_since(worker->begin) < slow_open;
-  }
-
-  static double median_of(std::vector<double>& values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
   }
 
   std::optional<size_t> take(size_t slot) {
@@ -469,12 +468,12 @@ class WorkerPool::Run {
     if (reply.status != TrialReply::ok) return;
     host.lost_in_a_row = 0;
     if (!trial.failed_on || trial.failed_on == &host) return;
-    LaunchedHost& blamed = *trial.failed_on;
-    ++blamed.lost;
-    if (++blamed.lost_in_a_row == most_lost && blamed.reason.empty())
-      pool_.give_up(blamed,
+    LaunchedHost& failed = *trial.failed_on;
+    ++failed.lost;
+    if (++failed.lost_in_a_row == max_lost && failed.reason.empty())
+      pool_.give_up(failed,
                     fmt::format("{} trials in a row failed there that another host could run, the last one: {}",
-                                most_lost, blamed.trouble),
+                                max_lost, failed.trouble),
                     Fault::internal);
   }
 

@@ -57,6 +57,9 @@ struct TrialReply {
   std::string host = {};  // the LaunchedHost's name
 };
 
+// Returns the seconds after which another host runs a trial as well: twice the median of those that ended, at least 1.
+double slow_after(std::vector<double> seconds);
+
 // Workers speak through a WorkerChannel.  A request is an object; a reply is {"id":ID,"ok":true,"result":...} or
 // {"id":ID,"ok":false,"error":{"kind":...,"message":...}}, and anything else ends its worker.  Belongs to one thread,
 // the workers die with it.  Its functions are not called from within done or stop.

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *manifest_name = "model.toml", *readme_name = "README.md";
 
-// What the blocks of a model have, in the terms of a search.
+// The mechanisms of a model's blocks, in the terms of a search.
 std::pair<search::Space, search::Placement> placement_of(const Json& description) {
   search::Space space;
   search::Placement placement;

@@ -9,7 +9,7 @@
 
 namespace attnkit::cli {
 
-// What makes a bundle another model than the one it comes from.
+// The changes that make a bundle another model than the one it comes from.
 struct Change {
   std::string type;                                        // of the weights, as in [weights]
   std::function<std::string(const std::string&)> weights;  // the bytes of the new file from those of the old one

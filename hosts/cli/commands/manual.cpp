@@ -32,7 +32,7 @@ std::string short_name(const Option& option) {
 
 Options options_of(const Command& c) { return c.options ? *c.options : Options(); }
 
-// What may follow an option or stand for an argument: one of these words, a file, or anything.
+// The values of an option or an argument: one of these words, a file, or anything.
 std::vector<std::string> choices(std::string_view value) {
   const auto lower = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '|'; };
   const bool words = value.find('|') != value.npos && std::all_of(value.begin(), value.end(), lower);

@@ -26,7 +26,7 @@ const Options quantize_options = {
 
 namespace {
 
-// What both models make of the same examples; null without a data set.
+// The quality of both models on the same examples; null without a data set.
 Json quality_of(const Arguments& arguments, const Model& before, const Model& after) {
   const Json description = Json::parse(before.describe());
   const std::string data_file = search_data(arguments, description);

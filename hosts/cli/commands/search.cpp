@@ -183,7 +183,7 @@ void allow_workers(size_t workers) {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// What launched workers are asked to have, and the processor that timings are of: the first host's that can be used.
+// The requirements of launched workers, and the processor of the timings: that of the first usable host.
 void prepare_hosts(search::WorkerCommand& command, const search::ManifestText& manifest, int jobs, json& identity) {
   constexpr double patience = 60;
   if (!command.hosts) return;
@@ -194,7 +194,7 @@ void prepare_hosts(search::WorkerCommand& command, const search::ManifestText& m
   identity["cpu"] = command.cpu;
 }
 
-// What became of them, in words where one was left out; into the result's "machine".
+// Their fates, in words where one was left out; into the result's "machine".
 void add_hosts(const std::vector<search::LaunchedHost>& hosts, Json& result) {
   Json list = Json::array();
   for (const search::LaunchedHost& h : hosts) {

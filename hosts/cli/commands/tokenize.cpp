@@ -35,7 +35,7 @@ Ids ids_of(std::string text) {
   return ids;
 }
 
-// What each id alone says.
+// The text of each id alone.
 std::vector<std::string> pieces_of(const Model& model, Side side, const Ids& ids) {
   std::vector<std::string> pieces;
   for (const int32_t id : ids) pieces.push_back(model.detokenize(side, Ids{id}));

@@ -86,7 +86,7 @@ class Decoder : public search::BatchedDecoder {
     return !options_.stops.empty() && stop_in(model_.detokenize(Side::target, input.made)) != std::string::npos;
   }
 
-  // Where the first of the stops begins.
+  // The beginning of the first stop.
   size_t stop_in(const std::string& text) const {
     size_t first = std::string::npos;
     for (const std::string& stop : options_.stops) first = std::min(first, text.find(stop));
@@ -185,7 +185,7 @@ LengthUse length_use(const Facts& facts, const Json& state) {
 
 void fail_decoding(const Input& input, const Error& e) {
   const bool inputs_fault = e.code() == ATTN_INVALID || e.code() == ATTN_UNSUPPORTED;
-  // What goes wrong inside while decoding is a mechanism's or the weights' doing.
+  // Internal errors while decoding come from a mechanism or the weights.
   const Exit exit = inputs_fault ? Exit::data : e.code() == ATTN_INTERNAL ? Exit::numerical : Exit::internal;
   fail(exit, "{}: {}", input.origin, e.what());
 }

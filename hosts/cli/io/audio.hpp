@@ -27,7 +27,7 @@ SpeechFormat speech_format(const search::TaskFacts& facts);
 // samples that are not numbers, too short for a row of the encoder or too long for the model.
 std::vector<float> read_audio(const std::string& path, const std::string& origin, const SpeechFormat& format);
 
-// Where the windows of a recording end: each is as long as `window`, but ends in the middle of the quietest tenth of a
+// The ends of a recording's windows: each is as long as `window`, but ends in the middle of the quietest tenth of a
 // second of its last sixth, so that words are not cut; the last one holds what is left.
 std::vector<int64_t> window_ends(std::span<const float> samples, int64_t window, int64_t sample_rate);
 

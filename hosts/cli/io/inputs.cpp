@@ -163,7 +163,7 @@ Ids tokens_with_unknown(const Model& model, Side side, const std::string& text, 
   return ids;
 }
 
-// What becomes of words that the vocabulary cannot spell.
+// The treatment of words that the vocabulary cannot spell.
 enum class Unknown { error, skip, unk };
 
 Ids spelled(const Model& model, Side side, const std::string& text, const std::string& origin, Unknown unknown) {

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <deque>
 #include <set>
 
+#include "core/base/bf16.hpp"
 #include "core/base/int4.hpp"
+#include "core/base/int8.hpp"
 #include "hosts/cli/io/safetensors.hpp"
 
 namespace attnkit::cli {
@@ -55,37 +56,20 @@ struct Rounded {
 Rounded to_bf16(const std::vector<float>& weights) {
   std::vector<uint16_t> halves;
   Rounded r;
-  for (const float w : weights) {
-    const auto bits = std::bit_cast<uint32_t>(w);
-    const uint32_t kept = w == w ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000;  // to even; a NaN stays one
-    halves.push_back(static_cast<uint16_t>(kept >> 16));
-    r.values.push_back(std::bit_cast<float>(kept & 0xffff0000));
-  }
+  for (const float w : weights) r.values.push_back(from_bf16(halves.emplace_back(round_to_bf16(w))));
   r.bytes = bytes_of(halves);
   return r;
 }
 
 Rounded to_int8(const std::vector<float>& weights, size_t outputs) {
   const size_t inputs = outputs ? weights.size() / outputs : 0;
-  std::vector<int8_t> numbers;
+  std::vector<int8_t> numbers(weights.size());
   std::vector<float> scales;
   Rounded r;
   for (size_t o = 0; o < outputs; ++o) {
-    const float* row = weights.data() + o * inputs;
-    float largest = 0;
-    bool finite = true;
-    for (size_t i = 0; i < inputs; ++i) {
-      largest = std::max(largest, std::fabs(row[i]));
-      finite &= std::isfinite(row[i]);
-    }
-    // One fused operation and a round to even, as the library's own rounding does it.
-    const float inverse = largest > 0 && finite ? 127.0f / largest : 0.0f;
-    scales.push_back(finite ? largest / 127.0f : std::nanf(""));
-    for (size_t i = 0; i < inputs; ++i) {
-      const float q = std::isfinite(inverse) ? std::fma(row[i], inverse, 12582912.0f) - 12582912.0f : 0.0f;
-      numbers.push_back(static_cast<int8_t>(finite ? q : 0.0f));
-      r.values.push_back(q * scales.back());
-    }
+    int8_t* const row = numbers.data() + o * inputs;
+    scales.push_back(round_to_int8(weights.data() + o * inputs, static_cast<int64_t>(inputs), row));
+    for (size_t i = 0; i < inputs; ++i) r.values.push_back(row[i] * scales.back());
   }
   r.bytes = bytes_of(numbers);
   r.scales = bytes_of(scales);

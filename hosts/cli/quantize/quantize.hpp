@@ -6,7 +6,7 @@
 
 namespace attnkit::cli {
 
-// How far a dense layer or an embedding is off: RMS(w - w') / RMS(w), w' the weights as they are kept.
+// The error of a dense layer or an embedding: RMS(w - w') / RMS(w), w' the weights as they are kept.
 struct LayerLoss {
   std::string name;
   std::vector<int64_t> shape;

@@ -23,7 +23,7 @@ uint64_t trial_memory(const Arguments& arguments);
 // As search::ReadAudio has it.
 std::vector<float> read_recording(const std::string& path, const std::string& origin, const search::TaskFacts& facts);
 
-// What a model is judged by where nothing is said.  description: "attnkit.model-description/1".
+// The metric of a model if none is given.  description: "attnkit.model-description/1".
 search::Metric usual_metric(const nlohmann::json& description);
 // The data set that is given, or that of the manifest's [search]; empty: there is none.
 std::string search_data(const Arguments& arguments, const nlohmann::json& description);

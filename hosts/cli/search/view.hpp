@@ -53,7 +53,7 @@ struct Trial {
   const std::vector<std::string>* layers(const std::string& role) const;  // NULL: has no such role
 };
 
-// What the race did up to one number of examples.
+// The race up to one number of examples.
 struct Stage {
   int64_t examples = 0, blocks = 0, raced = 0, kept = 0;
 };

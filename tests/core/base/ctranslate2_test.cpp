@@ -1,4 +1,4 @@
-// What is wrong with a model.bin of CTranslate2 is one line that names the file and the variable; no bytes do harm.
+// The error of a faulty model.bin of CTranslate2 is one line that names the file and the variable; no bytes do harm.
 #include "core/base/ctranslate2.hpp"
 
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@ void append(std::string& to, T value) {
   to.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// What is wrong with the bytes, in one line behind the file's name; "": nothing.
+// Returns the error of the bytes, in one line behind the file's name; "": none.
 template <class Read>
 std::string refusal_by(Read&& read, const std::string& bytes, const std::string& path) {
   try {

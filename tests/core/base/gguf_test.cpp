@@ -1,4 +1,4 @@
-// What is wrong with a GGUF file is one line that names the file, the key or the tensor; no bytes do harm.
+// The error of a faulty GGUF file is one line that names the file, the key or the tensor; no bytes do harm.
 #include "core/base/gguf.hpp"
 
 #include <gtest/gtest.h>

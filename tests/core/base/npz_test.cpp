@@ -1,4 +1,4 @@
-// What is wrong with an npz file is one line that names the file and the entry; no bytes do harm.
+// The error of a faulty npz file is one line that names the file and the entry; no bytes do harm.
 #include "core/base/npz.hpp"
 
 #include <gtest/gtest.h>

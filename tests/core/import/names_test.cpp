@@ -95,7 +95,7 @@ TEST(Architecture, MistakesAreNamed) {
   }
 }
 
-// What a file of its own says goes over what its base says, part by part; which checkpoints are the base's does not
+// A file's own entries go over those of its base, part by part; which checkpoints are the base's does not
 // pass on.
 TEST(Architecture, BeginsWithAnother) {
   const Architecture made = Architecture::read(R"(

@@ -1,4 +1,4 @@
-// What a sound manifest means, and that no text whatever does worse than be refused.
+// The meaning of a sound manifest; no text whatever does worse than be refused.
 #include "core/manifest/manifest.hpp"
 
 #include <gtest/gtest.h>

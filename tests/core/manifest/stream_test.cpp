@@ -11,6 +11,15 @@ std::string refused(const StreamModel& model) {
   return said;
 }
 
+// The help of the first problem.
+std::string help_for(const StreamModel& model) {
+  const TempFolder folder;
+  write_tiny(folder, TinyModel());
+  Diagnostics diagnostics;
+  EXPECT_FALSE(Model::load(runtime(), model.manifest(), folder.path(), diagnostics));
+  return diagnostics.sorted().at(0).help;
+}
+
 void expect_part(const std::string& text, const std::string& part) {
   EXPECT_NE(std::string::npos, text.find(part)) << "no \"" << part << "\" in\n" << text;
 }
@@ -73,6 +82,7 @@ TEST(ManifestStream, ALengthPredictedFromTheSourceIsNotKnown) {
   for (const char* stream : {"[stream]\n", "[stream]\nreplay = true\n"}) {
     m.stream = stream;
     expect_part(refused(m), "decoder.self cannot be \"cosformer\" under [stream]: cosformer's angles need the whole");
+    EXPECT_EQ("set predict = \"fixed\" or \"reference\" in [length], or use \"softmax\"", help_for(m));
   }
   m.stream = "";
   EXPECT_TRUE(load(m));
@@ -83,6 +93,7 @@ TEST(ManifestStream, ACausalEncoderMustStream) {
   m.causal = true;
   m.attention = "default = \"softmax\"\n\"encoder.self\" = \"cosformer\"\n";
   expect_part(refused(m), "encoder.self cannot be \"cosformer\" under [stream]: ");
+  EXPECT_EQ("set causal = false of the encoder, which then runs anew at each read, or use \"softmax\"", help_for(m));
   m.causal = false;
   EXPECT_TRUE(load(m));
 }

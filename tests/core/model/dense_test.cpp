@@ -37,7 +37,7 @@ std::vector<double> sums(const Dense& dense, const std::vector<float>& bias, con
   return y;
 }
 
-// How far y is from the sums of all rows of x, relative to these: root mean squares.
+// Returns the error of y against the sums of all rows of x, relative to these: root mean squares.
 double apart(const std::vector<float>& y, const Dense& dense, const std::vector<float>& bias,
              const std::vector<float>& x) {
   double error = 0, scale = 0;

@@ -59,7 +59,7 @@ struct Reference {
       for (int i = 0; i < tiny.d; ++i) row[i] = row[i] * scale[i] + shift[i];
     return x;
   }
-  // What stands between attention and its output projection: the norm of each head, then the adapter's gain.
+  // The steps between attention and its output projection: the norm of each head, then the adapter's gain.
   Rows gain(Rows o, const std::string& path, int width) const {
     for (auto& row : o)
       for (int h = 0; tiny.head_norm && h < tiny.heads; ++h) {
@@ -208,6 +208,55 @@ TEST(Model, ClassifierPoolsTrueRowsOnly) {
   Ids ids = ids_of(padded);
   ids.lens = &length;
   EXPECT_EQ(forward(*model, ids_of(source), {}), forward(*model, ids, {}));
+}
+
+TEST(Model, ShowsEveryLayerByItsName) {
+  const auto model = load(TinyModel());
+  std::vector<std::string> shown;
+  Probe probe;
+  probe.show = [&](const std::string& layer, const Side&, const float*) { shown.push_back(layer); };
+  model->forward(ids_of(source), ids_of(target), nullptr, &probe);
+  EXPECT_EQ(shown, (std::vector<std::string>{"encoder.self.1", "encoder.ffn.1", "encoder.self.2", "encoder.ffn.2",
+                                             "encoder", "decoder.self.1", "decoder.cross.1", "decoder.ffn.1",
+                                             "decoder.self.2", "decoder.cross.2", "decoder.ffn.2", "decoder"}));
+}
+
+// Of a batch, whose rows differ in length.
+TEST(Model, EmbeddingsAreTheMeanOfRealRowsOrTheFirstAndMayBeNormalised) {
+  const int64_t d = 16, length = static_cast<int64_t>(source.size());
+  std::vector<int32_t> both = source;
+  both.insert(both.end(), {9, 8, 2, -1, -1, -1});
+  const int32_t lengths[] = {static_cast<int32_t>(length), 3};
+  Ids ids = ids_of(both, 2);
+  ids.lens = lengths;
+  for (const bool first : {false, true})
+    for (const bool normalised : {false, true}) {
+      TinyModel tiny;
+      tiny.kind = "encoder";
+      tiny.decoder_layers = 0;
+      tiny.tie = false;
+      tiny.leave_out = {"head.weight"};
+      tiny.extra_model = "head = { type = \"embedding\", pool = \"" + std::string(first ? "first" : "mean") +
+                         "\", normalise = " + (normalised ? "true" : "false") + " }\n";
+      const auto model = load(tiny);
+      std::vector<float> rows, got(2 * d, NAN);
+      Probe probe;
+      probe.show = [&](const std::string& layer, const Side&, const float* x) {
+        if (layer == "encoder") rows.assign(x, x + 2 * length * d);
+      };
+      model->forward(ids, {}, got.data(), &probe);
+      for (int64_t b = 0; b < 2; ++b) {
+        const int64_t n = first ? 1 : lengths[b];
+        std::vector<double> expected(d);
+        double squares = 0;
+        for (int64_t c = 0; c < d; ++c) {
+          for (int64_t i = 0; i < n; ++i) expected[c] += rows[(b * length + i) * d + c] / static_cast<double>(n);
+          squares += expected[c] * expected[c];
+        }
+        for (int64_t c = 0; c < d; ++c)
+          ASSERT_NEAR(got[b * d + c], expected[c] / (normalised ? std::sqrt(squares) : 1), 1e-5) << b << ", " << c;
+      }
+    }
 }
 
 TEST(Model, RowsOfABatchAreIndependentAndPaddingDoesNotMatter) {

@@ -30,7 +30,7 @@ double dot(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
-// What the paper's Eq. 34 says, in double and without tables.
+// The paper's Eq. 34, in double and without tables.
 std::vector<double> expected(const std::vector<float>& x, const RotaryTable& t, double position,
                              const std::function<double(double)>& scaled) {
   std::vector<double> y(x.begin(), x.end());

@@ -187,7 +187,7 @@ inline std::shared_ptr<const Model> load(const TinyModel& tiny, uint32_t threads
   return model;
 }
 
-// What loading says, without a model.
+// The errors of loading, without a model.
 inline std::string load_errors(const TinyModel& tiny) {
   const TempFolder folder;
   write_tiny(folder, tiny);

@@ -64,7 +64,10 @@ TEST(FaultyPlugin, ScratchBeyondAllMemory) {
 
 // Otherwise a step would write over the states of other sessions.
 TEST(FaultyPlugin, MoreStateWhenKeysAreAppendedThanItsRowHas) {
-  expect_part(refusal_to_load("keys"), "\"fake_liar\" needs 4194304 bytes of state for 40 keys when it appends 1");
+  expect_part(
+      refusal_to_load("keys"),
+      "AK203 decoder.self.1 cannot be \"fake_liar\": decoder.self.1: \"fake_liar\" needs 4194304 bytes of state "
+      "for 40 keys when it appends 1");
   StreamModel encoder = liar("nothing");
   encoder.causal = true;
   encoder.attention = "default = \"softmax\"\n\"encoder.self\" = { use = \"fake_liar\", about = \"keys\" }\n";

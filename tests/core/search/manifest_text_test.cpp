@@ -69,6 +69,14 @@ TEST(ManifestEdit, ParamsStayAndEarlierDecisionsGo) {
   EXPECT_THAT(text, Not(HasSubstr("default = \"softmax\"")));
 }
 
+TEST(ManifestEdit, KeysKeepTheirQuotesWhereTheyNeedThem) {
+  const ManifestText manifest(text_of(sample) +
+                              "[other]\n\"a key\" = 1\nplain-1_ = 2\n\"\" = 3\n\"a.b\" = { 'c.d' = 4 }\n");
+  const std::string text = manifest.with(sample_space(), Placement(9, 0));
+  for (const char* part : {"\n\"a key\" = 1\n", "\nplain-1_ = 2\n", "\n\"\" = 3\n", "\"a.b\"", "\"c.d\" = 4"})
+    EXPECT_THAT(text, HasSubstr(part));
+}
+
 TEST(ManifestEdit, MaxLengthOnlyGrows) {
   const ManifestText manifest(text_of(sample));
   EXPECT_THAT(manifest.with(sample_space(), Placement(9, 0), 4096), HasSubstr("max_length = 4096"));

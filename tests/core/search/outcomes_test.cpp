@@ -86,6 +86,22 @@ TEST(Outcomes, IntervalsOfDifferencesHoldTheTruthAsOftenAsTheySay) {
   }
 }
 
+// The same numbers everywhere, so that a search can be repeated.
+TEST(Outcomes, IntervalsOfBleuAreThoseOfAThousandResamples) {
+  constexpr size_t n = 40;
+  const Outcomes a = made_up(n, 0.5, 1), b = made_up(n, 0.3, 2);
+  std::mt19937_64 random(1);
+  std::vector<double> differences(1000);
+  for (double& difference : differences) {
+    std::vector<size_t> drawn(n);
+    for (size_t& i : drawn) i = random() % n;
+    difference = score_of(Metric::bleu, taken(a, drawn), n) - score_of(Metric::bleu, taken(b, drawn), n);
+  }
+  const Interval found = difference(Metric::bleu, a, b, n, true).interval;
+  EXPECT_DOUBLE_EQ(found.low, quantile(differences, 0.025));
+  EXPECT_DOUBLE_EQ(found.high, quantile(differences, 0.975));
+}
+
 TEST(Outcomes, McNemarIsTheBinomialTestOfTheDiscordantExamples) {
   Outcomes a, b;
   a.resize(100);

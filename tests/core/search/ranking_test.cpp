@@ -170,6 +170,23 @@ TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
   EXPECT_THAT(answer_text({space_, settings_, declared_, all[1], all[1], false}), HasSubstr("nothing that was tried"));
 }
 
+TEST_F(RankingTest, TheAnswerNamesEveryLayerOfARoleThatIsMixed) {
+  settings_.rank = Rank::throughput;
+  space_.blocks.clear();
+  for (int layer = 1; layer <= 3; ++layer) space_.blocks.push_back({ATTN_ENCODER_SELF, layer});
+  space_.allowed = {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}};
+  space_.baseline = {0, 0, 0};
+  baseline_ = record({0, 0, 0}, 1000, 1, 1);
+  for (const Placement& placement : {Placement{1, 2, 0}, Placement{2, 2, 2}}) {
+    const Record winner = record(placement, 991, 1.4, 0.5);
+    declare({0, 0, 0}, 15000);
+    declare(placement, 1000);
+    const std::vector<Ranked> all = ranking({&winner, &baseline_});
+    EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false}),
+                HasSubstr(placement[0] == 1 ? "encoder.self b-c-a keeps" : "encoder.self c keeps"));
+  }
+}
+
 // Records that are ranked by a made-up throughput; how often one is looked at is counted.
 class LeaderTest : public testing::Test {
  protected:

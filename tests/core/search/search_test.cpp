@@ -82,8 +82,22 @@ TEST_F(SearchTest, FindsTheBest) {
   EXPECT_EQ(found.noise().ratios.size(),
             5 + found.noise().speeds.size() - 1);  // once a block, however many go through it
   EXPECT_EQ(found.winner()->costs.size(), 3u);
+  bool wavers = false;
+  for (const Ranked& ranked : found.ranking()) {
+    std::vector<double> latencies;
+    for (const json& block : ranked.record->blocks) latencies.push_back(block["latency"]);
+    if (latencies.empty()) continue;
+    wavers |= latencies.back() != median(latencies);
+    EXPECT_EQ(ranked.record->costs.at(512)["latency"], median(latencies));
+  }
+  EXPECT_TRUE(wavers) << "the median is not the latest block";
   EXPECT_TRUE(found.winner()->untimed.empty());
   EXPECT_FALSE(placement(best)["cost"].contains("untimed"));
+  const auto noise = result_document(found)["noise"];
+  EXPECT_EQ(noise["ratio_low"], 1) << "the baseline takes as long as itself";
+  EXPECT_EQ(noise["ratio_high"], 1);
+  EXPECT_TRUE(placement(best)["to_winner"].is_null());
+  EXPECT_EQ(placement("encoder.self=c decoder.self=c decoder.cross=b")["to_winner"]["lists"], 100);
   EXPECT_EQ(count("cost|" + best), 2u);  // the lengths up to the ranked one, the one beyond
 }
 

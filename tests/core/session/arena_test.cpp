@@ -54,17 +54,28 @@ TEST(Arena, ClearsTheSlotThatIsReleasedAndOnlyThat) {
     }
 }
 
+int64_t pages_in_memory(Arena& arena, uint64_t bytes) {
+  std::vector<unsigned char> pages(bytes / static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(0, mincore(arena.base(0), bytes, pages.data()));
+  return std::ranges::count_if(pages, [](unsigned char p) { return p & 1; });
+}
+
 // Whatever the system does with huge pages elsewhere.
 TEST(Arena, CostsThePagesThatWereWritten) {
-  const uint64_t stride = 4 << 20, page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t stride = 4 << 20;
   Arena arena({stride});
   constexpr uint64_t sessions = 8;
   for (uint64_t i = 0; i < sessions; ++i) arena.row(0, arena.acquire())[0] = 1;
-  std::vector<unsigned char> in_memory(sessions * stride / page);
-  ASSERT_EQ(0, mincore(arena.base(0), sessions * stride, in_memory.data()));
-  uint64_t pages = 0;
-  for (const unsigned char p : in_memory) pages += p & 1;
-  EXPECT_EQ(pages, sessions);
+  EXPECT_EQ(pages_in_memory(arena, sessions * stride), int64_t{sessions});
+}
+
+TEST(Arena, GivesPagesOfReleasedSlotsBack) {
+  const uint64_t stride = 4 << 20;
+  Arena arena({stride});
+  const int32_t slot = arena.acquire();
+  std::memset(arena.row(0, slot), 1, stride);
+  arena.release(slot, {stride});
+  EXPECT_EQ(pages_in_memory(arena, stride), 0);
 }
 
 TEST(Arena, RunsOutWithAMessage) {

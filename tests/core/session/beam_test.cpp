@@ -32,7 +32,7 @@ struct Output {
   double score(double penalty) const { return log_probability / std::pow(static_cast<double>(ids.size()), penalty); }
 };
 
-// What may follow: the log probability of each token after these, in a session of their own.
+// The possible next tokens: the log probability of each token after these, in a session of their own.
 std::vector<double> log_probabilities(const std::shared_ptr<const Model>& model, const std::vector<int32_t>& ids) {
   const auto session = open(model, 1);
   write({session.get()}, {begin}, 1);
@@ -119,7 +119,7 @@ TEST(BeamSearch, StopsEarlyOnlyWhereNothingBetterCanCome) {
       }
 }
 
-// Where max_length ends the search instead of the limit, what could not end is compared with what ended.
+// If max_length ends the search instead of the limit, outputs that could not end are compared with those that did.
 TEST(BeamSearch, EndsAtMaxLengthAsAtALimit) {
   for (const unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
     const auto model = model_with(1, seed, 5);

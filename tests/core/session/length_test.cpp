@@ -64,7 +64,7 @@ TEST(SessionLength, OfAReferenceIsSetBeforeReadingWhereKeysDependOnIt) {
   write({&any}, target, 7);
 }
 
-// What is filled anew at each read follows the prediction of the day.
+// Blocks that are filled anew at each read follow the prediction of the day.
 TEST(SessionLength, IsFollowedByKeysThatAreFilledAnew) {
   const auto model = load(with_cross("max", "[length]\npredict = \"ratio\"\nalpha = 3\n", "[stream]\nreplay = true\n"));
   Session session(model, 1);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int32_t end = 2;
 
-// What happened to one row; enough to make it again.
+// The history of one row; enough to make it again.
 struct Event {
   std::vector<int32_t> ids;
   bool is_read = false, last = false;

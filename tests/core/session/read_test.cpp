@@ -93,11 +93,27 @@ TEST(GrowingSource, RefusalsChangeNothing) {
     for (Session* s : {&session, &same}) write({s}, {2}, 1);
     EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {3}, 1); }).find("after </s>"));
     EXPECT_NE(std::string::npos, refusal_of([&] { write({&session, &other}, {3, 3}, 1); }).find("after </s>"));
-    EXPECT_NE(std::string::npos, refusal_of([&] { write({&other}, {3, 2, 3}, 3); }).find("after </s>"));
+    for (const std::vector<int32_t>& ids : {std::vector{3, 2, 3}, {2, 3, 3}})
+      EXPECT_NE(std::string::npos, refusal_of([&] { write({&other}, ids, 3); }).find("after </s>"));
     EXPECT_EQ(0, other.position(0));
     EXPECT_EQ(8, session.position(0));
     write({&other}, {3, 2}, 2);
   }
+}
+
+TEST(GrowingSource, ATargetMayBeginWithWhatEndsOne) {
+  StreamModel m;
+  m.decoder_vocab = "\"" ATTNKIT_SOURCE_DIR
+                    "/tests/core/tokenizer/golden/bytes.json\", tokenizer = \"huggingface\", begin = \"</s>\"";
+  const auto model = load(m);
+  const int32_t end = model->vocabulary(true)->end_id();
+  ASSERT_EQ(model->vocabulary(true)->begin_id(), end);
+  Session session(model, 1);
+  read(session, source, 0, source.size(), true);
+  EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {end, end, 9}, 3); }).find("after </s>"));
+  EXPECT_EQ("", refusal_of([&] { write({&session}, {end, 9, 10}, 3); }));
+  EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {end, 9}, 2); }).find("after </s>"));
+  EXPECT_EQ("", refusal_of([&] { write({&session}, {9, end}, 2); }));
 }
 
 TEST(GrowingSource, AReadThatFailsHalfWayHarmsNoOtherSession) {

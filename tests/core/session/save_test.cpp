@@ -26,7 +26,7 @@ void expect_refusal(const std::shared_ptr<const Model>& model, const Bytes& blob
   EXPECT_NE(std::string::npos, said.find(part)) << "no \"" << part << "\" in: " << said;
 }
 
-// What a session in the middle of everything goes on to give: reads, writes, generates.
+// The results of a session that goes on: reads, writes, generates.
 std::vector<float> continued(Session& session) {
   std::vector<float> all;
   const auto rows = static_cast<size_t>(session.rows());
@@ -229,6 +229,15 @@ TEST(SavedSession, CountsThatWouldOverflowAreRefused) {
     seal(changed);
     expect_refusal(model, changed, "a count that no session reaches");
   }
+}
+
+TEST(SavedSession, ACompleteSourceOfNoTokensIsRefused) {
+  const auto model = load(StreamModel());
+  Bytes blob = Session(model, 1).save();
+  const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  blob[text.find("SRCE") + 16] = std::byte{1};
+  seal(blob);
+  expect_refusal(model, blob, "a complete source of no tokens");
 }
 
 TEST(SavedSession, SectionsOfLaterVersionsAreSkipped) {

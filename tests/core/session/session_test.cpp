@@ -168,6 +168,11 @@ TEST_P(SessionOf, TakesExactlyMaxLengthTokens) {
     EXPECT_EQ(session->position(0), tiny.max_length);
     EXPECT_TRUE(std::equal(last.begin(), last.end(), session->last(0)));
   }
+  // Plans are made for bounds rounded up, which are not to pass the end either.
+  const auto begun = open(model);
+  write(*begun, target, 0, 2);
+  write(*begun, target, 2, target.size());
+  EXPECT_EQ(begun->position(0), tiny.max_length);
   const auto rows = open(model, 2);
   Session* const one = rows.get();
   const std::vector<int32_t> ids(2 * target.size(), 3), unequal = {7, 6}, more = {0, 1}, many = {1, 1};

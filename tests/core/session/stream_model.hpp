@@ -14,6 +14,7 @@ struct StreamModel {
   std::string attention = "default = \"softmax\"\n";
   bool causal = false;  // the encoder
   std::string stream = "[stream]\n", length = "[length]\npredict = \"fixed\"\nlength = 12\n";
+  std::string decoder_vocab = "\"vocab.txt\"";  // and further keys
   int decoder_layers = 2, seed = 1;
   std::vector<std::string> plugins = {ATTNKIT_PLUGIN_FOLDER};
 
@@ -27,6 +28,7 @@ struct StreamModel {
       text.replace(text.find(what), what.size(), with);
     };
     replace("file = \"w.safetensors\"", "seed = " + std::to_string(seed));
+    text.replace(text.rfind("\"vocab.txt\""), 11, decoder_vocab);
     if (causal) replace("encoder = { layers = 2", "encoder = { causal = true, layers = 2");
     return text;
   }

@@ -9,7 +9,7 @@
 namespace attnkit::core::stream {
 namespace {
 
-// What was read when each of `tokens` tokens was written, of a source of `units`; reading past its end is impossible.
+// The units read when each of `tokens` tokens was written, of a source of `units`; reading past its end is impossible.
 std::vector<int64_t> read_at(const Policy& policy, int64_t units, int64_t tokens) {
   std::vector<int64_t> reads;
   View view{sizeof view, 0, 0, 0};

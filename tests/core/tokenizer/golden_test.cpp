@@ -43,15 +43,15 @@ void compare(const Tokenizer& tokenizer, const std::string& name) {
 }
 
 TEST(HuggingFaceGolden, UncasedBert) {
-  compare(*open_tokenizer_json(folder + "uncased.json", {.most = 10000}), "uncased");
+  compare(*open_tokenizer_json(folder + "uncased.json", {.max_ids = 10000}), "uncased");
 }
 
 TEST(HuggingFaceGolden, CasedWithAddedTokens) {
-  compare(*open_tokenizer_json(folder + "cased.json", {.most = 10000}), "cased");
+  compare(*open_tokenizer_json(folder + "cased.json", {.max_ids = 10000}), "cased");
 }
 
 TEST(HuggingFaceGolden, BytesOfRoberta) {
-  compare(*open_tokenizer_json(folder + "bytes.json", {.most = 10000}), "bytes");
+  compare(*open_tokenizer_json(folder + "bytes.json", {.max_ids = 10000}), "bytes");
 }
 
 // Texts that a decoder continues, with the beginning that hosts add.
@@ -81,18 +81,18 @@ TEST(HuggingFaceGolden, Llama2) { compare_target("llama2", "</s>", "<s>"); }
 TEST(HuggingFaceGolden, Mistral) { compare_target("mistral", "</s>", "<s>"); }
 
 TEST(HuggingFaceGolden, UnigramOfXlmRoberta) {
-  compare(*open_tokenizer_json(folder + "unigram.json", {.most = 10000}), "unigram");
+  compare(*open_tokenizer_json(folder + "unigram.json", {.max_ids = 10000}), "unigram");
 }
 
-TEST(HuggingFaceGolden, UnigramOfT5) { compare(*open_tokenizer_json(folder + "t5.json", {.most = 10000}), "t5"); }
+TEST(HuggingFaceGolden, UnigramOfT5) { compare(*open_tokenizer_json(folder + "t5.json", {.max_ids = 10000}), "t5"); }
 
 TEST(HuggingFaceGolden, VocabTxtIsTheSameTokenizer) {
-  compare(*open_wordpiece(folder + "vocab.txt", true, {.most = 10000}), "uncased");
+  compare(*open_wordpiece(folder + "vocab.txt", true, {.max_ids = 10000}), "uncased");
 }
 
 TEST(HuggingFaceGolden, LongTextsAreCut) {
-  const auto whole = open_tokenizer_json(folder + "uncased.json", {.most = 10000});
-  const auto cut = open_tokenizer_json(folder + "uncased.json", {.most = 8});
+  const auto whole = open_tokenizer_json(folder + "uncased.json", {.max_ids = 10000});
+  const auto cut = open_tokenizer_json(folder + "uncased.json", {.max_ids = 8});
   for (const Line& line : golden("uncased")) {
     std::vector<int32_t> expected = whole->tokenize(line.text);
     if (expected.size() > 7) expected.resize(7);

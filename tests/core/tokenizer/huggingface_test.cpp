@@ -1,4 +1,4 @@
-// What is wrong with a tokenizer.json or a vocab.txt is said in one line that names the file and the place in it.
+// The error of a faulty tokenizer.json or vocab.txt is one line that names the file and the place in it.
 #include "core/tokenizer/huggingface.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ json document() { return json::parse(std::ifstream(sample)); }
 std::string refusal(const std::string& bytes) {
   const TemporaryFile file(bytes);
   try {
-    open_tokenizer_json(file.path(), {.most = 64});
+    open_tokenizer_json(file.path(), {.max_ids = 64});
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ATTN_INVALID);
     const std::string message = e.what();
@@ -215,8 +215,8 @@ TEST(ByteBpe, PutsASpaceInFrontWhereItIsTold) {
   json edited = json::parse(std::ifstream(bytes_sample));
   edited["pre_tokenizer"]["add_prefix_space"] = true;
   const TemporaryFile file(edited.dump());
-  const auto with = open_tokenizer_json(file.path(), {.most = 64}),
-             without = open_tokenizer_json(bytes_sample, {.most = 64});
+  const auto with = open_tokenizer_json(file.path(), {.max_ids = 64}),
+             without = open_tokenizer_json(bytes_sample, {.max_ids = 64});
   EXPECT_EQ(with->tokenize("the head"), without->tokenize(" the head"));
   EXPECT_EQ(with->tokenize(" the head"), without->tokenize(" the head"));
   EXPECT_NE(without->tokenize("the head"), without->tokenize(" the head"));
@@ -261,7 +261,7 @@ TEST(HuggingFace, SurvivesDamage) {
     for (int n = 0; n < 1 + i % 4; ++n) damaged[random() % damaged.size()] = static_cast<char>(random());
     const TemporaryFile file(damaged);
     try {
-      open_tokenizer_json(file.path(), {.most = 64})->tokenize("Some text, unaffable.");
+      open_tokenizer_json(file.path(), {.max_ids = 64})->tokenize("Some text, unaffable.");
       ++accepted;
     } catch (const Error&) {
     }
@@ -270,7 +270,7 @@ TEST(HuggingFace, SurvivesDamage) {
 }
 
 TEST(HuggingFace, TextsMustBeUtf8) {
-  const auto tokenizer = open_tokenizer_json(sample, {.most = 64});
+  const auto tokenizer = open_tokenizer_json(sample, {.max_ids = 64});
   for (const char* text : {"ab\xff", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\xe2\x82"}) try {
       tokenizer->tokenize(text);
       ADD_FAILURE() << text;
@@ -281,7 +281,7 @@ TEST(HuggingFace, TextsMustBeUtf8) {
 
 TEST(HuggingFace, NeedsRoomForAToken) {
   try {
-    open_tokenizer_json(sample, {.most = 2});
+    open_tokenizer_json(sample, {.max_ids = 2});
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("texts begin and end with 2 tokens, and at most 2 are wanted"),
@@ -294,7 +294,7 @@ TEST(WordPiece, VocabularyMustHaveTheTokensOfBert) {
   const auto message_of = [](const std::string& text) -> std::string {
     const TemporaryFile file(text);
     try {
-      open_wordpiece(file.path(), true, {.most = 64});
+      open_wordpiece(file.path(), true, {.max_ids = 64});
     } catch (const Error& e) {
       return std::string(e.what()).substr(file.path().size());
     }

@@ -1,4 +1,4 @@
-// What GGUF quantises becomes the f32 that its own library makes of it, bit for bit (make_golden.py).
+// Quantised tensors of GGUF become the f32 that its own library makes of it, bit for bit (make_golden.py).
 #include <gtest/gtest.h>
 
 #include <cstring>

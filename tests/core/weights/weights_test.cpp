@@ -1,4 +1,4 @@
-// What a safetensors file may be, and that no bytes whatever do worse than be refused.
+// The forms of a safetensors file; no bytes whatever do worse than be refused.
 #include "core/weights/weights.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What bridge.cpp asks of the emulator, by a GPU.
+// The functions that bridge.cpp takes from the emulator, by a GPU.
 #include <cuda_runtime.h>
 
 #include <map>

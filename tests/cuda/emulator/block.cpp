@@ -86,7 +86,7 @@ struct Thread {
   unsigned lane() const { return number % 32; }
 };
 
-// What was last done to two bytes of shared memory.
+// The last accesses to two bytes of shared memory.
 struct Granule {
   struct Mark {
     uint32_t phase = 0, moment = 0;

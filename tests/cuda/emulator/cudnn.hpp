@@ -1,4 +1,4 @@
-// What a test asks of the stand-in for cuDNN.
+// The questions of a test to the stand-in for cuDNN.
 #pragma once
 #include <cstdint>
 

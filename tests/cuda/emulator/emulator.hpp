@@ -26,13 +26,13 @@ void release(void* p);
 // Kernels that ran since the process began.
 uint64_t kernels_run();
 
-// Where in the source something happens.
+// A place in the source.
 struct Site {
   const char* file;
   int line;
 };
 
-// What follows is called by the headers that kernels include.
+// Called by the headers that kernels include.
 
 // Ends the calling thread of a kernel with a report, and the kernel with it.
 [[noreturn]] void fail(const std::string& what, Site site);

@@ -80,7 +80,7 @@ class Memory {
 
   bool has(const void* p) const { return p >= space_ && p < space_ + kSpace; }
 
-  // Where p stands to the allocation next to it.
+  // Describes the place of p beside the next allocation.
   std::string place(const char* p) const {
     auto it = all_.upper_bound(const_cast<char*>(p));
     if (it != all_.begin() && (it == all_.end() || std::prev(it)->first + std::prev(it)->second.bytes + kPage > p))

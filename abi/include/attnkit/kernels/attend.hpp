@@ -46,7 +46,7 @@ struct Memory {
   int64_t n, d, e;
 };
 
-// What up to kQueries queries have of the keys so far; out is not yet divided by the sum.
+// The sums of up to kQueries queries over the keys so far; out is not yet divided by the sum.
 struct Online {
   float* out;
   int64_t out_row;

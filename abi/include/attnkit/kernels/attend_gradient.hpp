@@ -63,7 +63,7 @@ struct Scratch {
         given(layout.take<Real>(kTile * w.e)) {}
 };
 
-// What a plan under ATTN_TRAIN says: lse of each query is saved, and G . o of each shared by the workers.
+// The memory of a plan under ATTN_TRAIN: lse of each query is saved, and G . o of each shared by the workers.
 struct Plan {
   uint64_t worker_bytes = 0;
   uint32_t workers = 0;
@@ -74,7 +74,7 @@ struct Plan {
   }
 };
 
-// Where a run of an f32 or f64 plan saves lse of the queries of a head; NULL if it does not train.
+// Returns the place for lse of a head's queries in a run of an f32 or f64 plan; NULL if it does not train.
 template <class Real>
 ATTNKIT_INLINE Real* saved(const attn_run& run, const Widths& w, int64_t b, int64_t h) {
   return run.saved ? static_cast<Real*>(run.saved) + (b * w.heads + h) * run.queries : nullptr;

@@ -1,4 +1,4 @@
-// What backward passes share: the type that a plan computes in, how their work is shared, transposed rows, and
+// Common to backward passes: the type that a plan computes in, how their work is shared, transposed rows, and
 // gradients of LEARNED ports.
 //
 // Their code is compiled once and leaves the arithmetic to simd::product and in_vectors, which choose instructions at

@@ -6,7 +6,7 @@
 
 namespace attnkit {
 
-// What stands under the fraction instead of the plain sum x of weights: x, x + eps, or max(x, eps).
+// The denominator, for a sum x of weights: x, x + eps, or max(x, eps).
 struct Guard {
   enum Kind { kNone, kAdd, kClamp } kind = kClamp;
   double eps = 0;

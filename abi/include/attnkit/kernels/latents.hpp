@@ -14,7 +14,7 @@
 // As in kernels/linear/gradient.hpp a block of queries meets the keys that all of them see through S or R and the
 // others by masked products.  m_l is the largest logit of the keys that a block's queries see; a block ends where m_l
 // would outgrow what its first query sees by kGrowth, so that no exponential overflows and no query's keys all vanish.
-// What the first scan knows of a query, 3 l numbers, waits in scratch for the second.
+// The first scan leaves 3 l numbers of a query in scratch for the second.
 #ifndef ATTNKIT_KERNELS_LATENTS_HPP
 #define ATTNKIT_KERNELS_LATENTS_HPP
 #include <attnkit/kernels/gradient.hpp>
@@ -34,7 +34,7 @@ struct Shape {
   double flops(int64_t rows) const { return 2.0 * static_cast<double>(latents * (values + 1) * rows); }
 };
 
-// What a map says of a query beside its A_i: n_i = slope G_i . o_i.
+// The other numbers that a map has of a query beside its A_i: n_i = slope G_i . o_i.
 template <class Real>
 struct Mixed {
   Real slope, rest;

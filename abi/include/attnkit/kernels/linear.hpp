@@ -25,7 +25,7 @@
 
 namespace attnkit::linear {
 
-// What a map is made from.
+// The arguments of a map.
 struct Setup {
   const attn_block& block;
   const Values& values;

@@ -43,7 +43,12 @@ class Random {
     return random;
   }
 
-  // splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+  // splitmix64 (Steele, Lea and Flood, OOPSLA 2014), its last step and the whole.
+  static uint64_t mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
   uint64_t bits() { return mix(state_ += 0x9E3779B97F4A7C15u); }
 
   // In (0, 1), a multiple of 2^-53 and a half.
@@ -78,12 +83,6 @@ class Random {
   }
 
  private:
-  static uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-
   uint64_t state_;
   double spare_ = 0;
   bool has_spare_ = false;

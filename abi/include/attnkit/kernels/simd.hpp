@@ -23,7 +23,7 @@ namespace attnkit::simd {
 
 constexpr int64_t kLanes = 16;  // floats of a vector
 
-// What a body is compiled for: the bytes of a register, and the tile of rows x columns vectors that a kernel keeps in
+// A set of instructions: the bytes of a register, and the tile of rows x columns vectors that a kernel keeps in
 // registers.
 struct Avx512 {
   static constexpr int rows = 8, columns = 2, bytes = 64;

@@ -1,4 +1,4 @@
-// How a run is shared among workers: its items, each computed by one worker in scratch of its own.
+// Shares a run among workers: its items, each computed by one worker in scratch of its own.
 //
 // A body is called as body(isa, begin, end, scratch), or per head as body(isa, b, h, scratch), isa being one of simd's,
 // by which it is compiled three times: its operator() is a template marked ATTNKIT_INLINE, or a generic lambda marked
@@ -22,7 +22,7 @@ struct Piece {
   }
 };
 
-// What one item takes.
+// The cost of one item.
 struct Each {
   double flops;
   uint64_t scratch_bytes;  // of each worker
@@ -54,7 +54,7 @@ void for_heads(const attn_run& run, int64_t heads, const Each& each, const Body&
   for_items<Real>(run, run.batch * heads, each, items);
 }
 
-// How many heads of queries one item computes where a head of keys is read and summed once for its whole group: the
+// Returns the heads of queries of one item where a head of keys is read and summed once for its whole group: the
 // group, but for runs that append to no state and have fewer groups than workers.
 inline int64_t heads_together(const attn_run& run, const Widths& w) {
   const bool appends = run.state != nullptr && run.keys > 0;

@@ -156,12 +156,6 @@ std::string colour_style() {
 
 std::string script_text(const std::string& text, size_t longest) { return gnuplot_text(shortened(text, longest)); }
 
-std::string tic_text(const std::string& text, size_t longest) {
-  std::string out = script_text(text, longest);
-  boost::replace_all(out, "%", "%%");
-  return out;
-}
-
 std::string figure_head(const Canvas& c) {
   const double w = c.width, h = c.height;
   std::string out = fmt::format("set terminal svg size {},{} noenhanced font 'sans-serif,12'\n", c.width, c.height);

@@ -33,7 +33,6 @@ std::string colour_style();
 
 // Text for a script: in quotes, without control characters, cut after `longest` characters.
 std::string script_text(const std::string& text, size_t longest = 60);
-std::string tic_text(const std::string& text, size_t longest = 60);  // the same for tics, where '%' is special
 
 // Terminal, margins, borders and fonts.
 std::string figure_head(const Canvas& canvas);

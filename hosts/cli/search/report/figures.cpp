@@ -19,7 +19,7 @@ Canvas disc_canvas(Width width) {
   return width == Width::wide ? Canvas{760, 440, 82, 22, 18, 52} : Canvas{372, 388, 64, 10, 12, 58};
 }
 
-// Where there is no room for the mechanisms, the kind alone.
+// If there is no room for the mechanisms, the kind alone.
 std::string figure_label(const Trial& trial, const Canvas& canvas) {
   const std::string label = named_label(trial);
   const size_t room = canvas.width < 500 ? 14 : 40;

@@ -78,7 +78,7 @@ std::string share_text(std::optional<double> share, const char* format) {
   return share ? fmt::format(fmt::runtime(format), 100 * *share) : "";
 }
 
-// How quiet the machine was.
+// Says how quiet the machine was.
 std::string noise_html(const Json& noise) {
   const Estimate floor{1, number_in(noise, "ratio_low"), number_in(noise, "ratio_high")};
   const std::string times =
@@ -323,7 +323,7 @@ std::string test_section(const SearchView& view) {
 
 std::string count_of(int64_t n, const char* noun) { return lists_text(n) + " " + noun + (n == 1 ? "" : "s"); }
 
-// What one stage did, in words.
+// Describes one stage in words.
 std::string stage_text(const SearchView& view, size_t i) {
   const Stage& s = view.stages[i];
   const std::string who =
@@ -449,7 +449,7 @@ std::string screening_html(const SearchView& view) {
       examples);
 }
 
-// What is not distinguishable from the winner, by name.
+// The names of what cannot be distinguished from the winner.
 std::string tied_html(const SearchView& view) {
   constexpr size_t most = 8;
   const std::vector<const Trial*> tied = view.tied();

@@ -83,7 +83,7 @@ std::string marks_html(const Trial& t) {
   return sign + joined(marks, ", ");
 }
 
-// What sorts first: the front, then the others, then what was screened.
+// The order of rows: the front, then the others, then what was screened.
 int mark_order(const Trial& t) { return t.screened ? 2 : t.pareto ? 0 : 1; }
 
 const char* row_class(const Trial& t) {

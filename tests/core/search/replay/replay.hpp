@@ -89,7 +89,7 @@ inline ReplayTable replay(const Recorded& recorded, Settings settings, Resamplin
     for (int64_t end = settings.screen; end < static_cast<int64_t>(n); end *= 2) track.rungs.push_back(end);
     track.rungs.push_back(static_cast<int64_t>(n));
     track.blocks = settings.blocks;
-    track.most_blocks = settings.most_blocks;
+    track.max_blocks = settings.max_blocks;
     track.baseline = &outcomes[recorded.baseline];
     track.std_bench = std_bench_of(outcomes);
     track.measure = [&](const std::vector<size_t>& left, int64_t to, int blocks) {

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   po::options_description options;
   options.add_options()("recorded", po::value(&recorded)->required())("runs", po::value(&runs))(
       "seed", po::value(&seed))("screen", po::value(&settings.screen))("blocks", po::value(&settings.blocks))(
-      "most-blocks", po::value(&settings.most_blocks))("confidence", po::value(&settings.confidence));
+      "most-blocks", po::value(&settings.max_blocks))("confidence", po::value(&settings.confidence));
   po::positional_options_description positions;
   positions.add("recorded", 1);
   try {

@@ -62,7 +62,7 @@ class SyntheticModel {
     return {placement, true, 1 / (1 + std::exp(loss)), 1 / time, memory};
   }
 
-  // What choices do together in blocks of which a share disturb each other; more often harm than good.
+  // The joint effects of choices in blocks of which a share disturb each other; more often harm than good.
   double together(double share, size_t blocks, std::array<int, 3> choices) const {
     if (choices == std::array<int, 3>{} || noise(blocks, 0, seed_ + 5) >= share) return 0;
     return 0.6 * (noise(blocks, choices[0] + 32 * choices[1] + 1024 * choices[2], seed_ + 4) - 0.4);

@@ -334,7 +334,9 @@ class LaunchedPoolTest : public WorkerPoolTest {
 
 TEST_F(LaunchedPoolTest, EveryHostHasItsWorkersAndWhatTheyPrintIsNoReply) {
   WorkerPool pool = make({fake("a"), fake("b")}, 2);
+  const Clock::time_point begin = Clock::now();
   EXPECT_EQ(pool.open()["host"], "a");
+  EXPECT_LT(seconds_since(begin), 4) << "nobody is waited for when all are open";
   EXPECT_EQ(hosts_of(collect(pool, requests_of(meetings(4)))), (std::set<std::string>{"a", "b"}));
   EXPECT_EQ(collect(pool, requests_of({{{"kind", "babble"}}}))[0].status, TrialReply::ok);
   EXPECT_EQ(host(0).trials + host(1).trials, 5u);  // whose worker is ready first gets the next one
@@ -379,6 +381,12 @@ TEST_F(LaunchedPoolTest, AResultThatIsNoneIsNoReply) {
   EXPECT_EQ(host(0).trouble, "sent a result that is none of this kind of trial");
 }
 
+TEST(SlowTrials, TakeTwiceTheMedianAndASecond) {
+  EXPECT_EQ(slow_after({}), 1);
+  EXPECT_EQ(slow_after({0.1, 0.2, 0.3}), 1);
+  EXPECT_EQ(slow_after({9, 3, 4}), 8);
+}
+
 TEST_F(LaunchedPoolTest, ASlowHostHoldsNothingUp) {
   WorkerPool pool = make({fake("a"), fake("b")});
   collect(pool, requests_of(meetings(2)));
@@ -386,6 +394,14 @@ TEST_F(LaunchedPoolTest, ASlowHostHoldsNothingUp) {
   EXPECT_EQ(hosts_of(collect(pool, requests_of({slow, slow, slow}))), std::set<std::string>{"b"});
   EXPECT_EQ(host(0).lost, 0u);
   EXPECT_EQ(hosts_of(collect(pool, requests_of({{{"kind", "echo"}}}))).size(), 1u);  // the hanging one is gone
+}
+
+TEST_F(LaunchedPoolTest, TheOnlyHostLeftRunsOnceMoreWhatItLost) {
+  WorkerPool pool = make({fake("a"), fake("b")}, 1, {{"kind", "open"}, {"refuse_on", "b"}});
+  const auto replies = collect(pool, requests_of({{{"kind", "exit"}}, {{"kind", "echo"}}}));
+  EXPECT_EQ(replies.at(0).status, TrialReply::crashed);
+  EXPECT_EQ(replies.at(1).status, TrialReply::ok);
+  EXPECT_NE(host(1).reason, "");
 }
 
 TEST_F(LaunchedPoolTest, AMechanismThatCrashesEverywhereCostsItsTrialAndNoHost) {

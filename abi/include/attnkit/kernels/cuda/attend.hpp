@@ -304,7 +304,7 @@ using Blocks = Attention<T, kKeys, kKeys, 1>;
 template <class T, int kKeys>
 using Few = Attention<T, 16, kKeys, 4>;
 
-// What every block does beside: its share of the keys to append, and of the rows of output past the last query.
+// The other work of every block: its share of the keys to append, and of the rows of output past the last query.
 template <class T>
 __device__ void append_and_clear(const Work<T>& w, int64_t b, int kv, const Sight& sight, int tile) {
   const Sizes& s = w.sizes;

@@ -75,16 +75,16 @@ class AttentionGraph {
     search.finalize("proposes nothing for attention of this shape");
     std::vector<std::unique_ptr<Descriptor>> found;
     std::vector<void*> raw;
-    for (size_t i = 0; i < kMostConfigs; ++i)
+    for (size_t i = 0; i < kMaxConfigs; ++i)
       raw.push_back(found.emplace_back(std::make_unique<Descriptor>(library_, kEngineConfig))->raw());
     int64_t count = 0;
-    if (library_.query(search.raw(), kHeuristicResults, kDescriptors, kMostConfigs, &count, raw.data()) != 0) count = 0;
-    found.resize(static_cast<size_t>(std::clamp<int64_t>(count, 0, kMostConfigs)));
+    if (library_.query(search.raw(), kHeuristicResults, kDescriptors, kMaxConfigs, &count, raw.data()) != 0) count = 0;
+    found.resize(static_cast<size_t>(std::clamp<int64_t>(count, 0, kMaxConfigs)));
     return found;
   }
 
  private:
-  static constexpr int64_t kMostConfigs = 8;
+  static constexpr int64_t kMaxConfigs = 8;
   using Four = std::array<int64_t, 4>;
 
   Descriptor& make(Kind kind) { return owned_.emplace_back(library_, kind); }
@@ -178,7 +178,7 @@ class AttentionGraph {
 // A graph made ready for the current device.
 class AttentionPlan {
  public:
-  // What a run brings: device memory aligned to 16 bytes.
+  // The arguments of a run: device memory aligned to 16 bytes.
   struct Tensors {
     const void *q, *k, *v;
     void* o;

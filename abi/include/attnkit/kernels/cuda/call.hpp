@@ -1,4 +1,4 @@
-// What a run brings, as kernels take it: rows of tensors, lengths, the keys that queries see, the state.
+// The arguments of a run, as kernels take them: rows of tensors, lengths, the keys that queries see, the state.
 #ifndef ATTNKIT_KERNELS_CUDA_CALL_HPP
 #define ATTNKIT_KERNELS_CUDA_CALL_HPP
 #include <cuda_runtime.h>
@@ -32,7 +32,7 @@ struct Lengths {
         causal(is_causal) {}
 };
 
-// Which keys batch row b knows and its queries see, as attnkit::Sight has it on the CPU.
+// The keys that batch row b knows and its queries see, as attnkit::Sight has it on the CPU.
 struct Sight {
   int64_t queries, fresh, past, q_pos;
   const int32_t* visible;

@@ -163,7 +163,7 @@ class Library {
   bool complete_;
 };
 
-// What cuDNN does not do; the message says why.
+// Thrown for what cuDNN does not do; the message says why.
 class NotSupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,4 +1,4 @@
-// What a kernel needs that is no C++: shared memory, copies that go on while threads compute, and products of small
+// The parts of a kernel that are no C++: shared memory, copies that go on while threads compute, and products of small
 // matrices on the tensor cores.  attnkit's tests have a stand-in for this file that runs on a CPU and sees races and
 // accesses beyond an array, so a kernel reaches shared memory only through what is declared here.
 //

@@ -26,7 +26,7 @@ struct Shape : Widths {
   int64_t head_floats() const { return features * (e + 1); }
 };
 
-// What a map is made from.
+// The arguments of a map.
 struct Setup {
   const attn_block& block;
   const Values& values;

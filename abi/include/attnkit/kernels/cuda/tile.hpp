@@ -1,4 +1,4 @@
-// What the threads of a block do to tiles in shared memory: products of four rows by four columns, sums of a warp.
+// Operations of a block's threads on tiles in shared memory: products of four rows by four columns, sums of a warp.
 #ifndef ATTNKIT_KERNELS_CUDA_TILE_HPP
 #define ATTNKIT_KERNELS_CUDA_TILE_HPP
 #include <attnkit/kernels/cuda/device.hpp>
@@ -20,7 +20,7 @@ __device__ Real sum_of_warp(Real x) {
   return x;
 }
 
-// What tensors of T are computed in: f32, but f64 in f64.
+// The type that tensors of T are computed in: f32, for f64 f64.
 template <class T>
 using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

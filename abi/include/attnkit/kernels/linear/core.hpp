@@ -41,7 +41,7 @@ concept Rescales = requires(const Map& map, const View<const float>& k, float* h
   map.template rescale<simd::Baseline>(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
 };
 
-// What a worker has: features of kEvents keys and queries, then S and z if there is no state.
+// A worker's scratch: features of kEvents keys and queries, then S and z if there is no state.
 template <class Real = float>
 struct Scratch {
   Real *rows, *sums;
@@ -175,7 +175,7 @@ class Walker {
   ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, Real* s, Real* features)
       : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features) {}
 
-  // Where the features of the next key or query go; the event is full until flush when this returns room to no more.
+  // The next row of features, of a key or a query; the event is full until flush when this returns room to no more.
   ATTNKIT_INLINE Real* key_row() {
     if (n_ == kEvents) flush();
     return features_ + n_ * shape_.row();

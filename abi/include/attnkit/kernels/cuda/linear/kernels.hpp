@@ -31,7 +31,7 @@ struct Sizes {
   __host__ __device__ int64_t head_floats() const { return static_cast<int64_t>(features) * (e + 1); }
   __host__ __device__ bool by_four() const { return e % 4 == 0 && features % 4 == 0; }
   __host__ __device__ static int scores() { return kChunk + 4; }
-  // What the slices of S add to an output.
+  // Numbers that the slices of S add to an output.
   __host__ __device__ int partial() const { return e4() > 4 * kThreads ? e4() : 4 * kThreads; }
   uint64_t chunk_bytes() const {
     const uint64_t floats = static_cast<uint64_t>(f4()) * static_cast<uint64_t>(e4()) + static_cast<uint64_t>(f4()) +
@@ -46,7 +46,7 @@ struct Sizes {
   }
 };
 
-// What a run brings, all of it device memory; see attn_run.  Its tensors are of T, its sums f32.
+// The arguments of a run, in device memory; see attn_run.  Its tensors are of T, its sums f32.
 template <class T>
 struct Call {
   Rows<const T> q, k, v;
@@ -78,19 +78,19 @@ struct Work {
 struct Place {
   int64_t b, h, position;
 };
-// Where its features go: those for S and those for z, the same unless the map splits.
+// Places of a row's features: for S and for z, the same unless the map splits.
 struct Row {
   Shared<float> s, z;
 };
 
-// What an output is multiplied by, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
+// Returns the factor of an output, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
 __device__ inline float inverse(float x, int guard, float eps) {
   if (guard == Guard::kAdd) x += eps;
   if (guard == Guard::kClamp && x < eps) x = eps;  // NaN stays NaN
   return reciprocal(x);
 }
 
-// What this block computes.
+// The work of this block.
 struct Head : Sight {
   int64_t b, h;
   __device__ Head(const Lengths& l, int heads)

@@ -158,7 +158,7 @@ namespace stand_in {
 inline float widened(__half x) { return __half2float(x); }
 inline float widened(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-// What a lane brings to a product and takes from it, each number widened to f32.
+// The numbers of a lane in a product, each number widened to f32.
 struct Fragment {
   std::array<float, 8> a;
   std::array<float, 4> b;
