@@ -163,7 +163,8 @@ Json head_json(const Manifest& m) {
     return {{"type", "embedding"},
             {"pool", m.pool == Pool::mean ? "mean" : "first"},
             {"of", text_or_null(m.pool_of)},
-            {"normalise", m.normalise}};
+            {"normalise", m.normalise},
+            {"pooler", m.pooler}};
   return {{"type", "classifier"},
           {"classes", m.classes},
           {"pool", m.pool == Pool::mean ? "mean" : "first"},
@@ -222,6 +223,21 @@ Json length_json(const Model& model) {
   return j;
 }
 
+Json decode_json(const Manifest& m) {
+  return {{"beams", m.beams},
+          {"length_penalty", m.length_penalty},
+          {"early_stop", early_stop_name(m.early_stop)},
+          {"limit", m.limit},
+          {"max_length", m.most_target},
+          {"min_length", m.least_target},
+          {"force_end", m.force_end},
+          {"repetition_penalty", m.sampling.repetition_penalty},
+          {"no_repeat", m.sampling.no_repeat},
+          {"temperature", m.sampling.temperature},
+          {"top_k", m.sampling.top_k},
+          {"top_p", m.sampling.top_p}};
+}
+
 Json rotary_json(const RotaryTable& r) {
   return {{"base", r.base},
           {"width", r.width},
@@ -232,7 +248,8 @@ Json rotary_json(const RotaryTable& r) {
           {"high_frequency_factor", r.high_frequency_factor},
           {"original_length", r.original_length},
           {"attention_factor", r.attention_factor},
-          {"slower", r.slower}};
+          {"slower", r.slower},
+          {"slower_long", r.slower_long}};
 }
 
 }  // namespace
@@ -286,6 +303,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"speech", model.frontend() ? speech_json(*model.frontend()) : Json()},
             {"length", length_json(model)},
             {"forced", m.forced},
+            {"decode", m.decoder.layers > 0 ? decode_json(m) : Json()},
             {"stream", m.stream ? stream_json(*m.stream) : Json()},
             {"search", m.search ? *m.search : Json()},
             {"blocks", Json::array()}};

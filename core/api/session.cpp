@@ -38,9 +38,11 @@ Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stre
   return {source, options.ends ? std::span(options.ends, options.units) : std::span<const int64_t>()};
 }
 
-Sampler sampler_of(const attnkit_sample_options& options) {
+Sampler sampler_of(const attnkit_sample_options& options, const Manifest& manifest) {
   constexpr auto most = static_cast<uint64_t>(INT64_MAX);
   Sampling sampling;
+  sampling.repetition_penalty = manifest.sampling.repetition_penalty;
+  sampling.no_repeat = manifest.sampling.no_repeat;
   if (options.repetition_penalty != 0) sampling.repetition_penalty = options.repetition_penalty;
   sampling.temperature = options.temperature;
   sampling.top_k = static_cast<int64_t>(std::min(options.top_k, most));
@@ -118,7 +120,7 @@ int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, 
     require_size(*options, "options");
     if (n_prompt > 0) require({{prompt, "prompt"}});
     if (options->n_seen > 0) require({{options->seen, "options.seen"}});
-    Sampler sampler = sampler_of(*options);
+    Sampler sampler = sampler_of(*options, s.model().manifest());
     const std::span seen(options->seen, options->n_seen);
     for (size_t i = 0; i < seen.size(); ++i)
       if (seen[i] < 0 || seen[i] >= s.model().outputs())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/error.hpp"
 #include "core/base/greedy.hpp"
@@ -21,28 +22,39 @@ Sampler::Sampler(const Sampling& sampling, uint64_t stream) : sampling_(sampling
   check("top_k", static_cast<double>(sampling.top_k), 0, 1 << 24);
   check("top_p", sampling.top_p, 0, 1);
   check("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
+  check("no_repeat", static_cast<double>(sampling.no_repeat), 0, 1 << 20);
 }
 
 void Sampler::saw(std::span<const int32_t> ids) {
-  if (sampling_.repetition_penalty == 1) return;
+  if (!sampling_.looks_back()) return;
   for (const int32_t id : ids) {
     if (id < 0) continue;
+    before_.push_back(id);
     if (static_cast<size_t>(id) >= seen_.size()) seen_.resize(static_cast<size_t>(id) + 1);
     seen_[static_cast<size_t>(id)] = true;
   }
 }
 
-void Sampler::penalise(std::span<float> scores) const {
+void Sampler::look_back(std::span<float> scores) const {
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
-  for (size_t id = 0; id < std::min(seen_.size(), scores.size()); ++id)
+  for (size_t id = 0; penalty != 1 && id < std::min(seen_.size(), scores.size()); ++id)
     if (seen_[id]) scores[id] = scores[id] < 0 ? scores[id] * penalty : scores[id] / penalty;
+  if (sampling_.no_repeat == 0) return;
+  const auto n = static_cast<size_t>(sampling_.no_repeat) - 1;  // tokens that stand before the next one
+  if (before_.size() <= n) return;
+  const auto last = before_.end() - static_cast<std::ptrdiff_t>(n);
+  for (auto from = before_.begin(); from + static_cast<std::ptrdiff_t>(n) < before_.end(); ++from) {
+    const auto next = static_cast<size_t>(from[static_cast<std::ptrdiff_t>(n)]);
+    if (next < scores.size() && std::equal(last, before_.end(), from))
+      scores[next] = -std::numeric_limits<float>::infinity();
+  }
 }
 
 std::optional<int32_t> Sampler::draw(std::span<const float> given) {
   std::span<const float> scores = given;
-  if (sampling_.repetition_penalty != 1) {
+  if (sampling_.looks_back()) {
     scores_.assign(given.begin(), given.end());
-    penalise(scores_);
+    look_back(scores_);
     scores = scores_;
   }
   std::optional<int32_t> id = best_token(scores);

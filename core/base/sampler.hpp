@@ -13,11 +13,14 @@ namespace attnkit::core {
 struct Sampling {
   double repetition_penalty = 1;  // scores of tokens that were there: divided by it, or times it where below 0 (Keskar
                                   // et al. 2019, arXiv:1909.05858, 4.1)
+  int64_t no_repeat = 0;          // no so many tokens in a row come twice; 0: they may
   double temperature = 0;         // all scores are divided by it; 0: the best token, always
   int64_t top_k = 0;              // only so many of the best; 0: all
   double top_p = 1;               // only the best that have this probability together (Holtzman et al. 2020,
                                   // arXiv:1904.09751)
   uint64_t seed = 0;
+
+  bool looks_back() const { return repetition_penalty != 1 || no_repeat > 0; }
 };
 
 // One text being drawn.  The same tokens for the same sampling, stream and scores, as far as exp() is the same.
@@ -26,7 +29,9 @@ class Sampler {
   // stream: texts of one seed that differ in it are unrelated.  Throws Error (ATTN_INVALID): out of bounds.
   explicit Sampler(const Sampling& sampling, uint64_t stream = 0);
 
-  void saw(std::span<const int32_t> ids);  // tokens that were there
+  void saw(std::span<const int32_t> ids);  // tokens that were there, in order
+  // What the tokens that were there do to the scores of the next one.
+  void look_back(std::span<float> scores) const;
   // The next one, which is then one that was there.  Returns nothing when any of the scores is NaN.
   std::optional<int32_t> draw(std::span<const float> scores);
 
@@ -35,13 +40,13 @@ class Sampler {
     int32_t id;
     double weight;
   };
-  void penalise(std::span<float> scores) const;
   void keep_best();
   int32_t pick();
 
   Sampling sampling_;
   Random random_;
   std::vector<bool> seen_;  // by id
+  std::vector<int32_t> before_;
   std::vector<float> scores_;
   std::vector<Candidate> candidates_;
 };

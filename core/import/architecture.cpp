@@ -74,9 +74,13 @@ class Reader {
     }
     if (root_.contains("manifest")) add_entries(table(root_, "manifest"), "", made.manifest);
     if (root_.contains("tokenizer")) {
-      only_keys(table(root_, "tokenizer"), {"more_tokens", "source"});
-      made.more_tokens = texts(table(root_, "tokenizer"), "more_tokens");
-      if (table(root_, "tokenizer").contains("source")) made.source = text(table(root_, "tokenizer"), "source");
+      const toml::table& tokenizer = table(root_, "tokenizer");
+      only_keys(tokenizer, {"more_tokens", "source", "fairseq"});
+      made.more = more_tokens(tokenizer);
+      if (tokenizer.contains("fairseq")) {
+        only_keys(table(tokenizer, "fairseq"), {"more_tokens", "source"});
+        made.fairseq = more_tokens(table(tokenizer, "fairseq"));
+      }
     }
     for (const auto& [part, type, whole, names] :
          {Part{"gguf", "architecture", &Architecture::gguf, &NameMap::gguf},
@@ -122,6 +126,10 @@ class Reader {
   void read_only(const toml::table& in, Architecture& to) const {
     if (in.contains("only"))
       for (const auto& [key, values] : table(in, "only")) to.only[std::string(key)] = literals(values);
+  }
+
+  MoreTokens more_tokens(const toml::table& in) const {
+    return {texts(in, "more_tokens"), in.contains("source") ? text(in, "source") : std::string()};
   }
 
   // A part of its own for files of another format, which name what they hold by `key`.

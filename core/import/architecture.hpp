@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,19 @@ struct ManifestEntry {
   ManifestValue value;
 };
 
+// What a SentencePiece file lacks that says its ids in fairseq's way, or beside a vocab.json.
+struct MoreTokens {
+  std::vector<std::string> tokens;  // with ids behind its own
+  std::string source;               // the one before a text; empty: none
+};
+
 struct Architecture {
   std::string name;                                      // "bert"
   std::vector<std::string> model_types;                  // of config.json
   std::map<std::string, std::vector<std::string>> only;  // by key: the values, as JSON, that mean nothing special
   std::vector<ManifestEntry> manifest;                   // as the file has them
-  std::vector<std::string> more_tokens;                  // behind those of a vocab.json beside SentencePiece's file
-  std::string source;  // of them, before a text whose language nobody says; empty: none
+  MoreTokens more;                                       // where a vocab.json lies beside SentencePiece's file
+  std::optional<MoreTokens> fairseq;                     // where that file lies alone; nothing: it may not
   NameMap tensors;
   std::shared_ptr<const Architecture> gguf;  // of GGUF files: model_types are their architectures, config is metadata
   std::shared_ptr<const Architecture> ctranslate2;  // of CTranslate2's: model_types are their specs, config is metadata

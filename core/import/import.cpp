@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t max_json = uint64_t{64} << 20;
+constexpr double max_tokens = 1048576;  // of a manifest's lengths
 constexpr const char* model_settings = "special:model.yml";
 constexpr const char* guide = "docs/importing.md lists what is supported, and shows how to add an architecture";
 
@@ -449,8 +450,6 @@ class Importer {
                source = find(transformer_ / "source.spm");
     if (!ids || (!one && !source)) return false;
     const fs::path target_ids = any({"target_vocab.json", "target_vocabulary.json"}).value_or(*ids);
-    std::vector<std::string> more;
-    for (const std::string& token : architecture.more_tokens) more.push_back(toml_of(token));
     for (const auto& [side, own, own_ids] :
          {std::tuple("model.encoder", "source.spm", &*ids), {"model.decoder", "target.spm", &target_ids}}) {
       const fs::path file =
@@ -459,14 +458,7 @@ class Importer {
       add(side, "vocab", toml_of(seen_from_manifest(file)));
       add(side, "tokenizer", toml_of("huggingface"));
       add(side, "ids", toml_of(seen_from_manifest(*own_ids)));
-      if (!more.empty()) add(side, "more_tokens", fmt::format("[{}]", fmt::join(more, ", ")));
-    }
-    if (!architecture.source.empty()) {
-      add("model.encoder", "begin", toml_of(architecture.source));
-      made_.notes.push_back(
-          fmt::format("texts are read as {}: \"begin\" of [model.encoder] says another language, and \"forced\" of "
-                      "[decode] the one that is written",
-                      quote(architecture.source)));
+      add_more_tokens(side, architecture.more);
     }
     const Document document(target_ids);
     if (document.root().is_array())
@@ -474,8 +466,37 @@ class Importer {
         tokens_[static_cast<int64_t>(tokens_.size())] = token.text();
     else
       for (const auto& [token, id] : document.root().members()) tokens_[id.integer()] = token;
-    for (const std::string& token : architecture.more_tokens)
+    for (const std::string& token : architecture.more.tokens)
       tokens_[tokens_.empty() ? 0 : tokens_.rbegin()->first + 1] = token;
+    return true;
+  }
+
+  void add_more_tokens(const std::string& side, const MoreTokens& more) {
+    std::vector<std::string> tokens;
+    for (const std::string& token : more.tokens) tokens.push_back(toml_of(token));
+    if (!tokens.empty()) add(side, "more_tokens", fmt::format("[{}]", fmt::join(tokens, ", ")));
+    if (more.source.empty() || side != "model.encoder") return;
+    add(side, "begin", toml_of(more.source));
+    if (tables_.contains("model.decoder"))
+      made_.notes.push_back(
+          fmt::format("texts are read as {}: \"begin\" of [model.encoder] says another language, and \"forced\" of "
+                      "[decode] the one that is written",
+                      quote(more.source)));
+  }
+
+  // SentencePiece's file alone, with ids as fairseq has them: XLM-R and NLLB.
+  bool add_fairseq(const Architecture& architecture) {
+    if (!architecture.fairseq) return false;
+    const auto file = find(transformer_ / "sentencepiece.bpe.model");
+    if (!file) return false;
+    add_vocabulary(*file, "huggingface");
+    for (const char* side : {"model.encoder", "model.decoder"}) {
+      if (!tables_.contains(side)) continue;
+      add(side, "numbering", toml_of("fairseq"));
+      add_more_tokens(side, *architecture.fairseq);
+    }
+    // Ids behind the pieces, whose number the file alone knows, stay ids in the manifest.
+    tokens_ = {{0, "<s>"}, {1, "<pad>"}, {2, "</s>"}, {3, "<unk>"}};
     return true;
   }
 
@@ -511,6 +532,7 @@ class Importer {
     }
     if (tables_.contains("model.decoder") && add_sentencepiece(architecture)) return;
     if (tables_.contains("model.decoder") && config && add_pieces(*config)) return;
+    if (add_fairseq(architecture)) return;
     if (tables_.contains("model.decoder"))
       refuse(fmt::format("{}: holds no tokenizer.json, no spiece.model, and no vocab.json with SentencePiece's file",
                          transformer_.string()),
@@ -550,20 +572,14 @@ class Importer {
     };
     for (const auto& [key, ours] : {std::pair("forced_decoder_ids", "forced"),
                                     {"suppress_tokens", "suppress"},
-                                    {"begin_suppress_tokens", "suppress_first"},
-                                    {"no_repeat_ngram_size", ""},
-                                    {"min_length", ""},
-                                    {"num_beams", "beams"},
-                                    {"length_penalty", "length_penalty"},
-                                    {"repetition_penalty", ""}})
-      if (const JsonValue own = said(key); own && !is_said("decode", ours))
-        made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
-                                          own.path(), key, own.json().dump().substr(0, 60)));
+                                    {"begin_suppress_tokens", "suppress_first"}})
+      if (const JsonValue own = said(key); own && !is_said("decode", ours)) note_unsaid(own, key);
+    add_writing(generation ? generation->root() : config, said("eos_token_id"));
     // A decoder alone goes on from what its tokenizer puts before a text.
     if (const JsonValue start = said("decoder_start_token_id"); start && tables_.contains("model.encoder"))
       add("model.decoder", "begin", toml_of(token_of(start)));
     if (const JsonValue forced = said("forced_bos_token_id"); forced && tables_.contains("model.encoder"))
-      add("decode", "forced", fmt::format("[{}]", toml_of(token_of(forced))));
+      add("decode", "forced", fmt::format("[{}]", in_list(forced)));
     add_suppressed(said("bad_words_ids"));
     const JsonValue end = said("eos_token_id");
     if (!end) return;
@@ -571,8 +587,72 @@ class Importer {
     if (ends.empty()) end.wrong("is empty");
     add("model.decoder", "end", toml_of(token_of(ends.front())));
     std::vector<std::string> others;
-    for (size_t i = 1; i < ends.size(); ++i) others.push_back(toml_of(token_of(ends[i])));
+    for (size_t i = 1; i < ends.size(); ++i) others.push_back(in_list(ends[i]));
     if (!others.empty()) add("model.decoder", "more_ends", fmt::format("[{}]", fmt::join(others, ", ")));
+  }
+
+  void note_unsaid(const JsonValue& value, const char* key) {
+    made_.notes.push_back(fmt::format("{} says {} = {} of how texts are written, and the manifest does not",
+                                      value.path(), key, value.json().dump().substr(0, 60)));
+  }
+
+  // What transformers' generate() does where nobody says otherwise.
+  void add_writing(const JsonValue& generation, const JsonValue& end) {
+    const auto number = [&](const char* key, double neutral) {
+      const JsonValue value = generation[key];
+      if (value && !value.json().is_number()) value.wrong("must be a number");
+      return value ? value.json().get<double>() : neutral;
+    };
+    // A number within the bounds of our key, where it is not the one that changes nothing.
+    const auto take = [&](const char* key, const char* ours, double neutral, double least, double most) {
+      const double value = number(key, neutral);
+      if (value == neutral) return;
+      if (value >= least && value <= most)
+        add("decode", ours, generation[key].json().dump());
+      else
+        note_unsaid(generation[key], key);
+    };
+    take("num_beams", "beams", 1, 1, 64);
+    take("length_penalty", "length_penalty", 1, 0, 10);
+    const JsonValue early = generation["early_stopping"];
+    add("decode", "early_stop", toml_of(early && early.is_text() ? "never" : early.truth(false) ? "full" : "guess"));
+    // Of a decoder alone the text that it goes on from does not count; else one token begins the target.
+    if (const JsonValue most = generation["max_new_tokens"]; most && tables_.contains("model.encoder"))
+      add("decode", "max_length", std::to_string(most.integer() + 1));
+    else if (most)
+      take("max_new_tokens", "limit", 0, 1, max_tokens);
+    else
+      take("max_length", "max_length", 0, 2, max_tokens);
+    take("min_length", "min_length", 0, 1, max_tokens);
+    if (const JsonValue forced = generation["forced_eos_token_id"]; forced && is_said("decode", "max_length")) {
+      if (end && forced.json() == (end.is_array() && end.json().size() > 1 ? end.json().front() : end.json()))
+        add("decode", "force_end", "true");
+      else
+        note_unsaid(forced, "forced_eos_token_id");
+    }
+    take("repetition_penalty", "repetition_penalty", 1, 0.01, 100);
+    take("no_repeat_ngram_size", "no_repeat", 0, 1, max_tokens);
+    if (generation["do_sample"].truth(false) && number("temperature", 1) != 0) {
+      if (is_said("decode", "beams")) {
+        note_unsaid(generation["do_sample"], "do_sample");
+      } else {
+        add("decode", "temperature", nlohmann::json(number("temperature", 1)).dump());
+        if (const double k = number("top_k", 50); k >= 1)
+          add("decode", "top_k", std::to_string(static_cast<int64_t>(k)));
+        take("top_p", "top_p", 1, 0, 1);
+      }
+    }
+    for (const auto& [key, neutral] : {std::pair("min_new_tokens", 0.0),
+                                       {"encoder_no_repeat_ngram_size", 0},
+                                       {"encoder_repetition_penalty", 1},
+                                       {"num_beam_groups", 1},
+                                       {"diversity_penalty", 0},
+                                       {"typical_p", 1},
+                                       {"min_p", 0},
+                                       {"epsilon_cutoff", 0},
+                                       {"eta_cutoff", 0},
+                                       {"penalty_alpha", 0}})
+      if (number(key, neutral) != neutral) note_unsaid(generation[key], key);
   }
 
   // Lists of tokens that must not be written one after another; of one alone: never.
@@ -582,7 +662,7 @@ class Importer {
     for (const JsonValue& list : lists.items()) {
       const std::vector<JsonValue> ids = list.items();
       if (ids.size() == 1)
-        tokens.push_back(toml_of(token_of(ids.front())));
+        tokens.push_back(in_list(ids.front()));
       else
         made_.notes.push_back(
             fmt::format("{} has {}, which the manifest cannot say of several tokens", list.path(), list.place()));
@@ -607,6 +687,12 @@ class Importer {
     const auto found = tokens_.find(id.integer());
     if (found == tokens_.end()) id.wrong(fmt::format("is {}, which is no token of the vocabulary", id.integer()));
     return found->second;
+  }
+
+  // A token of a list, which may hold ids.  Of fairseq's numbering those behind the pieces are in no file.
+  std::string in_list(const JsonValue& id) const {
+    const bool unnamed = is_said("model.decoder", "numbering") && !tokens_.contains(id.integer());
+    return unnamed ? std::to_string(id.integer()) : toml_of(token_of(id));
   }
 
   // Takes sentence-transformers' limit of texts; else as many tokens as the model takes.

@@ -87,9 +87,9 @@ constexpr KeyRule keys[] = {
     {"model.rotary", "high_frequency_factor", T::number, "4", 1e-3, 1e6, "`llama3`; more than `low_frequency_factor`"},
     {"model.rotary", "original_length", T::integer, "8192", 1, 1048576, "`llama3`, `longrope`: the length in training"},
     {"model.rotary", "short_factors", T::numbers, "", 1e-3, 1e6,
-     "`longrope`: for each of `width` / 2 pairs by how much slower it turns where `max_length` is up to "
-     "`original_length`"},
-    {"model.rotary", "long_factors", T::numbers, "", 1e-3, 1e6, "`longrope`: the same where `max_length` is more"},
+     "`longrope`: for each of `width` / 2 pairs by how much slower it turns in a text, or a part of it that a session "
+     "writes at once, that ends within `original_length`"},
+    {"model.rotary", "long_factors", T::numbers, "", 1e-3, 1e6, "`longrope`: the same where it ends beyond"},
     {"model.rotary", "attention_factor", T::number, "", 1e-3, 1e3,
      "`longrope`: turned q and k are multiplied by it; absent: sqrt(1 + ln(`factor`) / ln(`original_length`))"},
 
@@ -103,7 +103,10 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "ids", T::text, "",
      "SentencePiece: a JSON or YAML file of tokens and their ids, relative to the manifest, where they are not the "
      "file's own"},
-    {"model.encoder", "more_tokens", T::tokens, "", "with `ids`: tokens behind those of it, in order"},
+    {"model.encoder", "numbering", T::choice, "own", "own|fairseq",
+     "SentencePiece: ids where no file lists them: `own`: the file's; `fairseq`: <s>, <pad>, </s>, <unk>, then the "
+     "file's from its fourth on"},
+    {"model.encoder", "more_tokens", T::tokens, "", "with `ids` or fairseq's numbering: tokens behind those, in order"},
     {"model.encoder", "begin", T::text, "",
      "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
@@ -145,6 +148,7 @@ constexpr KeyRule keys[] = {
     {"model.decoder", "tokenizer", T::choice, "longest", "longest|wordpiece|huggingface|gguf",
      "what `vocab` is and how it splits text, as for the encoder"},
     {"model.decoder", "ids", T::text, "", "as for the encoder"},
+    {"model.decoder", "numbering", T::choice, "own", "own|fairseq", "as for the encoder"},
     {"model.decoder", "more_tokens", T::tokens, "", "as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
      "all but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
@@ -171,6 +175,8 @@ constexpr KeyRule keys[] = {
      "classifier, embedding: pools this sequence in place of the encoder's output, one that its mechanisms carry from "
      "block to "
      "block, by its name; rows of zeros at its end, which were left out, do not count"},
+    {"model.head", "pooler", T::boolean, "false",
+     "embedding: a dense layer with tanh behind the pool, as BERT has one behind its first row"},
     {"model.head", "normalise", T::boolean, "false", "embedding: divided by its length"},
     {"model.head", "hidden", T::integer, "", 1, 1048576,
      "classifier: width of a layer with ReLU between pool and classes; absent: none"},
@@ -227,6 +233,26 @@ constexpr KeyRule keys[] = {
     {"decode", "suppress_first", T::tokens, "",
      "tokens that are not written first, behind the forced ones; models with an encoder"},
     {"decode", "length_penalty", T::number, "1.0", 0, 10, "a hypothesis' score is divided by its length to this power"},
+    {"decode", "early_stop", T::choice, "never", "never|guess|full",
+     "when a beam search ends: `never`: when nothing that is unfinished could still win; `guess`: when `beams` "
+     "hypotheses have ended and the best unfinished one would lose if it ended here; `full`: when `beams` have ended"},
+    {"decode", "limit", T::integer, "", 1, 1048576,
+     "tokens of an output where nobody says how many; absent: 1.5 times the source and 20, of a decoder alone what "
+     "`max_length` leaves"},
+    {"decode", "max_length", T::integer, "", 2, 1048576,
+     "the same, counted with what begins the target and, of a decoder alone, with the text it goes on from"},
+    {"decode", "min_length", T::integer, "", 1, 1048576, "no target ends before it has so many tokens, counted so"},
+    {"decode", "force_end", T::boolean, "false",
+     "the last token that `max_length` leaves is the one that ends targets"},
+    {"decode", "repetition_penalty", T::number, "1.0", 0.01, 100,
+     "scores of tokens that the target has are divided by it, those below 0 times it; in a beam search log "
+     "probabilities"},
+    {"decode", "no_repeat", T::integer, "", 1, 1048576, "no so many tokens in a row are written that the target has"},
+    {"decode", "temperature", T::number, "0.0", 0, 1000,
+     "`attnkit run` draws tokens at random, with scores divided by it; 0: the best token, always"},
+    {"decode", "top_k", T::integer, "", 1, 16777216, "with `temperature`: only of so many of the best"},
+    {"decode", "top_p", T::number, "1.0", 0, 1,
+     "with `temperature`: only of the best that together have this probability"},
 
     {"stream", "policy", T::choice, "wait-k", "wait-k|offline",
      "who decides between reading and writing where nobody else does: `wait-k` stays `k` decisions behind the source, "

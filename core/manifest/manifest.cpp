@@ -29,6 +29,11 @@ const char* sinusoids_name(Sinusoids sinusoids) {
   return names[static_cast<size_t>(sinusoids)];
 }
 
+const char* early_stop_name(EarlyStop stop) {
+  constexpr const char* names[] = {"never", "guess", "full"};
+  return names[static_cast<size_t>(stop)];
+}
+
 const char* bias_name(Bias bias) {
   constexpr const char* names[] = {"all", "all_but_k", "qkv", "none"};
   return names[static_cast<size_t>(bias)];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/roles.hpp"
+#include "core/base/sampler.hpp"
 #include "core/manifest/diagnostics.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/speech/fbank.hpp"
@@ -34,6 +35,8 @@ enum class Split { longest, wordpiece, huggingface, gguf };  // how text becomes
 enum class Pool { mean, first };
 enum class Features { fbank, log_mel };
 enum class Frontends { conv, centred };
+enum class Numbering { own, fairseq };                               // of a SentencePiece file's tokens
+enum class EarlyStop { never, guess, full };                         // of a beam search
 enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };
 
@@ -95,7 +98,8 @@ struct RotaryTable {  // positions = "rotary": how q and k of self attention are
   double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4;
   double attention_factor = 1;  // that sines and cosines are multiplied by
   int original_length = 8192;
-  std::vector<double> slower;  // longrope: by what each pair turns slower
+  // longrope: by what each pair turns slower, in texts up to original_length and in longer ones.
+  std::vector<double> slower, slower_long;
 };
 
 struct Manifest {
@@ -122,6 +126,7 @@ struct Manifest {
   bool normalise = false;            // an embedding
   Pool pool = Pool::mean;
   Place pool_place;
+  bool pooler = false;                           // an embedding: a layer with tanh behind the pool
   std::string pool_of;                           // the auxiliary sequence that is pooled; empty: the encoder's output
   std::string weights_file;                      // absolute path; empty: none
   std::string weights_sha256;                    // lower-case hex or empty
@@ -136,6 +141,12 @@ struct Manifest {
   Place length_place;
   int beams = 1;
   double length_penalty = 1.0;
+  EarlyStop early_stop = EarlyStop::never;
+  // Tokens of a target with what begins it: no end before so many; never more; 0: no limit of its own.
+  int least_target = 0, most_target = 0;
+  int limit = 0;           // tokens that are written where nobody says how many; 0: that depends on the source
+  bool force_end = false;  // the last of most_target
+  Sampling sampling;       // temperature: for hosts that draw
   std::vector<int32_t> forced, suppressed;  // ids: that targets begin with; that are never written
   std::vector<int32_t> suppressed_first;    // that are not written first behind the forced ones
   std::vector<int32_t> more_ends;           // that end a target as the vocabulary's end does
@@ -163,6 +174,7 @@ const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
 const char* sinusoids_name(Sinusoids sinusoids);
 const char* bias_name(Bias bias);
+const char* early_stop_name(EarlyStop stop);
 const char* rotary_layout_name(RotaryLayout layout);
 const char* rotary_scaling_name(RotaryScaling scaling);
 const char* weight_type_name(WeightType type);

@@ -106,7 +106,8 @@ bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
 
 // features and frontend of the encoder: a source that is speech.
 void read_speech(const Node& encoder, Reading& to) {
-  for (const char* key : {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate", "ids", "more_tokens", "begin"})
+  for (const char* key :
+       {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate", "ids", "numbering", "more_tokens", "begin"})
     if (const Entry* entry = encoder.find(key))
       to.not_applicable(entry->place, fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
                         "remove it, or \"features\" and \"frontend\"");
@@ -160,13 +161,20 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
 
 // The ids of a SentencePiece file's tokens, where they are not its own.
 void read_ids(const TableReader& table, const Reading& to, const Stack& stack, Split split, TokenizerUse& use) {
-  for (const char* key : {"ids", "more_tokens"})
+  for (const char* key : {"ids", "numbering", "more_tokens"})
     if (table.mentioned(key) && !is_sentencepiece(stack, split))
       to.not_applicable(table.place(key), fmt::format("\"{}\" is for SentencePiece's files", key));
   if (const auto ids = table.text("ids")) use.ids = join_path(to.dir, *ids);
   const Entry* more = table.given("more_tokens");
-  if (more && !table.mentioned("ids"))
-    to.not_applicable(more->place, "\"more_tokens\" stand behind those of \"ids\", which is not given");
+  Numbering numbering = Numbering::own;
+  take(table.choice("numbering"), numbering);
+  use.fairseq = numbering == Numbering::fairseq;
+  if (use.fairseq && table.mentioned("ids"))
+    to.not_applicable(table.place("numbering"), "\"numbering\" is for files without \"ids\"");
+  if (more && !table.mentioned("ids") && !use.fairseq)
+    to.not_applicable(
+        more->place,
+        "\"more_tokens\" stand behind those of \"ids\" or of numbering = \"fairseq\", which are not given");
   for (size_t i = 0; more && i < more->value.items.size(); ++i) use.more.push_back(more->value.items[i].text);
 }
 
@@ -284,6 +292,7 @@ void check_head_keys(const TableReader& head, const Entry& entry, const Reading&
   for (const auto& [key, fits, owner] : {Owned{"classes", classifier, "a classifier"},
                                          {"hidden", classifier, "a classifier"},
                                          {"normalise", embedding, "an embedding"},
+                                         {"pooler", embedding, "an embedding"},
                                          {"pool", classifier || embedding, "a classifier or an embedding"},
                                          {"of", classifier || embedding, "a classifier or an embedding"}})
     if (head.mentioned(key) && !fits)
@@ -306,6 +315,7 @@ void read_pooling(const TableReader& head, const Entry& entry, Reading& to) {
   m.classes = int_of(head, "classes");
   m.head_hidden = int_of(head, "hidden");
   m.normalise = head.boolean("normalise").value_or(false);
+  m.pooler = head.boolean("pooler").value_or(false);
   take(head.choice("pool"), m.pool);
   m.pool_of = head.text("of").value_or("");
   m.pool_place = head.place("of");
@@ -394,9 +404,8 @@ std::vector<double> read_pairs(const TableReader& table, const char* key, int pa
 void read_longrope(const TableReader& table, Reading& to) {
   Manifest& m = to.manifest;
   RotaryTable& r = m.rotary;
-  const std::vector<double> near = read_pairs(table, "short_factors", r.width / 2, to),
-                            far = read_pairs(table, "long_factors", r.width / 2, to);
-  r.slower = m.max_length > r.original_length ? far : near;
+  r.slower = read_pairs(table, "short_factors", r.width / 2, to);
+  r.slower_long = read_pairs(table, "long_factors", r.width / 2, to);
   if (!table.mentioned("original_length"))
     to.error(ak::missing_key, table.place("original_length"), "scaling = \"longrope\" needs \"original_length\"");
   else if (r.original_length < 2)
@@ -611,11 +620,47 @@ void read_length(const Node& length, Reading& to) {
   }
 }
 
+void read_decode_lengths(const TableReader& table, Reading& to) {
+  Manifest& m = to.manifest;
+  m.limit = int_of(table, "limit");
+  m.least_target = int_of(table, "min_length");
+  m.most_target = int_of(table, "max_length");
+  m.force_end = table.boolean("force_end").value_or(false);
+  if (m.force_end && !table.mentioned("max_length"))
+    to.not_applicable(table.place("force_end"),
+                      "\"force_end\" is about the last token of \"max_length\", which is not given");
+  if (m.most_target > 0 && m.least_target > m.most_target)
+    to.error(ak::wrong_value, table.place("min_length"),
+             fmt::format("\"min_length\" is {}, more than max_length, {}", m.least_target, m.most_target));
+}
+
+void read_sampling(const TableReader& table, Reading& to) {
+  Sampling& s = to.manifest.sampling;
+  s.repetition_penalty = table.number("repetition_penalty").value_or(1);
+  s.no_repeat = int_of(table, "no_repeat");
+  s.temperature = table.number("temperature").value_or(0);
+  s.top_k = int_of(table, "top_k");
+  s.top_p = table.number("top_p").value_or(1);
+  for (const char* key : {"top_k", "top_p"})
+    if (table.mentioned(key) && s.temperature == 0)
+      to.not_applicable(table.place(key),
+                        fmt::format("\"{}\" says how tokens are drawn: it needs \"temperature\"", key));
+  if (s.temperature > 0 && to.manifest.beams > 1)
+    to.not_applicable(table.place("temperature"), "\"temperature\" draws one text, and \"beams\" search for the best");
+  if (s.looks_back() && to.manifest.beams > 1 && to.is(ModelKind::decoder))
+    to.not_applicable(table.place(s.no_repeat > 0 ? "no_repeat" : "repetition_penalty"),
+                      "a beam search looks back at what it wrote itself, and a decoder alone goes on from a text",
+                      "remove it, or \"beams\"");
+}
+
 void read_decode(const Node& decode, Reading& to) {
   const TableReader table(decode, "decode", to.diagnostics);
   if (to.is(ModelKind::encoder)) to.not_applicable(decode.place, "[decode] is for models with a decoder");
   to.manifest.beams = static_cast<int>(table.integer("beams").value_or(1));
   to.manifest.length_penalty = table.number("length_penalty").value_or(1.0);
+  take(table.choice("early_stop"), to.manifest.early_stop);
+  read_decode_lengths(table, to);
+  read_sampling(table, to);
   for (const char* key : {"forced", "suppress_first"})
     if (table.mentioned(key) && to.is(ModelKind::decoder))
       to.not_applicable(table.place(key), fmt::format("\"{}\" is for models with an encoder: a decoder alone goes on "

@@ -357,9 +357,11 @@ void Block::finish(Threads& threads, const Side& side, size_t i, float* y, int64
     for (int64_t r = begin; r < end; ++r) {
       float* row = y + r * heads * width;
       if (norm != norms_.end()) norm->second.apply(row, row, made);
-      const int64_t first = side.positions.empty() ? 0 : side.positions[r / side.length];
+      const auto of = static_cast<size_t>(r / side.length);
+      const int64_t first = side.positions.empty() ? 0 : side.positions[of];
       // Padding behind a row's end may stand beyond max_length.
-      if (turned) rotary_->turn(row, made, width, std::min(first + r % side.length, max_length_ - 1));
+      if (turned)
+        rotary_->turn(row, made, width, std::min(first + r % side.length, max_length_ - 1), first + side.lengths[of]);
       for (int64_t h = heads; h-- > 0 && made < heads;)
         if (h * made / heads != h) std::copy_n(row + (h * made / heads) * width, width, row + h * width);
     }

@@ -26,11 +26,12 @@ std::string weights_text(const Manifest& m) {
 }
 
 std::string rotary_text(const RotaryTable& r) {
-  return fmt::format(
-      "base {}, width {}, {}, scaling {} by {}, {} to {} of {}{}", r.base, r.width, rotary_layout_name(r.layout),
-      rotary_scaling_name(r.scaling), r.factor, r.low_frequency_factor, r.high_frequency_factor, r.original_length,
-      r.slower.empty() ? std::string()
-                       : fmt::format(", times {}, slower by {}", r.attention_factor, fmt::join(r.slower, " ")));
+  return fmt::format("base {}, width {}, {}, scaling {} by {}, {} to {} of {}{}", r.base, r.width,
+                     rotary_layout_name(r.layout), rotary_scaling_name(r.scaling), r.factor, r.low_frequency_factor,
+                     r.high_frequency_factor, r.original_length,
+                     r.slower.empty() ? std::string()
+                                      : fmt::format(", times {}, slower by {} and {}", r.attention_factor,
+                                                    fmt::join(r.slower, " "), fmt::join(r.slower_long, " ")));
 }
 
 }  // namespace

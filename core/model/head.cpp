@@ -20,6 +20,7 @@ void normalise(float* row, int64_t width) {
 
 void Head::load(LayerReader& from, const Embedding& embedding) {
   const int64_t d = manifest_.d_model, inner = manifest_.head_hidden;
+  if (manifest_.pooler) hidden = from.dense("head.pooler", d, d);
   if (manifest_.head == HeadType::embedding) return;
   if (manifest_.head == HeadType::classifier) {
     if (inner > 0) hidden = from.dense("head.hidden", d, inner);
@@ -49,7 +50,12 @@ void Head::judge(Workspace& ws, const float* x, const Aux& aux, float* results) 
   const int64_t d = m.d_model, batch = static_cast<int64_t>(ws.source.lengths.size());
   if (batch == 0) return;
   if (m.head == HeadType::embedding) {
-    pool(ws, x, aux, results);
+    float* pooled = m.pooler ? ws.y.get<float>(batch * d) : results;
+    pool(ws, x, aux, pooled);
+    if (m.pooler) {
+      hidden.apply(*ws.threads, pooled, d, results, d, batch);
+      for (int64_t i = 0; i < batch * d; ++i) results[i] = std::tanh(results[i]);
+    }
     for (int64_t b = 0; m.normalise && b < batch; ++b) normalise(results + b * d, d);
     return;
   }

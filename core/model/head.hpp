@@ -13,7 +13,7 @@ class Head {
   // embedding: what a tied head shares.
   void load(LayerReader& from, const Embedding& embedding);
 
-  Dense hidden, out;        // hidden: of classifiers that have one
+  Dense hidden, out;        // hidden: of classifiers that have one, and the pooler of an embedding
   std::vector<float> bias;  // of the scores of tokens, beside a layer that is tied; empty: none
 
   bool pools() const { return manifest_.head != HeadType::lm; }  // gives one row for the whole input

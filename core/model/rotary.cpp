@@ -8,12 +8,12 @@ namespace {
 
 constexpr int64_t stride = 256;  // positions between two entries of the coarse table
 
-std::vector<double> speeds(const RotaryTable& t) {
+std::vector<double> speeds(const RotaryTable& t, const std::vector<double>& slower) {
   std::vector<double> all;
   for (int i = 0; i < t.width / 2; ++i) {
     const double speed = std::pow(t.base, -2.0 * i / t.width), slow = speed / t.factor;
     if (t.scaling == RotaryScaling::longrope) {
-      all.push_back(speed / t.slower[static_cast<size_t>(i)]);
+      all.push_back(speed / slower[static_cast<size_t>(i)]);
       continue;
     }
     if (t.scaling != RotaryScaling::llama3) {
@@ -43,15 +43,25 @@ std::vector<double> turns_of(const std::vector<double>& speeds, int64_t rows, in
 }  // namespace
 
 Rotary::Rotary(const RotaryTable& table, int64_t max_length)
-    : near_(turns_of(speeds(table), stride, 1, table.attention_factor)),
-      far_(turns_of(speeds(table), max_length / stride + 1, stride)),
+    : all_{turns(table, table.slower, max_length)},
+      short_length_(max_length),
       pairs_(table.width / 2),
       first_(table.layout == RotaryLayout::halves ? 1 : 2),
-      second_(table.layout == RotaryLayout::halves ? pairs_ : 1) {}
+      second_(table.layout == RotaryLayout::halves ? pairs_ : 1) {
+  if (table.scaling != RotaryScaling::longrope || table.original_length >= max_length) return;
+  short_length_ = table.original_length;
+  all_.push_back(turns(table, table.slower_long, max_length));
+}
 
-void Rotary::turn(float* heads, int64_t count, int64_t width, int64_t position) const {
-  const double *near = near_.data() + position % stride * 2 * pairs_,
-               *far = far_.data() + position / stride * 2 * pairs_;
+Rotary::Turns Rotary::turns(const RotaryTable& table, const std::vector<double>& slower, int64_t max_length) {
+  const std::vector<double> each = speeds(table, slower);
+  return {turns_of(each, stride, 1, table.attention_factor), turns_of(each, max_length / stride + 1, stride)};
+}
+
+void Rotary::turn(float* heads, int64_t count, int64_t width, int64_t position, int64_t length) const {
+  const Turns& by = length > short_length_ ? all_.back() : all_.front();
+  const double *near = by.near.data() + position % stride * 2 * pairs_,
+               *far = by.far.data() + position / stride * 2 * pairs_;
   for (int64_t i = 0; i < pairs_; ++i) {
     const auto cosine = static_cast<float>(near[2 * i] * far[2 * i] - near[2 * i + 1] * far[2 * i + 1]),
                sine = static_cast<float>(near[2 * i + 1] * far[2 * i] + near[2 * i] * far[2 * i + 1]);

@@ -13,11 +13,18 @@ namespace attnkit::core {
 class Rotary {
  public:
   Rotary(const RotaryTable& table, int64_t max_length);
-  // heads (count, width) of one row, side by side, in place.
-  void turn(float* heads, int64_t count, int64_t width, int64_t position) const;
+  // heads (count, width) of one row, side by side, in place.  length: positions of the text up to the last that is
+  // turned with this one, which decides between the speeds of longrope as transformers does.
+  void turn(float* heads, int64_t count, int64_t width, int64_t position, int64_t length) const;
 
  private:
-  std::vector<double> near_, far_;  // cosines and sines of p w for p below `stride`, and for its multiples
+  struct Turns {
+    std::vector<double> near, far;  // cosines and sines of p w for p below `stride`, and for its multiples
+  };
+  static Turns turns(const RotaryTable& table, const std::vector<double>& slower, int64_t max_length);
+
+  std::vector<Turns> all_;  // the last for texts of more than short_length_
+  int64_t short_length_;
   int64_t pairs_, first_, second_;  // how far apart pairs, and the two of a pair, are
 };
 

@@ -1,9 +1,12 @@
-// Beam search: keeps the `rows` best unfinished hypotheses; score = log probability / length^length_penalty.
+// Beam search: keeps the `rows` best unfinished hypotheses; score = log probability / length^length_penalty.  When it
+// ends is what [decode] early_stop says.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "core/base/greedy.hpp"
+#include "core/base/sampler.hpp"
 #include "core/session/restrict.hpp"
 #include "core/session/session.hpp"
 
@@ -27,6 +30,7 @@ struct Candidate {
 // The best continuations over all rows, best first; ties by row, then id, so that a search repeats itself.
 std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count) {
   const int64_t outputs = session.model().outputs();
+  const int32_t begin = session.model().vocabulary(true)->begin_id();
   std::vector<Candidate> all;
   for (uint32_t r = 0; r < alive.size(); ++r) {
     const int row = static_cast<int>(r);
@@ -34,7 +38,16 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
     double norm = log_sum(scores);
     if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
     // A suppressed token keeps its probability from the others, a forced one is certain, as with transformers.
-    if (restrict_scores(session.model().manifest(), session.position(row), scores)) norm = log_sum(scores);
+    const Manifest& m = session.model().manifest();
+    if (restrict_scores(m, session.position(row), scores)) norm = log_sum(scores);
+    if (m.sampling.looks_back()) {  // at log probabilities, as transformers does
+      for (float& score : scores) score = static_cast<float>(score - norm);
+      norm = 0;
+      Sampler before(m.sampling);
+      before.saw({&begin, 1});
+      before.saw(alive[r].ids);
+      before.look_back(scores);
+    }
     for (int64_t i = 0; i < outputs; ++i)
       if (scores[i] > -std::numeric_limits<float>::infinity())
         all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
@@ -68,7 +81,15 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   const auto max_tokens = static_cast<size_t>(std::min<int64_t>(limit, m.max_target() - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
-  double found_score = -std::numeric_limits<double>::infinity();
+  std::vector<double> ended;  // scores of the `rows` best that ended, best first
+  // Whether nothing that is alive, of `length` tokens so far, is waited for.
+  const auto is_over = [&](size_t length) {
+    if (ended.empty()) return false;
+    // No hypothesis that is alive can still win when even a certain continuation of the best to the limit could not.
+    if (m.early_stop == EarlyStop::never) return ended.front() >= alive[0].score(max_tokens, penalty);
+    if (ended.size() < rows) return false;
+    return m.early_stop == EarlyStop::full || ended.back() >= alive[0].score(length, penalty);
+  };
   while (!alive.empty()) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
@@ -83,10 +104,9 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
         // An end counts where it is among the best `rows`, as elsewhere in the field.
         if (!leads) continue;
         const double score = h.score(length, penalty);
-        if (score > found_score || found.ids.empty()) {
-          found_score = score;
-          found = std::move(h);
-        }
+        if (ended.empty() || score > ended.front()) found = std::move(h);
+        ended.insert(std::ranges::upper_bound(ended, score, std::greater()), score);
+        if (ended.size() > rows) ended.pop_back();
       } else if (grown.size() < rows) {
         grown.push_back(std::move(h));
         parents.push_back(c.row);
@@ -94,8 +114,7 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     }
     alive = std::move(grown);
     if (alive.empty()) break;
-    // No hypothesis that is alive can still win when even a certain continuation of the best to the limit could not.
-    if (found_score >= alive[0].score(max_tokens, penalty)) break;
+    if (is_over(alive[0].ids.size())) break;
     std::vector<int32_t> next;
     for (size_t r = 0; r < rows; ++r) next.push_back(alive[r < alive.size() ? r : 0].ids.back());
     parents.resize(rows, parents[0]);

@@ -15,11 +15,17 @@ namespace attnkit::core {
 inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float> scores) {
   constexpr float never = -std::numeric_limits<float>::infinity();
   const auto forced = static_cast<int64_t>(m.forced.size());
+  const auto end = static_cast<size_t>(m.decoder.tokenizer->end_id());
   for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
+  if (written < m.least_target) {
+    scores[end] = never;
+    for (const int32_t id : m.more_ends) scores[static_cast<size_t>(id)] = never;
+  }
   if (written == forced + 1)
     for (const int32_t id : m.suppressed_first) scores[static_cast<size_t>(id)] = never;
-  if (written < 1 || written > forced) return false;
-  const auto next = static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
+  const bool ends = m.force_end && written == m.most_target - 1;
+  if (!ends && (written < 1 || written > forced)) return false;
+  const size_t next = ends ? end : static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
   const float score = scores[next];
   std::ranges::fill(scores, never);
   scores[next] = std::max(score, std::numeric_limits<float>::lowest());

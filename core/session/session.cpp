@@ -405,7 +405,10 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
 }
 
 int64_t Session::default_limit() const {
-  const int64_t max_length = model_->manifest().max_target();
+  const Manifest& m = model_->manifest();
+  const int64_t max_length = m.max_target();
+  if (m.limit > 0) return std::min<int64_t>(m.limit, max_length);
+  if (m.most_target > 0) return std::max<int64_t>(1, m.most_target - std::max<int64_t>(1, positions_[0]));
   return model_->has_encoder() ? core::default_limit(source_.length, max_length) : max_length;
 }
 
@@ -428,7 +431,9 @@ void Session::check_begun() const {
 std::vector<int32_t> Session::generate(int64_t limit) {
   check_begun();
   if (rows() > 1) return beam_search(*this, limit > 0 ? limit : default_limit());
-  Sampler greedy(Sampling{});
+  Sampling best = model_->manifest().sampling;
+  best.temperature = 0;
+  Sampler greedy(best);
   return sample({}, greedy, limit, nullptr);
 }
 

@@ -22,7 +22,8 @@ struct TokenizerUse {
   // Of SentencePiece's files: a JSON file of ids by token, and what has ids behind them; empty: the file's own ids.
   std::string ids;
   std::vector<std::string> more = {};
-  int size = 0;  // ids that there are at least; those without a token are no text
+  bool fairseq = false;  // in place of `ids`: <s>, <pad>, </s> and <unk>, then the file's from its fourth on
+  int size = 0;          // ids that there are at least; those without a token are no text
 };
 
 // All throw Error naming the file and what is wrong or not supported in it.

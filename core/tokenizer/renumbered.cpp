@@ -16,23 +16,22 @@ constexpr std::string_view mark = "\u2581", code_begin = ">>", code_end = "<<";
 
 class Renumbered : public Tokenizer {
  public:
-  Renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use)
+  Renumbered(std::shared_ptr<const Tokenizer> own, const JsonValue& ids, const TokenizerUse& use)
       : own_(std::move(own)), max_ids_(use.max_ids) {
-    const nlohmann::json document = read_ids(use.ids);
-    for (const auto& [token, id] : JsonValue(document, use.ids).members()) {
+    for (const auto& [token, id] : ids.members()) {
       const int64_t number = id.integer();
       if (number < 0 || number > max_id) id.wrong(fmt::format("is {}; ids are 0 to {}", number, max_id));
-      add(token, static_cast<int32_t>(number), use.ids);
+      add(token, static_cast<int32_t>(number), ids.path());
     }
-    for (const std::string& token : use.more) add(token, static_cast<int32_t>(tokens_.size()), use.ids);
+    for (const std::string& token : use.more) add(token, static_cast<int32_t>(tokens_.size()), ids.path());
     tokens_.resize(std::max(tokens_.size(), static_cast<size_t>(use.size)));
-    const int32_t unknown = named("<unk>", "of what has no token", use.ids);
+    const int32_t unknown = named("<unk>", "of what has no token", ids.path());
     for (int32_t id = 0; id < own_->size(); ++id) {
       const auto found = ids_.find(own_->token(id));
       theirs_.push_back(found == ids_.end() ? unknown : found->second);
     }
-    end_ = named(use.end.empty() ? "</s>" : use.end, "that ends texts", use.ids);
-    if (!use.begin.empty()) begin_ = named(use.begin, "\"begin\"", use.ids);
+    end_ = named(use.end.empty() ? "</s>" : use.end, "that ends texts", ids.path());
+    if (!use.begin.empty()) begin_ = named(use.begin, "\"begin\"", ids.path());
     target_ = use.target;
     special_.resize(tokens_.size());
     const auto hide = [&](int32_t id) {
@@ -115,8 +114,9 @@ nlohmann::json read_ids(const std::string& path) {
   return ids;
 }
 
-std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use) {
-  return std::make_shared<Renumbered>(std::move(own), use);
+std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const JsonValue& ids,
+                                            const TokenizerUse& use) {
+  return std::make_shared<Renumbered>(std::move(own), ids, use);
 }
 
 }  // namespace attnkit::core

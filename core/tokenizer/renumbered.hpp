@@ -11,8 +11,9 @@ namespace attnkit::core {
 // naming the file.
 nlohmann::json read_ids(const std::string& path);
 
-// own: SentencePiece's, whose texts end with any token.  Tokens that use.ids lacks are its <unk>.  A text may begin
-// with a token such as >>fra<< of use.ids.  Throws Error naming the file and what is wrong.
-std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const TokenizerUse& use);
+// own: SentencePiece's, whose texts end with any token.  Tokens that ids, of read_ids, lacks are its <unk>.  A text may
+// begin with a token such as >>fra<< of ids.  Throws Error naming the file and what is wrong.
+std::shared_ptr<const Tokenizer> renumbered(std::shared_ptr<const Tokenizer> own, const JsonValue& ids,
+                                            const TokenizerUse& use);
 
 }  // namespace attnkit::core

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -156,12 +157,23 @@ SentencePieces::Piece piece_of(Message message) {
   return made;
 }
 
+// Fairseq's ids: those of its dictionaries, and the pieces behind the three that every file begins with.
+json fairseq_ids(const std::vector<std::string>& tokens, const std::string& path) {
+  json ids = {{"<s>", 0}, {"<pad>", 1}, {"</s>", 2}, {"<unk>", 3}};
+  for (size_t id = 0; id < tokens.size(); ++id)
+    if (id < 3 ? tokens[id] != std::array{"<unk>", "<s>", "</s>"}[id] : ids.contains(tokens[id]))
+      fail(ATTN_INVALID, "{}: its token {} is {}; fairseq's numbering needs <unk>, <s>, </s>, and no others of its own",
+           path, id, quote(tokens[id]));
+    else if (id >= 3)
+      ids[tokens[id]] = id + 1;
+  return ids;
+}
+
 // Returns the tokens that are in the list of ids but not in the file, with ids behind the file's.
-json others_of(const std::vector<std::string>& tokens, const std::string& path) {
+json others_of(const std::vector<std::string>& tokens, const JsonValue& ids) {
   const std::set<std::string> own(tokens.begin(), tokens.end());
-  const json list = read_ids(path);
   json others = json::object();
-  for (const auto& [token, id] : JsonValue(list, path).members())
+  for (const auto& [token, id] : ids.members())
     if (!own.contains(token)) others[token] = tokens.size() + others.size();
   return others;
 }
@@ -243,9 +255,11 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   const bool ends = end >= 0 && static_cast<size_t>(end) < tokens.size();
   json document = tokenizer_json(made);
   document["post_processor"] = frame_json(tokens, {}, ends ? std::optional(static_cast<size_t>(end)) : std::nullopt);
-  if (use.ids.empty()) return read_tokenizer_json(JsonValue(document, path), use);
-  if (!made.pairs) document["model"]["others"] = others_of(tokens, use.ids);
-  return renumbered(read_tokenizer_json(JsonValue(document, path), {}), use);
+  if (use.ids.empty() && !use.fairseq) return read_tokenizer_json(JsonValue(document, path), use);
+  const json list = use.fairseq ? fairseq_ids(tokens, path) : read_ids(use.ids);
+  const JsonValue ids(list, use.fairseq ? path : use.ids);
+  if (!made.pairs) document["model"]["others"] = others_of(tokens, ids);
+  return renumbered(read_tokenizer_json(JsonValue(document, path), {}), ids, use);
 }
 
 }  // namespace attnkit::core

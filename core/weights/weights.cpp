@@ -369,12 +369,14 @@ void Weights::rename() {
   std::vector<StoredTensor> theirs = std::exchange(tensors_, {});
   for (StoredTensor& t : theirs) {
     const std::vector<NameMap::Ours> ours = names_->ours(t.name);
-    if (ours.empty() && !names_->ignores(t.name)) tensors_.push_back(std::move(t));
+    const bool ignored = names_->ignores(t.name);
+    if (ours.empty() && !ignored) tensors_.push_back(std::move(t));
     for (const NameMap::Ours& made : ours) {
       const NameRule& rule = *made.rule;
       StoredTensor one = t;
       one.name = made.name;
       one.origin = t.name;
+      one.alias = t.alias || ignored;
       if (rule.flat) std::erase(one.shape, 1);
       // A bias lies the same way either way.
       const bool transposed = rule.transposed && t.shape.size() > 1;

@@ -24,7 +24,7 @@ struct StoredTensor {
   const NameRule* layout = nullptr;        // how it lies there, where that is not as its shape says
   std::shared_ptr<const void> owner = {};  // of the data, mapped or unpacked; NULL: it goes with the weights
   std::span<const std::byte> scales = {};  // of CTranslate2's I8 and I16
-  bool alias = false;                      // another name of a tensor that is there as well
+  bool alias = false;  // another name of a tensor that is there as well, or one that a model may leave
 };
 
 // The numbers of a tensor, in a mapped file or in memory of their own.

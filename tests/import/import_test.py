@@ -14,9 +14,9 @@ from command import CommandTest, attnkit
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
 MODELS = ["bert", "bert-sharded", "distilbert", "roberta", "xlm-roberta"]
-DECODERS = ["gemma", "gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3"]
+DECODERS = ["gemma", "gpt2", "llama", "llama-longrope", "llama3", "mistral", "qwen2", "qwen3"]
 # After the last layer of these nothing is left to do, or a norm.
-POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "t5", "t5-gated"]
+POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "nllb", "t5", "t5-gated"]
 TRANSLATORS = POST_NORM + PRE_NORM
 SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, xlm-roberta, t5, mt5, whisper"
 SPEECH = ["whisper"]
@@ -91,6 +91,24 @@ class Models(ImportTest):
                     self.assertAlmostEqual(row[c], expected[i][c], delta=1e-5)
                     self.assertAlmostEqual(results[i]["vector"][c], row[c], delta=1e-7)
                     self.assertEqual(printed[i][c], results[i]["vector"][c])
+
+    def test_pieces_without_a_tokenizer_json_have_the_ids_of_fairseq(self):
+        folder, texts = self.copy("xlm-roberta"), [argument for text in SENTENCES for argument in ("--text", text)]
+        ids = self.run_ok("tokenize", self.imported(folder), *texts).out
+        (folder / "tokenizer.json").unlink()
+        manifest = self.imported(folder)
+        self.assertIn('numbering = "fairseq"', manifest.read_text())
+        self.assertEqual(self.run_ok("tokenize", manifest, *texts).out, ids)
+        self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--tolerance", "1e-5")
+
+    def test_a_pooler_is_that_of_transformers(self):
+        manifest = self.imported(GOLDEN / "bert")
+        manifest.write_text(re.sub("(?m)^head = .*$", 'head = { type = "embedding", pool = "first", pooler = true }', manifest.read_text()))
+        texts = [argument for text in SENTENCES for argument in ("--text", text)]
+        results = self.run_ok("run", manifest, *texts, "--json").json()["results"]
+        for result, expected in zip(results, json.loads((GOLDEN / "bert/pooler.json").read_text()), strict=True):
+            for ours, theirs in zip(result["vector"], expected, strict=True):
+                self.assertAlmostEqual(ours, theirs, delta=1e-5)
 
     def test_an_array_is_for_vectors(self):
         sample = HERE.parent.parent / "samples/models/numbers-en-de/model.toml"
@@ -214,6 +232,7 @@ class Decoders(ImportTest):
         (folder / "generation_config.json").write_text(json.dumps({**settings, "eos_token_id": golden["eos_token_id"]}))
         manifest = self.imported(folder)
         self.assertIn("more_ends = [", manifest.read_text())
+        manifest.write_text(manifest.read_text().replace('early_stop = "guess"', 'early_stop = "never"'))
         for prompt, texts in golden["texts"].items():
             for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
                 made = self.run_ok("run", manifest, "--text", prompt, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
@@ -299,10 +318,56 @@ class Translators(ImportTest):
     def test_texts_are_those_of_transformers(self):
         for name in TRANSLATORS:
             manifest = self.imported(GOLDEN / name)
+            manifest.write_text(manifest.read_text().replace('early_stop = "guess"', 'early_stop = "never"'))
             for source, texts in json.loads((GOLDEN / name / "texts.json").read_text()).items():
                 for beams, text in ((1, texts["greedy"]), (4, texts["beams"])):
                     made = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--beams", beams, "--json").json()["results"][0]
                     self.assertEqual(made["output"].strip(), text.strip(), (name, source, beams))
+
+    def test_texts_are_written_as_the_checkpoint_says(self):
+        for name in ("bart", "llama"):
+            for case in json.loads((GOLDEN / name / "decode.json").read_text()):
+                folder = self.copy(name)
+                file = folder / "generation_config.json"
+                file.write_text(json.dumps({**json.loads(file.read_text()), **case["generation_config"]}))
+                manifest = self.imported(folder)
+                for source, text in case["texts"].items():
+                    made = self.run_ok("run", manifest, "--text", source, "--json").json()["results"][0]
+                    self.assertEqual(made["output"].strip(), text.strip(), (name, case["generation_config"], source))
+                shutil.rmtree(folder)
+
+    def test_drawing_is_what_the_checkpoint_says(self):
+        folder = self.copy("llama")
+        file = folder / "generation_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "do_sample": True, "temperature": 1.5, "top_p": 0.9, "typical_p": 0.5}))
+        manifest = self.folder / "model.toml"
+        notes = self.run_ok("import", folder, "-o", manifest, "--json").json()["notes"]
+        self.assertEqual(len([note for note in notes if "typical_p = 0.5" in note]), 1, notes)
+        plain = self.folder / "plain.toml"
+        self.run_ok("import", GOLDEN / "llama", "-o", plain)
+        def written(model, *more):
+            return self.run_ok("run", model, "--text", "The attention", "--limit", 12, *more).out
+        self.assertEqual(written(plain, "--temperature", 1.5, "--top-p", 0.9, "--top-k", 50), written(manifest))
+        self.assertEqual(written(manifest, "--temperature", 0), written(plain))
+        self.assertNotEqual(written(manifest), written(plain))
+
+    def test_nllb_has_its_languages_first_in_both(self):
+        folder = self.copy("nllb")
+        texts = json.loads((folder / "texts.json").read_text())
+        whole = self.imported(folder)
+        ids = [self.run_ok("tokenize", whole, "--text", source).out for source in texts]
+        (folder / "tokenizer.json").unlink()
+        manifest = self.imported(folder)
+        for line in ('begin = "eng_Latn"', 'numbering = "fairseq"', "forced = [242]"):
+            self.assertIn(line, manifest.read_text())
+        self.assertEqual([self.run_ok("tokenize", manifest, "--text", source).out for source in texts], ids)
+        for source, made in texts.items():
+            text = self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"]
+            self.assertEqual(text.strip(), made["greedy"].strip())
+        manifest.write_text(manifest.read_text().replace("forced = [242]", 'forced = ["deu_Latn"]'))
+        self.assertEqual(self.run_ok("run", manifest, "--text", source, "--limit", 12, "--json").json()["results"][0]["output"].strip(), text.strip())
+        manifest.write_text(manifest.read_text().replace('numbering = "fairseq"', 'numbering = "fairseq", ids = "x.json"', 1))
+        self.assertIn('"numbering" is for files without "ids"', self.run_code(3, "validate", manifest).out)
 
     def test_pieces_without_a_tokenizer_json_are_the_same_tokens(self):
         folder = self.copy("t5")

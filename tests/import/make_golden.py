@@ -18,15 +18,16 @@ import numpy as np
 import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, pre_tokenizers
-from transformers import (AutoModel, AutoModelForCausalLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
-                          DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
+from transformers import (AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
+                          DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GenerationConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
                           M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer, MistralConfig,
-                          MistralForCausalLM,
+                          MistralForCausalLM, NllbTokenizer,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel,
                           T5Config, T5ForConditionalGeneration, WhisperConfig, WhisperFeatureExtractor,
-                          WhisperForConditionalGeneration, XLMRobertaConfig, XLMRobertaModel)
+                          WhisperForConditionalGeneration, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer)
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_LANGUAGES
 
 HERE = Path(__file__).parent
 TOKENIZERS = HERE.parent / "core" / "tokenizer" / "golden"
@@ -64,11 +65,13 @@ def make(name, model, pool, normalise, max_length, shard="1GB", vocab_only=False
     model.save_pretrained(folder, max_shard_size=shard)
     if vocab_only:
         shutil.copy(TOKENIZERS / "vocab.txt", folder)
+    elif callable(tokenizer):
+        tokenizer(folder)
     else:
         shutil.copy(TOKENIZERS / f"{tokenizer}.json", folder / "tokenizer.json")
     if pool:
         write_sentence_transformer(folder, pool, normalise, max_length)
-    tokenizer = Tokenizer.from_file(str(TOKENIZERS / f"{tokenizer}.json"))
+    tokenizer = Tokenizer.from_file(str(TOKENIZERS / f"{tokenizer}.json" if vocab_only else folder / "tokenizer.json"))
     tokenizer.enable_truncation(max_length)
     sources = [tokenizer.encode(text).ids for text in SENTENCES]
     golden = {"source": torch.zeros(len(sources), max_length, dtype=torch.int32),
@@ -198,11 +201,11 @@ def tokenizer_json(name):
     return save
 
 
-def spm(path):
+def spm(path, **more):
     """A SentencePiece file with other pieces than sentences.model."""
     lines = (HERE / "minilm.txt").read_text().splitlines()[:500]
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(path), vocab_size=120, hard_vocab_limit=False,
-                                             minloglevel=2)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=str(path), minloglevel=2, num_threads=1,
+                                             **{"vocab_size": 120, "hard_vocab_limit": False, **more})
     Path(f"{path}.vocab").unlink()
     Path(f"{path}.model").rename(path)
 
@@ -238,6 +241,34 @@ def m2m_vocabulary():
     model = sentencepiece.SentencePieceProcessor(model_file=str(TOKENIZERS / "sentences.model"))
     pieces = [model.id_to_piece(i) for i in range(3, model.vocab_size())]
     return {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])}
+
+
+def xlm_roberta_files(folder):
+    """SentencePiece's file, and the tokenizer.json that transformers makes of it."""
+    shutil.copy(TOKENIZERS / "sentences.model", folder / "sentencepiece.bpe.model")
+    tokenizer = XLMRobertaTokenizer.from_pretrained(folder)
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    return len(tokenizer)
+
+
+def nllb_files(folder):
+    """SentencePiece's file, of pairs as NLLB's is, and the tokenizer.json that transformers makes of it."""
+    spm(folder / "sentencepiece.bpe.model", model_type="bpe", vocab_size=200, hard_vocab_limit=True, normalization_rule_name="identity")
+    tokenizer = NllbTokenizer.from_pretrained(folder, src_lang="eng_Latn", tgt_lang="deu_Latn", extra_special_tokens=NLLB_LANGUAGES,
+                                              mask_token=AddedToken("<unk>", normalized=False, special=True))
+    tokenizer.add_special_tokens({"mask_token": "<mask>"})  # behind the languages, as in the files of NLLB
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    return lambda text: tokenizer(text).input_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def make_nllb(**sizes):
+    with tempfile.TemporaryDirectory() as folder:
+        nllb_files(Path(folder))
+        vocabulary = Tokenizer.from_file(f"{folder}/tokenizer.json").get_vocab(with_added_tokens=True)
+    model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=len(vocabulary) + 2, **sizes))
+    model.generation_config.bad_words_ids = [[1]]  # <pad>, as above
+    model.generation_config.forced_bos_token_id = vocabulary["deu_Latn"]
+    make_translator("nllb", model, nllb_files, layers=("ffn.1", ""))
 
 
 def write_recordings(folder):
@@ -329,6 +360,11 @@ def tiny_decoders():
     make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
                                                      bos_token_id=0, eos_token_id=2)))
     make_decoder("mistral", MistralForCausalLM(MistralConfig(**sizes, num_key_value_heads=2, sliding_window=5)))
+    # Some of the texts are longer than those of its training, and some that it writes become so.
+    each = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 16, "short_factor": [1.0, 1.1, 1.5, 2.0],
+            "long_factor": [1.0, 2.0, 6.0, 15.0]}
+    torch.manual_seed(5)
+    make_decoder("llama-longrope", LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, rope_parameters=each)))
 
 
 def tiny_translators():
@@ -350,6 +386,7 @@ def tiny_translators():
     m2m.generation_config.bad_words_ids = [[1]]  # <pad>, which has no position in transformers
     m2m.generation_config.forced_bos_token_id = pieces + FAIRSEQ_LANGUAGE_CODES["m2m100"].index("de")
     make_translator("m2m100", m2m, m2m_files, layers=("ffn.1", ""))
+    make_nllb(**sizes)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "t5.json")).get_vocab_size()
     sizes = dict(vocab_size=vocab + 5, d_model=32, d_kv=12, d_ff=40, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
                  relative_attention_max_distance=12, pad_token_id=1, decoder_start_token_id=1, eos_token_id=2)
@@ -377,6 +414,50 @@ def several_ends(name, texts):
     (folder / "ends.json").write_text(json.dumps({"eos_token_id": ends, "texts": made}, indent=1, ensure_ascii=False) + "\n")
 
 
+def searched(name, texts, settings):
+    """decode.json: what a model that is there already writes where nobody but its generation_config.json says how."""
+    folder = HERE / "golden" / name
+    kind = AutoModelForCausalLM if texts is None else AutoModelForSeq2SeqLM
+    tokenizer, made = Tokenizer.from_file(str(folder / "tokenizer.json")), []
+    for setting in settings:
+        model = kind.from_pretrained(folder).eval()
+        own = {**json.loads((folder / "generation_config.json").read_text()), **setting}
+        model.generation_config = GenerationConfig.from_dict(own)
+        written = {}
+        for text in texts or ("The attention", "of each head", "Unaffable"):
+            given = torch.tensor([tokenizer.encode(text).ids[:None if texts else -1]])
+            ids = model.generate(given, **({} if texts else {"pad_token_id": 1}))[0].tolist()
+            ids = [id for id in (ids if texts else ids[given.shape[1]:]) if id not in setting.get("eos_token_id", ())]
+            written[text] = tokenizer.decode(ids, skip_special_tokens=True)
+        made.append({"generation_config": setting, "texts": written})
+    (folder / "decode.json").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+
+
+def searches():
+    texts, ends = ("The attention", "of each head", "Unaffable", "heads of tokens"), [2, 414]  # the second is one that it likes to write
+    searched("bart", texts, [
+        *({"num_beams": 4, "max_length": 21, "early_stopping": stop, "eos_token_id": ends} for stop in (False, True, "never")),
+        {"num_beams": 4, "max_length": 14},
+        {"num_beams": 4, "length_penalty": 2.0, "max_length": 16, "min_length": 9, "no_repeat_ngram_size": 2, "early_stopping": True,
+         "forced_eos_token_id": ends[0]},
+        {"num_beams": 3, "max_length": 12, "min_length": 8, "eos_token_id": ends, "forced_eos_token_id": ends[0]},
+        {"num_beams": 2, "early_stopping": "never", "length_penalty": 0.5, "repetition_penalty": 1.5, "max_new_tokens": 12},
+        {"repetition_penalty": 1.3, "max_new_tokens": 10}, {"no_repeat_ngram_size": 1, "min_length": 12, "max_length": 12}])
+    searched("llama", None, [
+        {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_length": 14, "max_length": 20},
+        {"num_beams": 3, "max_new_tokens": 9, "early_stopping": True}])
+
+
+def pooled(name):
+    """pooler.json: what a model that is there already makes of its first rows."""
+    folder = HERE / "golden" / name
+    tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), BertModel.from_pretrained(folder).eval()
+    tokenizer.enable_truncation(32)
+    with torch.no_grad():
+        vectors = [model(input_ids=torch.tensor([tokenizer.encode(text).ids])).pooler_output[0].tolist() for text in SENTENCES]
+    (folder / "pooler.json").write_text(json.dumps(vectors) + "\n")
+
+
 def tiny_models():
     torch.manual_seed(1)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "uncased.json")).get_vocab_size()
@@ -391,8 +472,11 @@ def tiny_models():
     vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
     make("roberta", RobertaModel(RobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1)),
          "mean", True, 32, tokenizer="bytes")
+    with tempfile.TemporaryDirectory() as folder:
+        vocab = xlm_roberta_files(Path(folder)) + 3
+    torch.manual_seed(1)
     make("xlm-roberta", XLMRobertaModel(XLMRobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1)),
-         "first", True, 32, tokenizer="bytes")
+         "first", True, 32, tokenizer=xlm_roberta_files)
 
 
 def minilm(folder):
@@ -548,6 +632,8 @@ if __name__ == "__main__":
         tiny_decoders()
         tiny_translators()
         several_ends("llama", ["The attention", "of each head", "Unaffable", "head"])
+        searches()
+        pooled("bert")
         make_whisper("whisper")
         make_ctranslate2("whisper")
         make_ctranslate2_translators()

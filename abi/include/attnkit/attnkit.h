@@ -119,13 +119,13 @@ typedef uint32_t (*attnkit_token)(uintptr_t context, int32_t id);
 typedef struct attnkit_sample_options {
   uint32_t struct_size, limit; /* limit: most tokens; 0 = as attnkit_session_generate */
   double repetition_penalty; /* 0.01 to 100: scores of tokens that were there are divided by it, or times it where they
-                                are below 0; 0 = 1 */
+                                are below 0; 0 = as [decode] says, or 1 */
   double temperature;        /* 0 to 1000: scores are divided by it; 0: the best token, always */
   uint64_t top_k;            /* up to 2^24: only so many of the best; 0 = all */
   double top_p;              /* 0 to 1: only the best that have this probability together; 0 = 1 */
   uint64_t seed, stream;     /* texts of one seed that differ in stream are unrelated */
-  const int32_t* seen;       /* tokens beside the prompt and those drawn that the penalty counts as there, such as a
-                                prompt that was written before; NULL with n_seen 0 */
+  const int32_t* seen;       /* tokens beside the prompt and those drawn that the penalty, and no_repeat of [decode],
+                                count as there, such as a prompt that was written before; NULL with n_seen 0 */
   uint64_t n_seen;
   attnkit_token token; /* may be NULL; must neither use this session nor throw */
   uintptr_t token_context;
@@ -275,10 +275,10 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
  *           models, a session twice; under [stream] tokens after </s>.  No session has then changed. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
-/* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more.
- * An empty session begins with <s>.
- * Shapes    ids: room for limit; limit 0 means 1.5 * source + 20, then ids needs room for max_length.  *n on return:
- *           tokens written, </s> included when it was reached. */
+/* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more, as
+ * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.
+ * Shapes    ids: room for limit; limit 0 means that of [decode], or 1.5 * source + 20, then ids needs room for
+ *           max_length.  *n on return: tokens written, </s> included when it was reached. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
 /* Writes a prompt and draws tokens behind it, until </s>, the limit or the callback ends it.  The session, of one row,

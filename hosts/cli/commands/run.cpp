@@ -17,12 +17,15 @@ const Options run_options = with_input_options(
          "outputs, one per line, written when all are there; default standard output; vectors where its name ends in "
          ".npy as an array of NumPy"},
         {"beams", "N", "beam search with N beams, 1 is greedy; default what the manifest says"},
-        {"limit", "N", "most tokens of an output; default 1.5 times the input and 20"},
-        {"temperature", "X", "draw tokens at random, with scores divided by X; 0, the default: the best token, always"},
+        {"limit", "N", "most tokens of an output; default what the manifest says, or 1.5 times the input and 20"},
+        {"temperature", "X",
+         "draw tokens at random, with scores divided by X; 0: the best token, always; default what the manifest says, "
+         "or 0"},
         {"top-k", "N", "with --temperature: only of the N best; default all"},
         {"top-p", "X", "with --temperature: only of the best that together have this probability; default 1"},
         {"repetition-penalty", "X",
-         "scores of tokens that were there are divided by X, those below 0 times X; default 1"},
+         "scores of tokens that were there are divided by X, those below 0 times X; default what the manifest says, or "
+         "1"},
         {"seed", "N", "of --temperature; default 1"},
         {"stop", "TEXT", "an output ends before TEXT; may be repeated", true},
         {"unknown", "error|skip|unk",
@@ -33,17 +36,18 @@ const Options run_options = with_input_options(
 
 namespace {
 
-std::optional<Sampling> sampling_of(const Arguments& arguments) {
-  Sampling s;
-  s.temperature = arguments.number("temperature", 0, 0, 1000);
-  s.top_k = arguments.integer("top-k", 0, 1, 1 << 24);
-  s.top_p = arguments.number("top-p", 1, 0, 1);
-  s.repetition_penalty = arguments.number("repetition-penalty", 1, 0.01, 100);
+// said: by the manifest.
+std::optional<Sampling> sampling_of(const Arguments& arguments, const Sampling& said) {
+  Sampling s = said;
+  s.temperature = arguments.number("temperature", said.temperature, 0, 1000);
+  s.top_k = arguments.integer("top-k", said.top_k, 1, 1 << 24);
+  s.top_p = arguments.number("top-p", said.top_p, 0, 1);
+  s.repetition_penalty = arguments.number("repetition-penalty", said.repetition_penalty, 0.01, 100);
   s.seed = static_cast<uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
   for (const char* name : {"top-k", "top-p", "seed"})
     if (arguments.has(name) && s.temperature == 0)
       fail(Exit::usage, "--{} says how tokens are drawn: it needs --temperature", name);
-  if (s.temperature == 0 && s.repetition_penalty == 1) return {};
+  if (s.temperature == 0 && !s.looks_back()) return {};
   return s;
 }
 
@@ -52,7 +56,9 @@ void check_options(const Arguments& arguments) {
   arguments.integer("beams", 1, 1, 1024);
   arguments.integer("limit", 1, 1, INT32_MAX);
   arguments.integer("batch", 1, 1, 1024);
-  sampling_of(arguments);
+  Sampling any;
+  any.temperature = 1;  // that the manifest may say
+  sampling_of(arguments, any);
   for (const std::string& stop : arguments.texts("stop"))
     if (stop.empty()) fail(Exit::usage, "--stop needs a text that is not empty");
   arguments.choice("unknown", 0, {"error", "skip", "unk"});
@@ -202,12 +208,19 @@ Exit run_command(const Arguments& arguments) {
   options.beams = static_cast<uint32_t>(arguments.integer("beams", facts.info.beams, 1, 1024));
   options.limit = static_cast<uint32_t>(arguments.integer("limit", 0, 1, INT32_MAX));
   options.batch = static_cast<uint32_t>(arguments.integer("batch", 16, 1, 1024));
-  options.sampling = sampling_of(arguments);
   options.stops = arguments.texts("stop");
+  // Beams search for the best text, whatever the manifest draws otherwise.
+  if (arguments.has("beams") && options.beams > 1) facts.sampling.temperature = 0;
+  options.sampling = sampling_of(arguments, facts.sampling);
   if ((options.sampling || !options.stops.empty()) && !facts.decoder())
     fail(Exit::usage, "--temperature, --repetition-penalty and --stop are for models that write");
-  if (options.sampling && options.beams > 1)
+  if (options.beams > 1 && (arguments.number("temperature", 0, 0, 1000) > 0 || arguments.has("repetition-penalty")))
     fail(Exit::usage, "--temperature and --repetition-penalty draw one text; give --beams 1");
+  if (options.beams > 1 && !facts.encoder() && facts.sampling.looks_back())
+    fail(Exit::usage,
+         "--beams {}: repetition_penalty and no_repeat of [decode] look back at the text, which a search of a decoder "
+         "alone does not; give --beams 1",
+         options.beams);
   const bool npy = arguments.text("output").ends_with(".npy");
   if (npy && !facts.embeds())
     fail(Exit::usage, "--output {}: this model gives out no vectors for an array", quote(arguments.text("output")));

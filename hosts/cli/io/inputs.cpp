@@ -216,8 +216,16 @@ Facts facts_of(const Model& model) {
   if (all.info.sample_rate > 0) all.speech = speech_format(all);
   if (!all.decoder()) return all;
   all.asks_for_length = search::asks_for_length(model);
-  const Json length = Json::parse(model.describe())["length"];
+  const Json description = Json::parse(model.describe());
+  const Json &length = description["length"], &decode = description["decode"];
   all.needs_length = !length.is_null() && !length["needed_by"].empty();
+  all.limit = decode["limit"];
+  all.most_target = decode["max_length"];
+  all.sampling.repetition_penalty = decode["repetition_penalty"];
+  all.sampling.no_repeat = decode["no_repeat"];
+  all.sampling.temperature = decode["temperature"];
+  all.sampling.top_k = decode["top_k"];
+  all.sampling.top_p = decode["top_p"];
   return all;
 }
 

@@ -50,7 +50,7 @@ void expect_turned(const RotaryTable& t, const std::function<double(double)>& sc
   for (const int64_t position : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{256}, int64_t{77777}, most - 1}) {
     const std::vector<float> x = numbers(3 * width, 7);
     std::vector<float> y = x;
-    rotary.turn(y.data(), 3, width, position);
+    rotary.turn(y.data(), 3, width, position, position + 1);
     for (int h = 0; h < 3; ++h) {
       const std::vector<float> head(x.begin() + h * width, x.begin() + (h + 1) * width);
       const std::vector<double> wanted = expected(head, t, static_cast<double>(position), scaled);
@@ -98,6 +98,7 @@ TEST(Rotary, TurnsEachPairSlowerByItsOwnAsLongRope) {
   RotaryTable t = table(24);
   t.scaling = RotaryScaling::longrope;
   t.attention_factor = 1.25;
+  t.original_length = 1 << 20;
   std::map<double, double> slower;
   for (int i = 0; i < 12; ++i) {
     t.slower.push_back(1 + 0.7 * i * i);
@@ -106,13 +107,33 @@ TEST(Rotary, TurnsEachPairSlowerByItsOwnAsLongRope) {
   expect_turned(t, [&](double speed) { return speed / slower.at(speed); });
 }
 
+TEST(Rotary, TurnsAllOfALongTextByTheLongFactors) {
+  RotaryTable near = table(8);
+  near.scaling = RotaryScaling::longrope;
+  near.original_length = 100;
+  near.slower = {1, 1.5, 2, 3};
+  near.slower_long = {2, 4, 6, 8};
+  RotaryTable far = near;
+  far.slower = near.slower_long;
+  const Rotary both(near, 400), slow(far, 100);
+  const std::vector<float> x = numbers(8, 5);
+  const auto turned = [&](const Rotary& rotary, int64_t length) {
+    std::vector<float> y = x;
+    rotary.turn(y.data(), 1, 8, 40, length);
+    return y;
+  };
+  EXPECT_EQ(turned(both, 101), turned(slow, 41));
+  EXPECT_NE(turned(both, 100), turned(slow, 41));
+  EXPECT_EQ(turned(both, 100), turned(both, 41));
+}
+
 TEST(Rotary, LeavesProductsToTheDistanceAlone) {
   const Rotary rotary(table(32), 5000);
   const std::vector<float> q = numbers(32, 1), k = numbers(32, 2);
   const auto product = [&](int64_t m, int64_t n) {
     std::vector<float> a = q, b = k;
-    rotary.turn(a.data(), 1, 32, m);
-    rotary.turn(b.data(), 1, 32, n);
+    rotary.turn(a.data(), 1, 32, m, m + 1);
+    rotary.turn(b.data(), 1, 32, n, n + 1);
     return dot(a, b);
   };
   for (const int64_t distance : {0, 1, 300})
@@ -124,7 +145,7 @@ TEST(Rotary, LeavesTheOtherChannelsAsTheyAre) {
   const Rotary rotary(table(6), 100);
   const std::vector<float> x = numbers(10, 3);
   std::vector<float> y = x;
-  rotary.turn(y.data(), 1, 10, 9);
+  rotary.turn(y.data(), 1, 10, 9, 10);
   EXPECT_TRUE(std::equal(x.begin() + 6, x.end(), y.begin() + 6));
   EXPECT_FALSE(std::equal(x.begin(), x.begin() + 6, y.begin()));
 }

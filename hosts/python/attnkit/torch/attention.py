@@ -38,10 +38,13 @@ class Rotary:
     def __init__(self, described):
         known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3,
                  "longrope": lambda i: self._speed(i) / described["slower"][i]}
+        longer = "slower_long" if described["scaling"] == "longrope" else None
         if described["scaling"] not in known:
             raise Error(INVALID, f"attnkit.torch has no rotary positions of scaling {described['scaling']}: {', '.join(known)} are there")
         self._described, self.pairs = described, described["width"] // 2
         self.speeds = [known[described["scaling"]](i) for i in range(self.pairs)]
+        # Of texts of more than original_length.
+        self.long_speeds = [self._speed(i) / described[longer][i] for i in range(self.pairs)] if longer else self.speeds
         self.halves = described["layout"] == "halves"
 
     def _speed(self, i):
@@ -57,8 +60,9 @@ class Rotary:
 
     def __call__(self, x):
         """x (B, heads, N, width), turned by the positions 0 to N - 1."""
+        speeds = self.long_speeds if x.shape[2] > self._described["original_length"] else self.speeds
         angles = torch.arange(x.shape[2], device=x.device, dtype=torch.float64)[:, None] * torch.tensor(
-            self.speeds, device=x.device, dtype=torch.float64)
+            speeds, device=x.device, dtype=torch.float64)
         cosine, sine = ((self._described["attention_factor"] * f(angles)).to(x.dtype) for f in (torch.cos, torch.sin))
         turned, rest = x[..., :2 * self.pairs], x[..., 2 * self.pairs:]
         pairs = turned.unflatten(-1, (2, self.pairs)) if self.halves else turned.unflatten(-1, (self.pairs, 2)).transpose(-1, -2)

@@ -221,6 +221,8 @@ class Head(nn.Module):
         self.pool, self.of = head["pool"], head["of"]
         if self.type == "embedding":
             self.normalise = head["normalise"]
+            if head["pooler"]:
+                self.pooler = projection(d, d)
             return
         if head["hidden"]:
             self.hidden = projection(d, head["hidden"])
@@ -244,6 +246,8 @@ class Head(nn.Module):
         if self.type == "embedding":
             if expected is not None:
                 raise Error(INVALID, "a sentence encoder gives vectors, which have no expected ids: make a loss of them")
+            if hasattr(self, "pooler"):
+                x = torch.tanh(self.pooler(x))
             return F.normalize(x, dim=-1) if self.normalise else x
         if hasattr(self, "hidden"):
             x = F.relu(self.hidden(x))
