@@ -1,6 +1,6 @@
 """Real models in place: attnkit beside what runs them today, with the same weights, in turns in one process.
 
-    python3 -m venv venv && venv/bin/pip install -r tests/bench/compare/requirements.txt llama-cpp-python
+    python3 -m venv venv && venv/bin/pip install -r tests/bench/compare/requirements.txt gguf==0.19.0 accelerate llama-cpp-python
     PYTHONPATH=build/lib/attnkit/python ATTNKIT=build/bin/attnkit venv/bin/python tests/bench/compare/import.py [minilm|smollm2|whisper ...]
 
 The packages of tests/import are downloaded once and imported by the command.  minilm: sentences a second, beside transformers and ONNX Runtime,
