@@ -203,7 +203,8 @@ Training<Real> Law::train(BasicInputs<Real>& in, Call call, uint32_t workers, ui
     call = with_totals(call, out.batch, out.rows);
     flags |= ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
   }
-  return Training<Real>(in, flags, call, workers);
+  const auto training = [&] { return Training<Real>(in, flags, call, workers); };
+  return place_.is_random ? may_refuse(training) : training();  // options drawn at random may limit the length
 }
 template Training<float> Law::train(Inputs&, Call, uint32_t, uint32_t) const;
 template Training<double> Law::train(Inputs64&, Call, uint32_t, uint32_t) const;

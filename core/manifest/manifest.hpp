@@ -166,8 +166,10 @@ Manifest read_manifest(const std::string& toml, const std::string& dir, const Re
 // Reads options given as the content of an inline table ("guard = 'add', eps = 1e-6"; NULL: none) against a plugin's
 // schema.  Throws Error.
 std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml);
-// Returns the value of a manifest's key: "\"name\"", or "{ use = \"name\", option = value, ... }".
-std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options);
+// Returns the value of a manifest's key: "\"name\"", or "{ use = \"name\", option = value, ... }".  before: such a text
+// of an earlier time; options that it does not know are left out where they have their defaults.
+std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options,
+                     const std::string* before = nullptr);
 
 void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"

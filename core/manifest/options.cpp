@@ -178,8 +178,17 @@ std::vector<OptionValue> read_options(const Plugin& plugin, const char* toml) {
   return options.values;
 }
 
-std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options) {
-  return use_of(plugin.name, options_text(plugin, options));
+std::string use_text(const Plugin& plugin, const std::vector<OptionValue>& options, const std::string* before) {
+  std::vector<Place> kept(options.size());
+  for (Place& place : kept) place.line = 1;
+  const std::vector<OptionValue> defaults = OptionSet(plugin).values;
+  for (size_t i = 0; before && i < options.size(); ++i) {
+    if (before->find(fmt::format(" {} = ", plugin.table.options[i]->name)) != std::string::npos) continue;
+    std::vector<Place> alone(options.size());
+    alone[i].line = 1;
+    if (options_text(plugin, options, &alone) == options_text(plugin, defaults, &alone)) kept[i].line = 0;
+  }
+  return use_of(plugin.name, options_text(plugin, options, &kept));
 }
 
 }  // namespace attnkit::core

@@ -1,4 +1,5 @@
 // Sessions to bytes and back; the format is that of core/session/blob.hpp.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -18,8 +19,9 @@ std::string prediction(const Model& model) {
                : fmt::format("{} {} {}", static_cast<int>(m.predict), m.alpha, m.fixed_length);
 }
 
-// Everything that decides what a session of this model computes.
-EncoderIdentity identity(const Model& model) {
+// Everything that decides what a session of this model computes; saved: as a session has it that was saved before
+// mechanisms got the options of today.
+EncoderIdentity identity(const Model& model, const EncoderIdentity& saved = {}) {
   const Manifest& m = model.manifest();
   EncoderIdentity traits = model_traits(m);
   traits.add("decoder.layers", m.decoder.layers);
@@ -40,7 +42,8 @@ EncoderIdentity identity(const Model& model) {
     const Plugin& plugin = block->mechanism().plugin();
     const attn_block& b = block->mechanism().block();
     const std::string& path = block->path();
-    traits.add(path, use_text(plugin, c.options));
+    const auto before = std::ranges::find(saved, path, &EncoderTrait::name);
+    traits.add(path, use_text(plugin, c.options, before == saved.end() ? nullptr : &before->value));
     traits.add("the state revision of " + path, plugin.table.state_revision);
     const int64_t keys = block->mechanism().key_heads();
     traits.add("the width of " + path,
@@ -163,7 +166,7 @@ std::unique_ptr<Session> Session::load(std::shared_ptr<const Model> model, std::
     theirs.push_back({from.text(), ""});
     theirs.back().value = from.text();
   }
-  require_same_model(theirs, identity(*model));
+  require_same_model(theirs, identity(*model, theirs));
   from.section("ROWS");
   const uint32_t rows = from.u32();
   require_that(rows >= 1 && rows <= 1024, "a number of rows that no session has");

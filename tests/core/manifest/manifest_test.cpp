@@ -260,6 +260,19 @@ TEST(Options, AreReadFromAnInlineTable) {
   EXPECT_EQ(read_options(picky, "")[0].i, 4);
 }
 
+// Sessions that were saved before a mechanism got an option go on: it is as if it had its default.
+TEST(Manifest, UsesAreWrittenAsEarlierTextsKnowThem) {
+  const Plugin& picky = *fake_registry().find("fake_picky", 1);
+  const auto defaults = read_options(picky, nullptr), given = read_options(picky, "size = 7");
+  const std::string whole = use_text(picky, defaults), none = "\"fake_picky\"",
+                    size = "{ use = \"fake_picky\", size = 7 }";
+  EXPECT_NE(whole, none);
+  EXPECT_EQ(use_text(picky, defaults, &whole), whole);
+  EXPECT_EQ(use_text(picky, defaults, &none), none);
+  EXPECT_EQ(use_text(picky, given, &none), size) << "what was set differs from what was saved";
+  EXPECT_EQ(use_text(picky, given, &size), size);
+}
+
 TEST(Options, ThatAreWrongSayWhy) {
   EXPECT_EQ(options_error("siez = 3"),
             "options \"siez = 3\": fake_picky has no option \"siez\"; did you mean \"size\"?");

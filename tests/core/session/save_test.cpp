@@ -171,7 +171,7 @@ TEST(SavedSession, OtherModelsAreRefusedByWhatDiffers) {
   differs([](StreamModel& m) { m.decoder_layers = 1; }, "decoder.layers is 2 there, but 1 here");
   differs([](StreamModel& m) { m.stream = ""; }, "a source that grows is possible there, but not possible here");
   differs([](StreamModel& m) { m.attention += "\"decoder.cross\" = \"relu\"\n"; },
-          "decoder.cross.1 is { use = \"softmax\", scale = 0.0 } there, but { use = \"relu\", ");
+          "decoder.cross.1 is { use = \"softmax\", scale = 0.0, cache = \"f32\" } there, but { use = \"relu\", ");
   differs([](StreamModel& m) { m.length = "[length]\npredict = \"fixed\"\nlength = 13\n"; },
           "the prediction of lengths is ");
 }
