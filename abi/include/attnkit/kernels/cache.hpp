@@ -49,11 +49,9 @@ class Cache {
       keep_bytes(from, n, to);
   }
 
-  // The row as attention sees it.
+  // A rounded row as attention sees it.
   ATTNKIT_INLINE void see(const float* __restrict kept, int64_t n, float* __restrict to) const {
-    if (type_ == Type::f32) {
-      std::memcpy(to, kept, static_cast<size_t>(n) * sizeof(float));
-    } else if (type_ == Type::bf16) {
+    if (type_ == Type::bf16) {
       const auto* halves = reinterpret_cast<const Half*>(kept);
       auto* bits = reinterpret_cast<Bits*>(to);
       for (int64_t i = 0; i < n; ++i) bits[i] = static_cast<uint32_t>(halves[i]) << 16;
