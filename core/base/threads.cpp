@@ -5,8 +5,11 @@
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
+#include <new>
 #include <optional>
 
 #include "core/base/order.hpp"
@@ -36,12 +39,22 @@ class Mark {
   Running before_;
 };
 
+// A child of fork() has none of its parent's workers, and what they had locked stays locked: its loops run on the
+// thread that asks, also those of pools that it makes.
+std::atomic<bool> forked{false};
+
+void watch_forks() {
+  static const int failed = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+  if (failed != 0) throw std::bad_alloc();
+}
+
 uint32_t processors() { return static_cast<uint32_t>(std::max(1, tbb::info::default_concurrency())); }
 
 }  // namespace
 
 struct Threads::Arena {
   explicit Arena(uint32_t workers) : arena(static_cast<int>(workers)) {
+    watch_forks();
     // oneTBB keeps to one thread per processor unless told otherwise; never lower the number that others may use.
     using tbb::global_control;
     if (workers > processors()) more.emplace(global_control::max_allowed_parallelism, workers);
@@ -52,16 +65,18 @@ struct Threads::Arena {
 };
 
 Threads::Threads(uint32_t threads) : workers_(std::min(threads == 0 ? processors() : threads, 1024u)) {
-  if (workers_ > 1) arena_ = std::make_unique<Arena>(workers_);
+  if (workers_ > 1 && !forked) arena_ = std::make_unique<Arena>(workers_);
 }
 
-Threads::~Threads() = default;
+Threads::~Threads() {
+  if (forked) (void)arena_.release();  // would wait for workers
+}
 
 void Threads::parallel_for(int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
   if (n <= 0) return;
   const int64_t pieces = std::min(n / std::max<int64_t>(grain, 1), pieces_per_worker * workers_);
   const bool nested = running.pool == this;
-  if (nested || workers_ == 1 || pieces < 2) {
+  if (nested || !arena_ || pieces < 2 || forked.load(std::memory_order_relaxed)) {
     const Mark mark(this, nested ? running.worker : 0);
     fn(arg, 0, n, running.worker);
     return;

@@ -1,4 +1,5 @@
-// The one thread pool (oneTBB), handed to plugins as parallel_for.
+// The one thread pool (oneTBB), handed to plugins as parallel_for.  After fork() the child computes the same on the
+// thread that asks.
 #pragma once
 
 #include <attnkit/plugin.h>

@@ -16,6 +16,7 @@ namespace attnkit::core::conformance {
 namespace {
 
 CountAllocations counter = nullptr;
+FailAllocation failure = nullptr;
 
 std::string signals() {
   std::string out;
@@ -58,9 +59,14 @@ int64_t printed() {
 
 }  // namespace
 
-void set_allocation_counter(CountAllocations count) { counter = count; }
+void set_allocator(CountAllocations count, FailAllocation fail) {
+  counter = count;
+  failure = fail;
+}
 
 CountAllocations allocation_counter() { return counter; }
+
+FailAllocation allocation_failure() { return failure; }
 
 ProcessState::ProcessState()
     : signals_(signals()),

@@ -14,10 +14,14 @@ struct Allocations {
   uint64_t made = 0, freed = 0;
   int64_t bytes = 0;
 };
-// A program that counts them sets this before the first check.
+// A program that counts them, and can let one fail, sets these before the first check.
 using CountAllocations = Allocations (*)();
-void set_allocation_counter(CountAllocations count);
+// The nth allocation of this thread from now on fails, the next one being 0; a negative nth: none.  Returns whether the
+// one that was asked for before has failed.
+using FailAllocation = bool (*)(int64_t nth);
+void set_allocator(CountAllocations count, FailAllocation fail);
 CountAllocations allocation_counter();
+FailAllocation allocation_failure();
 
 // The floating-point modes of this thread, what each signal does, threads, open files, what was printed so far (where
 // standard output is a file), the working directory, the environment and the locale.

@@ -45,7 +45,8 @@ void add_checks() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  attnkit::core::conformance::set_allocation_counter(attnkit::core::conformance::counted_malloc());
+  using namespace attnkit::core::conformance;
+  set_allocator(counted_malloc(), failing_malloc());
   attnkit::test::add_checks();
   return RUN_ALL_TESTS();
 }

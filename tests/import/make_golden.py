@@ -3,7 +3,7 @@
     pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.2.3 ctranslate2==4.8.5
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
-    python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf and accelerate too)
+    python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf, accelerate and xllamacpp==2026.10.11549 too)
     python3 make_golden.py --whisper FOLDER   # whisper.json and whisper-long.json, from CTranslate2's folder (needs ctranslate2==4.8.5 and espeak-ng too)
 """
 import argparse
@@ -516,7 +516,29 @@ def smollm2(file):
         tokens += len(wanted)
         if n in (20, 200):
             golden["perplexity"][n], golden["tokens"][n] = float(np.exp(nll / tokens)), tokens
+    golden["llama.cpp"] = llama(path, tokenizer, golden["lines"])
     (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
+
+
+def llama(path, tokenizer, lines):
+    """The same perplexity by llama.cpp, which multiplies the file's 4 bits as they are and rounds activations to 8."""
+    import xllamacpp
+    options = xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.n_parallel, options.verbosity = str(path), 512, 1, -1
+    server, nll, tokens, perplexity = xllamacpp.Server(options), 0, 0, {}
+    for n, line in enumerate(lines, 1):
+        text = tokenizer("The").input_ids
+        for wanted in [*tokenizer(line).input_ids, tokenizer.eos_token_id]:
+            # The bias has it choose that token; the score is that of the token without the bias.
+            answer = server.handle_completions({"prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": 1, "logit_bias": [[wanted, 1e4]]})
+            chosen = answer["choices"][0]["logprobs"]["content"][0]
+            assert chosen["id"] == wanted
+            nll -= chosen["logprob"]
+            tokens += 1
+            text.append(wanted)
+        if n in (20, 200):
+            perplexity[n] = float(np.exp(nll / tokens))
+    return {"version": f"xllamacpp {xllamacpp.__version__}", "perplexity": perplexity}
 
 
 def transcribed(model, frames, prompt, most=448):

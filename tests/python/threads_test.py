@@ -1,5 +1,7 @@
 """Threads: many sessions at once, one session twice at once, a session closed while it runs; memory."""
 
+import os
+import signal
 import threading
 import unittest
 
@@ -59,6 +61,20 @@ class Threads(PackageTest):
             session.close()
             self.refused("closed", session.describe)
         self.paused(use)
+
+    def test_children_of_fork(self):
+        # As gunicorn --preload and multiprocessing's "fork" do it: nothing waits for threads that the child does not have.
+        with self.tiny(), attnkit.Runtime(threads=3) as runtime, attnkit.Model(runtime, self.folder / "model" / "model.toml") as model:
+            expected = [model.translate(text) for text in TEXTS]
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                same = False
+                try:
+                    same = [model.translate(text) for text in TEXTS] == expected
+                finally:
+                    os._exit(0 if same else 1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
 
 
 class Memory(PackageTest):

@@ -39,6 +39,8 @@ FAULTS = {name: [check] for name, check in {
     "RUN_BLOCKS_SIGNALS": "process.signals", "PLAN_STARTS_THREAD": "process.threads", "RUN_OPENS_FILES": "process.files",
     "CREATE_SETS_ENVIRONMENT": "process.settings", "CREATE_CHANGES_FOLDER": "process.settings",
     "RUN_ALLOCATES": "process.allocates", "BACKWARD_ALLOCATES": "process.allocates",
+    "CREATE_TRUSTS_MALLOC": "process.out_of_memory", "PLAN_HIDES_MEMORY": "process.out_of_memory",
+    "CREATE_FAILS_AND_LEAKS": "process.out_of_memory", "FORKED_HANGS": "process.forks",
     "CREATE_LEAKS": "process.leaks", "PLAN_LEAKS": "process.leaks", "TABLE_CHANGES": "process.table_stays",
     "LEAVES_ONE": "whole.writes", "REPEATS": "whole.repeats", "BY_WORKERS": "whole.workers", "BY_LAYOUT": "whole.layout",
     "BY_ALIGNMENT": "whole.layout", "ONE_ROW": "whole.one_row", "LONG": "whole.long", "OFFSET": "whole.scales",

@@ -7,7 +7,7 @@
  * Errors    A fallible function returns an ATTN_ code of plugin.h and fills the nullable err; outputs are untouched
  *           unless it returns ATTN_OK.  Bad manifests, weights, plugins, texts and arguments are errors, never crashes.
  * Threads   runtime, model, encoded, block: any thread, any number of calls at once.  A session: one call at a time (a
- *           second one at the same moment is refused with ATTN_INVALID); different sessions: any threads at once.
+ *           second one meanwhile is refused with ATTN_INVALID), different ones at once.  A child of fork(): one thread.
  * Lifetime  Arguments are borrowed until the call returns.  What a function returns through ** is the caller's. */
 #ifndef ATTNKIT_H
 #define ATTNKIT_H

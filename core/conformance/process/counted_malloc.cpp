@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define ATTNKIT_SANITIZED
@@ -16,6 +17,7 @@
 #ifdef ATTNKIT_SANITIZED
 
 attnkit::core::conformance::CountAllocations attnkit::core::conformance::counted_malloc() { return nullptr; }
+attnkit::core::conformance::FailAllocation attnkit::core::conformance::failing_malloc() { return nullptr; }
 
 #else
 
@@ -23,6 +25,15 @@ namespace {
 
 // Of the thread that calls a plugin: others of this program do not count.
 thread_local attnkit::core::conformance::Allocations counted;
+thread_local int64_t until_failure = -1;
+thread_local bool has_failed = false;
+
+// Is this the one that was asked to fail?
+bool fails() {
+  if (until_failure < 0 || until_failure-- > 0) return false;
+  errno = ENOMEM;
+  return has_failed = true;
+}
 
 void* made(void* p) {
   if (p == nullptr) return p;
@@ -47,16 +58,17 @@ void* __libc_realloc(void* p, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* p);
 
-void* malloc(size_t bytes) { return made(__libc_malloc(bytes)); }
-void* calloc(size_t n, size_t bytes) { return made(__libc_calloc(n, bytes)); }
+void* malloc(size_t bytes) { return fails() ? nullptr : made(__libc_malloc(bytes)); }
+void* calloc(size_t n, size_t bytes) { return fails() ? nullptr : made(__libc_calloc(n, bytes)); }
 void* realloc(void* p, size_t bytes) {
+  if (bytes > 0 && fails()) return nullptr;
   const auto before = counted;
   freed(p);
   void* const got = __libc_realloc(p, bytes);
   if (got == nullptr && bytes > 0) counted = before;  // the old block stays
   return made(got);
 }
-void* memalign(size_t alignment, size_t bytes) { return made(__libc_memalign(alignment, bytes)); }
+void* memalign(size_t alignment, size_t bytes) { return fails() ? nullptr : made(__libc_memalign(alignment, bytes)); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** p, size_t alignment, size_t bytes) {
   void* const got = memalign(alignment, bytes);
@@ -72,6 +84,12 @@ void free(void* p) {
 
 attnkit::core::conformance::CountAllocations attnkit::core::conformance::counted_malloc() {
   return [] { return counted; };
+}
+attnkit::core::conformance::FailAllocation attnkit::core::conformance::failing_malloc() {
+  return [](int64_t nth) {
+    until_failure = nth;
+    return std::exchange(has_failed, false);
+  };
 }
 
 #endif

@@ -71,7 +71,7 @@ void list() {
 }
 
 bool check(const std::string& file, const std::string& id, const std::string& seed, const std::string& draws) {
-  conformance::set_allocation_counter(conformance::counted_malloc());
+  conformance::set_allocator(conformance::counted_malloc(), conformance::failing_malloc());
   for (const conformance::Check& check : conformance::checks()) {
     if (check.id() != id) continue;
     const conformance::Trial trial = {file, std::strtoull(seed.c_str(), nullptr, 10), std::atoi(draws.c_str())};

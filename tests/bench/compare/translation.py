@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy
 
 import attnkit
-from common import cells, numbers, open_model, tensors
+from common import cells, numbers, open_model
+from convert import converted, opened
 
 D, HEADS, FFN, LAYERS, VOCABULARY = 512, 8, 2048, 6, 32000
 TOKENS = ["<pad>", "<s>", "</s>", "<unk>"] + [f"t{i}" for i in range(VOCABULARY - 4)]
@@ -71,66 +72,9 @@ class Attnkit:
         return numpy.stack(made, 1).tolist()
 
 
-def positions(longest):
-    angles = numpy.arange(longest)[:, None] / 10000.0**(numpy.arange(D) // 2 * 2 / D)
-    return numpy.where(numpy.arange(D) % 2, numpy.cos(angles), numpy.sin(angles)).astype(numpy.float32)
-
-
-def converted(model, longest, weight_type, folder):
-    """The model as a folder of CTranslate2."""
-    import ctranslate2
-    from ctranslate2.specs import transformer_spec
-
-    w = tensors(model)
-    spec = transformer_spec.TransformerSpec.from_config(LAYERS, HEADS)
-
-    def linear(to, *names):
-        to.weight = numpy.concatenate([w[n + ".weight"] for n in names])
-        to.bias = numpy.concatenate([w[n + ".bias"] for n in names])
-
-    def norm(to, name):
-        to.gamma, to.beta = w[name + ".weight"], w[name + ".bias"]
-
-    def feed_forward(to, name):
-        norm(to.layer_norm, name + ".norm")
-        linear(to.linear_0, name + ".in")
-        linear(to.linear_1, name + ".out")
-
-    def attention(to, name, *parts):
-        norm(to.layer_norm, name + ".norm")
-        for at, letters in zip(to.linear, parts):
-            linear(at, *(f"{name}.{letter}" for letter in letters))
-
-    for name, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        embeddings = stack.embeddings[0] if name == "encoder" else stack.embeddings
-        embeddings.weight, embeddings.multiply_by_sqrt_depth = w[f"{name}.embed.weight"], True
-        stack.scale_embeddings = True
-        stack.position_encodings.encodings = positions(longest)
-        norm(stack.layer_norm, f"{name}.norm")
-        for i, layer in enumerate(stack.layer, 1):
-            attention(layer.self_attention, f"{name}.self.{i}", "qkv", "o")
-            if name == "decoder":
-                attention(layer.attention, f"{name}.cross.{i}", "q", "kv", "o")
-            feed_forward(layer.ffn, f"{name}.ffn.{i}")
-    spec.decoder.projection.weight = w["decoder.embed.weight"]
-    spec.decoder.projection.bias = numpy.zeros(VOCABULARY, numpy.float32)
-    spec.register_source_vocabulary(TOKENS)
-    spec.register_target_vocabulary(TOKENS)
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
-    spec.config.decoder_start_token = "<s>"
-    spec.config.add_source_bos = spec.config.add_source_eos = False
-    spec.validate()
-    spec.optimize(quantization=None if weight_type == "f32" else weight_type)
-    folder.mkdir()
-    spec.save(str(folder))
-    return folder
-
-
 class CTranslate2:
     def __init__(self, folder, weight_type, threads):
-        import ctranslate2
-        self.model = ctranslate2.Translator(str(folder), intra_threads=threads, inter_threads=1,
-                                            compute_type="float32" if weight_type == "f32" else weight_type)
+        self.model = opened(folder, weight_type, threads)
 
     def translate(self, sources, length):
         out = self.model.translate_batch([[TOKENS[t] for t in s] for s in sources], beam_size=1, max_batch_size=0,
@@ -154,7 +98,7 @@ def main():
         vocabulary = folder / "vocab.txt"
         vocabulary.write_text("\n".join(TOKENS) + "\n")
         base = Attnkit(manifest(vocabulary, longest, "f32", {}), 2)
-        folders = {t: converted(base.model, longest, t, folder / t) for t in types}
+        folders = {t: converted(base.model, HEADS, TOKENS, longest, t, folder / t) for t in types}
         random = numpy.random.default_rng(1)
 
         print("| threads | batch | weights | who | tokens a second (quartiles) | to CTranslate2 (quartiles) |")

@@ -2,6 +2,8 @@
 #include "core/base/threads.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -138,6 +140,37 @@ TEST(Threads, ExecIsWhatPluginsUse) {
       },
       reinterpret_cast<uintptr_t>(&sum));
   EXPECT_EQ(sum, 1000);
+}
+
+// Neither the workers nor a lock that one of them may hold are there in the child.
+TEST(Threads, ChildrenOfForkRunOnOneThread) {
+  Threads threads(3);
+  const auto sum_of = [](Threads& pool) {
+    std::atomic<int64_t> sum{0};
+    std::set<std::thread::id> seen;
+    std::mutex mutex;
+    pool.each(3000, 1, [&](int64_t begin, int64_t end, uint32_t) {
+      for (int64_t i = begin; i < end; ++i) sum += i;
+      const std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+    return std::pair(sum.load(), seen.size());
+  };
+  constexpr int64_t whole = 2999 * 3000 / 2;
+  for (int trial = 0; trial < 20; ++trial) {
+    EXPECT_EQ(sum_of(threads).first, whole);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);  // ends a child that waits for what is not there
+      bool right = sum_of(threads) == std::pair(whole, size_t{1});
+      right = right && sum_of(*std::make_unique<Threads>(2)) == std::pair(whole, size_t{1});
+      _exit(right ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
 }
 
 }  // namespace

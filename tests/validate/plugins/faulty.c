@@ -39,6 +39,7 @@ static void read_misdeed(void) {
 static double shared_buffer[MAX_WIDTH];
 static volatile double sink;
 static volatile int counter;
+static pid_t home; /* the process that created the last mechanism */
 static __thread int calls;
 
 static void crash(void) {
@@ -220,6 +221,7 @@ static attn_port port_of(uint32_t kind, const char* name, const char* doc, const
 static int32_t faulty_create(const attn_block* block, const attn_value* values, attn_mech** mech,
                              const attn_port* const** ports, uint32_t* n_ports, attn_error* err) {
   (void)values;
+  home = getpid();
   if (AT(CREATE_CRASHES)) crash();
   if (AT(CREATE_HANGS)) hang();
   if (AT(CREATE_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it sits nowhere, whatever the block");
@@ -231,8 +233,13 @@ static int32_t faulty_create(const attn_block* block, const attn_value* values, 
   const int64_t d = block->key_width != 0 ? block->key_width : block->d_model / heads;
   if (d > MAX_WIDTH || e > MAX_WIDTH) return refuse(err, ATTN_UNSUPPORTED, "heads wider than 128 are not implemented");
   attn_mech* made = (attn_mech*)calloc(1, sizeof(attn_mech));
-  if (made == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
+  if (made == NULL && !AT(CREATE_TRUSTS_MALLOC)) return refuse(err, ATTN_NO_MEMORY, "out of memory");
   if (AT(CREATE_LEAKS) && calloc(1, 64) == NULL) return ATTN_NO_MEMORY;
+  if (AT(CREATE_FAILS_AND_LEAKS)) {
+    void* second = calloc(1, 64);
+    if (second == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
+    free(second);
+  }
   made->block = *block;
   made->port[0] = port_of(ATTN_QUERY, "q", "queries", block, d);
   made->port[1] = port_of(ATTN_KEY, "v", "values", block, e);
@@ -330,6 +337,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
   if (plan == NULL) return ATTN_OK;
   if (AT(PLAN_STARTS_THREAD) && counter++ == 0) start_thread();
   attn_plan* made = (attn_plan*)calloc(1, sizeof(attn_plan));
+  if (made == NULL && AT(PLAN_HIDES_MEMORY)) return refuse(err, ATTN_INTERNAL, "something went wrong in here");
   if (made == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
   made->mech = mech;
   made->request = *request;
@@ -360,11 +368,10 @@ static void work(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
 }
 
 static attn_plugin table;
-
 static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error* err) {
   (void)err;
   if (AT(RUN_CRASHES)) crash();
-  if (AT(RUN_HANGS)) hang();
+  if (AT(RUN_HANGS) || (AT(FORKED_HANGS) && getpid() != home)) hang();
   if (AT(RUN_EXITS)) exit(0);
   if (AT(RUN_ABORTS)) abort();
   if (AT(RUN_DIVIDES)) sink = 7 / counter;
