@@ -130,15 +130,19 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
                                                      (bias_ == Bias::all_but_k && shared_name != "k"));
   const std::string name = shared ? path_ + "." + shared_name : own_name(port);
   const Owner owner = shared ? Owner::model : Owner::mechanism;
-  std::vector<float> w = reader.f32(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
+  Numbers stored = reader.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
   std::vector<float> b(static_cast<size_t>(outputs));
   if (bias) b = reader.f32(name + ".bias", {outputs}, constant(0), owner);
-  if (adapted_) adapt(w, b);
-  if (const float scale = qk_norm_ ? 1.0f : scale_of(port); scale != 1)
+  parameters_ += inputs * outputs + (bias ? outputs : 0);
+  const float scale = qk_norm_ ? 1.0f : scale_of(port);
+  if (adapted_ || scale != 1) {
+    std::vector<float> w(stored.values.begin(), stored.values.end());
+    if (adapted_) adapt(w, b);
     for (auto* numbers : {&w, &b})
       for (float& x : *numbers) x *= scale;
-  parameters_ += inputs * outputs + (bias ? outputs : 0);
-  return Dense(inputs, outputs, w, b, type_);
+    stored = Numbers(std::move(w));
+  }
+  return Dense(inputs, outputs, stored.values, b, type_, reader.threads());
 }
 
 void Block::load_projection(size_t i, WeightReader& reader) {

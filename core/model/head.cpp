@@ -33,7 +33,9 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
     out = embedding.packed;
     return;
   }
-  out = Dense(d, vocabulary, from.tensor("head.weight", {vocabulary, d}, xavier(d, vocabulary)), {}, from.type);
+  const Numbers weight = from.weights.numbers("head.weight", {vocabulary, d}, xavier(d, vocabulary));
+  from.parameters += static_cast<int64_t>(weight.size());
+  out = Dense(d, vocabulary, weight.values, {}, from.type, from.weights.threads());
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {

@@ -135,10 +135,11 @@ LayerNorm LayerReader::norm(const std::string& name, int64_t width) {
 }
 
 Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t outputs, bool bias) {
-  const std::vector<float> weight = tensor(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
+  const Numbers weight = weights.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
+  parameters += static_cast<int64_t>(weight.size());
   std::vector<float> offsets;
   if (bias) offsets = tensor(name + ".bias", {outputs}, constant(0));
-  return Dense(inputs, outputs, weight, offsets, type);
+  return Dense(inputs, outputs, weight.values, offsets, type, weights.threads());
 }
 
 Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel) {
@@ -159,7 +160,7 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
     Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
     parameters += static_cast<int64_t>(table.size());
     if (type != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
-      made.packed = Dense(m.d_model, vocabulary, {table.values.begin(), table.values.end()}, {}, type);
+      made.packed = Dense(m.d_model, vocabulary, table.values, {}, type, weights.threads());
     else
       made.table = std::move(table);
   }

@@ -184,7 +184,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   try {
     std::optional<Weights> weights;
     if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256, m.weights_names);
-    WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place);
+    WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place, &r.threads);
     model->load(reader, diagnostics);
     if (weights) weights->release();
     model->length_ = make_length(m, model->vocabulary(false), diagnostics);

@@ -101,9 +101,11 @@ std::vector<float> WeightReader::f32(const std::string& name, const std::vector<
   return values;
 }
 
-Numbers WeightReader::numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial) {
+Numbers WeightReader::numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                              Owner owner) {
   const StoredTensor* stored = file_ ? file_->find(name) : nullptr;
-  if (!stored || stored->dtype != "F32" || stored->shape != shape || kept_) return Numbers(f32(name, shape, initial));
+  if (!stored || stored->dtype != "F32" || stored->shape != shape || kept_)
+    return Numbers(f32(name, shape, initial, owner));
   taken_.insert(name);
   return file_->numbers(name, shape);
 }

@@ -14,6 +14,8 @@
 
 namespace attnkit::core {
 
+class Threads;
+
 // Fills the tensor, the same for the same seed on every machine.
 using Initial = std::function<void(uint64_t seed, std::vector<float>& values)>;
 
@@ -31,9 +33,11 @@ enum class Owner { model, mechanism, all_blocks };
 
 class WeightReader {
  public:
-  // file NULL: everything is made from the seed.  One of both must be there.
-  WeightReader(const Weights* file, std::optional<uint64_t> seed, Diagnostics& diagnostics, Place place)
-      : file_(file), seed_(seed), diagnostics_(diagnostics), place_(place) {}
+  // file NULL: everything is made from the seed.  One of both must be there.  threads: of whoever makes layers of what
+  // is handed out, or NULL.
+  WeightReader(const Weights* file, std::optional<uint64_t> seed, Diagnostics& diagnostics, Place place,
+               Threads* threads = nullptr)
+      : file_(file), seed_(seed), diagnostics_(diagnostics), place_(place), threads_(threads) {}
 
   // Every tensor that is handed out from now on is kept in `kept`, as it is handed out.
   struct Kept {
@@ -43,13 +47,15 @@ class WeightReader {
   };
   void keep(std::map<std::string, Kept>* kept) { kept_ = kept; }
 
+  Threads* threads() const { return threads_; }
   bool has_file() const { return file_ != nullptr; }
   bool has(const std::string& name) const { return file_ && file_->find(name) != nullptr; }
   // Zeros of that shape, after a diagnostic, where the tensor is missing or wrong.
   std::vector<float> f32(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
                          Owner owner = Owner::model);
-  // The same of the model's own, in place where the file allows.
-  Numbers numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial);
+  // The same, in place where the file allows.
+  Numbers numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
+                  Owner owner = Owner::model);
   // The bytes of a mechanism's integer tensor ("I32", "I64").
   using Fill = std::function<void(uint64_t seed, std::vector<std::byte>& bytes)>;
   std::vector<std::byte> integers(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
@@ -73,6 +79,7 @@ class WeightReader {
   std::optional<uint64_t> seed_;
   Diagnostics& diagnostics_;
   Place place_;
+  Threads* threads_;
   std::set<std::string> taken_;
   struct Common {
     std::vector<int64_t> shape;

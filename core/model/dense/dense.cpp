@@ -2,10 +2,10 @@
 
 namespace attnkit::core {
 
-Dense::Dense(int64_t inputs, int64_t outputs, const std::vector<float>& weight, const std::vector<float>& bias,
-             WeightType type)
+Dense::Dense(int64_t inputs, int64_t outputs, std::span<const float> weight, std::span<const float> bias,
+             WeightType type, Threads* threads)
     : inputs_(inputs), outputs_(outputs), has_bias_(!bias.empty()) {
-  const DenseSource from{inputs, outputs, weight, bias};
+  const DenseSource from{inputs, outputs, weight, bias, threads};
   switch (type) {
     case WeightType::f32:
       weights_ = f32_weights(from);

@@ -3,6 +3,8 @@
 // the same token decoded in a batch (docs/decisions/dense-layers.md).
 #pragma once
 
+#include <vector>
+
 #include "core/model/dense/weights.hpp"
 
 namespace attnkit::core {
@@ -10,9 +12,9 @@ namespace attnkit::core {
 class Dense {
  public:
   Dense() = default;
-  // weight: (outputs, inputs), row by row; bias: (outputs) or empty.
-  Dense(int64_t inputs, int64_t outputs, const std::vector<float>& weight, const std::vector<float>& bias,
-        WeightType type = WeightType::f32);
+  // weight: (outputs, inputs), row by row; bias: (outputs) or empty; both are copied, by these threads or the caller's.
+  Dense(int64_t inputs, int64_t outputs, std::span<const float> weight, std::span<const float> bias,
+        WeightType type = WeightType::f32, Threads* threads = nullptr);
 
   // y[r] = f(W x[r] + b) for `rows` rows; strides in elements.  x and y do not overlap.  Any thread.
   void apply(Threads& threads, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,

@@ -108,9 +108,14 @@ class Floats : public DenseWeights {
   explicit Floats(const DenseSource& from) : inputs_(from.inputs), outputs_(from.outputs) {
     const int64_t count = padded() * padded_inputs<Stored>(inputs_);
     Stored* packed = weight_.get<Stored>(count);
-    std::fill_n(packed, count, Stored{});
-    for (int64_t o = 0; o < outputs_; ++o)
-      for (int64_t k = 0; k < inputs_; ++k) round(from.weight[o * inputs_ + k], packed[place(o, k)]);
+    from.each_panel([&](int64_t first, int64_t last) {
+      std::fill_n(packed + place(first, 0), padded_inputs<Stored>(inputs_) * lanes, Stored{});
+      constexpr int64_t some = 64;  // inputs whose weights of all 16 outputs stay in the first cache
+      for (int64_t begin = 0; begin < inputs_; begin += some)
+        for (int64_t o = first; o < last; ++o)
+          for (int64_t k = begin; k < std::min(inputs_, begin + some); ++k)
+            round(from.weight[o * inputs_ + k], packed[place(o, k)]);
+    });
     std::fill_n(bias_.get<float>(padded()), padded(), 0.0f);
     std::copy(from.bias.begin(), from.bias.end(), bias_.get<float>(padded()));
     weights_ = {packed, static_cast<size_t>(count)};

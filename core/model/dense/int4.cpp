@@ -220,20 +220,22 @@ class Int4 : public DenseWeights {
       : w_{from.inputs, from.outputs, int4_blocks(from.inputs), nullptr, nullptr, nullptr}, with_(with) {
     const int64_t padded = this->padded();
     auto* packed = weight_.get<uint8_t>(padded * w_.blocks * block_bytes / lanes);
-    std::fill_n(packed, padded * w_.blocks * block_bytes / lanes, uint8_t{0});
     auto *scale = scale_.get<float>(padded * w_.blocks), *bias = bias_.get<float>(padded);
     std::fill_n(scale, padded * w_.blocks, 0.0f);
     std::fill_n(bias, padded, 0.0f);
     std::copy(from.bias.begin(), from.bias.end(), bias);
-    std::array<int8_t, int4_block> q;
-    for (int64_t o = 0; o < from.outputs; ++o)
-      for (int64_t b = 0; b < w_.blocks; ++b) {
-        const int64_t n = std::min(int4_block, from.inputs - b * int4_block);
-        scale[(o / lanes * w_.blocks + b) * lanes + o % lanes] =
-            round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
-        for (int64_t k = 0; k < n; ++k)
-          packed[place(o, b, k)] |= static_cast<uint8_t>((q[static_cast<size_t>(k)] + 8) << shift(k));
-      }
+    from.each_panel([&](int64_t first, int64_t last) {
+      std::fill_n(packed + place(first, 0, 0), w_.blocks * block_bytes, uint8_t{0});
+      std::array<int8_t, int4_block> q;
+      for (int64_t o = first; o < last; ++o)
+        for (int64_t b = 0; b < w_.blocks; ++b) {
+          const int64_t n = std::min(int4_block, from.inputs - b * int4_block);
+          scale[(o / lanes * w_.blocks + b) * lanes + o % lanes] =
+              round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
+          for (int64_t k = 0; k < n; ++k)
+            packed[place(o, b, k)] |= static_cast<uint8_t>((q[static_cast<size_t>(k)] + 8) << shift(k));
+        }
+    });
     w_.weight = packed;
     w_.scale = scale;
     w_.bias = bias;

@@ -221,18 +221,23 @@ class Int8 : public DenseWeights {
     // The last tile of AMX may reach past the weights, where its rows have zeros.
     const int64_t size = bytes + 3 * padded * 4 + tile_rows * lanes * group;
     auto* packed = packed_.get<int8_t>(size);
-    std::fill_n(packed, size, int8_t{0});
+    std::fill_n(packed + bytes, size - bytes, int8_t{0});
     auto *scale = reinterpret_cast<float*>(packed + bytes), *bias = scale + padded;
     auto* offset = reinterpret_cast<int32_t*>(bias + padded);
-    std::vector<int8_t> q(static_cast<size_t>(from.inputs));
-    for (int64_t o = 0; o < from.outputs; ++o) {
-      scale[o] = round_to_int8(from.weight.data() + o * from.inputs, from.inputs, q.data());
-      int8_t* first = packed + (o / lanes * groups * lanes + o % lanes) * group;
-      for (int64_t k = 0; k < from.inputs; ++k) {
-        first[k / group * lanes * group + k % group] = q[static_cast<size_t>(k)];
-        offset[o] -= 128 * q[static_cast<size_t>(k)];
+    from.each_panel([&](int64_t first, int64_t last) {
+      int8_t* panel = packed + first * groups * group;
+      std::fill_n(panel, groups * lanes * group, int8_t{0});
+      std::vector<int8_t> q(static_cast<size_t>(from.inputs));
+      for (int64_t o = first; o < last; ++o) {
+        scale[o] = round_to_int8(from.weight.data() + o * from.inputs, from.inputs, q.data());
+        int32_t sum = 0;
+        for (int64_t k = 0; k < from.inputs; ++k) {
+          panel[(k / group * lanes + o - first) * group + k % group] = q[static_cast<size_t>(k)];
+          sum += q[static_cast<size_t>(k)];
+        }
+        offset[o] = -128 * sum;
       }
-    }
+    });
     std::copy(from.bias.begin(), from.bias.end(), bias);
     w_.weight = packed;
     w_.scale = scale;

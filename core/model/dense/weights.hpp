@@ -1,10 +1,11 @@
 // The weights of a dense layer in one type, packed into panels of 16 outputs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "core/base/threads.hpp"
 #include "core/manifest/manifest.hpp"
@@ -48,7 +49,19 @@ ByteKernel fastest_bytes();   // of those; ATTNKIT_INSTRUCTIONS=avx512 in the en
 // weight: (outputs, inputs), row by row; bias: (outputs) or empty.
 struct DenseSource {
   int64_t inputs, outputs;
-  const std::vector<float>&weight, &bias;
+  std::span<const float> weight, bias;
+  Threads* threads = nullptr;  // that pack; NULL: the caller's
+  int64_t panels() const { return (outputs + panel_outputs - 1) / panel_outputs; }
+  // pack(first, last): the outputs of a panel.
+  template <class Pack>
+  void each_panel(Pack&& pack) const {
+    const auto some = [&](int64_t begin, int64_t end, uint32_t) {
+      for (int64_t p = begin; p < end; ++p) pack(p * panel_outputs, std::min(outputs, (p + 1) * panel_outputs));
+    };
+    const int64_t grain =
+        1 + (int64_t{1} << 16) / (inputs * panel_outputs + 1);  // below, threads cost more than they save
+    threads ? threads->each(panels(), grain, some) : some(0, panels(), 0);
+  }
 };
 std::shared_ptr<const DenseWeights> f32_weights(const DenseSource& from);
 // Each weight rounded to 8 significant bits; everything else is f32.

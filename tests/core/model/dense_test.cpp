@@ -222,7 +222,7 @@ TEST_P(DenseType, AddsToWhatIsThere) {
 TEST_P(DenseType, KeepsNanAndInfinityInTheirRow) {
   Threads one(1);
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-  const Dense dense(2, 1, {1.0f, 1.0f}, {0.0f}, GetParam());
+  const Dense dense(2, 1, std::vector{1.0f, 1.0f}, std::vector{0.0f}, GetParam());
   const float x[6] = {1, nan, 1, 1, infinity, 1};
   float y[3];
   for (const std::optional<Activation> f : {std::optional<Activation>(), std::optional(Activation::relu)}) {
@@ -237,7 +237,7 @@ TEST_P(DenseType, LeavesOutTheBias) {
   Threads threads(1);
   const float x = 3;
   float y = 0;
-  Dense(1, 1, {2.0f}, {}, GetParam()).apply(threads, &x, 1, &y, 1, 1);
+  Dense(1, 1, std::vector{2.0f}, {}, GetParam()).apply(threads, &x, 1, &y, 1, 1);
   EXPECT_EQ(y, 6.0f);
 }
 
@@ -279,7 +279,7 @@ TEST(DenseIntegers, KeepRowsOfZerosAndAWeightThatIsNotANumber) {
     for (const float bad : {nan, infinity, -infinity}) {
       const float x[2] = {0, 0}, ones[2] = {1, 1};
       float y[2];
-      const Dense dense(2, 2, {0.0f, 0.0f, bad, 1.0f}, {5.0f, 6.0f}, type);
+      const Dense dense(2, 2, std::vector{0.0f, 0.0f, bad, 1.0f}, std::vector{5.0f, 6.0f}, type);
       dense.apply(one, x, 2, y, 2, 1);
       EXPECT_EQ(y[0], 5);
       dense.apply(one, ones, 2, y, 2, 1);
@@ -301,7 +301,7 @@ TEST(DenseInt4, RoundsWhatIsRoundedToItself) {
 
 TEST(DenseInt4, HasNoScaleSoSmallThatItsInverseIsInfinite) {
   Threads one(1);
-  const Dense dense(2, 1, {1e-40f, -1e-42f}, {1.0f}, WeightType::int4);
+  const Dense dense(2, 1, std::vector{1e-40f, -1e-42f}, std::vector{1.0f}, WeightType::int4);
   const float x[2] = {1, 1};
   float y = 0;
   dense.apply(one, x, 2, &y, 1, 1);
@@ -317,7 +317,7 @@ TEST(Activations, FollowTheirFormulas) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   std::vector<float> x = {0, 1, -0.5f, nan, infinity, -infinity, 100, -100, 1e-30f};
   for (int i = -13000; i <= 13000; ++i) x.push_back(static_cast<float>(i) / 1000);
-  const Dense identity(1, 1, {1.0f}, {});
+  const Dense identity(1, 1, std::vector{1.0f}, {});
   const int64_t n = static_cast<int64_t>(x.size());
   std::vector<float> relu(x.size()), gelu(x.size());
   identity.apply(one, x.data(), 1, relu.data(), 1, n, Activation::relu);
@@ -342,7 +342,7 @@ TEST(Activations, OfOtherLibrariesFollowTheirFormulas) {
   Threads one(1);
   std::vector<float> x;
   for (int i = -12000; i <= 12000; ++i) x.push_back(static_cast<float>(i) / 1000);
-  const Dense identity(1, 1, {1.0f}, {});
+  const Dense identity(1, 1, std::vector{1.0f}, {});
   const int64_t n = static_cast<int64_t>(x.size());
   std::vector<float> tanh(x.size()), quick(x.size()), silu(x.size());
   identity.apply(one, x.data(), 1, tanh.data(), 1, n, Activation::gelu_tanh);
