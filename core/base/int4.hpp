@@ -24,8 +24,11 @@ inline float round_to_int4(const float* x, int64_t n, int8_t* q) {
   }
   const float scale = furthest / -8.0f, inverse = 1.0f / scale;
   const bool rounds = finite && std::isfinite(inverse);
-  for (int64_t i = 0; i < n; ++i)
-    q[i] = rounds ? static_cast<int8_t>(std::clamp(std::lrint(x[i] * inverse), -8l, 7l)) : int8_t{0};
+  constexpr double shift = 6755399441055744.0;  // 1.5 * 2^52: rounds to an integer
+  for (int64_t i = 0; i < n; ++i) {
+    const float product = x[i] * inverse;
+    q[i] = rounds ? static_cast<int8_t>(std::clamp(double{product} + shift - shift, -8.0, 7.0)) : int8_t{0};
+  }
   return finite ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 

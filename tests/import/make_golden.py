@@ -525,6 +525,7 @@ def llama(path, tokenizer, lines):
     import xllamacpp
     options = xllamacpp.CommonParams()
     options.model.path, options.n_ctx, options.n_parallel, options.verbosity = str(path), 512, 1, -1
+    options.cpuparams.n_threads = options.cpuparams_batch.n_threads = 1
     server, nll, tokens, perplexity = xllamacpp.Server(options), 0, 0, {}
     for n, line in enumerate(lines, 1):
         text = tokenizer("The").input_ids
