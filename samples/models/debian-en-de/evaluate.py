@@ -4,6 +4,7 @@ Intervals are 95 % percentiles over resampled sentences, the same samples for ev
 """
 import argparse
 import hashlib
+import json
 import pathlib
 import subprocess
 import tempfile
@@ -27,12 +28,25 @@ def interval(scores):
     return np.percentile(scores, [2.5, 97.5])
 
 
+def written(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
 def translations(attnkit, manifest, sources, beams):
     with tempfile.TemporaryDirectory() as folder:
-        inputs, outputs = pathlib.Path(folder) / "inputs", pathlib.Path(folder) / "outputs"
-        inputs.write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
+        inputs, outputs = written(pathlib.Path(folder) / "inputs", sources), pathlib.Path(folder) / "outputs"
         subprocess.run([attnkit, "run", manifest, "--file", inputs, "--output", outputs, "--beams", str(beams), "--progress", "none"], check=True)
         return outputs.read_text(encoding="utf-8").split("\n")[:len(sources)]
+
+
+def surprises(attnkit, manifest, sources, references):
+    """(-ln p(reference | source), its tokens) of each sentence, as an array."""
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, targets = written(pathlib.Path(folder) / "inputs", sources), written(pathlib.Path(folder) / "targets", references)
+        said = subprocess.run([attnkit, "run", manifest, "--file", inputs, "--target-file", targets, "--limit", "1", "--json", "--progress", "none"],
+                              check=True, capture_output=True).stdout
+    return np.array([(r["nll"], r["reference_tokens"]) for r in json.loads(said)["results"]])
 
 
 def main():
@@ -49,7 +63,7 @@ def main():
     sources, references = map(list, zip(*rows))
     hypotheses = translations(options.attnkit, options.manifest, sources, options.beams)
     if options.out:
-        options.out.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+        written(options.out, hypotheses)
     print(f"{options.data} sha256 {hashlib.sha256(options.data.read_bytes()).hexdigest()}, {len(rows)} lines, {options.beams} beams")
     for metric in (BLEU(), CHRF()):
         score, scores = resampled(metric, hypotheses, references, options.seed)

@@ -1,18 +1,21 @@
-"""BLEU and chrF of placements of a supernet beside its softmax: python placements.py ATTNKIT MANIFEST TSV.
+"""BLEU and chrF, or perplexity, of placements of a supernet beside its softmax: python placements.py ATTNKIT MANIFEST TSV.
 
 Each mechanism of the search space in one role alone, in all of them, and what --more names. Differences are paired: all placements translate
 the same sentences, and every sample draws the same ones.
 """
 import argparse
+import contextlib
 import json
 import pathlib
 import re
 import tomllib
 
-from evaluate import interval, resampled, translations
+import numpy as np
+from evaluate import SAMPLES, interval, resampled, surprises, translations
 from sacrebleu.metrics import BLEU, CHRF
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
+PLAIN = 'default = "softmax"\n'
 
 
 def placements(space, more):
@@ -26,6 +29,63 @@ def placements(space, more):
         yield dict(zip(ROLES, text.split("/")))
 
 
+@contextlib.contextmanager
+def placed(manifest, text, placement):
+    """A manifest with this placement, beside the given one."""
+    path = manifest.with_name(f"{manifest.stem}.placed.toml")
+    path.write_text(text.replace(PLAIN, PLAIN + "".join(f'"{role}" = "{m}"\n' for role, m in placement.items())), encoding="utf-8")
+    try:
+        yield path
+    finally:
+        path.unlink()
+
+
+class Perplexity:
+    """exp of the mean surprise of a reference's token; beside softmax their ratio."""
+    heading = "perplexity (95 %) | by softmax's (95 %)"
+
+    def __init__(self, options, sources, references):
+        self.options, self.data, self.base = options, (sources, references), None
+        self.drawn = np.random.default_rng(options.seed).integers(0, len(sources), (SAMPLES, len(sources)))
+
+    def cells(self, name, manifest):
+        known = surprises(self.options.attnkit, manifest, *self.data)
+        sums = known[self.drawn].sum(1)
+        means, mean = sums[:, 0] / sums[:, 1], known[:, 0].sum() / known[:, 1].sum()
+        first, self.base = self.base is None, self.base or (mean, means)
+        low, high = interval(np.exp(means))
+        cells = [f"{np.exp(mean):.3f} ({low:.2f} to {high:.2f})"]
+        low, high = interval(np.exp(means - self.base[1]))
+        return [*cells, "" if first else f"{np.exp(mean - self.base[0]):.4f} ({low:.4f} to {high:.4f})"]
+
+
+class Scores:
+    """BLEU and chrF of translations; beside softmax their differences."""
+    heading = "BLEU (95 %) | to softmax (95 %) | chrF | to softmax (95 %)"
+
+    def __init__(self, options, sources, references):
+        self.options, self.sources, self.references, self.base, self.known = options, sources, references, {}, {}
+        if options.journal and options.journal.exists():
+            self.known = dict(map(json.loads, options.journal.read_text(encoding="utf-8").splitlines()))
+
+    def cells(self, name, manifest):
+        if name not in self.known:
+            self.known[name] = translations(self.options.attnkit, manifest, self.sources, 1)
+            if self.options.journal:
+                with open(self.options.journal, "a", encoding="utf-8") as journal:
+                    journal.write(json.dumps([name, self.known[name]], ensure_ascii=False) + "\n")
+        cells = []
+        for metric in (BLEU(), CHRF()):
+            score, scores = resampled(metric, self.known[name], self.references, self.options.seed)
+            first = score.name not in self.base
+            whole, sampled = self.base.setdefault(score.name, (score.score, scores))
+            low, high = interval(scores)
+            cells.append(f"{score.score:.2f} ({low:.1f} to {high:.1f})" if score.name == "BLEU" else f"{score.score:.2f}")
+            low, high = interval(scores - sampled)
+            cells.append("" if first else f"{score.score - whole:+.2f} ({low:+.2f} to {high:+.2f})")
+        return cells
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attnkit", help="the command")
@@ -35,37 +95,19 @@ def main():
     parser.add_argument("--more", action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
     parser.add_argument("--journal", type=pathlib.Path, help="translations that are there already, and where new ones go: JSON, a line each")
+    parser.add_argument("--perplexity", action="store_true", help="in place of BLEU and chrF")
     options = parser.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
-    sources, references = map(list, zip(*rows))
     # The roles' own lines make place for those of each placement.
-    text, known = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", options.manifest.read_text(encoding="utf-8")), {}
-    if options.journal and options.journal.exists():
-        known = dict(map(json.loads, options.journal.read_text(encoding="utf-8").splitlines()))
-    plain = 'default = "softmax"\n'
-    if plain not in text:
-        parser.error(f"{options.manifest}: [attention] must say {plain.strip()}")
-    print(f"{len(rows)} lines\n\n| encoder.self | decoder.self | decoder.cross | BLEU (95 %) | to softmax (95 %) | chrF | to softmax (95 %) |\n|---|---|---|---|---|---|---|")
-    base = {}
+    text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", options.manifest.read_text(encoding="utf-8"))
+    if PLAIN not in text:
+        parser.error(f"{options.manifest}: [attention] must say {PLAIN.strip()}")
+    measure = (Perplexity if options.perplexity else Scores)(options, *map(list, zip(*rows)))
+    print(f"{len(rows)} lines\n\n| encoder.self | decoder.self | decoder.cross | {measure.heading} |\n|{'---|' * (4 + measure.heading.count('|'))}")
     for placement in placements(tomllib.loads(text)["search"]["space"], options.more):
         name = "/".join(placement.get(role, "softmax") for role in ROLES)
-        if name not in known:
-            placed = options.manifest.with_name(f"{options.manifest.stem}.placed.toml")
-            placed.write_text(text.replace(plain, plain + "".join(f'"{role}" = "{m}"\n' for role, m in placement.items())), encoding="utf-8")
-            known[name] = translations(options.attnkit, placed, sources, 1)
-            placed.unlink()
-            if options.journal:
-                with open(options.journal, "a", encoding="utf-8") as journal:
-                    journal.write(json.dumps([name, known[name]], ensure_ascii=False) + "\n")
-        cells = []
-        for metric in (BLEU(), CHRF()):
-            score, scores = resampled(metric, known[name], references, options.seed)
-            whole, sampled = base.setdefault(score.name, (score.score, scores))
-            low, high = interval(scores)
-            cells.append(f"{score.score:.2f} ({low:.1f} to {high:.1f})" if score.name == "BLEU" else f"{score.score:.2f}")
-            low, high = interval(scores - sampled)
-            cells.append(f"{score.score - whole:+.2f} ({low:+.2f} to {high:+.2f})" if placement else "")
-        print(f"| {name.replace('/', ' | ')} | {' | '.join(cells)} |", flush=True)
+        with placed(options.manifest, text, placement) as manifest:
+            print(f"| {name.replace('/', ' | ')} | {' | '.join(measure.cells(name, manifest))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Real models in place: attnkit beside what runs them today, with the same weights, in turns in one process.
 
-    python3 -m venv venv && venv/bin/pip install -r tests/bench/compare/requirements.txt gguf==0.19.0 accelerate llama-cpp-python
+    python3 -m venv venv && venv/bin/pip install -r tests/bench/compare/requirements.txt gguf==0.19.0 accelerate xllamacpp==2026.10.11549
     PYTHONPATH=build/lib/attnkit/python ATTNKIT=build/bin/attnkit venv/bin/python tests/bench/compare/import.py [minilm|smollm2|whisper ...]
 
 The packages of tests/import are downloaded once and imported by the command.  minilm: sentences a second, beside transformers and ONNX Runtime,
 in batches without padding.  smollm2: tokens a second, read and written, beside transformers (its GGUF file made f32, as attnkit does)
-and llama.cpp (the file's 4 bits as they are).  whisper: seconds of speech a second, from features to tokens, beside CTranslate2 in f32, which makes no features.
-A library that is not installed is left out.  Before anything is timed the answers must be equal, but for those of llama.cpp, which rounds
-activations.  Prints medians over the rounds with quartiles, ratios paired by round, and of each library, in a process of its own, the
+and llama.cpp (the file's 4 bits as they are), and with weights of 8 and 4 bits too.  whisper: seconds of speech a second, from features to tokens, beside CTranslate2 in f32, which makes no features.
+A library that is not installed is left out.  Before anything is timed the answers must be equal, but for those of llama.cpp and of fewer bits,
+which round activations.  Prints medians over the rounds with quartiles, ratios paired by round, and of each library, in a process of its own, the
 time to open the model and what is resident after its first answer.
 """
 import argparse
@@ -111,7 +111,7 @@ class Sentences(Work):
 class Texts(Work):
     """A text read and continued greedily."""
     measures, baseline = ["read, tokens a second", "written, tokens a second"], "transformers"
-    needs = {"attnkit": "attnkit", "transformers": "transformers", "llama.cpp": "llama_cpp"}
+    needs = {"attnkit": "attnkit", "attnkit, int8": "attnkit", "attnkit, int4": "attnkit", "transformers": "transformers", "llama.cpp": "xllamacpp"}
 
     @staticmethod
     def prepare(folder):
@@ -122,24 +122,21 @@ class Texts(Work):
 
     def open(self, who, threads):
         import language_model
-        if who == "attnkit":
-            return language_model.Attnkit(self.manifest, "f32", threads).write
+        if who.startswith("attnkit"):
+            return language_model.Attnkit(self.manifest, {"attnkit": "f32"}.get(who, who[-4:]), threads).write
         if who == "transformers":
             return language_model.Torch(self.file.parent, "float32", threads, gguf_file=self.file.name).write
-        import llama_cpp
-        llama = llama_cpp.Llama(str(self.file), n_ctx=512, n_threads=threads, n_threads_batch=threads, verbose=False)
-
-        def best():
-            return int(numpy.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(llama.ctx, -1), (llama.n_vocab(),)).argmax())
+        import xllamacpp
+        own = xllamacpp.CommonParams()
+        own.model.path, own.n_ctx, own.n_parallel, own.verbosity = str(self.file), 512, 1, -1
+        own.cpuparams.n_threads = own.cpuparams_batch.n_threads = threads
+        server = xllamacpp.Server(own)
 
         def write(prompt, limit):
-            llama.reset()
-            _, reading = timed(lambda: llama.eval(prompt))
-            made, start = [], time.perf_counter()
-            while len(made) < limit:
-                made.append(best())
-                llama.eval(made[-1:])
-            return made, reading, time.perf_counter() - start
+            made = server.handle_completions({"prompt": list(prompt), "max_tokens": limit, "temperature": 0, "cache_prompt": False, "ignore_eos": True,
+                                              "logprobs": 1})
+            spent = made["timings"]  # its own, without what the server costs
+            return [t["id"] for t in made["choices"][0]["logprobs"]["content"]], spent["prompt_ms"] / 1e3, spent["predicted_ms"] / 1e3
         return write
 
     def run(self, write):
