@@ -1,0 +1,22 @@
+# For 64-bit Arm from another machine: Debian's cross compiler, and libraries in the folder that ".ci/aarch64 sysroot" fills.
+# Tests run through qemu-aarch64-static.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+
+if(DEFINED ENV{ATTNKIT_SYSROOT})
+  set(CMAKE_SYSROOT $ENV{ATTNKIT_SYSROOT})
+elseif(DEFINED ENV{XDG_CACHE_HOME})
+  set(CMAKE_SYSROOT $ENV{XDG_CACHE_HOME}/attnkit/aarch64/sysroot)
+else()
+  set(CMAKE_SYSROOT $ENV{HOME}/.cache/attnkit/aarch64/sysroot)
+endif()
+if(NOT EXISTS ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu)
+  message(FATAL_ERROR "no libraries for aarch64 in ${CMAKE_SYSROOT}: run \".ci/aarch64 sysroot\" once, or name their folder in ATTNKIT_SYSROOT")
+endif()
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${CMAKE_SYSROOT})
