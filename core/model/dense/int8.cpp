@@ -177,8 +177,9 @@ struct Store {
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     int64_t p = 0;
-    for (; p + 2 <= panels; p += 2) columns<Isa, 2>(p);
-    if (p < panels) columns<Isa, 1>(p);
+    if constexpr (!std::is_same_v<Isa, simd::Neon>)  // its registers hold one
+      for (; p + 2 <= panels; p += 2) columns<Isa, 2>(p);
+    for (; p < panels; ++p) columns<Isa, 1>(p);
   }
   // Row by row, so that what lies side by side is written together.
   template <class Isa, int P>
