@@ -9,7 +9,6 @@
 #include <fstream>
 #include <set>
 
-#include "core/conformance/training.hpp"
 #include "core/model/dense/dense.hpp"
 #include "core/model/model.hpp"
 #include "support/suite.hpp"
@@ -40,21 +39,27 @@ std::set<std::string> files_of(const char* folder, const char* ending) {
 
 std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
+// Widths of whole vectors: what is left of others goes to loops that a compiler makes into instructions as it likes.
+std::vector<Situation> whole_widths() {
+  std::vector<Situation> all = situations();
+  std::erase_if(all, [](const Situation& s) {
+    return s.block.head_width % 16 != 0 || s.block.d_model % (16 * s.block.heads) != 0;
+  });
+  const auto decoder = make_block(ATTN_DECODER_SELF, true, 3, 32, 48);
+  all.push_back({"causal", decoder, 2, 100, 100, {}, {}, false, true});
+  all.push_back({"causal padded", decoder, 3, 40, 40, {7, 40, 39}, {7, 40, 39}, false, true});
+  return all;
+}
+
 void print_plugin(const std::string& file) {
   const attn_plugin& plugin = load(file);
-  for (const Situation& s : situations()) {
+  for (const Situation& s : whole_widths()) {
     const std::string name = stem(file) + ", " + s.name;
-    const uint32_t flags = s.prefix ? ATTN_PREFIX : 0;
     try {
       const Mechanism mech(plugin, s.block);
       Inputs in(mech, s.batch, s.queries, s.keys, 3);
-      std::printf("%s: %08x\n", name.c_str(), checksum(run_whole(in, flags, s.call()).data()));
-      conformance::Training<float> training(in, flags, s.call());
-      conformance::Gradients<float> gradients = training.gradients();
-      training.backward(gradients);
-      std::printf("%s, gradients:", name.c_str());
-      for (const Array& gradient : gradients) std::printf(" %08x", checksum(gradient.data()));
-      std::printf("\n");
+      const Array out = run_whole(in, s.prefix ? ATTN_PREFIX : 0, s.call());
+      std::printf("%s: %08x\n", name.c_str(), checksum(out.data()));
     } catch (const Refused&) {
       std::printf("%s: refused\n", name.c_str());
     }
