@@ -1,12 +1,12 @@
-# Run by ctest: adds a test for each suite of ${program}.
-execute_process(COMMAND ${program} --gtest_list_tests OUTPUT_VARIABLE list RESULT_VARIABLE status)
+# Run by ctest: adds a test for each suite of ${program}, which ${emulator} runs if it is for another machine.
+execute_process(COMMAND ${emulator} ${program} --gtest_list_tests OUTPUT_VARIABLE list RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   get_filename_component(name ${program} NAME)
-  add_test(${prefix}${name}_does_not_list_its_suites ${program} --gtest_list_tests)
+  add_test(${prefix}${name}_does_not_list_its_suites ${emulator} ${program} --gtest_list_tests)
   return()
 endif()
 string(REGEX MATCHALL "(^|\n)[^ \n]+\\." suites "${list}")
 foreach(suite IN LISTS suites)
   string(REGEX REPLACE "\n|\\.$" "" suite "${suite}")
-  add_test("${prefix}${suite}" ${program} --gtest_brief=1 --gtest_filter=${suite}.*)
+  add_test("${prefix}${suite}" ${emulator} ${program} --gtest_brief=1 --gtest_filter=${suite}.*)
 endforeach()

@@ -3,6 +3,7 @@
 function(attnkit_add_suites program)
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${program}_suites.cmake)
   file(GENERATE OUTPUT ${file} CONTENT "set(program [==[$<TARGET_FILE:${program}>]==])
+set(emulator [==[${CMAKE_CROSSCOMPILING_EMULATOR}]==])
 set(prefix [==[${ARGV1}]==])
 include([==[${PROJECT_SOURCE_DIR}/tests/list_suites.cmake]==])
 ")

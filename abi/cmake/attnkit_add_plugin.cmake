@@ -54,6 +54,9 @@ function(attnkit_add_plugin name)
   # Plugins are arithmetic: optimise them even where no build type was chosen.  psabi: vectors never cross a call.
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-psabi $<$<NOT:$<CONFIG:Debug>>:-O3>
     $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique> $<$<BOOL:${ATTNKIT_WERROR}>:-Werror>)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")  # kernels/simd.hpp fuses products and sums itself
+    target_compile_options(${name} PRIVATE -ffp-contract=off)
+  endif()
 
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cu AND CMAKE_CUDA_COMPILER_LOADED)
     add_library(${name}-cuda MODULE ${name}.cu)

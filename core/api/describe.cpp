@@ -6,6 +6,7 @@
 #include "core/base/first_load_cache.hpp"
 #include "core/base/text.hpp"
 #include "core/manifest/manifest.hpp"
+#include "core/model/dense/weights.hpp"
 #include "core/plugin/probe.hpp"
 
 namespace attnkit::core {
@@ -18,10 +19,10 @@ const char* device_name(int32_t device) { return device == 2 ? "cuda" : "cpu"; }
 // The features that kernels choose by.
 Json cpu_features() {
   Json features = Json::array();
-#if defined(__x86_64__)
-  const auto add = [&](const char* name, bool there) {
+  [[maybe_unused]] const auto add = [&](const char* name, bool there) {
     if (there) features.push_back(name);
   };
+#if defined(__x86_64__)
   add("sse4.2", __builtin_cpu_supports("sse4.2"));
   add("avx", __builtin_cpu_supports("avx"));
   add("avx2", __builtin_cpu_supports("avx2"));
@@ -30,6 +31,9 @@ Json cpu_features() {
   add("avx512bw", __builtin_cpu_supports("avx512bw"));
   add("avx512vl", __builtin_cpu_supports("avx512vl"));
   add("avx512vnni", __builtin_cpu_supports("avx512vnni"));
+#elif defined(__aarch64__)
+  add("asimd", true);
+  add("asimddp", has(ByteKernel::dot));
 #endif
   return features;
 }

@@ -75,16 +75,20 @@ ProcessState::ProcessState()
       files_(entries("/proc/self/fd")),
       printed_(printed()) {
 #if defined(__x86_64__)
-  mxcsr_ = __builtin_ia32_stmxcsr() & ~0x3Fu;  // the low bits are what happened, not modes
+  modes_ = __builtin_ia32_stmxcsr() & ~0x3Fu;  // the low bits are what happened, not modes
   asm volatile("fnstcw %0" : "=m"(x87_));
+#elif defined(__aarch64__)
+  uint64_t modes;
+  asm volatile("mrs %0, fpcr" : "=r"(modes));
+  modes_ = static_cast<uint32_t>(modes);
 #else
-  mxcsr_ = static_cast<uint32_t>(std::fegetround());
+  modes_ = static_cast<uint32_t>(std::fegetround());
 #endif
 }
 
 std::string ProcessState::changes_to(const ProcessState& later, uint32_t kinds) const {
-  if ((kinds & kFloat) && (mxcsr_ != later.mxcsr_ || x87_ != later.x87_))
-    return fmt::format("changed the floating-point modes of its thread (MXCSR {:#x} to {:#x})", mxcsr_, later.mxcsr_);
+  if ((kinds & kFloat) && (modes_ != later.modes_ || x87_ != later.x87_))
+    return fmt::format("changed the floating-point modes of its thread ({:#x} to {:#x})", modes_, later.modes_);
   if ((kinds & kSignals) && signals_ != later.signals_) return "changed what a signal does, or which are blocked";
   if ((kinds & kThreads) && threads_ != later.threads_)
     return fmt::format("started threads, or ended some: {} before and {} after", threads_, later.threads_);

@@ -33,7 +33,7 @@ class ProcessState {
   std::string changes_to(const ProcessState& later, uint32_t kinds) const;
 
  private:
-  uint32_t mxcsr_ = 0;
+  uint32_t modes_ = 0;  // MXCSR, FPCR, or the rounding alone
   uint16_t x87_ = 0;
   std::string signals_, settings_;
   int threads_ = 0, files_ = 0;

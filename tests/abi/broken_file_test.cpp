@@ -73,6 +73,13 @@ TEST(BrokenFile, OtherClassMachineOrderAndType) {
   EXPECT_TRUE(has(narrow, "is built for x86 (32 bit), this program runs on ")) << narrow;
   const auto other = refusal_with([](Elf64_Ehdr& h) { h.e_machine = h.e_machine == EM_RISCV ? EM_X86_64 : EM_RISCV; });
   EXPECT_TRUE(has(other, "is built for ")) << other;
+#if defined(__x86_64__)
+  EXPECT_EQ(refusal_with([](Elf64_Ehdr& h) { h.e_machine = EM_AARCH64; }),
+            "is built for AArch64, this program runs on x86-64; install the plugin for this machine");
+#elif defined(__aarch64__)
+  EXPECT_EQ(refusal_with([](Elf64_Ehdr& h) { h.e_machine = EM_X86_64; }),
+            "is built for x86-64, this program runs on AArch64; install the plugin for this machine");
+#endif
   const auto order = refusal_with([](Elf64_Ehdr& h) { h.e_ident[EI_DATA] = ELFDATA2MSB; });
   EXPECT_EQ(order, "is built for a machine of the other byte order");
   const auto object = refusal_with([](Elf64_Ehdr& h) { h.e_type = ET_REL; });

@@ -37,7 +37,7 @@ class Documents(unittest.TestCase):
     def test_names_exist(self):
         code = [f for folder in ("abi", "core", "plugins", "hosts", "tests") for f in (SOURCE / folder).rglob("*")
                 if f.suffix in (".h", ".hpp", ".cpp", ".cmake", ".txt", ".in")]
-        known = set(re.findall(r"\w+", "\n".join(f.read_text() for f in [*code, SOURCE / "CMakeLists.txt"])))
+        known = set(re.findall(r"\w+", "\n".join(f.read_text() for f in [*code, *(SOURCE / ".ci").glob("*.cmake"), SOURCE / "CMakeLists.txt"])))
         for document in DOCUMENTS:
             for name in re.findall(r"\b(?:ATTN_|ATTNKIT_|attn_|attnkit_)\w+\b", document.read_text()):
                 self.assertTrue(name in known, f"{document}: {name}")

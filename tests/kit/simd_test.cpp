@@ -100,7 +100,7 @@ TEST(Simd, MeansWhatItsLanesMean) {
   EXPECT_NEAR(r.wide_sum, wide, 1e-12);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 // Of one rounding less, where a product and a sum are one instruction.
 void expect_alike(const Results& a, const Results& b) {
   EXPECT_EQ(a.chosen, b.chosen);
@@ -118,6 +118,7 @@ void expect_alike(const Results& a, const Results& b) {
   for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(a.exponential[i], b.exponential[i], 3e-7 * b.exponential[i]);
 }
 
+#if defined(__x86_64__)
 TEST(Simd, IsTheSameOnAvx2) {
   if (level < 1) GTEST_SKIP() << "this machine has no AVX2";
   expect_alike(results(run_avx2<Body>), results(run_baseline<Body>));
@@ -127,6 +128,9 @@ TEST(Simd, IsTheSameOnAvx512) {
   if (level < 2) GTEST_SKIP() << "this machine has no AVX-512";
   EXPECT_EQ(results(run_avx512<Body>), results(run_avx2<Body>));
 }
+#else
+TEST(Simd, IsTheSameOnNeon) { expect_alike(results(run_neon<Body>), results(run_baseline<Body>)); }
+#endif
 #endif
 
 // Fewer lanes than a vector has: the others are zero, and nothing beyond is read or written.

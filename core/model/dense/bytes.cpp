@@ -4,6 +4,11 @@
 #include <numeric>
 #include <string_view>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace attnkit::core {
 
 bool has(ByteKernel kernel) {
@@ -16,17 +21,26 @@ bool has(ByteKernel kernel) {
       return vnni;
     case ByteKernel::avx2:
       return simd::level >= 1;
-    case ByteKernel::plain:
+    default:
       break;
   }
+#elif defined(__aarch64__)
+  if (kernel == ByteKernel::neon) return simd::level >= 1;
+#if defined(__linux__)
+  if (kernel == ByteKernel::dot) return simd::level >= 1 && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
 #endif
   return kernel == ByteKernel::plain;
 }
 
 ByteKernel fastest_bytes() {
   const char* wanted = std::getenv("ATTNKIT_INSTRUCTIONS");
-  if (has(ByteKernel::amx) && (!wanted || std::string_view(wanted) != "avx512")) return ByteKernel::amx;
-  return has(ByteKernel::vnni) ? ByteKernel::vnni : has(ByteKernel::avx2) ? ByteKernel::avx2 : ByteKernel::plain;
+  const auto without = [&](const char* name) { return wanted && std::string_view(wanted) == name; };
+  if (has(ByteKernel::amx) && !without("avx512")) return ByteKernel::amx;
+  if (has(ByteKernel::dot) && !without("neon")) return ByteKernel::dot;
+  for (const ByteKernel kernel : {ByteKernel::vnni, ByteKernel::avx2, ByteKernel::neon})
+    if (has(kernel)) return kernel;
+  return ByteKernel::plain;
 }
 
 namespace dense {

@@ -13,6 +13,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define ATTNKIT_VNNI "avx512f,avx512vl,avx512bw,avx512vnni"
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace attnkit::core::dense {
@@ -27,6 +29,22 @@ struct alignas(64) Sums {
 };
 
 inline int64_t groups_of(int64_t inputs) { return (inputs + group - 1) / group; }
+
+#if defined(__aarch64__)
+// The bytes at x in each of 4 lanes.
+inline int8x16_t four_times(const uint8_t* x) {
+  int32_t four;
+  std::memcpy(&four, x, sizeof four);
+  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+
+// Adds to each lane of acc the dot product of four bytes.  Not the intrinsic, which only functions compiled for such
+// machines may call: tiles would have to be written once more for them.
+inline int32x4_t add_dot(int32x4_t acc, int8x16_t a, int8x16_t b) {
+  asm(".arch armv8.2-a+dotprod\n\tsdot %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(a), "w"(b));
+  return acc;
+}
+#endif
 
 // A row rounded to integers from -127 to 127, plus `shift`, and its scale.  A NaN or infinity makes the scale NaN, and
 // so all that is computed of it.
@@ -118,6 +136,10 @@ struct Isas {
   struct Avx2 {
     static constexpr int rows = 4, columns = 1;
   };
+  struct Neon {
+    static constexpr int rows = 4, columns = 1;
+  };
+  struct Dot : Neon {};
   struct Plain {
     static constexpr int rows = 2, columns = 1;
   };
@@ -136,6 +158,11 @@ void dispatch(ByteKernel with, const Piece& piece) {
       return piece.template operator()<typename Isas::Vnni>();
     case ByteKernel::avx2:
       return piece.template operator()<typename Isas::Avx2>();
+#elif defined(__aarch64__)
+    case ByteKernel::dot:
+      return piece.template operator()<typename Isas::Dot>();
+    case ByteKernel::neon:
+      return piece.template operator()<typename Isas::Neon>();
 #endif
     default:
       return piece.template operator()<typename Isas::Plain>();

@@ -67,6 +67,15 @@ struct Kernel {
   template <class Isa, int R, int P, int64_t count>
   ATTNKIT_INLINE void add(const Stored* w, int64_t next, const float* x, simd::Vec<Isa> (&acc)[R][P]) const {
     simd::Vec<Isa> columns[P][group<Stored>];
+    // gcc would load the weights of all panels first, for which NEON has no room.
+    if constexpr (std::is_same_v<Isa, simd::Neon> && R == 1 && sizeof(Stored) < sizeof(float)) {
+      for (int p = 0; p < P; ++p) {
+        load<Isa>(w + p * next, columns[p]);
+        for (int64_t i = 0; i < count; ++i) acc[0][p] += x[i] * columns[p][i];
+        asm volatile("" ::: "memory");
+      }
+      return;
+    }
     for (int p = 0; p < P; ++p) {
       load<Isa>(w + p * next, columns[p]);
       // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.

@@ -110,6 +110,55 @@ __attribute__((target(ATTNKIT_AMX))) void multiply_tiles(const uint8_t* weight, 
     _tile_stored(0, sums[b], sizeof(Sums));
   }
 }
+#elif defined(__aarch64__)
+template <int R, int P>
+void multiply(Isas::Dot, const Packed& w, const uint8_t* x, int64_t stride, int64_t panel, int64_t block,
+              Sums (&sums)[R][P]) {
+  for (int p = 0; p < P; ++p) {
+    const uint8_t* weight = w.at(panel + p, block);
+    int32x4_t acc[R][4];
+    for (auto& row : acc)
+      for (auto& four : row) four = vdupq_n_s32(0);
+    for (int64_t i = 0; i < pairs; ++i) {
+      int8x16_t in[R][2];
+      for (int r = 0; r < R; ++r)
+        for (int64_t g = 0; g < 2; ++g) in[r][g] = dense::four_times(x + r * stride + (2 * i + g) * group);
+      for (int c = 0; c < 4; ++c) {
+        const uint8x16_t both = vld1q_u8(weight + i * line + c * 16);
+        const int8x16_t low = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+        const int8x16_t high = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+        for (int r = 0; r < R; ++r)
+          acc[r][c] = dense::add_dot(dense::add_dot(acc[r][c], low, in[r][0]), high, in[r][1]);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < 4; ++c) vst1q_s32(sums[r][p].of + 4 * c, acc[r][c]);
+  }
+}
+
+// Sums of 16 bits hold a block: 8 products of at most 15 times 127, twice.
+template <int R, int P>
+void multiply(Isas::Neon, const Packed& w, const uint8_t* x, int64_t stride, int64_t panel, int64_t block,
+              Sums (&sums)[R][P]) {
+  for (int p = 0; p < P; ++p)
+    for (int c = 0; c < 4; ++c) {
+      const uint8_t* weight = w.at(panel + p, block) + c * 16;
+      int16x8_t acc[R][2];
+      for (auto& row : acc) row[0] = row[1] = vdupq_n_s16(0);
+      for (int64_t i = 0; i < pairs; ++i) {
+        const uint8x16_t both = vld1q_u8(weight + i * line);
+        const int8x16_t columns[2] = {vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))),
+                                      vreinterpretq_s8_u8(vshrq_n_u8(both, 4))};
+        for (int64_t g = 0; g < 2; ++g)
+          for (int r = 0; r < R; ++r) {
+            const int8x16_t in = dense::four_times(x + r * stride + (2 * i + g) * group);
+            acc[r][0] = vmlal_s8(acc[r][0], vget_low_s8(columns[g]), vget_low_s8(in));
+            acc[r][1] = vmlal_high_s8(acc[r][1], columns[g], in);
+          }
+      }
+      for (int r = 0; r < R; ++r) vst1q_s32(sums[r][p].of + 4 * c, vpaddlq_s16(vpaddq_s16(acc[r][0], acc[r][1])));
+    }
+}
 #endif
 
 template <int R, int P>

@@ -3,8 +3,9 @@
 //
 //   y[o] = scale[o] s (sum over k of (u[k] - 128) w[o][k]) + b[o],  u[k] = round(x[k] / s) + 128,  s = max |x| / 127
 //
-// The instructions that multiply bytes want one side without a sign, hence the 128, which is taken off by a sum of
-// weights known before (Bhandare et al. 2019, arXiv:1906.00532, quantise a Transformer so).
+// The instructions of x86 that multiply bytes want one side without a sign, hence the 128, which is taken off by a sum
+// of weights known before (Bhandare et al. 2019, arXiv:1906.00532, quantise a Transformer so).  Those of Arm have signs
+// on both sides, and 0 in place of 128.
 #include "core/base/int8.hpp"
 
 #include <algorithm>
@@ -23,8 +24,11 @@ struct Packed {
   const int8_t* weight;  // [panel][group][16][4]
   const float* scale;    // [output], padded to panels, as the next two
   const float* bias;
-  const int32_t* offset;  // -128 times the sum of the weights
+  const int32_t* offset;  // -shift times the sum of the weights
 };
+
+// What is added to the inputs.
+int32_t shift_of(ByteKernel with) { return with == ByteKernel::neon || with == ByteKernel::dot ? 0 : 128; }
 
 using Isas = dense::Isas<32, 4, 2>;
 
@@ -108,6 +112,44 @@ __attribute__((target(ATTNKIT_AMX))) void multiply_tiles(const Packed& w, const 
   if constexpr (M > 1) _tile_stored(2, sums[2], sizeof(Sums));
   if constexpr (M > 1 && P > 1) _tile_stored(3, sums[3], sizeof(Sums));
 }
+#elif defined(__aarch64__)
+// add(acc, weights, inputs) adds the products of four outputs and a group of inputs.
+template <int R, int P, class Add>
+ATTNKIT_INLINE void multiply_groups(const Packed& w, const uint8_t* q, int64_t stride, int64_t panel,
+                                    Sums (&sums)[R][P], Add add) {
+  const int64_t groups = groups_of(w.inputs);
+  const int8_t* weight = w.weight + panel * groups * lanes * group;
+  int32x4_t acc[R][P][4];
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p)
+      for (int i = 0; i < 4; ++i) acc[r][p][i] = vdupq_n_s32(0);
+  for (int64_t g = 0; g < groups; ++g) {
+    int8x16_t x[R];
+    for (int r = 0; r < R; ++r) x[r] = dense::four_times(q + r * stride + g * group);
+    for (int p = 0; p < P; ++p)
+      for (int i = 0; i < 4; ++i) {
+        const int8x16_t column = vld1q_s8(weight + ((p * groups + g) * 4 + i) * 16);
+        for (int r = 0; r < R; ++r) acc[r][p][i] = add(acc[r][p][i], column, x[r]);
+      }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p)
+      for (int i = 0; i < 4; ++i) vst1q_s32(sums[r][p].of + 4 * i, acc[r][p][i]);
+}
+
+template <int R, int P>
+void multiply(Isas::Dot, const Packed& w, const uint8_t* q, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
+  multiply_groups(w, q, stride, panel, sums, dense::add_dot);
+}
+
+// 16 bits hold two products of at most 127 times 127.
+template <int R, int P>
+void multiply(Isas::Neon, const Packed& w, const uint8_t* q, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
+  multiply_groups(w, q, stride, panel, sums, [](int32x4_t acc, int8x16_t column, int8x16_t x) {
+    const int16x8_t low = vmull_s8(vget_low_s8(column), vget_low_s8(x)), high = vmull_high_s8(column, x);
+    return vpadalq_s16(acc, vpaddq_s16(low, high));
+  });
+}
 #endif
 
 template <int R, int P>
@@ -135,8 +177,9 @@ struct Store {
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     int64_t p = 0;
-    for (; p + 2 <= panels; p += 2) columns<Isa, 2>(p);
-    if (p < panels) columns<Isa, 1>(p);
+    if constexpr (!std::is_same_v<Isa, simd::Neon>)  // its registers hold one
+      for (; p + 2 <= panels; p += 2) columns<Isa, 2>(p);
+    for (; p < panels; ++p) columns<Isa, 1>(p);
   }
   // Row by row, so that what lies side by side is written together.
   template <class Isa, int P>
@@ -235,7 +278,7 @@ class Int8 : public DenseWeights {
           panel[(k / group * lanes + o - first) * group + k % group] = q[static_cast<size_t>(k)];
           sum += q[static_cast<size_t>(k)];
         }
-        offset[o] = -128 * sum;
+        offset[o] = -shift_of(with) * sum;
       }
     });
     std::copy(from.bias.begin(), from.bias.end(), bias);
@@ -246,7 +289,7 @@ class Int8 : public DenseWeights {
   }
 
   void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
-    const dense::RoundedRows x = dense::rounded(threads, rows, w_.inputs, 128);
+    const dense::RoundedRows x = dense::rounded(threads, rows, w_.inputs, shift_of(with_));
     const Kernel kernel{w_, x.bytes, x.stride, x.scales, rows, finish};
     const ByteKernel with = dense::kernel_of(with_, rows.count);
     const double cost = static_cast<double>(w_.inputs) / (with == ByteKernel::amx ? 32 : group);

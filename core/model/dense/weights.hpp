@@ -42,9 +42,10 @@ class DenseWeights {
 };
 
 // The instructions that multiply bytes; the results have the same bits.
-enum class ByteKernel { plain, avx2, vnni, amx };
+enum class ByteKernel { plain, avx2, vnni, amx, neon, dot };
 bool has(ByteKernel kernel);  // whether this machine does
-ByteKernel fastest_bytes();   // of those; ATTNKIT_INSTRUCTIONS=avx512 in the environment leaves out AMX
+// Of those.  ATTNKIT_INSTRUCTIONS in the environment leaves some out: avx512 AMX, neon the dot products of bytes.
+ByteKernel fastest_bytes();
 
 // weight: (outputs, inputs), row by row; bias: (outputs) or empty.
 struct DenseSource {

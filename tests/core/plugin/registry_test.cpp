@@ -131,6 +131,10 @@ TEST(Registry, KeepsTheFloatingPointEnvironment) {
   std::fesetround(FE_TONEAREST);
 #if defined(__x86_64__)
   EXPECT_EQ(_mm_getcsr() & 0x8040, 0u) << "denormals are switched off";
+#elif defined(__aarch64__)
+  uint64_t modes;
+  asm volatile("mrs %0, fpcr" : "=r"(modes));
+  EXPECT_EQ(modes & 1u << 24, 0u) << "denormals are switched off";
 #endif
 }
 

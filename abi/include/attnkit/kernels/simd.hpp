@@ -1,4 +1,5 @@
-// Vectors of 64 bytes and one body compiled for AVX-512, AVX2 and the baseline, chosen once at load time.
+// Vectors of 64 bytes and one body compiled for AVX-512, AVX2 and the baseline, or for NEON and the baseline, chosen
+// once at load time.
 //
 // A body is a functor with a template operator()<Isa>() marked ATTNKIT_INLINE; all it calls must be marked so too.
 // Sixteen lanes of floats everywhere, so a sum is grouped the same way on every machine and whatever the blocking
@@ -30,6 +31,9 @@ struct Avx512 {
 };
 struct Avx2 {
   static constexpr int rows = 4, columns = 1, bytes = 32;
+};
+struct Neon {
+  static constexpr int rows = 4, columns = 1, bytes = 16;
 };
 struct Baseline {
   static constexpr int rows = 2, columns = 1, bytes = 16;
@@ -253,6 +257,31 @@ void dispatch(const Body& body) {
     run_avx512(body);
   else if (level == 1)
     run_avx2(body);
+  else
+    run_baseline(body);
+}
+#elif defined(__aarch64__)
+// Products and sums become one instruction in bodies alone, as on x86, where what surrounds them is compiled for
+// machines that have no such instruction (attnkit_add_plugin says -ffp-contract=off): results are those of AVX2.
+#if defined(__clang__)
+#define ATTNKIT_FUSED
+#else
+#define ATTNKIT_FUSED __attribute__((optimize("fp-contract=fast")))
+#endif
+template <class Body>
+ATTNKIT_FUSED void run_neon(const Body& body) {
+  body.template operator()<Neon>();
+}
+// Every machine has NEON; ATTNKIT_INSTRUCTIONS=baseline in the environment does without fused operations, for tests.
+inline int detect() {
+  const char* wanted = std::getenv("ATTNKIT_INSTRUCTIONS");
+  return wanted && std::strcmp(wanted, "baseline") == 0 ? 0 : 1;
+}
+inline const int level = detect();
+template <class Body>
+void dispatch(const Body& body) {
+  if (level == 1)
+    run_neon(body);
   else
     run_baseline(body);
 }
