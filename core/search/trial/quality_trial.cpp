@@ -9,11 +9,14 @@
 #include <tuple>
 
 #include "core/search/failure.hpp"
+#include "core/search/trial/greedy_trial.hpp"
 
 namespace attnkit::core::search {
 namespace {
 
 constexpr uint64_t max_kept = uint64_t{1} << 30;
+// Scores that are closer are settled by decoding.  Whole sequences and streaming differ by some 1e-5 of scores around 10.
+constexpr float close_scores = 0.01f;
 constexpr size_t max_scores = size_t{1} << 24;  // of a batch, unless a single example has more
 
 // The rows of one example, whole vectors at a time: a vocabulary is wide, and its exponentials would cost as much as
@@ -26,13 +29,18 @@ struct Body {
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
+    float lead = __builtin_inff(), lag = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
       const float* row = scores + static_cast<int64_t>(i) * width;
-      const float top = highest<Isa>(row);
+      float second = 0;
+      const float top = highest<Isa>(row, second);
       const float own = row[wanted[i]];
       result.nll += log_sum<Isa>(row, top) + (static_cast<double>(top) - static_cast<double>(own));
       result.right += own == top && !stands_before(row, wanted[i], top);
+      lead = std::min(lead, top - second);
+      lag = std::max(lag, top - own);
     }
+    result.margin = result.right == static_cast<int64_t>(wanted.size()) ? lead : lag;
   }
 
   // The last lanes, filled up with what neither the highest nor the sum notices.
@@ -44,16 +52,22 @@ struct Body {
     return simd::at<Isa>(lanes);
   }
 
+  // second: the next one, which may be as high.
   template <class Isa>
-  ATTNKIT_INLINE float highest(const float* row) const {
-    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{};
+  ATTNKIT_INLINE float highest(const float* row, float& second) const {
+    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{}, next = top;
     int64_t j = 0;
     const auto take = [&](const simd::Vec<Isa>& v) __attribute__((always_inline)) {
+      const simd::Vec<Isa> lower = simd::select(v > top, top, v);
+      next = simd::select(lower > next, lower, next);
       top = simd::select(v > top, v, top);
     };
     for (; j + simd::kLanes <= width; j += simd::kLanes) take(simd::at<Isa>(row + j));
     take(tail<Isa>(row, j));
-    return simd::largest(top);
+    const float first = simd::largest(top);
+    const bool is_shared = simd::sum(simd::select(top == first, 1.0f - simd::Vec<Isa>{}, simd::Vec<Isa>{})) > 1;
+    second = is_shared ? first : simd::largest(simd::select(top == first, next, top));
+    return first;
   }
 
   // log(sum of exp(score - top)).  The highest scores are counted apart: a sure model's other ones add up to so little
@@ -174,8 +188,12 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
     encoder_ = encoder;
     token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
   }
-  Measured measured{std::vector<QualitySums>(bounds_.size() + 1), {}};
+  Measured measured;
+  measured.sums.resize(bounds_.size() + 1);
   measured.outcomes.resize(end - begin);
+  const bool writes = facts_.task == Task::translation;
+  if (writes) measured.sure.resize(end - begin);
+  std::vector<std::pair<size_t, ExampleScore>> close;
   size_t number = 0;
   for (const std::vector<size_t>& rows : batches_of({begin, end})) {
     std::vector<Ids> sources, targets;
@@ -206,13 +224,47 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
         throw Error(ATTN_INTERNAL,
                     fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
                                 data_.place_of(rows[r])));
-      const auto tokens = is_vector ? int64_t{1} : static_cast<int64_t>(example.wanted.size());
-      measured.sums[bucket_of(bounds_, example.words)] +=
-          sums_of_example(score.right == tokens, tokens, score.right, score.nll);
-      measured.outcomes.set(rows[r] - begin, tokens, score.right, score.nll);
+      const auto wanted = static_cast<int64_t>(example.wanted.size());
+      const bool is_exact = score.right == wanted;
+      if (writes && (!(score.margin >= close_scores) || (is_exact && example.wanted.size() > limit_of(facts_, example)))) {
+        close.emplace_back(rows[r], score);
+        continue;
+      }
+      add(rows[r], score, begin, measured);
+      if (writes) measured.sure[rows[r] - begin] = is_exact;
     }
   }
+  settle(model, begin, close, measured);
   return measured;
+}
+
+void QualityTrial::add(size_t example, const ExampleScore& score, size_t begin, Measured& measured) const {
+  const Example& of = data_[example];
+  const auto tokens = facts_.task == Task::embedding ? int64_t{1} : static_cast<int64_t>(of.wanted.size());
+  measured.sums[bucket_of(bounds_, of.words)] +=
+      sums_of_example(score.right == tokens, tokens, score.right, score.nll);
+  measured.outcomes.set(example - begin, tokens, score.right, score.nll);
+}
+
+// What decoding says of them counts for exact match; what cannot be decoded keeps the answer of the whole sequence.
+void QualityTrial::settle(const Model& model, size_t begin, const std::vector<std::pair<size_t, ExampleScore>>& close,
+                          Measured& measured) const {
+  std::vector<size_t> examples;
+  for (const auto& [example, score] : close) examples.push_back(example);
+  std::vector<Ids> made;
+  try {
+    made = written(model, facts_, data_, examples);
+    measured.decoded = static_cast<int64_t>(made.size());
+  } catch (const Error& e) {
+    if (e.code() != ATTN_UNSUPPORTED) throw;
+  }
+  for (size_t c = 0; c < close.size(); ++c) {
+    auto [example, score] = close[c];
+    const Ids& wanted = data_[example].wanted;
+    const auto tokens = static_cast<int64_t>(wanted.size());
+    if (!made.empty()) score.right = made[c] == wanted ? tokens : std::min(score.right, tokens - 1);
+    add(example, score, begin, measured);
+  }
 }
 
 }  // namespace attnkit::core::search

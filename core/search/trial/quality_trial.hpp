@@ -1,8 +1,9 @@
 // Measures how well a model predicts the examples of a data set, given each reference up to the token it predicts.
 //
 // An example is exact when every wanted token has the highest score (the lowest id of equal ones).  Greedy decoding
-// feeds back what it chose, so it writes the reference exactly when the example is exact, given that its limit allows
-// the length and that no two scores are closer than whole sequences and streaming differ in rounding.
+// feeds back what it chose, so it writes the reference exactly when the example is exact.  Where its limit cuts the
+// reference off, or two scores are so close that whole sequences and streaming may differ in their order, the example
+// is decoded.
 #pragma once
 
 #include <map>
@@ -24,12 +25,17 @@ struct QualityBatch {
 struct Measured {
   std::vector<QualitySums> sums;  // by length bucket
   Outcomes outcomes;              // of the examples asked for
+  std::vector<bool> sure = {};    // of encoder and decoder: exact, and nothing that decoding could change
+  int64_t decoded = 0;            // examples that had to be
 };
 
 // The score of one example; of a vector nll is 1 - cosine.
 struct ExampleScore {
   double nll = 0;
   int64_t right = 0;
+  // By how much scores would have to change for another answer to "are all right": all are: the least lead of a wanted
+  // token over the next one; else how far the wanted token that is farthest behind is.
+  float margin = 0;
 };
 
 // One thread at a time.  data and facts must outlive it.
@@ -56,6 +62,9 @@ class QualityTrial {
   template <class Source>  // Batch or SpeechBatch
   void predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out, size_t number,
                Range range, size_t rows);
+  void add(size_t example, const ExampleScore& score, size_t begin, Measured& measured) const;
+  void settle(const Model& model, size_t begin, const std::vector<std::pair<size_t, ExampleScore>>& close,
+              Measured& measured) const;
 
   const DataSet& data_;
   const TaskFacts& facts_;
