@@ -109,8 +109,8 @@ struct RaceResult {
 
 struct RaceTrack {
   std::vector<int64_t> rungs;  // numbers of examples, rising
-  int blocks = 2;              // that each placement gets
-  int max_blocks = 16;         // of those that timings may tell apart, after the last rung
+  int blocks = 2;              // of the first rung; one more with each rung where timing is what is unknown
+  int max_blocks = 16;
   const Outcomes* baseline = nullptr;  // of all examples
   std::optional<double> std_bench;
   // Measure these placements on so many examples, and in so many timing blocks; what is measured already is not done

@@ -49,6 +49,12 @@ WorkerCommand on_all_hosts(WorkerCommand command) {
   return command;
 }
 
+// A worker that times needs no test set; on another machine it compares all files.
+WorkerCommand for_timing(WorkerCommand command) {
+  if (!command.hosts) command.open["test"] = "";
+  return command;
+}
+
 // Is it what the rest of a search takes for a result?  Of a host it need not be.
 bool is_result(const Json& request, const Json& result) {
   const std::string kind = request["kind"];
@@ -118,7 +124,7 @@ TrialRunner::TrialRunner(const Settings& settings, const Space& space, const Man
       manifest_(manifest),
       journal_(journal),
       host_(host),
-      timing_(command),
+      timing_(for_timing(command)),
       pool_(on_all_hosts(command), settings.jobs, open_timeout),
       opened_(pool_.open(host.stop)) {
   const int64_t all = opened_["lists"]["data"], first = std::min(settings.screen, all);

@@ -139,17 +139,31 @@ std::vector<std::vector<size_t>> QualityTrial::batches_of(Range range) const {
 }
 
 template <class Source>
-void QualityTrial::predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out,
-                           size_t number, Range range, size_t rows) {
-  if (encoder_.empty() || facts_.task != Task::translation) return model.forward(source, target, out);
-  std::vector<Encoded>& kept = kept_[range];
-  if (number < kept.size()) return model.decode(kept[number], target, out);
+void QualityTrial::predict(const Model& model, const std::string& encoder, const Source& source, const Batch& target,
+                           const attn_tensor& out, size_t number, Range range, size_t rows) {
+  if (encoder.empty() || facts_.task != Task::translation) return model.forward(source, target, out);
+  Kept& kept = kept_[encoder][range];
+  if (number < kept.batches.size()) return model.decode(kept.batches[number], target, out);
   Encoded encoded = model.encode(source);
   model.decode(encoded, target, out);
   const uint64_t bytes = source.lengths.size() * rows * token_bytes_;
-  if (number > kept.size() || bytes > max_kept - kept_bytes_) return;
+  make_room(encoder, bytes);
+  if (number > kept.batches.size() || bytes > max_kept - kept_bytes_) return;
   kept_bytes_ += bytes;
-  kept.push_back(std::move(encoded));
+  kept.bytes += bytes;
+  kept.batches.push_back(std::move(encoded));
+}
+
+// Takes it from other encoders.
+void QualityTrial::make_room(const std::string& encoder, uint64_t bytes) {
+  for (auto other = kept_.begin(); other != kept_.end() && bytes > max_kept - kept_bytes_;) {
+    if (other->first == encoder) {
+      ++other;
+      continue;
+    }
+    for (const auto& [range, kept] : other->second) kept_bytes_ -= kept.bytes;
+    other = kept_.erase(other);
+  }
 }
 
 void QualityTrial::compare_with(const Model& model) {
@@ -182,12 +196,8 @@ ExampleScore QualityTrial::compare(const float* vector, size_t example) const {
 Measured QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
   if (begin > end || end > data_.size())
     fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
-  if (encoder != encoder_ || encoder.empty()) {
-    kept_.clear();
-    kept_bytes_ = 0;
-    encoder_ = encoder;
+  if (token_bytes_ == 0)
     token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
-  }
   Measured measured;
   measured.sums.resize(bounds_.size() + 1);
   measured.outcomes.resize(end - begin);
@@ -210,9 +220,9 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
     const Batch source(sources), target(targets);
     const Scores scores(facts_, static_cast<int64_t>(rows.size()), facts_.decoder() ? target.length : source.length);
     if (facts_.takes_speech())
-      predict(model, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end}, longest);
+      predict(model, encoder, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end}, longest);
     else
-      predict(model, source, target, scores.out, number++, {begin, end}, longest);
+      predict(model, encoder, source, target, scores.out, number++, {begin, end}, longest);
     for (size_t r = 0; r < rows.size(); ++r) {
       const Example& example = data_[rows[r]];
       const bool is_vector = facts_.task == Task::embedding;

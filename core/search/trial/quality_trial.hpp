@@ -46,7 +46,8 @@ class QualityTrial {
 
   // Examples [begin, end), in bounds.size() + 1 buckets.  nll is in nats; </s> counts as a token.
   // encoder: models given with equal keys must have equal encoders; the encoder's outputs are then kept for the next
-  // model, as far as 1 GiB holds them.  Empty: nothing is kept.
+  // model, as far as 1 GiB holds them: those of the latest key, and of others while there is room.  Empty: nothing is
+  // kept.
   // Throws Failure (usage: a range outside the data) and Error (ATTN_INTERNAL naming the example: scores that are not
   // finite).
   Measured run(const Model& model, const std::string& encoder, size_t begin, size_t end);
@@ -60,8 +61,9 @@ class QualityTrial {
   std::vector<std::vector<size_t>> batches_of(Range range) const;
   ExampleScore compare(const float* vector, size_t example) const;
   template <class Source>  // Batch or SpeechBatch
-  void predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out, size_t number,
-               Range range, size_t rows);
+  void predict(const Model& model, const std::string& encoder, const Source& source, const Batch& target,
+               const attn_tensor& out, size_t number, Range range, size_t rows);
+  void make_room(const std::string& encoder, uint64_t bytes);
   void add(size_t example, const ExampleScore& score, size_t begin, Measured& measured) const;
   void settle(const Model& model, size_t begin, const std::vector<std::pair<size_t, ExampleScore>>& close,
               Measured& measured) const;
@@ -70,9 +72,13 @@ class QualityTrial {
   const TaskFacts& facts_;
   const std::vector<int64_t> bounds_;
   const QualityBatch batch_;
-  std::string encoder_;
+  // The first batches of a range, for one encoder.
+  struct Kept {
+    uint64_t bytes = 0;
+    std::vector<Encoded> batches;
+  };
   uint64_t token_bytes_ = 0, kept_bytes_ = 0;
-  std::map<Range, std::vector<Encoded>> kept_;  // by range the first batches
+  std::map<std::string, std::map<Range, Kept>> kept_;  // by encoder
   std::vector<float> vectors_;                  // (examples, outputs) of the model as it is
 };
 
