@@ -15,8 +15,6 @@ namespace attnkit::core::search {
 namespace {
 
 constexpr uint64_t max_kept = uint64_t{1} << 30;
-// Scores that are closer are settled by decoding.  Whole sequences and streaming differ by some 1e-5 of scores around 10.
-constexpr float close_scores = 0.01f;
 constexpr size_t max_scores = size_t{1} << 24;  // of a batch, unless a single example has more
 
 // The rows of one example, whole vectors at a time: a vocabulary is wide, and its exponentials would cost as much as
@@ -220,7 +218,8 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
     const Batch source(sources), target(targets);
     const Scores scores(facts_, static_cast<int64_t>(rows.size()), facts_.decoder() ? target.length : source.length);
     if (facts_.takes_speech())
-      predict(model, encoder, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end}, longest);
+      predict(model, encoder, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end},
+              longest);
     else
       predict(model, encoder, source, target, scores.out, number++, {begin, end}, longest);
     for (size_t r = 0; r < rows.size(); ++r) {
@@ -236,7 +235,8 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
                                 data_.place_of(rows[r])));
       const auto wanted = static_cast<int64_t>(example.wanted.size());
       const bool is_exact = score.right == wanted;
-      if (writes && (!(score.margin >= close_scores) || (is_exact && example.wanted.size() > limit_of(facts_, example)))) {
+      if (writes &&
+          (!(score.margin >= batch_.close) || (is_exact && example.wanted.size() > limit_of(facts_, example)))) {
         close.emplace_back(rows[r], score);
         continue;
       }
@@ -251,8 +251,7 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
 void QualityTrial::add(size_t example, const ExampleScore& score, size_t begin, Measured& measured) const {
   const Example& of = data_[example];
   const auto tokens = facts_.task == Task::embedding ? int64_t{1} : static_cast<int64_t>(of.wanted.size());
-  measured.sums[bucket_of(bounds_, of.words)] +=
-      sums_of_example(score.right == tokens, tokens, score.right, score.nll);
+  measured.sums[bucket_of(bounds_, of.words)] += sums_of_example(score.right == tokens, tokens, score.right, score.nll);
   measured.outcomes.set(example - begin, tokens, score.right, score.nll);
 }
 

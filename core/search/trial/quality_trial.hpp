@@ -16,10 +16,13 @@
 
 namespace attnkit::core::search {
 
-// Size of batches of examples; the sums do not depend on it beyond rounding.
+// How examples are measured; the sums do not depend on it beyond rounding.
 struct QualityBatch {
   size_t rows = 32;     // at most
   size_t tokens = 600;  // of the longer side, padding included; a single example may have more
+  // Examples whose answer scores so close together decide are decoded: whole sequences and streaming differ by some
+  // 1e-5 of scores around 10.
+  float close = 0.01f;
 };
 
 struct Measured {
@@ -79,7 +82,7 @@ class QualityTrial {
   };
   uint64_t token_bytes_ = 0, kept_bytes_ = 0;
   std::map<std::string, std::map<Range, Kept>> kept_;  // by encoder
-  std::vector<float> vectors_;                  // (examples, outputs) of the model as it is
+  std::vector<float> vectors_;                         // (examples, outputs) of the model as it is
 };
 
 // From the example's rows of scores (wanted.size(), width).  nll is not finite when a score is NaN or the highest one
