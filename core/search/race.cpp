@@ -15,6 +15,9 @@ namespace {
 constexpr double kSharedBlocks = 4;
 // Further blocks are timed while timing makes up more than this part of what is unknown about a comparison.
 constexpr double kTimingShare = 0.02;
+// With each rung all get one more block where timing makes up more than this part for most: where it is less, what more
+// examples would say is so much more that another block would drop nobody.
+constexpr double kLargeTimingShare = 0.1;
 
 std::vector<double> logs(std::vector<double> values) {
   for (double& v : values) v = std::log(v);
@@ -227,16 +230,16 @@ namespace {
 // One race under way.
 class Race {
  public:
-  Race(const Settings& settings, const RaceTrack& track, size_t count) : settings_(settings), track_(track) {
+  Race(const Settings& settings, const RaceTrack& track, size_t count)
+      : settings_(settings), track_(track), wanted_blocks_(track.blocks) {
     left_.resize(count);
     std::iota(left_.begin(), left_.end(), size_t{0});
   }
 
   RaceResult run() {
-    int blocks = track_.blocks;
-    for (size_t r = 0; r < track_.rungs.size(); ++r, ++blocks) {
+    for (size_t r = 0; r < track_.rungs.size(); ++r) {
       const size_t before = left_.size();
-      stage(track_.rungs[r], blocks, r + 1 == track_.rungs.size());
+      stage(track_.rungs[r], r + 1 == track_.rungs.size());
       result_.stages.push_back({track_.rungs[r], blocks_, before, left_.size()});
       if (left_.empty()) break;
     }
@@ -245,8 +248,8 @@ class Race {
   }
 
  private:
-  void stage(int64_t examples, int blocks, bool is_last) {
-    blocks_ = std::min(blocks, track_.max_blocks);
+  void stage(int64_t examples, bool is_last) {
+    blocks_ = std::min(wanted_blocks_, track_.max_blocks);
     // In the order in which they were proposed, in which those that share an encoder are neighbours.
     std::ranges::sort(left_);
     track_.measure(left_, examples, blocks_);
@@ -295,13 +298,17 @@ class Race {
                                  : 0,
                  tolerance = is_last ? 0 : normal_point(1 - settings_.confidence) * 2;
     std::vector<size_t> kept, close;
+    size_t timed = 0;
     for (const size_t i : by_value) {
       if (!is_within(i, tolerance) || beyond[i] > cut) continue;
       kept.push_back(left_[i]);
       // Behind by less than a deviation it may be the best, beside the boundary it may be dropped.
       const bool is_close = beyond[i] < 1 - boundary || std::abs(beyond[i]) < kGap;
-      if (i != leader && is_close && is_timing(comparison, all[leader], all[i])) close.push_back(left_[i]);
+      const double timing = i == leader ? 0 : timing_share(comparison, all[leader], all[i]);
+      timed += timing > kLargeTimingShare;
+      if (is_close && timing > kTimingShare) close.push_back(left_[i]);
     }
+    if (!is_last && 2 * timed + 1 > kept.size()) ++wanted_blocks_;
     if (!close.empty()) close.push_back(left_[leader]);
     left_ = kept;
     return close;
@@ -324,17 +331,18 @@ class Race {
     return cut;
   }
 
-  static bool is_timing(const Comparison& comparison, Standing a, Standing b) {
+  // The part of what is unknown about a comparison that timing makes up.
+  static double timing_share(const Comparison& comparison, Standing a, Standing b) {
     const double deviation = comparison.advantage(a, b).deviation;
     a.log_speed_variance = b.log_speed_variance = 0;
     const double quality = comparison.advantage(a, b).deviation;
-    return square(deviation) - square(quality) > kTimingShare * square(deviation);
+    return deviation > 0 ? 1 - square(quality / deviation) : 0;
   }
 
   const Settings& settings_;
   const RaceTrack& track_;
   std::vector<size_t> left_;
-  int blocks_ = 0;
+  int wanted_blocks_, blocks_ = 0;
   RaceResult result_;
 };
 

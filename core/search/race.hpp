@@ -109,7 +109,7 @@ struct RaceResult {
 
 struct RaceTrack {
   std::vector<int64_t> rungs;  // numbers of examples, rising
-  int blocks = 2;              // of the first rung; each rung adds one
+  int blocks = 2;              // of the first rung; one more with each rung where timing is what is unknown
   int max_blocks = 16;
   const Outcomes* baseline = nullptr;  // of all examples
   std::optional<double> std_bench;

@@ -200,11 +200,13 @@ void Search::finish() {
   runner_.cost(others, ranked_lengths, Timing::whole);
   if (examples("test") == 0) return;
   // A screening leaves nearly everybody in it, and is to be quick.
-  runner_.test(
-      with_baseline(settings_.effort == Effort::quick ? static_cast<size_t>(settings_.finalists) : top_.size()));
-  drop_failed();
-  if (opened()["kind"] == "encoder-decoder") runner_.decode_test(with_baseline(1));
-  drop_failed();
+  std::vector<Record*> tested =
+      with_baseline(settings_.effort == Effort::quick ? static_cast<size_t>(settings_.finalists) : top_.size());
+  const bool decodes = opened()["kind"] == "encoder-decoder";
+  do {
+    runner_.test(tested, decodes ? with_baseline(1) : std::vector<Record*>());
+    tested.clear();
+  } while (drop_failed() && decodes);
 }
 
 std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {

@@ -46,7 +46,7 @@ struct Settings {
   int finalists = 3;           // of the top group, that are timed at every length, the baseline beside them
   int blocks = 2;              // of timing that every placement gets
   int max_blocks = 16;         // that one gets which cannot be told apart otherwise
-  int repetitions = 5;         // of a timing
+  int repetitions = 3;         // of a timing
   int jobs = 2;                // worker processes; timings run alone
   int threads = 1;             // of a worker
   double trial_timeout = 120;  // seconds

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "core/search/failure.hpp"
 #include "core/search/trial/same_files.hpp"
@@ -45,6 +46,12 @@ bool is_final(const Json& entry, const Settings& settings) {
 
 WorkerCommand on_all_hosts(WorkerCommand command) {
   command.cpu.clear();
+  return command;
+}
+
+// A worker that times needs no test set; on another machine it compares all files.
+WorkerCommand for_timing(WorkerCommand command) {
+  if (!command.hosts) command.open["test"] = "";
   return command;
 }
 
@@ -117,7 +124,7 @@ TrialRunner::TrialRunner(const Settings& settings, const Space& space, const Man
       manifest_(manifest),
       journal_(journal),
       host_(host),
-      timing_(command),
+      timing_(for_timing(command)),
       pool_(on_all_hosts(command), settings.jobs, open_timeout),
       opened_(pool_.open(host.stop)) {
   const int64_t all = opened_["lists"]["data"], first = std::min(settings.screen, all);
@@ -215,29 +222,29 @@ void TrialRunner::quality(const std::vector<Record*>& records, int64_t examples)
   run("quality", pool_, tasks);
 }
 
-void TrialRunner::test(const std::vector<Record*>& records) {
+// Those that share an encoder are neighbours.
+void TrialRunner::test(const std::vector<Record*>& records, const std::vector<Record*>& decoded) {
   const int64_t all = opened_["lists"]["test"];
-  std::vector<Task> tasks;
-  for (Record* r : records) {
+  std::vector<Record*> ordered = records;
+  std::ranges::sort(ordered, {}, [](const Record* r) -> const Placement& { return r->placement; });
+  std::vector<Task> tests, tasks;
+  for (Record* r : ordered) {
     const Json request = quality_request(*r, "test", {0, all});
-    tasks.push_back({r, fmt::format("{}|{}|test 0-{}", request["kind"].get<std::string>(), r->id, all), request,
+    tests.push_back({r, fmt::format("{}|{}|test 0-{}", request["kind"].get<std::string>(), r->id, all), request,
                      [r](const Json& result) { r->test = result["outcomes"]; }});
   }
-  run("test", pool_, tasks);
-}
-
-void TrialRunner::decode_test(const std::vector<Record*>& records) {
-  const int64_t all = opened_["lists"]["test"];
-  std::vector<Task> tasks;
-  for (Record* r : records) {
-    const Json request = {
-        {"kind", "decode"}, {"toml", toml_of(r->placement)}, {"split", "test"}, {"begin", 0}, {"end", all}};
+  for (Record* r : decoded) {
+    Json request = quality_request(*r, "test", {0, all});
+    request["kind"] = "decode";
     tasks.push_back({r, fmt::format("decode|{}|test 0-{}", r->id, all), request, [r](const Json& result) {
                        r->greedy = result;
                        r->greedy.erase("outcomes");
                      }});
   }
-  run("decoding", pool_, tasks);
+  // A test of bleu is a decoding, which the journal then has.
+  if (settings_.metric == Metric::bleu) run("test", pool_, std::exchange(tests, {}));
+  tasks.insert(tasks.end(), tests.begin(), tests.end());
+  run("test", pool_, tasks);
 }
 
 TrialRunner::Task TrialRunner::itself(Record& record, const std::string& key, int block) {

@@ -81,9 +81,8 @@ class TrialRunner {
   const Noise& noise_found() const { return noise_; }
   // Times one placement after another, nothing beside them.  real: examples of the data set to time as they are.
   void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing, int real = 0);
-  // The test set: teacher-forced, or decoded greedily for bleu; and decoded greedily whatever the metric.
-  void test(const std::vector<Record*>& records);
-  void decode_test(const std::vector<Record*>& records);
+  // The test set: teacher-forced, or decoded greedily for bleu; `decoded` are decoded greedily whatever the metric.
+  void test(const std::vector<Record*>& records, const std::vector<Record*>& decoded);
 
   std::function<std::string(const Record& changed)> best;  // for progress; called after each trial
 

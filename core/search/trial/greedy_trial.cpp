@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/base/clock.hpp"
 #include "core/base/greedy.hpp"
 #include "core/search/batched_decoder.hpp"
 #include "core/search/failure.hpp"
@@ -35,8 +34,7 @@ class Decoder : public BatchedDecoder {
     // Before the source: the keys made from it may depend on the length.
     if (needs_length_) session.set_length(static_cast<double>(facts_.forced.size() + example.wanted.size()));
     read_source(session, facts_, example);
-    const int64_t limit = default_limit(static_cast<int64_t>(example.rows), facts_.longest_target());
-    return Active{i, std::move(session), facts_.info.begin_id, 0, static_cast<size_t>(limit)};
+    return Active{i, std::move(session), facts_.info.begin_id, 0, limit_of(facts_, example)};
   }
   void done(Active& input) override {
     const auto forced = static_cast<std::ptrdiff_t>(std::min(facts_.forced.size(), input.made.size()));
@@ -53,37 +51,45 @@ class Decoder : public BatchedDecoder {
   const bool needs_length_;
 };
 
-// Long inputs first: the last sessions to end are then short, and the batch stays full.
-std::vector<size_t> longest_first(const DataSet& data, size_t begin, size_t end) {
-  std::vector<size_t> order(end - begin);
-  std::iota(order.begin(), order.end(), begin);
-  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return data[i].rows; });
-  return order;
-}
-
 }  // namespace
 
+size_t limit_of(const TaskFacts& facts, const Example& example) {
+  return static_cast<size_t>(default_limit(static_cast<int64_t>(example.rows), facts.longest_target()));
+}
+
+// Long inputs first: the last sessions to end are then short, and the batch stays full.
+std::vector<Ids> written(const Model& model, const TaskFacts& facts, const DataSet& data,
+                         std::vector<size_t> examples) {
+  std::vector<size_t> places(examples.size()), order(examples.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  std::ranges::stable_sort(places, std::ranges::greater(), [&](size_t p) { return data[examples[p]].rows; });
+  for (size_t i = 0; i < places.size(); ++i) order[i] = examples[places[i]];
+  Decoder decoder(model, facts, data, order);
+  decoder.run(order.size(), max_rows);
+  std::vector<Ids> made(examples.size());
+  for (size_t i = 0; i < places.size(); ++i) made[places[i]] = std::move(decoder.made[i]);
+  return made;
+}
+
 Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
-              size_t begin, size_t end) {
+              size_t begin, size_t end, const std::vector<bool>& sure) {
   if (facts.task != Task::translation)
     fail(Fault::manifest, "greedy decoding needs a model with an encoder and a decoder: rank by another metric");
   if (begin > end || end > data.size())
     fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data.size());
   Greedy greedy;
   greedy.sums.resize(bounds.size() + 1);
-  const std::vector<size_t> order = longest_first(data, begin, end);
-  const Clock::time_point start = Clock::now();
-  Decoder decoder(model, facts, data, order);
-  decoder.run(order.size(), max_rows);
-  greedy.seconds = seconds_since(start);
-  std::vector<Ids> made(end - begin);
-  for (size_t i = 0; i < order.size(); ++i) made[order[i] - begin] = std::move(decoder.made[i]);
+  std::vector<size_t> unsure;
+  for (size_t i = begin; i < end; ++i)
+    if (sure.empty() || !sure[i - begin]) unsure.push_back(i);
+  const std::vector<Ids> made = written(model, facts, data, unsure);
   greedy.outcomes.resize(end - begin);
   std::vector<BleuStats>& pairs = greedy.outcomes.pairs;
   BleuStats corpus;
+  size_t next = 0;
   for (size_t i = begin; i < end; ++i) {
     const Example& example = data[i];
-    const Ids& ids = made[i - begin];
+    const Ids& ids = next < unsure.size() && unsure[next] == i ? made[next++] : example.wanted;
     QualitySums& sums = greedy.sums[bucket_of(bounds, example.words)];
     ++sums.examples;
     const bool exact = ids == example.wanted;

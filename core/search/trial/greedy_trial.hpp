@@ -15,14 +15,22 @@ struct Greedy {
   double bleu = 0;                // percent, against the references as the vocabulary spells them
   Interval bleu_interval;         // 95 %: bootstrap over examples
   int64_t tokens = 0;             // written, </s> included
-  double seconds = 0;             // of decoding alone
 };
 
-// Examples [begin, end), as attnkit_session_generate decodes each with its default limit.  bounds: see bucket_of.
-// A model that cannot predict the target's length is given that of the reference.
-// Throws Failure (manifest: a model that has nothing to translate; usage: a range outside the data), and Error that
-// names the example: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not numbers.
+// What the model writes for these examples, </s> included where it was reached, as attnkit_session_generate decodes
+// each with its default limit.  A model that cannot predict the target's length is given that of the reference.
+// Throws Error that names the example: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not
+// numbers.
+std::vector<Ids> written(const Model& model, const TaskFacts& facts, const DataSet& data, std::vector<size_t> examples);
+
+// The most tokens that are written for an example.
+size_t limit_of(const TaskFacts& facts, const Example& example);
+
+// Examples [begin, end).  bounds: see bucket_of.  sure: of those that it is true for the model is known to write the
+// reference, so they are not decoded; empty: of none.
+// Throws Failure (manifest: a model that has nothing to translate; usage: a range outside the data), and what written
+// throws.
 Greedy decode(const Model& model, const TaskFacts& facts, const DataSet& data, const std::vector<int64_t>& bounds,
-              size_t begin, size_t end);
+              size_t begin, size_t end, const std::vector<bool>& sure = {});
 
 }  // namespace attnkit::core::search

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/search/failure.hpp"
+#include "core/search/trial/greedy_trial.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -26,13 +27,18 @@ struct Body {
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
+    float lead = __builtin_inff(), lag = 0;
     for (size_t i = 0; i < wanted.size(); ++i) {
       const float* row = scores + static_cast<int64_t>(i) * width;
-      const float top = highest<Isa>(row);
+      float second = 0;
+      const float top = highest<Isa>(row, second);
       const float own = row[wanted[i]];
       result.nll += log_sum<Isa>(row, top) + (static_cast<double>(top) - static_cast<double>(own));
       result.right += own == top && !stands_before(row, wanted[i], top);
+      lead = std::min(lead, top - second);
+      lag = std::max(lag, top - own);
     }
+    result.margin = result.right == static_cast<int64_t>(wanted.size()) ? lead : lag;
   }
 
   // The last lanes, filled up with what neither the highest nor the sum notices.
@@ -44,16 +50,22 @@ struct Body {
     return simd::at<Isa>(lanes);
   }
 
+  // second: the next one, which may be as high.
   template <class Isa>
-  ATTNKIT_INLINE float highest(const float* row) const {
-    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{};
+  ATTNKIT_INLINE float highest(const float* row, float& second) const {
+    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{}, next = top;
     int64_t j = 0;
     const auto take = [&](const simd::Vec<Isa>& v) __attribute__((always_inline)) {
+      const simd::Vec<Isa> lower = simd::select(v > top, top, v);
+      next = simd::select(lower > next, lower, next);
       top = simd::select(v > top, v, top);
     };
     for (; j + simd::kLanes <= width; j += simd::kLanes) take(simd::at<Isa>(row + j));
     take(tail<Isa>(row, j));
-    return simd::largest(top);
+    const float first = simd::largest(top);
+    const bool is_shared = simd::sum(simd::select(top == first, 1.0f - simd::Vec<Isa>{}, simd::Vec<Isa>{})) > 1;
+    second = is_shared ? first : simd::largest(simd::select(top == first, next, top));
+    return first;
   }
 
   // log(sum of exp(score - top)).  The highest scores are counted apart: a sure model's other ones add up to so little
@@ -125,17 +137,31 @@ std::vector<std::vector<size_t>> QualityTrial::batches_of(Range range) const {
 }
 
 template <class Source>
-void QualityTrial::predict(const Model& model, const Source& source, const Batch& target, const attn_tensor& out,
-                           size_t number, Range range, size_t rows) {
-  if (encoder_.empty() || facts_.task != Task::translation) return model.forward(source, target, out);
-  std::vector<Encoded>& kept = kept_[range];
-  if (number < kept.size()) return model.decode(kept[number], target, out);
+void QualityTrial::predict(const Model& model, const std::string& encoder, const Source& source, const Batch& target,
+                           const attn_tensor& out, size_t number, Range range, size_t rows) {
+  if (encoder.empty() || facts_.task != Task::translation) return model.forward(source, target, out);
+  Kept& kept = kept_[encoder][range];
+  if (number < kept.batches.size()) return model.decode(kept.batches[number], target, out);
   Encoded encoded = model.encode(source);
   model.decode(encoded, target, out);
   const uint64_t bytes = source.lengths.size() * rows * token_bytes_;
-  if (number > kept.size() || bytes > max_kept - kept_bytes_) return;
+  make_room(encoder, bytes);
+  if (number > kept.batches.size() || bytes > max_kept - kept_bytes_) return;
   kept_bytes_ += bytes;
-  kept.push_back(std::move(encoded));
+  kept.bytes += bytes;
+  kept.batches.push_back(std::move(encoded));
+}
+
+// Takes it from other encoders.
+void QualityTrial::make_room(const std::string& encoder, uint64_t bytes) {
+  for (auto other = kept_.begin(); other != kept_.end() && bytes > max_kept - kept_bytes_;) {
+    if (other->first == encoder) {
+      ++other;
+      continue;
+    }
+    for (const auto& [range, kept] : other->second) kept_bytes_ -= kept.bytes;
+    other = kept_.erase(other);
+  }
 }
 
 void QualityTrial::compare_with(const Model& model) {
@@ -168,14 +194,14 @@ ExampleScore QualityTrial::compare(const float* vector, size_t example) const {
 Measured QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
   if (begin > end || end > data_.size())
     fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
-  if (encoder != encoder_ || encoder.empty()) {
-    kept_.clear();
-    kept_bytes_ = 0;
-    encoder_ = encoder;
+  if (token_bytes_ == 0)
     token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
-  }
-  Measured measured{std::vector<QualitySums>(bounds_.size() + 1), {}};
+  Measured measured;
+  measured.sums.resize(bounds_.size() + 1);
   measured.outcomes.resize(end - begin);
+  const bool writes = facts_.task == Task::translation;
+  if (writes) measured.sure.resize(end - begin);
+  std::vector<std::pair<size_t, ExampleScore>> close;
   size_t number = 0;
   for (const std::vector<size_t>& rows : batches_of({begin, end})) {
     std::vector<Ids> sources, targets;
@@ -192,9 +218,10 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
     const Batch source(sources), target(targets);
     const Scores scores(facts_, static_cast<int64_t>(rows.size()), facts_.decoder() ? target.length : source.length);
     if (facts_.takes_speech())
-      predict(model, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end}, longest);
+      predict(model, encoder, SpeechBatch(speech, facts_.info.features), target, scores.out, number++, {begin, end},
+              longest);
     else
-      predict(model, source, target, scores.out, number++, {begin, end}, longest);
+      predict(model, encoder, source, target, scores.out, number++, {begin, end}, longest);
     for (size_t r = 0; r < rows.size(); ++r) {
       const Example& example = data_[rows[r]];
       const bool is_vector = facts_.task == Task::embedding;
@@ -206,13 +233,47 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
         throw Error(ATTN_INTERNAL,
                     fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
                                 data_.place_of(rows[r])));
-      const auto tokens = is_vector ? int64_t{1} : static_cast<int64_t>(example.wanted.size());
-      measured.sums[bucket_of(bounds_, example.words)] +=
-          sums_of_example(score.right == tokens, tokens, score.right, score.nll);
-      measured.outcomes.set(rows[r] - begin, tokens, score.right, score.nll);
+      const auto wanted = static_cast<int64_t>(example.wanted.size());
+      const bool is_exact = score.right == wanted;
+      if (writes &&
+          (!(score.margin >= batch_.close) || (is_exact && example.wanted.size() > limit_of(facts_, example)))) {
+        close.emplace_back(rows[r], score);
+        continue;
+      }
+      add(rows[r], score, begin, measured);
+      if (writes) measured.sure[rows[r] - begin] = is_exact;
     }
   }
+  settle(model, begin, close, measured);
   return measured;
+}
+
+void QualityTrial::add(size_t example, const ExampleScore& score, size_t begin, Measured& measured) const {
+  const Example& of = data_[example];
+  const auto tokens = facts_.task == Task::embedding ? int64_t{1} : static_cast<int64_t>(of.wanted.size());
+  measured.sums[bucket_of(bounds_, of.words)] += sums_of_example(score.right == tokens, tokens, score.right, score.nll);
+  measured.outcomes.set(example - begin, tokens, score.right, score.nll);
+}
+
+// What decoding says of them counts for exact match; what cannot be decoded keeps the answer of the whole sequence.
+void QualityTrial::settle(const Model& model, size_t begin, const std::vector<std::pair<size_t, ExampleScore>>& close,
+                          Measured& measured) const {
+  std::vector<size_t> examples;
+  for (const auto& [example, score] : close) examples.push_back(example);
+  std::vector<Ids> made;
+  try {
+    made = written(model, facts_, data_, examples);
+    measured.decoded = static_cast<int64_t>(made.size());
+  } catch (const Error& e) {
+    if (e.code() != ATTN_UNSUPPORTED) throw;
+  }
+  for (size_t c = 0; c < close.size(); ++c) {
+    auto [example, score] = close[c];
+    const Ids& wanted = data_[example].wanted;
+    const auto tokens = static_cast<int64_t>(wanted.size());
+    if (!made.empty()) score.right = made[c] == wanted ? tokens : std::min(score.right, tokens - 1);
+    add(example, score, begin, measured);
+  }
 }
 
 }  // namespace attnkit::core::search

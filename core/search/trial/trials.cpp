@@ -101,19 +101,23 @@ Json Trials::quality(const Json& request) {
   if (trial.lacks_vectors()) trial.compare_with(model_of(own_toml_));
   const Measured measured = trial.run(model_of(request.at("toml")), request.value("encoder", ""),
                                       request.at("begin").get<size_t>(), request.at("end").get<size_t>());
-  return {{"sums", measured.sums}, {"outcomes", measured.outcomes}};
+  return {{"sums", measured.sums}, {"outcomes", measured.outcomes}, {"decoded", measured.decoded}};
 }
 
+// What a pass over whole sequences is sure of is not decoded.
 Json Trials::greedy(const Json& request) {
-  const Greedy g = decode(model_of(request.at("toml")), facts_, is_test(request) ? test_ : data_, bounds_,
-                          request.at("begin").get<size_t>(), request.at("end").get<size_t>());
+  const size_t begin = request.at("begin"), end = request.at("end");
+  const Model& model = model_of(request.at("toml"));
+  std::vector<bool> sure;
+  if (facts_.task == Task::translation)
+    sure = (is_test(request) ? test_quality_ : quality_).run(model, request.value("encoder", ""), begin, end).sure;
+  const Greedy g = decode(model, facts_, is_test(request) ? test_ : data_, bounds_, begin, end, sure);
   return {{"sums", g.sums},
           {"outcomes", g.outcomes},
           {"bleu", g.bleu},
           {"bleu_low", g.bleu_interval.low},
           {"bleu_high", g.bleu_interval.high},
-          {"tokens", g.tokens},
-          {"seconds", g.seconds}};
+          {"tokens", g.tokens}};
 }
 
 Json Trials::answer(const Json& request) {

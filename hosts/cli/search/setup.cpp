@@ -112,7 +112,7 @@ const Options search_options = {
     {"confidence", "X", "that the best placement is in the top group (default 0.95)"},
     {"screen", "N", "examples that every placement is measured on (default 500)"},
     {"finalists", "N", "placements of the top group that are timed at every length (default 3)"},
-    {"repetitions", "N", "of a timing, of which the median counts (default 5)"},
+    {"repetitions", "N", "of a timing, of which the median counts (default 3)"},
     {"jobs", "N", "worker processes; timings run alone (default one per processor; with --launch 1 of each host)"},
     {"launch", "COMMAND", "starts a worker on another machine, such as \"ssh HOST\"; one for each machine", true},
     {"trial-timeout", "SECONDS", "longest trial before its worker is killed (default 120)"},

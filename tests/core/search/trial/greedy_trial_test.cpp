@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/search/failure.hpp"
 #include "core/search/trial/quality_trial.hpp"
 
@@ -39,7 +41,6 @@ void expect_equal_exact(const Model& model, size_t begin, size_t end) {
     tokens += told[b].tokens;
   }
   EXPECT_NEAR(static_cast<double>(greedy.tokens) / static_cast<double>(tokens), 1, 0.1);
-  EXPECT_GT(greedy.seconds, 0);
   EXPECT_GT(greedy.bleu, 50);
   EXPECT_LE(greedy.bleu_interval.low, greedy.bleu);
   EXPECT_GE(greedy.bleu_interval.high, greedy.bleu);
@@ -48,6 +49,47 @@ void expect_equal_exact(const Model& model, size_t begin, size_t end) {
 TEST(TrialDecode, ExactIsThatOfQuality) {
   expect_equal_exact(placement("'softmax'"), 0, 100);
   expect_equal_exact(placement("'cosformer'"), 100, 150);
+}
+
+std::vector<bool> exact_ones(const Outcomes& outcomes) {
+  std::vector<bool> exact;
+  for (size_t i = 0; i < outcomes.tokens.size(); ++i) exact.push_back(outcomes.right[i] == outcomes.tokens[i]);
+  return exact;
+}
+
+TEST(TrialDecode, AllListsAreRightOrWrongAsAWholeSequenceSays) {
+  for (const char* decoder : {"'relu'", "'leap'"}) {
+    const Model model = placement(decoder);
+    const TaskFacts facts = facts_of(model);
+    const DataSet data(folder + "/dev.tsv", model, facts);
+    const Measured measured = QualityTrial(data, facts, {}).run(model, "", 0, data.size());
+    const Greedy all = decode(model, facts, data, {}, 0, data.size());
+    EXPECT_EQ(exact_ones(measured.outcomes), exact_ones(all.outcomes)) << decoder;
+    EXPECT_LT(measured.decoded, 20);
+    // What is sure is left out, and changes nothing.
+    EXPECT_GT(std::ranges::count(measured.sure, true), 1900);
+    const Greedy rest = decode(model, facts, data, {}, 0, data.size(), measured.sure);
+    EXPECT_EQ(rest.bleu, all.bleu);
+    EXPECT_EQ(rest.tokens, all.tokens);
+    EXPECT_EQ(exact_ones(rest.outcomes), exact_ones(all.outcomes));
+  }
+}
+
+TEST(TrialDecode, ListsThatScoresAreTooCloseForAreDecoded) {
+  const Model model = placement("'relu'");
+  const TaskFacts facts = facts_of(model);
+  const DataSet data(folder + "/dev.tsv", model, facts);
+  const auto measured = [&](float close) {
+    return QualityTrial(data, facts, {}, {32, 600, close}).run(model, "", 0, 300);
+  };
+  const Measured none = measured(0), all = measured(1e9f);
+  EXPECT_EQ(none.decoded, 0);
+  EXPECT_EQ(all.decoded, 300);
+  EXPECT_EQ(std::ranges::count(all.sure, true), 0);
+  EXPECT_EQ(exact_ones(all.outcomes), exact_ones(none.outcomes));
+  EXPECT_GT(std::ranges::count(exact_ones(all.outcomes), false), 0);
+  EXPECT_EQ(all.sums[0].exact, none.sums[0].exact);
+  EXPECT_EQ(all.sums[0].examples, 300);
 }
 
 TEST(TrialDecode, AModelThatPredictsNoLengthIsToldThatOfTheReference) {

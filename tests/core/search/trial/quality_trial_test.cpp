@@ -159,6 +159,22 @@ TEST(ScoreExample, EqualsDoubleAtEveryWidth) {
   }
 }
 
+TEST(ScoreExample, MarginIsTheLeastLeadOrTheLargestLag) {
+  // Three positions of 40 scores; the highest two stand in the same lane, in other lanes, in the last lanes.
+  std::vector<float> scores(3 * 40, -1.0f);
+  const auto set = [&](size_t position, size_t id, float score) { scores[position * 40 + id] = score; };
+  set(0, 3, 5), set(0, 19, 2);
+  set(1, 20, 4), set(1, 6, 2.5f);
+  set(2, 38, 9), set(2, 39, 1);
+  EXPECT_FLOAT_EQ(score_example(scores.data(), 40, {3, 20, 38}).margin, 1.5f);
+  EXPECT_FLOAT_EQ(score_example(scores.data(), 40, {19, 20, 39}).margin, 8);
+  set(1, 6, 4);
+  EXPECT_EQ(score_example(scores.data(), 40, {3, 6, 38}).margin, 0);   // the first of equals
+  EXPECT_EQ(score_example(scores.data(), 40, {3, 20, 38}).margin, 0);  // the second
+  set(0, 19, 5);
+  EXPECT_EQ(score_example(scores.data(), 40, {3}).margin, 0);
+}
+
 TEST(ScoreExample, TheLowestOfEqualScoresIsChosen) {
   std::vector<float> scores(40, -1.0f);
   scores[7] = scores[30] = 2.0f;
