@@ -145,18 +145,31 @@ struct Gradient {
       std::copy_n(all.x.v.row(b, kv, j), shape().e, p.v + n * p.e);
     }
 
-    // a and u of a query, for event n; returns its w.
+    // a and u of a query, for event n.
     template <class Isa>
-    ATTNKIT_INLINE Real load_query(int64_t i, int64_t n, int64_t soon) const {
+    ATTNKIT_INLINE void load_query(int64_t i, int64_t n, int64_t soon) const {
       if (soon >= 0 && soon < sight.queries) {
         prefetch(all.x.q.row(b, h, soon), shape().d);
-        prefetch(all.x.o.row(b, h, soon), shape().e);
         prefetch(all.g.o.row(b, h, soon), shape().e);
       }
       all.map.query(all.x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, p.a + n * p.row);
       const Real *given = all.g.o.row(b, h, i), den = all.guard(saved[i]);
       for (int64_t c = 0; c < shape().e; ++c) p.u[n * p.e + c] = given[c] / den;
-      return -all.guard.slope(saved[i]) * simd::dot<Isa>(given, all.x.o.row(b, h, i), shape().e) / den;
+    }
+
+    // w of a query.
+    template <class Isa>
+    ATTNKIT_INLINE Real weight(int64_t i, int64_t soon) const {
+      if (soon >= 0 && soon < sight.queries) prefetch(all.x.o.row(b, h, soon), shape().e);
+      return slope(i, simd::dot<Isa>(all.g.o.row(b, h, i), all.x.o.row(b, h, i), shape().e));
+    }
+    // The same from its features and S u, for G . o = a . S u: with the rounding of S u, which it is to cancel.
+    template <class Isa>
+    ATTNKIT_INLINE Real weight(int64_t i, const Real* a, const Real* su) const {
+      return slope(i, simd::dot<Isa>(a, su, shape().features));
+    }
+    ATTNKIT_INLINE Real slope(int64_t i, Real product) const {
+      return -all.guard.slope(saved[i]) * product / all.guard(saved[i]);
     }
 
     // Asks for the rows that a query, or a key, is about to get.
@@ -266,19 +279,20 @@ struct Gradient {
             if constexpr (kForward)
               head_.template load_key<Isa>(in_[n], n, soon(in_[n]));
             else
-              w = head_.template load_query<Isa>(in_[n], n, soon(in_[n]));
+              head_.template load_query<Isa>(in_[n], n, soon(in_[n]));
+            if constexpr (!kForward) w = head_.template weight<Isa>(in_[n], soon(in_[n]));
             const Real* row = (kForward ? p_.b : p_.a) + n * p_.row + split;
             for (int64_t f = 0; f < features; ++f) p_.z[f] += w * row[f];
           }
           if (out_[n] >= 0) {
             head_.template ask<kForward>(out_[n]);
-            Real w = 1, *given = p_.given + n * p_.row;
+            Real* given = p_.given + n * p_.row;
             if constexpr (kForward)
-              w = head_.template load_query<Isa>(out_[n], n, soon(out_[n]));
+              head_.template load_query<Isa>(out_[n], n, soon(out_[n]));
             else
               head_.template load_key<Isa>(out_[n], n, soon(out_[n]));
             std::fill(given, given + p_.row, Real{0});
-            for (int64_t f = 0; f < features; ++f) p_.rest[n * p_.row + f] = w * p_.z[f];
+            for (int64_t f = 0; f < features; ++f) p_.rest[n * p_.row + f] = p_.z[f];
             for (int64_t c = 0; !kForward && c < p_.e; ++c) p_.dv[n * p_.e + c] = 0;
           }
         }
@@ -291,7 +305,9 @@ struct Gradient {
         for (int64_t n = 0; n < n_; ++n) {
           if (out_[n] < 0) continue;
           // Last, for it cancels much of the others' sum.
-          for (int64_t f = 0; f < features; ++f) p_.given[n * p_.row + split + f] += p_.rest[n * p_.row + f];
+          Real w = 1, *given = p_.given + n * p_.row;
+          if constexpr (kForward) w = head_.template weight<decltype(isa)>(out_[n], p_.a + n * p_.row, given);
+          for (int64_t f = 0; f < features; ++f) given[split + f] += w * p_.rest[n * p_.row + f];
           if constexpr (kForward)
             head_.template give_query<decltype(isa)>(out_[n], n);
           else
