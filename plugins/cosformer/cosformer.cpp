@@ -54,8 +54,8 @@ struct Cosformer : cosformer::Model {
     attnkit::rotate(row, d, proportion);
   }
   template <class Real>
-  ATTNKIT_INLINE void gradient(const Real* x, double proportion, const Real* row, const Real* given, Real* to) const {
-    attnkit::rotate_gradient(row, d, proportion, given, to);
+  ATTNKIT_INLINE void gradient(const Real* x, double proportion, const Real* given, Real* to) const {
+    attnkit::rotate_gradient(d, proportion, given, to);
     attnkit::relu_gradient(x, 1, d, to, to);
   }
   template <class Real>
@@ -67,12 +67,12 @@ struct Cosformer : cosformer::Model {
     features(x, of_key(at), row);
   }
   template <class Real>
-  ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
-    gradient(x, of_query(at), row, given, to);
+  ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real*, const Real* given, Real* to) const {
+    gradient(x, of_query(at), given, to);
   }
   template <class Real>
-  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
-    gradient(x, of_key(at), row, given, to);
+  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real*, const Real* given, Real* to) const {
+    gradient(x, of_key(at), given, to);
   }
 
   const attn_run* run = nullptr;

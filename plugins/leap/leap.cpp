@@ -118,7 +118,8 @@ struct Leap : leap::Model {
                                  const Real* given, Real* to, Real* learned) const {
       attnkit::relu(x, scale, leap.d, to);
       const double p = module.template proportion<Isa>(to, h);
-      const Real turned = attnkit::rotate_gradient(row, leap.d, p, given, to);
+      const Real turned = attnkit::turn_gradient<Isa>(row, leap.d, given);
+      attnkit::rotate_gradient(leap.d, p, given, to);
       attnkit::relu(x, scale, leap.d, row);
       module.template gradient<Isa>(row, h, static_cast<Real>(static_cast<double>(turned) * p * (1 - p)), to, learned);
       attnkit::relu_gradient(x, scale, leap.d, to, to);

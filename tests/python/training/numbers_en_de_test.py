@@ -1,6 +1,7 @@
 """numbers-en-de trained by the plugins and by its PyTorch reference: losses, gradients, and what many steps come to.
 
-    numbers_en_de_test.py --measure STEPS [--f64] [OPTION ...]      both over so many steps, in turns; options of attnkit.train
+    numbers_en_de_test.py --measure STEPS [--f64] [--itself] [OPTION ...]      both over so many steps, in turns; options of attnkit.train
+                                            --itself: the reference with one thread in place of the plugins, against itself with all
 """
 
 import json
@@ -125,7 +126,10 @@ class NumbersEnDe(TorchTest):
 
 def measure(steps, *options):
     with tempfile.TemporaryDirectory() as folder:
-        made = trainers(pathlib.Path(folder), *(option for option in options if option != "--f64"))
+        made = trainers(pathlib.Path(folder), *(option for option in options if option not in ("--f64", "--itself")))
+        itself, threads = "--itself" in options, torch.get_num_threads()
+        if itself:
+            made = (ReferenceTrainer(made[1].options), made[1])
         if "--f64" in options:
             torch.set_default_dtype(torch.float64)
             for trainer in made:
@@ -135,6 +139,7 @@ def measure(steps, *options):
         while made[0].step < steps:
             batch, losses = next(drawn), []
             for trainer, seconds in zip(made, times):
+                torch.set_num_threads(1 if itself and trainer is made[0] else threads)
                 begin = time.perf_counter()
                 losses.append(float(trainer.train_step([batch])))
                 seconds.append(time.perf_counter() - begin)

@@ -44,15 +44,24 @@ ATTNKIT_INLINE void rotate(Real* row, int64_t d, double proportion) {
   }
 }
 
-// From the gradient of row = [A cos, A sin], given, that of A; returns that of the proportion.
+// From the gradient of row = [A cos, A sin], given, that of A.
 template <class Real>
-ATTNKIT_INLINE Real rotate_gradient(const Real* row, int64_t d, double proportion, const Real* given, Real* to) {
-  Real c, s, turned = 0;
+ATTNKIT_INLINE void rotate_gradient(int64_t d, double proportion, const Real* given, Real* to) {
+  Real c, s;
   quarter_turns(proportion, c, s);
-  for (int64_t f = 0; f < d; ++f) {
-    turned += row[f] * given[d + f] - row[d + f] * given[f];
-    to[f] = c * given[f] + s * given[d + f];
-  }
+  for (int64_t f = 0; f < d; ++f) to[f] = c * given[f] + s * given[d + f];
+}
+// The same, that of the proportion.
+template <class Isa, class Real>
+ATTNKIT_INLINE Real turn_gradient(const Real* row, int64_t d, const Real* given) {
+  constexpr int64_t lanes = simd::Lanes<Real>::count;
+  simd::Vector<Real, Isa> sums{};
+  int64_t f = 0;
+  for (; f + lanes <= d; f += lanes)
+    sums +=
+        simd::at<Isa>(row + f) * simd::at<Isa>(given + d + f) - simd::at<Isa>(row + d + f) * simd::at<Isa>(given + f);
+  Real turned = simd::sum(sums);
+  for (; f < d; ++f) turned += row[f] * given[d + f] - row[d + f] * given[f];
   return turned * static_cast<Real>(1.5707963267948966);
 }
 

@@ -52,9 +52,9 @@ struct Scratch {
 
 // Asks for a row that comes kAhead later: with rows of other heads between those of one the machine does not foresee
 // it.
-template <class T>
+template <bool to_write = false, class T>
 ATTNKIT_INLINE void prefetch(const T* row, int64_t width) {
-  for (int64_t c = 0; c < width; c += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(row + c);
+  for (int64_t c = 0; c < width; c += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(row + c, to_write);
 }
 constexpr int64_t kAhead = 8;
 
@@ -158,8 +158,9 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   constexpr int64_t lanes = simd::Lanes<Real>::count;
   constexpr int rows = Isa::rows, columns = Isa::columns;
   int64_t e = 0;
-  // The outputs of one event are chains as long as S has rows, so only more of them fill the machine.
-  if (n == 1)
+  // The outputs of one event are chains as long as S has rows, so only more of them fill the machine; of more events
+  // they are read and written more often, for which AVX-512 alone is wide enough.
+  if (n == 1 || Isa::bytes == 64)
     for (; e + 2 * columns * lanes <= values; e += 2 * columns * lanes)
       panel<Isa, rows / 2, 2 * columns>(s, features, values, e, events, n);
   for (; e + columns * lanes <= values; e += columns * lanes)

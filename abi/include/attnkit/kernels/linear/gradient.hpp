@@ -7,13 +7,12 @@
 //   R_j = sum a u^T, r_j = sum w a over the queries that see key j
 //   db_j = R_j v_j + r_j,   dv_j = R_j^T b_j        backward, keys in reverse
 //
-// A block of queries meets the keys that all of them see through S, or R, and those that some of them see by masked
-// products: O(N) time, and memory for S, R and one block of each.  Nothing is ever subtracted from a sum.
+// Both are lists of events like those of the run, append then read, that tiles of S^T, of R and of R^T in registers
+// walk: O(N) time, and memory for S or R and kBlock events.  Nothing is ever subtracted from a sum.
 #ifndef ATTNKIT_KERNELS_LINEAR_GRADIENT_HPP
 #define ATTNKIT_KERNELS_LINEAR_GRADIENT_HPP
 #include <attnkit/kernels/gradient.hpp>
 #include <attnkit/kernels/linear/core.hpp>
-#include <attnkit/kernels/product.hpp>
 
 namespace attnkit::linear {
 
@@ -24,25 +23,35 @@ concept Differentiable = requires(const Map& map) {
 }
 || requires(const Map& map, const At<simd::Baseline>& at, float* x) { map.query_gradient(x, at, x, x, x); };
 
-constexpr int64_t kBlock = 32;  // queries, and keys, of a block
+constexpr int64_t kBlock = 32;  // events that are swept together
+
+// Append k v^T; then read q into o.
+template <class Real>
+struct Term {
+  const Real *k, *v, *q;
+  Real* o;
+};
+
+// All of s, [rows][columns], against n terms; compiled once.
+template <class Real>
+__attribute__((noinline)) void sweep_terms(Real* s, int64_t rows, int64_t columns, const Term<Real>* terms, int64_t n) {
+  in_vectors<Real>([&](auto isa) __attribute__((always_inline)) { sweep<decltype(isa)>(s, rows, columns, terms, n); });
+}
 
 // Scratch of a worker.
 template <class Real>
 struct GradientScratch {
-  int64_t row, e;          // numbers from row to row of features and of values
-  Real *a, *b, *da, *db;   // [kBlock][row]: features of queries and keys, and their gradients
-  Real *u, *w, *dv;        // [kBlock][e], [kBlock], [kBlock][e]
-  Real *at, *ut;           // a and u, transposed: [][kBlock]
-  Real *scores, *weights;  // [keys][queries] of a block: a_i . b_j, and u_i . v_j + w_i
-  Real *s, *st, *z;        // R, [features][e]; S or R transposed, [e][row]; z or r
-  Real* dx;                // of one row of queries or keys
+  int64_t row, e;  // numbers from row to row of features and of values
+  // Of each event: features of its query and of its key, the gradient of one of them and its part from z; u, the value,
+  // and its gradient.
+  Real *a, *b, *given, *rest, *u, *v, *dv;
+  Real *s, *st, *z;  // R, [features][e]; S or R transposed, [e][row]; z or r
+  Real* dx;          // of one row of queries or keys
   GradientScratch(Layout& layout, const Shape& shape)
       : row(simd::whole_lanes(shape.row())), e(simd::whole_lanes(shape.e)) {
-    for (Real** part : {&a, &b, &da, &db, &at}) *part = layout.take<Real>(kBlock * row);
-    for (Real** part : {&u, &dv, &ut}) *part = layout.take<Real>(kBlock * e);
-    for (Real** part : {&scores, &weights}) *part = layout.take<Real>(kBlock * kBlock);
+    for (Real** part : {&a, &b, &given, &rest}) *part = layout.take<Real>(kBlock * row);
+    for (Real** part : {&u, &v, &dv}) *part = layout.take<Real>(kBlock * e);
     for (Real** part : {&s, &st}) *part = layout.take<Real>(row * e);
-    w = layout.take<Real>(kBlock);
     z = layout.take<Real>(row);
     dx = layout.take<Real>(shape.d);
   }
@@ -75,14 +84,7 @@ struct Gradient {
     }
   }
 
-  // Queries [from, to), all of which see keys [0, lo), and some keys up to hi.
-  struct Block {
-    int64_t from, to, lo, hi;
-    int64_t size() const { return to - from; }
-  };
-
   struct Head {
-    static constexpr Real kOne = 1;
     const Gradient& all;
     int64_t b, h, kv;
     bool starts;  // the gradients of keys and values; otherwise adds to them
@@ -92,8 +94,6 @@ struct Gradient {
     Real* learned;
 
     const Shape& shape() const { return all.shape; }
-    // Columns of the features for S that products take.
-    int64_t columns() const { return shape().split ? shape().features : p.row; }
 
     void operator()() const {
       std::memset(p.a, 0, static_cast<size_t>(reinterpret_cast<char*>(p.dx) - reinterpret_cast<char*>(p.a)));
@@ -105,8 +105,28 @@ struct Gradient {
       clear(all.g.k, kv, top, all.run.keys, shape().d);
       clear(all.g.v, kv, top, all.run.keys, shape().e);
       if (top == 0) return;
-      if (all.g.q || all.learned_floats > 0) forward(first);
-      if (all.g.k || all.g.v || all.learned_floats > 0) reverse(first, top);
+      if (all.g.q || all.learned_floats > 0) {
+        Scan<true> scan(*this);
+        sight.walk(
+            false,
+            [&](int64_t from, int64_t to) {
+              while (from < to) scan.append(from++);
+            },
+            [&](int64_t i) { scan.read(i); });
+        scan.flush();
+      }
+      if (all.g.k || all.g.v || all.learned_floats > 0) {
+        for (Real* part : {p.s, p.st}) std::fill(part, part + p.row * p.e, Real{0});
+        std::fill(p.z, p.z + p.row, Real{0});
+        Scan<false> scan(*this);
+        int64_t end = top;  // keys from here on have their gradients
+        for (int64_t i = sight.queries - 1; i >= first; --i) {
+          for (const int64_t seen = sight.seen(i); end > seen;) scan.read(--end);
+          scan.append(i);
+        }
+        while (end > 0) scan.read(--end);
+        scan.flush();
+      }
     }
 
     void clear(const View<Real>& to, int64_t head, int64_t from, int64_t end, int64_t width) const {
@@ -114,180 +134,192 @@ struct Gradient {
         std::memset(to.row(b, head, i), 0, static_cast<size_t>(width) * sizeof(Real));
     }
 
-    // A row of the gradient of keys or values.
-    void give(const View<Real>& to, int64_t j, const Real* row, int64_t width) const {
-      Real* sum = to.row(b, kv, j);
-      if (starts) return static_cast<void>(std::copy(row, row + width, sum));
-      for (int64_t c = 0; c < width; ++c) sum[c] += row[c];
-    }
-
-    Block block(int64_t from) const {
-      const int64_t to = std::min(from + kBlock, sight.queries);
-      return {from, to, sight.seen(from), sight.seen(to - 1)};
-    }
-
-    // a, u and w of a block of queries, and a and u transposed.
-    void load_queries(const Block& q) const {
-      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
-        for (int64_t i = 0; i < q.size(); ++i) {
-          const int64_t n = q.from + i;
-          all.map.query(all.x.q.row(b, h, n), At<decltype(isa)>{{b, h, sight.q_pos + n}}, p.a + i * p.row);
-          const Real *given = all.g.o.row(b, h, n), *o = all.x.o.row(b, h, n);
-          const Real den = all.guard(saved[n]);
-          for (int64_t c = 0; c < shape().e; ++c) p.u[i * p.e + c] = given[c] / den;
-          p.w[i] = -all.guard.slope(saved[n]) * simd::dot<decltype(isa)>(given, o, shape().e) / den;
-        }
-      });
-      transpose_rows(p.a, p.row, q.size(), shape().features, p.at, kBlock);
-      transpose_rows(p.u, p.e, q.size(), shape().e, p.ut, kBlock);
-    }
-
-    void load_keys(int64_t from, int64_t to) const {
-      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
-        for (int64_t j = from; j < to; ++j)
-          all.map.key(all.x.k.row(b, kv, j), At<decltype(isa)>{{b, kv, j}}, p.b + (j - from) * p.row);
-      });
-    }
-
-    // weights and scores of a block of queries and keys [from, to), 0 where a query does not see a key.
-    void weigh(const Block& q, int64_t from, int64_t to, bool with_scores) const {
-      const int64_t keys = to - from, lanes = simd::whole_lanes(q.size()), e = shape().e, f = shape().features;
-      std::fill(p.scores, p.scores + keys * kBlock, Real{0});
-      for (int64_t j = 0; j < keys; ++j) {
-        Real* row = p.weights + j * kBlock;
-        if (shape().split == 0)
-          std::copy(p.w, p.w + kBlock, row);
-        else
-          std::fill(row, row + kBlock, Real{0});
+    // Features and value of a key, for event n.
+    template <class Isa>
+    ATTNKIT_INLINE void load_key(int64_t j, int64_t n, int64_t soon) const {
+      if (soon >= 0 && soon < sight.fresh) {
+        prefetch(all.x.k.row(b, kv, soon), shape().d);
+        prefetch(all.x.v.row(b, kv, soon), shape().e);
       }
-      simd::product<Real>({all.x.v.row(b, kv, from), all.x.v.next}, {p.ut, e, lanes, kBlock},
-                          {p.weights, keys, lanes, kBlock});
-      if (with_scores) simd::product<Real>({p.b, p.row}, {p.at, f, lanes, kBlock}, {p.scores, keys, lanes, kBlock});
-      int64_t unseen = 0;
-      for (int64_t j = 0; j < keys; ++j) {
-        while (unseen < q.size() && sight.seen(q.from + unseen) <= from + j) ++unseen;
-        for (Real* matrix : {p.weights, p.scores}) std::fill_n(matrix + j * kBlock, unseen, Real{0});
+      all.map.key(all.x.k.row(b, kv, j), At<Isa>{{b, kv, j}}, p.b + n * p.row);
+      std::copy_n(all.x.v.row(b, kv, j), shape().e, p.v + n * p.e);
+    }
+
+    // a and u of a query, for event n.
+    template <class Isa>
+    ATTNKIT_INLINE void load_query(int64_t i, int64_t n, int64_t soon) const {
+      if (soon >= 0 && soon < sight.queries) {
+        prefetch(all.x.q.row(b, h, soon), shape().d);
+        prefetch(all.g.o.row(b, h, soon), shape().e);
       }
+      all.map.query(all.x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, p.a + n * p.row);
+      const Real *given = all.g.o.row(b, h, i), den = all.guard(saved[i]);
+      for (int64_t c = 0; c < shape().e; ++c) p.u[n * p.e + c] = given[c] / den;
     }
 
-    // With features of their own for z: what is left of weights, w_i where query i sees key j, into scores.
-    void weigh_sums(const Block& q, int64_t from, int64_t to) const {
-      int64_t unseen = 0;
-      for (int64_t j = 0; j < to - from; ++j) {
-        while (unseen < q.size() && sight.seen(q.from + unseen) <= from + j) ++unseen;
-        Real* to_row = p.scores + j * kBlock;
-        for (int64_t i = 0; i < q.size(); ++i) to_row[i] = i < unseen ? 0 : p.w[i];
-      }
+    // w of a query.
+    template <class Isa>
+    ATTNKIT_INLINE Real weight(int64_t i, int64_t soon) const {
+      if (soon >= 0 && soon < sight.queries) prefetch(all.x.o.row(b, h, soon), shape().e);
+      return slope(i, simd::dot<Isa>(all.g.o.row(b, h, i), all.x.o.row(b, h, i), shape().e));
+    }
+    // The same from its features and S u, for G . o = a . S u: with the rounding of S u, which it is to cancel.
+    template <class Isa>
+    ATTNKIT_INLINE Real weight(int64_t i, const Real* a, const Real* su) const {
+      return slope(i, simd::dot<Isa>(a, su, shape().features));
+    }
+    ATTNKIT_INLINE Real slope(int64_t i, Real product) const {
+      return -all.guard.slope(saved[i]) * product / all.guard(saved[i]);
     }
 
-    // Keys [from, to), whose features are loaded, enter S and z.
-    void append(int64_t from, int64_t to) const {
-      simd::product<Real>({all.x.v.row(b, kv, from), 1, all.x.v.next}, {p.b, to - from, columns(), p.row},
-                          {p.st, shape().e, columns(), p.row});
-      simd::product<Real>({&kOne, 0, 0}, {p.b + shape().split, to - from, shape().features, p.row},
-                          {p.z, 1, shape().features, p.row});
-    }
-
-    void forward(int64_t first) const {
-      const int64_t split = shape().split, features = shape().features;
-      int64_t appended = 0;
-      for (int64_t from = first; from < sight.queries; from += kBlock) {
-        const Block q = block(from);
-        for (int64_t to; appended < q.lo; appended = to) {
-          to = std::min(appended + kBlock, q.lo);
-          load_keys(appended, to);
-          append(appended, to);
-        }
-        load_queries(q);
-        std::fill(p.da, p.da + q.size() * p.row, Real{0});
-        simd::product<Real>({p.u, p.e}, {p.st, shape().e, columns(), p.row}, {p.da, q.size(), columns(), p.row});
-        simd::product<Real>({p.w, 1}, {p.z, 1, features, p.row}, {p.da + split, q.size(), features, p.row});
-        for (int64_t to; appended < q.hi; appended = to) {
-          to = std::min(appended + kBlock, q.hi);
-          load_keys(appended, to);
-          weigh(q, appended, to, false);
-          simd::product<Real>({p.weights, 1, kBlock}, {p.b, to - appended, columns(), p.row},
-                              {p.da, q.size(), columns(), p.row});
-          if (split) {
-            weigh_sums(q, appended, to);
-            simd::product<Real>({p.scores, 1, kBlock}, {p.b + split, to - appended, features, p.row},
-                                {p.da + split, q.size(), features, p.row});
-          }
-          append(appended, to);
-        }
-        in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
-          for (int64_t i = 0; i < q.size(); ++i) {
-            const int64_t n = from + i;
-            const Real* row = all.x.q.row(b, h, n);
-            const At<decltype(isa)> at{{b, h, sight.q_pos + n}};
-            Real* to = all.g.q ? all.g.q.row(b, h, n) : p.dx;
-            if constexpr (requires { all.map.learned(); })
-              all.map.query_gradient(row, at, p.a + i * p.row, p.da + i * p.row, to, learned);
-            else
-              all.map.query_gradient(row, at, p.a + i * p.row, p.da + i * p.row, to);
-          }
-        });
-      }
-    }
-
-    // Keys [from, to): their gradients through R and r, and through the products with the block of queries q if there
-    // is one.
-    void give_keys(int64_t from, int64_t to, const Block* q) const {
-      const int64_t keys = to - from, split = shape().split, features = shape().features, e = shape().e;
-      load_keys(from, to);
-      std::fill(p.db, p.db + keys * p.row, Real{0});
-      std::fill(p.dv, p.dv + keys * p.e, Real{0});
-      simd::product<Real>({all.x.v.row(b, kv, from), all.x.v.next}, {p.st, e, columns(), p.row},
-                          {p.db, keys, columns(), p.row});
-      simd::product<Real>({&kOne, 0, 0}, {p.z, 1, features, p.row}, {p.db + split, keys, features, p.row});
-      simd::product<Real>({p.b, p.row}, {p.s, features, p.e, p.e}, {p.dv, keys, p.e, p.e});
-      if (q) {
-        weigh(*q, from, to, true);
-        simd::product<Real>({p.weights, kBlock}, {p.a, q->size(), columns(), p.row}, {p.db, keys, columns(), p.row});
-        simd::product<Real>({p.scores, kBlock}, {p.u, q->size(), p.e, p.e}, {p.dv, keys, p.e, p.e});
-        if (split) {
-          weigh_sums(*q, from, to);
-          simd::product<Real>({p.scores, kBlock}, {p.a + split, q->size(), features, p.row},
-                              {p.db + split, keys, features, p.row});
-        }
-      }
-      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
-        for (int64_t j = 0; j < keys; ++j) {
-          const Real* row = all.x.k.row(b, kv, from + j);
-          const At<decltype(isa)> at{{b, kv, from + j}};
-          if constexpr (requires { all.map.learned(); })
-            all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, p.dx, learned);
-          else
-            all.map.key_gradient(row, at, p.b + j * p.row, p.db + j * p.row, p.dx);
-          if (all.g.k) give(all.g.k, from + j, p.dx, shape().d);
-        }
-      });
-      for (int64_t j = 0; all.g.v && j < keys; ++j) give(all.g.v, from + j, p.dv + j * p.e, e);
-    }
-
-    void reverse(int64_t first, int64_t top) const {
-      const int64_t split = shape().split, features = shape().features;
-      for (Real* part : {p.s, p.st}) std::fill(part, part + p.row * p.e, Real{0});
-      std::fill(p.z, p.z + p.row, Real{0});
-      int64_t end = top;  // keys from here on have their gradients
-      const auto give_from = [&](int64_t from, const Block* q) {
-        while (end > from) {
-          const int64_t begin = std::max(from, end - kBlock);
-          give_keys(begin, end, q);
-          end = begin;
-        }
+    // Asks for the rows that a query, or a key, is about to get.
+    template <bool query>
+    ATTNKIT_INLINE void ask(int64_t i) const {
+      const auto row = [&](const View<Real>& to, int64_t head, int64_t width) __attribute__((always_inline)) {
+        if (to) prefetch<true>(to.row(b, head, i), width);
       };
-      for (int64_t from = first + (sight.queries - 1 - first) / kBlock * kBlock; from >= first; from -= kBlock) {
-        const Block q = block(from);
-        give_from(q.hi, nullptr);
-        load_queries(q);
-        give_from(q.lo, &q);
-        simd::product<Real>({p.a, 1, p.row}, {p.u, q.size(), p.e, p.e}, {p.s, features, p.e, p.e});
-        transpose_rows(p.s, p.e, features, shape().e, p.st, p.row);
-        simd::product<Real>({p.w, 0}, {p.a + split, q.size(), features, p.row}, {p.z, 1, features, p.row});
-      }
-      give_from(0, nullptr);
+      if (query) return row(all.g.q, h, shape().d);
+      row(all.g.k, kv, shape().d);
+      row(all.g.v, kv, shape().e);
     }
+
+    // From the gradient of a query's features, in event n, that of the query.
+    template <class Isa>
+    ATTNKIT_INLINE void give_query(int64_t i, int64_t n) const {
+      const At<Isa> at{{b, h, sight.q_pos + i}};
+      const Real* row = all.x.q.row(b, h, i);
+      Real *to = all.g.q ? all.g.q.row(b, h, i) : p.dx, *features = p.a + n * p.row, *given = p.given + n * p.row;
+      if constexpr (requires { all.map.learned(); })
+        all.map.query_gradient(row, at, features, given, to, learned);
+      else
+        all.map.query_gradient(row, at, features, given, to);
+    }
+
+    template <class Isa>
+    ATTNKIT_INLINE void give_key(int64_t j, int64_t n) const {
+      const At<Isa> at{{b, kv, j}};
+      const Real* row = all.x.k.row(b, kv, j);
+      Real *features = p.b + n * p.row, *given = p.given + n * p.row;
+      if constexpr (requires { all.map.learned(); })
+        all.map.key_gradient(row, at, features, given, p.dx, learned);
+      else
+        all.map.key_gradient(row, at, features, given, p.dx);
+      give(all.g.k, j, p.dx, shape().d);
+      give(all.g.v, j, p.dv + n * p.e, shape().e);
+    }
+
+    // A row of the gradient of keys or values.
+    ATTNKIT_INLINE void give(const View<Real>& to, int64_t j, const Real* row, int64_t width) const {
+      if (!to) return;
+      Real* sum = to.row(b, kv, j);
+      for (int64_t c = 0; c < width; ++c) sum[c] = starts ? row[c] : sum[c] + row[c];
+    }
+  };
+
+  // A scan of a head.  Forward, keys are appended and queries read; in reverse, queries are appended and keys read.
+  template <bool kForward>
+  class Scan {
+   public:
+    explicit Scan(const Head& head) : head_(head), p_(head.p) {}
+
+    void append(int64_t i) {
+      if (n_ == kBlock) flush();
+      in_[n_] = i;
+      out_[n_++] = -1;
+    }
+    // A reader rides in the event before it, if that has none yet.
+    void read(int64_t i) {
+      const bool rides = n_ > 0 && out_[n_ - 1] < 0;
+      if (!rides) append(-1);
+      out_[n_ - 1] = i;
+    }
+
+    void flush() {
+      const Shape& shape = head_.shape();
+      const int64_t columns = shape.split ? shape.features : p_.row;  // of st
+      load();
+      Term<Real> transposed[kBlock], plain[kBlock];  // of st, and of s
+      bool reads = false;
+      for (int64_t n = 0; n < n_; ++n) {
+        const bool adds = in_[n] >= 0, asks = out_[n] >= 0;
+        const Real *a = p_.a + n * p_.row, *b = p_.b + n * p_.row, *u = p_.u + n * p_.e, *v = p_.v + n * p_.e;
+        Real *given = asks ? p_.given + n * p_.row : nullptr, *dv = asks ? p_.dv + n * p_.e : nullptr;
+        transposed[n] =
+            kForward ? Term<Real>{v, adds ? b : nullptr, u, given} : Term<Real>{u, adds ? a : nullptr, v, given};
+        plain[n] = {a, adds ? u : nullptr, b, dv};
+        reads = reads || asks;
+      }
+      if constexpr (!kForward) {
+        if (reads && stale_) transpose(columns);
+        sweep_terms(p_.s, shape.features, p_.e, plain, n_);
+        stale_ = !reads;
+      }
+      if (kForward || reads) sweep_terms(p_.st, shape.e, columns, transposed, n_);
+      give();
+      n_ = 0;
+    }
+
+   private:
+    void transpose(int64_t columns) const {
+      const Shape& shape = head_.shape();
+      if (columns % simd::kLanes == 0) return transpose_rows(p_.s, p_.e, shape.features, shape.e, p_.st, columns);
+      for (int64_t f = 0; f < shape.features; ++f)
+        for (int64_t c = 0; c < shape.e; ++c) p_.st[c * columns + f] = p_.s[f * p_.e + c];
+    }
+    // Comes in the next events.
+    static int64_t soon(int64_t i) { return kForward ? i + kBlock : i - kBlock; }
+    // Rows of all events, and z.
+    void load() {
+      const int64_t split = head_.shape().split, features = head_.shape().features;
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+        using Isa = decltype(isa);
+        for (int64_t n = 0; n < n_; ++n) {
+          if (in_[n] >= 0) {
+            Real w = 1;
+            if constexpr (kForward)
+              head_.template load_key<Isa>(in_[n], n, soon(in_[n]));
+            else
+              head_.template load_query<Isa>(in_[n], n, soon(in_[n]));
+            if constexpr (!kForward) w = head_.template weight<Isa>(in_[n], soon(in_[n]));
+            const Real* row = (kForward ? p_.b : p_.a) + n * p_.row + split;
+            for (int64_t f = 0; f < features; ++f) p_.z[f] += w * row[f];
+          }
+          if (out_[n] >= 0) {
+            head_.template ask<kForward>(out_[n]);
+            Real* given = p_.given + n * p_.row;
+            if constexpr (kForward)
+              head_.template load_query<Isa>(out_[n], n, soon(out_[n]));
+            else
+              head_.template load_key<Isa>(out_[n], n, soon(out_[n]));
+            std::fill(given, given + p_.row, Real{0});
+            for (int64_t f = 0; f < features; ++f) p_.rest[n * p_.row + f] = p_.z[f];
+            for (int64_t c = 0; !kForward && c < p_.e; ++c) p_.dv[n * p_.e + c] = 0;
+          }
+        }
+      });
+    }
+
+    void give() const {
+      const int64_t split = head_.shape().split, features = head_.shape().features;
+      in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+        for (int64_t n = 0; n < n_; ++n) {
+          if (out_[n] < 0) continue;
+          // Last, for it cancels much of the others' sum.
+          Real w = 1, *given = p_.given + n * p_.row;
+          if constexpr (kForward) w = head_.template weight<decltype(isa)>(out_[n], p_.a + n * p_.row, given);
+          for (int64_t f = 0; f < features; ++f) given[split + f] += w * p_.rest[n * p_.row + f];
+          if constexpr (kForward)
+            head_.template give_query<decltype(isa)>(out_[n], n);
+          else
+            head_.template give_key<decltype(isa)>(out_[n], n);
+        }
+      });
+    }
+
+    const Head& head_;
+    const GradientScratch<Real>& p_;
+    int64_t n_ = 0, in_[kBlock], out_[kBlock];  // the row that each event appends, and that which reads; -1: none
+    bool stale_ = false;                        // st lacks what s has
   };
 };
 
