@@ -31,7 +31,7 @@ File open(const std::string& name, const std::string& folder) {
 
 // A value with parts of its own, not a table of values.
 bool is_value(const toml::table& table) {
-  return table.contains("tensor") || table.contains("lacks") || table.contains("has") ||
+  return table.contains("tensor") || table.contains("lacks") || table.contains("has") || table.contains("numbers") ||
          (table.contains("config") && !table["config"].is_table());
 }
 
@@ -233,6 +233,11 @@ class Reader {
         value.lacks = key == std::string_view("lacks");
         return value;
       }
+    if (const toml::node* name = in.get("numbers")) {
+      only_keys(in, {"numbers"});
+      value.numbers = text_of(*name);
+      return value;
+    }
     only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};

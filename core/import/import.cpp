@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -89,7 +90,13 @@ class Importer {
       refuse(fmt::format("{}: is a file, and no GGUF file", path.string()),
              "give the folder that config.json is in, or a GGUF file");
     const Gguf gguf = Gguf::read(file->bytes(), path.string());
-    for (const auto& tensor : gguf.tensors) tensors_.insert(tensor.name);
+    for (const auto& tensor : gguf.tensors) {
+      tensors_.insert(tensor.name);
+      if (tensor.type != "F32" || tensor.shape.size() != 1 || tensor.shape[0] > most_numbers) continue;
+      std::vector<float>& numbers = numbers_[tensor.name];
+      numbers.resize(static_cast<size_t>(tensor.shape[0]));
+      std::memcpy(numbers.data(), tensor.data.data(), tensor.data.size());
+    }
     const JsonValue metadata(gguf.metadata, path.string());
     const std::string type = metadata["general.architecture"].text();
     const Architecture architecture = file_architecture("general.architecture", type, metadata, &Architecture::gguf);
@@ -402,6 +409,14 @@ class Importer {
     if (!value.constant.empty()) return value.constant;
     const auto is_there = [&](const std::string& name) { return tensors_.contains(name); };
     if (!value.tensors.empty()) return std::ranges::any_of(value.tensors, is_there) != value.lacks ? "true" : "false";
+    if (!value.numbers.empty()) {
+      const auto found = numbers_.find(value.numbers);
+      if (found == numbers_.end() && is_there(value.numbers))
+        fail(ATTN_UNSUPPORTED, "tensor {}: is not a row of at most {} numbers of type F32", quote(value.numbers),
+             most_numbers);
+      if (found == numbers_.end()) return {};
+      return fmt::format("[{}]", fmt::join(found->second, ", "));
+    }
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
@@ -774,8 +789,10 @@ class Importer {
   fs::path folder_, transformer_;
   std::optional<Pooling> pooling_;  // what modules.json says
   bool lowercases_ = false;
-  std::set<std::string> tensors_;          // of a GGUF file
-  std::map<int64_t, std::string> tokens_;  // of a decoder, by id
+  static constexpr int64_t most_numbers = 1024;        // of a tensor in a manifest
+  std::set<std::string> tensors_;                      // of a GGUF file
+  std::map<std::string, std::vector<float>> numbers_;  // of its small ones
+  std::map<int64_t, std::string> tokens_;              // of a decoder, by id
   std::map<std::string, Lines> tables_;
   Imported made_;
 };

@@ -86,6 +86,8 @@ constexpr KeyRule keys[] = {
     {"model.rotary", "low_frequency_factor", T::number, "1", 1e-3, 1e6, "`llama3`"},
     {"model.rotary", "high_frequency_factor", T::number, "4", 1e-3, 1e6, "`llama3`; more than `low_frequency_factor`"},
     {"model.rotary", "original_length", T::integer, "8192", 1, 1048576, "`llama3`, `longrope`: the length in training"},
+    {"model.rotary", "factors", T::numbers, "", 1e-3, 1e6,
+     "for each of `width` / 2 pairs by how much slower it turns, before `scaling`; not with `longrope`"},
     {"model.rotary", "short_factors", T::numbers, "", 1e-3, 1e6,
      "`longrope`: for each of `width` / 2 pairs by how much slower it turns in a text, or a part of it that a session "
      "writes at once, that ends within `original_length`"},

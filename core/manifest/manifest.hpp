@@ -98,7 +98,7 @@ struct RotaryTable {  // positions = "rotary": how q and k of self attention are
   double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4;
   double attention_factor = 1;  // that sines and cosines are multiplied by
   int original_length = 8192;
-  // longrope: by what each pair turns slower, in texts up to original_length and in longer ones.
+  // By what each pair turns slower, empty: 1; of longrope in texts up to original_length, and in longer ones.
   std::vector<double> slower, slower_long;
 };
 

@@ -440,6 +440,7 @@ void read_rotary(const TableReader& model, Reading& to) {
                                     {"low_frequency_factor", llama3},
                                     {"high_frequency_factor", llama3},
                                     {"original_length", llama3 || longrope},
+                                    {"factors", !longrope},
                                     {"short_factors", longrope},
                                     {"long_factors", longrope},
                                     {"attention_factor", longrope}})
@@ -447,6 +448,7 @@ void read_rotary(const TableReader& model, Reading& to) {
         to.not_applicable(table.place(key),
                           fmt::format("\"{}\" is not for scaling = \"{}\"", key, rotary_scaling_name(r.scaling)));
     if (longrope) read_longrope(table, to);
+    if (!longrope && table.mentioned("factors")) r.slower = read_pairs(table, "factors", r.width / 2, to);
     if (scaled && !longrope && !table.mentioned("factor"))
       to.error(ak::missing_key, entry->value.place,
                fmt::format("scaling = \"{}\" needs \"factor\"", rotary_scaling_name(r.scaling)));

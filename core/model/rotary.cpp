@@ -11,13 +11,10 @@ constexpr int64_t stride = 256;  // positions between two entries of the coarse 
 std::vector<double> speeds(const RotaryTable& t, const std::vector<double>& slower) {
   std::vector<double> all;
   for (int i = 0; i < t.width / 2; ++i) {
-    const double speed = std::pow(t.base, -2.0 * i / t.width), slow = speed / t.factor;
-    if (t.scaling == RotaryScaling::longrope) {
-      all.push_back(speed / slower[static_cast<size_t>(i)]);
-      continue;
-    }
+    const double own = slower.empty() ? 1 : slower[static_cast<size_t>(i)];
+    const double speed = std::pow(t.base, -2.0 * i / t.width) / own, slow = speed / t.factor;
     if (t.scaling != RotaryScaling::llama3) {
-      all.push_back(t.scaling == RotaryScaling::none ? speed : slow);
+      all.push_back(t.scaling == RotaryScaling::linear ? slow : speed);
       continue;
     }
     // The share of the unscaled speed that stays: 1 for turns that training saw often, 0 for those it never saw whole.

@@ -40,6 +40,20 @@ class Gguf(CommandTest):
             self.assertLessEqual(layer["error"], 1e-5, layer)
             self.assertGreater(layer["largest"], 0.1, layer)
 
+    def test_rope_freqs_are_the_positions_of_llama3(self):
+        manifest = self.folder / "llama3.toml"
+        self.run_ok("import", HERE / "llama3.gguf", "-o", manifest)
+        self.assertIn("factors = [1, 1", manifest.read_text())
+        layers = self.run_ok("verify", manifest, "--golden", HERE.parent / "golden" / "llama3" / "golden.safetensors", "--json").json()["layers"]
+        self.assertGreater(len(layers), 2)
+        for layer in layers:
+            self.assertLessEqual(layer["error"], 1e-5, layer)
+        bent = (HERE / "llama3.gguf").read_bytes().replace(b"rope_freqs.weight", b"rope_fraqs.weight", 1)
+        (self.folder / "bent.gguf").write_bytes(bent)
+        result = attnkit("import", self.folder / "bent.gguf", "-o", self.folder / "bent.toml")
+        self.assertEqual(result.code, 5, result.err)
+        self.assertIn("rope_fraqs.weight", result.err)
+
     def test_texts_are_those_of_its_tokenizer(self):
         theirs = self.folder / "theirs.toml"
         ours = self.imported()

@@ -1,14 +1,16 @@
-"""Makes gguf/: a tiny random GPT-2, quantised, with the vocabulary of tests/core/tokenizer, and what transformers computes with it.
+"""Makes gguf/: a tiny random GPT-2, quantised, with the vocabulary of tests/core/tokenizer, and what transformers computes with it; and
+golden/llama3 as llama.cpp would have it.
 
     pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0
     python3 make_gguf.py
 """
 import json
+import math
 from pathlib import Path
 
 import gguf
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 HERE = Path(__file__).parent
@@ -24,7 +26,60 @@ def name_of(theirs):
     return layer + NAMES[".".join(parts[2:-1] if layer else parts[:-1])] + "." + parts[-1]
 
 
+def freqs(width, base, factor, low, high, length):
+    """By what each pair turns slower: how llama.cpp's converter says rope_type "llama3"."""
+    for i in range(width // 2):
+        wave = 2 * math.pi * base ** (2 * i / width)
+        smooth = min(1.0, max(0.0, (length / wave - low) / (high - low)))
+        yield 1 / ((1 - smooth) / factor + smooth)
+
+
+def llama3():
+    config = json.loads((HERE / "golden" / "llama3" / "config.json").read_text())
+    weights = load_file(HERE / "golden" / "llama3" / "model.safetensors")
+    document = json.loads((HERE / "golden" / "llama3" / "tokenizer.json").read_text())
+    heads, kv_heads, width, rope = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"], config["rope_parameters"]
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+             "mlp.down_proj": "ffn_down"}
+    writer = gguf.GGUFWriter(HERE / "gguf" / "llama3.gguf", "llama")
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(width)
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_dimension_count(width)
+    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    tokens += [f"<|{i}|>" for i in range(len(tokens), config["vocab_size"])]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in document["model"]["merges"]])
+    writer.add_eos_token_id(len(tokens) - 1)
+    for theirs, tensor in weights.items():
+        parts = theirs.removeprefix("model.").split(".")
+        if parts[0] == "layers":
+            ours = f"blk.{parts[1]}.{names['.'.join(parts[2:-1])]}.weight"
+        else:
+            ours = {"embed_tokens": "token_embd", "norm": "output_norm"}[parts[0]] + ".weight"
+        if ours.endswith(("attn_q.weight", "attn_k.weight")):  # neighbours turn together
+            tensor = tensor.reshape(-1, 2, width // 2, tensor.shape[1]).transpose(1, 2).reshape(tensor.shape)
+        writer.add_tensor(ours, tensor.float().contiguous().numpy())
+    slower = freqs(width, rope["rope_theta"], rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"])
+    writer.add_tensor("rope_freqs.weight", torch.tensor(list(slower)).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def main():
+    llama3()
     torch.manual_seed(1)
     document = json.loads((VOCABULARY / "smollm.json").read_text())
     tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)

@@ -189,6 +189,18 @@ const Case model[] = {
      {"11:63 error AK104 \"original_length\" is 1; longrope needs 2 or more",
       "11:82 error AK104 \"short_factors\" has 3 numbers for 2 pairs of channels",
       "11:114 error AK104 \"long_factors\" is an array of numbers from 0.001 to 1000000"}},
+    {"FactorsOfOtherPairs",
+     10,
+     "positions = \"rotary\"\nrotary = { width = 4, factors = [1, 2, 3] }",
+     "",
+     {"11:33 error AK104 \"factors\" has 3 numbers for 2 pairs of channels"}},
+    {"FactorsOfLongRope",
+     10,
+     "positions = \"rotary\"\nrotary = { scaling = \"longrope\", width = 4, original_length = 2, short_factors = [1, "
+     "2], "
+     "long_factors = [1, 2], factors = [1, 2] }",
+     "",
+     {"11:123 error AK113 \"factors\" is not for scaling = \"longrope\""}},
     {"RotaryFactorsOfNoLongRope",
      10,
      "positions = \"rotary\"\nrotary = { long_factors = [1], attention_factor = 2 }",

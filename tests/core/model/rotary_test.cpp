@@ -107,6 +107,19 @@ TEST(Rotary, TurnsEachPairSlowerByItsOwnAsLongRope) {
   expect_turned(t, [&](double speed) { return speed / slower.at(speed); });
 }
 
+TEST(Rotary, TurnsEachPairSlowerByItsOwnBeforeItIsScaled) {
+  RotaryTable t = table(24);
+  std::map<double, double> slower;
+  for (int i = 0; i < 12; ++i) {
+    t.slower.push_back(1 + 0.3 * i);
+    slower[std::pow(t.base, -2.0 * i / t.width)] = t.slower.back();
+  }
+  expect_turned(t, [&](double speed) { return speed / slower.at(speed); });
+  t.scaling = RotaryScaling::linear;
+  t.factor = 4;
+  expect_turned(t, [&](double speed) { return speed / slower.at(speed) / 4; });
+}
+
 TEST(Rotary, TurnsAllOfALongTextByTheLongFactors) {
   RotaryTable near = table(8);
   near.scaling = RotaryScaling::longrope;

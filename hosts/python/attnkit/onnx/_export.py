@@ -453,13 +453,11 @@ def sinusoids(rows, width, layout, first):
 
 
 def rotary_speeds(d):
-    speeds = d["base"] ** (-2.0 * np.arange(d["width"] // 2) / d["width"])
-    if d["scaling"] == "none":
+    speeds = d["base"] ** (-2.0 * np.arange(d["width"] // 2) / d["width"]) / np.array(d["slower"] or 1.0)
+    if d["scaling"] in ("none", "longrope"):
         return speeds
     if d["scaling"] == "linear":
         return speeds / d["factor"]
-    if d["scaling"] == "longrope":
-        return speeds / np.array(d["slower"])
     if d["scaling"] == "llama3":
         low, high = d["low_frequency_factor"], d["high_frequency_factor"]
         kept = np.clip((d["original_length"] * speeds / (2 * math.pi) - low) / (high - low), 0, 1)

@@ -36,18 +36,21 @@ class Rotary:
     """Positions that turn pairs of channels of q and k (Su et al. 2021); described: the `rotary` of a model's description."""
 
     def __init__(self, described):
-        known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3,
-                 "longrope": lambda i: self._speed(i) / described["slower"][i]}
+        known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3, "longrope": self._speed}
         longer = "slower_long" if described["scaling"] == "longrope" else None
         if described["scaling"] not in known:
             raise Error(INVALID, f"attnkit.torch has no rotary positions of scaling {described['scaling']}: {', '.join(known)} are there")
         self._described, self.pairs = described, described["width"] // 2
+        self._slower = described["slower"] or [1.0] * self.pairs
         self.speeds = [known[described["scaling"]](i) for i in range(self.pairs)]
         # Of texts of more than original_length.
-        self.long_speeds = [self._speed(i) / described[longer][i] for i in range(self.pairs)] if longer else self.speeds
+        self.long_speeds = [self._own_speed(i) / described[longer][i] for i in range(self.pairs)] if longer else self.speeds
         self.halves = described["layout"] == "halves"
 
     def _speed(self, i):
+        return self._own_speed(i) / self._slower[i]
+
+    def _own_speed(self, i):
         return self._described["base"] ** (-2.0 * i / self._described["width"])
 
     def _llama3(self, i):
