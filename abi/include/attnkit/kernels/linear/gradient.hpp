@@ -163,13 +163,19 @@ struct Gradient {
       if (soon >= 0 && soon < sight.queries) prefetch(all.x.o.row(b, h, soon), shape().e);
       return slope(i, simd::dot<Isa>(all.g.o.row(b, h, i), all.x.o.row(b, h, i), shape().e));
     }
-    // The same from its features and S u, for G . o = a . S u: with the rounding of S u, which it is to cancel.
+    // The same from its features and S u, for G . o = a . S u: with the rounding of S u, which it is to cancel, and no
+    // more, for z, which it weighs, is large.
     template <class Isa>
     ATTNKIT_INLINE Real weight(int64_t i, const Real* a, const Real* su) const {
-      return slope(i, simd::dot<Isa>(a, su, shape().features));
+      double sums[8] = {};
+      int64_t f = 0;
+      for (; f + 8 <= shape().features; f += 8)
+        for (int64_t c = 0; c < 8; ++c) sums[c] += static_cast<double>(a[f + c]) * su[f + c];
+      for (; f < shape().features; ++f) sums[0] += static_cast<double>(a[f]) * su[f];
+      return slope(i, ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7])));
     }
-    ATTNKIT_INLINE Real slope(int64_t i, Real product) const {
-      return -all.guard.slope(saved[i]) * product / all.guard(saved[i]);
+    ATTNKIT_INLINE Real slope(int64_t i, double product) const {
+      return static_cast<Real>(-all.guard.slope(saved[i]) * product / all.guard(saved[i]));
     }
 
     // Asks for the rows that a query, or a key, is about to get.
