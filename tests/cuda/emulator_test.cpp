@@ -67,8 +67,8 @@ std::string fault(dim3 block, size_t shared, void (*kernel)(Parameter...), Argum
 // The report names this file's line that holds these words.
 void expect_line(const std::string& report, const char* words) {
   std::string line, number;
-  FILE* source = std::fopen(__FILE__, "r");
-  ASSERT_NE(nullptr, source) << __FILE__;
+  FILE* source = std::fopen(ATTNKIT_EMULATOR_TEST, "r");
+  ASSERT_NE(nullptr, source) << ATTNKIT_EMULATOR_TEST;
   char text[500];
   for (int n = 1; std::fgets(text, sizeof text, source); ++n)
     if (number.empty() && std::strstr(text, words)) number = "emulator_test.cpp:" + std::to_string(n);

@@ -190,6 +190,7 @@ class Commands(unittest.TestCase):
         r".*bertling": "tests/import/import_test.py makes that checkpoint",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
         r"scp ": "needs a machine with a GPU",
+        r"\.ci/aarch64|qemu-aarch64": "needs a cross compiler: continuous integration runs .ci/aarch64",
         r"venv/bin/python corpus.py|here=|PYTHON=|\$here/": "downloads 149 packages, trains for hours: tests/models/corpus_test.py has the parts",
         r"python3 -m attnkit.onnx": "needs packages of PyPI: tests/python/tools/onnx_export_test.py",
         r"python3 -m (attnkit.train|pip)|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",

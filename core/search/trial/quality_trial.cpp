@@ -8,6 +8,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/base/greedy.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/trial/greedy_trial.hpp"
 
@@ -103,6 +104,16 @@ struct Body {
     return found != 0;
   }
 };
+
+constexpr const char* not_finite = "the model's scores are not finite numbers: its weights or a mechanism are broken";
+
+// The words of greedy decoding, if it would have met a NaN too.
+std::string what_is_wrong(const float* scores, int64_t width, int64_t tokens) {
+  for (int64_t t = 0; t < tokens; ++t)
+    if (std::any_of(scores + t * width, scores + (t + 1) * width, [](float x) { return std::isnan(x); }))
+      return nan_message(t);
+  return not_finite;
+}
 
 }  // namespace
 
@@ -231,8 +242,11 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
                                     scores.width, example.wanted);
       if (!std::isfinite(score.nll))
         throw Error(ATTN_INTERNAL,
-                    fmt::format("{}: the model's scores are not finite numbers: its weights or a mechanism are broken",
-                                data_.place_of(rows[r])));
+                    fmt::format("{}: {}", data_.place_of(rows[r]),
+                                is_vector ? not_finite
+                                          : what_is_wrong(scores.row(r) +
+                                                              example.first_score() * static_cast<size_t>(scores.width),
+                                                          scores.width, static_cast<int64_t>(example.wanted.size()))));
       const auto wanted = static_cast<int64_t>(example.wanted.size());
       const bool is_exact = score.right == wanted;
       if (writes &&

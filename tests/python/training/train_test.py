@@ -68,11 +68,26 @@ class Train(TorchTest):
         return (self.folder / out / "model" / "weights.safetensors").read_bytes()
 
     def test_learns_and_the_library_translates(self):
-        self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01)
+        self.train("--steps", 500, "--evaluate-steps", 1000, "--lr", 0.01)
         judged = self.log()[-1]["dev"]
-        self.assertGreater(judged["exact"], 90)
+        self.assertGreater(judged["exact"], 80)  # 90 to 100 with eight seeds
         with attnkit.Model(attnkit.torch.runtime(), self.folder / "run" / "model" / "model.toml") as model:
             self.assertEqual(model.translate("two three one"), "zwei drei eins")
+
+    def test_compiled_once_for_all_shapes(self):
+        self.train("--steps", 4, "--schedule", "constant")
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        graphs = []
+        for steps in (4, 12):
+            self.train("--steps", steps, "--schedule", "constant", "--compile", out="compiled")
+            graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+        self.assertGreater(graphs[0], 0)
+        self.assertLessEqual(graphs[1], 2 * graphs[0], "parts that were compiled: of the first shapes, and of all in a process that goes on")
+        losses = [[line["loss"] for line in self.log(out) if "loss" in line][:4] for out in ("run", "compiled")]
+        # Adam's first update is as large for a gradient of rounding alone as for any other, so only the first loss is that close.
+        for eager, compiled, apart in zip(*losses, (1e-5, 1e-3, 1e-3, 1e-3), strict=True):
+            self.assertLess(abs(compiled / eager - 1), apart, losses)
 
     def run_of_page(self, number, **replaced):
         """Runs a block of docs/training.md, with these words in place of those."""

@@ -77,7 +77,7 @@ def parser():
     add("--f16", action="store_true", help="exports the weights rounded to f16, in a file of half the size")
     add("--seed", type=int, default=1, help="(%(default)s)")
     add("--threads", type=positive(int), help="of torch and of the plugins (torch's default)")
-    add("--compile", action="store_true", help="torch.compile; each shape of a batch is compiled anew, which takes minutes: for few shapes")
+    add("--compile", action="store_true", help="torch.compile, of what lies around attention; takes a minute at the start")
     return made
 
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import attnkit
 
 from ..error import INVALID, Error
-from ..torch import Model, Supernet, runtime
+from ..torch import Attention, Model, Supernet, runtime
 from ..torch._safetensors import write
 from ..torch.loss import IGNORED
 from .examples import Examples
@@ -61,13 +61,21 @@ class Trainer:
         self.step = self.chunk = self.place_in_chunk = self.worse = 0
         self.seconds, self.best, self.best_average = 0.0, math.inf, None
         self.bf16 = options.bf16 and _has_bf16()
-        self.run_model = torch.compile(self.model) if options.compile else self.model
+        self.run_model = self._compiled() if options.compile else self.model
         if self.world > 1:
             self.run_model = torch.nn.parallel.DistributedDataParallel(
                 self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
         self.file = self.out / "checkpoint.pt"
         if self.file.exists():
             self._resume()
+
+    def _compiled(self):
+        # What a mechanism saves has a size that only the mechanism knows, for each shape: left between compiled parts, it
+        # has no shape compiled anew.
+        for module in self.model.modules():
+            if isinstance(module, Attention):
+                module.forward = torch.compiler.disable(module.forward)
+        return torch.compile(self.model, dynamic=True)
 
     def make_model(self, folder):
         return (Supernet if self.options.supernet else Model)(self.toml, folder)
