@@ -92,7 +92,7 @@ class Importer {
     const Gguf gguf = Gguf::read(file->bytes(), path.string());
     for (const auto& tensor : gguf.tensors) {
       tensors_.insert(tensor.name);
-      if (tensor.type != "F32" || tensor.shape.size() != 1 || tensor.shape[0] > most_numbers) continue;
+      if (tensor.type != "F32" || tensor.shape.size() != 1 || tensor.shape[0] > max_numbers) continue;
       std::vector<float>& numbers = numbers_[tensor.name];
       numbers.resize(static_cast<size_t>(tensor.shape[0]));
       std::memcpy(numbers.data(), tensor.data.data(), tensor.data.size());
@@ -413,7 +413,7 @@ class Importer {
       const auto found = numbers_.find(value.numbers);
       if (found == numbers_.end() && is_there(value.numbers))
         fail(ATTN_UNSUPPORTED, "tensor {}: is not a row of at most {} numbers of type F32", quote(value.numbers),
-             most_numbers);
+             max_numbers);
       if (found == numbers_.end()) return {};
       return fmt::format("[{}]", fmt::join(found->second, ", "));
     }
@@ -789,7 +789,7 @@ class Importer {
   fs::path folder_, transformer_;
   std::optional<Pooling> pooling_;  // what modules.json says
   bool lowercases_ = false;
-  static constexpr int64_t most_numbers = 1024;        // of a tensor in a manifest
+  static constexpr int64_t max_numbers = 1024;         // of a tensor in a manifest
   std::set<std::string> tensors_;                      // of a GGUF file
   std::map<std::string, std::vector<float>> numbers_;  // of its small ones
   std::map<int64_t, std::string> tokens_;              // of a decoder, by id

@@ -143,9 +143,9 @@ struct Manifest {
   double length_penalty = 1.0;
   EarlyStop early_stop = EarlyStop::never;
   // Tokens of a target with what begins it: no end before so many; never more; 0: no limit of its own.
-  int least_target = 0, most_target = 0;
+  int min_decode_length = 0, max_decode_length = 0;
   int limit = 0;           // tokens that are written where nobody says how many; 0: that depends on the source
-  bool force_end = false;  // the last of most_target
+  bool force_end = false;  // the last of max_decode_length
   Sampling sampling;       // temperature: for hosts that draw
   std::vector<int32_t> forced, suppressed;  // ids: that targets begin with; that are never written
   std::vector<int32_t> suppressed_first;    // that are not written first behind the forced ones

@@ -625,15 +625,15 @@ void read_length(const Node& length, Reading& to) {
 void read_decode_lengths(const TableReader& table, Reading& to) {
   Manifest& m = to.manifest;
   m.limit = int_of(table, "limit");
-  m.least_target = int_of(table, "min_length");
-  m.most_target = int_of(table, "max_length");
+  m.min_decode_length = int_of(table, "min_length");
+  m.max_decode_length = int_of(table, "max_length");
   m.force_end = table.boolean("force_end").value_or(false);
   if (m.force_end && !table.mentioned("max_length"))
     to.not_applicable(table.place("force_end"),
                       "\"force_end\" is about the last token of \"max_length\", which is not given");
-  if (m.most_target > 0 && m.least_target > m.most_target)
+  if (m.max_decode_length > 0 && m.min_decode_length > m.max_decode_length)
     to.error(ak::wrong_value, table.place("min_length"),
-             fmt::format("\"min_length\" is {}, more than max_length, {}", m.least_target, m.most_target));
+             fmt::format("\"min_length\" is {}, more than max_length, {}", m.min_decode_length, m.max_decode_length));
 }
 
 void read_sampling(const TableReader& table, Reading& to) {

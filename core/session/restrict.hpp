@@ -17,13 +17,13 @@ inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float>
   const auto forced = static_cast<int64_t>(m.forced.size());
   const auto end = static_cast<size_t>(m.decoder.tokenizer->end_id());
   for (const int32_t id : m.suppressed) scores[static_cast<size_t>(id)] = never;
-  if (written < m.least_target) {
+  if (written < m.min_decode_length) {
     scores[end] = never;
     for (const int32_t id : m.more_ends) scores[static_cast<size_t>(id)] = never;
   }
   if (written == forced + 1)
     for (const int32_t id : m.suppressed_first) scores[static_cast<size_t>(id)] = never;
-  const bool ends = m.force_end && written == m.most_target - 1;
+  const bool ends = m.force_end && written == m.max_decode_length - 1;
   if (!ends && (written < 1 || written > forced)) return false;
   const size_t next = ends ? end : static_cast<size_t>(m.forced[static_cast<size_t>(written) - 1]);
   const float score = scores[next];

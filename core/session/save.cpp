@@ -34,9 +34,9 @@ EncoderIdentity identity(const Model& model, const EncoderIdentity& saved = {}) 
   if (!m.forced.empty() || !m.suppressed.empty() || !m.suppressed_first.empty())
     traits.add("[decode]", fmt::format("forced {}; suppress {}; suppress_first {}", fmt::join(m.forced, " "),
                                        fmt::join(m.suppressed, " "), fmt::join(m.suppressed_first, " ")));
-  if (m.least_target > 0 || m.force_end)
-    traits.add("where targets may end", fmt::format("from {} tokens on{}", m.least_target,
-                                                    m.force_end ? fmt::format(", at {}", m.most_target) : ""));
+  if (m.min_decode_length > 0 || m.force_end)
+    traits.add("where targets may end", fmt::format("from {} tokens on{}", m.min_decode_length,
+                                                    m.force_end ? fmt::format(", at {}", m.max_decode_length) : ""));
   for (const Block* block : model.blocks()) {
     const BlockChoice& c = block->choice();
     const Plugin& plugin = block->mechanism().plugin();

@@ -408,7 +408,7 @@ int64_t Session::default_limit() const {
   const Manifest& m = model_->manifest();
   const int64_t max_length = m.max_target();
   if (m.limit > 0) return std::min<int64_t>(m.limit, max_length);
-  if (m.most_target > 0) return std::max<int64_t>(1, m.most_target - std::max<int64_t>(1, positions_[0]));
+  if (m.max_decode_length > 0) return std::max<int64_t>(1, m.max_decode_length - std::max<int64_t>(1, positions_[0]));
   return model_->has_encoder() ? core::default_limit(source_.length, max_length) : max_length;
 }
 

@@ -284,9 +284,8 @@ Kernel::Kernel(const Api& api, const KernelInfo* info) : api_(api) {
   size_t outputs = 2;  // behind o and state
   for (size_t p = 0; p < ports.size(); ++p)
     if (is_written(*ports[p])) output_of_port_[p] = ports[p]->kind == ATTN_OUTPUT ? 0 : outputs++;
-  if (outputs > 2 + most_carried)
-    fail(ATTN_UNSUPPORTED, mechanism_, " carries ", outputs - 2, " sequences, and attnkit.Block at most ",
-         most_carried);
+  if (outputs > 2 + max_carried)
+    fail(ATTN_UNSUPPORTED, mechanism_, " carries ", outputs - 2, " sequences, and attnkit.Block at most ", max_carried);
   for (size_t i = 0; i < names_.size(); ++i) {
     // A port comes before what else has its name.
     const auto port =

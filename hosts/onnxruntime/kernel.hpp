@@ -41,7 +41,7 @@ struct Workspace {
 
 class Kernel {
  public:
-  static constexpr size_t most_carried = 6;  // outputs behind o and state: the AUX_OUT ports
+  static constexpr size_t max_carried = 6;  // outputs behind o and state: the AUX_OUT ports
 
   // Throws attnkit::Error, Failure.
   Kernel(const Api& api, const KernelInfo* info);

@@ -55,7 +55,7 @@ Operator block() {
   op.input_memory = [](const Operator*, size_t) { return 0; };
   op.least_inputs = [](const Operator*) { return 1; };
   op.inputs_alike = [](const Operator*) { return 0; };
-  op.outputs = [](const Operator*) -> size_t { return 2 + Kernel::most_carried; };
+  op.outputs = [](const Operator*) -> size_t { return 2 + Kernel::max_carried; };
   op.output_type = [](const Operator*, size_t i) { return i == 1 ? u8 : f32; };
   op.output_kind = [](const Operator*, size_t) { return optional; };
   op.try_create = create;

@@ -36,7 +36,7 @@ class Hostile(SearchTest):
         self.assertIn("timed out: no reply within 1.5 s", self.survive("hang_run", "--trial-timeout", "1.5"))
 
     def test_numbers(self):
-        self.assertIn("not finite", self.survive("nan_run"))
+        self.assertIn("not numbers (NaN)", self.survive("nan_run"))
 
     def test_chatter(self):
         self.assertEqual(self.survive("chatter"), "")

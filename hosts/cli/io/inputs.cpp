@@ -220,7 +220,7 @@ Facts facts_of(const Model& model) {
   const Json &length = description["length"], &decode = description["decode"];
   all.needs_length = !length.is_null() && !length["needed_by"].empty();
   all.limit = decode["limit"];
-  all.most_target = decode["max_length"];
+  all.max_decode_length = decode["max_length"];
   all.sampling.repetition_penalty = decode["repetition_penalty"];
   all.sampling.no_repeat = decode["no_repeat"];
   all.sampling.temperature = decode["temperature"];
