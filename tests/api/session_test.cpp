@@ -1,7 +1,5 @@
 // Sessions through attnkit.h: what core's own tests cannot see, namely arguments, handles and threads.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <attnkit/attnkit.hpp>
 #include <stdexcept>
@@ -50,33 +48,6 @@ TEST(Session, SurvivesItsModel) {
   o.reset();
   session.read(source);
   EXPECT_FALSE(session.generate().empty());
-}
-
-// As servers do that load a model and fork a process for each of their workers.
-TEST(Session, GoesOnInChildrenOfFork) {
-  const attnkit::Runtime runtime{3};
-  const attnkit::Model model{runtime, path};
-  attnkit::Ids source = model.tokenize(attnkit::Side::source, "five euros ; the third of march");
-  source.push_back(model.info().end_id);
-  attnkit::Session session(model, 1);
-  session.read(source);
-  const attnkit::Ids ids = session.clone().generate();
-  const auto continues = [&] {
-    attnkit::Session other(model, 1), anew(attnkit::Model(attnkit::Runtime{2}, path), 1);
-    other.read(source);
-    anew.read(source);
-    return session.generate() == ids && other.generate() == ids && anew.generate() == ids;
-  };
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(30);  // ends a child that waits for what is not there
-    _exit(continues() ? 0 : 1);
-  }
-  EXPECT_TRUE(continues());
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(Session, RefusesWrongUse) {
