@@ -1,4 +1,4 @@
-// Numbers in 4 bits: 32 of them share a scale.
+// Numbers in 4 bits: 32 of them share a scale, and an offset where they have one.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,36 @@ constexpr int64_t int4_block = 32;
 
 inline int64_t int4_blocks(int64_t numbers) { return (numbers + int4_block - 1) / int4_block; }
 
-// Rounds a block of n numbers to q times the scale that it returns, q from -8 to 7: what is furthest from zero becomes
-// -8, so the scale has its exponent and bits, and rounding again changes nothing.  The scale is NaN unless all are
-// finite.
-inline float round_to_int4(const float* x, int64_t n, int8_t* q) {
+// A block stands for q scale + offset, q from -8 to 7.
+struct Int4Scale {
+  float scale, offset;
+};
+
+// Whether a whole block is of at most sixteen evenly spaced numbers, as those of GGUF's Q4_1 and Q4_K are; then q and
+// these.
+inline bool is_evenly_spaced(const float* x, int8_t* q, Int4Scale& made) {
+  constexpr float nearly = 1e-4f;  // of a step: more than what the products and sums that made them were rounded by
+  const auto is_whole = [](float n) { return std::fabs(n - std::nearbyint(n)) <= nearly; };
+  const auto [low, high] = std::minmax_element(x, x + int4_block);
+  const float range = *high - *low;
+  const float* between = std::find_if(x, x + int4_block, [&](float n) { return n != *low && n != *high; });
+  const float first = between < x + int4_block ? (*between - *low) / range : 0.0f;
+  for (int steps = 15; steps > 0; --steps) {
+    if (!is_whole(first * static_cast<float>(steps))) continue;  // nearly all, of other numbers
+    const float step = range / static_cast<float>(steps), inverse = 1.0f / step;
+    if (!std::isfinite(inverse)) return false;
+    if (!std::all_of(x, x + int4_block, [&](float n) { return is_whole((n - *low) * inverse); })) continue;
+    for (int64_t i = 0; i < int4_block; ++i) q[i] = static_cast<int8_t>(std::nearbyint((x[i] - *low) * inverse) - 8);
+    made = {step, *low + 8 * step};
+    return true;
+  }
+  return false;
+}
+
+// Rounds a block of n numbers.  Numbers that are evenly spaced stay what they are.  Others have no offset: what is
+// furthest from zero becomes -8, so the scale has its exponent and bits, and rounding again changes nothing.  The scale
+// is NaN unless all are finite.
+inline Int4Scale round_to_int4(const float* x, int64_t n, int8_t* q) {
   float furthest = 0;
   bool finite = true;
   for (int64_t i = 0; i < n; ++i) {
@@ -25,11 +51,14 @@ inline float round_to_int4(const float* x, int64_t n, int8_t* q) {
   const float scale = furthest / -8.0f, inverse = 1.0f / scale;
   const bool rounds = finite && std::isfinite(inverse);
   constexpr double shift = 6755399441055744.0;  // 1.5 * 2^52: rounds to an integer
+  bool same = true;
   for (int64_t i = 0; i < n; ++i) {
     const float product = x[i] * inverse;
     q[i] = rounds ? static_cast<int8_t>(std::clamp(double{product} + shift - shift, -8.0, 7.0)) : int8_t{0};
+    same &= scale * static_cast<float>(q[i]) == x[i];
   }
-  return finite ? scale : std::numeric_limits<float>::quiet_NaN();
+  if (Int4Scale spaced; rounds && !same && n == int4_block && is_evenly_spaced(x, q, spaced)) return spaced;
+  return {finite ? scale : std::numeric_limits<float>::quiet_NaN(), 0};
 }
 
 }  // namespace attnkit::core

@@ -196,11 +196,12 @@ constexpr KeyRule keys[] = {
     {"weights", "seed", T::integer, "", 0, 4294967295,
      "without `file`, an untrained model: all tensors are initialised by this seed; with it, those of the mechanisms' "
      "own that the file lacks"},
-    {"weights", "type", T::choice, "f32", "f32|bf16|int8|int4",
+    {"weights", "type", T::choice, "f32", "f32|bf16|int8|int4|stored",
      "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; int8 "
      "keeps 8 bits with a scale for each output, a quarter, and rounds the inputs while running, with a scale for each "
      "row; int4 keeps 4 bits with a scale for each 32 inputs of an output, a sixth, and rounds the inputs as int8 "
-     "does"},
+     "does; stored is for each tensor what is nearest to what the file has: int4 for GGUF's Q4_0, Q4_1 and Q4_K, int8 "
+     "for Q8_0, Q6_K and I8, bf16 for BF16"},
 
     {"attention", "default", T::use, "", "for blocks that nothing else decides"},
     {"attention", "encoder.self", T::use, "", "for the encoder's self attention"},

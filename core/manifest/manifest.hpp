@@ -25,7 +25,7 @@ enum class Norm { pre, post };
 enum class NormType { layer, rms };
 enum class Bias { all, all_but_k, qkv, none };  // which dense layers of blocks and feed-forward networks have one
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
-enum class WeightType { f32, bf16, int8, int4 };  // of dense layers and embeddings
+enum class WeightType { f32, bf16, int8, int4, stored };  // of dense layers and embeddings; stored: what the file has
 enum class Positions { sinusoidal, learned, rotary, none };
 enum class Sinusoids { interleaved, halves, tensor2tensor };
 enum class RotaryLayout { halves, interleaved };

@@ -142,7 +142,7 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
       for (float& x : *numbers) x *= scale;
     stored = Numbers(std::move(w));
   }
-  return Dense(inputs, outputs, stored.values, b, type_, reader.threads());
+  return Dense(inputs, outputs, stored.values, b, reader.type_of(name + ".weight", type_), reader.threads());
 }
 
 void Block::load_projection(size_t i, WeightReader& reader) {

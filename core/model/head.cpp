@@ -35,7 +35,7 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
   }
   const Numbers weight = from.weights.numbers("head.weight", {vocabulary, d}, xavier(d, vocabulary));
   from.parameters += static_cast<int64_t>(weight.size());
-  out = Dense(d, vocabulary, weight.values, {}, from.type, from.weights.threads());
+  out = Dense(d, vocabulary, weight.values, {}, from.weights.type_of("head.weight", from.type), from.weights.threads());
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {

@@ -139,13 +139,14 @@ Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t output
   parameters += static_cast<int64_t>(weight.size());
   std::vector<float> offsets;
   if (bias) offsets = tensor(name + ".bias", {outputs}, constant(0));
-  return Dense(inputs, outputs, weight.values, offsets, type, weights.threads());
+  return Dense(inputs, outputs, weight.values, offsets, weights.type_of(name + ".weight", type), weights.threads());
 }
 
 Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel) {
   const std::vector<float> weight =
       tensor(name + ".weight", {outputs, inputs, kernel}, xavier(inputs * kernel, outputs));
-  return convolution_of(inputs, outputs, kernel, weight, tensor(name + ".bias", {outputs}, constant(0)), type);
+  return convolution_of(inputs, outputs, kernel, weight, tensor(name + ".bias", {outputs}, constant(0)),
+                        weights.type_of(name + ".weight", type));
 }
 
 Embedding LayerReader::embedding(const std::string& name, const Manifest& m, const Stack& stack) {
@@ -159,8 +160,9 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
   if (vocabulary > 0) {
     Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
     parameters += static_cast<int64_t>(table.size());
-    if (type != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
-      made.packed = Dense(m.d_model, vocabulary, table.values, {}, type, weights.threads());
+    const WeightType kept = weights.type_of(name + ".embed.weight", type);
+    if (kept != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
+      made.packed = Dense(m.d_model, vocabulary, table.values, {}, kept, weights.threads());
     else
       made.table = std::move(table);
   }

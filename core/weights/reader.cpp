@@ -114,8 +114,10 @@ std::vector<float> WeightReader::find(const std::string& name, const std::vector
                                       const Initial& initial, Owner owner) {
   if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
   taken_.insert(name);
-  if (const StoredTensor* t = file_->find(name); t && (t->dtype == "I8" || t->dtype == "U8"))
+  if (const StoredTensor* t = file_->find(name); t && (t->dtype == "I8" || t->dtype == "U8")) {
     taken_.insert(scale_of(name));
+    if (t->dtype == "U8") taken_.insert(offset_of(name));
+  }
   try {
     return file_->f32(name, shape);
   } catch (const Error& e) {
@@ -148,6 +150,16 @@ std::vector<std::byte> WeightReader::find(const std::string& name, const std::st
                     t ? fmt::format(", not {} of {}", t->dtype, shape_text(t->shape)) : ", and is missing"),
         "", count(shape));
   return std::vector<std::byte>(count(shape) * bytes);
+}
+
+WeightType WeightReader::type_of(const std::string& name, WeightType wanted) const {
+  static const std::map<std::string, WeightType> types = {
+      {"Q4_0", WeightType::int4}, {"Q4_1", WeightType::int4}, {"Q4_K", WeightType::int4}, {"U8", WeightType::int4},
+      {"Q8_0", WeightType::int8}, {"Q6_K", WeightType::int8}, {"I8", WeightType::int8},   {"BF16", WeightType::bf16}};
+  if (wanted != WeightType::stored) return wanted;
+  const StoredTensor* t = file_ ? file_->find(name) : nullptr;
+  const auto found = t ? types.find(t->dtype) : types.end();
+  return found == types.end() ? WeightType::f32 : found->second;
 }
 
 void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {

@@ -218,15 +218,18 @@ bool is_halves(const StoredTensor& t, const std::vector<int64_t>& shape) {
   return t.dtype == "U8" && shape.size() == 2 && t.shape == std::vector{shape[0], (shape[1] + 1) / 2};
 }
 
-// Each half of a byte, the low one first, is 8 more than a number in units of its block's scale.
+// Each half of a byte, the low one first, is 8 more than a number in units of its block's scale, from its offset on if
+// there are offsets.
 std::vector<float> from_halves(std::span<const std::byte> data, int64_t rows, int64_t width,
-                               const std::vector<float>& scales) {
+                               const std::vector<float>& scales, const std::vector<float>& offsets) {
   std::vector<float> values(static_cast<size_t>(rows * width));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < width; ++i) {
       const auto both = static_cast<int>(data[static_cast<size_t>(r * ((width + 1) / 2) + i / 2)]);
-      const float scale = scales[static_cast<size_t>(r * int4_blocks(width) + i / int4_block)];
-      values[static_cast<size_t>(r * width + i)] = scale * static_cast<float>((both >> i % 2 * 4 & 15) - 8);
+      const auto block = static_cast<size_t>(r * int4_blocks(width) + i / int4_block);
+      float& value = values[static_cast<size_t>(r * width + i)];
+      value = scales[block] * static_cast<float>((both >> i % 2 * 4 & 15) - 8);
+      if (!offsets.empty()) value += offsets[block];
     }
   return values;
 }
@@ -266,6 +269,7 @@ std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors) {
 }
 
 std::string scale_of(const std::string& name) { return name + ".scale"; }
+std::string offset_of(const std::string& name) { return name + ".offset"; }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
@@ -431,21 +435,25 @@ std::vector<float> Weights::f32(std::string_view name, const std::vector<int64_t
 }
 
 std::vector<float> Weights::scaled(const StoredTensor& t, const std::vector<int64_t>& shape) const {
-  const std::string name = scale_of(t.name);
   if (t.layout)
     fail(ATTN_INVALID, "{}: tensor {} has type {} and another name and layout in the file: such scales are not read",
          path_, quote(t.name), t.dtype);
-  const StoredTensor* scale = find(name);
-  if (!scale)
-    fail(ATTN_INVALID, "{}: tensor {} has type {} and no scales: {} is missing", path_, quote(t.name), t.dtype, name);
+  if (!find(scale_of(t.name)))
+    fail(ATTN_INVALID, "{}: tensor {} has type {} and no scales: {} is missing", path_, quote(t.name), t.dtype,
+         scale_of(t.name));
   const bool halves = t.dtype == "U8";
   std::vector<int64_t> needed(shape.begin(), shape.begin() + (shape.empty() ? 0 : 1));
   if (halves) needed.push_back(int4_blocks(shape[1]));
-  if (scale->dtype != "F32" || scale->shape != needed)
-    fail(ATTN_INVALID, "{}: tensor {} is {} {}, the scales of {} are F32 {}", path_, quote(name), scale->dtype,
-         shape_text(scale->shape), quote(t.name), shape_text(needed));
-  const std::vector<float> scales = f32(name, needed);
-  if (halves) return from_halves(t.data, shape[0], shape[1], scales);
+  const auto of_blocks = [&](const std::string& name, const char* what) {
+    const StoredTensor* found = find(name);
+    if (!found) return std::vector<float>();
+    if (found->dtype != "F32" || found->shape != needed)
+      fail(ATTN_INVALID, "{}: tensor {} is {} {}, the {} of {} are F32 {}", path_, quote(name), found->dtype,
+           shape_text(found->shape), what, quote(t.name), shape_text(needed));
+    return f32(name, needed);
+  };
+  const std::vector<float> scales = of_blocks(scale_of(t.name), "scales");
+  if (halves) return from_halves(t.data, shape[0], shape[1], scales, of_blocks(offset_of(t.name), "offsets"));
   std::vector<float> values = convert<int8_t>(t.data, [](int8_t q) { return static_cast<float>(q); });
   const size_t inputs = scales.empty() ? 1 : values.size() / scales.size();
   for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / inputs];

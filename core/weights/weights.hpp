@@ -41,8 +41,10 @@ struct Numbers {
 // The bytes of a safetensors file of these tensors.
 std::vector<std::byte> to_safetensors(std::span<const StoredTensor> tensors);
 
-// The name of the scales of a tensor of type I8, or U8 with two numbers in a byte.
+// The names of the scales of a tensor of type I8, or U8 with two numbers in a byte, and of the offsets that the latter
+// may have.
 std::string scale_of(const std::string& name);
+std::string offset_of(const std::string& name);
 
 // "2x3", "scalar": for messages.
 std::string shape_text(const std::vector<int64_t>& shape);

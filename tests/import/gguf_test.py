@@ -1,4 +1,5 @@
 """attnkit import of a GGUF file: transformers' numbers on the same dequantised weights, its own vocabulary, and clear errors."""
+import json
 import pathlib
 import re
 import unittest
@@ -39,6 +40,25 @@ class Gguf(CommandTest):
         for layer in layers:
             self.assertLessEqual(layer["error"], 1e-5, layer)
             self.assertGreater(layer["largest"], 0.1, layer)
+
+    def test_weights_keep_the_types_of_the_file(self):
+        """Only inputs are rounded, to 8 bits; and int4 in a file of attnkit's own has the offsets of Q4_1."""
+        text = self.imported().read_text()
+        self.assertNotIn("type =", text)
+        manifest = self.folder / "stored.toml"
+        for kind, most in (("stored", 0.03), ("int4", 0.3)):  # int4 takes four bits of Q8_0 away
+            manifest.write_text(text.replace("[weights]\n", f'[weights]\ntype = "{kind}"\n'))
+            layers = attnkit("verify", manifest, "--golden", HERE / "golden.safetensors", "--json").json()["layers"]
+            errors = [layer["error"] / layer["largest"] for layer in layers]
+            self.assertGreater(max(errors), 1e-4)
+            self.assertLess(max(errors), most)
+        self.run_ok("quantize", manifest, "-o", self.folder / "made", "--type", "int4")
+        bytes_ = (self.folder / "made" / "weights.safetensors").read_bytes()
+        header = json.loads(bytes_[8:8 + int.from_bytes(bytes_[:8], "little")])
+        name = "decoder.self.1.q.weight"
+        self.assertEqual(header[name + ".offset"]["shape"], header[name + ".scale"]["shape"])
+        outputs = [self.run_ok("run", made, "--text", "the of", "--limit", 8).out for made in (manifest, self.folder / "made" / "model.toml")]
+        self.assertEqual(*outputs)
 
     def test_rope_freqs_are_the_positions_of_llama3(self):
         manifest = self.folder / "llama3.toml"

@@ -4,7 +4,7 @@
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
     python3 make_golden.py --smollm2 FILE     # smollm2.json, from the GGUF file (needs gguf, accelerate and xllamacpp==2026.10.11549 too)
-    python3 make_golden.py --whisper FOLDER   # whisper.json and whisper-long.json, from CTranslate2's folder (needs ctranslate2==4.8.5 and espeak-ng too)
+    python3 make_golden.py --whisper FOLDER   # whisper*.json, from CTranslate2's folder (needs ctranslate2==4.8.5, espeak-ng and apt too)
 """
 import argparse
 import json
@@ -560,9 +560,15 @@ def windows(samples, longest=480000, rate=16000):
     yield begin, len(samples)
 
 
+SPEECH = """agent-alreadyon conf-usermenu vm-newuser demo-moreinfo tt-allbusy demo-abouttotry demo-enterkeywords demo-nogo demo-thanks dir-instr dir-intro
+confbridge-mute-extended queue-periodic-announce ss-noservice pbx-invalidpark vm-instructions vm-msginstruct vm-options screen-callee-options
+basic-pbx-ivr-main"""  # of Asterisk's recordings, each of 5 to 26 s
+
+
 def whisper(folder):
     from ctranslate2.models import Whisper
-    from speak import joined, sentences, speak
+    from speak import joined, recorded, sentences, speak
+    from whisper_test import speech
     model, tokenizer = Whisper(folder, device="cpu", compute_type="float32"), Tokenizer.from_file(f"{folder}/tokenizer.json")
     prompt = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", "<|notimestamps|>")]
     extractor, golden = WhisperFeatureExtractor(feature_size=80), []
@@ -583,6 +589,15 @@ def whisper(folder):
             print(sentence, golden[-1]["text"])
         joined(paths[:10] * 2, Path(temporary) / "long.wav")
         long = read(Path(temporary) / "long.wav")
+        if reason := speech(Path(temporary) / "person"):
+            raise SystemExit(reason)
+        said = []
+        for name in SPEECH.split():
+            digest = recorded(name, Path(temporary) / "person", paths[0])
+            ids = heard(read(paths[0]))
+            said.append({"recording": name, "sha256": digest, "ids": ids, "text": tokenizer.decode(ids)})
+            print(name, said[-1]["text"])
+    (HERE / "whisper-speech.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in said) + "\n]\n")
     (HERE / "whisper.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in golden) + "\n]\n")
     parts = [{"begin": begin, "end": end, "ids": heard(long[begin:end])} for begin, end in windows(long)]
     (HERE / "whisper-long.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in parts) + "\n]\n")

@@ -1,4 +1,5 @@
-"""Recordings of whisper.txt: espeak-ng's voices at 16 kHz, of 16 bits, the same on every machine with the same espeak-ng."""
+"""Recordings at 16 kHz, of 16 bits: whisper.txt in espeak-ng's voices, the same on every machine with the same espeak-ng; and a person's, in a package
+of Debian."""
 import array
 import hashlib
 import pathlib
@@ -36,12 +37,22 @@ def joined(paths, path):
                 file.writeframes(part.readframes(part.getnframes()) + bytes(RATE // 2))
 
 
-def speak(voice, sentence, path):
+def write(samples, rate, path):
     """Writes a WAV file; the digest of its samples."""
-    spoken = subprocess.run(["espeak-ng", "-v", voice, "--stdout", sentence], capture_output=True, check=True).stdout
-    # On a pipe espeak-ng cannot go back to write the length into the header of 44 bytes.
-    samples = resampled(array.array("h", spoken[44:]), int.from_bytes(spoken[24:28], "little"))
+    samples = resampled(array.array("h", samples), rate).tobytes()
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, RATE, 0, "NONE", ""))
-        file.writeframes(samples.tobytes())
-    return hashlib.sha256(samples.tobytes()).hexdigest()
+        file.writeframes(samples)
+    return hashlib.sha256(samples).hexdigest()
+
+
+def speak(voice, sentence, path):
+    spoken = subprocess.run(["espeak-ng", "-v", voice, "--stdout", sentence], capture_output=True, check=True).stdout
+    # On a pipe espeak-ng cannot go back to write the length into the header of 44 bytes.
+    return write(spoken[44:], int.from_bytes(spoken[24:28], "little"), path)
+
+
+def recorded(name, folder, path):
+    """What Allison Smith says in the recording `name` of Asterisk; folder: the unpacked package."""
+    with wave.open(str(folder / f"usr/share/asterisk/sounds/en_US_f_Allison/{name}.wav")) as file:
+        return write(file.readframes(file.getnframes()), file.getframerate(), path)

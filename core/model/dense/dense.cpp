@@ -1,5 +1,7 @@
 #include "core/model/dense/dense.hpp"
 
+#include "core/base/error.hpp"
+
 namespace attnkit::core {
 
 Dense::Dense(int64_t inputs, int64_t outputs, std::span<const float> weight, std::span<const float> bias,
@@ -19,6 +21,8 @@ Dense::Dense(int64_t inputs, int64_t outputs, std::span<const float> weight, std
     case WeightType::int4:
       weights_ = int4_weights(from);
       break;
+    case WeightType::stored:
+      fail(ATTN_INTERNAL, "a layer of a type that the reader of weights did not choose");
   }
 }
 

@@ -1,7 +1,8 @@
-// int4 weights: blocks of 32 inputs with a scale for each output (core/base/int4.hpp); inputs are rounded to 8 bits
-// with a scale for each row.
+// int4 weights: blocks of 32 inputs with a scale for each output, and an offset where weights have them
+// (core/base/int4.hpp); inputs are rounded to 8 bits with a scale for each row.
 //
-//   y[o] = s (sum over blocks of scale[o] (sum over k of (n[o][k] - 8) q[k])) + b[o],  q[k] = round(x[k] / s)
+//   y[o] = s (sum over blocks of scale[o] (sum over k of (n[o][k] - 8) q[k]) + offset[o] (sum over k of q[k])) + b[o],
+//   q[k] = round(x[k] / s)
 //
 // n are the 4 bits, without a sign.  The sums of a block are exact, and 8 times the sum of its q is taken off them; the
 // sum over blocks is one chain of multiply-adds of floats.
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
 #include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
@@ -28,6 +30,7 @@ struct Packed {
   int64_t inputs, outputs, blocks;
   const uint8_t* weight;  // [panel][block][pair of groups][16][4]
   const float* scale;     // [panel][block][16]
+  const float* offset;    // the same, or NULL
   const float* bias;      // [output], padded to panels
 
   const uint8_t* at(int64_t panel, int64_t block) const { return weight + (panel * blocks + block) * block_bytes; }
@@ -193,6 +196,7 @@ struct Scale {
   ATTNKIT_INLINE void operator()() const {
     const Scale copy = *this;  // the floats that are written could be any of the members
     const float* scale = w.scale + (panel * w.blocks + block) * lanes;
+    const float* offset = w.offset ? w.offset + (panel * w.blocks + block) * lanes : nullptr;
     const int64_t blocks = w.blocks, n = std::min(lanes, w.outputs - panel * lanes);
     const bool first = block == 0, last = block + count == blocks;
     const auto bias = simd::at<Isa>(w.bias + panel * lanes);
@@ -200,8 +204,9 @@ struct Scale {
       auto sum = first ? simd::Vec<Isa>{} : simd::at<Isa>(copy.sums[r]);
       for (int64_t b = 0; b < copy.count; ++b) {
         const Sums& of_block = copy.exact[b * copy.next_block + r * copy.next_row];
-        const int32_t off = 8 * copy.inputs[r * blocks + copy.block + b];
-        sum += dense::as_floats(simd::at<Isa>(of_block.of) - off) * simd::at<Isa>(scale + b * lanes);
+        const int32_t of_inputs = copy.inputs[r * blocks + copy.block + b];
+        sum += dense::as_floats(simd::at<Isa>(of_block.of) - 8 * of_inputs) * simd::at<Isa>(scale + b * lanes);
+        if (offset) sum += static_cast<float>(of_inputs) * simd::at<Isa>(offset + b * lanes);
       }
       if (last) {
         sum = sum * copy.scales[r] + bias;
@@ -266,7 +271,7 @@ struct Kernel {
 class Int4 : public DenseWeights {
  public:
   Int4(const DenseSource& from, ByteKernel with)
-      : w_{from.inputs, from.outputs, int4_blocks(from.inputs), nullptr, nullptr, nullptr}, with_(with) {
+      : w_{from.inputs, from.outputs, int4_blocks(from.inputs), nullptr, nullptr, nullptr, nullptr}, with_(with) {
     const int64_t padded = this->padded();
     auto* packed = weight_.get<uint8_t>(padded * w_.blocks * block_bytes / lanes);
     auto *scale = scale_.get<float>(padded * w_.blocks), *bias = bias_.get<float>(padded);
@@ -279,14 +284,16 @@ class Int4 : public DenseWeights {
       for (int64_t o = first; o < last; ++o)
         for (int64_t b = 0; b < w_.blocks; ++b) {
           const int64_t n = std::min(int4_block, from.inputs - b * int4_block);
-          scale[(o / lanes * w_.blocks + b) * lanes + o % lanes] =
-              round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
+          const auto [step, offset] = round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
+          scale[of_block(o, b)] = step;
+          if (offset != 0) offsets()[of_block(o, b)] = offset;
           for (int64_t k = 0; k < n; ++k)
             packed[place(o, b, k)] |= static_cast<uint8_t>((q[static_cast<size_t>(k)] + 8) << shift(k));
         }
     });
     w_.weight = packed;
     w_.scale = scale;
+    w_.offset = offset_.get<float>(0);
     w_.bias = bias;
   }
 
@@ -302,16 +309,18 @@ class Int4 : public DenseWeights {
     for (int64_t k = 0; k < w_.inputs; ++k) {
       const int64_t block = k / int4_block, in = k % int4_block;
       const int q = (w_.weight[place(output, block, in)] >> shift(in) & 15) - 8;
-      weights[k] = w_.scale[(output / lanes * w_.blocks + block) * lanes + output % lanes] * static_cast<float>(q);
+      weights[k] = w_.scale[of_block(output, block)] * static_cast<float>(q);
+      if (w_.offset) weights[k] += w_.offset[of_block(output, block)];
     }
   }
 
   void digest(Sha256& to) const override {
     to.add_numbers(std::span(w_.weight, static_cast<size_t>(padded() * w_.blocks * block_bytes / lanes)));
     to.add_numbers(std::span(w_.scale, static_cast<size_t>(padded() * w_.blocks)));
+    if (w_.offset) to.add_numbers(std::span(w_.offset, static_cast<size_t>(padded() * w_.blocks)));
     to.add_numbers(std::span(w_.bias, static_cast<size_t>(padded())));
   }
-  uint64_t bytes() const override { return weight_.bytes() + scale_.bytes() + bias_.bytes(); }
+  uint64_t bytes() const override { return weight_.bytes() + scale_.bytes() + offset_.bytes() + bias_.bytes(); }
 
  private:
   int64_t padded() const { return (w_.outputs + lanes - 1) / lanes * lanes; }
@@ -321,10 +330,22 @@ class Int4 : public DenseWeights {
     return panel + k / group / 2 * line + output % lanes * group + k % group;
   }
   static int64_t shift(int64_t k) { return k / group % 2 * 4; }
+  int64_t of_block(int64_t output, int64_t block) const {
+    return (output / lanes * w_.blocks + block) * lanes + output % lanes;
+  }
+  // Zeros, made for the first block that has an offset.  Any thread.
+  float* offsets() {
+    std::call_once(has_offsets_, [&] {
+      const int64_t n = padded() * w_.blocks;
+      std::fill_n(offset_.get<float>(n), n, 0.0f);
+    });
+    return offset_.get<float>(0);
+  }
 
   Packed w_;
   ByteKernel with_;
-  Buffer weight_, scale_, bias_;
+  Buffer weight_, scale_, offset_, bias_;
+  std::once_flag has_offsets_;
 };
 
 }  // namespace

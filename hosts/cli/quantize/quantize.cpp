@@ -49,7 +49,7 @@ std::set<std::string> adapted_blocks(const Safetensors& file) {
 
 // A tensor in fewer bits, and the numbers it stands for.
 struct Rounded {
-  std::string bytes, scales;  // scales: empty where there are none
+  std::string bytes, scales, offsets;  // the last two empty where there are none
   std::vector<float> values;
 };
 
@@ -78,23 +78,25 @@ Rounded to_int8(const std::vector<float>& weights, size_t outputs) {
 
 Rounded to_int4(const std::vector<float>& weights, int64_t outputs, int64_t inputs) {
   std::vector<uint8_t> bytes(static_cast<size_t>(outputs * ((inputs + 1) / 2)), 0x88);
-  std::vector<float> scales;
+  std::vector<float> scales, offsets;
   std::array<int8_t, int4_block> q;
   Rounded r;
   for (int64_t o = 0; o < outputs; ++o)
     for (int64_t first = 0; first < inputs; first += int4_block) {
       const int64_t n = std::min(int4_block, inputs - first);
-      const float scale = round_to_int4(weights.data() + o * inputs + first, n, q.data());
+      const auto [scale, offset] = round_to_int4(weights.data() + o * inputs + first, n, q.data());
       scales.push_back(scale);
+      offsets.push_back(offset);
       for (int64_t i = 0; i < n; ++i) {
         const int number = q[static_cast<size_t>(i)];
         uint8_t& both = bytes[static_cast<size_t>(o * ((inputs + 1) / 2) + (first + i) / 2)];
         both = static_cast<uint8_t>(both ^ ((number + 8) ^ 8) << i % 2 * 4);
-        r.values.push_back(scale * static_cast<float>(number));
+        r.values.push_back(scale * static_cast<float>(number) + offset);
       }
     }
   r.bytes = bytes_of(bytes);
   r.scales = bytes_of(scales);
+  if (std::ranges::any_of(offsets, [](float offset) { return offset != 0; })) r.offsets = bytes_of(offsets);
   return r;
 }
 
@@ -142,9 +144,10 @@ QuantisedWeights quantised(const std::string& safetensors, const std::string& ty
     const std::string& bytes = kept.emplace_back(std::move(r.bytes));
     const char* dtype = type == "bf16" ? "BF16" : halves ? "U8" : "I8";
     tensors.push_back({t.name, {{"dtype", dtype}, {"shape", stored}}, bytes});
-    if (r.scales.empty()) continue;
-    const std::string& scales = kept.emplace_back(std::move(r.scales));
-    tensors.push_back({t.name + ".scale", {{"dtype", "F32"}, {"shape", of_scales}}, scales});
+    for (auto& [suffix, numbers] : {std::pair{".scale", &r.scales}, {".offset", &r.offsets}})
+      if (!numbers->empty())
+        tensors.push_back(
+            {t.name + suffix, {{"dtype", "F32"}, {"shape", of_scales}}, kept.emplace_back(std::move(*numbers))});
   }
   made.bytes = to_safetensors(file.metadata, std::move(tensors));
   return made;

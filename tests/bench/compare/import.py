@@ -111,7 +111,7 @@ class Sentences(Work):
 class Texts(Work):
     """A text read and continued greedily."""
     measures, baseline = ["read, tokens a second", "written, tokens a second"], "transformers"
-    needs = {"attnkit": "attnkit", "attnkit, int8": "attnkit", "attnkit, int4": "attnkit", "transformers": "transformers", "llama.cpp": "xllamacpp"}
+    needs = {"attnkit": "attnkit", "attnkit, int8": "attnkit", "attnkit, int4": "attnkit", "attnkit, stored": "attnkit", "transformers": "transformers", "llama.cpp": "xllamacpp"}
 
     @staticmethod
     def prepare(folder):
@@ -123,7 +123,7 @@ class Texts(Work):
     def open(self, who, threads):
         import language_model
         if who.startswith("attnkit"):
-            return language_model.Attnkit(self.manifest, {"attnkit": "f32"}.get(who, who[-4:]), threads).write
+            return language_model.Attnkit(self.manifest, who.partition(", ")[2] or "f32", threads).write
         if who == "transformers":
             return language_model.Torch(self.file.parent, "float32", threads, gguf_file=self.file.name).write
         import xllamacpp

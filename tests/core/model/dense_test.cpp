@@ -13,6 +13,7 @@
 #include <random>
 
 #include "core/base/error.hpp"
+#include "core/base/int4.hpp"
 #include "core/model/dense/walk.hpp"
 
 namespace attnkit::core {
@@ -159,6 +160,50 @@ TEST_P(DenseShape, OfInt4IsNearTheSumOfItsRoundedWeights) {
       for (int k = first; k < end; ++k) ASSERT_LE(std::abs(kept[k] - w[o * inputs + k]), most / 8 * 1.00001f);
     }
   }
+}
+
+// Blocks of a step and a least number of their own, as GGUF's Q4_1 and Q4_K have them, keep their numbers.
+std::vector<float> evenly_spaced(int outputs, int inputs) {
+  std::mt19937 random(3);
+  std::vector<float> w(static_cast<size_t>(inputs * outputs));
+  float step = 1, least = 0;
+  for (int i = 0; i < inputs * outputs; ++i) {
+    if (i % inputs % 32 == 0) {
+      step = std::ldexp(static_cast<float>(random() % 1024 + 1024), -14);
+      least = -step * 0.01f * static_cast<float>(random() % 2000);
+    }
+    w[i] = step * static_cast<float>(random() % 16) + least;
+  }
+  return w;
+}
+
+TEST(DenseInt4, KeepsNumbersThatAreEvenlySpaced) {
+  constexpr int inputs = 320, outputs = 37, rows = 5;
+  Threads threads(2);
+  const std::vector<float> w = evenly_spaced(outputs, inputs), b = noise(outputs, 2), x = noise(inputs * rows, 3);
+  const Dense dense(inputs, outputs, w, b, WeightType::int4);
+  std::vector<float> y(outputs * rows), kept(inputs);
+  double square = 0;
+  for (int o = 0; o < outputs; ++o) {
+    dense.row(o, kept.data());
+    for (int k = 0; k < inputs; ++k) ASSERT_NEAR(kept[k], w[o * inputs + k], 1e-6) << o << ", " << k;
+  }
+  dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
+  EXPECT_LE(apart(y, dense, b, x), 0.02);
+  // Without the offsets the least numbers would be lost, and they are larger than the steps.
+  for (const float v : w) square += double{v} * v;
+  EXPECT_GT(std::sqrt(square / static_cast<double>(w.size())), 0.3);
+}
+
+TEST(DenseInt4, RoundsAWholeBlockThatIsNotEvenlySpacedWithoutAnOffset) {
+  std::vector<float> w = evenly_spaced(1, 32);
+  int8_t q[32];
+  ASSERT_NE(round_to_int4(w.data(), 32, q).offset, 0);
+  EXPECT_EQ(round_to_int4(w.data(), 31, q).offset, 0);
+  w[9] += 0.3f * round_to_int4(w.data(), 32, q).scale;
+  EXPECT_EQ(round_to_int4(w.data(), 32, q).offset, 0);
+  w[9] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(round_to_int4(w.data(), 32, q).scale));
 }
 
 // All instructions that this machine has for bytes, few rows and many, with outputs and inputs that fill no tile.
