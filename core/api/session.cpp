@@ -25,6 +25,23 @@ int32_t with(const attnkit_session* session, attn_error* err, Body&& body) {
   });
 }
 
+// The sessions of one call, which no other call uses meanwhile.
+class Many {
+ public:
+  Many(attnkit_session* const* sessions, uint32_t n) {
+    require({{sessions, "sessions"}});
+    if (n == 0) fail(ATTN_INVALID, "no sessions");
+    for (uint32_t i = 0; i < n; ++i) all_.push_back(&of(sessions[i]));
+    use_.emplace(span());
+  }
+  std::span<Session* const> span() const { return {all_.data(), all_.size()}; }
+
+ private:
+  // On the stack up to a usual batch: decoding allocates nothing per token.
+  boost::container::small_vector<Session*, 64> all_;
+  std::optional<Session::Use> use_;
+};
+
 Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stream_options& options) {
   const SourceBatch source = to_source(model, tensor, nullptr);
   if (source.batch != 1 || source.length < 1)
@@ -85,6 +102,18 @@ int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source
   });
 }
 
+int32_t attnkit_sessions_read(attnkit_session* const* sessions, uint32_t n, const attn_tensor* source,
+                              const int32_t* source_len, const uint32_t* last, attn_error* err) {
+  return guard(err, [&] {
+    const Many all(sessions, n);
+    std::vector<uint32_t> ends(n, 1);
+    for (uint32_t i = 0; last && i < n; ++i)
+      if ((ends[i] = last[i]) > 1)
+        fail(ATTN_INVALID, "last of session {} is {}: 0, the source goes on, or 1, it is complete", i, last[i]);
+    Session::read(all.span(), to_source(all.span().front()->model(), source, source_len), ends);
+  });
+}
+
 int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err) {
   return with(session, err, [&](Session& s) { s.set_length(target_length); });
 }
@@ -92,15 +121,11 @@ int32_t attnkit_session_set_length(attnkit_session* session, double target_lengt
 int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                               const int32_t* len, const attn_tensor* logits, attn_error* err) {
   return guard(err, [&] {
-    require({{sessions, "sessions"}});
-    if (n == 0) fail(ATTN_INVALID, "no sessions");
-    // On the stack up to a usual batch: decoding allocates nothing per token.
-    boost::container::small_vector<Session*, 64> all;
-    for (uint32_t i = 0; i < n; ++i) all.push_back(&of(sessions[i]));
-    const Session::Use use(std::span<Session* const>(all.data(), all.size()));
+    const Many all(sessions, n);
     const Ids ids = to_ids(tokens, len, "tokens");
-    float* out = logits ? to_floats(logits, {ids.batch, ids.length, all[0]->model().outputs()}, "logits") : nullptr;
-    Session::write({all.data(), all.size()}, ids, out);
+    float* out =
+        logits ? to_floats(logits, {ids.batch, ids.length, all.span().front()->model().outputs()}, "logits") : nullptr;
+    Session::write(all.span(), ids, out);
   });
 }
 

@@ -30,32 +30,49 @@ const float* Decoder::step(Workspace& ws) const {
   return x;
 }
 
-int64_t Decoder::append(Workspace& ws, const SourcePart& hidden, int64_t known, bool all, double target_total,
-                        int32_t slot, Aux& aux) const {
+void Decoder::append(Workspace& ws, std::span<SourceKeys> sources, const float* encoded, bool all, Aux& aux) const {
   Arena& states = stack.states(true);
-  const int64_t length = hidden.first + hidden.length;
+  const auto batch = static_cast<int64_t>(sources.size());
   Side &none = ws.target, &keys = ws.source;
   none.reset(0);
-  none.lengths.assign(1, 0);
-  none.positions.assign(1, 0);
-  none.totals.assign(1, target_total);
-  int64_t replayed = 0;
+  none.lengths.assign(sources.size(), 0);
+  none.positions.assign(sources.size(), 0);
+  for (const SourceKeys& s : sources) none.totals.push_back(s.target_total);
   for (size_t l = 0; l < stack.layers.size(); ++l) {
     const Block& block = *stack.layers[l].cross.block;
-    const bool anew = known > 0 && (all || block.choice().replays);
-    if (anew) states.empty(l, slot, block.state_bytes(known));
-    if (anew) replayed += known;
-    const int64_t first = anew ? 0 : known;
-    keys.reset(length - first, &states);
-    keys.lengths.assign(1, static_cast<int32_t>(length - first));
-    keys.positions.assign(1, static_cast<int32_t>(first));
-    keys.slots.assign(1, slot);
-    keys.totals.assign(1, static_cast<double>(length));
-    const float* rows = hidden.rows + (first - hidden.first) * manifest_.d_model;
-    block.run(ws, &stack.plans(ws, PlanKind::append, 1, keys.length, first)[l],
-              {none, keys, nullptr, rows, nullptr, aux});
+    const bool anew = all || block.choice().replays;
+    keys.reset(0, &states);
+    int64_t past = 0;
+    for (SourceKeys& s : sources) {
+      if (anew && s.known > 0) states.empty(l, s.slot, block.state_bytes(s.known));
+      if (anew) s.replayed += s.known;
+      const int64_t first = anew ? 0 : s.known, end = s.hidden.first + s.hidden.length;
+      keys.length = std::max(keys.length, end - first);
+      past = std::max(past, first);
+      keys.lengths.push_back(static_cast<int32_t>(end - first));
+      keys.positions.push_back(static_cast<int32_t>(first));
+      keys.slots.push_back(s.slot);
+      keys.totals.push_back(static_cast<double>(end));
+    }
+    block.run(ws, &stack.plans(ws, PlanKind::append, batch, keys.length, past)[l],
+              {none, keys, nullptr, encoded ? encoded : side_by_side(ws, sources), nullptr, aux});
   }
-  return replayed;
+}
+
+// The rows (sources, length, D) that ws.source says, where they lie or in ws.x.
+const float* Decoder::side_by_side(Workspace& ws, std::span<const SourceKeys> sources) const {
+  const Side& keys = ws.source;
+  const int64_t d = manifest_.d_model, width = keys.length * d;
+  const auto rows = [&](size_t i) {
+    return sources[i].hidden.rows + (keys.positions[i] - sources[i].hidden.first) * d;
+  };
+  if (sources.size() == 1) return rows(0);
+  float* const x = ws.x.get<float>(static_cast<int64_t>(sources.size()) * width);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    float* const end = std::copy_n(rows(i), keys.lengths[i] * d, x + static_cast<int64_t>(i) * width);
+    std::fill(end, x + static_cast<int64_t>(i + 1) * width, 0.0f);
+  }
+  return x;
 }
 
 }  // namespace attnkit::core

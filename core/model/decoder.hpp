@@ -2,11 +2,21 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "core/model/transformer.hpp"
 #include "core/tokenizer/vocabulary.hpp"
 
 namespace attnkit::core {
+
+// Keys of one source, for the states of `slot`.
+struct SourceKeys {
+  SourcePart hidden;  // the encoder's rows up to the end of the source so far
+  int64_t known = 0;  // keys that the states have already
+  double target_total = 0;
+  int32_t slot = -1;
+  int64_t replayed = 0;  // given back: keys that states had before and were filled with anew, all blocks
+};
 
 class Decoder {
  public:
@@ -23,13 +33,14 @@ class Decoder {
   // The rows (batch, length, D) of the next tokens ws.ids of sessions; they live in ws.  ws.target and ws.source
   // describe the sessions, ws.aux has the sequences for them.
   const float* step(Workspace& ws) const;
-  // Fills the cross states of `slot` with the keys of a source.  hidden: the encoder's rows up to the end of the source
-  // so far; known: the keys that the states have already; all: every block is filled anew, not only those that replay.
-  // Returns the number of keys that states had before.
-  int64_t append(Workspace& ws, const SourcePart& hidden, int64_t known, bool all, double target_total, int32_t slot,
-                 Aux& aux) const;
+  // Fills the cross states of sources with their keys.  encoded: their rows as the encoder put them out, (sources,
+  // length of the longest, D), or NULL where they do not lie so; all: every block is filled anew, not only those that
+  // replay.
+  void append(Workspace& ws, std::span<SourceKeys> sources, const float* encoded, bool all, Aux& aux) const;
 
  private:
+  const float* side_by_side(Workspace& ws, std::span<const SourceKeys> sources) const;
+
   const Manifest& manifest_;
 };
 

@@ -98,27 +98,40 @@ void Encoder::run(Workspace& ws, const SourceBatch& source, float* x, Aux& aux, 
   stack.run(ws, {side, side, nullptr, aux, nullptr, probe}, x);
 }
 
-const float* Encoder::run(Workspace& ws, const SourcePart& part, int32_t slot, Aux& aux) const {
+const float* Encoder::run(Workspace& ws, std::span<const SourcePart> parts, const std::vector<int32_t>& slots,
+                          Aux& aux) const {
+  const auto batch = static_cast<int64_t>(parts.size());
+  int64_t longest = 0, past = 0;
+  for (const SourcePart& part : parts) {
+    longest = std::max(longest, part.length);
+    past = std::max(past, part.first);
+  }
   Side& side = ws.source;
-  side.reset(part.length);
-  side.lengths.assign(1, static_cast<int32_t>(part.length));
-  side.positions.assign(1, static_cast<int32_t>(part.first));
-  float* x = ws.memory.get<float>(part.length * manifest_.d_model);
-  if (part.rows)
-    embed(part, x);
-  else
-    embedding.apply({part.ids, part.length, 1, part.length, nullptr}, side.positions, x);
+  side.reset(longest);
+  const int64_t width = longest * manifest_.d_model;
+  float* const all = ws.memory.get<float>(batch * width);
+  float* x = all;
+  for (const SourcePart& part : parts) {
+    if (part.rows)
+      embed(part, x);
+    else
+      embedding.apply({part.ids, part.length, 1, part.length, nullptr}, {static_cast<int32_t>(part.first)}, x);
+    std::fill(x + part.length * manifest_.d_model, x + width, 0.0f);
+    side.lengths.push_back(static_cast<int32_t>(part.length));
+    side.positions.push_back(static_cast<int32_t>(part.first));
+    x += width;
+  }
   const Plans* plans = nullptr;
   if (appends()) {
-    plans = &stack.plans(ws, PlanKind::encode, 1, part.length, part.first);
+    plans = &stack.plans(ws, PlanKind::encode, batch, longest, past);
     side.states = &stack.states(false);
-    side.slots.assign(1, slot);
+    side.slots = slots;
   } else {
     side.positions.clear();
-    side.totals.assign(1, static_cast<double>(part.length));
+    side.totals.assign(side.lengths.begin(), side.lengths.end());
   }
-  stack.run(ws, {side, side, nullptr, aux, plans, nullptr}, x);
-  return x;
+  stack.run(ws, {side, side, nullptr, aux, plans, nullptr}, all);
+  return all;
 }
 
 }  // namespace attnkit::core

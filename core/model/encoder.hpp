@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "core/model/transformer.hpp"
 #include "core/speech/frontend.hpp"
@@ -26,9 +27,9 @@ class Encoder {
   }
   // x (batch, rows, D); ws.source describes its rows then.
   void run(Workspace& ws, const SourceBatch& source, float* x, Aux& aux, const Probe* probe) const;
-  // One source, or of an encoder that appends the part whose predecessors are in the states of `slot`.  The result
-  // (part.length, D) lives in ws.
-  const float* run(Workspace& ws, const SourcePart& part, int32_t slot, Aux& aux) const;
+  // Whole sources, or of an encoder that appends parts whose predecessors are in the states of `slots`.  The result
+  // (parts, length of the longest, D) lives in ws.
+  const float* run(Workspace& ws, std::span<const SourcePart> parts, const std::vector<int32_t>& slots, Aux& aux) const;
   // It takes a source part by part, with states of its own.
   bool appends() const { return manifest_.stream && manifest_.encoder.causal; }
 

@@ -8,6 +8,13 @@
 #include "core/session/restrict.hpp"
 
 namespace attnkit::core {
+namespace {
+
+// Sources run through the encoder together up to so many rows, padding included: more find no more weights in the
+// caches, and their own rows no longer fit.  Up to `few_rows` what is read is weights, and padding costs little.
+constexpr int64_t most_rows = 1024, few_rows = 64;
+
+}  // namespace
 
 Session::Use::Use(std::span<Session* const> sessions) : sessions_(sessions) {
   for (size_t i = 0; i < sessions_.size(); ++i) {
@@ -150,11 +157,10 @@ void Session::set_length(double target_length) {
   length_set_ = true;
 }
 
+// All but what the model says of the source.
 void Session::check_read(const SourceBatch& source, bool last) const {
   check_usable();
   const Manifest& m = model_->manifest();
-  if (!model_->has_encoder())
-    fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
   if (source_.complete)
     fail(ATTN_INVALID, "the source is complete, {} {} were read: start another session for another source",
          source_.units, source_.kind == SourceKind::ids ? "tokens" : unit_name(source_.kind));
@@ -168,11 +174,7 @@ void Session::check_read(const SourceBatch& source, bool last) const {
          "reading",
          model_->measures_by_target());
   const Frontend* frontend = model_->frontend();
-  if (frontend && (source.batch != 1 || source.length < (last ? 0 : 1)))
-    fail(ATTN_INVALID, "the source must be one row of at least one sample or frame; only the last read may bring none");
-  if (!frontend && (source.batch != 1 || source.length < 1))
-    fail(ATTN_INVALID, "the source must be one row of at least one id: a last read may bring </s> alone");
-  model_->check_source(source);
+  check_one_row(source.length >= (frontend && last ? 0 : 1));
   if (!frontend) {
     if (source_.length + source.length > m.max_length)
       fail(ATTN_INVALID, "source: {} tokens after {} are more than max_length {}", source.length, source_.length,
@@ -189,83 +191,171 @@ void Session::check_read(const SourceBatch& source, bool last) const {
   if (last) frontend->require_row(source.kind, units);
 }
 
-// The part of `more` that the encoder takes now: ids, or rows that speech completes.
-SourcePart Session::embed(const SourceBatch& more, Source& to, std::vector<float>& rows) const {
-  to.kind = more.kind;
-  to.units += more.length;
-  const Frontend* frontend = model_->frontend();
-  if (!frontend) return {more.ids, nullptr, more.length, source_.length};
-  if (source_.kind == SourceKind::none) to.waiting = frontend->start();
-  rows = frontend->take(model_->runtime().threads, to.waiting, more.kind, more.speech, more.length);
-  return {nullptr, rows.data(), static_cast<int64_t>(rows.size()) / model_->manifest().d_model, source_.length};
+void Session::check_one_row(bool is_one) const {
+  if (is_one) return;
+  if (model_->frontend())
+    fail(ATTN_INVALID, "the source must be one row of at least one sample or frame; only the last read may bring none");
+  fail(ATTN_INVALID, "the source must be one row of at least one id: a last read may bring </s> alone");
 }
 
-// The encoder's output that cross blocks need, in ws or in `to`, which is this session's source with more read.
-SourcePart Session::encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux) const {
-  const Encoder& encoder = model_->encoder();
-  const int64_t width = more.length * model_->manifest().d_model;
-  if (model_->keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
-  if (!encoder.appends()) {
-    if (more.rows) to.front.insert(to.front.end(), more.rows, more.rows + width);
-    to.encoded_again += source_.length;
-    const SourcePart all{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length};
-    return {to.ids.data(), encoder.run(ws, all, -1, aux), to.length};
+void Session::check_reads(std::span<Session* const> sessions, const SourceBatch& sources,
+                          std::span<const uint32_t> last) {
+  const Model* const model = sessions.front()->model_.get();
+  const auto n = static_cast<int64_t>(sessions.size());
+  for (const Session* s : sessions)
+    if (s->model_.get() != model) fail(ATTN_INVALID, "the sessions of one read must belong to one model");
+  if (!model->has_encoder())
+    fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
+  if (n == 1) sessions.front()->check_one_row(sources.batch == 1);
+  if (sources.batch != n) fail(ATTN_INVALID, "{} rows of sources for {} sessions", sources.batch, n);
+  model->check_source(sources);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto at = static_cast<size_t>(i);
+    try {
+      sessions[at]->check_read(sources.row(i), last[at] != 0);
+    } catch (const Error& e) {
+      if (n == 1) throw;
+      fail(e.code(), "session {}: {}", i, e.what());
+    }
   }
-  const float* hidden = encoder.run(ws, more, encoder_slot_, aux);
-  if (!model_->keeps_rows()) return {to.ids.data(), hidden, more.length, more.first};
-  to.rows.insert(to.rows.end(), hidden, hidden + width);
-  return {to.ids.data(), to.rows.data(), to.length};
 }
 
-// Encodes a part of at least one row, predicts the target's length from the source so far, fills the cross states.
-void Session::append(const SourcePart& more, Source& to) {
-  const WorkspacePool::Lease ws = model_->lease();
-  auto aux = std::make_shared<Aux>();
-  const SourcePart hidden = encode(*ws, more, to, *aux);
-  std::optional<double> total = target_total_;
-  if (const Length* length = model_->length(); length && !length_set_) {
-    if (length->needs_rows) to.predicted_again += source_.length;
-    total = length->predict(*ws->threads, ws->length, {to.ids.data(), hidden.rows, to.length});
+Session::Reading Session::begin_read(const SourceBatch& source, bool last) {
+  Reading r{this, source_, {}, {source.ids, nullptr, source.length, source_.length}, target_total_};
+  r.to.kind = source.kind;
+  r.to.units += source.length;
+  r.to.complete = last;
+  ++r.to.reads;
+  if (const Frontend* frontend = model_->frontend()) {
+    if (source_.kind == SourceKind::none) r.to.waiting = frontend->start();
+    r.rows = frontend->take(model_->runtime().threads, r.to.waiting, source.kind, source.speech, source.length);
+    r.more.rows = r.rows.data();
+    r.more.length = static_cast<int64_t>(r.rows.size()) / model_->manifest().d_model;
   }
-  Aux carried = *aux;  // the decoder's blocks replace what the encoder put out
-  const bool all = !model_->encoder().appends();
-  const int64_t replayed =
-      model_->decoder().append(*ws, hidden, source_.length, all, total.value_or(0), cross_slot_, carried);
-  to.keys_replayed += replayed;
-  to.replays += replayed > 0;
-  to.aux = std::move(aux);
-  target_total_ = total;
+  r.to.length += r.more.length;
+  return r;
+}
+
+// After a read that failed: a first one can be undone, a later one leaves the states undefined.
+void Session::undo_read() {
+  if (source_.length > 0) return;
+  for (const States& s : states(reach_, false)) s.arena.empty(s.slot, s.bytes);
+  reach_ = 0;
+  usable_ = true;
+}
+
+// Cuts them, sorted by length, into those that run together; lengths of 0 are left out.
+template <class Length>
+std::vector<std::span<Session::Reading>> Session::groups_of(std::vector<Reading>& all, const Length& length) {
+  std::stable_sort(all.begin(), all.end(), [&](const Reading& a, const Reading& b) { return length(a) > length(b); });
+  std::vector<std::span<Reading>> groups;
+  for (size_t first = 0, end = 0; first < all.size() && length(all[first]) > 0; first = end) {
+    const int64_t longest = length(all[first]);
+    for (int64_t rows = 0; end < all.size() && length(all[end]) > 0; ++end) {
+      rows += length(all[end]);
+      const auto padded = longest * static_cast<int64_t>(end + 1 - first);
+      if (end > first && (padded > most_rows || (padded > few_rows && padded - rows > rows / 8))) break;
+    }
+    groups.emplace_back(all.data() + first, end - first);
+  }
+  return groups;
+}
+
+// What the encoder runs over for each of them.
+std::vector<SourcePart> Session::parts_of(std::span<Reading> group) {
+  const Model& model = *group.front().session->model_;
+  std::vector<SourcePart> parts;
+  for (auto& [session, to, rows, more, total] : group) {
+    if (model.keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
+    if (!model.encoder().appends()) {
+      to.front.insert(to.front.end(), rows.begin(), rows.end());
+      to.encoded_again += session->source_.length;
+    }
+    const bool all = !model.encoder().appends();
+    parts.push_back(!all ? more : SourcePart{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length});
+  }
+  return parts;
+}
+
+// Encodes parts of at least one row each, predicts the targets' lengths from the sources so far, fills the cross
+// states.
+void Session::append(std::span<Reading> group) {
+  const Model& model = *group.front().session->model_;
+  const int64_t d = model.manifest().d_model;
+  const std::vector<SourcePart> parts = parts_of(group);
+  int64_t longest = 0;
+  for (const SourcePart& part : parts) longest = std::max(longest, part.length);
+  std::vector<int32_t> slots;
+  for (const Reading& r : group) slots.push_back(r.session->encoder_slot_);
+  const WorkspacePool::Lease ws = model.lease();
+  Aux aux;
+  const float* const encoded = model.encoder().run(*ws, parts, slots, aux);
+  std::vector<SourceKeys> keys;
+  for (size_t i = 0; i < group.size(); ++i) {
+    auto& [session, to, rows, more, total] = group[i];
+    SourcePart hidden{to.ids.data(), encoded + static_cast<int64_t>(i) * longest * d, parts[i].length, parts[i].first};
+    if (model.keeps_rows()) {
+      to.rows.insert(to.rows.end(), hidden.rows, hidden.rows + hidden.length * d);
+      hidden = {to.ids.data(), to.rows.data(), to.length};
+    }
+    if (const Length* length = model.length(); length && !session->length_set_) {
+      if (length->needs_rows) to.predicted_again += session->source_.length;
+      total = length->predict(*ws->threads, ws->length, {to.ids.data(), hidden.rows, to.length});
+    }
+    keys.push_back({hidden, session->source_.length, total.value_or(0), session->cross_slot_});
+    auto own = std::make_shared<Aux>();
+    for (const auto& [name, value] : aux) {
+      const float* const begin = value.data.data() + static_cast<int64_t>(i) * value.rows * value.width;
+      (*own)[name] = {{begin, begin + value.rows * value.width}, value.rows, value.width};
+    }
+    to.aux = std::move(own);
+  }
+  model.decoder().append(*ws, keys, model.keeps_rows() ? nullptr : encoded, !model.encoder().appends(), aux);
+  for (size_t i = 0; i < group.size(); ++i) {
+    group[i].to.keys_replayed += keys[i].replayed;
+    group[i].to.replays += keys[i].replayed > 0;
+  }
 }
 
 void Session::read(const SourceBatch& source, bool last) {
-  check_read(source, last);
-  Source to = source_;
-  std::vector<float> rows;
-  const SourcePart more = embed(source, to, rows);
-  to.complete = last;
-  ++to.reads;
-  if (more.length > 0) {
-    reach_ = to.length += more.length;
-    usable_ = false;  // until `to` is the source
-    try {
-      append(more, to);
-    } catch (...) {
-      // A first read can be undone; after a later one the states are undefined.
-      if (source_.length == 0) {
-        for (const States& s : states(reach_, false)) s.arena.empty(s.slot, s.bytes);
-        reach_ = 0;
-        usable_ = true;
-      }
-      throw;
+  Session* const self = this;
+  const uint32_t ends = last;
+  read({&self, 1}, source, {&ends, 1});
+}
+
+void Session::read(std::span<Session* const> sessions, const SourceBatch& sources, std::span<const uint32_t> last) {
+  check_reads(sessions, sources, last);
+  std::vector<Reading> all;
+  all.reserve(sessions.size());
+  for (size_t i = 0; i < sessions.size(); ++i)
+    all.push_back(sessions[i]->begin_read(sources.row(static_cast<int64_t>(i)), last[i] != 0));
+  const Encoder& encoder = sessions.front()->model_->encoder();
+  const std::vector<std::span<Reading>> groups = groups_of(all, [&](const Reading& r) {
+    if (r.more.length == 0) return int64_t{0};  // speech that waits
+    return encoder.appends() ? r.more.length : r.to.length;
+  });
+  for (Reading& r : all) {
+    if (r.more.length == 0) continue;
+    r.session->reach_ = r.to.length;
+    r.session->usable_ = false;  // until `to` is the source
+  }
+  try {
+    for (const std::span<Reading> group : groups) append(group);
+  } catch (...) {
+    for (const Reading& r : all)
+      if (r.more.length > 0) r.session->undo_read();
+    throw;
+  }
+  for (Reading& r : all) {
+    if (r.to.complete) {
+      r.to.ids = {};
+      r.to.rows = r.to.front = {};
+      r.to.waiting = {};
     }
+    r.session->target_total_ = r.target_total;
+    r.session->source_ = std::move(r.to);
+    r.session->usable_ = true;
   }
-  if (last) {
-    to.ids = {};
-    to.rows = to.front = {};
-    to.waiting = {};
-  }
-  source_ = std::move(to);
-  usable_ = true;
 }
 
 uint64_t Session::Source::kept_bytes() const {

@@ -28,6 +28,9 @@ class Session {
   void reorder(const std::vector<uint32_t>& parents);
   // More of the source; last: it is complete.
   void read(const SourceBatch& source, bool last = true);
+  // The same for different sessions of one model, a row of `sources` each, encoded together; last: by session.  A
+  // refusal changes none of them; after another error first reads are undone, and what read before is unusable.
+  static void read(std::span<Session* const> sessions, const SourceBatch& sources, std::span<const uint32_t> last);
   void set_length(double target_length);
   // Continues until </s> or limit; greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
@@ -101,10 +104,24 @@ class Session {
   void release();
   void check_carried() const;
   void check_usable() const;
+  // What a read makes of a session, until all of the call succeeded.
+  struct Reading {
+    Session* session;
+    Source to;                // its source with more read
+    std::vector<float> rows;  // of speech, the front end's
+    SourcePart more;          // what the encoder takes now: ids, or rows that speech completes
+    std::optional<double> target_total;
+  };
   void check_read(const SourceBatch& source, bool last) const;
-  SourcePart embed(const SourceBatch& more, Source& to, std::vector<float>& rows) const;
-  SourcePart encode(Workspace& ws, const SourcePart& more, Source& to, Aux& aux) const;
-  void append(const SourcePart& more, Source& to);
+  void check_one_row(bool is_one) const;
+  static void check_reads(std::span<Session* const> sessions, const SourceBatch& sources,
+                          std::span<const uint32_t> last);
+  Reading begin_read(const SourceBatch& source, bool last);
+  void undo_read();
+  template <class Length>
+  static std::vector<std::span<Reading>> groups_of(std::vector<Reading>& all, const Length& length);
+  static std::vector<SourcePart> parts_of(std::span<Reading> group);
+  static void append(std::span<Reading> group);
   static void check_write(std::span<Session* const> sessions, const Ids& tokens);
   bool begins_with_end(int row) const;
   void check_rows(const Ids& tokens, int64_t first_row) const;

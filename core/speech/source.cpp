@@ -34,6 +34,16 @@ SourceBatch SourceBatch::frames(const float* data, int64_t length, int64_t width
   return source;
 }
 
+SourceBatch SourceBatch::row(int64_t row) const {
+  SourceBatch source = *this;
+  if (ids) source.ids += row * stride;
+  if (speech) source.speech += row * stride;
+  source.batch = 1;
+  source.length = length_of(row);
+  source.lens = nullptr;
+  return source;
+}
+
 SourceBatch SourceBatch::part(int64_t begin, int64_t end) const {
   SourceBatch source = *this;
   if (ids) source.ids += begin;

@@ -37,6 +37,7 @@ struct SourceBatch {
   bool is_speech() const { return kind == SourceKind::samples || kind == SourceKind::frames; }
   Ids as_ids() const { return {ids, stride, batch, length, lens}; }
   int64_t length_of(int64_t row) const { return lens ? lens[row] : length; }
+  SourceBatch row(int64_t row) const;
   // Of the only row, from begin to before end.
   SourceBatch part(int64_t begin, int64_t end) const;
 };

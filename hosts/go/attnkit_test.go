@@ -233,14 +233,23 @@ func TestRows(t *testing.T) {
 	defer two.Close()
 	ok(t, two.Read(attnkit.IDs(source(t, m, "half past three")...), true))
 	n := m.Info().Outputs
-	together, alone := make([]float32, 3*n), make([]float32, 3*n)
+	together, alone, readTogether := make([]float32, 3*n), make([]float32, 3*n), make([]float32, 3*n)
 	begin := []int32{m.Info().BeginID}
+	pair := []*attnkit.Session{must[*attnkit.Session](t)(attnkit.NewSession(m, 1)), must[*attnkit.Session](t)(attnkit.NewSession(m, 2))}
+	sources := attnkit.BatchOf(source(t, m, english), source(t, m, "half past three"))
+	refused(t, attnkit.ReadAll(pair[:1], sources, nil), attnkit.Invalid, "2 sources and 0 of last for 1 sessions")
+	refused(t, attnkit.ReadAll(pair, sources, []bool{true, false}), attnkit.Invalid, "session 1: a source that grows")
+	ok(t, attnkit.ReadAll(pair, sources, nil))
+	ok(t, attnkit.WriteAll(pair, attnkit.BatchOf(begin, begin, begin), readTogether))
 	forks := []*attnkit.Session{must[*attnkit.Session](t)(one.Fork()), must[*attnkit.Session](t)(two.Fork())}
 	ok(t, attnkit.WriteAll(forks, attnkit.BatchOf(begin, begin, begin), together))
 	ok(t, one.Step(begin[0], alone[:n]))
 	ok(t, two.Write(attnkit.BatchOf(begin, begin), alone[n:]))
 	if !reflect.DeepEqual(together, alone) {
 		t.Fatal("sessions at once differ from each alone")
+	}
+	if !reflect.DeepEqual(readTogether, alone) {
+		t.Fatal("sources read at once differ from each alone")
 	}
 	ok(t, two.Write(attnkit.BatchOf([]int32{10}, []int32{11}), nil))
 	swapped := must[*attnkit.Session](t)(two.Fork())

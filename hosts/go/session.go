@@ -176,6 +176,35 @@ func WriteAll(sessions []*Session, tokens *Batch, logits []float32) error {
 		}
 		to = shape(2, 32, tokens.rows, tokens.length, outputs)
 	}
+	data, from := tokens.tensor()
+	return useAll(sessions, func(all **C.attnkit_session, n C.uint32_t, err *C.attn_error) C.int32_t {
+		return C.shim_write(all, n, (*C.int32_t)(data), from, tokens.lens(), (*C.float)(first(logits)), to, err)
+	})
+}
+
+// ReadAll takes in a sequence of sources for each of different sessions of one model, or more of it, and encodes them
+// together; last: for each whether its source is complete, or nil: all are.
+func ReadAll(sessions []*Session, sources *Batch, last []bool) error {
+	if sources.rows != len(sessions) || (last != nil && len(last) != len(sessions)) {
+		return invalid("%d sources and %d of last for %d sessions", sources.rows, len(last), len(sessions))
+	}
+	if len(sessions) == 0 {
+		return invalid("no sessions")
+	}
+	complete := make([]C.uint32_t, len(sessions))
+	for i := range complete {
+		if last == nil || last[i] {
+			complete[i] = 1
+		}
+	}
+	data, from := sources.tensor()
+	return useAll(sessions, func(all **C.attnkit_session, n C.uint32_t, err *C.attn_error) C.int32_t {
+		return C.shim_read_all(all, n, (*C.int32_t)(data), from, sources.lens(), &complete[0], err)
+	})
+}
+
+// useAll calls f with different sessions, none of which is closed meanwhile.
+func useAll(sessions []*Session, f func(**C.attnkit_session, C.uint32_t, *C.attn_error) C.int32_t) error {
 	handles := make([]*C.attnkit_session, len(sessions))
 	seen := make(map[*Session]bool, len(sessions))
 	for i, s := range sessions {
@@ -189,9 +218,8 @@ func WriteAll(sessions []*Session, tokens *Batch, logits []float32) error {
 			return invalid("session %d is closed", i)
 		}
 	}
-	data, from := tokens.tensor()
 	err := call(func(err *C.attn_error) C.int32_t {
-		return C.shim_write(&handles[0], C.uint32_t(len(handles)), (*C.int32_t)(data), from, tokens.lens(), (*C.float)(first(logits)), to, err)
+		return f(&handles[0], C.uint32_t(len(handles)), err)
 	})
 	runtime.KeepAlive(sessions)
 	return err

@@ -63,6 +63,12 @@ static inline int32_t shim_read(attnkit_session* session, const void* source, sh
   return attnkit_session_read(session, &from, last, err);
 }
 
+static inline int32_t shim_read_all(attnkit_session* const* sessions, uint32_t n, const int32_t* source, shim_shape s,
+                                    const int32_t* len, const uint32_t* last, attn_error* err) {
+  const attn_tensor from = shim_tensor(source, s);
+  return attnkit_sessions_read(sessions, n, &from, len, last, err);
+}
+
 static inline int32_t shim_write(attnkit_session* const* sessions, uint32_t n, const int32_t* tokens, shim_shape t,
                                  const int32_t* len, float* logits, shim_shape o, attn_error* err) {
   const attn_tensor from = shim_tensor(tokens, t), made = shim_tensor(logits, o);

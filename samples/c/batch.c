@@ -25,13 +25,17 @@ int main(int argc, char** argv) {
   attnkit_encoded_destroy(encoded);
   printf("decode is forward: %d\n", memcmp(whole, rest, (size_t)outputs * sizeof *whole) == 0);
 
-  /* Two sessions in one call, then two rows of one session that change places. */
+  /* Two sessions read and write in one call, then two rows of one session that change places. */
   attnkit_session *sessions[2] = {NULL, NULL}, *rows = NULL;
   for (int i = 0; i < 2; ++i) {
     check(attnkit_session_create(o.model, 1, &sessions[i], &err));
     check(attnkit_session_set_length(sessions[i], 12.5, &err));
-    check(attnkit_session_read(sessions[i], &o.source, 1, &err));
   }
+  int32_t* ids = calloc(2 * (size_t)n, sizeof *ids);
+  if (!ids) exit(1);
+  for (int i = 0; i < 2; ++i) memcpy(ids + i * n, o.source.data, (size_t)n * sizeof *ids);
+  const attn_tensor sources = {ids, {2, n}, {n, 1}, 0, 32, 1, 2, 1, 0};
+  check(attnkit_sessions_read(sessions, 2, &sources, NULL, NULL, &err));
   logits.data = both;
   logits.shape[0] = 2;
   check(attnkit_session_write(sessions, 2, &two, NULL, &logits, &err));
@@ -51,7 +55,7 @@ int main(int argc, char** argv) {
   float sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += weights[i];
   printf("weights sum to %.3f\n", sum);
-  free(whole), free(rest), free(both), free(weights);
+  free(whole), free(rest), free(both), free(weights), free(ids);
   close_model(&o);
   return 0;
 }

@@ -92,6 +92,76 @@ attnkit_sample_options sampling(double temperature, uint64_t seed, uint32_t limi
   return options;
 }
 
+// A scheduler in small: sources are read together as they come, and sessions join and leave between steps.
+TEST(Session, JoinAndLeaveBetweenSteps) {
+  const Opened o;
+  const std::vector<const char*> texts = {
+      "five euros ; the third of march", "four", "half past three", "two euros", "the first of may", "ten"};
+  std::vector<attnkit::Ids> sources, expected, made(texts.size());
+  for (const char* text : texts) {
+    sources.push_back(o.model.tokenize(attnkit::Side::source, text));
+    sources.back().push_back(o.model.info().end_id);
+    attnkit::Session alone(o.model, 1);
+    alone.read(sources.back());
+    expected.push_back(alone.generate());
+  }
+  struct Active {
+    size_t index;
+    attnkit::Session session;
+    int32_t next;
+  };
+  std::vector<Active> active;
+  const attnkit_model_info info = o.model.info();
+  std::vector<float> logits;
+  const auto handles = [&](size_t first) {
+    std::vector<attnkit_session*> all;
+    for (size_t i = first; i < active.size(); ++i) all.push_back(active[i].session.get());
+    return all;
+  };
+  for (size_t next = 0; next < texts.size() || !active.empty();) {
+    const size_t before = active.size();
+    std::vector<attnkit::Ids> coming;
+    for (; next < texts.size() && active.size() < 3; ++next) {
+      active.push_back({next, attnkit::Session(o.model, 1), info.begin_id});
+      coming.push_back(sources[next]);
+    }
+    if (!coming.empty()) attnkit::Session::read_all(handles(before), attnkit::Batch(coming));
+    std::vector<attnkit::Ids> tokens;
+    for (const Active& a : active) tokens.push_back({a.next});
+    logits.resize(active.size() * static_cast<size_t>(info.outputs));
+    attnkit::Session::write(handles(0), attnkit::Batch(tokens), logits.data(), info.outputs);
+    for (size_t i = 0; i < active.size(); ++i) {
+      const auto scores = logits.begin() + static_cast<std::ptrdiff_t>(i) * info.outputs;
+      active[i].next = static_cast<int32_t>(std::max_element(scores, scores + info.outputs) - scores);
+      made[active[i].index].push_back(active[i].next);
+    }
+    std::erase_if(active, [&](const Active& a) { return a.next == info.end_id; });
+  }
+  EXPECT_EQ(made, expected);
+}
+
+TEST(Session, RefusesWrongReadsOfMany) {
+  const Opened o;
+  attnkit::Session one(o.model, 1), two(o.model, 1);
+  attnkit_session *const both[] = {one.get(), two.get()}, *const twice[] = {one.get(), one.get()};
+  attnkit_session* const missing[] = {one.get(), nullptr};
+  attn_error err{sizeof err, 0, -1, ""};
+  const attnkit::Batch sources(std::vector<attnkit::Ids>{o.source(), o.source()});
+  const attn_tensor t = sources.view();
+  const uint32_t wrong[] = {1, 2};
+  EXPECT_EQ(attnkit_sessions_read(nullptr, 2, &t, nullptr, nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_sessions_read(both, 0, &t, nullptr, nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_sessions_read(both, 2, nullptr, nullptr, nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_sessions_read(missing, 2, &t, nullptr, nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_sessions_read(twice, 2, &t, nullptr, nullptr, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("stands twice"), std::string::npos) << err.message;
+  EXPECT_EQ(attnkit_sessions_read(both, 2, &t, nullptr, wrong, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("last of session 1 is 2"), std::string::npos) << err.message;
+  EXPECT_THROW(attnkit::Session::read_all(std::span(both).first(1), sources), attnkit::Error);
+  attnkit::Session::read_all(both, sources);
+  EXPECT_EQ(one.generate(), two.generate());
+}
+
 TEST(Sample, WithoutATemperatureIsGenerate) {
   const LanguageModel o;
   attnkit::Session generated(o.model, 1), sampled(o.model, 1), begun(o.model, 1);

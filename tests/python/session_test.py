@@ -95,6 +95,11 @@ class Session(PackageTest):
         tokens = [[1, 10], [1, 11], [1, 12]]
         logits = attnkit.write_all(together, tokens).tolist()
         self.assertEqual(logits, alone[0].write(tokens[:1]).tolist() + alone[1].write(tokens[1:]).tolist())
+        read = [attnkit.Session(self.model, rows) for rows in (1, 2)]
+        self.refused("2 sources and 0 of last for 1 sessions", attnkit.read_all, read[:1], [self.source, self.source])
+        self.refused("session 1: a source that grows", attnkit.read_all, read, [self.source, self.source], [True, False])
+        attnkit.read_all(read, [self.source, self.source])
+        self.assertEqual(logits, attnkit.write_all(read, tokens).tolist())
         self.refused("no sessions", attnkit.write_all, [], [])
         self.refused("twice", attnkit.write_all, [together[0], together[0]], [[1], [1]])
 

@@ -261,6 +261,15 @@ ATTNKIT_API int32_t attnkit_session_reorder(attnkit_session* session, const uint
  *           second read: it then refuses all but destroy. */
 ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_tensor* source, uint32_t last,
                                          attn_error* err);
+/* Reads the sources of n different sessions of one model, or more of them, and encodes them together.  Since minor 1.
+ * Shapes    source (n, S) or frames (n, T, features) as in read; source_len (n): how much of each row is real, or NULL =
+ *           all; last (n) or NULL = all 1.
+ * Numbers   Bitwise those of attnkit_session_read for each session alone.
+ * Errors    As read, in words that say which row or session; INVALID: sessions of different models, a session twice.  No
+ *           session has then changed: leave out the one at fault and call again.  After NO_MEMORY or a failing plugin
+ *           none has read anything, and those whose second read it was refuse all but destroy. */
+ATTNKIT_API int32_t attnkit_sessions_read(attnkit_session* const* sessions, uint32_t n, const attn_tensor* source,
+                                          const int32_t* source_len, const uint32_t* last, attn_error* err);
 /* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a
  * prediction.
  * Errors    INVALID: not positive and finite, tokens were written already, or a source was read whose keys depend on

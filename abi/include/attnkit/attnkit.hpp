@@ -319,6 +319,16 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
   }
   // Frames: a batch of one row.
   void read(const SpeechBatch& source, bool last = true) { run_read(source.view(), last); }
+  // Reads a row of `sources` for each of different sessions and encodes them together; last: by session, empty: all are
+  // complete.
+  static void read_all(std::span<attnkit_session* const> sessions, const Batch& sources,
+                       std::span<const uint32_t> last = {}) {
+    run_read_all(sessions, sources, last);
+  }
+  static void read_all(std::span<attnkit_session* const> sessions, const SpeechBatch& sources,
+                       std::span<const uint32_t> last = {}) {
+    run_read_all(sessions, sources, last);
+  }
   // Returns bytes from which load continues, wherever the same model is.
   std::vector<std::byte> save() const { return detail::bytes_of(attnkit_session_save, get()); }
   static Session load(const Model& model, std::span<const std::byte> bytes) {
@@ -432,6 +442,16 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     }
   };
   void run_read(const attn_tensor& t, bool last) { detail::call(attnkit_session_read, get(), &t, last ? 1u : 0u); }
+  template <class Sources>
+  static void run_read_all(std::span<attnkit_session* const> sessions, const Sources& sources,
+                           std::span<const uint32_t> last) {
+    if (sources.rows() != std::ssize(sessions) || (!last.empty() && last.size() != sessions.size()))
+      throw Error(ATTN_INVALID, std::to_string(sources.rows()) + " sources and " + std::to_string(last.size()) +
+                                    " of last for " + std::to_string(sessions.size()) + " sessions");
+    const attn_tensor in = sources.view();
+    detail::call(attnkit_sessions_read, sessions.data(), static_cast<uint32_t>(sessions.size()), &in,
+                 sources.lengths.data(), last.empty() ? nullptr : last.data());
+  }
   template <class Decide, class Observe>
   Ids run_simulate(const attn_tensor& t, std::span<const int64_t> ends, Decide& decide, Observe& observe,
                    uint32_t limit) {

@@ -150,6 +150,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "attnkit_session_clone": (c_int32, handle, made, error),
     "attnkit_session_reorder": (c_int32, handle, POINTER(c_uint32), error),
     "attnkit_session_read": (c_int32, handle, tensor, c_uint32, error),
+    "attnkit_sessions_read": (c_int32, made, c_uint32, tensor, int32s, POINTER(c_uint32), error),
     "attnkit_session_set_length": (c_int32, handle, c_double, error),
     "attnkit_session_write": (c_int32, made, c_uint32, tensor, int32s, tensor, error),
     "attnkit_session_generate": (c_int32, handle, c_uint32, int32s, size, error),

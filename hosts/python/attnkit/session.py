@@ -176,17 +176,35 @@ class _Step:
         check(self.function(self.handle, 1, self.tensor, None, self.to, self.error), self.err)
 
 
+def read_all(sessions: Sequence[Session], sources: Batch, last: Optional[Sequence[bool]] = None,
+             source_lengths: Optional[Sequence[int]] = None) -> None:
+    """Reads a source for each of different sessions of one model, or more of it, and encodes them together.
+
+    sources: as for Model.encode, a row for each session; last: for each whether its source is complete, None: all are.  Bitwise
+    what read() gives each alone.
+    """
+    handles, rows = _handles(sessions), Rows(sources, source_lengths)
+    n = rows.tensor.shape[0]
+    if n != len(handles) or (last is not None and len(last) != n):
+        raise Error(INVALID, f"{n} sources and {len(last or ())} of last for {len(handles)} sessions")
+    ends = None if last is None else (ctypes.c_uint32 * n)(*(1 if end else 0 for end in last))
+    call(sessions[0]._library.attnkit_sessions_read, handles, n, *rows.arguments(), ends)
+
+
+def _handles(sessions: Sequence[Session]) -> Any:
+    pointers = [session.pointer for session in sessions]
+    if not pointers:
+        raise Error(INVALID, "no sessions")
+    return (ctypes.c_void_p * len(pointers))(*(p._as_parameter_.value for p in pointers))
+
+
 def write_all(sessions: Sequence[Session], tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:
     """Appends tokens to different sessions of one model in one call, a sequence of ids for each of their rows.
 
     tokens: sequences, or an int32 array (rows, length).  Gives the logits as float32 (rows, longest sequence, outputs), rows past
     a sequence's end being zeros: in out, a contiguous array, or in a memoryview; None without logits.
     """
-    pointers = [session.pointer for session in sessions]
-    if not pointers:
-        raise Error(INVALID, "no sessions")
-    handles = (ctypes.c_void_p * len(pointers))(*(p._as_parameter_.value for p in pointers))
-    batch, first = Rows(tokens), sessions[0]
+    handles, batch, first = _handles(sessions), Rows(tokens), sessions[0]
     to, given = result(out, "out", (*batch.tensor.shape, first._info.outputs)) if logits or out is not None else (None, None)
-    call(first._library.attnkit_session_write, handles, len(pointers), *batch.arguments(), to and to.reference)
+    call(first._library.attnkit_session_write, handles, len(handles), *batch.arguments(), to and to.reference)
     return given

@@ -70,16 +70,27 @@ class RandomOperations : public testing::TestWithParam<std::tuple<Case, unsigned
     for (int r = 0; r < rows; ++r) tested_.back().rows.push_back(made_again({}));
   }
 
+  // Some of the sessions together, each as much as it gets.
   void read() {
-    Tested& t = any();
-    if (t.session->source().complete) return;
-    Event e{{}, true, below(6) == 0 || t.session->source_length() > 30, 0};
-    for (int n = 1 + below(4); n > 0; --n) e.ids.push_back(word());
-    apply(*t.session, e);
-    for (Row& row : t.rows) {
-      apply(*row.alone, e);
-      row.events.push_back(e);
+    std::vector<Session*> sessions;
+    std::vector<int32_t> ids, lens;
+    std::vector<uint32_t> last;
+    for (Tested& t : tested_) {
+      if (t.session->source().complete || below(2)) continue;
+      Event e{{}, true, below(6) == 0 || t.session->source_length() > 30, 0};
+      for (int n = 1 + below(4); n > 0; --n) e.ids.push_back(word());
+      sessions.push_back(t.session.get());
+      lens.push_back(static_cast<int32_t>(e.ids.size()));
+      last.push_back(e.last);
+      ids.insert(ids.end(), e.ids.begin(), e.ids.end());
+      ids.resize(sessions.size() * 4);
+      for (Row& row : t.rows) {
+        apply(*row.alone, e);
+        row.events.push_back(e);
+      }
     }
+    if (sessions.empty()) return;
+    Session::read(sessions, Ids{ids.data(), 4, static_cast<int64_t>(lens.size()), 4, lens.data()}, last);
   }
 
   // To some of the sessions, to each row as many tokens as it gets.

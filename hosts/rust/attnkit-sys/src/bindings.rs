@@ -444,6 +444,7 @@ extern "C" {
     pub fn attnkit_session_clone(session: *const attnkit_session, copy: *mut *mut attnkit_session, err: *mut attn_error) -> i32;
     pub fn attnkit_session_reorder(session: *mut attnkit_session, parents: *const u32, err: *mut attn_error) -> i32;
     pub fn attnkit_session_read(session: *mut attnkit_session, source: *const attn_tensor, last: u32, err: *mut attn_error) -> i32;
+    pub fn attnkit_sessions_read(sessions: *const *mut attnkit_session, n: u32, source: *const attn_tensor, source_len: *const i32, last: *const u32, err: *mut attn_error) -> i32;
     pub fn attnkit_session_set_length(session: *mut attnkit_session, target_length: f64, err: *mut attn_error) -> i32;
     pub fn attnkit_session_write(sessions: *const *mut attnkit_session, n: u32, tokens: *const attn_tensor, len: *const i32, logits: *const attn_tensor, err: *mut attn_error) -> i32;
     pub fn attnkit_session_generate(session: *mut attnkit_session, limit: u32, ids: *mut i32, n: *mut u64, err: *mut attn_error) -> i32;

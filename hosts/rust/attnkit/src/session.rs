@@ -85,6 +85,21 @@ impl Session {
         call(|err| unsafe { sys::attnkit_session_read(self.handle.get(), &t.raw, last as u32, err) })
     }
 
+    /// Reads a sequence of `sources` for each of different sessions of one model and encodes them together; last: for each
+    /// whether its source is complete.
+    pub fn read_all(sessions: &mut [&mut Session], sources: &Batch<'_>, last: &[bool]) -> Result<()> {
+        if sources.rows() != sessions.len() || last.len() != sessions.len() {
+            let (rows, n, ends) = (sources.rows(), sessions.len(), last.len());
+            return Err(Error::invalid(format!("{} sources and {} of last for {} sessions", rows, ends, n)));
+        }
+        let handles: Vec<_> = sessions.iter().map(|session| session.handle.get()).collect();
+        let last: Vec<u32> = last.iter().map(|&last| last as u32).collect();
+        let (t, n) = (sources.tensor()?, handles.len() as u32);
+        call(|err| unsafe {
+            sys::attnkit_sessions_read(handles.as_ptr(), n, &t.raw, sources.lengths(), last.as_ptr(), err)
+        })
+    }
+
     /// Sets the whole length of the target, `</s>` included, for mechanisms that need it.
     pub fn set_length(&mut self, target_length: f64) -> Result<()> {
         call(|err| unsafe { sys::attnkit_session_set_length(self.handle.get(), target_length, err) })

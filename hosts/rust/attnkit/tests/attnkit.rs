@@ -136,6 +136,16 @@ fn many_sessions_and_rows_at_once() {
     one.step(begin, Some(&mut alone[..n])).unwrap();
     two.write(&Batch::of(&[[begin], [begin]]), Some(&mut alone[n..])).unwrap();
     assert_eq!(together, alone);
+    let (mut a, mut b) = (Session::new(&model, 1).unwrap(), Session::new(&model, 2).unwrap());
+    let sources = [source(&model, ENGLISH), source(&model, "half past three")];
+    let sources = Batch::of(&sources);
+    let mut both = [&mut a, &mut b];
+    assert!(message(Session::read_all(&mut both, &sources, &[true])).contains("2 sources and 1 of last for 2 sessions"));
+    assert!(message(Session::read_all(&mut both, &sources, &[true, false])).contains("session 1: a source that grows"));
+    Session::read_all(&mut both, &sources, &[true, true]).unwrap();
+    let mut read_together = vec![0.0; 3 * n];
+    Session::write_all(&mut both, &tokens, Some(&mut read_together)).unwrap();
+    assert_eq!(read_together, alone);
     two.write(&Batch::of(&[[10], [11]]), None).unwrap();
     let mut swapped = two.fork().unwrap();
     swapped.reorder(&[1, 0]).unwrap();
