@@ -19,6 +19,7 @@ void BatchedDecoder::run(size_t count, size_t rows) {
 }
 
 bool BatchedDecoder::fill(size_t count, size_t rows) {
+  const size_t before = active_.size();
   for (; active_.size() < rows && next_ < count; ++next_) {
     try {
       if (std::optional<Active> input = open(next_)) active_.push_back(std::move(*input));
@@ -26,7 +27,29 @@ bool BatchedDecoder::fill(size_t count, size_t rows) {
       fail_at(next_, e);
     }
   }
+  read(std::span(active_).subspan(before));
   return !active_.empty();
+}
+
+void BatchedDecoder::read(std::span<Active> begun) {
+  handles_.clear();
+  std::vector<Ids> sources;
+  for (const Active& a : begun) {
+    if (a.source.empty()) continue;
+    handles_.push_back(a.session.get());
+    sources.push_back(a.source);
+  }
+  if (handles_.empty()) return;
+  try {
+    Session::read_all(handles_, Batch(sources));
+  } catch (const Error&) {
+    // It changed no session, so reading one by one finds the input that is refused.
+    for (Active& a : begun) try {
+        if (!a.source.empty()) a.session.read(a.source);
+      } catch (const Error& e) {
+        fail_at(a.index, e);
+      }
+  }
 }
 
 void BatchedDecoder::write() {

@@ -1,4 +1,5 @@
-// Decoding of many inputs: a batch of sessions, one write per step for all of them, refilled as they end.
+// Decoding of many inputs: a batch of sessions, one write per step for all of them, refilled as they end by others
+// whose sources are encoded together.
 #pragma once
 
 #include <attnkit/attnkit.hpp>
@@ -27,6 +28,7 @@ class BatchedDecoder {
     int32_t next;     // the token to write
     size_t position;  // tokens written
     size_t limit;     // tokens to make at most
+    Ids source = {};  // that its session is to read, with those of the others that begin; empty: none
     Ids made = {};    // </s> included where it was reached
   };
   // Starts an input.  Returns nothing when there is nothing to decode.
@@ -43,6 +45,7 @@ class BatchedDecoder {
 
  private:
   bool fill(size_t count, size_t rows);
+  void read(std::span<Active> begun);
   void write();
   void fail_write(const Error& of_batch);
   void choose(size_t row);

@@ -33,8 +33,8 @@ class Decoder : public BatchedDecoder {
     Session session(model_, 1);
     // Before the source: the keys made from it may depend on the length.
     if (needs_length_) session.set_length(static_cast<double>(facts_.forced.size() + example.wanted.size()));
-    read_source(session, facts_, example);
-    return Active{i, std::move(session), facts_.info.begin_id, 0, limit_of(facts_, example)};
+    if (facts_.takes_speech()) read_source(session, facts_, example);
+    return Active{i, std::move(session), facts_.info.begin_id, 0, limit_of(facts_, example), example.source};
   }
   void done(Active& input) override {
     const auto forced = static_cast<std::ptrdiff_t>(std::min(facts_.forced.size(), input.made.size()));

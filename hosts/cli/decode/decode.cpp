@@ -36,9 +36,10 @@ class Decoder : public search::BatchedDecoder {
       sampler.saw(facts_.encoder() ? Ids{facts_.info.begin_id} : input.ids);
     }
     Session session(model_, 1);
-    prepare(session, input, 1, prompt);
+    const bool text = facts_.encoder() && !facts_.speech;
+    prepare(session, input, 1, prompt, !text);
     const int32_t first = facts_.encoder() ? facts_.info.begin_id : input.ids.back();
-    return Active{index, std::move(session), first, prompt, limit_of(input)};
+    return Active{index, std::move(session), first, prompt, limit_of(input), text ? input.ids : Ids()};
   }
 
   void search_beams(size_t index) {
@@ -47,7 +48,7 @@ class Decoder : public search::BatchedDecoder {
     if (is_empty(input)) return give_(index, {});
     try {
       Session session(model_, options_.beams);
-      prepare(session, input, options_.beams, input.ids.size());
+      prepare(session, input, options_.beams, input.ids.size(), true);
       const Ids made = session.generate(static_cast<uint32_t>(limit_of(input)));
       finish(index, session, made, made.size());
     } catch (const Error& e) {
@@ -68,14 +69,14 @@ class Decoder : public search::BatchedDecoder {
     return static_cast<size_t>(default_limit(source, facts_.longest_target()));
   }
 
-  // Sets the target's length where the model asks for it, reads the source, or writes the first `prompt` ids of a
-  // decoder's prompt to all rows.
-  void prepare(Session& session, const Input& input, size_t rows, size_t prompt) {
+  // Sets the target's length where the model asks for it, reads the source unless that is left for later, or writes the
+  // first `prompt` ids of a decoder's prompt to all rows.
+  void prepare(Session& session, const Input& input, size_t rows, size_t prompt, bool read) {
     // Before the source: the keys made from it may depend on the length.
     if (input.reference && facts_.asks_for_length)
       session.set_length(
           static_cast<double>(input.target.size() + (facts_.encoder() ? facts_.forced.size() + 1 : input.ids.size())));
-    if (facts_.encoder()) read_source(session, facts_, input);
+    if (facts_.encoder() && read) read_source(session, facts_, input);
     if (facts_.encoder() || prompt == 0) return;
     attnkit_session* const self = session.get();
     const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
