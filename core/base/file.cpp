@@ -1,6 +1,7 @@
 #include "core/base/file.hpp"
 
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <system_error>
 
@@ -21,11 +23,11 @@ namespace {
   fail(ATTN_INVALID, "{}: {}: {}", path, what, std::generic_category().message(errno));
 }
 
-uint64_t regular_size(int fd, const std::string& path) {
+struct stat status_of(int fd, const std::string& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail_with_errno(path, "cannot be examined");
   if (!S_ISREG(status.st_mode)) fail(ATTN_INVALID, "{}: is no regular file", path);
-  return static_cast<uint64_t>(status.st_size);
+  return status;
 }
 
 Descriptor open_to_read(const std::string& path) {
@@ -40,7 +42,7 @@ Descriptor open_to_read(const std::string& path) {
 
 std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
   const Descriptor file = open_to_read(path);
-  const uint64_t size = regular_size(file.get(), path);
+  const auto size = static_cast<uint64_t>(status_of(file.get(), path).st_size);
   if (size > limit) fail(ATTN_INVALID, "{}: holds {} bytes; at most {} are allowed", path, size, limit);
   std::vector<std::byte> bytes(size);
   for (size_t done = 0; done < bytes.size();) {
@@ -55,11 +57,19 @@ std::vector<std::byte> read_file(const std::string& path, uint64_t limit) {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   const Descriptor file = open_to_read(path);
-  const uint64_t size = regular_size(file.get(), path);
-  if (size == 0) return std::shared_ptr<const MappedFile>(new MappedFile({}));
+  const struct stat status = status_of(file.get(), path);
+  const auto made = std::shared_ptr<MappedFile>(new MappedFile());
+  // ctime, which no program can set, changes with every write and when another file takes the name.
+  made->identity_ =
+      fmt::format("{}:{}:{}:{}.{:09}:{}.{:09}", status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+                  status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+  made->own_ = status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  const auto size = static_cast<size_t>(status.st_size);
+  if (size == 0) return made;
   void* at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (at == MAP_FAILED) fail_with_errno(path, "cannot be mapped into memory");
-  return std::shared_ptr<const MappedFile>(new MappedFile({static_cast<const std::byte*>(at), size}));
+  made->bytes_ = {static_cast<const std::byte*>(at), size};
+  return made;
 }
 
 MappedFile::~MappedFile() {
@@ -68,6 +78,14 @@ MappedFile::~MappedFile() {
 
 void MappedFile::release() const {
   if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
+}
+
+std::string cache_folder() {
+  if (getauxval(AT_SECURE) != 0) return {};
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  if (cache != nullptr && *cache == '/') return std::string(cache) + "/attnkit/";
+  if (home != nullptr && *home == '/') return std::string(home) + "/.cache/attnkit/";
+  return {};
 }
 
 std::string join_path(const std::string& dir, const std::string& path) {

@@ -23,13 +23,23 @@ class MappedFile {
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Which file it was when it was opened: device, inode, size and when it was changed.
+  const std::string& identity() const { return identity_; }
+  // Whether it is this user's, and nobody else may write it.
+  bool own() const { return own_; }
   // Gives back the memory of all that was looked at so far; it can be looked at again.
   void release() const;
 
  private:
-  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  MappedFile() = default;
   std::span<const std::byte> bytes_;
+  std::string identity_;
+  bool own_ = false;
 };
+
+// Returns attnkit/ in the user's folder for caches.  Empty where there is no such folder, or the program runs with more
+// rights than its user.
+std::string cache_folder();
 
 // Returns path behind dir, or path itself when it is absolute.
 std::string join_path(const std::string& dir, const std::string& path);

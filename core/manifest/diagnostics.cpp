@@ -49,6 +49,8 @@ constexpr CodeRule codes[] = {
      "the weights cannot be read, or a tensor is missing or has another shape or type"},
     {ak::left_over_tensor, error, weights, "a tensor that belongs to nothing in this model"},
     {ak::no_adapters, warning, weights, "the weights hold no adapters for a chosen mechanism"},
+    {ak::packed_cache, warning, weights,
+     "a cache of packed weights is not used, or cannot be written; nothing else changes"},
 };
 
 }  // namespace

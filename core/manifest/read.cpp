@@ -547,6 +547,7 @@ void read_weights(const Node& weights, Reading& to) {
     to.not_applicable(table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given");
   m.weights_sha256 = sha256_of(table, to);
   take(table.choice("type"), m.weights_type);
+  take(table.boolean("cache"), m.weights_cache);
   if (!m.weights_sha256.empty() && m.weights_file.ends_with(".json"))
     to.not_applicable(table.place("sha256"), "\"sha256\" of an index says nothing of the files that it names");
   const auto names = table.text("names");

@@ -130,19 +130,24 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
                                                      (bias_ == Bias::all_but_k && shared_name != "k"));
   const std::string name = shared ? path_ + "." + shared_name : own_name(port);
   const Owner owner = shared ? Owner::model : Owner::mechanism;
-  Numbers stored = reader.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
   std::vector<float> b(static_cast<size_t>(outputs));
   if (bias) b = reader.f32(name + ".bias", {outputs}, constant(0), owner);
   parameters_ += inputs * outputs + (bias ? outputs : 0);
   const float scale = qk_norm_ ? 1.0f : scale_of(port);
-  if (adapted_ || scale != 1) {
-    std::vector<float> w(stored.values.begin(), stored.values.end());
-    if (adapted_) adapt(w, b);
-    for (auto* numbers : {&w, &b})
-      for (float& x : *numbers) x *= scale;
-    stored = Numbers(std::move(w));
-  }
-  return Dense(inputs, outputs, stored.values, b, reader.type_of(name + ".weight", type_), reader.threads());
+  const WeightType type = reader.type_of(name + ".weight", type_);
+  const auto pack = [&] {
+    Numbers stored = reader.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
+    if (adapted_ || scale != 1) {
+      std::vector<float> w(stored.values.begin(), stored.values.end());
+      if (adapted_) adapt(w, b);
+      for (auto* numbers : {&w, &b})
+        for (float& x : *numbers) x *= scale;
+      stored = Numbers(std::move(w));
+    }
+    return Dense(inputs, outputs, stored.values, b, type, reader.threads());
+  };
+  if (adapted_) return pack();
+  return packed_once(reader, name, fmt::format("{:a} {:a}", scale, gain), {inputs, outputs, bias, type}, pack);
 }
 
 void Block::load_projection(size_t i, WeightReader& reader) {

@@ -33,9 +33,12 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
     out = embedding.packed;
     return;
   }
-  const Numbers weight = from.weights.numbers("head.weight", {vocabulary, d}, xavier(d, vocabulary));
-  from.parameters += static_cast<int64_t>(weight.size());
-  out = Dense(d, vocabulary, weight.values, {}, from.weights.type_of("head.weight", from.type), from.weights.threads());
+  from.parameters += vocabulary * d;
+  const WeightType kept = from.weights.type_of("head.weight", from.type);
+  out = packed_once(from.weights, "head", "", {d, vocabulary, false, kept}, [&] {
+    const Numbers weight = from.weights.numbers("head.weight", {vocabulary, d}, xavier(d, vocabulary));
+    return Dense(d, vocabulary, weight.values, {}, kept, from.weights.threads());
+  });
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {

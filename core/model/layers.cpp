@@ -4,6 +4,9 @@
 #include <attnkit/kernels/simd.hpp>
 #include <cmath>
 
+#include "core/base/error.hpp"
+#include "core/weights/packed_cache.hpp"
+
 namespace attnkit::core {
 
 namespace {
@@ -134,12 +137,30 @@ LayerNorm LayerReader::norm(const std::string& name, int64_t width) {
   return {std::move(weight), std::move(bias), norm_eps, norm_type};
 }
 
+Dense packed_once(WeightReader& weights, const std::string& name, const std::string& recipe, const DenseShape& shape,
+                  const std::function<Dense()>& pack) {
+  PackedCache* const cache = weights.cache();
+  if (!cache) return pack();
+  const auto [inputs, outputs, bias, type] = shape;
+  const std::string key = fmt::format("{} {}x{} {} {}", name, outputs, inputs, bias ? "bias" : "no bias", recipe);
+  if (const auto found = cache->find(key); !found.empty()) {
+    weights.take(name + ".weight");
+    return Dense(inputs, outputs, bias, type, found, cache->owner());
+  }
+  Dense made = pack();
+  cache->add(key, made.weights()->image(), made.weights());
+  return made;
+}
+
 Dense LayerReader::dense(const std::string& name, int64_t inputs, int64_t outputs, bool bias) {
-  const Numbers weight = weights.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
-  parameters += static_cast<int64_t>(weight.size());
   std::vector<float> offsets;
   if (bias) offsets = tensor(name + ".bias", {outputs}, constant(0));
-  return Dense(inputs, outputs, weight.values, offsets, weights.type_of(name + ".weight", type), weights.threads());
+  parameters += inputs * outputs;
+  const WeightType kept = weights.type_of(name + ".weight", type);
+  return packed_once(weights, name, "", {inputs, outputs, bias, kept}, [&] {
+    const Numbers weight = weights.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs));
+    return Dense(inputs, outputs, weight.values, offsets, kept, weights.threads());
+  });
 }
 
 Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel) {
@@ -158,13 +179,15 @@ Embedding LayerReader::embedding(const std::string& name, const Manifest& m, con
   made.zero_begin = stack.zero_begin;
   if (m.embed_scale) made.scale = std::sqrt(static_cast<float>(m.d_model));
   if (vocabulary > 0) {
-    Numbers table = weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded);
-    parameters += static_cast<int64_t>(table.size());
+    const auto table = [&] { return weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded); };
+    parameters += vocabulary * m.d_model;
     const WeightType kept = weights.type_of(name + ".embed.weight", type);
     if (kept != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
-      made.packed = Dense(m.d_model, vocabulary, table.values, {}, kept, weights.threads());
+      made.packed = packed_once(weights, name + ".embed", "", {m.d_model, vocabulary, false, kept}, [&] {
+        return Dense(m.d_model, vocabulary, table().values, {}, kept, weights.threads());
+      });
     else
-      made.table = std::move(table);
+      made.table = table();
   }
   if (m.positions == Positions::sinusoidal)
     made.positions = sinusoidal_positions(longest, m.d_model, m.sinusoids, m.position_offset);

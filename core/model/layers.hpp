@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,16 @@ struct Embedding {
 // another layout; p from `first`.
 std::vector<float> sinusoidal_positions(int64_t rows, int64_t width, Sinusoids layout = Sinusoids::interleaved,
                                         int64_t first = 0);
+
+struct DenseShape {
+  int64_t inputs, outputs;
+  bool bias;
+  WeightType type;
+};
+// A layer of the tensors name.weight and name.bias, or that layer from the cache of what was packed before; the weight
+// is not read then.  recipe: what else it depends on beside the file.
+Dense packed_once(WeightReader& weights, const std::string& name, const std::string& recipe, const DenseShape& shape,
+                  const std::function<Dense()>& pack);
 
 // Reads layers from a weights file or makes them from its seed, and counts their parameters.
 struct LayerReader {

@@ -1,11 +1,15 @@
 // From manifest and weights file to a Model.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
+#include "core/base/file.hpp"
+#include "core/base/sha256.hpp"
 #include "core/import/names.hpp"
 #include "core/manifest/diagnostics.hpp"
 #include "core/model/model.hpp"
+#include "core/weights/packed_cache.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -80,6 +84,30 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
   // If all blocks use it, none is left that could.
   return std::any_of(manifest.blocks.begin(), manifest.blocks.end(),
                      [&](const BlockChoice& choice) { return choice.mechanism != word; });
+}
+
+// What was packed of these weights before; none where nothing may be kept.
+std::optional<PackedCache> cache_of(const Manifest& m, const std::optional<Weights>& weights) {
+  const std::string folder = m.weights_cache ? cache_folder() : "", identity = weights ? weights->identity() : "";
+  if (folder.empty() || identity.empty()) return {};
+  const std::string path = std::filesystem::absolute(m.weights_file).lexically_normal().string();
+  const std::string name = sha256_hex(std::as_bytes(std::span(path))).substr(0, 16);
+  const char* const type = weight_type_name(m.weights_type);
+  return PackedCache(fmt::format("{}packed/{}-{}-{}", folder, name, type, packing()),
+                     fmt::format("attnkit {}, {}, {}, seed {}, {}", ATTNKIT_VERSION, packing(), type,
+                                 m.weights_seed ? fmt::to_string(*m.weights_seed) : "none", identity));
+}
+
+// A model opens with the cache or without; what was wrong with it is said once, since it is made anew.
+void keep(const PackedCache& cache, const Manifest& m, Diagnostics& diagnostics) {
+  std::string wrong = cache.problem();
+  if (cache.wants_writing()) {
+    const std::string failed = cache.write();
+    if (!failed.empty()) wrong = failed;
+  }
+  if (!wrong.empty())
+    diagnostics.add(ak::packed_cache, m.weights_place, fmt::format("the cache of packed weights: {}", wrong),
+                    "the layers were packed anew; cache = false in [weights] does without one");
 }
 
 }  // namespace
@@ -185,7 +213,10 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     std::optional<Weights> weights;
     if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256, m.weights_names);
     WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place, &r.threads);
+    std::optional<PackedCache> cache = cache_of(m, weights);
+    if (cache) reader.use(&*cache);
     model->load(reader, diagnostics);
+    if (cache && !diagnostics.failed()) keep(*cache, m, diagnostics);
     if (weights) weights->release();
     model->length_ = make_length(m, model->vocabulary(false), diagnostics);
     if (model->has_encoder())

@@ -101,6 +101,13 @@ std::vector<float> WeightReader::f32(const std::string& name, const std::vector<
   return values;
 }
 
+void WeightReader::take(const std::string& name) {
+  taken_.insert(name);
+  const StoredTensor* t = file_->find(name);
+  if (t && (t->dtype == "I8" || t->dtype == "U8")) taken_.insert(scale_of(name));
+  if (t && t->dtype == "U8") taken_.insert(offset_of(name));
+}
+
 Numbers WeightReader::numbers(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
                               Owner owner) {
   const StoredTensor* stored = file_ ? file_->find(name) : nullptr;
@@ -113,11 +120,7 @@ Numbers WeightReader::numbers(const std::string& name, const std::vector<int64_t
 std::vector<float> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape,
                                       const Initial& initial, Owner owner) {
   if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
-  taken_.insert(name);
-  if (const StoredTensor* t = file_->find(name); t && (t->dtype == "I8" || t->dtype == "U8")) {
-    taken_.insert(scale_of(name));
-    if (t->dtype == "U8") taken_.insert(offset_of(name));
-  }
+  take(name);
   try {
     return file_->f32(name, shape);
   } catch (const Error& e) {

@@ -15,6 +15,7 @@
 
 namespace attnkit::core {
 
+class PackedCache;
 class Threads;
 
 // Fills the tensor, the same for the same seed on every machine.
@@ -47,6 +48,12 @@ class WeightReader {
     std::vector<std::byte> bytes;
   };
   void keep(std::map<std::string, Kept>* kept) { kept_ = kept; }
+
+  // Layers that were packed by another start, or NULL.
+  void use(PackedCache* cache) { cache_ = cache; }
+  PackedCache* cache() const { return cache_; }
+  // A tensor that need not be read, since a layer of it was found packed.
+  void take(const std::string& name);
 
   Threads* threads() const { return threads_; }
   bool has_file() const { return file_ != nullptr; }
@@ -83,6 +90,7 @@ class WeightReader {
   Diagnostics& diagnostics_;
   Place place_;
   Threads* threads_;
+  PackedCache* cache_ = nullptr;
   std::set<std::string> taken_;
   struct Common {
     std::vector<int64_t> shape;

@@ -469,6 +469,21 @@ Numbers Weights::numbers(std::string_view name, const std::vector<int64_t>& shap
   return Numbers(f32(name, shape));
 }
 
+std::string Weights::identity() const {
+  if (bytes_) return {};
+  Sha256 names;
+  for (const StoredTensor& t : tensors_) {
+    const NameRule rule = t.layout ? *t.layout : NameRule();
+    const std::string text =
+        fmt::format("{}\n{} {} {} {} {} {} {:a} {}\n", t.name, t.origin, t.dtype, shape_text(t.shape), rule.transposed,
+                    rule.part, rule.parts, rule.plus, t.alias);
+    names.add(std::as_bytes(std::span(text)));
+  }
+  std::string all = hex(names.digest());
+  for (const auto& file : mapped_) all += " " + file->identity();
+  return all;
+}
+
 void Weights::release() const {
   for (const auto& file : mapped_) file->release();
 }

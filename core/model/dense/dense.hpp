@@ -16,6 +16,10 @@ class Dense {
   Dense(int64_t inputs, int64_t outputs, std::span<const float> weight, std::span<const float> bias,
         WeightType type = WeightType::f32, Threads* threads = nullptr);
 
+  // The same of an image() of such a layer.  Throws Error (ATTN_INVALID) unless it has the size for it.
+  Dense(int64_t inputs, int64_t outputs, bool has_bias, WeightType type, std::span<const std::byte> image,
+        std::shared_ptr<const void> owner);
+
   // y[r] = f(W x[r] + b) for `rows` rows; strides in elements.  x and y do not overlap.  Any thread.
   void apply(Threads& threads, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
              std::optional<Activation> f = {}) const;
@@ -25,7 +29,8 @@ class Dense {
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
   int64_t parameters() const { return inputs_ * outputs_ + (has_bias_ ? outputs_ : 0); }
-  uint64_t bytes() const { return weights_ ? weights_->bytes() : 0; }
+  uint64_t bytes() const { return weights_ ? weights_->image().size() : 0; }
+  std::shared_ptr<const DenseWeights> weights() const { return weights_; }
   // The weights of one output, as they are used: (inputs).
   void row(int64_t output, float* weights) const { weights_->row(output, weights); }
   // Adds the weights as they are used and the bias.

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "core/base/bf16.hpp"
-#include "core/base/buffer.hpp"
 #include "core/base/sha256.hpp"
 #include "core/model/dense/walk.hpp"
 
@@ -116,7 +115,13 @@ class Floats : public DenseWeights {
  public:
   explicit Floats(const DenseSource& from) : inputs_(from.inputs), outputs_(from.outputs) {
     const int64_t count = padded() * padded_inputs<Stored>(inputs_);
-    Stored* packed = weight_.get<Stored>(count);
+    const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(Stored);
+    std::byte* const memory = image_.begin(from, bytes + static_cast<uint64_t>(padded()) * sizeof(float));
+    weights_ = {image_.template at<Stored>(0), static_cast<size_t>(count)};
+    biases_ = {image_.template at<float>(bytes), static_cast<size_t>(padded())};
+    if (!memory) return;
+    auto* const packed = reinterpret_cast<Stored*>(memory);
+    auto* const bias = reinterpret_cast<float*>(memory + bytes);
     from.each_panel([&](int64_t first, int64_t last) {
       std::fill_n(packed + place(first, 0), padded_inputs<Stored>(inputs_) * lanes, Stored{});
       constexpr int64_t some = 64;  // inputs whose weights of all 16 outputs stay in the first cache
@@ -125,10 +130,8 @@ class Floats : public DenseWeights {
           for (int64_t k = begin; k < std::min(inputs_, begin + some); ++k)
             round(from.weight[o * inputs_ + k], packed[place(o, k)]);
     });
-    std::fill_n(bias_.get<float>(padded()), padded(), 0.0f);
-    std::copy(from.bias.begin(), from.bias.end(), bias_.get<float>(padded()));
-    weights_ = {packed, static_cast<size_t>(count)};
-    biases_ = {bias_.get<float>(padded()), static_cast<size_t>(padded())};
+    std::fill_n(bias, padded(), 0.0f);
+    std::copy(from.bias.begin(), from.bias.end(), bias);
   }
 
   void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
@@ -150,7 +153,6 @@ class Floats : public DenseWeights {
     }
     to.add_numbers(biases_);
   }
-  uint64_t bytes() const override { return weight_.bytes() + bias_.bytes(); }
 
  private:
   int64_t padded() const { return (outputs_ + lanes - 1) / lanes * lanes; }
@@ -161,9 +163,8 @@ class Floats : public DenseWeights {
   }
 
   int64_t inputs_, outputs_;
-  Buffer weight_, bias_;  // [panel][group of inputs][16][input of a group]; padded to panels
-  std::span<const Stored> weights_;
-  std::span<const float> biases_;
+  std::span<const Stored> weights_;  // [panel][group of inputs][16][input of a group]
+  std::span<const float> biases_;    // padded to panels
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <mutex>
 
 #include "core/base/error.hpp"
@@ -272,29 +273,17 @@ class Int4 : public DenseWeights {
  public:
   Int4(const DenseSource& from, ByteKernel with)
       : w_{from.inputs, from.outputs, int4_blocks(from.inputs), nullptr, nullptr, nullptr, nullptr}, with_(with) {
-    const int64_t padded = this->padded();
-    auto* packed = weight_.get<uint8_t>(padded * w_.blocks * block_bytes / lanes);
-    auto *scale = scale_.get<float>(padded * w_.blocks), *bias = bias_.get<float>(padded);
-    std::fill_n(scale, padded * w_.blocks, 0.0f);
-    std::fill_n(bias, padded, 0.0f);
-    std::copy(from.bias.begin(), from.bias.end(), bias);
-    from.each_panel([&](int64_t first, int64_t last) {
-      std::fill_n(packed + place(first, 0, 0), w_.blocks * block_bytes, uint8_t{0});
-      std::array<int8_t, int4_block> q;
-      for (int64_t o = first; o < last; ++o)
-        for (int64_t b = 0; b < w_.blocks; ++b) {
-          const int64_t n = std::min(int4_block, from.inputs - b * int4_block);
-          const auto [step, offset] = round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
-          scale[of_block(o, b)] = step;
-          if (offset != 0) offsets()[of_block(o, b)] = offset;
-          for (int64_t k = 0; k < n; ++k)
-            packed[place(o, b, k)] |= static_cast<uint8_t>((q[static_cast<size_t>(k)] + 8) << shift(k));
-        }
-    });
-    w_.weight = packed;
-    w_.scale = scale;
-    w_.offset = offset_.get<float>(0);
-    w_.bias = bias;
+    // The weights, the scales, the bias, and offsets if any block has one.
+    const int64_t padded = this->padded(), blocks = padded * w_.blocks;
+    const auto bytes = static_cast<uint64_t>(blocks * block_bytes / lanes),
+               floats = sizeof(float) * static_cast<uint64_t>(blocks);
+    const uint64_t all = bytes + floats + sizeof(float) * static_cast<uint64_t>(padded);
+    if (std::byte* const memory = image_.begin(from, from.image.size() == all + floats ? all + floats : all))
+      pack(from, memory, reinterpret_cast<float*>(memory + bytes));
+    w_.weight = image_.at<uint8_t>(0);
+    w_.scale = image_.at<float>(bytes);
+    w_.bias = w_.scale + blocks;
+    if (image_.bytes().size() > all) w_.offset = image_.at<float>(all);
   }
 
   void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
@@ -320,9 +309,40 @@ class Int4 : public DenseWeights {
     if (w_.offset) to.add_numbers(std::span(w_.offset, static_cast<size_t>(padded() * w_.blocks)));
     to.add_numbers(std::span(w_.bias, static_cast<size_t>(padded())));
   }
-  uint64_t bytes() const override { return weight_.bytes() + scale_.bytes() + offset_.bytes() + bias_.bytes(); }
 
  private:
+  void pack(const DenseSource& from, std::byte* memory, float* scale) {
+    auto* const packed = reinterpret_cast<uint8_t*>(memory);
+    const int64_t padded = this->padded(), blocks = padded * w_.blocks;
+    float* const bias = scale + blocks;
+    std::fill_n(scale, blocks, 0.0f);
+    std::fill_n(bias, padded, 0.0f);
+    std::copy(from.bias.begin(), from.bias.end(), bias);
+    // Zeros, made for the first block that has an offset.
+    Buffer offsets;
+    std::once_flag has_offsets;
+    from.each_panel([&](int64_t first, int64_t last) {
+      std::fill_n(packed + place(first, 0, 0), w_.blocks * block_bytes, uint8_t{0});
+      std::array<int8_t, int4_block> q;
+      for (int64_t o = first; o < last; ++o)
+        for (int64_t b = 0; b < w_.blocks; ++b) {
+          const int64_t n = std::min(int4_block, from.inputs - b * int4_block);
+          const auto [step, offset] = round_to_int4(from.weight.data() + o * from.inputs + b * int4_block, n, q.data());
+          scale[of_block(o, b)] = step;
+          if (offset != 0) {
+            std::call_once(has_offsets, [&] { std::fill_n(offsets.get<float>(blocks), blocks, 0.0f); });
+            offsets.get<float>(0)[of_block(o, b)] = offset;
+          }
+          for (int64_t k = 0; k < n; ++k)
+            packed[place(o, b, k)] |= static_cast<uint8_t>((q[static_cast<size_t>(k)] + 8) << shift(k));
+        }
+    });
+    if (offsets.bytes() == 0) return;
+    const float* const made = offsets.get<float>(0);
+    std::memcpy(image_.grow(sizeof(float) * static_cast<uint64_t>(blocks)), made,
+                sizeof(float) * static_cast<size_t>(blocks));
+  }
+
   int64_t padded() const { return (w_.outputs + lanes - 1) / lanes * lanes; }
   // The byte of a block's input k, and where in it.
   int64_t place(int64_t output, int64_t block, int64_t k) const {
@@ -333,19 +353,8 @@ class Int4 : public DenseWeights {
   int64_t of_block(int64_t output, int64_t block) const {
     return (output / lanes * w_.blocks + block) * lanes + output % lanes;
   }
-  // Zeros, made for the first block that has an offset.  Any thread.
-  float* offsets() {
-    std::call_once(has_offsets_, [&] {
-      const int64_t n = padded() * w_.blocks;
-      std::fill_n(offset_.get<float>(n), n, 0.0f);
-    });
-    return offset_.get<float>(0);
-  }
-
   Packed w_;
   ByteKernel with_;
-  Buffer weight_, scale_, offset_, bias_;
-  std::once_flag has_offsets_;
 };
 
 }  // namespace

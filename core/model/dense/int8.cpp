@@ -263,7 +263,13 @@ class Int8 : public DenseWeights {
     const int64_t bytes = padded * groups * group;
     // The last tile of AMX may reach past the weights, where its rows have zeros.
     const int64_t size = bytes + 3 * padded * 4 + tile_rows * lanes * group;
-    auto* packed = packed_.get<int8_t>(size);
+    std::byte* const memory = image_.begin(from, static_cast<uint64_t>(size));
+    w_.weight = image_.at<int8_t>(0);
+    w_.scale = image_.at<float>(static_cast<uint64_t>(bytes));
+    w_.bias = w_.scale + padded;
+    w_.offset = reinterpret_cast<const int32_t*>(w_.bias + padded);
+    if (!memory) return;
+    auto* const packed = reinterpret_cast<int8_t*>(memory);
     std::fill_n(packed + bytes, size - bytes, int8_t{0});
     auto *scale = reinterpret_cast<float*>(packed + bytes), *bias = scale + padded;
     auto* offset = reinterpret_cast<int32_t*>(bias + padded);
@@ -282,10 +288,6 @@ class Int8 : public DenseWeights {
       }
     });
     std::copy(from.bias.begin(), from.bias.end(), bias);
-    w_.weight = packed;
-    w_.scale = scale;
-    w_.bias = bias;
-    w_.offset = offset;
   }
 
   void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
@@ -309,12 +311,10 @@ class Int8 : public DenseWeights {
     to.add_numbers(std::span(w_.weight, static_cast<size_t>(padded * groups_of(w_.inputs) * group)));
     to.add_numbers(std::span(w_.scale, static_cast<size_t>(2 * padded)));
   }
-  uint64_t bytes() const override { return packed_.bytes(); }
 
  private:
   Packed w_;
   ByteKernel with_;
-  Buffer packed_;
 };
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
+#include "core/base/buffer.hpp"
 #include "core/base/threads.hpp"
 #include "core/manifest/manifest.hpp"
 
@@ -31,27 +33,13 @@ struct DenseFinish {
   bool add = false;
 };
 
-class DenseWeights {
- public:
-  virtual ~DenseWeights() = default;
-  // Any thread.  The result for a row does not depend on the rows beside it or on the number of threads.
-  virtual void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const = 0;
-  virtual void row(int64_t output, float* weights) const = 0;  // the weights of one output, as they are used
-  virtual void digest(Sha256& to) const = 0;  // the same on every machine; of integers on those with FMA
-  virtual uint64_t bytes() const = 0;
-};
-
-// The instructions that multiply bytes; the results have the same bits.
-enum class ByteKernel { plain, avx2, vnni, amx, neon, dot };
-bool has(ByteKernel kernel);  // whether this machine does
-// Of those.  ATTNKIT_INSTRUCTIONS in the environment leaves some out: avx512 AMX, neon the dot products of bytes.
-ByteKernel fastest_bytes();
-
-// weight: (outputs, inputs), row by row; bias: (outputs) or empty.
+// weight: (outputs, inputs), row by row; bias: (outputs) or empty; or both packed, at a multiple of 64 bytes.
 struct DenseSource {
   int64_t inputs, outputs;
   std::span<const float> weight, bias;
   Threads* threads = nullptr;  // that pack; NULL: the caller's
+  std::span<const std::byte> image = {};
+  std::shared_ptr<const void> owner = {};  // of image
   int64_t panels() const { return (outputs + panel_outputs - 1) / panel_outputs; }
   // pack(first, last): the outputs of a panel.
   template <class Pack>
@@ -64,6 +52,47 @@ struct DenseSource {
     threads ? threads->each(panels(), grain, some) : some(0, panels(), 0);
   }
 };
+class DenseWeights {
+ public:
+  virtual ~DenseWeights() = default;
+  // Any thread.  The result for a row does not depend on the rows beside it or on the number of threads.
+  virtual void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const = 0;
+  virtual void row(int64_t output, float* weights) const = 0;  // the weights of one output, as they are used
+  virtual void digest(Sha256& to) const = 0;  // the same on every machine; of integers on those with FMA
+  // What was packed, for machines whose packing() is the same: DenseSource takes it in place of the weights.
+  std::span<const std::byte> image() const { return image_.bytes(); }
+
+ protected:
+  // Memory of its own to pack into, or an image that lies elsewhere.
+  class Image {
+   public:
+    // NULL: it is there already.  Throws Error (ATTN_INVALID): an image of another size.
+    std::byte* begin(const DenseSource& from, uint64_t bytes);
+    // Of memory of its own: makes it larger and returns what is new.
+    std::byte* grow(uint64_t more);
+    std::span<const std::byte> bytes() const { return bytes_; }
+    template <class T>
+    const T* at(uint64_t offset) const {
+      return reinterpret_cast<const T*>(bytes_.data() + offset);
+    }
+
+   private:
+    Buffer own_;
+    std::shared_ptr<const void> owner_;
+    std::span<const std::byte> bytes_;
+  };
+  Image image_;
+};
+
+// How this machine and this version pack, in a word: images are for those that pack alike.
+std::string packing();
+
+// The instructions that multiply bytes; the results have the same bits.
+enum class ByteKernel { plain, avx2, vnni, amx, neon, dot };
+bool has(ByteKernel kernel);  // whether this machine does
+// Of those.  ATTNKIT_INSTRUCTIONS in the environment leaves some out: avx512 AMX, neon the dot products of bytes.
+ByteKernel fastest_bytes();
+
 std::shared_ptr<const DenseWeights> f32_weights(const DenseSource& from);
 // Each weight rounded to 8 significant bits; everything else is f32.
 std::shared_ptr<const DenseWeights> bf16_weights(const DenseSource& from);

@@ -14,6 +14,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/int4.hpp"
+#include "core/base/sha256.hpp"
 #include "core/model/dense/walk.hpp"
 
 namespace attnkit::core {
@@ -290,6 +291,33 @@ TEST_P(DenseType, LeavesOutTheBias) {
 INSTANTIATE_TEST_SUITE_P(Types, DenseType,
                          testing::Values(WeightType::f32, WeightType::bf16, WeightType::int8, WeightType::int4),
                          [](const auto& named) { return weight_type_name(named.param); });
+
+// Files of packed weights are named after packing(): whatever changes an image must change packing_revision.
+TEST(DenseType, ImagesAreThoseOfTheRevision) {
+  const auto digest = [](WeightType type) {
+    const Dense made(45, 19, noise(45 * 19, 1), noise(19, 2), type);
+    return sha256_hex(made.weights()->image()).substr(0, 8);
+  };
+  const std::string all = digest(WeightType::f32) + " " + digest(WeightType::bf16) + " " + digest(WeightType::int8) +
+                          " " + digest(WeightType::int4);
+  EXPECT_EQ(packing().substr(0, 2), "1-");
+  if (packing() == "1-x86_64-fma") EXPECT_EQ(all, "");
+}
+
+TEST(DenseType, AnImageIsTheLayer) {
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8, WeightType::int4}) {
+    const Dense made(45, 19, noise(45 * 19, 1), noise(19, 2), type);
+    const Dense again(45, 19, true, type, made.weights()->image(), made.weights());
+    Threads threads(1);
+    const std::vector<float> x = noise(45 * 5, 3);
+    std::vector<float> y(19 * 5), z(19 * 5);
+    made.apply(threads, x.data(), 45, y.data(), 19, 5);
+    again.apply(threads, x.data(), 45, z.data(), 19, 5);
+    EXPECT_EQ(y, z);
+    EXPECT_EQ(made.parameters(), again.parameters());
+    EXPECT_THROW(Dense(45, 33, true, type, made.weights()->image(), nullptr), Error) << "another size";
+  }
+}
 
 TEST(DenseType, TakesLessMemory) {
   const std::vector<float> w = noise(512 * 2048, 1);

@@ -1,0 +1,127 @@
+// Models whose layers come from the cache of packed weights, against models that pack them.
+#include <fstream>
+
+#include "core/base/file.hpp"
+#include "core/base/sha256.hpp"
+#include "tests/core/model/tiny_model.hpp"
+
+namespace attnkit::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TinyModel wide() {
+  TinyModel tiny;
+  tiny.d = 256;
+  tiny.ffn = 512;
+  tiny.vocab = 6000;
+  tiny.encoder_layers = tiny.decoder_layers = 1;
+  return tiny;
+}
+
+class PackedModel : public testing::TestWithParam<std::string> {
+ protected:
+  PackedModel() {
+    if (const char* cache = std::getenv("XDG_CACHE_HOME")) before_ = cache;
+    setenv("XDG_CACHE_HOME", cache_.path().c_str(), 1);
+    write(wide());
+  }
+  ~PackedModel() override { before_ ? setenv("XDG_CACHE_HOME", before_->c_str(), 1) : unsetenv("XDG_CACHE_HOME"); }
+
+  void write(const TinyModel& tiny) const {
+    write_tiny(folder_, tiny);
+    std::string vocab = "<pad>\n<s>\n</s>\n";
+    for (int i = 3; i < tiny.vocab; ++i) vocab += std::to_string(i) + "\n";
+    folder_.write("vocab.txt", vocab);
+  }
+  std::string manifest(const std::string& more = "") const {
+    std::string text = wide().manifest();
+    const std::string file = "file = \"w.safetensors\"\n";
+    return text.replace(text.find(file), file.size(), file + "type = \"" + GetParam() + "\"\n" + more);
+  }
+  // The logits of a model that is opened now; warnings to *said.
+  std::vector<float> logits(const std::string& toml, std::string* said = nullptr) const {
+    Diagnostics diagnostics;
+    const auto model = Model::load(std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 2, 1),
+                                   toml, folder_.path(), diagnostics);
+    if (said) *said = all_messages(diagnostics);
+    EXPECT_TRUE(model) << all_messages(diagnostics);
+    std::vector<float> out(4 * static_cast<size_t>(model->outputs()));
+    model->forward(ids_of({3, 77, 4999, 2}), ids_of({1, 5, 4000, 9}), out.data());
+    digest_ = model->digest();
+    std::ifstream maps("/proc/self/maps");
+    const std::string mapped{std::istreambuf_iterator(maps), {}};
+    is_mapped_ = mapped.find(cache_.path()) != std::string::npos;
+    return out;
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> all;
+    for (const auto& entry : fs::recursive_directory_iterator(cache_.path()))
+      if (entry.is_regular_file()) all.push_back(entry.path());
+    return all;
+  }
+
+  const TempFolder cache_, folder_;
+  std::optional<std::string> before_;
+  mutable std::string digest_;
+  mutable bool is_mapped_ = false;
+};
+
+TEST_P(PackedModel, HasTheSameBits) {
+  const std::vector<float> packed = logits(manifest("cache = false\n"));
+  const std::string digest = digest_;
+  EXPECT_TRUE(files().empty()) << "cache = false";
+  std::string said;
+  EXPECT_EQ(packed, logits(manifest(), &said)) << "the start that writes the cache";
+  EXPECT_EQ(said, "");
+  EXPECT_FALSE(is_mapped_);
+  ASSERT_EQ(files().size(), 1u);
+  const auto written = fs::last_write_time(files()[0]);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(packed, logits(manifest(), &said));
+    EXPECT_TRUE(is_mapped_);
+  }
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(digest, digest_);
+  EXPECT_EQ(fs::last_write_time(files()[0]), written) << "it was used";
+}
+
+TEST_P(PackedModel, NewWeightsAreSeenAndSaidOnce) {
+  const std::vector<float> old = logits(manifest());
+  TinyModel other = wide();
+  other.seed = 8;
+  write(other);
+  const std::vector<float> expected = logits(manifest("cache = false\n"));
+  EXPECT_NE(old, expected);
+  std::string said;
+  EXPECT_EQ(logits(manifest(), &said), expected);
+  EXPECT_NE(said.find("is of other weights"), std::string::npos) << said;
+  EXPECT_EQ(logits(manifest(), &said), expected);
+  EXPECT_EQ(said, "") << "it was made again";
+}
+
+TEST_P(PackedModel, ADamagedFileIsMadeAgainAndSaidOnce) {
+  const std::vector<float> expected = logits(manifest());
+  ASSERT_EQ(files().size(), 1u);
+  fs::resize_file(files()[0], fs::file_size(files()[0]) / 2);
+  std::string said;
+  EXPECT_EQ(logits(manifest(), &said), expected);
+  EXPECT_NE(said.find("is cut off"), std::string::npos) << said;
+  EXPECT_NE(said.find("cache of packed weights"), std::string::npos) << said;
+  EXPECT_EQ(logits(manifest(), &said), expected);
+  EXPECT_EQ(said, "");
+}
+
+TEST_P(PackedModel, WithADigestTheFileIsReadWhole) {
+  std::string said;
+  const std::string sum = sha256_hex(read_file(folder_.path() + "/w.safetensors", 1 << 30));
+  logits(manifest("sha256 = \"" + sum + "\"\n"), &said);
+  EXPECT_EQ(said, "");
+  EXPECT_TRUE(files().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, PackedModel, testing::Values("f32", "bf16", "int8", "int4"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace attnkit::test
