@@ -133,7 +133,7 @@ struct Manifest {
   std::shared_ptr<const NameMap> weights_names;  // what the file calls its tensors; NULL: what attnkit calls them
   WeightType weights_type = WeightType::f32;
   std::optional<uint64_t> weights_seed;  // initialises the tensors that the file lacks
-  bool weights_cache = true;             // layers that were packed are kept for the next start
+  bool weights_cache = false;            // layers that were packed are kept for the next start
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
   Predict predict = Predict::none;

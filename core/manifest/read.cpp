@@ -144,7 +144,11 @@ void open_vocabulary(const TableReader& table, const Reading& to, Stack& stack, 
                                    "docs/importing.md lists what is supported of a tokenizer.json",
                                    "docs/importing.md lists what is supported of a GGUF file's vocabulary"};
   try {
-    if (split == Split::longest)
+    const Stack& first = to.manifest.encoder;
+    const bool same = first.vocab == stack.vocab && first.lowercase == stack.lowercase;
+    if (split == Split::longest && same && std::dynamic_pointer_cast<const Vocabulary>(first.tokenizer))
+      stack.tokenizer = first.tokenizer;  // one file for both sides is read once
+    else if (split == Split::longest)
       stack.tokenizer = std::make_shared<const Vocabulary>(Vocabulary::open(stack.vocab, stack.lowercase));
     else if (split == Split::wordpiece)
       stack.tokenizer = open_wordpiece(stack.vocab, stack.lowercase, use);
@@ -548,6 +552,9 @@ void read_weights(const Node& weights, Reading& to) {
   m.weights_sha256 = sha256_of(table, to);
   take(table.choice("type"), m.weights_type);
   take(table.boolean("cache"), m.weights_cache);
+  if (m.weights_cache && (!file || !m.weights_sha256.empty()))
+    to.not_applicable(table.place("cache"), file ? "\"cache\" maps what \"sha256\" promises to read"
+                                                 : "\"cache\" is of the file, and no \"file\" is given");
   if (!m.weights_sha256.empty() && m.weights_file.ends_with(".json"))
     to.not_applicable(table.place("sha256"), "\"sha256\" of an index says nothing of the files that it names");
   const auto names = table.text("names");

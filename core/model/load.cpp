@@ -86,16 +86,22 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
                      [&](const BlockChoice& choice) { return choice.mechanism != word; });
 }
 
-// What was packed of these weights before; none where nothing may be kept.
-std::optional<PackedCache> cache_of(const Manifest& m, const std::optional<Weights>& weights) {
-  const std::string folder = m.weights_cache ? cache_folder() : "", identity = weights ? weights->identity() : "";
-  if (folder.empty() || identity.empty()) return {};
+// What was packed of these weights before; none where nothing is to be kept.
+std::optional<PackedCache> cache_of(const Manifest& m, const std::optional<Weights>& weights,
+                                    Diagnostics& diagnostics) {
+  if (!m.weights_cache || !weights) return {};
+  const std::string folder = cache_folder();
+  if (folder.empty()) {
+    diagnostics.add(ak::packed_cache, m.weights_place, "the cache of packed weights: there is no folder for caches",
+                    "set XDG_CACHE_HOME or HOME to one");
+    return {};
+  }
   const std::string path = std::filesystem::absolute(m.weights_file).lexically_normal().string();
   const std::string name = sha256_hex(std::as_bytes(std::span(path))).substr(0, 16);
   const char* const type = weight_type_name(m.weights_type);
   return PackedCache(fmt::format("{}packed/{}-{}-{}", folder, name, type, packing()),
                      fmt::format("attnkit {}, {}, {}, seed {}, {}", ATTNKIT_VERSION, packing(), type,
-                                 m.weights_seed ? fmt::to_string(*m.weights_seed) : "none", identity));
+                                 m.weights_seed ? fmt::to_string(*m.weights_seed) : "none", weights->identity()));
 }
 
 // A model opens with the cache or without; what was wrong with it is said once, since it is made anew.
@@ -107,7 +113,7 @@ void keep(const PackedCache& cache, const Manifest& m, Diagnostics& diagnostics)
   }
   if (!wrong.empty())
     diagnostics.add(ak::packed_cache, m.weights_place, fmt::format("the cache of packed weights: {}", wrong),
-                    "the layers were packed anew; cache = false in [weights] does without one");
+                    "the layers were packed anew");
 }
 
 }  // namespace
@@ -213,7 +219,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     std::optional<Weights> weights;
     if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256, m.weights_names);
     WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place, &r.threads);
-    std::optional<PackedCache> cache = cache_of(m, weights);
+    std::optional<PackedCache> cache = cache_of(m, weights, diagnostics);
     if (cache) reader.use(&*cache);
     model->load(reader, diagnostics);
     if (cache && !diagnostics.failed()) keep(*cache, m, diagnostics);

@@ -57,6 +57,8 @@ Vocabulary Vocabulary::open(const std::string& path, bool lowercase) {
   v.tokens_ = read_lines(path);
   std::set<size_t, std::greater<>> lengths;
   std::unordered_map<std::string_view, int32_t> all;
+  all.reserve(v.tokens_.size());
+  v.ids_.reserve(v.tokens_.size());
   for (int32_t id = 0; id < v.size(); ++id) {
     const std::string& token = v.tokens_[id];
     if (token.empty()) fail(ATTN_INVALID, "{}:{}: the line is empty; every line is one token", path, id + 1);

@@ -24,8 +24,6 @@ namespace {
 
 constexpr std::string_view magic = "attnkit packed 1";
 constexpr uint64_t line = 64;
-// Less is packed in a few milliseconds.
-constexpr uint64_t least_bytes = uint64_t{8} << 20;
 
 struct Head {
   char magic[16];
@@ -135,7 +133,7 @@ bool PackedCache::wants_writing() const {
   uint64_t found = 0, added = 0;
   for (const auto& [name, layer] : found_) found += layer.bytes.size();
   for (const auto& [name, layer] : added_) added += layer.bytes.size();
-  return added >= std::max(least_bytes, found / 8);
+  return added > 0 && added >= found / 8;
 }
 
 std::string PackedCache::write() const {
@@ -167,8 +165,7 @@ std::string PackedCache::write() const {
   // One writer; a killed one leaves the name to the next.
   const std::string part = path_ + ".part";
   Descriptor file(::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  // Whoever has no place for a cache has none.
-  if (file.get() < 0) return {};
+  if (file.get() < 0) return fmt::format("{}: {}", part, reason(errno));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
   struct stat ours {
   }, named{};

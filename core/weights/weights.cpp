@@ -470,7 +470,6 @@ Numbers Weights::numbers(std::string_view name, const std::vector<int64_t>& shap
 }
 
 std::string Weights::identity() const {
-  if (bytes_) return {};
   Sha256 names;
   for (const StoredTensor& t : tensors_) {
     const NameRule rule = t.layout ? *t.layout : NameRule();

@@ -57,8 +57,7 @@ class Attnkit:
     def translate(self, sources, length):
         """Greedy, </s> never chosen: what CTranslate2 does below min_decoding_length."""
         sessions = [attnkit.Session(self.model, 1) for _ in sources]
-        for session, source in zip(sessions, sources):
-            session.read(source)
+        attnkit.read_all(sessions, [list(source) for source in sources])
         scores = numpy.zeros((len(sessions), 1, VOCABULARY), dtype=numpy.float32)
         view = scores[:, 0]
         tokens, made = numpy.full(len(sources), BEGIN), []

@@ -34,7 +34,7 @@ class PackedModel : public testing::TestWithParam<std::string> {
     for (int i = 3; i < tiny.vocab; ++i) vocab += std::to_string(i) + "\n";
     folder_.write("vocab.txt", vocab);
   }
-  std::string manifest(const std::string& more = "") const {
+  std::string manifest(const std::string& more = "cache = true\n") const {
     std::string text = wide().manifest();
     const std::string file = "file = \"w.safetensors\"\n";
     return text.replace(text.find(file), file.size(), file + "type = \"" + GetParam() + "\"\n" + more);
@@ -68,7 +68,7 @@ class PackedModel : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(PackedModel, HasTheSameBits) {
-  const std::vector<float> packed = logits(manifest("cache = false\n"));
+  const std::vector<float> packed = logits(manifest(""));
   const std::string digest = digest_;
   EXPECT_TRUE(files().empty()) << "cache = false";
   std::string said;
@@ -91,7 +91,7 @@ TEST_P(PackedModel, NewWeightsAreSeenAndSaidOnce) {
   TinyModel other = wide();
   other.seed = 8;
   write(other);
-  const std::vector<float> expected = logits(manifest("cache = false\n"));
+  const std::vector<float> expected = logits(manifest(""));
   EXPECT_NE(old, expected);
   std::string said;
   EXPECT_EQ(logits(manifest(), &said), expected);
@@ -112,12 +112,22 @@ TEST_P(PackedModel, ADamagedFileIsMadeAgainAndSaidOnce) {
   EXPECT_EQ(said, "");
 }
 
-TEST_P(PackedModel, WithADigestTheFileIsReadWhole) {
-  std::string said;
+TEST_P(PackedModel, GoesNotWithADigest) {
+  Diagnostics diagnostics;
   const std::string sum = sha256_hex(read_file(folder_.path() + "/w.safetensors", 1 << 30));
-  logits(manifest("sha256 = \"" + sum + "\"\n"), &said);
-  EXPECT_EQ(said, "");
+  const std::string text = manifest("cache = true\nsha256 = \"" + sum + "\"\n");
+  EXPECT_FALSE(Model::load(runtime(), text, folder_.path(), diagnostics));
+  EXPECT_NE(all_messages(diagnostics).find("\"cache\" maps what \"sha256\" promises to read"), std::string::npos);
   EXPECT_TRUE(files().empty());
+}
+
+TEST_P(PackedModel, WithoutAFolderItOpensAndSaysSo) {
+  const std::vector<float> expected = logits(manifest(""));
+  EXPECT_TRUE(files().empty()) << "nothing is kept unless the manifest says so";
+  std::string said;
+  std::ofstream(cache_.path() + "/attnkit") << "in the way";
+  EXPECT_EQ(logits(manifest(), &said), expected);
+  EXPECT_NE(said.find("cache of packed weights"), std::string::npos) << said;
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PackedModel, testing::Values("f32", "bf16", "int8", "int4"),
