@@ -204,7 +204,7 @@ constexpr KeyRule keys[] = {
      "for Q8_0, Q6_K and I8, bf16 for BF16"},
     {"weights", "cache", T::boolean, "false",
      "layers of `file` as they were packed are kept in the user's folder for caches, from where the next start maps "
-     "them: it opens in a third of the time, and processes share their memory; not with `sha256`"},
+     "them: it opens in a fraction of the time, and processes share their memory; not with `sha256`"},
 
     {"attention", "default", T::use, "", "for blocks that nothing else decides"},
     {"attention", "encoder.self", T::use, "", "for the encoder's self attention"},

@@ -254,7 +254,7 @@ std::vector<std::span<Session::Reading>> Session::groups_of(std::vector<Reading>
     for (int64_t rows = 0; end < all.size() && length(all[end]) > 0; ++end) {
       rows += length(all[end]);
       const auto padded = longest * static_cast<int64_t>(end + 1 - first);
-      if (end > first && (padded > most_rows || (padded > few_rows && padded - rows > rows / 8))) break;
+      if (end > first && (padded > most_rows || (padded > few_rows && padded - rows > rows / 16))) break;
     }
     groups.emplace_back(all.data() + first, end - first);
   }

@@ -300,8 +300,8 @@ TEST(DenseType, ImagesAreThoseOfTheRevision) {
   };
   const std::string all = digest(WeightType::f32) + " " + digest(WeightType::bf16) + " " + digest(WeightType::int8) +
                           " " + digest(WeightType::int4);
-  EXPECT_EQ(packing().substr(0, 2), "1-");
-  if (packing() == "1-x86_64-fma") EXPECT_EQ(all, "");
+  if (!packing().ends_with("-x86_64-fma")) GTEST_SKIP() << "known for machines with FMA";
+  EXPECT_EQ(packing() + " " + all, "1-x86_64-fma 45e48280 35121fc2 c1bf9a60 cf37bf94");
 }
 
 TEST(DenseType, AnImageIsTheLayer) {

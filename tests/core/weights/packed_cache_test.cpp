@@ -38,7 +38,7 @@ class PackedFile : public testing::Test {
   }
   std::string problem(const std::string& of = "these") const {
     const PackedCache cache(path_, of);
-    EXPECT_EQ(cache.find("big").empty(), !cache.problem().empty());
+    EXPECT_EQ(cache.find("big").empty(), !cache.problem().empty() || !fs::exists(path_));
     return cache.problem();
   }
   void expect_problem(const std::string& part, const std::string& of = "these") const {
