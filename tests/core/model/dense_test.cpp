@@ -305,8 +305,17 @@ TEST(DenseType, ImagesAreThoseOfTheRevision) {
 }
 
 TEST(DenseType, AnImageIsTheLayer) {
-  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8, WeightType::int4}) {
-    const Dense made(45, 19, noise(45 * 19, 1), noise(19, 2), type);
+  // Evenly spaced numbers far from zero: blocks of int4 have offsets then.
+  std::vector<float> apart(45 * 19);
+  for (size_t i = 0; i < apart.size(); ++i) apart[i] = 3 + 0.5f * static_cast<float>(i % 16);
+  const size_t without = Dense(45, 19, noise(45 * 19, 1), noise(19, 2), WeightType::int4).weights()->image().size();
+  EXPECT_LT(without, Dense(45, 19, apart, noise(19, 2), WeightType::int4).weights()->image().size());
+  for (const auto& [type, weight] : {std::pair(WeightType::f32, noise(45 * 19, 1)),
+                                     {WeightType::bf16, noise(45 * 19, 1)},
+                                     {WeightType::int8, noise(45 * 19, 1)},
+                                     {WeightType::int4, noise(45 * 19, 1)},
+                                     {WeightType::int4, apart}}) {
+    const Dense made(45, 19, weight, noise(19, 2), type);
     const Dense again(45, 19, true, type, made.weights()->image(), made.weights());
     Threads threads(1);
     const std::vector<float> x = noise(45 * 5, 3);
