@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from attnkit.onnx._graph import Graph
-from attnkit.onnx._linear import OPSET, as_linear_attention
+from attnkit.onnx._linear import OPSET, as_gated_recurrence, as_linear_attention
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
@@ -148,15 +148,21 @@ class Exports(unittest.TestCase):
                 exported.append(manifest.name)
         self.assertGreater(len(exported), 20)
 
-    def steps(self, manifest, prompt, count, **source):
-        """Tokens that the graphs of steps write after a prompt, greedily, and all logits."""
-        attnkit.onnx.export_steps(manifest, self.folder, runtime=RUNTIME)
-        on, state = session(self.folder / "decoder.onnx"), {}
+    def steps(self, manifest, prompt, count, standard=False, change=None, **source):
+        """Tokens that the graphs of steps write after a prompt, greedily, and all logits.  change: of the decoder's graph."""
+        attnkit.onnx.export_steps(manifest, self.folder, standard=standard, runtime=RUNTIME)
+        decoder = onnx.load(self.folder / "decoder.onnx")
+        onnx.checker.check_model(decoder)
+        if change:
+            change(decoder)
+        on, state = session(decoder.SerializeToString()), {}
         if source:
             names = [o.name for o in session(self.folder / "encoder.onnx").get_outputs()]
             state = dict(zip(names, session(self.folder / "encoder.onnx").run(None, source)))
         rows, written, logits = np.array(prompt), [np.array(prompt)], []
-        state.update({i.name: np.zeros((len(rows), 0), np.uint8) for i in on.get_inputs() if i.name.endswith(".state")})
+        state.update({i.name: np.zeros((len(rows), 0), np.uint8) if i.type == "tensor(uint8)" else np.zeros((len(rows), *i.shape[1:]), np.float32)
+                      for i in on.get_inputs() if i.name.endswith(".state")})
+        self.operators = [node.op_type for node in decoder.graph.node]
         names = [o.name.replace(".next", ".state") for o in on.get_outputs()]
         for _ in range(count):
             position = sum(x.shape[1] for x in written) - rows.shape[1]
@@ -214,7 +220,7 @@ class Exports(unittest.TestCase):
         self.same(SAMPLES / "models/numbers-speech/model.toml", 2e-5)
 
     def test_standard_operators(self):
-        for mechanism in ("relu", "linear"):
+        for mechanism in ("relu", "linear", "ssru"):
             with self.subTest(mechanism=mechanism):
                 manifest = self.written([f'default = "{mechanism}"'], kv_heads=2)
                 self.assertEqual(self.same(manifest, 2e-5).count("Block"), 2)
@@ -227,6 +233,34 @@ class Exports(unittest.TestCase):
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
         self.assertEqual(self.same(self.written(['default = "softmax"']), standard=True).count("LinearAttention"), 0)
 
+    def test_steps_in_standard_operators_and_back(self):
+        prompt = [[5, 6, 7], [8, 9, 10]]
+
+        def imported(decoder):
+            self.assertEqual(attnkit.onnx.import_linear_attention(decoder, capacity=64, position="target_pos", every=True), 2)
+
+        for mechanism, model in itertools.product(("relu", "linear", "ssru"), ({}, {"kv_heads": 2, "bias": '"none"', "positions": '"learned"'})):
+            manifest = self.written([f'default = "{mechanism}"'], **model)
+            with attnkit.Model(RUNTIME, manifest) as model:
+                for change, operators in ((None, {"LinearAttention": 2, "Block": 0}), (imported, {"LinearAttention": 0, "Block": 2})):
+                    with self.subTest(manifest=manifest.read_text(), change=change):
+                        written, logits = self.steps(manifest, prompt, 9, standard=True, change=change)
+                        self.assertEqual({name: self.operators.count(name) for name in operators}, operators)
+                        whole = np.asarray(model.forward(target=np.ascontiguousarray(written[:, :-1]).astype(np.int32)))
+                        np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
+    def test_steps_of_a_translator_in_standard_operators(self):
+        model = attnkit.Model(RUNTIME, NUMBERS)
+        ids = [*model.tokenize(attnkit.SOURCE, "half past three"), model.info.end_id]
+        for mechanism in ("relu", "ssru"):
+            manifest = self.written([f'default = "softmax"\n"decoder.self" = "{mechanism}"'], kind='"encoder-decoder"',
+                                    encoder=f'{{ layers = 1, vocab = "{NUMBERS.parent}/vocab.txt" }}')
+            written, logits = self.steps(manifest, [[model.info.begin_id]], 7, standard=True, source=np.array([ids]), source_len=np.array([len(ids)]))
+            self.assertEqual((self.operators.count("LinearAttention"), self.operators.count("Block")), (2, 2))
+            with attnkit.Model(RUNTIME, manifest) as other:
+                whole = np.asarray(other.forward(np.array([ids], np.int32), np.ascontiguousarray(written[:, :-1]).astype(np.int32)))
+            np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
     def test_the_command(self):
         file = self.folder / "model.onnx"
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", NUMBERS, file], capture_output=True, text=True)
@@ -235,6 +269,10 @@ class Exports(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", "--steps", NUMBERS, self.folder / "steps"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(sorted(f.name for f in (self.folder / "steps").iterdir()), ["decoder.onnx", "encoder.onnx"])
+        done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", "--steps", "--standard", self.written(['default = "relu"']),
+                               self.folder / "steps"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("LinearAttention", [node.op_type for node in onnx.load(self.folder / "steps/decoder.onnx").graph.node])
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", self.folder / "none.toml", file], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "^attnkit.onnx: .*none.toml.*\n$")
@@ -261,7 +299,7 @@ class LinearAttention(unittest.TestCase):
         graph = Graph()
         for name, x in self.rows.items():
             graph.input(name, TensorProto.FLOAT, ["b", "n", x.shape[2]])
-        if states:
+        if states and states[0]:
             graph.input("past", TensorProto.FLOAT, [2, KV_HEADS, D, E + 1])
         options = {"guard": "clamp", "eps": 1e-3, "scale": "none", **options}
         o = as_linear_attention(graph, mechanism, options, "q", "k", "v", HEADS, KV_HEADS, D, *states)
@@ -315,6 +353,157 @@ class LinearAttention(unittest.TestCase):
             o, state = on.run(None, {**{name: x[:, begin:end] for name, x in self.rows.items()}, "past": state})
             got.append(o)
         np.testing.assert_allclose(np.concatenate(got, 1), self.direct("linear", "guard = 'clamp', eps = 1e-3"), rtol=0, atol=1e-5)
+
+    def chunks(self, model, empty):
+        """What a graph gives for the rows in three parts; empty: its first state."""
+        on, state, got = session(model.SerializeToString()), empty, []
+        wanted = {i.name for i in on.get_inputs()}
+        for begin, end in ((0, 7), (7, 8), (8, ROWS)):
+            given = {**{name: x[:, begin:end] for name, x in self.rows.items()}, "past": state, "past_length": np.array(begin)}
+            o, state = on.run(None, {name: x for name, x in given.items() if name in wanted})
+            got.append(o)
+        return np.concatenate(got, 1)
+
+    def test_states_become_those_of_blocks(self):
+        for mechanism, guard, eps in self.CASES:
+            with self.subTest(mechanism=mechanism, guard=guard):
+                model = self.graph(mechanism, ("past", "present"), guard=guard, eps=eps)
+                expected = self.direct(mechanism, f"guard = '{guard}', eps = {eps}")
+                before = model.SerializeToString()
+                self.assertEqual(attnkit.onnx.import_linear_attention(model), 0)
+                self.assertEqual(model.SerializeToString(), before)
+                self.assertEqual(attnkit.onnx.import_linear_attention(model, capacity=ROWS), 1)
+                onnx.checker.check_model(model)
+                self.assertEqual({i.name: i.type.tensor_type.elem_type for i in model.graph.input}["past"], TensorProto.UINT8)
+                self.assertEqual([i.name for i in model.graph.input], ["q", "k", "v", "past", "past_length"])
+                self.assertEqual([n.op_type for n in model.graph.node if n.op_type in ("Block", "LinearAttention")], ["Block"])
+                got = self.chunks(model, np.zeros((2, 0), np.uint8))
+                np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.nanmax(np.abs(expected)))
+
+    def test_a_first_state_alone(self):
+        """Only present_state, as of a prompt."""
+        model = self.graph("relu", (None, "present"))
+        expected = self.direct("relu", "guard = 'clamp', eps = 1e-3")
+        self.assertEqual(attnkit.onnx.import_linear_attention(model, capacity=ROWS, every=True), 1)
+        self.assertNotIn("past_length", [i.name for i in model.graph.input])
+        o, state = session(model.SerializeToString()).run(None, self.rows)
+        np.testing.assert_allclose(o, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+        self.assertEqual((state.dtype, state.shape[0]), (np.uint8, 2))
+
+    def recurrence(self, states=()):
+        """ssru by LinearAttention, of rows q, and the inputs of a block of it."""
+        width, random = HEADS * D, np.random.default_rng(3)
+        learned = {name: (random.standard_normal(shape) / 2).astype(np.float32) for name, shape in
+                   (("value", (width, width)), ("forget", (width, width)), ("forget_bias", (width,)))}
+        self.rows = {"q": self.rows["q"]}
+        graph = Graph()
+        graph.input("q", TensorProto.FLOAT, ["b", "n", width])
+        if states:
+            graph.input("past", TensorProto.FLOAT, ["b", width, 1, 1])
+        graph("Identity", as_gated_recurrence(graph, width, "q", *learned.values(), *states), outputs=["o"])
+        graph.output("o", ["b", "n", width])
+        for name in states[1:]:
+            graph.output(name, ["b", width, 1, 1])
+        return graph.model("recurrence", OPSET), learned
+
+    def float64_recurrence(self, learned):
+        x = self.rows["q"].astype(np.float64)
+        f = 1 / (1 + np.exp(-(x @ learned["forget"].astype(np.float64) + learned["forget_bias"])))
+        written, c, out = x @ learned["value"].astype(np.float64), 0, []
+        for t in range(ROWS):
+            c = f[:, t] * c + (1 - f[:, t]) * written[:, t]
+            out.append(np.maximum(c, 0))
+        return np.stack(out, 1)
+
+    def test_a_gated_recurrence_both_ways(self):
+        model, learned = self.recurrence()
+        onnx.checker.check_model(model)
+        expected = self.float64_recurrence(learned)
+        for out in (session(model.SerializeToString()).run(None, self.rows), ReferenceEvaluator(model).run(None, self.rows)):
+            np.testing.assert_allclose(out[0], expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        self.assertEqual(attnkit.onnx.import_linear_attention(model, every=True), 1)
+        self.assertEqual([n.op_type for n in model.graph.node], ["Block", "Identity"])
+        got, = session(model.SerializeToString()).run(None, self.rows)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+    def test_a_gated_state_in_chunks_both_ways(self):
+        model, learned = self.recurrence(("past", "present"))
+        expected = self.float64_recurrence(learned)
+        got = self.chunks(model, np.zeros((2, HEADS * D, 1, 1), np.float32))
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        self.assertEqual(attnkit.onnx.import_linear_attention(model, capacity=ROWS, every=True), 1)
+        got = self.chunks(model, np.zeros((2, 0), np.uint8))
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+    def test_gates_that_are_not_a_mechanism_are_left(self):
+        def node(model, kind):
+            return next(n for n in model.graph.node if n.op_type == kind)
+
+        def ones(model):
+            node(model, "ConstantOfShape").attribute[0].t.raw_data = np.float32(2).tobytes()
+
+        def key(model):
+            node(model, "Sigmoid").op_type = "Tanh"
+
+        def decay(model):
+            node(model, "Softplus").op_type = "Relu"
+
+        def decay_of_another(model):
+            node(model, "Softplus").input[0] = node(model, "MatMul").output[0]
+
+        def behind(model):
+            node(model, "Relu").op_type = "Abs"
+
+        def source(model):
+            products = [n for n in model.graph.node if n.op_type == "MatMul"]
+            model.graph.node.insert(0, onnx.helper.make_node("Neg", ["q"], ["other"]))
+            products[1].input[0] = "other"
+
+        def rule(model):
+            next(a for a in node(model, "LinearAttention").attribute if a.name == "update_rule").s = b"linear"
+
+        for change in (ones, key, decay, decay_of_another, behind, source, rule):
+            with self.subTest(change=change.__name__):
+                model, _ = self.recurrence()
+                change(model)
+                before = model.SerializeToString()
+                self.assertEqual(attnkit.onnx.import_linear_attention(model), 0)
+                with self.assertRaisesRegex(attnkit.Error, 'LinearAttention ".*": update_rule is "'):
+                    attnkit.onnx.import_linear_attention(model, every=True)
+                self.assertEqual(model.SerializeToString(), before)
+
+    def refused(self, model, pattern, **more):
+        before = model.SerializeToString()
+        with self.assertRaisesRegex(attnkit.Error, pattern):
+            attnkit.onnx.import_linear_attention(model, every=True, **more)
+        self.assertEqual(model.SerializeToString(), before)
+
+    def test_why_a_node_is_left(self):
+        states = ("past", "present")
+        for rule in ("delta", "gated_delta"):
+            model = self.graph("relu")
+            next(a for n in model.graph.node for a in n.attribute if a.name == "update_rule").s = rule.encode()
+            self.refused(model, f'update_rule is "{rule}": mechanisms have "linear" \\(relu and linear\\) and "gated" \\(ssru\\)')
+        self.refused(self.graph("relu", states), "past_state or a present_state: say by capacity")
+        model = self.graph("relu", states)
+        model.graph.node.append(onnx.helper.make_node("Identity", ["past"], ["again"]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("again", TensorProto.FLOAT, None))
+        self.refused(model, 'past_state "past" is no input of the graph that this node alone reads', capacity=ROWS)
+        model = self.graph("relu", states)
+        model.graph.node.append(onnx.helper.make_node("Identity", ["present"], ["again"]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("again", TensorProto.FLOAT, None))
+        self.refused(model, 'present_state "present" is not an output of the graph alone', capacity=ROWS)
+        model = self.graph("relu", states)
+        sums = next(n for n in model.graph.node if n.op_type == "Max").output[0]
+        model.graph.output.append(onnx.helper.make_tensor_value_info(sums, TensorProto.FLOAT, None))
+        self.refused(model, "the graph uses its output for something else too", capacity=ROWS)
+        model = self.graph("relu", states)
+        self.refused(model, 'the graph\'s input "q" is no int32 or int64', capacity=ROWS, position="q")
+        self.refused(model, '"Relu_0" is a value inside the graph', capacity=ROWS, position="Relu_0")
+        half = self.graph("relu")
+        for value in (*half.graph.input, *half.graph.output):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+        self.refused(half, "it is of FLOAT16: attnkit.Block computes in FLOAT")
 
     def test_what_is_no_mechanism_is_left(self):
         for change in ("rule", "state", "feature", "wrong way", "heads", "twos"):

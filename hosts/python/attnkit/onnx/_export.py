@@ -17,13 +17,13 @@ from ..error import UNSUPPORTED, Error
 from ..model import Model
 from ..runtime import Runtime
 from ._graph import Graph, block
-from ._linear import MECHANISMS, OPSET, as_linear_attention
+from ._linear import MECHANISMS, OPSET, as_gated_recurrence, as_linear_attention
 
 _TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
 
 
 def export(manifest, file, standard=False, runtime=None, large=1 << 30):
-    """Writes the model of a manifest to `file`.  standard: causal blocks of relu and linear become LinearAttention of opset 27.
+    """Writes the model of a manifest to `file`.  standard: causal blocks of relu, linear and ssru become LinearAttention of opset 27.
     large: more bytes of weights go into a file beside it, `file`.data: a message of protobuf ends at 2 GiB.
 
     Inputs, as the model has sides: source (B, S) and target (B, T), ids in int64 or, of speech, frames (B, T, features) in float32;
@@ -34,19 +34,20 @@ def export(manifest, file, standard=False, runtime=None, large=1 << 30):
         _save(Exported(runtime, model, standard).whole(), pathlib.Path(file), large)
 
 
-def export_steps(manifest, folder, runtime=None, large=1 << 30):
+def export_steps(manifest, folder, standard=False, runtime=None, large=1 << 30):
     """Writes a model with a decoder as graphs that decode with states: decoder.onnx and, of one that reads a source, encoder.onnx.
 
     encoder.onnx: source, source_len as in export; memory (B, S, d_model), memory_len and, where mechanisms need it and [length]
     predicts it, target_total.  decoder.onnx: target (B, N), the scalar target_pos, which counts the tokens before these, and what the
-    encoder gave, memory with no rows from the second step on; logits, and for each block BLOCK.state as BLOCK.next.
+    encoder gave, memory with no rows from the second step on; logits, and for each block BLOCK.state as BLOCK.next.  standard: as in
+    export; states of LinearAttention are float32 (B, heads, width, values), of zeros at first.
     """
     runtime, folder = runtime or Runtime(), pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with Model(runtime, manifest) as model:
-        graphs = {"decoder.onnx": Exported(runtime, model).step()}
+        graphs = {"decoder.onnx": Exported(runtime, model, standard).step()}
         if model.info.kind == ATTNKIT_ENCODER_DECODER:
-            graphs["encoder.onnx"] = Exported(runtime, model).encoder()
+            graphs["encoder.onnx"] = Exported(runtime, model, standard).encoder()
     for name, made in graphs.items():
         _save(made, folder / name, large)
 
@@ -300,10 +301,7 @@ class Exported:
             else:
                 output = port
         if self.standard and described["causal"] and mechanism in MECHANISMS:
-            kv_heads = next(p for p in at.ports if p.name == "k").shape[1]
-            o = as_linear_attention(graph, mechanism, described["options"], inputs["q"], inputs["k"], inputs["v"], d["heads"], kv_heads,
-                                    d["head_width"])
-            return self.projected_out(described, output, o)
+            return self.projected_out(described, output, self.linear_attention(described, at, inputs))
         inputs.update((key, value) for key, value in rows.items() if value is not None)
         for known, total, key in ((described["knows_q_total"], totals[0], "q_total"), (described["knows_k_total"], totals[1], "k_total")):
             if known:
@@ -321,6 +319,20 @@ class Exported:
                         capacity=capacity))
         aux.update(zip(outputs, made[1:]))
         return self.projected_out(described, output, made[0])
+
+    def linear_attention(self, described, at, inputs):
+        """A causal block in standard operators; of steps with its state, float32."""
+        graph, d, name, mechanism, states = self.graph, self.described, described["block"], described["mechanism"], ()
+        gated = mechanism == "ssru"
+        kv_heads = d["d_model"] if gated else next(p for p in at.ports if p.name == "k").shape[1]
+        if self.position:
+            shape = ["batch", kv_heads, *((1, 1) if gated else (d["head_width"], d["head_width"] + 1))]
+            states = graph.input(f"{name}.state", TensorProto.FLOAT, shape), f"{name}.next"
+            graph.output(states[1], shape)
+        if gated:
+            return as_gated_recurrence(graph, kv_heads, *(inputs[key] for key in ("x", "value", "forget", "forget_bias")), *states)
+        return as_linear_attention(graph, mechanism, described["options"], *(inputs[key] for key in "qkv"), d["heads"], kv_heads,
+                                   d["head_width"], *states)
 
     def check_step(self, at, described, capacity):
         """Can this block take one token after another?"""

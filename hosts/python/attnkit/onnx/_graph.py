@@ -15,9 +15,14 @@ def block(mechanism, inputs, outputs, name=None, **attributes):
     return helper.make_node("Block", inputs, outputs, name=name, domain=DOMAIN, mechanism=mechanism, **attributes)
 
 
+def graphs(node):
+    """Those inside a node."""
+    return [g for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+
+
 def used(graph):
     """Names that a graph reads, those of the graphs inside its nodes among them."""
-    inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+    inner = [g for node in graph.node for g in graphs(node)]
     return {name for node in graph.node for name in node.input} | {v.name for v in graph.output} | {name for g in inner for name in used(g)}
 
 

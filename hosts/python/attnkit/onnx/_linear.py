@@ -1,20 +1,22 @@
 """Mechanisms as the standard operator LinearAttention of opset 27, and back.
 
-LinearAttention has no denominator: with a one behind each value it sums the weights as well, in the last column.
+LinearAttention has no denominator: with a one behind each value it sums the weights as well, in the last column.  ssru is its rule
+"gated" with a head for each channel, a query of 1, 1 - f as the key and log f as the decay.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ..block import options_text
 from ..error import INVALID, UNSUPPORTED, Error
-from ._graph import DOMAIN, block, prune, used
+from ._graph import DOMAIN, block, graphs, prune, used
 
 OPSET = 27
-MECHANISMS = ("relu", "linear")
+MECHANISMS = ("relu", "linear", "ssru")
 
 
 def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, width, past=None, present=None):
@@ -22,8 +24,8 @@ def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, wid
 
     options: all of the mechanism's, by name.  past, present: names of states, (B, kv_heads, width, value width + 1).
     """
-    if mechanism not in MECHANISMS:
-        raise Error(UNSUPPORTED, f"{mechanism} is no LinearAttention: {' and '.join(MECHANISMS)} are")
+    if mechanism not in ("relu", "linear"):
+        raise Error(UNSUPPORTED, f"{mechanism} is no LinearAttention: relu and linear are")
     if mechanism == "relu":
         q = graph("Mul", q, np.float32(1 / math.sqrt(width))) if options["scale"] == "inverse_sqrt" else q
         q, k = graph("Relu", q), graph("Relu", k)
@@ -44,26 +46,72 @@ def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, wid
     return graph.beside(graph("Div", weighted, sums))
 
 
-def import_linear_attention(model):
+def as_gated_recurrence(graph, channels, x, value, forget, bias, past=None, present=None):
+    """Adds nodes that compute ssru of rows x; value, forget: (channels, channels).  past, present: names of states, (B, channels, 1, 1)."""
+    rest = graph("Neg", graph("Add", graph("MatMul", x, forget), bias))
+    written = graph("MatMul", x, value)
+    ones = graph("ConstantOfShape", graph("Shape", written), value=numpy_helper.from_array(np.ones(1, np.float32)))
+    decay = graph("Neg", graph("Softplus", rest))  # log f; the logarithm of a sigmoid is -inf where that underflows
+    name = graph.name("LinearAttention")
+    graph.add(helper.make_node("LinearAttention", [ones, graph("Sigmoid", rest), written, past or "", decay], [name, present or f"{name}_state"],
+                               name=name, q_num_heads=channels, kv_num_heads=channels, scale=1.0, update_rule="gated"))
+    return graph("Relu", name)
+
+
+def import_linear_attention(model, capacity=0, position="past_length", every=False):
     """Makes attnkit.Block of what a model of ONNX computes by LinearAttention and is a mechanism; returns how many were made.
 
-    That is the rule "linear" without a state, of queries and keys that went through Relu, or Elu and Add of 1, with a one behind each
-    value and a division by what became of the ones.  Other nodes are left as they are.
+    That is the rule "linear" of queries and keys that went through Relu, or Elu and Add of 1, with a one behind each value and a division
+    by what became of the ones; and the rule "gated" as ssru has it.  Other nodes are left as they are.
+
+    capacity: the most rows of a sequence.  With it, nodes with past_state or present_state become blocks with a state: the inputs and
+    outputs of the graph of these names are then uint8 (batch, bytes), the empty one (batch, 0), and the integer input `position`, which
+    is added where the graph has none of that name, says how many rows the states have seen.  Without it they are left.
+
+    every: throws Error where a node would be left, which says why; the model is then as before.
     """
-    if not any(n.op_type == "LinearAttention" for n in model.graph.node):
+    nodes = [n for n in model.graph.node if n.op_type == "LinearAttention"]
+    if not nodes:
         raise Error(INVALID, "this graph has no LinearAttention")
-    found = _Matcher(model)
-    made = sum(found.replace(node) for node in list(model.graph.node) if node.op_type == "LinearAttention")
+    found, made = _Matcher(model, capacity), []
+    for node in nodes:
+        try:
+            made.append(found.match(node))
+        except _Other as why:
+            if every:
+                raise Error(UNSUPPORTED, f'LinearAttention "{node.name or node.output[0]}": {why}') from None
+    if any(m.past for m in made):
+        found.add_position(position)
+    for m in made:
+        found.replace(m, position)
     if made:
         prune(model.graph)
         if DOMAIN not in [domain.domain for domain in model.opset_import]:
             model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-    return made
+    return len(made)
+
+
+class _Other(Exception):
+    """Why a node is no mechanism."""
+
+
+@dataclasses.dataclass
+class _Match:
+    """A block in place of a node."""
+
+    mechanism: str
+    inputs: dict
+    attributes: dict
+    last: onnx.NodeProto  # what makes the block's output
+    past: str
+    present: str  # "" where nothing uses it
+    name: str
+    heads: int  # into which the output is put; 0: none
 
 
 class _Matcher:
-    def __init__(self, model):
-        self.graph = model.graph
+    def __init__(self, model, capacity):
+        self.graph, self.capacity = model.graph, capacity
         self.maker = {name: node for node in self.graph.node for name in node.output}
         self.uses = {}
         for node in self.graph.node:
@@ -71,8 +119,10 @@ class _Matcher:
                 self.uses.setdefault(name, []).append(node)
         inferred = onnx.shape_inference.infer_shapes(model).graph
         self.types = {v.name: v.type.tensor_type for v in (*inferred.value_info, *inferred.input, *inferred.output)}
-        given = {v.name for v in self.graph.input}
-        self.constants = {t.name: t for t in self.graph.initializer if t.name not in given}
+        self.inputs, self.outputs = ({v.name: v for v in values} for values in (self.graph.input, self.graph.output))
+        self.constants = {t.name: t for t in self.graph.initializer if t.name not in self.inputs}
+        self.read = used(self.graph)
+        self.inside = {name for node in self.graph.node for g in graphs(node) for name in used(g)}
 
     def made_by(self, name, *operators):
         """The node behind a value, if it is one of these."""
@@ -159,33 +209,114 @@ class _Matcher:
         eps = [self.number(x) for x in guarded.input if x not in sums]
         return (divisions[0], "add" if guarded.op_type == "Add" else "clamp", eps[0]) if len(eps) == 1 and eps[0] is not None else None
 
-    def replace(self, node):
-        options = _attributes(node)
-        inputs = [*node.input, "", "", ""]
-        if options.get("update_rule", b"gated_delta") != b"linear" or any(inputs[3:6]) or node.output[1] in used(self.graph):
-            return False
+    def match(self, node):
+        """The block that a node is; throws _Other."""
+        options, inputs = _attributes(node), [*node.input, "", "", ""]
+        rule = options.get("update_rule", b"gated_delta").decode(errors="replace")
+        if rule not in ("linear", "gated"):
+            raise _Other(f'update_rule is "{rule}": mechanisms have "linear" (relu and linear) and "gated" (ssru)')
+        for name in inputs[:3]:
+            kind = self.types[name].elem_type if name in self.types else TensorProto.FLOAT
+            if kind != TensorProto.FLOAT:
+                raise _Other(f"it is of {TensorProto.DataType.Name(kind)}: attnkit.Block computes in FLOAT")
+        past, present = self.states(inputs[3], [*node.output, ""][1])
+        mechanism, given, attributes, last, heads = (self.average if rule == "linear" else self.recurrence)(node, options, inputs)
+        if past or present:
+            attributes["capacity"] = self.capacity
+            if self.needed_beside(node.output[0], last):
+                raise _Other("it has a state, and the graph uses its output for something else too, which a block does not give")
+        return _Match(mechanism, given, attributes, last, past, present, node.name or node.output[0], heads)
+
+    def states(self, past, present):
+        """The names of the states that a node has; they must come from outside and go there, since a block's are bytes."""
+        present = present if present in self.read else ""
+        if (past or present) and not self.capacity:
+            raise _Other("it has a past_state or a present_state: say by capacity how many rows a sequence has at most")
+        if past and (past not in self.inputs or past in self.outputs or len(self.users(past)) > 1):
+            raise _Other(f'past_state "{past}" is no input of the graph that this node alone reads')
+        if present and (present not in self.outputs or self.users(present)):
+            raise _Other(f'present_state "{present}" is not an output of the graph alone')
+        return past, present
+
+    def needed_beside(self, name, last):
+        """Does the graph need a value for more than this node?"""
+        return name in self.outputs or name in self.inside or any(self.needed_beside(made, last) for node in self.users(name) if node is not last
+                                                                  for made in node.output)
+
+    def average(self, node, options, inputs):
         heads, kv_heads = options["q_num_heads"], options["kv_num_heads"]
         q, k, v = self.feature(inputs[0]), self.feature(inputs[1]), self.values(inputs[2], kv_heads)
-        if None in (q, k, v) or q[0] != k[0]:
-            return False
-        key, value = self.last(q[1]), self.last(v)
+        if q is None or k is None or q[0] != k[0]:
+            raise _Other('update_rule is "linear", and its query and key are not both Relu (relu), or both Elu and 1 more (linear)')
+        key, value = self.last(q[1]), v and self.last(v)
         divided = None if key is None or value is None else self.division(node.output[0], heads, value // kv_heads)
         if divided is None:
-            return False
+            raise _Other('update_rule is "linear", and it has not a one behind each value and a division by what became of the ones')
         division, guard, eps = divided
         # The weights, and so their sum, are times the scale.
         eps /= options.get("scale") or math.sqrt(heads / key)
-        name = node.name or node.output[0]
-        made = block(q[0], [q[1], k[1], v], [f"{name}_block"], name=f"{name}_block", role="decoder.self", heads=heads, kv_heads=kv_heads,
-                     key_width=key // heads, head_width=value // kv_heads, options=options_text({"guard": guard, "eps": eps}))
-        shape = numpy_helper.from_array(np.array([0, 0, heads, -1], np.int64), f"{name}_heads")
-        self.graph.initializer.append(shape)
-        place = list(self.graph.node).index(division)
-        reshaped = helper.make_node("Reshape", [made.output[0], shape.name], list(division.output), name=f"{name}_heads")
-        self.graph.node.remove(division)
-        for new in (reshaped, made):
+        attributes = {"heads": heads, "kv_heads": kv_heads, "key_width": key // heads, "head_width": value // kv_heads,
+                      "options": options_text({"guard": guard, "eps": eps})}
+        return q[0], {"q": q[1], "k": k[1], "v": v}, attributes, division, heads
+
+    def recurrence(self, node, options, inputs):
+        """ssru: of each channel f c + (1 - f) x W, f = sigmoid(x W_f + b_f), and its Relu."""
+        other = _Other('update_rule is "gated", and it is not ssru: heads of width 1, a query of ones, Sigmoid(-z) as the key and '
+                       "-Softplus(-z) as the decay, z = x W_f + b_f, x W as the value, and a Relu behind it")
+        channels, after = options["q_num_heads"], [user for user in self.users(node.output[0]) if user.op_type == "Relu"]
+        ones = self.made_by(inputs[0], "ConstantOfShape")
+        fill = ones is not None and _attributes(ones).get("value")
+        key, outer = self.made_by(inputs[1], "Sigmoid"), self.made_by(inputs[4], "Neg")
+        soft = outer is not None and self.made_by(outer.input[0], "Softplus")
+        if not fill or numpy_helper.to_array(fill).tolist() != [1] or key is None or not soft or key.input[0] != soft.input[0]:
+            raise other
+        rest, written = self.made_by(key.input[0], "Neg"), self.made_by(inputs[2], "MatMul")
+        gate = rest is not None and self.made_by(rest.input[0], "Add")
+        if not gate or written is None or len(after) != 1:
+            raise other
+        product, bias = (gate.input if self.made_by(gate.input[0], "MatMul") is not None else reversed(gate.input))
+        product = self.made_by(product, "MatMul")
+        square = [(channels, channels), (channels, channels), (channels,)]
+        learned = [written.input[1], product.input[1], bias] if product is not None else []
+        if [tuple(self.constants[name].dims) if name in self.constants else None for name in learned] != square \
+                or product.input[0] != written.input[0] or options["kv_num_heads"] != channels or options.get("scale", 0.0) not in (0.0, 1.0):
+            raise other
+        names = ("x", "value", "forget", "forget_bias")
+        return "ssru", dict(zip(names, [written.input[0], *learned])), {"heads": 1, "d_model": channels}, after[0], 0
+
+    def add_position(self, name):
+        kinds = (TensorProto.INT32, TensorProto.INT64)
+        if name in self.inputs:
+            if self.inputs[name].type.tensor_type.elem_type not in kinds:
+                raise Error(INVALID, f'position: the graph\'s input "{name}" is no int32 or int64')
+        elif name in self.maker or name in self.constants:
+            raise Error(INVALID, f'position: "{name}" is a value inside the graph; give the name of an input, or a free one')
+        else:
+            self.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
+
+    def replace(self, match, position):
+        inputs, name = dict(match.inputs), match.name
+        for value, given in ((match.past, self.inputs), (match.present, self.outputs)):
+            if value:
+                batch = given[value].type.tensor_type.shape.dim[:1]
+                batch = (batch[0].dim_value or batch[0].dim_param or "batch") if batch else "batch"
+                given[value].CopyFrom(helper.make_tensor_value_info(value, TensorProto.UINT8, [batch, f"{value}.bytes"]))
+        if match.past:
+            inputs.update(k_pos=position, state=match.past)
+        o = f"{name}_block" if match.heads else match.last.output[0]
+        made = [block(match.mechanism, inputs, [o, *([match.present] if match.present else [])], name=f"{name}_block", role="decoder.self",
+                      **match.attributes)]
+        if match.heads:
+            shape = numpy_helper.from_array(np.array([0, 0, match.heads, -1], np.int64), f"{name}_heads")
+            self.graph.initializer.append(shape)
+            made.append(helper.make_node("Reshape", [o, shape.name], list(match.last.output), name=f"{name}_heads"))
+        place = list(self.graph.node).index(match.last)
+        self.graph.node.remove(match.last)
+        for new in reversed(made):
             self.graph.node.insert(place, new)
-        return True
+        if match.present:  # two nodes would make it
+            old = next(n for n in self.graph.node if n.op_type == "LinearAttention" and match.present in n.output)
+            self.graph.node.remove(old)
 
 
 def _attributes(node):
