@@ -60,7 +60,7 @@ def make(name):
 
 
 def at_once(act, items):
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2 if SEEDS == 1 else os.cpu_count()) as pool:
         return list(zip(items, pool.map(act, items)))
 
 

@@ -4,6 +4,7 @@
 //   probe FILE                 loads it, and creates it with its default options in every role
 //   check FILE ID SEED DRAWS   performs one check
 //   list                       names the checks
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -70,7 +71,15 @@ void list() {
   say(all);
 }
 
+// Keeps what was freed: else each of thousands of runs takes its scratch from the system and gives it back.  Trials of
+// fences and of memory that runs out do not depend on it.
+void keep_memory() {
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 25);
+}
+
 bool check(const std::string& file, const std::string& id, const std::string& seed, const std::string& draws) {
+  keep_memory();
   conformance::set_allocator(conformance::counted_malloc(), conformance::failing_malloc());
   for (const conformance::Check& check : conformance::checks()) {
     if (check.id() != id) continue;
