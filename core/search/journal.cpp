@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/search/failure.hpp"
+#include "core/search/json_text.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -94,7 +95,7 @@ void check_first_line(const std::string& path, const std::string& line, const js
   const json first = json::parse(line, nullptr, false);
   if (!first.is_object() || !first.contains("schema") || !first.value("identity", json()).is_object())
     fail(Fault::data, "{}: this is no journal of a search; --output chooses another folder", path);
-  if (first["schema"] != schema)
+  if (!is_text(first["schema"], schema))
     fail(Fault::data, "{}: the journal's schema is {}, this version reads {}; --output chooses another folder", path,
          shortened(&first["schema"]), schema);
   std::vector<std::string> found = differences(first["identity"], json::parse(one_line(identity)));
@@ -180,8 +181,11 @@ void Journal::add(const std::string& key, const json& body) {
   json line = body;
   line["key"] = key;
   line["at"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  // Nothing behind the write may fail.
+  std::map<std::string, json> trial = {{key, body}};
   append(one_line(line) + "\n");
-  trials_[key] = body;
+  trials_.erase(key);
+  trials_.merge(trial);
 }
 
 void Journal::append(const std::string& line) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/search/failure.hpp"
+#include "core/search/json_text.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -202,7 +203,7 @@ void Search::finish() {
   // A screening leaves nearly everybody in it, and is to be quick.
   std::vector<Record*> tested =
       with_baseline(settings_.effort == Effort::quick ? static_cast<size_t>(settings_.finalists) : top_.size());
-  const bool decodes = opened()["kind"] == "encoder-decoder";
+  const bool decodes = is_text(opened()["kind"], "encoder-decoder");
   do {
     runner_.test(tested, decodes ? with_baseline(1) : std::vector<Record*>());
     tested.clear();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/search/failure.hpp"
+#include "core/search/json_text.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -14,7 +15,7 @@ class SpaceMaker {
   explicit SpaceMaker(const SpaceRequest& request) : request_(request) {
     for (uint32_t role : all_roles)
       for (const Json& block : request.description["blocks"])
-        if (block["role"] == role_name(role)) space_.blocks.push_back({role, block["layer"]});
+        if (is_text(block["role"], role_name(role))) space_.blocks.push_back({role, block["layer"]});
   }
 
   Space make() {
@@ -169,7 +170,7 @@ uint64_t size_of(const Space& space, bool per_layer) {
 void Declared::add(const Space& space, const Placement& placement, const Json& description) {
   for (size_t s = 0; s < space.blocks.size(); ++s)
     for (const Json& block : description["blocks"]) {
-      if (block["role"] != role_name(space.blocks[s].role) || block["layer"] != space.blocks[s].layer) continue;
+      if (!is_text(block["role"], role_name(space.blocks[s].role)) || block["layer"] != space.blocks[s].layer) continue;
       for (const Json& cost : block["costs"])
         costs_[{s, placement[s], cost["length"]}] = {cost.value("state_bytes", uint64_t{0}),
                                                      cost.value("flops", uint64_t{0}),

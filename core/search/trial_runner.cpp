@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/search/failure.hpp"
+#include "core/search/json_text.hpp"
 #include "core/search/trial/same_files.hpp"
 
 namespace attnkit::core::search {
@@ -143,7 +144,7 @@ std::string TrialRunner::toml_of(const Placement& placement, const std::vector<i
 void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vector<Task>& tasks) {
   Progress progress{stage, 0, tasks.size(), "", ""};
   const auto finish = [&](const Task& task, const Json& entry) {
-    if (entry["status"] == "ok") {
+    if (is_text(entry["status"], "ok")) {
       if (entry.contains("host"))
         task.take(result_of(entry));
       else
@@ -151,7 +152,7 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vec
     } else if (task.fail) {
       task.fail(entry["reason"]);
     } else {
-      task.record->status = entry["status"] == "refused" ? Record::Status::refused : Record::Status::failed;
+      task.record->status = is_text(entry["status"], "refused") ? Record::Status::refused : Record::Status::failed;
       task.record->reason = entry["reason"];
     }
     ++progress.done;

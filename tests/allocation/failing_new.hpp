@@ -11,19 +11,28 @@ namespace {
 
 // Of this thread: others of the runtime come and go.
 thread_local int64_t blocks = 0;
+thread_local int64_t made = 0;
 thread_local int64_t left = -1;  // allocations of this thread that succeed before one fails; below 0: all do
 thread_local bool goes_on = false, failed = false;
+// Asked where one is about to fail; true: it does not, and the next one is.
+bool (*spared)() = nullptr;
 
 void* allocate(size_t bytes, size_t alignment) {
   if (left == 0) {
-    failed = true;
-    if (!goes_on) left = -1;
-    throw std::bad_alloc();
+    left = -1;  // not within the question
+    const bool fails = !spared || !spared();
+    if (!fails || goes_on) left = 0;
+    if (fails) {
+      failed = true;
+      throw std::bad_alloc();
+    }
+  } else if (left > 0) {
+    --left;
   }
-  if (left > 0) --left;
   void* const p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
   if (!p) throw std::bad_alloc();
   ++blocks;
+  ++made;
   return p;
 }
 

@@ -95,7 +95,7 @@ def try_packages(system, packages):
     tools = {"C": "gcc libc6-dev", "C++": "g++", "CMake": "cmake make", "Python": "python3", "Go": "golang-go", "Rust": "cargo"}
     system.install("pkg-config", *tools.values())
     if (system.root / "usr/lib/libattnkit.a").exists():
-        system.install("libfmt-dev libtbb-dev libssl-dev libpcre2-dev libutf8proc-dev")
+        system.install("libfmt-dev libtbb-dev libssl-dev libpcre2-dev libutf8proc-dev libyaml-cpp-dev zlib1g-dev")
     for language, lines in sections().items():
         if "dlopen" in language and not (system.root / "usr/lib/libattnkit.a").exists():
             print(f"skipped: {language}: the packages are built without ATTNKIT_STATIC")

@@ -11,6 +11,7 @@
 
 #include "core/base/text.hpp"
 #include "core/search/failure.hpp"
+#include "core/search/json_text.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -150,7 +151,7 @@ TaskFacts facts_of(const Model& model) {
 
 bool asks_for_length(const Model& model) {
   const auto length = nlohmann::json::parse(model.describe()).at("length");
-  return length.is_null() || length.at("predict") == "reference";
+  return length.is_null() || is_text(length.at("predict"), "reference");
 }
 
 void read_source(Session& session, const TaskFacts& facts, const Example& example) {
