@@ -317,6 +317,7 @@ class Exported:
                         heads=d["heads"], d_model=d["d_model"], kv_heads=d["kv_heads"], key_width=d["head_width"],
                         head_width=d["head_width"], causal=int(described["causal"]), options=options_text(described["options"]),
                         capacity=capacity))
+        graph.knows(made[0], [None, None, output.shape[1] * output.shape[3]])
         aux.update(zip(outputs, made[1:]))
         return self.projected_out(described, output, made[0])
 

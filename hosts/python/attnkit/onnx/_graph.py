@@ -41,7 +41,7 @@ def prune(graph):
 
 class Graph:
     def __init__(self):
-        self.nodes, self.initializers, self.inputs, self.outputs = [], {}, [], []
+        self.nodes, self.initializers, self.inputs, self.outputs, self.known = [], {}, [], [], []
 
     def __call__(self, op, *inputs, outputs=None, **attributes):
         """The value, or the values, that a node makes; inputs: names, or arrays that become constants."""
@@ -76,7 +76,8 @@ class Graph:
         self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def model(self, name, opset, **about):
-        made = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.initializers.values()))
+        made = helper.make_graph(self.nodes, name, self.inputs, self.outputs, list(self.initializers.values()),
+                                value_info=self.known)
         # ONNX Runtime 1.17.3 overwrote others beside a value that nothing uses, from the second run of one shape on.
         prune(made)
         names = used(made)
@@ -97,6 +98,11 @@ class Graph:
     def beside(self, x):
         """(B, N, heads, width) as (B, N, heads * width)."""
         return self("Reshape", x, np.array([0, 0, -1], np.int64))
+
+    def knows(self, name, shape):
+        """The shape of a value that a node of another domain makes, None: any.  ONNX Runtime runs LinearAttention behind it as a Scan, whose
+        states need their shapes."""
+        self.known.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def linear(self, x, weight, bias=None):
         """weight (out, in), bias (out)."""
