@@ -18,12 +18,14 @@ namespace attnkit::cuda::linear {
 constexpr int kThreads = 128, kChunk = 32, kSteps = 8;
 constexpr int kWarps = kThreads / 32;
 using Quad = Four<float>;
-using cuda::lane, cuda::Rows, cuda::sum_of_warp;  // for maps
+using cuda::exponential, cuda::fused, cuda::lane, cuda::quotient, cuda::reciprocal, cuda::Rows, cuda::Shared,
+    cuda::sum_of_warp;  // for maps
 
 // Widths of a head, and how its rows lie in shared memory: whole Quads, their ends zero.
 struct Sizes {
   int heads, d, e, features;
   bool splits;
+  int notes;  // that a row leaves for LEARNED gradients
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
   __host__ __device__ int z_at() const { return splits ? f4() : 0; }  // where the features for z begin in a row
@@ -37,38 +39,42 @@ struct Sizes {
     const uint64_t floats = static_cast<uint64_t>(f4()) * static_cast<uint64_t>(e4()) + static_cast<uint64_t>(f4()) +
                             static_cast<uint64_t>(2 * kChunk * row() + 2 * kChunk * e4()) +
                             static_cast<uint64_t>((splits ? 2 : 1) * kChunk * scores() + 2 * kChunk);
-    const uint64_t steps = steps_bytes(kSteps);
+    const uint64_t steps = steps_bytes<float>(kSteps);
     return floats * sizeof(float) > steps ? floats * sizeof(float) : steps;
   }
+  template <class Real>
   uint64_t steps_bytes(int steps) const {
     return static_cast<uint64_t>(steps * (2 * row() + e4() + partial()) + round4(steps * kWarps) + round4(steps)) *
-           sizeof(float);
+           sizeof(Real);
   }
 };
 
-// The arguments of a run, in device memory; see attn_run.  Its tensors are of T, its sums f32.
+// The arguments of a run, in device memory; see attn_run.  Its tensors are of T, its sums f32, those of f64 f64.
 template <class T>
 struct Call {
+  using Real = RealOf<T>;
   Rows<const T> q, k, v;
   Rows<T> o;
   Lengths lengths;
   States states;
-  float* scratch;  // S and z of every block, where they fit neither a state nor shared memory
+  Real* scratch;  // S and z of every block, where they fit neither a state nor shared memory
+  Real* saved;    // [B][H][N], where the sums of weights go; NULL: nobody wants them
   int guard;
-  float eps;
+  Real eps;
 };
 
-// A row of T, read in f32.
+// A row of T, read in f32 or f64.
 template <class T>
 struct Wide {
   const T* data;
-  __device__ float operator[](int f) const { return widened(data[f]); }
+  __device__ RealOf<T> operator[](int f) const { return widened(data[f]); }
 };
 
 template <class M, class T>
 struct Work {
   using Map = M;
   using Type = T;
+  using Real = RealOf<T>;
   Map map;
   Sizes sizes;
   Call<T> call;
@@ -79,15 +85,17 @@ struct Place {
   int64_t b, h, position;
 };
 // Places of a row's features: for S and for z, the same unless the map splits.
+template <class Real>
 struct Row {
-  Shared<float> s, z;
+  Shared<Real> s, z;
 };
 
-// Returns the factor of an output, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
-__device__ inline float inverse(float x, int guard, float eps) {
+// The denominator of an output, for a sum of weights x.
+template <class Real>
+__device__ Real guarded(Real x, int guard, Real eps) {
   if (guard == Guard::kAdd) x += eps;
   if (guard == Guard::kClamp && x < eps) x = eps;  // NaN stays NaN
-  return reciprocal(x);
+  return x;
 }
 
 // The work of this block.
@@ -107,20 +115,22 @@ __device__ float* state_of(const Call<T>& c, const Sizes& s, const Head& head) {
   return c.states.row(head.b) + head.h * s.head_floats();
 }
 
+template <class T>
+__device__ void save(const Call<T>& c, const Sizes& s, const Head& head, int64_t i, RealOf<T> sum) {
+  if (c.saved) c.saved[(head.b * s.heads + head.h) * c.lengths.queries + i] = sum;
+}
+
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
 template <class Map, bool kQuery, class T>
 __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T>& from, const Head& head,
-                              int64_t first, int count, int room, Shared<float> to) {
+                              int64_t first, int count, int room, Shared<RealOf<T>> to) {
   const int64_t before = (kQuery ? head.q_pos : head.past) + first;
   for (int r = warp(); r < room; r += kWarps) {
-    const Row row{to + r * s.row(), to + (r * s.row() + s.z_at())};
+    const Row<RealOf<T>> row{to + r * s.row(), to + (r * s.row() + s.z_at())};
     if (r < count) {
       const Wide<T> x{from.at(head.b, head.h, first + r)};
       const Place place{head.b, head.h, before + r};
-      if constexpr (kQuery)
-        map.query(x, place, row);
-      else
-        map.key(x, place, row);
+      map.template features<kQuery>(x, place, row);
     }
     for (int f = (r < count ? s.features : 0) + lane(); f < s.f4(); f += 32) {
       row.s[f] = 0;
@@ -131,10 +141,10 @@ __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T
 
 template <class T>
 __device__ void load_values(const Sizes& s, const Rows<const T>& from, const Head& head, int64_t first, int count,
-                            int room, Shared<float> to) {
+                            int room, Shared<RealOf<T>> to) {
   for (int r = warp(); r < room; r += kWarps) {
     const Wide<T> x{from.at(head.b, head.h, first + r)};
-    for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : 0.0f;
+    for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : RealOf<T>{0};
   }
 }
 
@@ -145,13 +155,15 @@ __device__ void clear_outputs(const Call<T>& c, const Sizes& s, const Head& head
 }
 
 // Four columns of a row of S, of which n exist.
-__device__ inline Quad load_columns(const float* p, int n, bool by_four) {
-  if (by_four) return *as<const Quad>(p);
-  return Quad{p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
+template <class Real>
+__device__ Four<Real> load_columns(const Real* p, int n, bool by_four) {
+  if (by_four) return *as<const Four<Real>>(p);
+  return Four<Real>{p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
 }
-__device__ inline void store_columns(float* p, int n, bool by_four, const Quad& x) {
+template <class Real>
+__device__ void store_columns(Real* p, int n, bool by_four, const Four<Real>& x) {
   if (by_four) {
-    *as<Quad>(p) = x;
+    *as<Four<Real>>(p) = x;
     return;
   }
   p[0] = x.x;
@@ -166,16 +178,18 @@ template <int kMost, class Work>
 class Steps {
   using Map = typename Work::Map;
   using T = typename Work::Type;
+  using Real = typename Work::Real;
+  using Quad = Four<Real>;
 
  public:
-  __device__ Steps(const Work& work, const Head& head, float* sums) : w_(work), head_(head), sums_(sums) {
+  __device__ Steps(const Work& work, const Head& head, Real* sums) : w_(work), head_(head), sums_(sums) {
     SharedParts parts;
-    keys_ = parts.take<float>(kMost * size().row());
-    queries_ = parts.take<float>(kMost * size().row());
-    values_ = parts.take<float>(kMost * size().e4());
-    by_warp_ = parts.take<float>(kMost * kWarps);
-    inverse_ = parts.take<float>(kMost);
-    partial_ = parts.take<float>(kMost * size().partial());
+    keys_ = parts.take<Real>(kMost * size().row());
+    queries_ = parts.take<Real>(kMost * size().row());
+    values_ = parts.take<Real>(kMost * size().e4());
+    by_warp_ = parts.take<Real>(kMost * kWarps);
+    inverse_ = parts.take<Real>(kMost);
+    partial_ = parts.take<Real>(kMost * size().partial());
   }
 
   __device__ void operator()(int64_t i, int queries, int64_t done, int keys) {
@@ -185,7 +199,7 @@ class Steps {
 #pragma unroll
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
     __syncthreads();
-    denominators(queries, keys);
+    denominators(i, queries, keys);
     const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads, slices = kThreads / side;
     const int slice = static_cast<int>(threadIdx.x) / side;
     for (int q = static_cast<int>(threadIdx.x) % side; q < fours && slice < slices; q += side)
@@ -198,18 +212,18 @@ class Steps {
  private:
   __device__ const Sizes& size() const { return w_.sizes; }
 
-  __device__ void denominators(int queries, int keys) {
-    float* z = sums_ + static_cast<int64_t>(size().features) * size().e;
-    float sum[kMost] = {};
+  __device__ void denominators(int64_t i, int queries, int keys) {
+    Real* z = sums_ + static_cast<int64_t>(size().features) * size().e;
+    Real sum[kMost] = {};
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
-      float now = z[f];
+      Real now = z[f];
       int j = 0;
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
         if (t >= queries) continue;
 #pragma unroll 1
         for (; j < needs_[t]; ++j) now += keys_[j * size().row() + size().z_at() + f];
-        sum[t] = fmaf(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
+        sum[t] = fused(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
       }
       for (; j < keys; ++j) now += keys_[j * size().row() + size().z_at() + f];
       if (keys > 0) z[f] = now;
@@ -217,15 +231,16 @@ class Steps {
 #pragma unroll
     for (int t = 0; t < kMost; ++t) {
       if (t >= queries) continue;
-      const float of_warp = sum_of_warp(sum[t]);
+      const Real of_warp = sum_of_warp(sum[t]);
       if (lane() == 0) by_warp_[t * kWarps + warp()] = of_warp;
     }
     __syncthreads();
     const int t = static_cast<int>(threadIdx.x);
     if (t < queries) {
-      float all = 0;
-      for (int i = 0; i < kWarps; ++i) all += by_warp_[t * kWarps + i];
-      inverse_[t] = inverse(all, w_.call.guard, w_.call.eps);
+      Real all = 0;
+      for (int w = 0; w < kWarps; ++w) all += by_warp_[t * kWarps + w];
+      inverse_[t] = reciprocal(guarded(all, w_.call.guard, w_.call.eps));
+      save(w_.call, size(), head_, i + t, all);
     }
   }
 
@@ -234,23 +249,23 @@ class Steps {
     const int e = q * 4, n = size().e - e;
     const bool by_four = size().by_four();
     Quad o[kMost] = {}, one{};
-    if (kMost == 1 && keys > 0) one = four<float>(values_ + e);
+    if (kMost == 1 && keys > 0) one = four<Real>(values_ + e);
     [[maybe_unused]] constexpr int kUnroll = kMost == 1 ? 4 : 1;
 #pragma unroll kUnroll
     for (int f = slice; f < size().features; f += slices) {
-      float* at = sums_ + static_cast<int64_t>(f) * size().e + e;
+      Real* at = sums_ + static_cast<int64_t>(f) * size().e + e;
       Quad s = load_columns(at, n, by_four);
       int j = 0;
       const auto append_to = [&](int limit) {
 #pragma unroll 1
         for (; j < limit; ++j)
-          add<float>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<float>(values_ + (j * size().e4() + e)));
+          add<Real>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<Real>(values_ + (j * size().e4() + e)));
       };
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
         if (t >= queries) continue;
         append_to(needs_[t]);
-        add<float>(o[t], queries_[t * size().row() + f], s);
+        add<Real>(o[t], queries_[t * size().row() + f], s);
       }
       append_to(keys);
       if (keys > 0) store_columns(at, n, by_four, s);
@@ -265,22 +280,22 @@ class Steps {
 #pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < queries * size().e; x += kThreads) {
       const int t = x / size().e, e = x % size().e;
-      float sum = 0;
+      Real sum = 0;
       for (int slice = 0; slice < slices; ++slice) sum += partial_[(t * slices + slice) * size().e4() + e];
-      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * inverse_[t] : 0.0f);
+      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * inverse_[t] : Real{0});
     }
   }
 
   const Work& w_;
   const Head& head_;
-  float* sums_;
-  Shared<float> keys_, queries_, values_, by_warp_, inverse_, partial_;
+  Real* sums_;
+  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
   int needs_[kMost];
 };
 
 // All that a row has to do, kMost keys and queries at a time.
 template <int kMost, class Work>
-__device__ void take_steps(const Work& work, const Head& head, float* sums) {
+__device__ void take_steps(const Work& work, const Head& head, typename Work::Real* sums) {
   Steps<kMost, Work> step(work, head, sums);
   const int64_t all = work.call.states ? head.fresh : 0;
   int64_t i = 0, done = 0;
@@ -303,12 +318,14 @@ __device__ void take_steps(const Work& work, const Head& head, float* sums) {
 }
 
 template <class Work, int kMost>
-static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_kernel(const Work work) {
+static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8 ? 1
+                                                   : kMost == 1                     ? 6
+                                                                                    : 4) steps_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
-  float* sums = work.call.scratch + blockIdx.x * floats;
+  typename Work::Real* sums = work.call.scratch + blockIdx.x * floats;
   if (work.call.states) {
-    sums = state_of(work.call, work.sizes, head);
+    if constexpr (sizeof(*sums) == sizeof(float)) sums = state_of(work.call, work.sizes, head);
   } else {
     for (int64_t f = threadIdx.x; f < floats; f += kThreads) sums[f] = 0;
     __syncthreads();
@@ -487,7 +504,8 @@ class Chunks {
   __device__ void write(int64_t from, int n) {
     for (int r = warp(); r < n; r += kWarps) {
       const bool sees = head_.seen(from + r) > 0;
-      const float by = inverse(den_[r], w_.call.guard, w_.call.eps);
+      const float den = den_[r], by = reciprocal(guarded(den, w_.call.guard, w_.call.eps));
+      if (lane() == 0) save(w_.call, size(), head_, from + r, den);
       T* to = w_.call.o.at(head_.b, head_.h, from + r);
       for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * size().e4() + e] * by : 0.0f);
     }
