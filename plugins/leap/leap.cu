@@ -17,21 +17,17 @@ struct Module {
     Rows<const Real>* all[] = {&w1, &b1, &w2, &b2};
     for (size_t i = 0; i < 4; ++i) *all[i] = attnkit::View<const Real>(run, m.ports[i]);
   }
-  // Of inner unit j, before ReLU.
+  // Inner unit j before ReLU, by the whole warp: lanes side by side read a row of W1 side by side.
   __device__ Real inner(const Shared<Real>& row, int64_t h, int j) const {
-    Real y = b1.at(0, 0, h)[j];
-    for (int f = 0; f < d; ++f) y = fused(w1.at(0, h, j)[f], row[f], y);
-    return y;
+    Real y = 0;
+    for (int f = lane(); f < d; f += 32) y = fused(w1.at(0, h, j)[f], row[f], y);
+    return sum_of_warp(y) + b1.at(0, 0, h)[j];
   }
-  // The proportion of the row that the warp has written; each lane takes inner units.
+  // The proportion of the row that the warp has written.
   __device__ Real operator()(const Shared<Real>& row, int64_t h) const {
-    Real t = 0;
-    for (int j = lane(); j < r; j += 32) {
-      const Real y = inner(row, h, j);
-      t += r == 1 ? y : relu(y) * w2.at(0, h, 0)[j];
-    }
-    t = sum_of_warp(t);
-    if (r != 1) t += b2.at(0, 0, h)[0];
+    Real t = r == 1 ? inner(row, h, 0) : b2.at(0, 0, h)[0];
+#pragma unroll 4
+    for (int j = 0; r != 1 && j < r; ++j) t += relu(inner(row, h, j)) * w2.at(0, h, 0)[j];
     return reciprocal(1 + exponential(-t));
   }
 };
@@ -76,8 +72,9 @@ struct Map {
     const Real p = turn<kQuery>(x, at.h, row.s, c, s);
     for (int f = lane(); f < d; f += 32) turned += row.s[f] * (c * given.s[d + f] - s * given.s[f]);
     const Real t = sum_of_warp(turned) * static_cast<Real>(1.5707963267948966) * p * (1 - p);
-    for (int j = lane(); j < m.r; j += 32) {
+    for (int j = 0; j < m.r; ++j) {
       const Real y = m.r == 1 ? 1 : m.inner(row.s, at.h, j);
+      if (lane() != 0) continue;
       row.s[d + j] = y > 0 ? (m.r == 1 ? t : t * m.w2.at(0, at.h, 0)[j]) : 0;
       row.s[d + m.r + j] = y > 0 ? t * y : 0;
     }

@@ -25,6 +25,7 @@
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #include <attnkit/kernels/cuda/linear/gradient.hpp>
+#include <attnkit/kernels/cuda/linear/matrices.hpp>
 
 namespace attnkit::cuda::linear {
 
@@ -88,7 +89,8 @@ class Mechanism {
     if (!fit(steps_bytes))
       throw unsupported("the rows of ", kSteps, " tokens take ", steps_bytes, " bytes of a block's shared memory, ",
                         "which is ", kMostShared, " bytes: make the heads narrower");
-    const Plan plan{!r.is_f64() && fit(sizes.chunk_bytes())};  // f64 is for checks
+    // f64 is for checks.
+    const Plan plan{r.dtype_bits == 16 ? fit(matrix_bytes()) : !r.is_f64() && fit(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
     info.state(r, shape_.heads * shape_.head_floats());
     if (!r.streams() && !plan.in_chunks) info.scratch_bytes = aligned(r.real_bytes(items * shape_.head_floats()));
@@ -145,6 +147,17 @@ class Mechanism {
     return {static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
             static_cast<int>(shape_.features), Device<float>::kSplits,     notes()};
   }
+  uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }
+  // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?
+  bool is_by_eight(const attn_run& r) const {
+    bool whole = shape_.d % 8 == 0 && shape_.e % 8 == 0;
+    for (const Port port : {ports_.q, ports_.k, ports_.v}) {
+      const attn_tensor& t = port.of(r.ports);
+      whole = whole && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+      for (int n = 0; n < 3; ++n) whole = whole && (t.shape[n] == 1 || t.stride[n] % 8 == 0);
+    }
+    return whole;
+  }
   int notes() const {
     if constexpr (requires { map_.notes(); }) return map_.notes();
     return 0;
@@ -170,7 +183,7 @@ class Mechanism {
                     sizes(),
                     {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o),
                      Lengths(r, block_.causal != 0), States(r), static_cast<Real*>(r.exec->scratch),
-                     static_cast<Real*>(r.saved), guard_.kind, static_cast<Real>(guard_.eps)}};
+                     static_cast<Real*>(r.saved), guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r)}};
     const auto blocks = dim3(static_cast<unsigned>(r.batch * shape_.heads));
     const auto start = [&](auto* kernel, uint64_t bytes) {
       launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);
@@ -187,7 +200,7 @@ class Mechanism {
       else if (few || !plan.in_chunks)
         steps(Few{});
       else
-        start(chunks_kernel<Work>, work.sizes.chunk_bytes());
+        start(chunks_kernel<Work>, sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes());
     } else {
       steps(Few{});
     }

@@ -104,7 +104,7 @@ class Scan {
     for (int64_t i = 0; i < readers; i += kTile) {
       const int n = static_cast<int>(readers - i < kTile ? readers - i : kTile);
       const int64_t all_see = needs(i), last_sees = needs(i + n - 1);
-      while (done < all_see) done += take<false>(done, all_see, i, n);
+      while (all_see - done >= kTile) done += take<false>(done, all_see, i, n);
       load<kForward>(i, n, x_, reader(size()), y_, inverse_);
       __syncthreads();
       read_sums();

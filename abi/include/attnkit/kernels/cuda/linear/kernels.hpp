@@ -61,6 +61,7 @@ struct Call {
   Real* saved;    // [B][H][N], where the sums of weights go; NULL: nobody wants them
   int guard;
   Real eps;
+  bool by_eight;  // are the rows whole pieces of 16 bytes?
 };
 
 // A row of T, read in f32 or f64.
@@ -333,14 +334,64 @@ static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) =
   take_steps<kMost>(work, head, sums);
 }
 
-// The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
+// What chunks keep in shared memory however their products are made: S and z, and the outputs of kChunk queries.
 template <class Work>
-class Chunks {
-  using Map = typename Work::Map;
+class Tiles {
   using T = typename Work::Type;
 
  public:
-  __device__ Chunks(const Work& work, const Head& head) : w_(work), head_(head) {
+  // Its features times columns, zeros where S has no more.
+  __device__ void load_state(const float* state, int features, int columns) {
+    for (int f = warp(); f < features; f += kWarps)
+      for (int e = lane(); e < columns; e += 32)
+        s_[f * s_row_ + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
+    for (int f = static_cast<int>(threadIdx.x); f < features; f += kThreads)
+      z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
+  }
+  __device__ void store_state(float* state) const {
+    for (int f = warp(); f < size().features; f += kWarps)
+      for (int e = lane(); e < size().e; e += 32) state[f * size().e + e] = s_[f * s_row_ + e];
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
+      state[size().features * size().e + f] = z_[f];
+  }
+  __device__ void write(int64_t from, int n) {
+    for (int r = warp(); r < n; r += kWarps) {
+      const bool sees = head_.seen(from + r) > 0;
+      const float den = den_[r], by = reciprocal(guarded(den, w_.call.guard, w_.call.eps));
+      if (lane() == 0) save(w_.call, size(), head_, from + r, den);
+      T* to = w_.call.o.at(head_.b, head_.h, from + r);
+      for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * o_row_ + e] * by : 0.0f);
+    }
+  }
+
+ protected:
+  __device__ Tiles(const Work& work, const Head& head, int s_row, int o_row)
+      : w_(work), head_(head), s_row_(s_row), o_row_(o_row) {}
+  __device__ const Sizes& size() const { return w_.sizes; }
+  // Of n queries the keys that they see of the tile that begins with key `first`.
+  __device__ void limit(int64_t from, int n, int64_t first) {
+    const int t = static_cast<int>(threadIdx.x);
+    if (t >= kChunk) return;  // a row beyond the last has its limit, so that limits rise
+    const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
+    limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
+  }
+
+  const Work& w_;
+  const Head& head_;
+  const int s_row_, o_row_;
+  Shared<float> s_, z_, o_, den_;
+  Shared<int> limit_;
+};
+
+// Products in f32.
+template <class Work>
+class PlainTiles : public Tiles<Work> {
+  using Map = typename Work::Map;
+  using Base = Tiles<Work>;
+  using Base::den_, Base::head_, Base::limit_, Base::o_, Base::s_, Base::w_, Base::z_, Base::size;
+
+ public:
+  __device__ PlainTiles(const Work& work, const Head& head) : Base(work, head, work.sizes.e4(), work.sizes.e4()) {
     SharedParts parts;
     s_ = parts.take<float>(size().f4() * size().e4());
     z_ = parts.take<float>(size().f4());
@@ -354,47 +405,13 @@ class Chunks {
     limit_ = parts.take<int>(kChunk);
   }
 
-  __device__ void run() {
-    float* state = w_.call.states ? state_of(w_.call, size(), head_) : nullptr;
-    load_state(state);
-    int64_t done = 0;
-    for (int64_t i = 0; i < head_.queries; i += kChunk) {
-      const int n = static_cast<int>(head_.queries - i < kChunk ? head_.queries - i : kChunk);
-      const int64_t all_see = head_.needs(i), last_sees = head_.needs(i + n - 1);
-      while (done < all_see) done += take(done, all_see, nullptr);
-      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, n, kChunk, a_);
-      __syncthreads();
-      read_state();
-      while (done < last_sees) {
-        const auto weigh = [&](int64_t first) { this->weigh(i, n, first); };
-        done += take(done, last_sees, weigh);
-      }
-      __syncthreads();
-      write(i, n);
-    }
-    if (state && head_.fresh > 0) {
-      while (done < head_.fresh) done += take(done, head_.fresh, nullptr);
-      store_state(state);
-    }
-    clear_outputs(w_.call, size(), head_, head_.queries);
+  __device__ void load_state(const float* state) { Base::load_state(state, size().f4(), size().e4()); }
+  __device__ void load_queries(int64_t first, int n) {
+    load_features<Map, true>(w_.map, size(), w_.call.q, head_, first, n, kChunk, a_);
   }
-
- private:
-  __device__ const Sizes& size() const { return w_.sizes; }
-
-  // Keys [done, to) as far as they fit: weighed against the queries if these do not all see them, then summed.
-  template <class Weigh>
-  __device__ int take(int64_t done, int64_t to, const Weigh& weigh) {
-    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
-    load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, n, kChunk, b_);
-    load_values(size(), w_.call.v, head_, done, n, kChunk, v_);
-    if constexpr (!std::is_same_v<Weigh, std::nullptr_t>)
-      weigh(done);
-    else
-      __syncthreads();
-    sum(n);
-    __syncthreads();
-    return n;
+  __device__ void load_keys(int64_t first, int n) {
+    load_features<Map, false>(w_.map, size(), w_.call.k, head_, first, n, kChunk, b_);
+    load_values(size(), w_.call.v, head_, first, n, kChunk, v_);
   }
 
   // S += B^T V, z += the sum of B; both kept as they are by rows of zeros.
@@ -444,11 +461,7 @@ class Chunks {
   // O += P V with P = A B^T where query i sees key j of the tile, and the denominators' share of it.  Hidden keys take
   // no part in any sum: their values may be NaN.
   __device__ void weigh(int64_t from, int n, int64_t first) {
-    const int t = static_cast<int>(threadIdx.x);
-    if (t < kChunk) {  // a row beyond the last has its limit, so that limits rise
-      const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
-      limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
-    }
+    Base::limit(from, n, first);
     __syncthreads();
     scores(p_, 0);
     if constexpr (Map::kSplits) scores(p_z_, size().z_at());
@@ -458,7 +471,7 @@ class Chunks {
       if (lane() == 0) den_[i] += sum;
     }
     const int fours = size().e4() / 4;
-    for (int tile = t; tile < kChunk / 4 * fours; tile += kThreads) {
+    for (int tile = static_cast<int>(threadIdx.x); tile < kChunk / 4 * fours; tile += kThreads) {
       const int i = tile / fours * 4, e = tile % fours * 4;
       const int every = limit_[i] / 4 * 4, some = limit_[i + 3];
       Quad acc[4];
@@ -477,6 +490,7 @@ class Chunks {
     }
   }
 
+ private:
   // P = A B^T by tiles of four queries and two keys; tiles that nobody sees are left out.
   __device__ void scores(Shared<float> p, int at) {
     static_assert(kChunk / 4 * (kChunk / 2) == kThreads);
@@ -501,44 +515,42 @@ class Chunks {
       for (int c = 0; c < 2; ++c) p[(i + r) * Sizes::scores() + j + c] = acc[r][c];
   }
 
-  __device__ void write(int64_t from, int n) {
-    for (int r = warp(); r < n; r += kWarps) {
-      const bool sees = head_.seen(from + r) > 0;
-      const float den = den_[r], by = reciprocal(guarded(den, w_.call.guard, w_.call.eps));
-      if (lane() == 0) save(w_.call, size(), head_, from + r, den);
-      T* to = w_.call.o.at(head_.b, head_.h, from + r);
-      for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * size().e4() + e] * by : 0.0f);
-    }
-  }
-
-  __device__ void load_state(const float* state) {
-    for (int f = warp(); f < size().f4(); f += kWarps)
-      for (int e = lane(); e < size().e4(); e += 32)
-        s_[f * size().e4() + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
-    for (int f = static_cast<int>(threadIdx.x); f < size().f4(); f += kThreads)
-      z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
-  }
-  __device__ void store_state(float* state) const {
-    for (int f = warp(); f < size().features; f += kWarps)
-      for (int e = lane(); e < size().e; e += 32) state[f * size().e + e] = s_[f * size().e4() + e];
-    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
-      state[size().features * size().e + f] = z_[f];
-  }
-
-  const Work& w_;
-  const Head& head_;
-  Shared<float> s_, z_, a_, b_, v_, o_, p_, p_z_, den_;
-  Shared<int> limit_;
+  Shared<float> a_, b_, v_, p_, p_z_;
 };
 
-template <class Work>
-static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
-  const Head head(work.call.lengths, work.sizes.heads);
-  if (work.call.states && head.queries <= kSteps && head.fresh <= kSteps)
-    take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
-  else
-    Chunks<Work>(work, head).run();
+// The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
+template <class Tiles, class Work>
+__device__ void take_chunks(const Work& work, const Head& head) {
+  Tiles tiles(work, head);
+  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
+  tiles.load_state(state);
+  int64_t done = 0;
+  // Keys [done, to) as far as they fit: weighed against queries if these do not all see them, then summed.
+  const auto take = [&](int64_t to, const auto& weigh) {
+    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
+    tiles.load_keys(done, n);
+    weigh();
+    tiles.sum(n);
+    __syncthreads();
+    done += n;
+  };
+  const auto wait = [] { __syncthreads(); };
+  for (int64_t i = 0; i < head.queries; i += kChunk) {
+    const int n = static_cast<int>(head.queries - i < kChunk ? head.queries - i : kChunk);
+    const int64_t all_see = head.needs(i), last_sees = head.needs(i + n - 1);
+    while (all_see - done >= kChunk) take(all_see, wait);
+    tiles.load_queries(i, n);
+    __syncthreads();
+    tiles.read_state();
+    while (done < last_sees) take(last_sees, [&] { tiles.weigh(i, n, done); });
+    __syncthreads();
+    tiles.write(i, n);
+  }
+  if (state && head.fresh > 0) {
+    while (done < head.fresh) take(head.fresh, wait);
+    tiles.store_state(state);
+  }
+  clear_outputs(work.call, work.sizes, head, head.queries);
 }
-
 }  // namespace attnkit::cuda::linear
 #endif
