@@ -201,7 +201,8 @@ class Steps {
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
     __syncthreads();
     denominators(i, queries, keys);
-    const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads, slices = kThreads / side;
+    const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads;
+    const int slices = kThreads / side < size().features ? kThreads / side : size().features;
     const int slice = static_cast<int>(threadIdx.x) / side;
     for (int q = static_cast<int>(threadIdx.x) % side; q < fours && slice < slices; q += side)
       pass(q, slice, slices, queries, keys);
