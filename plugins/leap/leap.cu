@@ -24,11 +24,11 @@ struct Module {
     return sum_of_warp(y) + b1.at(0, 0, h)[j];
   }
   // The proportion of the row that the warp has written.
-  __device__ Real operator()(const Shared<Real>& row, int64_t h) const {
-    Real t = r == 1 ? inner(row, h, 0) : b2.at(0, 0, h)[0];
+  __device__ double operator()(const Shared<Real>& row, int64_t h) const {
+    double t = r == 1 ? inner(row, h, 0) : b2.at(0, 0, h)[0];
 #pragma unroll 4
     for (int j = 0; r != 1 && j < r; ++j) t += relu(inner(row, h, j)) * w2.at(0, h, 0)[j];
-    return reciprocal(1 + exponential(-t));
+    return 1 / (1 + exp(-t));
   }
 };
 
@@ -41,11 +41,14 @@ struct Map {
 
   // Writes A, then finds its proportion, of which it returns p and its cosine and sine.
   template <bool kQuery, class X>
-  __device__ Real turn(const X& x, int64_t h, const Shared<Real>& a, Real& c, Real& s) const {
+  __device__ double turn(const X& x, int64_t h, const Shared<Real>& a, Real& c, Real& s) const {
     for (int f = lane(); f < d; f += 32) a[f] = relu(x[f] * (kQuery ? scale : 1));
     __syncwarp();
-    const Real p = (kQuery ? q : k)(a, h);
-    quarter_turns(p, c, s);
+    const double p = (kQuery ? q : k)(a, h);
+    double cosine, sine;
+    quarter_turns(p, cosine, sine);
+    c = static_cast<Real>(cosine);
+    s = static_cast<Real>(sine);
     __syncwarp();  // all have read the row
     return p;
   }
@@ -68,10 +71,12 @@ struct Map {
   template <bool kQuery, class X>
   __device__ void gradient(const X& x, const Place& at, const Row<Real>& row, const Row<Real>& given) const {
     const Module<Real>& m = kQuery ? q : k;
-    Real c, s, turned = 0;
-    const Real p = turn<kQuery>(x, at.h, row.s, c, s);
-    for (int f = lane(); f < d; f += 32) turned += row.s[f] * (c * given.s[d + f] - s * given.s[f]);
-    const Real t = sum_of_warp(turned) * static_cast<Real>(1.5707963267948966) * p * (1 - p);
+    Real c, s;
+    const double p = turn<kQuery>(x, at.h, row.s, c, s);
+    double turned = 0;  // much of it cancels
+    for (int f = lane(); f < d; f += 32)
+      turned += row.s[f] * (static_cast<double>(c) * given.s[d + f] - static_cast<double>(s) * given.s[f]);
+    const auto t = static_cast<Real>(sum_of_warp(turned) * 1.5707963267948966 * p * (1 - p));
     for (int j = 0; j < m.r; ++j) {
       const Real y = m.r == 1 ? 1 : m.inner(row.s, at.h, j);
       if (lane() != 0) continue;

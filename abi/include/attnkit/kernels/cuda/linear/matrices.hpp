@@ -313,8 +313,7 @@ template <class Work>
 using TilesOf = std::conditional_t<sizeof(typename Work::Type) == 2, MatrixTiles<Work>, PlainTiles<Work>>;
 
 template <class Work>
-static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Type) == 2 ? 4 : 3)
-    chunks_kernel(const Work work) {
+static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
   if (work.call.states && head.queries <= kSteps && head.fresh <= kSteps)
     take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
