@@ -7,6 +7,7 @@ namespace {
 
 using namespace attnkit::cuda::linear;
 
+template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
   int d;
@@ -25,33 +26,38 @@ struct Map {
     if (k_total) return k_total[b];
     return static_cast<double>(k_len ? k_len[b] : keys);
   }
-  template <class X>
-  __device__ void map(const X& x, int64_t position, double own, double other, const Row& row) const {
-    double i = static_cast<double>(position + 1);
+  // Cosine and sine of a row's proportion.
+  template <bool kQuery>
+  __device__ void turn(const Place& at, Real& c, Real& s) const {
+    const double own = kQuery ? n(at.b) : m(at.b), other = !joint ? 0 : kQuery ? m(at.b) : n(at.b);
+    double i = static_cast<double>(at.position + 1);
     if (saturate && i > own) i = own;
-    float c, s;
-    const double all = joint && other > own ? other : own;
-    quarter_turns(__fdividef(static_cast<float>(i), static_cast<float>(all)), c, s);
+    quarter_turns(quotient(static_cast<Real>(i), static_cast<Real>(joint && other > own ? other : own)), c, s);
+  }
+  template <bool kQuery, class X>
+  __device__ void features(const X& x, const Place& at, const Row<Real>& row) const {
+    Real c, s;
+    turn<kQuery>(at, c, s);
     for (int f = lane(); f < d; f += 32) {
-      const float y = relu(x[f]);
+      const Real y = relu(x[f]);
       row.s[f] = y * c;
       row.s[d + f] = y * s;
     }
   }
-  template <class X>
-  __device__ void query(const X& x, const Place& at, const Row& row) const {
-    map(x, at.position, n(at.b), joint ? m(at.b) : 0, row);
-  }
-  template <class X>
-  __device__ void key(const X& x, const Place& at, const Row& row) const {
-    map(x, at.position, m(at.b), joint ? n(at.b) : 0, row);
+  template <bool kQuery, class X>
+  __device__ void gradient(const X& x, const Place& at, const Row<Real>&, const Row<Real>& given) const {
+    Real c, s;
+    turn<kQuery>(at, c, s);
+    for (int f = lane(); f < d; f += 32) given.s[f] = x[f] > 0 ? c * given.s[f] + s * given.s[d + f] : 0;
   }
 };
 
 struct Cosformer : cosformer::Model {
-  using Device = Map;
+  template <class Real>
+  using Device = Map<Real>;
   using Model::Model;
-  Map device(const attn_run& r) const {
+  template <class Real>
+  Map<Real> device(const attn_run& r) const {
     return {static_cast<int>(d), self, joint, saturate, r.q_len, r.k_len, r.q_total, r.k_total, r.queries, r.keys};
   }
 };

@@ -83,10 +83,6 @@ template <class Real>
 Module<Real> bind(const leap::ModulePorts& m, const attn_run& run) {
   return {m.d, m.r, {run, m.ports[0]}, {run, m.ports[1]}, {run, m.ports[2]}, {run, m.ports[3]}};
 }
-void list(const leap::ModulePorts& m, attnkit::Learned& learned) {
-  const int64_t floats[] = {m.r * m.d, m.r, m.r, 1};
-  for (size_t i = 0; i < (m.r == 1 ? 2 : 4); ++i) learned.add(m.ports[i], floats[i], m.by_head);
-}
 
 struct Leap : leap::Model {
   using Model::Model;
@@ -94,12 +90,7 @@ struct Leap : leap::Model {
   // A module of its own makes other features of a key for each head of queries.
   static bool shares_keys(const attnkit::Values& values) { return values.boolean("shared"); }
 
-  attnkit::Learned learned() const {
-    attnkit::Learned ports;
-    list(q, ports);
-    list(k, ports);
-    return ports;
-  }
+  attnkit::Learned learned() const { return list<attnkit::Learned>(); }
 
   // The map of one run.
   template <class Real>

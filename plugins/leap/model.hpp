@@ -69,6 +69,17 @@ struct Model {
       data[i] = static_cast<float>(bound * (static_cast<double>(random.bits() >> 40) / 8388608.0 - 1.0));
   }
 
+  // The LEARNED ports, in a Learned of the device.
+  template <class Learned>
+  Learned list() const {
+    Learned all;
+    for (const ModulePorts* m : {&q, &k}) {
+      const int64_t floats[] = {m->r * d, m->r, m->r, 1};
+      for (size_t i = 0; i < (m->r == 1 ? 2 : 4); ++i) all.add(m->ports[i], floats[i], m->by_head);
+    }
+    return all;
+  }
+
   double flops() const { return 2.0 * static_cast<double>(d * q.r + q.r); }
 
   int64_t d;

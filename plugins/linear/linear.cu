@@ -7,24 +7,29 @@ namespace {
 
 using namespace attnkit::cuda::linear;
 
+template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
   int d;
 
-  template <class X>
-  __device__ void query(const X& x, const Place&, const Row& row) const {
+  template <bool kQuery, class X>
+  __device__ void features(const X& x, const Place&, const Row<Real>& row) const {
     for (int f = lane(); f < d; f += 32) row.s[f] = elu1(x[f]);
   }
-  template <class X>
-  __device__ void key(const X& x, const Place& at, const Row& row) const {
-    query(x, at, row);
+  template <bool kQuery, class X>
+  __device__ void gradient(const X& x, const Place&, const Row<Real>& row, const Row<Real>& given) const {
+    for (int f = lane(); f < d; f += 32) given.s[f] *= elu1_slope<Real>(x[f], row.s[f]);
   }
 };
 
 struct Linear : ::linear::Model {
-  using Device = Map;
+  template <class Real>
+  using Device = Map<Real>;
   using Model::Model;
-  Map device(const attn_run&) const { return {static_cast<int>(d)}; }
+  template <class Real>
+  Map<Real> device(const attn_run&) const {
+    return {static_cast<int>(d)};
+  }
 };
 
 }  // namespace

@@ -7,29 +7,30 @@ namespace {
 
 using namespace attnkit::cuda::linear;
 
+template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
   int d;
-  float scale;
+  Real scale;
 
-  template <class X>
-  __device__ void map(const X& x, float by, const Row& row) const {
-    for (int f = lane(); f < d; f += 32) row.s[f] = attnkit::cuda::linear::relu(x[f] * by);
+  template <bool kQuery, class X>
+  __device__ void features(const X& x, const Place&, const Row<Real>& row) const {
+    for (int f = lane(); f < d; f += 32) row.s[f] = attnkit::cuda::linear::relu(x[f] * (kQuery ? scale : 1));
   }
-  template <class X>
-  __device__ void query(const X& x, const Place&, const Row& row) const {
-    map(x, scale, row);
-  }
-  template <class X>
-  __device__ void key(const X& x, const Place&, const Row& row) const {
-    map(x, 1, row);
+  template <bool kQuery, class X>
+  __device__ void gradient(const X& x, const Place&, const Row<Real>&, const Row<Real>& given) const {
+    for (int f = lane(); f < d; f += 32) given.s[f] = x[f] > 0 ? given.s[f] * (kQuery ? scale : 1) : 0;
   }
 };
 
 struct Relu : ::relu::Model {
-  using Device = Map;
+  template <class Real>
+  using Device = Map<Real>;
   using Model::Model;
-  Map device(const attn_run&) const { return {static_cast<int>(d), static_cast<float>(scale)}; }
+  template <class Real>
+  Map<Real> device(const attn_run&) const {
+    return {static_cast<int>(d), static_cast<Real>(scale)};
+  }
 };
 
 }  // namespace

@@ -7,43 +7,56 @@ namespace {
 
 using namespace attnkit::cuda::linear;
 
+template <class Real>
 struct Map {
   static constexpr bool kSplits = true;
   static constexpr double kQuarters = 0.6366197723675814;  // of a turn in a radian
   int d, rotated;
-  float scale;
+  Real scale;
   double octaves;  // by which the speed of a turn falls from feature to feature
 
-  // Lanes take pairs, so that a turn stays in one.
-  template <class X>
-  __device__ void map(const X& x, float by, int64_t position, const Row& row) const {
+  // Turns a pair of features by its angle at a position; lanes take pairs, so that a turn stays in one.
+  __device__ void turn(int64_t position, int f, Real& even, Real& odd) const {
+    if (f >= rotated) return;
+    Real c, s;
+    quarter_turns(static_cast<double>(position) * kQuarters * exp2(-octaves * f), c, s);
+    const Real before = even;
+    even = before * c - odd * s;
+    odd = before * s + odd * c;
+  }
+  template <bool kQuery, class X>
+  __device__ void features(const X& x, const Place& at, const Row<Real>& row) const {
+    const Real by = kQuery ? scale : 1;
     for (int f = 2 * lane(); f < d; f += 64) {
-      const float even = elu1(x[f] * by);
-      const float odd = f + 1 < d ? elu1(x[f + 1] * by) : 0.0f;
-      float c = 1, s = 0;
-      if (f < rotated) quarter_turns(static_cast<double>(position) * kQuarters * exp2(-octaves * f), c, s);
-      row.s[f] = even * c - odd * s;
+      const bool pair = f + 1 < d;
+      Real even = elu1(x[f] * by), odd = pair ? elu1(x[f + 1] * by) : 0;
       row.z[f] = even;
-      if (f + 1 == d) continue;
-      row.s[f + 1] = even * s + odd * c;
-      row.z[f + 1] = odd;
+      if (pair) row.z[f + 1] = odd;
+      turn(at.position, f, even, odd);
+      row.s[f] = even;
+      if (pair) row.s[f + 1] = odd;
     }
   }
-  template <class X>
-  __device__ void query(const X& x, const Place& at, const Row& row) const {
-    map(x, scale, at.position, row);
-  }
-  template <class X>
-  __device__ void key(const X& x, const Place& at, const Row& row) const {
-    map(x, 1, at.position, row);
+  template <bool kQuery, class X>
+  __device__ void gradient(const X& x, const Place& at, const Row<Real>& row, const Row<Real>& given) const {
+    const Real by = kQuery ? scale : 1;
+    for (int f = 2 * lane(); f < d; f += 64) {
+      const bool pair = f + 1 < d;
+      Real even = given.s[f], odd = pair ? static_cast<Real>(given.s[f + 1]) : 0;
+      turn(-at.position, f, even, odd);
+      given.s[f] = (even + given.z[f]) * by * elu1_slope<Real>(x[f], row.z[f]);
+      if (pair) given.s[f + 1] = (odd + given.z[f + 1]) * by * elu1_slope<Real>(x[f + 1], row.z[f + 1]);
+    }
   }
 };
 
 struct RopeLinear : rope_linear::Model {
-  using Device = Map;
+  template <class Real>
+  using Device = Map<Real>;
   using Model::Model;
-  Map device(const attn_run&) const {
-    return {static_cast<int>(d), static_cast<int>(rotated), static_cast<float>(scale),
+  template <class Real>
+  Map<Real> device(const attn_run&) const {
+    return {static_cast<int>(d), static_cast<int>(rotated), static_cast<Real>(scale),
             rotated ? std::log2(base) / static_cast<double>(rotated) : 0};
   }
 };

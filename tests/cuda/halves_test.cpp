@@ -70,6 +70,52 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
+// What only linear variants promise: their tiles on the tensor cores drop and hold what 16 bits would not.
+class LinearHalves : public Halves {};
+INSTANTIATE_TEST_SUITE_P(Cuda, LinearHalves, testing::ValuesIn([] {
+                           std::vector<Case> linear = cases();
+                           std::erase_if(linear, [](const Case& c) { return c.mechanism == "softmax"; });
+                           return linear;
+                         }()),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
+Call causal_call(int64_t n) {
+  Call call;
+  call.q_total = {static_cast<double>(n)};
+  return call;
+}
+
+TEST_P(LinearHalves, HiddenValuesMayBeAnything) {
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 24, 40));
+  const InType chosen(type);
+  const int64_t n = 70;
+  for (const int64_t from : {5, 40, 64}) {
+    Inputs in(mech, 1, n, n, 1);
+    const Array want = run_whole(in, 0, causal_call(n));
+    in["v"].set([&, before = in["v"]](int64_t b, int64_t h, int64_t i, int64_t c) {
+      return i < from ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
+    });
+    const Array got = run_whole(in, 0, causal_call(n));
+    for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, 0, h, from)) << "from " << from;
+    EXPECT_TRUE(std::isnan(got.at(0, 0, n - 1, 0)));
+  }
+}
+
+TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
+  const int64_t n = 70;
+  const Mechanism here(cpu, block), there(cuda, block);
+  Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+  for (Inputs* inputs : {&in, &same}) {
+    for (const char* port : {"q", "k"})
+      for (float& x : (*inputs)[port].data()) x = 200 * std::abs(x);
+    round_inputs(*inputs, type);
+  }
+  const Array want = run_whole(in, 0, causal_call(n));
+  const InType chosen(type);
+  EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+}
+
 // The state is f32 and the CPU's: a stream begins there and ends in 16 bits.
 TEST_P(Halves, StreamsGoOnWhereTheCpuStopped) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);

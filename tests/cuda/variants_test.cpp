@@ -7,6 +7,7 @@
 #include "cuda/emulator/emulator.hpp"
 #include "support/oracle.hpp"
 #include "support/stream.hpp"
+#include "support/training.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -136,6 +137,25 @@ TEST_P(Variant, TakesWideHeads) {
 TEST(LinearVariant, KeepsTheSumsOfWideHeadsInScratch) {
   const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/relu.so"), make_block(ATTN_DECODER_SELF, true, 1, 320, 250));
   EXPECT_GT(Planned(mech, make_request(1, 19, 19)).info().scratch_bytes, 0u);
+}
+
+// Of heads whose S stays in global memory, too.  A single number, b2 of leap, is what a sum's terms leave of each
+// other: the CPU's is no measure for it.
+TEST(LinearVariant, GradientsAreTheCpus) {
+  for (const char* name : {"linear", "leap"})
+    for (const int32_t width : {24, 144}) {
+      SCOPED_TRACE(testing::Message() << name << " " << width);
+      const attn_block block = make_block(ATTN_DECODER_SELF, true, 1, width, width + 8);
+      const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/" + std::string(name) + ".so"), block),
+          there(load(ATTNKIT_EMULATED_DIR "/" + std::string(name) + ".so"), block);
+      Inputs in(here, 2, 70, 70, 1), same(there, 2, 70, 70, 1);
+      Call call;
+      call.q_len = call.k_len = {70, 33};
+      const Gradients<float> want = backward(in, 0, call), got = backward(same, 0, call);
+      for (size_t p = 0; p < want.size(); ++p)
+        if (want[p].heads * want[p].rows * want[p].width > 1 && here.ports()[p]->kind != ATTN_OUTPUT)
+          EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name;
+    }
 }
 
 }  // namespace

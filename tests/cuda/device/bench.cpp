@@ -60,9 +60,10 @@ struct Type {
 };
 constexpr Type kTypes[] = {{"f32", 2, 32}, {"f16", 2, 16}, {"bf16", 4, 16}};
 
-// past 0: a whole causal sequence; otherwise the next token of each row.
+// past 0: a whole causal sequence, or its gradient; otherwise the next token of each row.
 struct Case {
   int64_t batch, heads, d, rows, past;
+  bool trains = false;
 };
 
 class Bench {
@@ -90,7 +91,7 @@ class Bench {
 
     attn_request request{};
     request.struct_size = sizeof request;
-    request.flags = ATTN_KNOWS_Q_TOTAL | (c.past ? ATTN_STREAM : 0u);
+    request.flags = ATTN_KNOWS_Q_TOTAL | (c.past ? ATTN_STREAM : 0u) | (c.trains ? ATTN_TRAIN : 0u);
     request.device_type = 2;
     request.dtype_code = type.code;
     request.dtype_bits = type.bits;
@@ -110,8 +111,9 @@ class Bench {
     size_t free = 0, all = 0;
     check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
     const double state = static_cast<double>(info.state_bytes) * static_cast<double>(c.batch);
-    if (static_cast<double>(info.bytes_read + info.bytes_written + info.scratch_bytes) + state >
-            0.8 * static_cast<double>(free) ||
+    const uint64_t moved = (info.bytes_read + info.bytes_written) * (c.trains ? 2 : 1);
+    const uint64_t scratch = std::max(info.scratch_bytes, info.backward_scratch_bytes);
+    if (static_cast<double>(moved + scratch + info.saved_bytes) + state > 0.8 * static_cast<double>(free) ||
         static_cast<double>(info.flops) > 1e14)
       return;
 
@@ -123,8 +125,8 @@ class Bench {
     attn_exec exec{};
     exec.struct_size = sizeof exec;
     exec.workers = 1;
-    exec.scratch = memory.emplace_back(info.scratch_bytes).data();
-    exec.scratch_bytes = info.scratch_bytes;
+    exec.scratch = memory.emplace_back(scratch).data();
+    exec.scratch_bytes = scratch;
     exec.stream = reinterpret_cast<uintptr_t>(stream_);
     attn_run run{};
     run.struct_size = sizeof run;
@@ -139,14 +141,26 @@ class Bench {
       run.state = memory.emplace_back(info.state_bytes * static_cast<uint64_t>(c.batch)).data();
       check(cudaMemset(run.state, 0, info.state_bytes * static_cast<uint64_t>(c.batch)), "cudaMemset");
     }
-    const double ms = median(stream_, [&] {
+    run.saved = memory.emplace_back(info.saved_bytes).data();
+    const auto forward = [&] {
       if (plugin_.run(plan, &run, &error)) throw std::runtime_error(error.message);
-    });
-    const double bytes = static_cast<double>(info.bytes_read + info.bytes_written);
-    std::printf("| %s | %s | %s | %lld | %lld | %lld | %.3f | %.0f %% | %.1f |\n", plugin_.name, type.name,
-                c.past ? "one token" : "whole", static_cast<long long>(c.batch * c.heads), static_cast<long long>(c.d),
-                static_cast<long long>(c.past + c.rows), ms, 100 * bytes / (ms * 1e-3) / bandwidth_,
-                static_cast<double>(info.flops) / ms * 1e-9);
+    };
+    std::vector<attn_tensor> grads;
+    for (uint32_t i = 0; c.trains && i < n; ++i) grads.push_back(tensor(mech, i, *ports[i], request, memory));
+    const attn_grad grad{sizeof grad, 0, &run, grads.data()};
+    const auto backward = [&] {
+      if (plugin_.backward(plan, &grad, &error)) throw std::runtime_error(error.message);
+    };
+    if (c.trains) forward();
+    const double ms = c.trains ? median(stream_, backward) : median(stream_, forward);
+    const double bytes = static_cast<double>(moved);
+    const std::string rate = c.trains ? "" : attnkit::say(static_cast<double>(info.flops) / ms * 1e-9);
+    std::printf("| %s | %s | %s | %lld | %lld | %lld | %.3f | %.0f %% | %s |\n", plugin_.name, type.name,
+                c.past     ? "one token"
+                : c.trains ? "gradient"
+                           : "whole",
+                static_cast<long long>(c.batch * c.heads), static_cast<long long>(c.d),
+                static_cast<long long>(c.past + c.rows), ms, 100 * bytes / (ms * 1e-3) / bandwidth_, rate.c_str());
     std::fflush(stdout);
   }
 
@@ -258,7 +272,8 @@ void run_all() {
     for (const Type& type : kTypes) {
       for (const int64_t batch : {4, 32})
         for (const int64_t d : {64, 128})
-          for (const int64_t rows : {512, 4096, 16384, 65536}) bench.run({batch, 16, d, rows, 0}, type);
+          for (const int64_t rows : {512, 4096, 16384, 65536})
+            for (const bool trains : {false, true}) bench.run({batch, 16, d, rows, 0, trains}, type);
       for (const int64_t sessions : {16, 1024})
         for (const int64_t d : {64, 128}) bench.run({sessions, 8, d, 1, 1023}, type);
     }

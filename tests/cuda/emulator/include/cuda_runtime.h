@@ -206,9 +206,15 @@ std::common_type_t<A, B> max(A a, B b) {
   return a < b ? b : a;
 }
 inline float __fdividef(float a, float b) { return a / b; }
+inline void sincospi(double x, double* s, double* c) {
+  *s = std::sin(3.14159265358979323846 * std::remainder(x, 2.0));
+  *c = std::cos(3.14159265358979323846 * std::remainder(x, 2.0));
+}
 inline void sincospif(float x, float* s, float* c) {
-  *s = static_cast<float>(std::sin(3.14159265358979323846 * std::remainder(double{x}, 2.0)));
-  *c = static_cast<float>(std::cos(3.14159265358979323846 * std::remainder(double{x}, 2.0)));
+  double sine, cosine;
+  sincospi(double{x}, &sine, &cosine);
+  *s = static_cast<float>(sine);
+  *c = static_cast<float>(cosine);
 }
 
 enum cudaError_t {

@@ -66,6 +66,16 @@ __device__ inline float as_tf32(float x) {
   return __uint_as_float(bits);
 }
 
+// The i-th number of a register that holds two of T.
+template <class T>
+__device__ float half_of(uint32_t pair, int i) {
+  const auto bits = static_cast<unsigned short>(pair >> (16 * i));
+  if constexpr (std::is_same_v<T, __half>)
+    return __half2float(__ushort_as_half(bits));
+  else
+    return __bfloat162float(__ushort_as_bfloat16(bits));
+}
+
 // d += a b by a whole warp: 16 x 8 of depth 16, T half or bfloat16, two numbers to a register; PTX m16n8k16 says which
 // lane holds what.
 template <class T>

@@ -1,22 +1,31 @@
 // A linear attention on CUDA is a feature map: ATTNKIT_PLUGIN(attnkit::cuda::linear::Mechanism<T>) of a struct T.
 //
-// linear/kernels.hpp computes it.  A T has
+// linear/kernels.hpp computes it, linear/gradient.hpp its gradient.  A T has
 //   about, options, fill as in plugin.hpp; device_type is set here
 //   explicit T(const attnkit::cuda::linear::Setup&);    may change the shape, whose features are D when it arrives
-//   using Device = ...;                                 the map in a kernel, which copies it by value:
+//   template <class Real> using Device = ...;           the map in a kernel, which copies it by value:
 //     static constexpr bool kSplits                       does z take other features than S?
-//     template <class X>
-//     __device__ void query(const X& x, const Place&, const Row& row) const;
-//     __device__ void key(...the same...) const;          a warp together writes the features of row x: D floats x[f]
-//   Device device(const attn_run&) const;               of one run; pointers in it are those of the run
+//     template <bool kQuery, class X>                     a warp together writes the features of row x: D numbers x[f]
+//     __device__ void features(const X& x, const Place&, const Row<Real>& row) const;
+//   template <class Real>
+//   Device<Real> device(const attn_run&) const;         of one run; pointers in it are those of the run
+// It trains if its map has a derivative, and then computes in f64 too:
+//     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
+//     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
+// with LEARNED ports also
+//     __device__ Factors factors(int n) const;            which two of the notes that gradient leaves in row.s multiply
+//     to
+//                                                         a row's share of learned gradient n
+//   int notes() const;                                  of a row
+//   attnkit::cuda::linear::Learned learned() const;     the ports, those of queries and as many of keys
 // And, where it needs them,
 //   void check(const attnkit::Request&, attnkit::Info&) const;    refuses what it cannot do
 //   double flops() const;                                         of the map, per row and head
 //   static constexpr const char* output_doc;                      if the output is no weighted mean
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
-#include <attnkit/kernels/cuda/launch.hpp>
-#include <attnkit/kernels/cuda/linear/kernels.hpp>
+#include <attnkit/kernels/cuda/linear/gradient.hpp>
+#include <attnkit/kernels/cuda/linear/matrices.hpp>
 
 namespace attnkit::cuda::linear {
 
@@ -36,7 +45,11 @@ struct Setup {
 
 template <class T>
 class Mechanism {
-  using Device = typename T::Device;
+  template <class Real>
+  using Device = typename T::template Device<Real>;
+  static constexpr bool kTrains = Differentiable<Device<float>>;
+  template <class Real>
+  using Gradients = GradientWork<Device<Real>, Real>;
 
  public:
   struct Plan {
@@ -56,7 +69,9 @@ class Mechanism {
         shape_(b),
         guard_(Guard::from(values)),
         ports_(ports.qkv(shape_, output_doc())),
-        map_(Setup{b, values, ports, shape_}) {}
+        map_(Setup{b, values, ports, shape_}) {
+    if constexpr (requires { map_.learned(); }) learned_ = map_.learned();
+  }
 
   void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const requires requires(const T& map) {
     map.fill(port, seed, data, count);
@@ -69,14 +84,18 @@ class Mechanism {
     double map_flops = 0;
     if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
     const Sizes sizes = this->sizes();
-    const auto steps_bytes = static_cast<int64_t>(sizes.steps_bytes(kSteps));
-    if (steps_bytes > kMostShared)
+    const auto fit = [&](uint64_t bytes) { return static_cast<int64_t>(bytes) <= kMostShared; };
+    const uint64_t steps_bytes = r.is_f64() ? sizes.steps_bytes<double>(kSteps) : sizes.steps_bytes<float>(kSteps);
+    if (!fit(steps_bytes))
       throw unsupported("the rows of ", kSteps, " tokens take ", steps_bytes, " bytes of a block's shared memory, ",
                         "which is ", kMostShared, " bytes: make the heads narrower");
-    const Plan plan{static_cast<int64_t>(sizes.chunk_bytes()) <= kMostShared};
+    // f64 is for checks.
+    const Plan plan{r.dtype_bits == 16 ? fit(matrix_bytes()) : !r.is_f64() && fit(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
     info.state(r, shape_.heads * shape_.head_floats());
-    if (!r.streams() && !plan.in_chunks) info.scratch_bytes = aligned(float_bytes(items * shape_.head_floats()));
+    if (!r.streams() && !plan.in_chunks) info.scratch_bytes = aligned(r.real_bytes(items * shape_.head_floats()));
+    if constexpr (kTrains)
+      if (r.trains()) r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
     const double row = 2.0 * static_cast<double>(shape_.head_floats()) + map_flops;
     info.flops = static_cast<uint64_t>(items) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
     return plan;
@@ -84,7 +103,39 @@ class Mechanism {
 
   void run(const Plan& plan, const attn_run& r) const {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
-    with_type(ports_.o.of(r.ports), [&](auto type) { run_in<decltype(type)>(plan, r); });
+    with_type<kTrains>(ports_.o.of(r.ports), [&](auto type) { run_in<decltype(type)>(plan, r); });
+  }
+
+  void backward(const Plan&, const attn_grad& g) const requires kTrains {
+    const attn_run& r = *g.run;
+    if (r.batch == 0) return;
+    with_type<true>(ports_.o.of(r.ports), [&](auto type) {
+      using Real = decltype(type);
+      if constexpr (sizeof(Real) >= sizeof(float)) {
+        const auto given = [&](Port port) { return View<const Real>(r, port); };
+        auto* scratch = static_cast<Real*>(r.exec->scratch);
+        const int64_t learned = r.batch * shape_.heads * learned_.floats();
+        const Gradients<Real> work{map_.template device<Real>(r),
+                                   sizes(),
+                                   given(ports_.q),
+                                   given(ports_.k),
+                                   given(ports_.v),
+                                   given(ports_.o),
+                                   View<const Real>(g, ports_.o),
+                                   View<Real>(g, ports_.q),
+                                   View<Real>(g, ports_.k),
+                                   View<Real>(g, ports_.v),
+                                   Lengths(r, block_.causal != 0),
+                                   static_cast<const Real*>(r.saved),
+                                   scratch + (learned + 3) / 4 * 4,
+                                   scratch,
+                                   static_cast<int>(learned_.floats() / 2),
+                                   guard_.kind,
+                                   static_cast<Real>(guard_.eps)};
+        run_backward(about.name, *r.exec, work, r.batch, learned_.is_wanted(g));
+        if constexpr (Learns<Device<Real>>) learned_.collect(about.name, g, shape_.heads, work.learned);
+      }
+    });
   }
 
  private:
@@ -93,35 +144,73 @@ class Mechanism {
     return "weighted mean of the values";
   }
   Sizes sizes() const {
-    return {static_cast<int>(shape_.heads), static_cast<int>(shape_.d), static_cast<int>(shape_.e),
-            static_cast<int>(shape_.features), Device::kSplits};
+    return {static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
+            static_cast<int>(shape_.features), Device<float>::kSplits,     notes()};
+  }
+  uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }
+  // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?
+  bool is_by_eight(const attn_run& r) const {
+    bool whole = shape_.d % 8 == 0 && shape_.e % 8 == 0;
+    for (const Port port : {ports_.q, ports_.k, ports_.v}) {
+      const attn_tensor& t = port.of(r.ports);
+      whole = whole && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+      for (int n = 0; n < 3; ++n) whole = whole && (t.shape[n] == 1 || t.stride[n] % 8 == 0);
+    }
+    return whole;
+  }
+  int notes() const {
+    if constexpr (requires { map_.notes(); }) return map_.notes();
+    return 0;
+  }
+  // Adds what a gradient needs: beside the sums of learned gradients S of every head, where shared memory has no room.
+  template <class Real>
+  void plan_gradients(const Request& r, Info& info) const {
+    using Work = Gradients<Real>;
+    if (!gradient_fits<Work>(sizes(), false))
+      throw unsupported("gradients of heads of ", shape_.d, " and ", shape_.e, " numbers do not fit, a few rows at a ",
+                        "time, into a block's ", kMostShared, " bytes of shared memory: make the heads narrower");
+    const int64_t items = r.batch * shape_.heads;
+    const bool in_shared = sizeof(Real) == sizeof(float) && gradient_fits<Work>(sizes(), true);
+    const int64_t sums = in_shared ? 0 : items * Scan<Work, false, false>::sum_floats(sizes());
+    info.train(r, items * r.queries, 0, aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + sums)));
   }
   template <class Type>
   void run_in(const Plan& plan, const attn_run& r) const {
-    using Work = linear::Work<Device, Type>;
+    using Real = RealOf<Type>;
+    using Work = linear::Work<Device<Real>, Type>;
     const auto rows = [&](Port port) { return View<const Type>(r, port); };
-    const Work work{
-        map_.device(r),
-        sizes(),
-        {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o), Lengths(r, block_.causal != 0),
-         States(r), static_cast<float*>(r.exec->scratch), guard_.kind, static_cast<float>(guard_.eps)}};
+    const Work work{map_.template device<Real>(r),
+                    sizes(),
+                    {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o),
+                     Lengths(r, block_.causal != 0), States(r), static_cast<Real*>(r.exec->scratch),
+                     static_cast<Real*>(r.saved), guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r)}};
     const auto blocks = dim3(static_cast<unsigned>(r.batch * shape_.heads));
     const auto start = [&](auto* kernel, uint64_t bytes) {
       launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);
     };
-    const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
-    if (few && r.queries <= 1 && r.keys <= 1)
-      start(steps_kernel<Work, 1>, work.sizes.steps_bytes(1));
-    else if (few || !plan.in_chunks)
-      start(steps_kernel<Work, kSteps>, work.sizes.steps_bytes(kSteps));
-    else
-      start(chunks_kernel<Work>, work.sizes.chunk_bytes());
+    const auto steps = [&](auto most) {
+      constexpr int kMost = decltype(most)::value;
+      start(steps_kernel<Work, kMost>, work.sizes.template steps_bytes<Real>(kMost));
+    };
+    using Few = std::integral_constant<int, kSteps>;
+    if constexpr (sizeof(Real) == sizeof(float)) {
+      const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
+      if (few && r.queries <= 1 && r.keys <= 1)
+        steps(std::integral_constant<int, 1>{});
+      else if (few || !plan.in_chunks)
+        steps(Few{});
+      else
+        start(chunks_kernel<Work>, sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes());
+    } else {
+      steps(Few{});
+    }
   }
   attn_block block_;
   Shape shape_;
   Guard guard_;
   QkvPorts ports_;
   T map_;
+  Learned learned_;
 };
 
 }  // namespace attnkit::cuda::linear

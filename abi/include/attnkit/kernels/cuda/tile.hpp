@@ -51,9 +51,13 @@ __device__ T narrowed(RealOf<T> x) {
     return x;
 }
 
-// 1 / x.  Not IEEE's division in f32: that is a call, and spills.
-__device__ inline float reciprocal(float x) { return __fdividef(1, x); }
-__device__ inline double reciprocal(double x) { return 1 / x; }
+// a / b.  Not IEEE's division in f32: that is a call, and spills.
+__device__ inline float quotient(float a, float b) { return __fdividef(a, b); }
+__device__ inline double quotient(double a, double b) { return a / b; }
+template <class Real>
+__device__ Real reciprocal(Real x) {
+  return quotient(Real{1}, x);
+}
 __device__ inline float exponential(float x) { return expf(x); }
 __device__ inline double exponential(double x) { return exp(x); }
 __device__ inline float logarithm(float x) { return logf(x); }
@@ -67,8 +71,9 @@ template <class Real>
 struct alignas(16) Four {
   Real x, y, z, w;
 };
-template <class Real>
-__device__ Four<Real> four(const Shared<Real>& p) {
+// At a place in shared memory, or in the block's own part of global memory.
+template <class Real, class At>
+__device__ Four<Real> four(const At& p) {
   return as<Four<Real>>(p)[0];
 }
 template <class Real>
@@ -85,8 +90,8 @@ __device__ Real dot(const Four<Real>& a, const Four<Real>& b, Real sum) {
 }
 
 // acc[r][...] += sum over k of left[r][k] right[k][...], for four rows and four columns; depth is a multiple of 4.
-template <class Real>
-__device__ void multiply(const Shared<Real>& left, int left_row, const Shared<Real>& right, int right_row, int depth,
+template <class Real, class Right>
+__device__ void multiply(const Shared<Real>& left, int left_row, const Right& right, int right_row, int depth,
                          Four<Real> (&acc)[4]) {
 #pragma unroll 2
   for (int k = 0; k < depth; k += 4) {

@@ -18,12 +18,14 @@ namespace attnkit::cuda::linear {
 constexpr int kThreads = 128, kChunk = 32, kSteps = 8;
 constexpr int kWarps = kThreads / 32;
 using Quad = Four<float>;
-using cuda::lane, cuda::Rows, cuda::sum_of_warp;  // for maps
+using cuda::exponential, cuda::fused, cuda::lane, cuda::quotient, cuda::reciprocal, cuda::Rows, cuda::Shared,
+    cuda::sum_of_warp;  // for maps
 
 // Widths of a head, and how its rows lie in shared memory: whole Quads, their ends zero.
 struct Sizes {
   int heads, d, e, features;
   bool splits;
+  int notes;  // that a row leaves for LEARNED gradients
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
   __host__ __device__ int z_at() const { return splits ? f4() : 0; }  // where the features for z begin in a row
@@ -37,38 +39,43 @@ struct Sizes {
     const uint64_t floats = static_cast<uint64_t>(f4()) * static_cast<uint64_t>(e4()) + static_cast<uint64_t>(f4()) +
                             static_cast<uint64_t>(2 * kChunk * row() + 2 * kChunk * e4()) +
                             static_cast<uint64_t>((splits ? 2 : 1) * kChunk * scores() + 2 * kChunk);
-    const uint64_t steps = steps_bytes(kSteps);
+    const uint64_t steps = steps_bytes<float>(kSteps);
     return floats * sizeof(float) > steps ? floats * sizeof(float) : steps;
   }
+  template <class Real>
   uint64_t steps_bytes(int steps) const {
     return static_cast<uint64_t>(steps * (2 * row() + e4() + partial()) + round4(steps * kWarps) + round4(steps)) *
-           sizeof(float);
+           sizeof(Real);
   }
 };
 
-// The arguments of a run, in device memory; see attn_run.  Its tensors are of T, its sums f32.
+// The arguments of a run, in device memory; see attn_run.  Its tensors are of T, its sums f32, those of f64 f64.
 template <class T>
 struct Call {
+  using Real = RealOf<T>;
   Rows<const T> q, k, v;
   Rows<T> o;
   Lengths lengths;
   States states;
-  float* scratch;  // S and z of every block, where they fit neither a state nor shared memory
+  Real* scratch;  // S and z of every block, where they fit neither a state nor shared memory
+  Real* saved;    // [B][H][N], where the sums of weights go; NULL: nobody wants them
   int guard;
-  float eps;
+  Real eps;
+  bool by_eight;  // are the rows whole pieces of 16 bytes?
 };
 
-// A row of T, read in f32.
+// A row of T, read in f32 or f64.
 template <class T>
 struct Wide {
   const T* data;
-  __device__ float operator[](int f) const { return widened(data[f]); }
+  __device__ RealOf<T> operator[](int f) const { return widened(data[f]); }
 };
 
 template <class M, class T>
 struct Work {
   using Map = M;
   using Type = T;
+  using Real = RealOf<T>;
   Map map;
   Sizes sizes;
   Call<T> call;
@@ -79,15 +86,17 @@ struct Place {
   int64_t b, h, position;
 };
 // Places of a row's features: for S and for z, the same unless the map splits.
+template <class Real>
 struct Row {
-  Shared<float> s, z;
+  Shared<Real> s, z;
 };
 
-// Returns the factor of an output, for a sum of weights x.  Not IEEE's division: that is a call, and spills.
-__device__ inline float inverse(float x, int guard, float eps) {
+// The denominator of an output, for a sum of weights x.
+template <class Real>
+__device__ Real guarded(Real x, int guard, Real eps) {
   if (guard == Guard::kAdd) x += eps;
   if (guard == Guard::kClamp && x < eps) x = eps;  // NaN stays NaN
-  return reciprocal(x);
+  return x;
 }
 
 // The work of this block.
@@ -107,20 +116,22 @@ __device__ float* state_of(const Call<T>& c, const Sizes& s, const Head& head) {
   return c.states.row(head.b) + head.h * s.head_floats();
 }
 
+template <class T>
+__device__ void save(const Call<T>& c, const Sizes& s, const Head& head, int64_t i, RealOf<T> sum) {
+  if (c.saved) c.saved[(head.b * s.heads + head.h) * c.lengths.queries + i] = sum;
+}
+
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
 template <class Map, bool kQuery, class T>
 __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T>& from, const Head& head,
-                              int64_t first, int count, int room, Shared<float> to) {
+                              int64_t first, int count, int room, Shared<RealOf<T>> to) {
   const int64_t before = (kQuery ? head.q_pos : head.past) + first;
   for (int r = warp(); r < room; r += kWarps) {
-    const Row row{to + r * s.row(), to + (r * s.row() + s.z_at())};
+    const Row<RealOf<T>> row{to + r * s.row(), to + (r * s.row() + s.z_at())};
     if (r < count) {
       const Wide<T> x{from.at(head.b, head.h, first + r)};
       const Place place{head.b, head.h, before + r};
-      if constexpr (kQuery)
-        map.query(x, place, row);
-      else
-        map.key(x, place, row);
+      map.template features<kQuery>(x, place, row);
     }
     for (int f = (r < count ? s.features : 0) + lane(); f < s.f4(); f += 32) {
       row.s[f] = 0;
@@ -131,10 +142,10 @@ __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T
 
 template <class T>
 __device__ void load_values(const Sizes& s, const Rows<const T>& from, const Head& head, int64_t first, int count,
-                            int room, Shared<float> to) {
+                            int room, Shared<RealOf<T>> to) {
   for (int r = warp(); r < room; r += kWarps) {
     const Wide<T> x{from.at(head.b, head.h, first + r)};
-    for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : 0.0f;
+    for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : RealOf<T>{0};
   }
 }
 
@@ -145,13 +156,15 @@ __device__ void clear_outputs(const Call<T>& c, const Sizes& s, const Head& head
 }
 
 // Four columns of a row of S, of which n exist.
-__device__ inline Quad load_columns(const float* p, int n, bool by_four) {
-  if (by_four) return *as<const Quad>(p);
-  return Quad{p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
+template <class Real>
+__device__ Four<Real> load_columns(const Real* p, int n, bool by_four) {
+  if (by_four) return *as<const Four<Real>>(p);
+  return Four<Real>{p[0], n > 1 ? p[1] : 0, n > 2 ? p[2] : 0, n > 3 ? p[3] : 0};
 }
-__device__ inline void store_columns(float* p, int n, bool by_four, const Quad& x) {
+template <class Real>
+__device__ void store_columns(Real* p, int n, bool by_four, const Four<Real>& x) {
   if (by_four) {
-    *as<Quad>(p) = x;
+    *as<Four<Real>>(p) = x;
     return;
   }
   p[0] = x.x;
@@ -166,16 +179,18 @@ template <int kMost, class Work>
 class Steps {
   using Map = typename Work::Map;
   using T = typename Work::Type;
+  using Real = typename Work::Real;
+  using Quad = Four<Real>;
 
  public:
-  __device__ Steps(const Work& work, const Head& head, float* sums) : w_(work), head_(head), sums_(sums) {
+  __device__ Steps(const Work& work, const Head& head, Real* sums) : w_(work), head_(head), sums_(sums) {
     SharedParts parts;
-    keys_ = parts.take<float>(kMost * size().row());
-    queries_ = parts.take<float>(kMost * size().row());
-    values_ = parts.take<float>(kMost * size().e4());
-    by_warp_ = parts.take<float>(kMost * kWarps);
-    inverse_ = parts.take<float>(kMost);
-    partial_ = parts.take<float>(kMost * size().partial());
+    keys_ = parts.take<Real>(kMost * size().row());
+    queries_ = parts.take<Real>(kMost * size().row());
+    values_ = parts.take<Real>(kMost * size().e4());
+    by_warp_ = parts.take<Real>(kMost * kWarps);
+    inverse_ = parts.take<Real>(kMost);
+    partial_ = parts.take<Real>(kMost * size().partial());
   }
 
   __device__ void operator()(int64_t i, int queries, int64_t done, int keys) {
@@ -185,8 +200,9 @@ class Steps {
 #pragma unroll
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
     __syncthreads();
-    denominators(queries, keys);
-    const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads, slices = kThreads / side;
+    denominators(i, queries, keys);
+    const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads;
+    const int slices = kThreads / side < size().features ? kThreads / side : size().features;
     const int slice = static_cast<int>(threadIdx.x) / side;
     for (int q = static_cast<int>(threadIdx.x) % side; q < fours && slice < slices; q += side)
       pass(q, slice, slices, queries, keys);
@@ -198,18 +214,18 @@ class Steps {
  private:
   __device__ const Sizes& size() const { return w_.sizes; }
 
-  __device__ void denominators(int queries, int keys) {
-    float* z = sums_ + static_cast<int64_t>(size().features) * size().e;
-    float sum[kMost] = {};
+  __device__ void denominators(int64_t i, int queries, int keys) {
+    Real* z = sums_ + static_cast<int64_t>(size().features) * size().e;
+    Real sum[kMost] = {};
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
-      float now = z[f];
+      Real now = z[f];
       int j = 0;
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
         if (t >= queries) continue;
 #pragma unroll 1
         for (; j < needs_[t]; ++j) now += keys_[j * size().row() + size().z_at() + f];
-        sum[t] = fmaf(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
+        sum[t] = fused(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
       }
       for (; j < keys; ++j) now += keys_[j * size().row() + size().z_at() + f];
       if (keys > 0) z[f] = now;
@@ -217,15 +233,16 @@ class Steps {
 #pragma unroll
     for (int t = 0; t < kMost; ++t) {
       if (t >= queries) continue;
-      const float of_warp = sum_of_warp(sum[t]);
+      const Real of_warp = sum_of_warp(sum[t]);
       if (lane() == 0) by_warp_[t * kWarps + warp()] = of_warp;
     }
     __syncthreads();
     const int t = static_cast<int>(threadIdx.x);
     if (t < queries) {
-      float all = 0;
-      for (int i = 0; i < kWarps; ++i) all += by_warp_[t * kWarps + i];
-      inverse_[t] = inverse(all, w_.call.guard, w_.call.eps);
+      Real all = 0;
+      for (int w = 0; w < kWarps; ++w) all += by_warp_[t * kWarps + w];
+      inverse_[t] = reciprocal(guarded(all, w_.call.guard, w_.call.eps));
+      save(w_.call, size(), head_, i + t, all);
     }
   }
 
@@ -234,23 +251,23 @@ class Steps {
     const int e = q * 4, n = size().e - e;
     const bool by_four = size().by_four();
     Quad o[kMost] = {}, one{};
-    if (kMost == 1 && keys > 0) one = four<float>(values_ + e);
+    if (kMost == 1 && keys > 0) one = four<Real>(values_ + e);
     [[maybe_unused]] constexpr int kUnroll = kMost == 1 ? 4 : 1;
 #pragma unroll kUnroll
     for (int f = slice; f < size().features; f += slices) {
-      float* at = sums_ + static_cast<int64_t>(f) * size().e + e;
+      Real* at = sums_ + static_cast<int64_t>(f) * size().e + e;
       Quad s = load_columns(at, n, by_four);
       int j = 0;
       const auto append_to = [&](int limit) {
 #pragma unroll 1
         for (; j < limit; ++j)
-          add<float>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<float>(values_ + (j * size().e4() + e)));
+          add<Real>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<Real>(values_ + (j * size().e4() + e)));
       };
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
         if (t >= queries) continue;
         append_to(needs_[t]);
-        add<float>(o[t], queries_[t * size().row() + f], s);
+        add<Real>(o[t], queries_[t * size().row() + f], s);
       }
       append_to(keys);
       if (keys > 0) store_columns(at, n, by_four, s);
@@ -265,22 +282,22 @@ class Steps {
 #pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < queries * size().e; x += kThreads) {
       const int t = x / size().e, e = x % size().e;
-      float sum = 0;
+      Real sum = 0;
       for (int slice = 0; slice < slices; ++slice) sum += partial_[(t * slices + slice) * size().e4() + e];
-      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * inverse_[t] : 0.0f);
+      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * inverse_[t] : Real{0});
     }
   }
 
   const Work& w_;
   const Head& head_;
-  float* sums_;
-  Shared<float> keys_, queries_, values_, by_warp_, inverse_, partial_;
+  Real* sums_;
+  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
   int needs_[kMost];
 };
 
 // All that a row has to do, kMost keys and queries at a time.
 template <int kMost, class Work>
-__device__ void take_steps(const Work& work, const Head& head, float* sums) {
+__device__ void take_steps(const Work& work, const Head& head, typename Work::Real* sums) {
   Steps<kMost, Work> step(work, head, sums);
   const int64_t all = work.call.states ? head.fresh : 0;
   int64_t i = 0, done = 0;
@@ -303,12 +320,14 @@ __device__ void take_steps(const Work& work, const Head& head, float* sums) {
 }
 
 template <class Work, int kMost>
-static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_kernel(const Work work) {
+static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8 ? 1
+                                                   : kMost == 1                     ? 6
+                                                                                    : 4) steps_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
-  float* sums = work.call.scratch + blockIdx.x * floats;
+  typename Work::Real* sums = work.call.scratch + blockIdx.x * floats;
   if (work.call.states) {
-    sums = state_of(work.call, work.sizes, head);
+    if constexpr (sizeof(*sums) == sizeof(float)) sums = state_of(work.call, work.sizes, head);
   } else {
     for (int64_t f = threadIdx.x; f < floats; f += kThreads) sums[f] = 0;
     __syncthreads();
@@ -316,14 +335,64 @@ static __global__ void __launch_bounds__(kThreads, kMost == 1 ? 6 : 4) steps_ker
   take_steps<kMost>(work, head, sums);
 }
 
-// The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
+// What chunks keep in shared memory however their products are made: S and z, and the outputs of kChunk queries.
 template <class Work>
-class Chunks {
-  using Map = typename Work::Map;
+class Tiles {
   using T = typename Work::Type;
 
  public:
-  __device__ Chunks(const Work& work, const Head& head) : w_(work), head_(head) {
+  // Its features times columns, zeros where S has no more.
+  __device__ void load_state(const float* state, int features, int columns) {
+    for (int f = warp(); f < features; f += kWarps)
+      for (int e = lane(); e < columns; e += 32)
+        s_[f * s_row_ + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
+    for (int f = static_cast<int>(threadIdx.x); f < features; f += kThreads)
+      z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
+  }
+  __device__ void store_state(float* state) const {
+    for (int f = warp(); f < size().features; f += kWarps)
+      for (int e = lane(); e < size().e; e += 32) state[f * size().e + e] = s_[f * s_row_ + e];
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
+      state[size().features * size().e + f] = z_[f];
+  }
+  __device__ void write(int64_t from, int n) {
+    for (int r = warp(); r < n; r += kWarps) {
+      const bool sees = head_.seen(from + r) > 0;
+      const float den = den_[r], by = reciprocal(guarded(den, w_.call.guard, w_.call.eps));
+      if (lane() == 0) save(w_.call, size(), head_, from + r, den);
+      T* to = w_.call.o.at(head_.b, head_.h, from + r);
+      for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * o_row_ + e] * by : 0.0f);
+    }
+  }
+
+ protected:
+  __device__ Tiles(const Work& work, const Head& head, int s_row, int o_row)
+      : w_(work), head_(head), s_row_(s_row), o_row_(o_row) {}
+  __device__ const Sizes& size() const { return w_.sizes; }
+  // Of n queries the keys that they see of the tile that begins with key `first`.
+  __device__ void limit(int64_t from, int n, int64_t first) {
+    const int t = static_cast<int>(threadIdx.x);
+    if (t >= kChunk) return;  // a row beyond the last has its limit, so that limits rise
+    const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
+    limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
+  }
+
+  const Work& w_;
+  const Head& head_;
+  const int s_row_, o_row_;
+  Shared<float> s_, z_, o_, den_;
+  Shared<int> limit_;
+};
+
+// Products in f32.
+template <class Work>
+class PlainTiles : public Tiles<Work> {
+  using Map = typename Work::Map;
+  using Base = Tiles<Work>;
+  using Base::den_, Base::head_, Base::limit_, Base::o_, Base::s_, Base::w_, Base::z_, Base::size;
+
+ public:
+  __device__ PlainTiles(const Work& work, const Head& head) : Base(work, head, work.sizes.e4(), work.sizes.e4()) {
     SharedParts parts;
     s_ = parts.take<float>(size().f4() * size().e4());
     z_ = parts.take<float>(size().f4());
@@ -337,47 +406,13 @@ class Chunks {
     limit_ = parts.take<int>(kChunk);
   }
 
-  __device__ void run() {
-    float* state = w_.call.states ? state_of(w_.call, size(), head_) : nullptr;
-    load_state(state);
-    int64_t done = 0;
-    for (int64_t i = 0; i < head_.queries; i += kChunk) {
-      const int n = static_cast<int>(head_.queries - i < kChunk ? head_.queries - i : kChunk);
-      const int64_t all_see = head_.needs(i), last_sees = head_.needs(i + n - 1);
-      while (done < all_see) done += take(done, all_see, nullptr);
-      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, n, kChunk, a_);
-      __syncthreads();
-      read_state();
-      while (done < last_sees) {
-        const auto weigh = [&](int64_t first) { this->weigh(i, n, first); };
-        done += take(done, last_sees, weigh);
-      }
-      __syncthreads();
-      write(i, n);
-    }
-    if (state && head_.fresh > 0) {
-      while (done < head_.fresh) done += take(done, head_.fresh, nullptr);
-      store_state(state);
-    }
-    clear_outputs(w_.call, size(), head_, head_.queries);
+  __device__ void load_state(const float* state) { Base::load_state(state, size().f4(), size().e4()); }
+  __device__ void load_queries(int64_t first, int n) {
+    load_features<Map, true>(w_.map, size(), w_.call.q, head_, first, n, kChunk, a_);
   }
-
- private:
-  __device__ const Sizes& size() const { return w_.sizes; }
-
-  // Keys [done, to) as far as they fit: weighed against the queries if these do not all see them, then summed.
-  template <class Weigh>
-  __device__ int take(int64_t done, int64_t to, const Weigh& weigh) {
-    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
-    load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, n, kChunk, b_);
-    load_values(size(), w_.call.v, head_, done, n, kChunk, v_);
-    if constexpr (!std::is_same_v<Weigh, std::nullptr_t>)
-      weigh(done);
-    else
-      __syncthreads();
-    sum(n);
-    __syncthreads();
-    return n;
+  __device__ void load_keys(int64_t first, int n) {
+    load_features<Map, false>(w_.map, size(), w_.call.k, head_, first, n, kChunk, b_);
+    load_values(size(), w_.call.v, head_, first, n, kChunk, v_);
   }
 
   // S += B^T V, z += the sum of B; both kept as they are by rows of zeros.
@@ -427,11 +462,7 @@ class Chunks {
   // O += P V with P = A B^T where query i sees key j of the tile, and the denominators' share of it.  Hidden keys take
   // no part in any sum: their values may be NaN.
   __device__ void weigh(int64_t from, int n, int64_t first) {
-    const int t = static_cast<int>(threadIdx.x);
-    if (t < kChunk) {  // a row beyond the last has its limit, so that limits rise
-      const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
-      limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
-    }
+    Base::limit(from, n, first);
     __syncthreads();
     scores(p_, 0);
     if constexpr (Map::kSplits) scores(p_z_, size().z_at());
@@ -441,7 +472,7 @@ class Chunks {
       if (lane() == 0) den_[i] += sum;
     }
     const int fours = size().e4() / 4;
-    for (int tile = t; tile < kChunk / 4 * fours; tile += kThreads) {
+    for (int tile = static_cast<int>(threadIdx.x); tile < kChunk / 4 * fours; tile += kThreads) {
       const int i = tile / fours * 4, e = tile % fours * 4;
       const int every = limit_[i] / 4 * 4, some = limit_[i + 3];
       Quad acc[4];
@@ -460,6 +491,7 @@ class Chunks {
     }
   }
 
+ private:
   // P = A B^T by tiles of four queries and two keys; tiles that nobody sees are left out.
   __device__ void scores(Shared<float> p, int at) {
     static_assert(kChunk / 4 * (kChunk / 2) == kThreads);
@@ -484,43 +516,42 @@ class Chunks {
       for (int c = 0; c < 2; ++c) p[(i + r) * Sizes::scores() + j + c] = acc[r][c];
   }
 
-  __device__ void write(int64_t from, int n) {
-    for (int r = warp(); r < n; r += kWarps) {
-      const bool sees = head_.seen(from + r) > 0;
-      const float by = inverse(den_[r], w_.call.guard, w_.call.eps);
-      T* to = w_.call.o.at(head_.b, head_.h, from + r);
-      for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * size().e4() + e] * by : 0.0f);
-    }
-  }
-
-  __device__ void load_state(const float* state) {
-    for (int f = warp(); f < size().f4(); f += kWarps)
-      for (int e = lane(); e < size().e4(); e += 32)
-        s_[f * size().e4() + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
-    for (int f = static_cast<int>(threadIdx.x); f < size().f4(); f += kThreads)
-      z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
-  }
-  __device__ void store_state(float* state) const {
-    for (int f = warp(); f < size().features; f += kWarps)
-      for (int e = lane(); e < size().e; e += 32) state[f * size().e + e] = s_[f * size().e4() + e];
-    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
-      state[size().features * size().e + f] = z_[f];
-  }
-
-  const Work& w_;
-  const Head& head_;
-  Shared<float> s_, z_, a_, b_, v_, o_, p_, p_z_, den_;
-  Shared<int> limit_;
+  Shared<float> a_, b_, v_, p_, p_z_;
 };
 
-template <class Work>
-static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
-  const Head head(work.call.lengths, work.sizes.heads);
-  if (work.call.states && head.queries <= kSteps && head.fresh <= kSteps)
-    take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
-  else
-    Chunks<Work>(work, head).run();
+// The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
+template <class Tiles, class Work>
+__device__ void take_chunks(const Work& work, const Head& head) {
+  Tiles tiles(work, head);
+  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
+  tiles.load_state(state);
+  int64_t done = 0;
+  // Keys [done, to) as far as they fit: weighed against queries if these do not all see them, then summed.
+  const auto take = [&](int64_t to, const auto& weigh) {
+    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
+    tiles.load_keys(done, n);
+    weigh();
+    tiles.sum(n);
+    __syncthreads();
+    done += n;
+  };
+  const auto wait = [] { __syncthreads(); };
+  for (int64_t i = 0; i < head.queries; i += kChunk) {
+    const int n = static_cast<int>(head.queries - i < kChunk ? head.queries - i : kChunk);
+    const int64_t all_see = head.needs(i), last_sees = head.needs(i + n - 1);
+    while (all_see - done >= kChunk) take(all_see, wait);
+    tiles.load_queries(i, n);
+    __syncthreads();
+    tiles.read_state();
+    while (done < last_sees) take(last_sees, [&] { tiles.weigh(i, n, done); });
+    __syncthreads();
+    tiles.write(i, n);
+  }
+  if (state && head.fresh > 0) {
+    while (done < head.fresh) take(head.fresh, wait);
+    tiles.store_state(state);
+  }
+  clear_outputs(work.call, work.sizes, head, head.queries);
 }
-
 }  // namespace attnkit::cuda::linear
 #endif

@@ -191,18 +191,18 @@ void multiply(void* const* brought, unsigned mask, emulator::Site site) {
   }
 }
 
+}  // namespace stand_in
+
 template <class T>
 float half_of(uint32_t pair, int i) {
-  return widened(T{static_cast<uint16_t>(pair >> (16 * i))});
+  return stand_in::widened(T{static_cast<uint16_t>(pair >> (16 * i))});
 }
-
-}  // namespace stand_in
 
 template <class T>
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], EMULATOR_SITE) {
   stand_in::Fragment mine{};
-  for (int i = 0; i < 8; ++i) mine.a[static_cast<size_t>(i)] = stand_in::half_of<T>(a[i / 2], i % 2);
-  for (int i = 0; i < 4; ++i) mine.b[static_cast<size_t>(i)] = stand_in::half_of<T>(b[i / 2], i % 2);
+  for (int i = 0; i < 8; ++i) mine.a[static_cast<size_t>(i)] = half_of<T>(a[i / 2], i % 2);
+  for (int i = 0; i < 4; ++i) mine.b[static_cast<size_t>(i)] = half_of<T>(b[i / 2], i % 2);
   std::copy(d, d + 4, mine.d.begin());
   emulator::collective(0xFFFFFFFFu, stand_in::multiply<16>, &mine, {file, line});
   std::copy(mine.d.begin(), mine.d.end(), d);
