@@ -501,45 +501,57 @@ def smollm2(file):
     heads = ["The capital of", "Once upon a time", "In the year 2050", "A recipe for", "The meaning of", "def sort(", "The history of",
              "Water boils at", "My favourite book is", "To be or not to"]
     tails = ["", " a small village", " the north", " people who", " old machines"]
-    golden = {"texts": [], "lines": [], "perplexity": {}, "tokens": {}}
+    golden = {"texts": []}
     for prompt in (head + tail for tail in tails for head in heads):
         ids = tokenizer(prompt, return_tensors="pt")
         out = model.generate(**ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, ids.input_ids.shape[1]:]
         golden["texts"].append({"prompt": prompt, "text": tokenizer.decode(out, skip_special_tokens=True)})
-    golden["lines"] = [line for line in (HERE / "minilm.txt").read_text().splitlines() if 3 < len(line.split()) < 80][:200]
-    nll = tokens = 0
-    for n, line in enumerate(golden["lines"], 1):
+    def surprise(line):
         before, wanted = tokenizer("The").input_ids, [*tokenizer(line).input_ids, tokenizer.eos_token_id]
         with torch.no_grad():
             scores = torch.log_softmax(model(torch.tensor([before + wanted])).logits[0].double(), -1)
-        nll -= sum(scores[len(before) - 1 + i, id].item() for i, id in enumerate(wanted))
-        tokens += len(wanted)
-        if n in (20, 200):
-            golden["perplexity"][n], golden["tokens"][n] = float(np.exp(nll / tokens)), tokens
-    golden["llama.cpp"] = llama(path, tokenizer, golden["lines"])
+        return -sum(scores[len(before) - 1 + i, id].item() for i, id in enumerate(wanted)), len(wanted)
+
+    paragraphs = (HERE / "paragraphs.txt").read_text().splitlines()
+    golden["lines"] = [line for line in (HERE / "minilm.txt").read_text().splitlines() if 3 < len(line.split()) < 80][:200]
+    golden["perplexity"], golden["tokens"] = perplexities(surprise, golden["lines"], (20, 200))
+    of_paragraphs = perplexities(surprise, paragraphs, (len(paragraphs),))
+    of_llama, version = llama(path, tokenizer)
+    golden["llama.cpp"] = {"version": version, "perplexity": perplexities(of_llama, golden["lines"], (20, 200))[0]}
+    golden["paragraphs"] = {"perplexity": of_paragraphs[0][len(paragraphs)], "tokens": of_paragraphs[1][len(paragraphs)],
+                            "llama.cpp": perplexities(of_llama, paragraphs, (len(paragraphs),))[0][len(paragraphs)]}
     (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
 
 
-def llama(path, tokenizer, lines):
-    """The same perplexity by llama.cpp, which multiplies the file's 4 bits as they are and rounds activations to 8."""
+def perplexities(surprise, lines, at):
+    """Of so many lines from the first on, and their tokens.  surprise(line): its -ln p, and its tokens."""
+    nll, tokens, perplexity, counts = 0, 0, {}, {}
+    for n, (of_line, count) in enumerate(map(surprise, lines), 1):
+        nll, tokens = nll + of_line, tokens + count
+        if n in at:
+            perplexity[n], counts[n] = float(np.exp(nll / tokens)), tokens
+    return perplexity, counts
+
+
+def llama(path, tokenizer):
+    """The same surprise by llama.cpp, which multiplies the file's 4 bits as they are and rounds activations to 8; and its version."""
     import xllamacpp
     options = xllamacpp.CommonParams()
     options.model.path, options.n_ctx, options.n_parallel, options.verbosity = str(path), 512, 1, -1
     options.cpuparams.n_threads = options.cpuparams_batch.n_threads = 1
-    server, nll, tokens, perplexity = xllamacpp.Server(options), 0, 0, {}
-    for n, line in enumerate(lines, 1):
-        text = tokenizer("The").input_ids
-        for wanted in [*tokenizer(line).input_ids, tokenizer.eos_token_id]:
+    server = xllamacpp.Server(options)
+
+    def surprise(line):
+        nll, text, expected = 0, tokenizer("The").input_ids, [*tokenizer(line).input_ids, tokenizer.eos_token_id]
+        for wanted in expected:
             # The bias has it choose that token; the score is that of the token without the bias.
             answer = server.handle_completions({"prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": 1, "logit_bias": [[wanted, 1e4]]})
             chosen = answer["choices"][0]["logprobs"]["content"][0]
             assert chosen["id"] == wanted
             nll -= chosen["logprob"]
-            tokens += 1
             text.append(wanted)
-        if n in (20, 200):
-            perplexity[n] = float(np.exp(nll / tokens))
-    return {"version": f"xllamacpp {xllamacpp.__version__}", "perplexity": perplexity}
+        return nll, len(expected)
+    return surprise, f"xllamacpp {xllamacpp.__version__}"
 
 
 def transcribed(model, frames, prompt, most=448):

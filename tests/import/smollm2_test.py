@@ -34,18 +34,28 @@ class SmolLM2(CommandTest):
             self.assertTrue(same, (text, result["output"]))
             self.assertTrue(result["output"])
 
-    def perplexity(self, n):
+    def perplexity(self, texts):
+        """The summary of a run of these texts, each behind the word "The"."""
         lines, the = self.folder / "lines.txt", self.folder / "the.txt"
-        lines.write_text("".join(line + "\n" for line in GOLDEN["lines"][:n]))
-        the.write_text("The\n" * n)
+        lines.write_text("".join(line + "\n" for line in texts))
+        the.write_text("The\n" * len(texts))
         return self.run_ok("run", self.manifest, "--file", the, "--target-file", lines, "--limit", 1, "--json", timeout=500).json()["summary"]
 
     def test_perplexity_is_that_of_transformers(self):
         n = 200 if ALL else 20
-        summary = self.perplexity(n)
+        summary = self.perplexity(GOLDEN["lines"][:n])
         print("perplexity", summary["perplexity"], "transformers", GOLDEN["perplexity"][str(n)])
         self.assertEqual(summary["reference_tokens"], GOLDEN["tokens"][str(n)])
         self.assertAlmostEqual(summary["perplexity"] / GOLDEN["perplexity"][str(n)], 1, delta=1e-4)
+
+    def test_perplexity_of_paragraphs_is_that_of_transformers_and_nearly_that_of_llama_cpp(self):
+        golden, paragraphs = GOLDEN["paragraphs"], (HERE / "paragraphs.txt").read_text().splitlines()
+        self.assertLess(abs(golden["llama.cpp"] / golden["perplexity"] - 1), 0.01)  # it rounds what goes into a layer
+        if ALL:  # 7,000 tokens
+            summary = self.perplexity(paragraphs)
+            self.assertEqual(summary["reference_tokens"], golden["tokens"])
+            self.assertAlmostEqual(summary["perplexity"] / golden["perplexity"], 1, delta=1e-4)
+            self.assertAlmostEqual(summary["perplexity"] / golden["llama.cpp"], 1, delta=0.01)
 
     def test_weights_in_the_four_bits_of_the_file(self):
         """Inputs are rounded to 8 bits, weights are what they were: int4 for Q4_1, int8 for the embedding's Q8_0."""
@@ -53,7 +63,7 @@ class SmolLM2(CommandTest):
         for kind, most in (("stored", 0.05), ("int4", 0.1)):
             self.manifest.write_text(text.replace("[weights]\n", f'[weights]\ntype = "{kind}"\n'))
             with self.subTest(kind):
-                self.assertAlmostEqual(self.perplexity(20)["perplexity"] / GOLDEN["perplexity"]["20"], 1, delta=most)
+                self.assertAlmostEqual(self.perplexity(GOLDEN["lines"][:20])["perplexity"] / GOLDEN["perplexity"]["20"], 1, delta=most)
 
     def test_any_mechanism_by_one_line(self):
         text = self.manifest.read_text()

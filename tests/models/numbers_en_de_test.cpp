@@ -175,7 +175,8 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
                     d = model->manifest().d_model;
       const WorkspacePool::Lease ws = model->lease();
       Aux aux;
-      const float* hidden = model->encoder().run(*ws, SourcePart{source.data(), nullptr, s}, -1, aux);
+      const SourcePart part{source.data(), nullptr, s};
+      const float* hidden = model->encoder().run(*ws, std::span(&part, 1), {}, aux);
       compare("encoder_last", hidden + (s - 1) * d);
       std::vector<float> logits(static_cast<size_t>(t * model->outputs()));
       model->forward(Ids{source.data(), s, 1, s, nullptr}, {entered.data(), t, 1, t, nullptr}, logits.data());

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Trains the shipped model in two legs: train.sh OUT, run again after any stop.  OUT/softmax: softmax everywhere; OUT/supernet: every placement, from its
-# weights.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
+# weights.  train.sh OUT waitk: a third, which is not shipped, for simultaneous decoding: OUT/waitk, from the shipped weights, with an encoder that sees
+# nothing ahead.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
 set -eu
 here=$(dirname "$(realpath "$0")")
 : "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}"
@@ -15,6 +16,15 @@ leg() {
     --label-smoothing 0.1 --threads 1 "$@"
 }
 
+if [ "${2-}" = waitk ]; then
+  mkdir -p "$out/waitk"
+  sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^sha256/d' -e '/^"decoder.self" = "relu"/d' \
+    -e 's/^encoder = { layers = 4,/& causal = true,/' -e '/^"encoder.self" = \[/s/=.*/= ["softmax", "leap"]/' \
+    -e '/^"decoder\.[a-z]*" = \[/s/=.*/= ["softmax", "relu", "cosformer", "leap"]/' "$here/model.toml" >"$out/waitk/supernet.toml"
+  leg waitk --supernet --wait-k 1,3,5,7,9 --minutes 42 --lr 1.5e-3 --decay 0.6 --average 0.995 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 \
+    --dev-examples 200 --log-every 50
+  exit
+fi
 mkdir -p "$out/softmax" "$out/supernet"
 cp "$here/supernet.toml" "$out/softmax"
 leg softmax --steps 2432 --schedule constant --bf16-until 1 --average 0.99 --warmup 300 --evaluate-every 10

@@ -22,8 +22,8 @@ double session_length(const std::shared_ptr<const Model>& model, const std::vect
 std::vector<std::vector<double>> encoder_rows(const Model& model, const std::vector<int32_t>& ids) {
   const WorkspacePool::Lease ws = model.lease();
   Aux aux;
-  const float* hidden =
-      model.encoder().run(*ws, SourcePart{ids.data(), nullptr, static_cast<int64_t>(ids.size())}, -1, aux);
+  const SourcePart part{ids.data(), nullptr, static_cast<int64_t>(ids.size())};
+  const float* hidden = model.encoder().run(*ws, std::span(&part, 1), {}, aux);
   std::vector<std::vector<double>> rows;
   for (size_t i = 0; i < ids.size(); ++i) rows.emplace_back(hidden + i * width, hidden + (i + 1) * width);
   return rows;
