@@ -22,17 +22,16 @@ struct Int4Scale {
 inline bool is_evenly_spaced(const float* x, int8_t* q, Int4Scale& made) {
   constexpr float nearly = 1e-4f;  // of a step: more than what the products and sums that made them were rounded by
   const auto is_whole = [](float n) { return std::fabs(n - std::nearbyint(n)) <= nearly; };
-  const auto [low, high] = std::minmax_element(x, x + int4_block);
-  const float range = *high - *low;
-  const float* between = std::find_if(x, x + int4_block, [&](float n) { return n != *low && n != *high; });
-  const float first = between < x + int4_block ? (*between - *low) / range : 0.0f;
+  const float low = *std::min_element(x, x + int4_block), high = *std::max_element(x, x + int4_block);
+  const float* between = std::find_if(x, x + int4_block, [&](float n) { return n != low && n != high; });
+  const float first = between < x + int4_block ? (*between - low) / (high - low) : 0.0f;
   for (int steps = 15; steps > 0; --steps) {
     if (!is_whole(first * static_cast<float>(steps))) continue;  // nearly all, of other numbers
-    const float step = range / static_cast<float>(steps), inverse = 1.0f / step;
+    const float step = (high - low) / static_cast<float>(steps), inverse = 1.0f / step;
     if (!std::isfinite(inverse)) return false;
-    if (!std::all_of(x, x + int4_block, [&](float n) { return is_whole((n - *low) * inverse); })) continue;
-    for (int64_t i = 0; i < int4_block; ++i) q[i] = static_cast<int8_t>(std::nearbyint((x[i] - *low) * inverse) - 8);
-    made = {step, *low + 8 * step};
+    if (!std::all_of(x, x + int4_block, [&](float n) { return is_whole((n - low) * inverse); })) continue;
+    for (int64_t i = 0; i < int4_block; ++i) q[i] = static_cast<int8_t>(std::nearbyint((x[i] - low) * inverse) - 8);
+    made = {step, low + 8 * step};
     return true;
   }
   return false;

@@ -143,10 +143,14 @@ Dense packed_once(WeightReader& weights, const std::string& name, const std::str
   if (!cache) return pack();
   const auto [inputs, outputs, bias, type] = shape;
   const std::string key = fmt::format("{} {}x{} {} {}", name, outputs, inputs, bias ? "bias" : "no bias", recipe);
-  if (const auto found = cache->find(key); !found.empty()) {
-    weights.take(name + ".weight");
-    return Dense(inputs, outputs, bias, type, found, cache->owner());
-  }
+  if (const auto found = cache->find(key); !found.empty()) try {
+      Dense kept(inputs, outputs, bias, type, found, cache->owner());
+      weights.take(name + ".weight");
+      return kept;
+    } catch (const Error& e) {
+      if (e.code() != ATTN_INVALID) throw;
+      cache->drop(key);
+    }
   Dense made = pack();
   cache->add(key, made.weights()->image(), made.weights());
   return made;

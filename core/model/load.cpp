@@ -97,7 +97,10 @@ std::optional<PackedCache> cache_of(const Manifest& m, const std::optional<Weigh
     return {};
   }
   const std::string path = std::filesystem::absolute(m.weights_file).lexically_normal().string();
-  const std::string name = sha256_hex(std::as_bytes(std::span(path))).substr(0, 16);
+  // Manifests that read one file in other ways have caches of their own.
+  const std::string way = fmt::format("{}\n{}\n{}", path, m.weights_seed ? fmt::to_string(*m.weights_seed) : "none",
+                                      m.weights_names ? m.weights_names->source : "");
+  const std::string name = sha256_hex(std::as_bytes(std::span(way))).substr(0, 16);
   const char* const type = weight_type_name(m.weights_type);
   return PackedCache(fmt::format("{}packed/{}-{}-{}", folder, name, type, packing()),
                      fmt::format("attnkit {}, {}, {}, seed {}, {}", ATTNKIT_VERSION, packing(), type,

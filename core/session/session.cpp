@@ -329,10 +329,12 @@ void Session::read(std::span<Session* const> sessions, const SourceBatch& source
   all.reserve(sessions.size());
   for (size_t i = 0; i < sessions.size(); ++i)
     all.push_back(sessions[i]->begin_read(sources.row(static_cast<int64_t>(i)), last[i] != 0));
-  const Encoder& encoder = sessions.front()->model_->encoder();
+  const Model& model = *sessions.front()->model_;
+  const Encoder& encoder = model.encoder();
   const std::vector<std::span<Reading>> groups = groups_of(all, [&](const Reading& r) {
     if (r.more.length == 0) return int64_t{0};  // speech that waits
-    return encoder.appends() ? r.more.length : r.to.length;
+    // Blocks that are filled anew run over the whole source.
+    return encoder.appends() && !model.keeps_rows() ? r.more.length : r.to.length;
   });
   for (Reading& r : all) {
     if (r.more.length == 0) continue;
@@ -342,8 +344,10 @@ void Session::read(std::span<Session* const> sessions, const SourceBatch& source
   try {
     for (const std::span<Reading> group : groups) append(group);
   } catch (...) {
-    for (const Reading& r : all)
-      if (r.more.length > 0) r.session->undo_read();
+    for (const Reading& r : all) try {
+        if (r.more.length > 0) r.session->undo_read();
+      } catch (...) {  // that session stays unusable
+      }
     throw;
   }
   for (Reading& r : all) {

@@ -122,6 +122,8 @@ std::span<const std::byte> PackedCache::find(const std::string& layer) const {
   return at == found_.end() ? std::span<const std::byte>() : at->second.bytes;
 }
 
+void PackedCache::drop(const std::string& layer) { found_.erase(layer); }
+
 std::shared_ptr<const void> PackedCache::owner() const { return file_; }
 
 void PackedCache::add(const std::string& layer, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
@@ -170,8 +172,8 @@ std::string PackedCache::write() const {
   struct stat ours {
   }, named{};
   if (::fstat(file.get(), &ours) != 0 || ::stat(part.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
-      ours.st_uid != ::geteuid())
-    return {};  // another one has renamed it meanwhile
+      ours.st_uid != ::geteuid() || !S_ISREG(ours.st_mode) || ours.st_nlink != 1)
+    return {};  // another one has renamed it meanwhile, or it is not ours alone
 
   const char zeros[line] = {};
   int error = ::ftruncate(file.get(), 0) == 0 ? 0 : errno;

@@ -22,6 +22,8 @@ class PackedCache {
   const std::string& problem() const { return problem_; }
   // The bytes of a layer, at a multiple of 64; empty: it is not there.
   std::span<const std::byte> find(const std::string& layer) const;
+  // Takes a layer as not there, as one whose bytes are not those of its shape.
+  void drop(const std::string& layer);
   std::shared_ptr<const void> owner() const;
   // A layer that the file lacks.  owner: of the bytes.
   void add(const std::string& layer, std::span<const std::byte> bytes, std::shared_ptr<const void> owner);

@@ -131,10 +131,11 @@ class Quantize(CommandTest):
             size += w * w
         error = next(l["error"] for l in report["layers"] if l["name"] == name)
         self.assertAlmostEqual(error, math.sqrt(off / size), delta=1e-4 * error)
-        # Once more changes nothing.
-        again = self.folder / "again"
-        self.run_ok("quantize", self.made / "model.toml", "-o", again, "--type", "int4")
-        self.assertEqual(tensors(again / "weights.safetensors"), tensors(self.made / "weights.safetensors"))
+        # Once more changes nothing, and a bundle keeps the scales.
+        for command in (("quantize", "--type", "int4"), ("bundle",)):
+            again = self.folder / command[0]
+            self.run_ok(command[0], self.made / "model.toml", "-o", again, *command[1:])
+            self.assertEqual(tensors(again / "weights.safetensors"), tensors(self.made / "weights.safetensors"))
 
     def test_what_it_prints(self):
         said = self.run_ok("quantize", MANIFESTS / "sentence-encoder.toml", "-o", self.made, "--rows", "2").out

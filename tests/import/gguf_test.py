@@ -11,6 +11,14 @@ TEXTS = ["The attention of each head.", "12 naïve 東京 😀", "  a\tb"]
 TOKENIZER = HERE.parent.parent / "core" / "tokenizer" / "golden" / "smollm.json"
 
 
+def tensors(path):
+    """Type, shape and bytes of each tensor of a safetensors file."""
+    bytes_ = path.read_bytes()
+    begin = 8 + int.from_bytes(bytes_[:8], "little")
+    header = json.loads(bytes_[8:begin])
+    return {name: (t["dtype"], t["shape"], bytes_[begin:][slice(*t["data_offsets"])]) for name, t in header.items() if name != "__metadata__"}
+
+
 class Gguf(CommandTest):
     def edited(self, *changes):
         bytes_ = (HERE / "tiny.gguf").read_bytes()
@@ -53,12 +61,18 @@ class Gguf(CommandTest):
             self.assertGreater(max(errors), 1e-4)
             self.assertLess(max(errors), most)
         self.run_ok("quantize", manifest, "-o", self.folder / "made", "--type", "int4")
-        bytes_ = (self.folder / "made" / "weights.safetensors").read_bytes()
-        header = json.loads(bytes_[8:8 + int.from_bytes(bytes_[:8], "little")])
+        written = tensors(self.folder / "made" / "weights.safetensors")
         name = "decoder.self.1.q.weight"
-        self.assertEqual(header[name + ".offset"]["shape"], header[name + ".scale"]["shape"])
-        outputs = [self.run_ok("run", made, "--text", "the of", "--limit", 8).out for made in (manifest, self.folder / "made" / "model.toml")]
-        self.assertEqual(*outputs)
+        self.assertEqual(written[name + ".offset"][:2], written[name + ".scale"][:2])
+        self.run_ok("bundle", self.folder / "made" / "model.toml", "-o", self.folder / "bundle")
+        outputs = [self.run_ok("run", made, "--text", "the of", "--limit", 8).out
+                   for made in (manifest, self.folder / "made" / "model.toml", self.folder / "bundle" / "model.toml")]
+        self.assertEqual(outputs, outputs[:1] * 3)
+        self.assertEqual(tensors(self.folder / "bundle" / "weights.safetensors"), written)
+        manifest.write_text(text.replace("[weights]\n", '[weights]\ntype = "stored"\n'))
+        result = attnkit("bundle", manifest, "-o", self.folder / "refused")
+        self.assertNotEqual(result.code, 0)
+        self.assertIn('[weights] type = "stored" keeps what the file has', result.err)
 
     def test_rope_freqs_are_the_positions_of_llama3(self):
         manifest = self.folder / "llama3.toml"

@@ -25,13 +25,14 @@ UsedWeights used_weights(const Model& model, const std::string& file) {
     Safetensors from;
     if (!file.empty()) from = parse_safetensors({reinterpret_cast<const char*>(stored.data()), stored.size()});
     size_t taken = 0;
-    std::vector<HostTensor> scales;  // of I8
+    std::vector<HostTensor> scales;  // of I8 and U8, and offsets of the latter
     for (HostTensor& t : used)
       if (const HostTensor* own = from.find(t.name)) {
         t = *own;
         ++taken;
-        if (t.fields.at("dtype") != "I8") continue;
-        if (const HostTensor* scale = from.find(t.name + ".scale")) scales.push_back(*scale);
+        if (const json& type = t.fields.at("dtype"); type != "I8" && type != "U8") continue;
+        for (const char* suffix : {".scale", ".offset"})
+          if (const HostTensor* more = from.find(t.name + suffix)) scales.push_back(*more);
       }
     taken += scales.size();
     used.insert(used.end(), scales.begin(), scales.end());

@@ -215,6 +215,8 @@ class _Matcher:
         rule = options.get("update_rule", b"gated_delta").decode(errors="replace")
         if rule not in ("linear", "gated"):
             raise _Other(f'update_rule is "{rule}": mechanisms have "linear" (relu and linear) and "gated" (ssru)')
+        if inputs[5] or (inputs[4] and rule == "linear"):
+            raise _Other(f'update_rule is "{rule}", and it has a {"beta" if inputs[5] else "decay"}')
         for name in inputs[:3]:
             kind = self.types[name].elem_type if name in self.types else TensorProto.FLOAT
             if kind != TensorProto.FLOAT:
