@@ -1,7 +1,8 @@
 #!/bin/sh
 # Trains the shipped model in two legs: train.sh OUT, run again after any stop.  OUT/softmax: softmax everywhere; OUT/supernet: every placement, from its
 # weights.  train.sh OUT waitk: a third, which is not shipped, for simultaneous decoding: OUT/waitk, from the shipped weights, with an encoder that sees
-# nothing ahead.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
+# nothing ahead.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
+# sentencepiece and safetensors.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
 set -eu
 here=$(dirname "$(realpath "$0")")
 : "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}"
@@ -23,6 +24,14 @@ if [ "${2-}" = waitk ]; then
     -e '/^"decoder\.[a-z]*" = \[/s/=.*/= ["softmax", "relu", "cosformer", "leap"]/' "$here/model.toml" >"$out/waitk/supernet.toml"
   leg waitk --supernet --wait-k 1,3,5,7,9 --minutes 42 --lr 1.5e-3 --decay 0.6 --average 0.995 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 \
     --dev-examples 200 --log-every 50
+  exit
+fi
+if [ "${2-}" = plain ]; then
+  mkdir -p "$out/plain"
+  [ -f "$out/plain/start.safetensors" ] || "$PYTHON" "$here/plain.py" "$FOLDER/dev.tsv" "$out/plain/start.safetensors"
+  sed -e 's/^file = .*/file = "start.safetensors"/' -e '/^sha256/d' -e '/^head_norm/d' -e '/^adapters/d' -e '/^params\./d' -e '/^"decoder.self" = "relu"/d' \
+    -e '/^# dev.tsv/,$d' "$here/model.toml" >"$out/plain/supernet.toml"
+  leg plain --minutes 20 --lr 1.0e-3 --decay 0.7 --average 0.99 --warmup 30 --f16 --evaluate-every 30 --dev-examples 200 --log-every 50
   exit
 fi
 mkdir -p "$out/softmax" "$out/supernet"
