@@ -267,12 +267,13 @@ std::vector<SourcePart> Session::parts_of(std::span<Reading> group) {
   std::vector<SourcePart> parts;
   for (auto& [session, to, rows, more, total] : group) {
     if (model.keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
-    if (!model.encoder().appends()) {
-      to.front.insert(to.front.end(), rows.begin(), rows.end());
-      to.encoded_again += session->source_.length;
+    if (model.encoder().appends()) {
+      parts.push_back(more);
+      continue;
     }
-    const bool all = !model.encoder().appends();
-    parts.push_back(!all ? more : SourcePart{to.ids.data(), more.rows ? to.front.data() : nullptr, to.length});
+    to.front.insert(to.front.end(), rows.begin(), rows.end());
+    to.encoded_again += session->source_.length;
+    parts.push_back({to.ids.data(), more.rows ? to.front.data() : nullptr, to.length});
   }
   return parts;
 }

@@ -184,16 +184,12 @@ TEST(DenseInt4, KeepsNumbersThatAreEvenlySpaced) {
   const std::vector<float> w = evenly_spaced(outputs, inputs), b = noise(outputs, 2), x = noise(inputs * rows, 3);
   const Dense dense(inputs, outputs, w, b, WeightType::int4);
   std::vector<float> y(outputs * rows), kept(inputs);
-  double square = 0;
   for (int o = 0; o < outputs; ++o) {
     dense.row(o, kept.data());
     for (int k = 0; k < inputs; ++k) ASSERT_NEAR(kept[k], w[o * inputs + k], 1e-6) << o << ", " << k;
   }
   dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
   EXPECT_LE(apart(y, dense, b, x), 0.02);
-  // Without the offsets the least numbers would be lost, and they are larger than the steps.
-  for (const float v : w) square += double{v} * v;
-  EXPECT_GT(std::sqrt(square / static_cast<double>(w.size())), 0.3);
 }
 
 TEST(DenseInt4, RoundsAWholeBlockThatIsNotEvenlySpacedWithoutAnOffset) {
