@@ -199,8 +199,10 @@ constexpr KeyRule keys[] = {
     {"weights", "type", T::choice, "f32", "f32|bf16|int8|int4|stored",
      "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; int8 "
      "keeps 8 bits with a scale for each output, a quarter, and rounds the inputs while running, with a scale for each "
-     "row; int4 keeps 4 bits with a scale for each 32 inputs of an output, a sixth, and rounds the inputs as int8 "
-     "does; stored is for each tensor what is nearest to what the file has: int4 for GGUF's Q4_0, Q4_1 and Q4_K, int8 "
+     "row; int4 keeps 4 bits with a scale for each 32 inputs of an output, a sixth, and rounds the inputs to 8 bits "
+     "with a "
+     "scale for each 32 of them; stored is for each tensor what is nearest to what the file has: int4 for GGUF's Q4_0, "
+     "Q4_1 and Q4_K, int8 "
      "for Q8_0, Q6_K and I8, bf16 for BF16"},
     {"weights", "cache", T::boolean, "false",
      "layers of `file` as they were packed are kept in the user's folder for caches, from where the next start maps "

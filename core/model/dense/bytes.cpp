@@ -47,16 +47,18 @@ namespace dense {
 
 RoundedRows rounded(Threads& threads, const DenseRows& rows, int64_t inputs, int32_t shift, int64_t block) {
   // They grow to the largest layer and then stay.
-  static thread_local Buffer bytes, row_scales, block_sums;
+  static thread_local Buffer bytes, block_scales, block_sums;
   // An odd number of lines: rows one below the other do not meet in the same sets of a cache.
   const int64_t stride = ((inputs + 63) / 64 | 1) * 64, blocks = block > 0 ? (inputs + block - 1) / block : 0;
   auto* u = bytes.get<uint8_t>(rows.count * stride);
-  auto* scales = row_scales.get<float>(rows.count);
+  const int64_t next = std::max<int64_t>(1, blocks);  // scales of a row
+  auto* scales = block_scales.get<float>(rows.count * next);
   auto* sums = block_sums.get<int32_t>(rows.count * blocks);
   threads.each(rows.count, 32768 / std::max<int64_t>(1, inputs) + 1, [&](int64_t begin, int64_t end, uint32_t) {
     for (int64_t r = begin; r < end; ++r) {
       uint8_t* row = u + r * stride;
-      simd::dispatch(Round{rows.x + r * rows.x_stride, inputs, row, scales + r, shift});
+      simd::dispatch(
+          Round{rows.x + r * rows.x_stride, inputs, blocks > 0 ? block : inputs, row, scales + r * next, shift});
       std::fill(row + inputs, row + stride, uint8_t{0});
       for (int64_t b = 0; b < blocks; ++b) {
         const auto* first = reinterpret_cast<const int8_t*>(row + b * block);

@@ -46,21 +46,23 @@ inline int32x4_t add_dot(int32x4_t acc, int8x16_t a, int8x16_t b) {
 }
 #endif
 
-// A row rounded to integers from -127 to 127, plus `shift`, and its scale.  A NaN or infinity makes the scale NaN, and
-// so all that is computed of it.
+// A row rounded to integers from -127 to 127, plus `shift`, with a scale for each block of `block` inputs.  A NaN or
+// infinity makes the scale NaN, and so all that is computed of it.
 struct Round {
   const float* x;
-  int64_t inputs;
+  int64_t inputs, block;
   uint8_t* bytes;
-  float* scale;
+  float* scales;
   int32_t shift;
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
+    const Round copy = *this;  // a byte that is written could be any of the members'
+    for (int64_t k = 0, b = 0; k < copy.inputs; k += copy.block, ++b)
+      copy.scales[b] = of_block<Isa>(copy.x + k, std::min(copy.block, copy.inputs - k), copy.bytes + k, copy.shift);
+  }
+  template <class Isa>
+  static ATTNKIT_INLINE float of_block(const float* from, int64_t n, uint8_t* to, int32_t shift) {
     using V = simd::Vec<Isa>;
-    // Copies: a byte that is written could be any of the members'.
-    const float* from = x;
-    uint8_t* to = bytes;
-    const int64_t n = inputs;
     // Magnitudes are ordered as the integers of their bits are; infinity and NaN come last.
     constexpr int64_t chains = 4;
     simd::Vector<int32_t, Isa> most[chains] = {};
@@ -81,31 +83,32 @@ struct Round {
     const bool finite = bits < 0x7f800000;
     const float largest = finite ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
     const float inverse = largest > 0 ? 127.0f / largest : 0.0f, factor = std::isfinite(inverse) ? inverse : 0.0f;
-    *scale = largest / 127.0f;
     const int32_t zero = 0x4b400000 - shift;
     const auto rounded = [&](const V& v) __attribute__((always_inline)) {
       return simd::bits_as<int32_t>(v * factor + 12582912.0f) - zero;  // 1.5 * 2^23: rounds into the low bits
     };
     for (k = 0; k + lanes <= n; k += lanes) simd::store_as(rounded(simd::at<Isa>(from + k)), to + k);
-    if (k == n) return;
-    V v;
-    simd::load(from + k, n - k, v);
-    uint8_t last[lanes];
-    simd::store_as(rounded(v), last);
-    std::memcpy(to + k, last, static_cast<size_t>(n - k));
+    if (k < n) {
+      V v;
+      simd::load(from + k, n - k, v);
+      uint8_t last[lanes];
+      simd::store_as(rounded(v), last);
+      std::memcpy(to + k, last, static_cast<size_t>(n - k));
+    }
+    return largest / 127.0f;
   }
 };
 
-// The bytes of rows, and their scales.
+// The bytes of rows; scales and sums of their blocks, row by row.
 struct RoundedRows {
   const uint8_t* bytes;
   int64_t stride;
   const float* scales;
-  const int32_t* sums;  // of blocks of bytes, row by row
+  const int32_t* sums;
 };
 
 // Borrows memory of this thread, which the next call takes again.  Behind a row are zeros up to a multiple of 64.
-// block: how many bytes are summed together, 0 for no sums.
+// block: how many inputs share a scale and are summed; 0: all share a scale, and there are no sums.
 RoundedRows rounded(Threads& threads, const DenseRows& rows, int64_t inputs, int32_t shift, int64_t block = 0);
 
 // Tiles take nearly as long for a few rows as for 16.

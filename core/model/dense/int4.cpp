@@ -1,8 +1,8 @@
 // int4 weights: blocks of 32 inputs with a scale for each output, and an offset where weights have them
-// (core/base/int4.hpp); inputs are rounded to 8 bits with a scale for each row.
+// (core/base/int4.hpp); inputs are rounded to 8 bits with a scale s for each block.
 //
-//   y[o] = s (sum over blocks of scale[o] (sum over k of (n[o][k] - 8) q[k]) + offset[o] (sum over k of q[k])) + b[o],
-//   q[k] = round(x[k] / s)
+//   y[o] = sum over blocks of s (scale[o] (sum over k of (n[o][k] - 8) q[k]) + offset[o] (sum over k of q[k])) + b[o],
+//   q[k] = round(x[k] / s),  s = max |x| / 127
 //
 // n are the 4 bits, without a sign.  The sums of a block are exact, and 8 times the sum of its q is taken off them; the
 // sum over blocks is one chain of multiply-adds of floats.
@@ -187,8 +187,8 @@ struct Scale {
   const Sums* exact;             // of the first block and row
   int64_t next_block, next_row;  // where those of the next are
   const int32_t* inputs;         // sums of each block of the first row's inputs
+  const float* scales;           // of them
   int64_t rows;
-  const float* scales;  // of the rows
   float (*sums)[lanes];
   float* y;
   int64_t y_stride;
@@ -206,11 +206,13 @@ struct Scale {
       for (int64_t b = 0; b < copy.count; ++b) {
         const Sums& of_block = copy.exact[b * copy.next_block + r * copy.next_row];
         const int32_t of_inputs = copy.inputs[r * blocks + copy.block + b];
-        sum += dense::as_floats(simd::at<Isa>(of_block.of) - 8 * of_inputs) * simd::at<Isa>(scale + b * lanes);
-        if (offset) sum += static_cast<float>(of_inputs) * simd::at<Isa>(offset + b * lanes);
+        const float of_row = copy.scales[r * blocks + copy.block + b];
+        const auto products = dense::as_floats(simd::at<Isa>(of_block.of) - 8 * of_inputs);
+        sum += products * (simd::at<Isa>(scale + b * lanes) * of_row);
+        if (offset) sum += static_cast<float>(of_inputs) * of_row * simd::at<Isa>(offset + b * lanes);
       }
       if (last) {
-        sum = sum * copy.scales[r] + bias;
+        sum = sum + bias;
         dense::put(sum, n, copy.add, copy.y + r * copy.y_stride);
       } else {
         simd::store(sum, copy.sums[r]);
@@ -228,9 +230,9 @@ struct Kernel {
 
   void scale(int64_t row, int64_t n, int64_t panel, int64_t block, int64_t count, const Sums* exact, int64_t next_block,
              int64_t next_row, float (*sums)[lanes]) const {
-    simd::dispatch(Scale{w, panel, block, count, exact, next_block, next_row, x.sums + row * w.blocks, n,
-                         x.scales + row, sums, rows.y + row * rows.y_stride + panel * lanes, rows.y_stride,
-                         finish.add});
+    simd::dispatch(Scale{w, panel, block, count, exact, next_block, next_row, x.sums + row * w.blocks,
+                         x.scales + row * w.blocks, n, sums, rows.y + row * rows.y_stride + panel * lanes,
+                         rows.y_stride, finish.add});
   }
 
   template <class Isa, int R, int P>

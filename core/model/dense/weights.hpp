@@ -99,7 +99,7 @@ std::shared_ptr<const DenseWeights> bf16_weights(const DenseSource& from);
 // Per output a scale and integers of -127 to 127.  Inputs are rounded to 8 bits while running, with a scale for each
 // row; products and sums of both are exact.  Throws Error (ATTN_UNSUPPORTED): more than 32,768 inputs.
 std::shared_ptr<const DenseWeights> int8_weights(const DenseSource& from, ByteKernel with = fastest_bytes());
-// For blocks of 32 inputs of an output a scale and 4 bits each; inputs as with int8.
+// For blocks of 32 inputs of an output a scale and 4 bits each; inputs as with int8, with a scale for each block.
 std::shared_ptr<const DenseWeights> int4_weights(const DenseSource& from, ByteKernel with = fastest_bytes());
 
 }  // namespace attnkit::core

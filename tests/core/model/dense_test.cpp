@@ -127,7 +127,7 @@ TEST_P(DenseShape, OfInt4IsExactOnIntegers) {
   for (int i = 0; i < inputs * outputs; ++i)
     w[i] = i % inputs % 32 == 0 ? -8.0f : static_cast<float>(static_cast<int>(random() % 16) - 8);
   for (int i = 0; i < inputs * rows; ++i)
-    x[i] = i % inputs == 0 ? 127.0f : static_cast<float>(static_cast<int>(random() % 255) - 127);
+    x[i] = i % inputs % 32 == 0 ? 127.0f : static_cast<float>(static_cast<int>(random() % 255) - 127);
   const Dense dense(inputs, outputs, w, b, WeightType::int4);
   std::vector<float> y(static_cast<size_t>(outputs * rows) + 1, -7.0f), kept(static_cast<size_t>(inputs));
   dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
@@ -190,6 +190,25 @@ TEST(DenseInt4, KeepsNumbersThatAreEvenlySpaced) {
   }
   dense.apply(threads, x.data(), inputs, y.data(), outputs, rows);
   EXPECT_LE(apart(y, dense, b, x), 0.02);
+}
+
+// Inputs have a scale for each block, so that one which is large takes no bits from the others.
+TEST(DenseInt4, RoundsABlockOfInputsApartFromOthers) {
+  const int inputs = 200, outputs = 40;
+  Threads threads(2);
+  const std::vector<float> w = noise(outputs * inputs, 1), b = noise(outputs, 2), small = noise(inputs, 3);
+  const Dense dense(inputs, outputs, w, b, WeightType::int4);
+  std::vector<float> large = small, y(outputs), kept(inputs);
+  large[70] = 1000.0f;
+  dense.apply(threads, large.data(), inputs, y.data(), inputs, 1);
+  // In its block a step is 1000 / 127, so that all others of it become zero.
+  for (int o = 0; o < outputs; ++o) {
+    dense.row(o, kept.data());
+    double expected = b[o];
+    for (int k = 0; k < inputs; ++k)
+      if (k / 32 != 2 || k == 70) expected += double{kept[k]} * large[k];
+    ASSERT_NEAR(y[o], expected, 0.5) << o;  // with one scale for the row no other input would count
+  }
 }
 
 TEST(DenseInt4, RoundsAWholeBlockThatIsNotEvenlySpacedWithoutAnOffset) {
