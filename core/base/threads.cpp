@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "core/base/order.hpp"
+#include "core/base/processors.hpp"
 #include "core/base/wakes.hpp"
 
 namespace attnkit::core {
@@ -64,7 +65,7 @@ struct Threads::Arena {
   Wakes wakes{arena};
 };
 
-Threads::Threads(uint32_t threads) : workers_(std::min(threads == 0 ? processors() : threads, 1024u)) {
+Threads::Threads(uint32_t threads) : workers_(std::min(threads == 0 ? usable_processors() : threads, 1024u)) {
   if (workers_ > 1 && !forked) arena_ = std::make_unique<Arena>(workers_);
 }
 

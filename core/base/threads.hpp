@@ -11,7 +11,7 @@ namespace attnkit::core {
 
 class Threads {
  public:
-  // threads: the caller included; 0 = one per processor.
+  // threads: the caller included; 0 = one per usable processor.
   explicit Threads(uint32_t threads);
   ~Threads();
   uint32_t workers() const { return workers_; }

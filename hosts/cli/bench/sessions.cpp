@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/base/processors.hpp"
 #include "core/search/statistics.hpp"
 #include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/bench/bench.hpp"
@@ -300,7 +301,7 @@ Exit bench_sessions(const Arguments& arguments) {
   setup.length = lengths.front();
   setup.sessions = arguments.integer("sessions", 1000, 1, 65536);
   setup.threads = static_cast<uint32_t>(arguments.integer("threads", 0, 0, 1024));
-  if (setup.threads == 0) setup.threads = std::max(1u, std::thread::hardware_concurrency());
+  if (setup.threads == 0) setup.threads = core::usable_processors();
   open_model(open_runtime(arguments), arguments);  // reports warnings and errors of the manifest once
   const auto open = [&](uint32_t threads) {
     return open_model_quietly(Runtime(threads, plugin_path(arguments)), arguments.text("MANIFEST"));

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
+#include "core/base/processors.hpp"
 #include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/audio.hpp"
@@ -181,7 +181,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));
-  const auto processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto processors = static_cast<int>(core::usable_processors());
   s.jobs = static_cast<int>(arguments.integer("jobs", arguments.has("launch") ? 1 : processors, 1, 256));
   s.threads = static_cast<int>(arguments.integer("threads", 1, 1, 1024));
   s.trial_timeout = to_number("trial-timeout", arguments.text("trial-timeout", "120"), 0.1, 1e6);

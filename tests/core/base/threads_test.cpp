@@ -2,6 +2,7 @@
 #include "core/base/threads.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,26 @@ TEST(Threads, ZeroMeansOnePerProcessorAndNonsenseIsCapped) {
   EXPECT_GE(Threads(0).workers(), 1u);
   EXPECT_LE(Threads(4'000'000'000u).workers(), 1024u);
 }
+
+TEST(Threads, AreNoMoreThanTheAffinityMaskHas) {
+  const pid_t child = fork();
+  if (child == 0) {
+    // What oneTBB knows of the machine it has asked before: a new process asks again.
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    execl("/proc/self/exe", "threads", "--gtest_filter=Threads.DISABLED_HaveOneProcessor",
+          "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Of the process above.
+TEST(Threads, DISABLED_HaveOneProcessor) { EXPECT_EQ(Threads(0).workers(), 1u); }
 
 TEST(Threads, RunsInlineWhenOnePieceIsEnough) {
   Threads threads(4);

@@ -1,0 +1,13 @@
+// How many processors there are for this process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace attnkit::core {
+
+// The processors that this process may use: those of its affinity mask, or fewer where a control group's quota of
+// processor time, rounded up, is less.  cgroups: where Linux shows them.
+uint32_t usable_processors(const std::string& cgroups = "/sys/fs/cgroup");
+
+}  // namespace attnkit::core
