@@ -35,10 +35,27 @@ class Bench(CommandTest):
 
     def test_table(self):
         lines = self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8").lines()
-        self.assertEqual(len(lines), 4)
+        self.assertEqual(len(lines), 5)
         self.assertIn("softmax", lines[1])
-        self.assertEqual(3, len(self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8",
+        self.assertEqual(4, len(self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8",
                                             "--against", "none").lines()))
+
+    def test_sequences(self):
+        options = ("bench", "--heads", 2, "--width", 16, "--length", "64,16")
+        for name, role in (("relu", "decoder.self"), ("bigbird", "encoder.self"), ("linformer", "decoder.cross")):
+            document = self.run_ok(*options, "--block", name, "--role", role, "--json").json()
+            self.assertEqual((document["part"], document["against"]), ("sequence", "softmax"))
+            self.assertEqual([64, 16], [r["length"] for r in document["results"]])
+            for r in document["results"]:
+                self.assertAlmostEqual(r["flops_per_second"] * r["median_seconds"] / r["flops"], 1, places=6)
+                self.assertAlmostEqual(r["flops_per_second"] / r["limit_flops_per_second"] / r["share"], 1, places=6)
+                self.assertLess(r["share"], 1.2)  # more than all of the machine is a wrong count or a wrong limit
+            self.assertIn("length", document["crossover"])
+        lines = self.run_ok(*options, "--block", "relu", "--threads", 2).lines()
+        self.assertIn("whole sequences", lines[0])
+        self.assertEqual(len(lines), 6)
+        self.assertIn("give one of them", self.run_code(2, "bench", "--block", "relu", "--length", 8, "--context", 8).err)
+        self.assertIn("encoders only", self.run_code(4, "bench", "--block", "bigbird", "--length", 8).err)
 
     def test_crossover(self):
         options = ("bench", "--heads", 2, "--width", 16, "--json")

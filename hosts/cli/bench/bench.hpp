@@ -11,7 +11,7 @@ namespace attnkit::cli {
 
 using namespace core;
 
-// --block: one more token of one mechanism, beside another mechanism.
+// --block: one more token or whole sequences of one mechanism, beside another mechanism.
 Exit bench_block(const Arguments& arguments);
 // A whole model on whole sequences, beside another model.
 Exit bench_model(const Arguments& arguments);

@@ -1,5 +1,5 @@
 // attnkit bench: a whole model's speed and memory against the length, many sessions of it at once, or the cost of one
-// more token of one mechanism.
+// mechanism: of one more token, or of whole sequences.
 #include "hosts/cli/bench/bench.hpp"
 
 #include <random>
@@ -12,12 +12,14 @@ namespace attnkit::cli {
 
 const Options bench_options = {
     {"block", "MECHANISM", "the mechanism, timed on one thread unless --threads says more"},
-    {"role", "ROLE", "decoder.self (default), decoder.cross or encoder.self, which then is causal"},
+    {"role", "ROLE", "decoder.self (default), decoder.cross or encoder.self, which is causal for one more token"},
     {"options", "TOML", "its options, such as \"guard = 'add', eps = 1e-6\""},
     {"heads", "N", "heads (default 8)"},
     {"width", "N", "width of a head (default 64)"},
     {"context", "N,N,...", "tokens seen before the one that is timed (default 64,512,4096)"},
-    {"length", "N,N,...", "of a model: tokens of source and target (default 64,512)"},
+    {"length", "N,N,...",
+     "of a model: tokens of source and target (default 64,512); of a block: whole sequences in place of one more "
+     "token"},
     {"batch", "N", "of a model: sequences at a time (default 1)"},
     {"against", "MANIFEST|MECHANISM",
      "another one, timed in turns with it; of a block: softmax unless said otherwise, or none"},
