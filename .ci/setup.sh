@@ -6,7 +6,7 @@ build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev 
   gnuplot-nox)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev valgrind golang-go pkg-config rustc cargo python3 python3-venv python3-num2words python3-babel
   clang-format-14 chromium espeak-ng dpkg-dev patchelf abigail-tools)
-ci_packages=(clang)
+ci_packages=(clang libc++-dev libc++abi-dev)
 
 install_packages() {
   local missing=() package

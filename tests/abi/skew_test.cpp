@@ -5,9 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "core/base/threads.hpp"
-#include "core/plugin/mechanism.hpp"
-#include "core/plugin/registry.hpp"
+#include "tests/abi/compute.hpp"
 
 using namespace attnkit::core;
 
@@ -51,43 +49,10 @@ const char* const working[] = {"mean",          "v1",          "future",       "
                                "throws_create", "throws_plan", "throws_run",   "create_77", "create_nothing",
                                "absurd_ports",  "no_output",   "plan_nothing", "run_77"};
 
-attn_block cross_block() { return {sizeof(attn_block), ATTN_DECODER_CROSS, 0, 2, 8, 4, 0, 0}; }
-
-// (1, 2, rows, 4) over `data`.
-attn_tensor sequence(std::vector<float>& data, int64_t rows) {
-  attn_tensor t{};
-  t.data = data.data();
-  t.ndim = 4;
-  t.dtype_code = 2;
-  t.dtype_bits = 32;
-  t.dtype_lanes = 1;
-  t.device_type = 1;
-  const int64_t shape[4] = {1, 2, rows, 4}, stride[4] = {rows * 8, rows * 4, 4, 1};
-  std::copy(shape, shape + 4, t.shape);
-  std::copy(stride, stride + 4, t.stride);
-  return t;
-}
-
-// Means of values 0, 1, 2, ... by two queries; what create, plan or run throw comes out.
 std::vector<float> compute(const std::string& name) {
   const Plugin* plugin = plugins().find(name, 1);
   if (plugin == nullptr) throw std::runtime_error(name + ": " + refusal(name));
-  const auto mechanism = Mechanism::create(*plugin, cross_block(), default_options(*plugin));
-  const Plan plan = mechanism->plan(cpu_request(0, 1, 1, 2, 3, 0));
-  std::vector<float> value(2 * 3 * 4), out(2 * 2 * 4, -1);
-  for (size_t i = 0; i < value.size(); ++i) value[i] = static_cast<float>(i);
-  const attn_tensor ports[] = {sequence(value, 3), sequence(out, 2)};
-  Threads threads(1);
-  const attn_exec exec = threads.exec(nullptr, 0);
-  attn_run run{};
-  run.struct_size = sizeof(run);
-  run.exec = &exec;
-  run.batch = 1;
-  run.queries = 2;
-  run.keys = 3;
-  run.ports = ports;
-  plan.run(run);
-  return out;
+  return ::compute(*plugin);
 }
 
 std::string failure(const std::string& name, int32_t code) {
@@ -99,8 +64,6 @@ std::string failure(const std::string& name, int32_t code) {
   }
   return "nothing was thrown";
 }
-
-const std::vector<float> means = {4, 5, 6, 7, 4, 5, 6, 7, 16, 17, 18, 19, 16, 17, 18, 19};
 
 TEST(Skew, EveryPluginIsLoadedOrRefusedAsItMustBe) {
   for (const auto& [name, sentence] : refusals) EXPECT_EQ(refusal(name), sentence) << name;

@@ -1,0 +1,69 @@
+"""Plugins of today in the host of the first release of the contract, built from its commit.
+
+frozen_host.py PLUGINS FOLDER     PLUGINS: lib/attnkit/1 of a build; FOLDER: where the old host is built and kept
+
+Every manifest of that release must give the same text by its own plugins and by today's, and every plugin of today must
+load or be refused in words.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+FROZEN = "208d053"  # "The contract is version 1"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77
+
+
+def build(folder):
+    if subprocess.run(["git", "-C", SOURCE, "cat-file", "-e", FROZEN], capture_output=True).returncode != 0:
+        print(f"skipped: this checkout has no commit {FROZEN}; git fetch --unshallow brings it")
+        sys.exit(SKIPPED)
+    if not (folder / "source").exists():
+        (folder / "source").mkdir(parents=True)
+        archive = subprocess.run(["git", "-C", SOURCE, "archive", FROZEN], capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", folder / "source"], input=archive, check=True)
+    options = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DATTNKIT_TESTS=OFF", "-DATTNKIT_CUDA=OFF"]
+    subprocess.run(["cmake", "-S", folder / "source", "-B", folder / "build", *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", folder / "build"], check=True, stdout=subprocess.DEVNULL)
+
+
+def attnkit(folder, plugins, *arguments):
+    environment = {**os.environ, "ATTNKIT_PLUGIN_PATH": str(plugins)}
+    done = subprocess.run([folder / "build/bin/attnkit", *arguments], env=environment, capture_output=True, text=True)
+    if done.returncode < 0:
+        raise SystemExit(f"FAILED: the old host ended by signal {-done.returncode}: {' '.join(map(str, arguments))}")
+    return done
+
+
+def main():
+    plugins, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+    build(folder)
+    own, failed = folder / "build/lib/attnkit/1", []
+    listed = json.loads(attnkit(folder, plugins, "doctor", "--json").stdout)
+    files = {plugin["file"] for plugin in listed["plugins"]} | {skipped["path"] for skipped in listed["skipped"]}
+    from_today = [file for file in files if pathlib.Path(file).parent == plugins]
+    if len(from_today) != len(list(plugins.glob("*.so"))):
+        failed.append(f"of {len(list(plugins.glob('*.so')))} files the old host speaks of {len(from_today)}")
+    loaded = [plugin["name"] for plugin in listed["plugins"] if pathlib.Path(plugin["file"]).parent == plugins]
+    refused = [s for s in listed["skipped"] if pathlib.Path(s["path"]).parent == plugins]
+    print(f"loaded: {' '.join(sorted(loaded))}")
+    for skipped in refused:
+        print(f"refused: {skipped['path']}: {skipped['reason']}")
+
+    manifests = [*(folder / "source/samples/manifests").glob("*.toml"), *(folder / "source/samples/models").glob("*/model.toml")]
+    texts = [part for text in ("two hundred and forty-one euros", "half past three", "one million") for part in ("--text", text)]
+    for manifest in sorted(manifests):
+        before, now = (attnkit(folder, path, "run", manifest, *texts) for path in (own, plugins))
+        same = (before.returncode, before.stdout, before.stderr) == (now.returncode, now.stdout, now.stderr)
+        print(f"{'same' if same else 'DIFFERENT'}: {manifest.name}, exit {now.returncode}, {len(now.stdout)} bytes")
+        if not same:
+            failed.append(f"{manifest.name}: {before.stdout!r} {before.stderr!r} became {now.stdout!r} {now.stderr!r}")
+    print(f"old host: {len(loaded)} plugins of today loaded, {len(manifests)} manifests, {len(failed)} failures")
+    for failure in failed:
+        print(f"FAILED: {failure}")
+    return 1 if failed or not loaded else 0
+
+
+sys.exit(main())
