@@ -1,4 +1,5 @@
-// operator new that fails when a test says so: for the one file of a program that includes this.
+// operator new and aligned_alloc, which core's buffers use, that fail when a test says so: for the one file of a
+// program that includes this.
 #pragma once
 
 #include <stdlib.h>
@@ -17,19 +18,26 @@ thread_local bool goes_on = false, failed = false;
 // Asked where one is about to fail; true: it does not, and the next one is.
 bool (*spared)() = nullptr;
 
-void* allocate(size_t bytes, size_t alignment) {
-  if (left == 0) {
-    left = -1;  // not within the question
-    const bool fails = !spared || !spared();
-    if (!fails || goes_on) left = 0;
-    if (fails) {
-      failed = true;
-      throw std::bad_alloc();
-    }
-  } else if (left > 0) {
-    --left;
+// Whether the allocation that is asked for is one that fails.
+bool fails() {
+  if (left != 0) {
+    if (left > 0) --left;
+    return false;
   }
-  void* const p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+  left = -1;  // not within the question
+  const bool now = !spared || !spared();
+  if (!now || goes_on) left = 0;
+  failed |= now;
+  return now;
+}
+
+void* aligned(size_t bytes, size_t alignment) {
+  void* p = nullptr;
+  return posix_memalign(&p, alignment, bytes) == 0 ? p : nullptr;
+}
+
+void* allocate(size_t bytes, size_t alignment) {
+  void* const p = fails() ? nullptr : aligned(bytes, alignment);
   if (!p) throw std::bad_alloc();
   ++blocks;
   ++made;
@@ -43,6 +51,9 @@ void release(void* p) noexcept {
 
 }  // namespace
 
+extern "C" __attribute__((noinline)) void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  return fails() ? nullptr : aligned(bytes, alignment);
+}
 __attribute__((noinline)) void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
 __attribute__((noinline)) void* operator new(size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<size_t>(alignment));
