@@ -75,6 +75,14 @@ pub(crate) fn text_of(f: impl FnOnce(*mut *mut sys::attnkit_text, *mut sys::attn
 }
 
 /// Bytes that the library made, such as a saved session; read as a slice, without a copy.
+///
+/// ```compile_fail,E0505
+/// # fn f(blob: attnkit::Blob) {
+/// let bytes: &[u8] = &blob;
+/// drop(blob); // cannot move out of `blob` because it is borrowed
+/// println!("{}", bytes.len());
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Blob(Handle<sys::attnkit_blob>);
 

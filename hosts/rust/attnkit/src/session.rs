@@ -29,7 +29,20 @@ pub struct Sampling<'a> {
     pub seen: &'a [i32],
 }
 
-/// One input being decoded; its rows are its beams.
+/// One input being decoded; its rows are its beams. It moves between threads, and two never have it at once:
+///
+/// ```no_run
+/// # fn f(mut session: attnkit::Session) {
+/// std::thread::spawn(move || session.generate(0));
+/// # }
+/// ```
+/// ```compile_fail,E0277
+/// # fn f(session: &attnkit::Session) {
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| session.save()); // `attnkit::Session` cannot be shared between threads
+/// });
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Session {
     handle: Handle<sys::attnkit_session>,

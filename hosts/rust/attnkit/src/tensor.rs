@@ -25,6 +25,20 @@ macro_rules! element {
 element!(f32, 2; f64, 2; i32, 0; i64, 0);
 
 /// A strided view of numbers that are borrowed for 'a; the innermost dimension is contiguous.
+///
+/// ```compile_fail,E0597
+/// let tensor = {
+///     let numbers = [1f32, 2.0];
+///     attnkit::Tensor::new(&numbers, &[1, 2]) // `numbers` does not live long enough
+/// };
+/// drop(tensor);
+/// ```
+/// ```compile_fail,E0502
+/// let mut numbers = [1f32, 2.0];
+/// let tensor = attnkit::Tensor::new_mut(&mut numbers, &[1, 2]);
+/// println!("{}", numbers[0]); // what a call may write to is not read meanwhile
+/// drop(tensor);
+/// ```
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     pub(crate) raw: sys::attn_tensor,
