@@ -111,8 +111,11 @@ class Debian(unittest.TestCase):
         translates(self, ROOT / "together/usr")
 
     def test_the_same_tree_gives_the_same_bytes(self):
-        pack("DEB", ROOT / "again", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_COMPONENTS_ALL=library")
-        again, = (ROOT / "again").glob("*.deb")
+        # In memory, if possible: another file system lists files in another order, and has folders of other sizes.
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+            pack("DEB", folder, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_COMPONENTS_ALL=library")
+            again, = pathlib.Path(folder).glob("*.deb")
+            again = pathlib.Path(shutil.copy(again, ROOT))
         self.assertEqual(again.read_bytes(), (ROOT / "debian" / again.name).read_bytes())
 
 
