@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -536,6 +537,39 @@ func tensor(t testing.TB, values ...float32) *attnkit.Tensor {
 	made := must[*attnkit.Tensor](t)(attnkit.NewTensor32(1, 1, len(values), 1))
 	copy(made.Float32(), values)
 	return made
+}
+
+// Every class of error, of the plugin tests/abi/failing/fails.c.
+func TestErrorsOfEveryClass(t *testing.T) {
+	folder := os.Getenv("ATTNKIT_TEST_FAILING")
+	if folder == "" {
+		t.Skip("ATTNKIT_TEST_FAILING must name the folder of fails.so; ctest sets it")
+	}
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1, PluginPath: folder}))
+	defer r.Close()
+	try := func(options string) error {
+		b, err := attnkit.NewBlock(r, "fails", attnkit.Place{Role: attnkit.EncoderSelf, Heads: 1, DModel: 1}, options)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		request := attnkit.Request{Workers: 1, Batch: 1, Queries: 1, Keys: 1}
+		if _, err := b.Plan(request); err != nil {
+			return err
+		}
+		v := must[*attnkit.Tensor](t)(attnkit.NewTensor32(1, 1, 1, 1))
+		out := must[*attnkit.Tensor](t)(attnkit.NewTensor32(1, 1, 1, 1))
+		defer v.Close()
+		defer out.Close()
+		return b.Run(request, &attnkit.Run{Batch: 1, Queries: 1, Keys: 1, Ports: []*attnkit.Tensor{v, out}})
+	}
+	for _, in := range []string{"create", "plan", "run"} {
+		for code, class := range map[int]attnkit.Code{1: attnkit.Invalid, 2: attnkit.Unsupported, 3: attnkit.NoMemory, 4: attnkit.Device, 5: attnkit.Internal} {
+			refused(t, try(fmt.Sprintf("code = %d, in = '%s'", code, in)), class, "fails: told to fail in "+in)
+		}
+		refused(t, try(fmt.Sprintf("code = 77, in = '%s'", in)), attnkit.Internal, "returned code 77")
+	}
+	refused(t, try("in = 'scratch'"), attnkit.NoMemory, "2305843009213693952 bytes of scratch")
 }
 
 func TestBlock(t *testing.T) {

@@ -99,6 +99,15 @@ class Hosts(unittest.TestCase):
                             or re.search(rf"\bclass {name}\b", source)]
                 self.assertTrue(any(re.search(rf"\b{row['call']}\b", source) for source in together), f"{language}: {cell} and {row['call']}")
 
+    def test_cpp_samples_show_every_wrapper(self):
+        shown = "\n".join(f.read_text() for f in (SOURCE / "samples/cpp").glob("*.?pp"))
+        for cell in [*(row["C++"] for row in self.rows), "Session::step", "Model::translate"]:
+            kind, _, name = cell.rpartition("::")
+            if kind == "detail" or name == "~":
+                continue  # of the other wrappers, and of every object
+            used = r"\b(?:attnkit::)?{0}(?: \w+)?[({{]" if name == kind else r"(?:\.|->|::){1}\(" if kind else r"attnkit::{1}\("
+            self.assertRegex(shown, used.format(kind, name), cell)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -1,6 +1,6 @@
-"""The Debian packages in a clean Debian 12: installed by apt, used, built with, removed without a trace.
+"""Every form of package in a clean Debian 12: Debian's, the wheel, the archive and the source, each used and taken away again.
 
-    debian_test.py FOLDER_OF_PACKAGES    (a wheel there is tried as well)
+    debian_test.py FOLDER_OF_PACKAGES [wheel] [archive] [source] [debian]    without a form: all
 
 Needs root, debootstrap, overlayfs and a mirror of Debian; ends with 77 where one is missing.  The system of debootstrap and what
 apt downloads stay in ~/.cache/attnkit.
@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "attnkit"
 MIRROR = os.environ.get("ATTNKIT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+TRANSLATION = "zweihunderteinundvierzig Euro"
 NAMES = ["libattnkit1", "libattnkit-dev", "attnkit-plugins", "attnkit"]
 
 
@@ -81,50 +83,125 @@ def sections():
     return {text.split("\n")[0]: code[0] + own for text, own in zip(rest, code[1:])}
 
 
-def try_packages(system, packages):
-    (system.root / "packages").mkdir()
-    for file in packages:
-        shutil.copy(file, system.root / "packages")
+def listed(system):
+    """What lies in the system but for home, what was given to it, and what apt, dpkg and the loader write about packages."""
+    ours = "/home /given /proc /dev /tmp /var/cache /var/log /var/lib/apt /var/lib/dpkg /etc/ld.so.cache"
+    return set(system.run("find / -xdev " + " ".join(f"-path {path} -prune -o" for path in ours.split()) + " -print").splitlines())
+
+
+def check_as_before(what, system, before):
+    after = listed(system)
+    check(f"after {what}, {len(after)} files are the {len(before)} of before", after == before, " ".join(sorted(after ^ before)[:20]))
+    check("nothing of it is in the loader's cache", "attnkit" not in system.run("ldconfig -p"))
+
+
+def give(system, *files):
+    (system.root / "given").mkdir(exist_ok=True)
+    for file in files:
+        (shutil.copytree if file.is_dir() else shutil.copy)(file, system.root / "given" / file.name)
+
+
+def check_translates(what, system, command):
+    model = "/given/numbers-en-de/model.toml"
+    out = system.run(f"{command} run {model} --text 'two hundred and forty-one euros'")
+    check(f"{what} translates", out == TRANSLATION + "\n", out)
+
+
+def needs(package):
+    """The packages of Debian that a package of ours depends on, in Debian's words."""
+    fields = subprocess.run(["dpkg-deb", "-f", package, "Depends"], check=True, capture_output=True, text=True).stdout
+    return [name for name in re.findall(r"(?:^|, )([\w.+-]+)", fields.strip()) if name not in NAMES]
+
+
+def try_debian(system, folder):
+    packages = sorted(folder.glob("*.deb"))
+    static = any("libattnkit.a" in subprocess.run(["dpkg-deb", "-c", file], check=True, capture_output=True, text=True).stdout for file in packages)
+    give(system, *packages, SOURCE / "samples/models/numbers-en-de")
     system.run("apt-get update -qq")
-    installed = system.run("dpkg-query -f '${Package}\\n' -W").split()
-    system.install("/packages/*.deb")
-    added = sorted(set(system.run("dpkg-query -f '${Package}\\n' -W").split()) - set(installed))
+    names, before = system.run("dpkg-query -f '${Package}\\n' -W").split(), listed(system)
+    system.install("/given/*.deb")
+    added = sorted(set(system.run("dpkg-query -f '${Package}\\n' -W").split()) - set(names))
     check("apt installs the packages, and with them", set(NAMES) <= set(added), ", ".join(added))
     doctor = system.run("attnkit doctor --json")
     check("attnkit doctor finds plugins and skips none", '"skipped":[]' in doctor.replace(" ", "") and "/usr/lib" in doctor)
+    check_translates("the command", system, "attnkit")
+    system.run("apt-get purge -y -qq --auto-remove " + " ".join(NAMES))
+    check_as_before("apt-get purge", system, before)
+
     tools = {"C": "gcc libc6-dev", "C++": "g++", "CMake": "cmake make", "Python": "python3", "Go": "golang-go", "Rust": "cargo"}
-    system.install("pkg-config", *tools.values())
-    if (system.root / "usr/lib/libattnkit.a").exists():
-        system.install("libfmt-dev libtbb-dev libssl-dev libpcre2-dev libutf8proc-dev libyaml-cpp-dev zlib1g-dev")
+    archives = "libfmt-dev libtbb-dev libssl-dev libpcre2-dev libutf8proc-dev libyaml-cpp-dev zlib1g-dev" if static else ""
+    system.install("pkg-config", *tools.values(), archives, *(need for package in packages for need in needs(package)))
+    before = listed(system)
+    system.install("/given/*.deb")
     for language, lines in sections().items():
-        if "dlopen" in language and not (system.root / "usr/lib/libattnkit.a").exists():
+        if "dlopen" in language and not static:
             print(f"skipped: {language}: the packages are built without ATTNKIT_STATIC")
             continue
         out = system.run(f"mkdir -p '/home/{language}' && cd '/home/{language}' && export PREFIX=/usr && {lines}").splitlines()
-        check(f"{language}: the lines of docs/using.md", out[0] == "halb vier" and "zweihunderteinundvierzig Euro" in out)
-    system.run(f"apt-get purge -y -qq {' '.join(NAMES)}")
-    left = system.run("find / -xdev ! -path '/home*' ! -path '/packages*' ! -path '/proc*' ! -path '/tmp*' -iname '*attnkit*'")
-    check("nothing is left after apt-get purge", left == "", left)
-    check("nor in the loader's cache", "attnkit" not in system.run("ldconfig -p"))
+        check(f"{language}: the lines of docs/using.md", out[0] == "halb vier" and TRANSLATION in out)
+    source, = folder.glob("attnkit-?.?.?.tar.gz")
+    give(system, source)
+    system.run(f"mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1")
+    system.run("PYTHONPATH=/usr/lib/attnkit/python python3 -B /home/source/tests/install/samples.py "
+               "/usr/share/attnkit/samples /home/samples c cpp rust go python")
+    check("every sample in five languages", True)
+    system.run("PYTHONPATH=/usr/lib/attnkit/python python3 -c 'import attnkit'")  # root's Python writes beside what it imports
+    system.run("apt-get purge -y -qq " + " ".join(NAMES))
+    check_as_before("use and apt-get purge", system, before)
 
 
-def try_wheel(system, wheel):
+def try_wheel(system, folder):
+    wheel, = folder.glob("*.whl")
     system.run("apt-get update -qq")
     system.install("python3-venv")
-    shutil.copy(wheel, system.root / "tmp")
-    system.run(f"python3 -m venv /venv && /venv/bin/pip install --no-index --quiet /tmp/{wheel.name}")
+    give(system, wheel, SOURCE / "samples/models/numbers-en-de")
+    system.run("python3 -m venv /venv && /venv/bin/pip --version")
+    before = listed(system)
+    system.run(f"/venv/bin/pip install --no-index --quiet /given/{wheel.name}")
     doctor = system.run("/venv/bin/attnkit doctor --json")
     check("the wheel needs nothing of the system but Python", '"skipped":[]' in doctor.replace(" ", ""))
-    system.run("/venv/bin/python -c 'import attnkit; attnkit.Runtime().close()'")
+    check_translates("the wheel's command", system, "/venv/bin/attnkit")
+    out = system.run("/venv/bin/python -c 'import attnkit; print(attnkit.Model(attnkit.Runtime(), \"/given/numbers-en-de/model.toml\").translate(\"one\"))'")
+    check("its package as well", out == "eins\n", out)
+    system.run("/venv/bin/pip uninstall --yes --quiet attnkit")
+    check_as_before("pip uninstall", system, before)
+
+
+def try_archive(system, folder):
+    archive, = folder.glob("attnkit-*-linux-*.tar.gz")
+    give(system, archive, SOURCE / "samples/models/numbers-en-de")
+    system.run("apt-get update -qq")
+    system.install(*(need for package in folder.glob("*.deb") for need in needs(package)))
+    before = listed(system)
+    system.run(f"mkdir '/opt/some where' && tar -xf /given/{archive.name} -C '/opt/some where' --strip-components 1")
+    check_translates("the unpacked archive", system, "'/opt/some where/bin/attnkit'")
+    check("it finds its own plugins", "/opt/some where/lib" in system.run("'/opt/some where/bin/attnkit' plugins --json"))
+    system.run("rm -r '/opt/some where'")
+    check_as_before("rm", system, before)
+
+
+def try_source(system, folder):
+    source, = folder.glob("attnkit-?.?.?.tar.gz")
+    give(system, source, SOURCE / "samples/models/numbers-en-de")
+    named = re.search(r"(?ms)^build_packages=\((.*?)\)", (SOURCE / ".ci/setup.sh").read_text())[1]
+    system.run("apt-get update -qq")
+    system.install(named)
+    before, start = listed(system), time.monotonic()
+    # What the sample needs, with the time of compiling above that of running.
+    system.run(f"""mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1 && cd /home/source
+                   cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Debug -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF
+                   cmake --build build --target attnkit-cli attnkit-plugin-process softmax cosformer leap""")
+    check_translates(f"the source, built in {time.monotonic() - start:.0f} s,", system, "/home/source/build/bin/attnkit")
+    check_as_before("a build", system, before)
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    tests = [(try_wheel, wheel) for wheel in folder.glob("*.whl")] + [(try_packages, list(folder.glob("*.deb")))]
-    for test, what in tests:
+    tests = {"wheel": try_wheel, "archive": try_archive, "source": try_source, "debian": try_debian}
+    for name in sys.argv[2:] or tests:
         with tempfile.TemporaryDirectory(prefix="attnkit-debian-") as made:
             try:
-                test(System(pathlib.Path(made)), what)
+                tests[name](System(pathlib.Path(made)), folder)
             finally:
                 subprocess.run(["umount", "-R", "-l", f"{made}/root"], stderr=subprocess.DEVNULL)
 

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+import samples
+
 
 def setting(name):
     return os.environ["ATTNKIT_TEST_" + name]
@@ -131,6 +133,11 @@ class Share(unittest.TestCase):
     def test_links_lead_somewhere(self):
         self.assertEqual([path for path in PREFIX.rglob("*") if path.is_symlink() and not path.exists()], [])
 
+    def test_has_the_page_of_man_and_completions(self):
+        for form, place in (("man", "man/man1/attnkit.1"), ("bash", "bash-completion/completions/attnkit"), ("zsh", "zsh/site-functions/_attnkit"),
+                            ("fish", "fish/vendor_completions.d/attnkit.fish")):
+            self.assertEqual((PREFIX / "share" / place).read_text(), attnkit("manual", form))
+
     def test_has_samples_that_run(self):
         samples = PREFIX / "share/attnkit/samples"
         self.assertEqual(attnkit("run", samples / "models/numbers-en-de/model.toml", "--text", PHRASE).strip(), TRANSLATION)
@@ -248,7 +255,23 @@ class Using(unittest.TestCase):
                 self.assertEqual(out.splitlines()[0], "halb vier")
                 self.assertIn(TRANSLATION, out.splitlines())
                 if "dlopen" in language:
-                    self.assertNotIn("libattnkit", run("ldd", folder / "whole/build/whole"))
+                    self.assertEqual(out.splitlines().count(TRANSLATION), 2)
+                    for program in ("whole/build/whole", "by-hand"):
+                        self.assertNotIn("libattnkit", run("ldd", folder / program))
+
+
+class Samples(unittest.TestCase):
+    """Every sample in the prefix, built and run in each language."""
+    def test_all(self):
+        environment = {k: v for k, v in os.environ.items() if k != "ATTNKIT_PLUGIN_PATH"} | {
+            "PATH": f"{PREFIX / setting('BINDIR')}:{os.environ['PATH']}", "PKG_CONFIG_PATH": f"{LIB}/pkgconfig", "LD_LIBRARY_PATH": str(LIB),
+            "PYTHONPATH": f"{LIB}/attnkit/python", "CMAKE_PREFIX_PATH": str(PREFIX), "CC": setting("CC"),
+            "CXX": f"{setting('LAUNCHER')} {setting('CXX')}".strip(), "GOPROXY": "off", "GOCACHE": f"{BUILD}/go-cache"}
+        for language, needed in (("c", "pkg-config"), ("cpp", "pkg-config"), ("rust", "cargo"), ("go", "go"), ("python", "python3")):
+            with self.subTest(language=language):
+                if not shutil.which("pkg-config") or not shutil.which(needed):
+                    self.skipTest(f"no pkg-config, or no {needed}")
+                self.assertEqual(samples.failures(language, PREFIX / "share/attnkit/samples", ROOT / "samples" / language, environment), [])
 
 
 class Tutorial(unittest.TestCase):

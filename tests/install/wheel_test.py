@@ -10,6 +10,8 @@ import tempfile
 import unittest
 import venv
 
+import samples
+
 SOURCE, BUILD, CMAKE = (pathlib.Path(os.environ["ATTNKIT_TEST_" + name]) for name in ("SOURCE", "BUILD", "CMAKE"))
 MODEL = SOURCE / "samples/models/numbers-en-de/model.toml"
 PHRASE, TRANSLATION = "two hundred and forty-one euros", "zweihunderteinundvierzig Euro"
@@ -33,7 +35,7 @@ class Wheel(unittest.TestCase):
         cls.wheel = run(*make, ROOT / "tree", ROOT / "dist").strip()
         cls.again = run(*make, ROOT / "tree", ROOT / "again").strip()
         venv.create(ROOT / "venv", with_pip=True)
-        cls.bin = ROOT / "venv/bin"
+        cls.bin, cls.before = ROOT / "venv/bin", set((ROOT / "venv").rglob("*"))
         run(cls.bin / "pip", "install", "--no-index", "--quiet", "--disable-pip-version-check", cls.wheel)
         (ROOT / "tree").rename(ROOT / "gone")
 
@@ -43,6 +45,10 @@ class Wheel(unittest.TestCase):
     def test_the_package_translates(self):
         program = f"import attnkit; print(attnkit.Model(attnkit.Runtime(), {str(MODEL)!r}).translate({PHRASE!r}))"
         self.assertEqual(run(self.bin / "python", "-B", "-c", program).strip(), TRANSLATION)
+
+    def test_all_samples(self):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("ATTNKIT", "PYTHON", "LD_"))} | {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+        self.assertEqual(samples.failures("python", SOURCE / "samples", ROOT / "samples", environment, self.bin / "python"), [])
 
     def test_the_operators_are_found(self):
         file = run(self.bin / "python", "-B", "-c", "import attnkit.onnx; print(attnkit.onnx.library())").strip()
@@ -80,7 +86,7 @@ class Wheel(unittest.TestCase):
     def test_is_uninstalled_without_a_trace(self):
         self.addCleanup(run, self.bin / "pip", "install", "--no-index", "--quiet", "--disable-pip-version-check", self.wheel)
         run(self.bin / "pip", "uninstall", "--yes", "--quiet", "attnkit")
-        self.assertEqual([p for p in (ROOT / "venv").rglob("*attnkit*")], [])
+        self.assertEqual(set((ROOT / "venv").rglob("*")), self.before)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """attnkit.Block: one mechanism by itself, its runs and its gradients."""
 
 import array
+import os
 import unittest
 
 import attnkit
@@ -120,6 +121,27 @@ class Block(PackageTest):
 
     def test_options_as_toml(self):
         self.assertEqual(options_text({"a": 1, "b": 1e-7, "c": True, "d": "ß\"\n"}), 'a = 1, b = 1e-07, c = true, d = "ß\\"\\n"')
+
+
+class Errors(PackageTest):
+    """Every class of error, of the plugin tests/abi/failing/fails.c."""
+
+    def fail(self, options):
+        with attnkit.Runtime(threads=1, plugin_path=os.environ["ATTNKIT_TEST_FAILING"]) as runtime:
+            block = attnkit.Block(runtime, "fails", "encoder.self", 1, 1, options=options)
+            request = block.request(queries=1, keys=1)
+            block.plan(request)
+            block.run(request, {"v": column(1)})
+
+    def test_classes(self):
+        codes = {1: attnkit.INVALID, 2: attnkit.UNSUPPORTED, 3: attnkit.NO_MEMORY, 4: attnkit.DEVICE, 5: attnkit.INTERNAL}
+        for place in ("create", "plan", "run"):
+            for number, code in codes.items():
+                self.refused(f"fails: told to fail in {place}", self.fail, f"code = {number}, in = '{place}'", code=code)
+            self.refused("returned code 77", self.fail, f"code = 77, in = '{place}'", code=attnkit.INTERNAL)
+
+    def test_memory_that_there_is_not(self):
+        self.refused("2305843009213693952 bytes of scratch", self.fail, "in = 'scratch'", code=attnkit.NO_MEMORY)
 
 
 if __name__ == "__main__":

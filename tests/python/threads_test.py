@@ -2,11 +2,12 @@
 
 import os
 import signal
+import sys
 import threading
 import unittest
 
 import attnkit
-from support import TEXTS, PackageTest
+from support import RUNTIME, SAMPLE, TEXTS, PackageTest
 
 
 def resident():
@@ -28,6 +29,26 @@ class Threads(PackageTest):
         for thread in threads:
             thread.join()
         self.assertEqual(got, [expected * 5] * 8)
+
+    def test_a_call_lets_other_threads_run(self):
+        # No thread is made to give up the interpreter: this one runs again before the call has ended only where the call gives it up.
+        model, rows = attnkit.Model(RUNTIME, SAMPLE), 256
+        source, target = [self.ids(model, "two hundred and forty-one euros")] * rows, [[model.info.begin_id] * 40] * rows
+        begun, ended = threading.Event(), []
+
+        def work():
+            begun.set()
+            model.forward(source, target)
+            ended.append(True)
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1000)
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait()
+        early = not ended
+        thread.join()
+        self.assertTrue(early)
 
     def paused(self, use):
         """use(session) in this thread while another is inside of the session's simulate; what that then gave."""

@@ -10,6 +10,8 @@ import tempfile
 import time
 import unittest
 
+from faults import LIBRARIES
+
 COMMAND, FAULTY = pathlib.Path(os.environ["ATTNKIT"]), pathlib.Path(os.environ["ATTNKIT_FAULTY"])
 MODEL = pathlib.Path(os.environ["ATTNKIT_SAMPLE"]) / "model.toml"
 TEXT, TRANSLATION = "two hundred and forty-one euros", "zweihunderteinundvierzig Euro\n"
@@ -40,7 +42,7 @@ class FirstLoad(unittest.TestCase):
     def plugin(self, name, folder=None):
         folder = self.root / (folder or name)
         folder.mkdir()
-        data = (FAULTY / "faulty.so").read_bytes()
+        data = (FAULTY / f"{LIBRARIES.get(name, 'faulty')}.so").read_bytes()
         (folder / "faulty.so").write_bytes(re.sub(rb"MISDEED:GOOD\0{28}", lambda _: b"MISDEED:" + name.encode().ljust(32, b"\0"), data))
         return folder
 
@@ -58,6 +60,13 @@ class FirstLoad(unittest.TestCase):
                 self.assertIn(words, reason)
                 self.assertIn("attnkit doctor --rescan", reason)
                 self.assertIn(words, self.attnkit("doctor", "--plugin-dir", folder))
+
+    def test_an_exception_is_caught_in_every_process(self):
+        folder, words = self.plugin("ENTRY_THROWS"), "is broken: attn_plugin_main_v1 threw an exception: entered"
+        for _ in range(2):  # untried, and known
+            self.assertEqual(self.attnkit("run", MODEL, "--text", TEXT, "--plugin-dir", folder), TRANSLATION)
+            self.assertEqual(self.skipped(folder), [words])
+            self.assertIn(words, self.attnkit("doctor", "--plugin-dir", folder))
 
     def test_a_good_one_is_loaded(self):
         said = json.loads(self.attnkit("plugins", "faulty", "--json", "--plugin-dir", self.plugin("GOOD")))

@@ -19,14 +19,17 @@ class ArrivingText:
 
     @property
     def units(self) -> int:
+        """How many words have arrived."""
         return len(self._ends)
 
     def add(self, text: str) -> None:
+        """More of the source, whole words."""
         for word in text.split():
             self._ids += self._model.tokenize(SOURCE, word)
             self._ends.append(len(self._ids))
 
     def finish(self) -> None:
+        """Nothing more comes."""
         if not self.finished and self._ends:
             self._ids.append(self._model.info.end_id)
             self._ends[-1] += 1
@@ -50,17 +53,21 @@ class ArrivingSpeech:
 
     @property
     def units(self) -> int:
+        """How many rows of the encoder have arrived."""
         arrived = self._taken + len(self._samples)
         rows = max(0, (arrived - self._first) // self._shift + 1)
         return 1 if self.finished and arrived and not rows else rows  # too little for a row: the model says so
 
     def add(self, samples: Iterable[float]) -> None:
+        """More of the source, any number of samples."""
         self._samples.extend(samples)
 
     def finish(self) -> None:
+        """Nothing more comes."""
         self.finished = True
 
     def take(self, units: int) -> array.array[float]:
+        """As ArrivingText.take, in samples."""
         n = len(self._samples)
         if not self.finished or units < self.units:
             n = max(0, self._first + (units - 1) * self._shift - self._taken)

@@ -45,6 +45,7 @@ class Incremental:
             self._source.add(source)
 
     def finish(self) -> None:
+        """The source is complete."""
         self._source.finish()
 
     def advance(self) -> list[str]:

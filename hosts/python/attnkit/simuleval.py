@@ -13,6 +13,7 @@ class States(AgentStates):
     """One input: what the evaluator knows of it, and its session."""
 
     def reset(self):
+        """A new input."""
         super().reset()
         self.stream, self.taken = None, 0
 
@@ -27,6 +28,7 @@ class Agent:
 
     @staticmethod
     def add_args(parser):
+        """The options of both agents."""
         parser.add_argument("--attnkit-model", metavar="MANIFEST", required=True, help="a manifest, as attnkit stream takes it")
         policy = parser.add_mutually_exclusive_group()
         policy.add_argument("--policy", help="wait-k:K, wait-k:K:PRE_DECISION or offline; default what [stream] in the manifest says")
@@ -36,9 +38,11 @@ class Agent:
         parser.add_argument("--limit", type=int, default=0, help="most tokens of an output; default 1.5 times the input and 20")
 
     def build_states(self):
+        """What SimulEval keeps for each input."""
         return States()
 
     def policy(self, states=None):
+        """What SimulEval asks after each unit: an action."""
         states = self.states if states is None else states
         if states.stream is None:
             states.stream = Incremental(self.model, self.decide, self.args.limit)
@@ -53,6 +57,7 @@ class Agent:
 
 
 def policy_of(args):
+    """The policy that the options name; None: the manifest's."""
     if args.waitk is None and args.pre_decision is not None:
         raise Error(INVALID, "--pre-decision needs --waitk; in --policy it is the second number, wait-k:K:PRE_DECISION")
     if args.waitk is not None:
@@ -61,25 +66,33 @@ def policy_of(args):
 
 
 class TextAgent(Agent, TextToTextAgent):
+    """For models that take text."""
+
     may_end_early = True
 
     def check(self, info):
+        """Raises Error for a model of the other kind."""
         if info.sample_rate:
             raise Error(INVALID, "this model takes speech: attnkit.simuleval.SpeechAgent is for it")
 
     def hand(self, stream, new, _):
+        """Gives the session new words."""
         stream.add(" ".join(new))
 
 
 class SpeechAgent(Agent, SpeechToTextAgent):
+    """For models that take speech."""
+
     # SimulEval takes what follows an early end for another input.
     may_end_early = False
 
     def check(self, info):
+        """Raises Error for a model of the other kind."""
         if not info.sample_rate:
             raise Error(INVALID, "this model takes text: attnkit.simuleval.TextAgent is for it")
 
     def hand(self, stream, new, states):
+        """Gives the session new samples."""
         if new and states.source_sample_rate != self.model.info.sample_rate:
             raise Error(INVALID, f"the source has {states.source_sample_rate} samples per second, the model takes "
                                  f"{self.model.info.sample_rate}: resample the files")

@@ -11,6 +11,7 @@ import threading
 
 
 def main(folder, node, *command):
+    """Passes lines between the search and `command` on a node, until either ends."""
     with socket.socket(socket.AF_UNIX) as driver:
         driver.connect(os.path.join(folder, "socket"))
         driver.sendall(json.dumps({"node": node, "command": command}).encode() + b"\n")

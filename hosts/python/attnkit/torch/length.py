@@ -9,6 +9,8 @@ from ._safetensors import tensors_of
 
 
 class Ratio:
+    """A multiple of the source's length."""
+
     def __init__(self, alpha):
         self.alpha = alpha
 
@@ -17,6 +19,8 @@ class Ratio:
 
 
 class Fixed:
+    """One length for all."""
+
     def __init__(self, length):
         self.length = length
 

@@ -90,6 +90,8 @@ def _real(n, lengths):
 
 
 class FeedForward(nn.Module):
+    """Two layers with an activation between, gated or not."""
+
     def __init__(self, described):
         super().__init__()
         d, inner, bias = described["d_model"], described["ffn"], described["bias"] in ("all", "all_but_k")
@@ -100,12 +102,15 @@ class FeedForward(nn.Module):
         self.out = projection(inner, d, bias)
 
     def forward(self, x):
+        """(..., d_model) to the same."""
         # Not getattr: torch 2.4 compiles it to an attribute, which may not be named so.
         y = self._modules["in"](x)
         return self.out(self.activation(self.gate(x)) * y if hasattr(self, "gate") else self.activation(y))
 
 
 class Features(nn.Module):
+    """Mean and scale of each bin of speech."""
+
     def __init__(self, bins):
         super().__init__()
         self.register_buffer("mean", torch.zeros(bins))
@@ -131,6 +136,7 @@ class Frontend(nn.Module):
         self.subsampling = math.prod(strides)
 
     def forward(self, x):
+        """Frames to rows."""
         x = x.transpose(1, 2)
         for conv in self.conv.values():
             x = self.activation(conv(F.pad(x, self.pad)))
@@ -172,6 +178,7 @@ class Stack(Embedding):
             self.norm = norm(described)
 
     def block(self, kind, layer):
+        """The block of a role in a layer."""
         return getattr(self, kind)[layer]
 
     def forward(self, x, lengths, total, memory=None, memory_lengths=None, visible=None, aux=None, seen=None):
@@ -207,6 +214,8 @@ class Stack(Embedding):
 
 
 class Head(nn.Module):
+    """Rows of the last layer to outputs."""
+
     def __init__(self, described, outputs):
         super().__init__()
         d, head = described["d_model"], described["head"]
@@ -267,6 +276,7 @@ class Model(nn.Module):
 
     @classmethod
     def from_manifest(cls, path):
+        """The model of a manifest's file."""
         path = pathlib.Path(path)
         return cls(path.read_text(encoding="utf-8"), path.parent)
 

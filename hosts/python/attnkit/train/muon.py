@@ -19,11 +19,14 @@ def orthogonalised(stack, steps=5):
 
 
 class Muon(torch.optim.Optimizer):
+    """For parameters that are matrices."""
+
     def __init__(self, params, lr, momentum=0.95, weight_decay=0.0):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self):
+        """One step for what has a gradient."""
         for group in self.param_groups:
             trained = [p for p in group["params"] if p.grad is not None]
             for shape in sorted({p.shape for p in trained}):

@@ -78,6 +78,7 @@ class Trainer:
         return torch.compile(self.model, dynamic=True)
 
     def make_model(self, folder):
+        """What is trained; folder: what paths in the manifest are relative to."""
         return (Supernet if self.options.supernet else Model)(self.toml, folder)
 
     def make_beside(self):
@@ -194,6 +195,7 @@ class Trainer:
             return self.outputs(self.run_model, batch, drawn, **loss)
 
     def autocast(self):
+        """Whether this step computes in bfloat16, as a context."""
         return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
 
     def outputs(self, model, batch, drawn=None, **loss):

@@ -2,20 +2,33 @@
 use crate::error::{Error, Failure, Result};
 use attnkit_sys as sys;
 use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
 use std::os::raw::c_char;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{addr_of, addr_of_mut, null_mut, NonNull};
 use std::slice;
 
-/// Calls f with an error to fill.
+/// Calls f with an error to fill. Its message is not cleared first: that would cost a step of one token as much as all else here.
 pub(crate) fn call(f: impl FnOnce(*mut sys::attn_error) -> i32) -> Result<()> {
-    let mut err = sys::attn_error { r#where: -1, ..Default::default() };
-    match f(&mut err) {
-        sys::ATTN_OK => Ok(()),
-        code => {
-            let message = string(err.message.as_ptr());
-            Err(Error::of(code, Failure { message, place: usize::try_from(err.r#where).ok(), diagnostics: Vec::new() }))
-        }
+    let mut err = MaybeUninit::<sys::attn_error>::uninit();
+    let first = err.as_mut_ptr();
+    // SAFETY: fields of err, which are written and not read.
+    unsafe {
+        addr_of_mut!((*first).struct_size).write(std::mem::size_of::<sys::attn_error>() as u32);
+        addr_of_mut!((*first).code).write(sys::ATTN_OK);
+        addr_of_mut!((*first).r#where).write(-1);
+        addr_of_mut!((*first).message).cast::<c_char>().write(0);
     }
+    match f(first) {
+        sys::ATTN_OK => Ok(()),
+        code => Err(failed(code, first)),
+    }
+}
+
+#[cold]
+fn failed(code: i32, err: *const sys::attn_error) -> Error {
+    // SAFETY: written above or by the call, the message as text that ends with NUL.
+    let (message, place) = unsafe { (string(addr_of!((*err).message).cast()), (*err).r#where) };
+    Error::of(code, Failure { message, place: usize::try_from(place).ok(), diagnostics: Vec::new() })
 }
 
 /// The text behind a pointer that is NULL or ends with NUL.
@@ -75,6 +88,14 @@ pub(crate) fn text_of(f: impl FnOnce(*mut *mut sys::attnkit_text, *mut sys::attn
 }
 
 /// Bytes that the library made, such as a saved session; read as a slice, without a copy.
+///
+/// ```compile_fail,E0505
+/// # fn f(blob: attnkit::Blob) {
+/// let bytes: &[u8] = &blob;
+/// drop(blob); // cannot move out of `blob` because it is borrowed
+/// println!("{}", bytes.len());
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Blob(Handle<sys::attnkit_blob>);
 

@@ -29,7 +29,20 @@ pub struct Sampling<'a> {
     pub seen: &'a [i32],
 }
 
-/// One input being decoded; its rows are its beams.
+/// One input being decoded; its rows are its beams. It moves between threads, and two never have it at once:
+///
+/// ```no_run
+/// # fn f(mut session: attnkit::Session) {
+/// std::thread::spawn(move || session.generate(0));
+/// # }
+/// ```
+/// ```compile_fail,E0277
+/// # fn f(session: &attnkit::Session) {
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| session.save()); // `attnkit::Session` cannot be shared between threads
+/// });
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Session {
     handle: Handle<sys::attnkit_session>,
@@ -112,10 +125,10 @@ impl Session {
 
     /// Appends one token to a session of one row; logits: (outputs).  The shortest way of a step.
     pub fn step(&mut self, token: i32, logits: Option<&mut [f32]>) -> Result<()> {
-        let tokens = [token];
-        let t = Tensor::new(&tokens, &[1, 1])?;
-        let out = logits.map(|out| logits_of(out, 1, 1, self.info.outputs)).transpose()?;
-        let handle = self.handle.get();
+        if let Some(out) = &logits {
+            room(out, 1, 1, self.info.outputs)?;
+        }
+        let (t, out, handle) = (Tensor::token(&token), logits.map(Tensor::logits), self.handle.get());
         call(|err| unsafe { sys::attnkit_session_write(&handle, 1, &t.raw, std::ptr::null(), raw(&out), err) })
     }
 
@@ -230,11 +243,16 @@ impl Session {
     }
 }
 
-fn logits_of(out: &mut [f32], rows: usize, length: usize, outputs: usize) -> Result<Tensor<'_>> {
+fn room(out: &[f32], rows: usize, length: usize, outputs: usize) -> Result<()> {
     if out.len() != rows * length * outputs {
         let message = format!("out has room for {} numbers, ({}, {}, {}) is needed", out.len(), rows, length, outputs);
         return Err(Error::invalid(message));
     }
+    Ok(())
+}
+
+fn logits_of(out: &mut [f32], rows: usize, length: usize, outputs: usize) -> Result<Tensor<'_>> {
+    room(out, rows, length, outputs)?;
     Tensor::new_mut(out, &[rows as i64, length as i64, outputs as i64])
 }
 

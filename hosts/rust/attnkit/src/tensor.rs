@@ -25,6 +25,20 @@ macro_rules! element {
 element!(f32, 2; f64, 2; i32, 0; i64, 0);
 
 /// A strided view of numbers that are borrowed for 'a; the innermost dimension is contiguous.
+///
+/// ```compile_fail,E0597
+/// let tensor = {
+///     let numbers = [1f32, 2.0];
+///     attnkit::Tensor::new(&numbers, &[1, 2]) // `numbers` does not live long enough
+/// };
+/// drop(tensor);
+/// ```
+/// ```compile_fail,E0502
+/// let mut numbers = [1f32, 2.0];
+/// let tensor = attnkit::Tensor::new_mut(&mut numbers, &[1, 2]);
+/// println!("{}", numbers[0]); // what a call may write to is not read meanwhile
+/// drop(tensor);
+/// ```
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     pub(crate) raw: sys::attn_tensor,
@@ -58,6 +72,22 @@ impl<'a> Tensor<'a> {
         Tensor { raw: sys::attn_tensor::default(), writable: true, borrowed: PhantomData }
     }
 
+    /// A step's token, and its logits: (1, 1) and (1, 1, n), with nothing to check.
+    pub(crate) fn token(token: &'a i32) -> Self {
+        Self::step(token as *const i32 as *mut c_void, 0, 2, 1, false)
+    }
+
+    pub(crate) fn logits(logits: &'a mut [f32]) -> Self {
+        Self::step(logits.as_mut_ptr().cast(), 2, 3, logits.len() as i64, true)
+    }
+
+    fn step(data: *mut c_void, dtype_code: u8, ndim: u32, n: i64, writable: bool) -> Self {
+        let (shape, stride) = if ndim == 2 { ([1, n, 0, 0], [n, 1, 0, 0]) } else { ([1, 1, n, 0], [n, n, 1, 0]) };
+        let raw =
+            sys::attn_tensor { data, shape, stride, dtype_code, dtype_bits: 32, dtype_lanes: 1, ndim, device_type: 1, device_id: 0 };
+        Tensor { raw, writable, borrowed: PhantomData }
+    }
+
     fn make<T: Element>(data: *const T, len: usize, shape: &[i64], stride: &[i64], writable: bool) -> Result<Self> {
         if shape.len() > 4 || shape.len() != stride.len() || shape.iter().chain(stride).any(|&n| n < 0) {
             let message = format!("shape {:?} with strides {:?}: up to 4 of each, from 0, are needed", shape, stride);
@@ -87,7 +117,7 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// The strides of up to four dimensions without gaps, in `room`: a step of one token allocates nothing.
+/// The strides of up to four dimensions without gaps, in `room`, so that nothing is allocated.
 fn contiguous<'a>(shape: &[i64], room: &'a mut [i64; 4]) -> &'a [i64] {
     let n = shape.len().min(room.len());
     for d in (1..n).rev() {

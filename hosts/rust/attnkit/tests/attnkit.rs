@@ -296,6 +296,40 @@ fn samples() {
     assert_ne!(drawn, read(&model).sample(&[], &Sampling { seed: 2, ..hot }, |_| true).unwrap());
 }
 
+// Every class of error, of the plugin tests/abi/failing/fails.c.
+#[test]
+fn errors_of_every_class() {
+    let plugin_path = match std::env::var("ATTNKIT_TEST_FAILING") {
+        Ok(path) => path,
+        Err(_) => return, // built by CMake, which says where
+    };
+    let runtime = Runtime::with(&Options { threads: 1, plugin_path, ..Options::default() }).unwrap();
+    let place = Place { role: Role::EncoderSelf, causal: false, heads: 1, d_model: 1, head_width: 0, kv_heads: 0, key_width: 0 };
+    for name in ["create", "plan", "run"] {
+        for code in [1, 2, 3, 4, 5, 77] {
+            let error = failure_of(&runtime, place, &format!("code = {}, in = '{}'", code, name)).unwrap_err();
+            assert!(match (&error, code) {
+                (Error::Invalid(_), 1) | (Error::Unsupported(_), 2) | (Error::NoMemory(_), 3) | (Error::Device(_), 4) => true,
+                (Error::Internal(_), _) => code == 5 || code == 77,
+                _ => false,
+            });
+            let said = error.to_string();
+            assert!(said.contains(if code == 77 { "returned code 77" } else { "fails: told to fail in" }), "{}", said);
+        }
+    }
+    let error = failure_of(&runtime, place, "in = 'scratch'").unwrap_err();
+    assert!(matches!(error, Error::NoMemory(_)) && error.to_string().contains("2305843009213693952 bytes of scratch"), "{}", error);
+}
+
+fn failure_of(runtime: &Runtime, place: Place, options: &str) -> Result<()> {
+    let block = Block::new(runtime, "fails", place, options)?;
+    let request = Request::whole(1, 1, 1);
+    block.plan(&request)?;
+    let (v, mut out) = ([1f32], [0f32]);
+    let ports = vec![Tensor::new(&v, &[1, 1, 1, 1])?, Tensor::new_mut(&mut out, &[1, 1, 1, 1])?];
+    block.run(&request, &mut Run { sizes: (1, 1, 1), ports, ..Run::default() })
+}
+
 #[test]
 fn a_block_has_keys_of_its_own() {
     let runtime = Runtime::with(&Options { threads: 1, ..Options::default() }).unwrap();

@@ -1,0 +1,69 @@
+"""Samples of an installed tree: built as docs/using.md builds them, run, and held to samples/expected.json.
+
+    samples.py SAMPLES FOLDER LANGUAGE...    SAMPLES: share/attnkit/samples; FOLDER: a new one, for what is built
+
+PATH, PKG_CONFIG_PATH and LD_LIBRARY_PATH must lead to the tree.  Those that take imported models are given the tests' tiny ones.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = {
+    "c": "for file in $SAMPLES/c/*.c; do ${CC:-cc} -std=c99 $file $(pkg-config --cflags --libs attnkit) -lm -o $(basename $file .c); done",
+    "cpp": "for file in $SAMPLES/cpp/*.cpp; do ${CXX:-c++} -std=c++20 $file $(pkg-config --cflags --libs attnkit) -o $(basename $file .cpp); done",
+    "rust": "cargo build --quiet --offline --locked --manifest-path $SAMPLES/rust/Cargo.toml --target-dir target",
+    "go": "here=$PWD && cd $SAMPLES/go && go build -buildvcs=false -o $here/ ./...",
+    "python": ":",
+}
+# Samples of mechanisms.
+PLUGINS = {
+    "cpp": "cmake -S $SAMPLES/hello_plugin -B hello && cmake --build hello && ctest --test-dir hello --output-on-failure",
+    "rust": """cargo build --quiet --release --offline --locked --manifest-path $SAMPLES/rust/mean/Cargo.toml --target-dir mean_target
+               cp mean_target/release/libmean.so mean.so
+               attnkit validate-plugin mean.so --seed 1""",
+}
+
+
+def failures(language, samples, folder, environment=None, python=sys.executable):
+    """What went wrong, a text each; python: the interpreter of the samples in Python.  An exception where nothing could be built."""
+    folder.mkdir(parents=True)
+    environment = (os.environ if environment is None else environment) | {"SAMPLES": str(samples), "ATTNKIT_LIBRARY": ""}
+
+    def run(*command, **more):
+        return subprocess.run([str(c) for c in command], env=environment | more, cwd=folder, capture_output=True, text=True, timeout=600)
+
+    def shell(lines):
+        done = run("bash", "-euo", "pipefail", "-c", lines)
+        return "" if done.returncode == 0 else f"{lines}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+    if problem := shell(BUILD[language]):
+        raise AssertionError(problem)
+    start, suffix = ([python, "-B"], ".py") if language == "python" else ([], "")
+    programs = {"python": samples / "python", "rust": folder / "target/debug"}.get(language, folder)
+    places = {"model": samples / "models/numbers-en-de/model.toml", "speech": samples / "models/numbers-speech/model.toml",
+              "bad": SOURCE / "tests/core/manifest/data/ten_mistakes.toml", "file": folder / "written"}
+    cases = [case for case in json.loads((SOURCE / "samples/expected.json").read_text()) if language in case["languages"]]
+    wrong = []
+    for case in cases:
+        done = run(*start, programs / (case["program"] + suffix), *(a.format(**places) for a in case["arguments"]))
+        if done.returncode != case["status"] or not re.search(case["out"], done.stdout, re.S) or not re.search(case["err"], done.stderr, re.S):
+            wrong.append(f"{language}: {case['name']}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    imported = run(sys.executable, "-B", SOURCE / "tests/import/samples_test.py", "tiny", suffix, *start, f"{programs}/",
+                   PYTHONPATH=f"{environment.get('PYTHONPATH', '')}:{SOURCE}/tests/cli", ATTNKIT_SAMPLE=str(samples / "models/numbers-en-de"),
+                   ATTNKIT=run("bash", "-c", "command -v attnkit").stdout.strip())
+    if imported.returncode != 0:
+        wrong.append(f"{language}: samples of imported models\n{imported.stdout}\n{imported.stderr}")
+    built = {file.stem for file in (samples / language).glob("*") if file.suffix in (".c", ".cpp", ".rs", ".py") or (file / f"{file.name}.go").exists()}
+    untried = built - {case["program"] for case in cases} - {"embed", "complete", "transcribe", "common"}
+    wrong += [f"{language}: {name} is a sample that nothing tries" for name in sorted(untried)]
+    return [*wrong, *filter(None, [shell(PLUGINS[language])] if language in PLUGINS else [])]
+
+
+if __name__ == "__main__":
+    found = [text for language in sys.argv[3:] for text in failures(language, pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]) / language)]
+    sys.exit("\n".join(found) or 0)
