@@ -282,7 +282,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"norm_eps", m.norm_eps},
             {"qk_norm", m.qk_norm},
             {"attention_scale", m.attention_scale ? Json(*m.attention_scale) : Json()},
-            {"bias", bias_name(m.bias)},
+            {"bias", bias_name(m.bias).empty() ? Json(m.bias) : Json(bias_name(m.bias))},
             {"gated", m.gated},
             {"rotary", m.positions == Positions::rotary ? rotary_json(m.rotary) : Json()},
             {"position_offset", m.position_offset},

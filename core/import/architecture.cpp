@@ -214,7 +214,7 @@ class Reader {
       if (inner && !is_value(*inner))
         add_entries(*inner, path.empty() ? key : path + "." + key, to);
       else
-        to.push_back({path, key, inner ? from_config(*inner) : constant(*node)});
+        to.push_back({path, key, value_from(*node)});
     }
   }
 
@@ -222,6 +222,10 @@ class Reader {
     ManifestValue value;
     value.constant = literal(node);
     return value;
+  }
+
+  ManifestValue value_from(const toml::node& node) const {
+    return node.is_table() ? from_config(*node.as_table()) : constant(node);
   }
 
   ManifestValue from_config(const toml::table& in) const {
@@ -247,15 +251,14 @@ class Reader {
       if (!optional->is_boolean()) wrong(*optional, "must be true or false");
       value.optional = optional->as_boolean()->get();
     }
-    if (const toml::node* fallback = in.get("default"))
-      value.fallback = {fallback->is_table() ? from_config(*fallback->as_table()) : constant(*fallback)};
+    if (const toml::node* fallback = in.get("default")) value.fallback = {value_from(*fallback)};
     for (const auto& [key, number] : {std::pair("plus", &value.plus), {"times", &value.times}})
       if (const toml::node* given = in.get(key)) {
         if (!given->is_integer()) wrong(*given, "must be an integer");
         *number = given->as_integer()->get();
       }
     if (in.contains("values"))
-      for (const auto& [said, means] : table(in, "values")) value.values[std::string(said)] = literal(means);
+      for (const auto& [said, means] : table(in, "values")) value.values.emplace_back(said.str(), value_from(means));
     return value;
   }
 

@@ -33,9 +33,10 @@ constexpr KeyRule keys[] = {
     {"model", "ffn", T::integer, must, 1, 1048576, "inner width of the feed-forward layers"},
     {"model", "gated", T::boolean, "false",
      "feed-forward layers out(f(gate x) * in x) in place of out(f(in x)), f the activation"},
-    {"model", "bias", T::choice, "all", "all|all_but_k|qkv|none",
-     "which dense layers around attention and of the feed-forward layers have a bias; `qkv`: those that make q, k and "
-     "v; `all_but_k`: all but those that make k"},
+    {"model", "bias", T::set, "all", "all|all_but_k|qkv|none;q|k|v|o|in|gate|out",
+     "which dense layers around attention (`o`: behind it) and of the feed-forward layers (`in`, `gate`, `out`) have a "
+     "bias; `qkv`: those that make q, k and v; `all_but_k`: all but those that make k.  What only one mechanism "
+     "projects is as `v`"},
     {"model", "norm", T::choice, "pre", "pre|post", "norm before or after each sublayer"},
     {"model", "norm_type", T::choice, "layer", "layer|rms",
      "`layer`: layer norm; `rms`: divided by the root mean square, without mean and bias"},
@@ -315,7 +316,12 @@ std::vector<const KeyRule*> rules_of(std::string_view table) {
   return rules;
 }
 
-std::vector<std::string> choices_of(const KeyRule& rule) { return split(rule.choices, '|'); }
+std::vector<std::string> choices_of(const KeyRule& rule) {
+  const std::string all = rule.choices;
+  return split(all.substr(0, all.find(';')), '|');
+}
+
+std::vector<std::string> members_of(const KeyRule& rule) { return split(split(rule.choices, ';').back(), '|'); }
 
 std::string type_text(const KeyRule& rule) {
   constexpr const char* texts[] = {
@@ -323,6 +329,7 @@ std::string type_text(const KeyRule& rule) {
       "an integer",
       "a number",
       "true or false",
+      "one of",
       "one of",
       "a table",
       "an array of tables",
@@ -336,7 +343,10 @@ std::string type_text(const KeyRule& rule) {
       "text such as \"5ms\" (us, ms, s)",
   };
   const char* text = texts[static_cast<size_t>(rule.type)];
-  if (rule.type == KeyType::choice) return fmt::format("{} \"{}\"", text, fmt::join(choices_of(rule), "\", \""));
+  const std::string choices = fmt::format("{} \"{}\"", text, fmt::join(choices_of(rule), "\", \""));
+  if (rule.type == KeyType::choice) return choices;
+  if (rule.type == KeyType::set)
+    return fmt::format("{}, or an array of \"{}\"", choices, fmt::join(members_of(rule), "\", \""));
   return rule.min < rule.max ? fmt::format("{} from {} to {}", text, rule.min, rule.max) : text;
 }
 

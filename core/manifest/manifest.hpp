@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct NameMap;
 enum class ModelKind { encoder, decoder, encoder_decoder };
 enum class Norm { pre, post };
 enum class NormType { layer, rms };
-enum class Bias { all, all_but_k, qkv, none };  // which dense layers of blocks and feed-forward networks have one
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
 enum class WeightType { f32, bf16, int8, int4, stored };  // of dense layers and embeddings; stored: what the file has
 enum class Positions { sinusoidal, learned, rotary, none };
@@ -109,7 +109,7 @@ struct Manifest {
   int kv_heads = 0, head_width = 0;  // as given, or heads and d_model / heads
   Norm norm = Norm::pre;
   NormType norm_type = NormType::layer;
-  Bias bias = Bias::all;
+  std::set<std::string> bias;  // dense layers that have one: q, k, v and o of blocks, in, gate and out behind them
   Activation activation = Activation::relu;
   Positions positions = Positions::sinusoidal;
   Sinusoids sinusoids = Sinusoids::interleaved;
@@ -176,7 +176,9 @@ void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
 const char* sinusoids_name(Sinusoids sinusoids);
-const char* bias_name(Bias bias);
+// What "all", "all_but_k", "qkv" and "none" mean, and the word for a set; empty: there is none.
+std::set<std::string> bias_of(const std::string& word);
+std::string bias_name(const std::set<std::string>& bias);
 const char* early_stop_name(EarlyStop stop);
 const char* rotary_layout_name(RotaryLayout layout);
 const char* rotary_scaling_name(RotaryScaling scaling);

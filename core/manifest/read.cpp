@@ -471,6 +471,21 @@ void read_rotary(const TableReader& model, Reading& to) {
              "give rotary = { width = ... }");
 }
 
+void read_bias(const TableReader& table, Reading& to) {
+  std::set<std::string>& bias = to.manifest.bias;
+  const Entry* entry = table.given("bias");
+  const std::vector<std::string> words = table.words("bias");
+  if (!entry || entry->value.kind != Node::Kind::array) {
+    bias = bias_of(words.empty() ? "all" : words.front());
+    return;
+  }
+  bias.insert(words.begin(), words.end());
+  if (to.manifest.gated) return;
+  if (bias.contains("gate")) to.not_applicable(entry->value.place, "\"bias\" has \"gate\", of gated = true alone");
+  // Of a layer that is not there either is the same; the words for all have it.
+  if (bias.contains("in")) bias.insert("gate");
+}
+
 void read_model(const Node& model, Reading& to) {
   const TableReader table(model, "model", to.diagnostics);
   Manifest& m = to.manifest;
@@ -482,8 +497,8 @@ void read_model(const Node& model, Reading& to) {
   m.max_length = int_of(table, "max_length");
   take(table.choice("norm"), m.norm);
   take(table.choice("norm_type"), m.norm_type);
-  take(table.choice("bias"), m.bias);
   m.gated = table.boolean("gated").value_or(false);
+  read_bias(table, to);
   m.qk_norm = table.boolean("qk_norm").value_or(false);
   take(table.choice("activation"), m.activation);
   take(table.choice("positions"), m.positions);

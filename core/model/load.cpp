@@ -70,9 +70,7 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
     if (!name.starts_with(path)) continue;
     const std::string word = name.substr(path.size(), name.find('.', path.size()) - path.size());
     const std::string rest = name.substr(path.size());
-    const bool is_biased = manifest.bias == Bias::all || (manifest.bias == Bias::qkv && rest != "o.bias") ||
-                           (manifest.bias == Bias::all_but_k && rest != "k.bias");
-    if (shared.count(rest)) return is_biased || !rest.ends_with(".bias");
+    if (shared.count(rest)) return manifest.bias.contains(word) || !rest.ends_with(".bias");
     if (rest == "q.norm.weight" || rest == "k.norm.weight")
       return manifest.qk_norm && choice.role != ATTN_DECODER_CROSS;
     if (word.size() == 1 || word == "norm") return false;

@@ -14,7 +14,7 @@ from command import CommandTest, attnkit
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
 MODELS = ["bert", "bert-sharded", "distilbert", "roberta", "xlm-roberta"]
-DECODERS = ["gemma", "gpt2", "llama", "llama-longrope", "llama3", "mistral", "qwen2", "qwen3"]
+DECODERS = ["gemma", "gpt2", "llama", "llama-attention-bias", "llama-longrope", "llama-mlp-bias", "llama3", "mistral", "qwen2", "qwen3"]
 # After the last layer of these nothing is left to do, or a norm.
 POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "nllb", "t5", "t5-gated"]
 TRANSLATORS = POST_NORM + PRE_NORM
@@ -245,6 +245,13 @@ class Decoders(ImportTest):
         write_safetensors(folder / "model.safetensors", tensors)
         result = self.run_code(5, "import", folder, "-o", self.folder / "x.toml")
         self.assertIn('tensor "decoder.self.1.q.bias" of shape 32 belongs to nothing in this model', result.err)
+
+    def test_biases_are_said_by_projection(self):
+        for name, attention, mlp, said in (("llama-attention-bias", True, False, '["q", "k", "v", "o"]'), ("llama", False, False, '"none"'),
+                                           ("llama-mlp-bias", False, True, '["in", "gate", "out"]')):
+            config = json.loads((GOLDEN / name / "config.json").read_text())
+            self.assertEqual((config["attention_bias"], config["mlp_bias"]), (attention, mlp))
+            self.assertIn(f"bias = {said}\n", self.imported(GOLDEN / name).read_text())
 
     def test_keys_that_must_say_the_same(self):
         folder = self.copy("bart")

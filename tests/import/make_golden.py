@@ -365,6 +365,11 @@ def tiny_decoders():
             "long_factor": [1.0, 2.0, 6.0, 15.0]}
     torch.manual_seed(5)
     make_decoder("llama-longrope", LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, rope_parameters=each)))
+    small = {**sizes, "hidden_size": 16, "intermediate_size": 24, "num_key_value_heads": 2}
+    # Biases around attention alone, and of the feed-forward layers alone.
+    torch.manual_seed(6)
+    make_decoder("llama-attention-bias", LlamaForCausalLM(LlamaConfig(**small, attention_bias=True)))
+    make_decoder("llama-mlp-bias", LlamaForCausalLM(LlamaConfig(**small, mlp_bias=True)))
 
 
 def tiny_translators():

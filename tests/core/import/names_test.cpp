@@ -113,8 +113,6 @@ heads = 7
   const Architecture llama = open_architecture("llama", "");
   EXPECT_EQ(made.model_types, std::vector<std::string>{"own"});
   EXPECT_EQ(made.gguf, nullptr);
-  EXPECT_EQ(made.only.count("use_sliding_window"), 1u);
-  EXPECT_EQ(made.only.count("mlp_bias"), 1u);
   EXPECT_EQ(made.manifest.size(), llama.manifest.size() + 1);
   for (const ManifestEntry& entry : made.manifest) {
     if (entry.key == "qk_norm") {
@@ -125,6 +123,10 @@ heads = 7
       EXPECT_EQ(entry.value.config, std::vector<std::string>{"hidden_size"});
     }
   }
+  const Architecture narrow = Architecture::read(
+      "schema = \"attnkit.architecture/1\"\nbase = \"gemma\"\nconfig.only.x = [3]", "narrow.toml");
+  EXPECT_EQ(narrow.only.count("attn_logit_softcapping"), 1u);
+  EXPECT_EQ(narrow.only.count("x"), 1u);
   EXPECT_EQ(made.tensors.prefix, "model.");
   EXPECT_EQ(made.tensors.theirs("decoder.embed.weight"), "words");
   EXPECT_EQ(made.tensors.theirs("decoder.self.2.q.norm.weight"), "layers.1.self_attn.q_norm.weight");

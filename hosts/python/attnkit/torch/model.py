@@ -16,7 +16,7 @@ from .._abi import ATTN_PER_MODEL
 from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
-from .attention import Attention, Rotary, projection
+from .attention import Attention, Rotary, biased, projection
 from .export import export
 from .length import predictor
 from .loss import IGNORED, cross_entropy
@@ -92,12 +92,12 @@ def _real(n, lengths):
 class FeedForward(nn.Module):
     def __init__(self, described):
         super().__init__()
-        d, inner, bias = described["d_model"], described["ffn"], described["bias"] in ("all", "all_but_k")
+        d, inner, bias = described["d_model"], described["ffn"], biased(described["bias"])
         self.norm, self.activation = norm(described), ACTIVATIONS[described["activation"]]
-        self.add_module("in", projection(d, inner, bias))
+        self.add_module("in", projection(d, inner, "in" in bias))
         if described["gated"]:
-            self.gate = projection(d, inner, bias)
-        self.out = projection(inner, d, bias)
+            self.gate = projection(d, inner, "gate" in bias)
+        self.out = projection(inner, d, "out" in bias)
 
     def forward(self, x):
         # Not getattr: torch 2.4 compiles it to an attribute, which may not be named so.
