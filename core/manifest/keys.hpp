@@ -13,6 +13,7 @@ enum class KeyType {
   integer,
   number,
   boolean,
+  factor,
   choice,
   set,
   table,

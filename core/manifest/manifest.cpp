@@ -62,6 +62,10 @@ const char* activation_name(Activation activation) {
   return names[static_cast<size_t>(activation)];
 }
 
+bool are_tied(const Manifest& manifest, const char* one, const char* other) {
+  return manifest.tied.contains(one) && manifest.tied.contains(other);
+}
+
 bool has_role(ModelKind kind, uint32_t role) {
   if (role == ATTN_ENCODER_SELF) return kind != ModelKind::decoder;
   if (role == ATTN_DECODER_SELF) return kind != ModelKind::encoder;

@@ -115,8 +115,10 @@ struct Manifest {
   Sinusoids sinusoids = Sinusoids::interleaved;
   RotaryTable rotary;
   std::optional<double> attention_scale;  // of q k; nothing: 1 / sqrt(head_width)
-  bool gated = false, qk_norm = false, head_bias = false, head_scale = false;
-  bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false, embed_norm = false;
+  bool gated = false, qk_norm = false, head_bias = false, final_norm = true;
+  bool embed_scale = false, head_norm = false, adapters = false, embed_norm = false;
+  std::set<std::string> tied;  // of "source", "target" and "output" what is one table
+  float head_scale = 1;        // of the scores of tokens
   double norm_eps = 1e-5;
   int position_offset = 0;  // rows of sinusoidal or learned positions before the first
   int token_types = 0;      // of an encoder; text is of the first
@@ -184,6 +186,8 @@ const char* rotary_layout_name(RotaryLayout layout);
 const char* rotary_scaling_name(RotaryScaling scaling);
 const char* weight_type_name(WeightType type);
 const char* activation_name(Activation activation);
+// Whether these two are one table.
+bool are_tied(const Manifest& manifest, const char* one, const char* other);
 bool has_role(ModelKind kind, uint32_t role);
 int layers_of(const Manifest& manifest, uint32_t role);
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"

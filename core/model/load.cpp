@@ -135,7 +135,9 @@ void Model::load(WeightReader& weights, Diagnostics& diagnostics) {
   check_vocabularies(*this, manifest_.decoder.place, diagnostics);
   for (const BlockChoice& choice : manifest_.blocks) load_block(choice, from, diagnostics);
   check_carried(blocks_, diagnostics);
-  head_.load(from, has_decoder() ? decoder_.embedding : encoder_.embedding);
+  const bool source_scores =
+      !has_decoder() || (are_tied(manifest_, "source", "output") && !manifest_.tied.contains("target"));
+  head_.load(from, source_scores ? encoder_.embedding : decoder_.embedding);
   if (head_.pools()) check_pooled(*this, diagnostics);
   parameters_ = from.parameters;
   std::map<std::string, int64_t> common;  // learned tensors that several blocks use

@@ -26,7 +26,7 @@ void Transformer::load(LayerReader& from, const std::string& name, int count) {
     made.out = from.dense(ffn + ".out", manifest_.ffn, d, bias.contains("out"));
     if (manifest_.gated) made.gate = from.dense(ffn + ".gate", d, manifest_.ffn, bias.contains("gate"));
   }
-  if (manifest_.norm == Norm::pre) norm = from.norm(name + ".norm", d);
+  if (manifest_.final_norm) norm = from.norm(name + ".norm", d);
 }
 
 template <class F>
@@ -77,7 +77,7 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
-  if (manifest_.norm == Norm::pre) norm.apply(*ws.threads, x, x, rows);
+  if (manifest_.final_norm) norm.apply(*ws.threads, x, x, rows);
   show(name_);
 }
 
