@@ -21,6 +21,8 @@ struct ManifestValue {
   std::vector<std::string> config;      // its key there, "a.b" for b in a; of several the first that is there
   std::vector<ManifestValue> fallback;  // where no key is there; empty: one must be
   bool optional = false;                // where no key is there, the manifest has none either
+  std::string where;                    // of an array: which of its items are this, counted from 1
+  std::vector<ManifestValue> range;     // first and last of a range, "1..4"; nothing where that is empty
   std::vector<std::string> same;        // keys that, where they are there, must say the same
   std::vector<std::pair<std::string, ManifestValue>>
       values;                   // by what config.json says, "*" all else; empty: that itself
@@ -28,7 +30,7 @@ struct ManifestValue {
 };
 
 struct ManifestEntry {
-  std::string table, key;  // "model.encoder", "layers"
+  std::string table, key;  // "model.encoder", "layers"; of the first of an array of tables "attention.override[0]"
   ManifestValue value;
 };
 

@@ -618,7 +618,12 @@ void read_weights(const Node& weights, Reading& to) {
   if (!names) return;
   if (!file) to.not_applicable(table.place("names"), "\"names\" is of the file, and no \"file\" is given");
   try {
-    m.weights_names = std::make_shared<const NameMap>(open_architecture(*names, to.dir).tensors);
+    m.weights_names = open_architecture(*names, to.dir)
+                          .tensors.with({{"d_model", m.d_model},
+                                         {"heads", m.heads},
+                                         {"kv_heads", m.kv_heads},
+                                         {"head_width", m.head_width},
+                                         {"ffn", m.ffn}});
   } catch (const Error& e) {
     to.error(ak::bad_names, table.place("names"), e.what(), "docs/importing.md shows such a file");
   }
