@@ -161,6 +161,11 @@ Json block_json(const Manifest& manifest, const Block& block, const std::vector<
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
+Json ties_json(const Manifest& m) {
+  if (m.tied.empty()) return false;
+  return m.tied == std::set<std::string>{"target", "output"} ? Json(true) : Json(m.tied);
+}
+
 Json head_json(const Manifest& m) {
   if (m.head == HeadType::lm) return {{"type", "lm"}};
   if (m.head == HeadType::embedding)
@@ -282,7 +287,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"norm_eps", m.norm_eps},
             {"qk_norm", m.qk_norm},
             {"attention_scale", m.attention_scale ? Json(*m.attention_scale) : Json()},
-            {"bias", bias_name(m.bias)},
+            {"bias", bias_name(m.bias).empty() ? Json(m.bias) : Json(bias_name(m.bias))},
             {"gated", m.gated},
             {"rotary", m.positions == Positions::rotary ? rotary_json(m.rotary) : Json()},
             {"position_offset", m.position_offset},
@@ -290,9 +295,10 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"embed_norm", m.embed_norm},
             {"vocab_size", std::max(m.encoder.vocab_size, m.decoder.vocab_size)},
             {"embed_scale", m.embed_scale},
-            {"tie_embeddings", m.tie_embeddings},
+            {"tie_embeddings", ties_json(m)},
             {"head_bias", m.head_bias},
             {"head_scale", m.head_scale},
+            {"final_norm", m.final_norm},
             {"zero_begin", m.decoder.zero_begin},
             {"head_norm", m.head_norm},
             {"adapters", m.adapters},

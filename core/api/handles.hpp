@@ -55,9 +55,9 @@ inline void require(std::initializer_list<std::pair<const void*, const char*>> a
 
 // Throws when a struct of the caller is older than the first version that has T.
 template <class T>
-void require_size(const T& argument, const char* name) {
-  if (argument.struct_size < sizeof(T))
-    fail(ATTN_INVALID, "{}.struct_size {} is below {}", name, argument.struct_size, sizeof(T));
+void require_size(const T& argument, const char* name, size_t least = sizeof(T)) {
+  if (argument.struct_size < least)
+    fail(ATTN_INVALID, "{}.struct_size {} is below {}", name, argument.struct_size, least);
 }
 
 // Token ids (rows, length): a contiguous int32 CPU tensor.  An absent tensor gives no rows.

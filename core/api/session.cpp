@@ -4,6 +4,8 @@
 
 #include "core/api/describe.hpp"
 #include "core/api/handles.hpp"
+#include "core/base/stops.hpp"
+#include "core/base/text.hpp"
 #include "core/session/simultaneous.hpp"
 
 using namespace attnkit::core;
@@ -66,6 +68,20 @@ Sampler sampler_of(const attnkit_sample_options& options, const Manifest& manife
   if (options.top_p != 0) sampling.top_p = options.top_p;
   sampling.seed = options.seed;
   return Sampler(sampling, options.stream);
+}
+
+std::vector<std::string> stops_of(const attnkit_sample_options& options) {
+  std::vector<std::string> stops;
+  if (!ATTN_HAS(attnkit_sample_options, &options, n_stops) || options.n_stops == 0) return stops;
+  require({{options.stops, "options.stops"}});
+  for (uint64_t i = 0; i < options.n_stops; ++i) {
+    const char* const stop = options.stops[i];
+    if (!stop || !*stop) fail(ATTN_INVALID, "options.stops[{}] is empty: give a text, or leave it out", i);
+    stops.emplace_back(stop);
+    if (valid_utf8(stops.back()) < stops.back().size())
+      fail(ATTN_INVALID, "options.stops[{}] is no UTF-8: {}", i, quote(stops.back()));
+  }
+  return stops;
 }
 
 }  // namespace
@@ -142,7 +158,7 @@ int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, 
                                const attnkit_sample_options* options, int32_t* ids, uint64_t* n, attn_error* err) {
   return with(session, err, [&](Session& s) {
     require({{options, "options"}, {ids, "ids"}, {n, "n"}});
-    require_size(*options, "options");
+    require_size(*options, "options", offsetof(attnkit_sample_options, stops));
     if (n_prompt > 0) require({{prompt, "prompt"}});
     if (options->n_seen > 0) require({{options->seen, "options.seen"}});
     Sampler sampler = sampler_of(*options, s.model().manifest());
@@ -151,8 +167,15 @@ int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, 
       if (seen[i] < 0 || seen[i] >= s.model().outputs())
         fail(ATTN_INVALID, "options.seen[{}] is {}: ids are 0 to {}", i, seen[i], s.model().outputs() - 1);
     sampler.saw(seen);
-    std::function<bool(int32_t)> stop;
-    if (options->token) stop = [&](int32_t id) { return options->token(options->token_context, id) != 0; };
+    const std::vector<std::string> stops = stops_of(*options);
+    std::vector<int32_t> drawn;  // where there are stops
+    const auto stop = [&](int32_t id) {
+      const bool ended = options->token && options->token(options->token_context, id) != 0;
+      if (ended || stops.empty()) return ended;
+      drawn.push_back(id);
+      const std::string text = s.model().vocabulary(true)->detokenize(drawn.data(), drawn.size());
+      return stop_in(text, stops) != std::string::npos;
+    };
     const std::vector<int32_t> made = s.sample({prompt, n_prompt}, sampler, options->limit, stop);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();

@@ -31,8 +31,8 @@ File open(const std::string& name, const std::string& folder) {
 
 // A value with parts of its own, not a table of values.
 bool is_value(const toml::table& table) {
-  return table.contains("tensor") || table.contains("lacks") || table.contains("has") || table.contains("numbers") ||
-         (table.contains("config") && !table["config"].is_table());
+  return table.contains("tensor") || table.contains("first") || table.contains("lacks") || table.contains("has") ||
+         table.contains("numbers") || (table.contains("config") && !table["config"].is_table());
 }
 
 // Puts the entries of `from` into `to`, in place of those there.  Nodes that move keep their places in their files.
@@ -202,8 +202,9 @@ class Reader {
     std::vector<std::pair<std::string, const toml::node*>> all;
     for (const auto& [key, node] : in) all.emplace_back(key.str(), &node);
     std::ranges::stable_sort(all, {}, [](const auto& entry) {
-      const toml::source_position at = entry.second->source().begin;
-      return std::tuple(*entry.second->source().path, at.line, at.column);
+      const toml::array* several = entry.second->as_array();  // one of tables has no place of its own
+      const toml::source_region& at = (several && several->get(0) ? *several->get(0) : *entry.second).source();
+      return std::tuple(at.path ? *at.path : std::string(), at.begin.line, at.begin.column);
     });
     return all;
   }
@@ -211,10 +212,16 @@ class Reader {
   void add_entries(const toml::table& in, const std::string& path, std::vector<ManifestEntry>& to) const {
     for (const auto& [key, node] : as_written(in)) {
       const toml::table* inner = node->as_table();
+      const toml::array* several = node->as_array();
+      if (several && several->size() > 0 && several->is_homogeneous<toml::table>()) {
+        for (size_t i = 0; i < several->size(); ++i)
+          add_entries(*(*several)[i].as_table(), fmt::format("{}.{}[{}]", path, key, i), to);
+        continue;
+      }
       if (inner && !is_value(*inner))
         add_entries(*inner, path.empty() ? key : path + "." + key, to);
       else
-        to.push_back({path, key, inner ? from_config(*inner) : constant(*node)});
+        to.push_back({path, key, value_from(*node)});
     }
   }
 
@@ -222,6 +229,10 @@ class Reader {
     ManifestValue value;
     value.constant = literal(node);
     return value;
+  }
+
+  ManifestValue value_from(const toml::node& node) const {
+    return node.is_table() ? from_config(*node.as_table()) : constant(node);
   }
 
   ManifestValue from_config(const toml::table& in) const {
@@ -238,7 +249,14 @@ class Reader {
       value.numbers = text_of(*name);
       return value;
     }
-    only_keys(in, {"config", "same", "default", "optional", "values", "plus", "times"});
+    if (in.contains("first")) {
+      only_keys(in, {"first", "last"});
+      value.range = {value_from(node(in, "first")), value_from(node(in, "last"))};
+      return value;
+    }
+    if (in.empty()) return value;
+    only_keys(in, {"config", "where", "same", "default", "optional", "values", "plus", "times"});
+    if (in.contains("where")) value.where = text(in, "where");
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};
     if (value.config.empty()) wrong(config, "\"config\" needs a key");
@@ -247,15 +265,14 @@ class Reader {
       if (!optional->is_boolean()) wrong(*optional, "must be true or false");
       value.optional = optional->as_boolean()->get();
     }
-    if (const toml::node* fallback = in.get("default"))
-      value.fallback = {fallback->is_table() ? from_config(*fallback->as_table()) : constant(*fallback)};
+    if (const toml::node* fallback = in.get("default")) value.fallback = {value_from(*fallback)};
     for (const auto& [key, number] : {std::pair("plus", &value.plus), {"times", &value.times}})
       if (const toml::node* given = in.get(key)) {
         if (!given->is_integer()) wrong(*given, "must be an integer");
         *number = given->as_integer()->get();
       }
     if (in.contains("values"))
-      for (const auto& [said, means] : table(in, "values")) value.values[std::string(said)] = literal(means);
+      for (const auto& [said, means] : table(in, "values")) value.values.emplace_back(said.str(), value_from(means));
     return value;
   }
 
@@ -304,11 +321,22 @@ class Reader {
       }
     if (!in->contains("part")) return made;
     const std::vector<std::string> part = split(text(*in, "part"), '/');
-    const auto n = parse_number<int>(part.front()), of = parse_number<int>(part.back());
+    std::vector<std::string> sizes = split(part.back(), ':');
+    const auto n = parse_number<int>(part.front());
+    const auto of = sizes.size() > 1 ? static_cast<int>(sizes.size()) : parse_number<int>(part.back());
     if (part.size() != 2 || !n || !of || *n < 1 || *n > *of || *of > 1024)
-      wrong(node(*in, "part"), "\"part\" must be such as \"1/3\", the first third");
+      wrong(node(*in, "part"), "\"part\" must be such as \"1/3\", the first third, or \"1/heads:kv_heads:kv_heads\"");
     made.part = *n;
     made.parts = *of;
+    if (sizes.size() == 1) return made;
+    for (const std::string& size : sizes) {
+      const auto number = parse_number<int64_t>(size);
+      const std::vector<std::string> known(part_sizes.begin(), part_sizes.end());
+      if (number ? *number < 1 || *number > 1048576 : std::ranges::find(known, size) == known.end())
+        wrong(node(*in, "part"), fmt::format("a part as large as {}{}: numbers from 1 to 1048576 are possible, and {}",
+                                             quote(size), did_you_mean(size, known), fmt::join(known, ", ")));
+    }
+    made.sizes = std::move(sizes);
     return made;
   }
 

@@ -417,6 +417,14 @@ class Importer {
       if (found == numbers_.end()) return {};
       return fmt::format("[{}]", fmt::join(found->second, ", "));
     }
+    if (!value.range.empty()) {
+      std::vector<int64_t> ends;
+      for (const ManifestValue& end : value.range)
+        if (const auto text = value_of(end, config)) ends.push_back(parse_number<int64_t>(*text).value_or(0));
+      if (ends.size() < 2 || ends[0] > ends[1]) return {};
+      return toml_of(fmt::format("{}..{}", ends[0], ends[1]));
+    }
+    if (value.config.empty()) return {};
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
@@ -431,11 +439,20 @@ class Importer {
     if (!value.values.empty()) {
       const std::string key = said.is_text() ? said.text() : said.json().dump();
       for (const std::string& one : {key, std::string("*")})
-        if (const auto means = value.values.find(one); means != value.values.end()) return means->second;
+        for (const auto& [other, means] : value.values)
+          if (other == one) return value_of(means, config);
       std::vector<std::string> known;
       for (const auto& [one, other] : value.values) known.push_back(one);
       said.wrong(fmt::format("is {}, which is not supported; {} are", said.is_text() ? quote(key) : key.substr(0, 60),
                              fmt::join(known, ", ")));
+    }
+    if (!value.where.empty()) {
+      std::vector<size_t> places;
+      const std::vector<JsonValue> items = said.items();
+      for (size_t i = 0; i < items.size(); ++i)
+        if (items[i].is_text() && items[i].text() == value.where) places.push_back(i + 1);
+      if (places.empty()) return {};
+      return fmt::format("[{}]", fmt::join(places, ", "));
     }
     if (value.plus != 0 || value.times != 1) {
       int64_t number = 0;
@@ -778,9 +795,19 @@ class Importer {
         toml_of(seen_from_manifest(file)), toml_of(names));
     for (const auto& [table, lines] : tables_) {
       if (table == "model" || table.starts_with("model.")) continue;
-      out += fmt::format("\n[{}]\n", table);
+      const size_t several = table.find('[');
+      if (several != std::string::npos) {
+        // One of no layers is none; what it holds follows in its lines.
+        if (table.back() != ']' || !is_said(table, "layers")) continue;
+        out += fmt::format("\n[[{}]]\n", table.substr(0, several));
+      } else {
+        out += fmt::format("\n[{}]\n", table);
+      }
       for (const auto& [key, value] : lines)
         out += (key.find('.') == std::string::npos ? key : quote(key)) + " = " + value + "\n";
+      for (const auto& [inner, more] : tables_)
+        if (several != std::string::npos && inner.starts_with(table + "."))
+          out += inner.substr(table.size() + 1) + " = " + inline_table(inner) + "\n";
     }
     return out;
   }

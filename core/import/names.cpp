@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/error.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit::core {
@@ -80,6 +81,29 @@ std::string NameMap::plain(const std::string& theirs) const {
   if (dot == std::string::npos) return name;
   const auto ending = endings.find(name.substr(dot + 1));
   return ending == endings.end() ? name : name.substr(0, dot + 1) + ending->second;
+}
+
+NameMap::Share NameMap::share(const NameRule& rule) const {
+  if (rule.sizes.empty()) return {rule.part - 1, 1, rule.parts};
+  Share share{0, 0, 0};
+  for (size_t i = 0; i < rule.sizes.size(); ++i) {
+    const std::string& word = rule.sizes[i];
+    const auto known = numbers.find(word);
+    const int64_t size = known != numbers.end() ? known->second : parse_number<int64_t>(word).value_or(0);
+    if (size < 1) fail(ATTN_INVALID, "{}: the part {} of {} has no size", source, quote(word), quote(rule.theirs));
+    share.all += size;
+    if (static_cast<int>(i) + 1 < rule.part) share.before += size;
+    if (static_cast<int>(i) + 1 == rule.part) share.own = size;
+  }
+  return share;
+}
+
+std::shared_ptr<const NameMap> NameMap::with(const std::map<std::string, int64_t>& of_model) const {
+  auto made = std::make_shared<NameMap>(*this);
+  made->numbers = of_model;
+  for (auto* other : {&made->gguf, &made->ctranslate2, &made->marian})
+    if (*other) *other = (*other)->with(of_model);
+  return made;
 }
 
 std::vector<NameMap::Ours> NameMap::ours(const std::string& theirs) const {

@@ -1,6 +1,8 @@
 // The names and layouts of a checkpoint's tensors, in terms of attnkit's.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,10 +15,11 @@ namespace attnkit::core {
 // rest.
 struct NameRule {
   std::string ours, theirs;
-  bool transposed = false;  // theirs is (inputs, outputs)
-  bool flat = false;        // theirs is (1, outputs) or the like, ours (outputs)
-  int part = 1, parts = 1;  // ours is this part of the outputs of theirs
-  float plus = 0;           // added to every number
+  bool transposed = false;              // theirs is (inputs, outputs)
+  bool flat = false;                    // theirs is (1, outputs) or the like, ours (outputs)
+  int part = 1, parts = 1;              // ours is this part of the outputs of theirs
+  std::vector<std::string> sizes = {};  // of the parts, in proportion: numbers, or keys of [model]; empty: equal
+  float plus = 0;                       // added to every number
 };
 
 struct NameMap {
@@ -29,6 +32,17 @@ struct NameMap {
   std::shared_ptr<const NameMap> gguf = {};         // of GGUF files; NULL: they have the same
   std::shared_ptr<const NameMap> ctranslate2 = {};  // of CTranslate2's; NULL: they have the same
   std::shared_ptr<const NameMap> marian = {};       // of npz files; NULL: they have the same
+
+  std::map<std::string, int64_t> numbers = {};  // those that sizes of parts may be
+
+  // A part of `all` equal ones: `own` of them behind `before`.
+  struct Share {
+    int64_t before = 0, own = 1, all = 1;
+  };
+  // Throws Error: a size that is no number and not among `numbers`.
+  Share share(const NameRule& rule) const;
+  // The same with the numbers of a model, those for other formats as well.
+  std::shared_ptr<const NameMap> with(const std::map<std::string, int64_t>& of_model) const;
 
   struct Ours {
     std::string name;
@@ -43,6 +57,9 @@ struct NameMap {
  private:
   std::string plain(const std::string& theirs) const;  // without prefix, with the endings of the rules
 };
+
+// The keys of [model] that may be sizes of parts.
+constexpr std::array<std::string_view, 5> part_sizes = {"d_model", "heads", "kv_heads", "head_width", "ffn"};
 
 // Whether a pattern is one.
 bool is_pattern(std::string_view pattern);

@@ -33,10 +33,12 @@ constexpr KeyRule keys[] = {
     {"model", "ffn", T::integer, must, 1, 1048576, "inner width of the feed-forward layers"},
     {"model", "gated", T::boolean, "false",
      "feed-forward layers out(f(gate x) * in x) in place of out(f(in x)), f the activation"},
-    {"model", "bias", T::choice, "all", "all|all_but_k|qkv|none",
-     "which dense layers around attention and of the feed-forward layers have a bias; `qkv`: those that make q, k and "
-     "v; `all_but_k`: all but those that make k"},
+    {"model", "bias", T::set, "all", "all|all_but_k|qkv|none;q|k|v|o|in|gate|out",
+     "which dense layers around attention (`o`: behind it) and of the feed-forward layers (`in`, `gate`, `out`) have a "
+     "bias; `qkv`: those that make q, k and v; `all_but_k`: all but those that make k.  What only one mechanism "
+     "projects is as `v`"},
     {"model", "norm", T::choice, "pre", "pre|post", "norm before or after each sublayer"},
+    {"model", "final_norm", T::boolean, "", "a norm behind the last layer of each stack; absent: with norm = \"pre\""},
     {"model", "norm_type", T::choice, "layer", "layer|rms",
      "`layer`: layer norm; `rms`: divided by the root mean square, without mean and bias"},
     {"model", "norm_eps", T::number, "1e-05", 1e-15, 1, "what every norm adds to the variance or mean square"},
@@ -59,9 +61,13 @@ constexpr KeyRule keys[] = {
     {"model", "attention_scale", T::number, "", 1e-6, 1e6,
      "what q k is multiplied by to make a score; absent: 1 / sqrt(`head_width`).  For other mechanisms q is "
      "multiplied by as much"},
-    {"model", "tie_embeddings", T::boolean, "false", "the output layer is the decoder's embedding; needs a decoder"},
+    {"model", "tie_embeddings", T::set, "false", "true|false;source|target|output",
+     "which of the source's embedding, the target's and the output layer are one table, which files have under the "
+     "name "
+     "of the target's where that is one of them, else of the source's; true: `target` and `output`"},
     {"model", "head_bias", T::boolean, "false", "the output layer has a bias, tied or not"},
-    {"model", "head_scale", T::boolean, "false", "scores of tokens divided by sqrt(d_model)"},
+    {"model", "head_scale", T::factor, "false", 1e-6, 1e6,
+     "what scores of tokens are multiplied by, before a bias; true: 1 / sqrt(d_model)"},
     {"model", "head_norm", T::boolean, "false", "each head's output divided by its root mean square"},
     {"model", "adapters", T::boolean, "false",
      "per mechanism and block a learned scale and shift of q and k and a gain of the output"},
@@ -317,7 +323,12 @@ std::vector<const KeyRule*> rules_of(std::string_view table) {
   return rules;
 }
 
-std::vector<std::string> choices_of(const KeyRule& rule) { return split(rule.choices, '|'); }
+std::vector<std::string> choices_of(const KeyRule& rule) {
+  const std::string all = rule.choices;
+  return split(all.substr(0, all.find(';')), '|');
+}
+
+std::vector<std::string> members_of(const KeyRule& rule) { return split(split(rule.choices, ';').back(), '|'); }
 
 std::string type_text(const KeyRule& rule) {
   constexpr const char* texts[] = {
@@ -325,6 +336,8 @@ std::string type_text(const KeyRule& rule) {
       "an integer",
       "a number",
       "true or false",
+      "true, false or a number",
+      "one of",
       "one of",
       "a table",
       "an array of tables",
@@ -338,7 +351,12 @@ std::string type_text(const KeyRule& rule) {
       "text such as \"5ms\" (us, ms, s)",
   };
   const char* text = texts[static_cast<size_t>(rule.type)];
-  if (rule.type == KeyType::choice) return fmt::format("{} \"{}\"", text, fmt::join(choices_of(rule), "\", \""));
+  const bool truths = rule.choices[0] == 't' && choices_of(rule).front() == "true";
+  const std::string choices =
+      truths ? "true, false" : fmt::format("{} \"{}\"", text, fmt::join(choices_of(rule), "\", \""));
+  if (rule.type == KeyType::choice) return choices;
+  if (rule.type == KeyType::set)
+    return fmt::format("{}, or an array of \"{}\"", choices, fmt::join(members_of(rule), "\", \""));
   return rule.min < rule.max ? fmt::format("{} from {} to {}", text, rule.min, rule.max) : text;
 }
 

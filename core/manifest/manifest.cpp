@@ -34,9 +34,18 @@ const char* early_stop_name(EarlyStop stop) {
   return names[static_cast<size_t>(stop)];
 }
 
-const char* bias_name(Bias bias) {
-  constexpr const char* names[] = {"all", "all_but_k", "qkv", "none"};
-  return names[static_cast<size_t>(bias)];
+std::string bias_name(const std::set<std::string>& bias) {
+  for (const char* word : {"all", "all_but_k", "qkv", "none"})
+    if (bias_of(word) == bias) return word;
+  return "";
+}
+
+std::set<std::string> bias_of(const std::string& word) {
+  if (word == "none") return {};
+  if (word == "qkv") return {"q", "k", "v"};
+  std::set<std::string> all = {"q", "k", "v", "o", "in", "gate", "out"};
+  if (word == "all_but_k") all.erase("k");
+  return all;
 }
 
 const char* rotary_layout_name(RotaryLayout layout) {
@@ -51,6 +60,10 @@ const char* rotary_scaling_name(RotaryScaling scaling) {
 const char* activation_name(Activation activation) {
   constexpr const char* names[] = {"relu", "gelu", "gelu_tanh", "quick_gelu", "silu"};
   return names[static_cast<size_t>(activation)];
+}
+
+bool are_tied(const Manifest& manifest, const char* one, const char* other) {
+  return manifest.tied.contains(one) && manifest.tied.contains(other);
 }
 
 bool has_role(ModelKind kind, uint32_t role) {

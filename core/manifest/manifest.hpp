@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct NameMap;
 enum class ModelKind { encoder, decoder, encoder_decoder };
 enum class Norm { pre, post };
 enum class NormType { layer, rms };
-enum class Bias { all, all_but_k, qkv, none };  // which dense layers of blocks and feed-forward networks have one
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
 enum class WeightType { f32, bf16, int8, int4, stored };  // of dense layers and embeddings; stored: what the file has
 enum class Positions { sinusoidal, learned, rotary, none };
@@ -109,14 +109,16 @@ struct Manifest {
   int kv_heads = 0, head_width = 0;  // as given, or heads and d_model / heads
   Norm norm = Norm::pre;
   NormType norm_type = NormType::layer;
-  Bias bias = Bias::all;
+  std::set<std::string> bias;  // dense layers that have one: q, k, v and o of blocks, in, gate and out behind them
   Activation activation = Activation::relu;
   Positions positions = Positions::sinusoidal;
   Sinusoids sinusoids = Sinusoids::interleaved;
   RotaryTable rotary;
   std::optional<double> attention_scale;  // of q k; nothing: 1 / sqrt(head_width)
-  bool gated = false, qk_norm = false, head_bias = false, head_scale = false;
-  bool embed_scale = false, tie_embeddings = false, head_norm = false, adapters = false, embed_norm = false;
+  bool gated = false, qk_norm = false, head_bias = false, final_norm = true;
+  bool embed_scale = false, head_norm = false, adapters = false, embed_norm = false;
+  std::set<std::string> tied;  // of "source", "target" and "output" what is one table
+  float head_scale = 1;        // of the scores of tokens
   double norm_eps = 1e-5;
   int position_offset = 0;  // rows of sinusoidal or learned positions before the first
   int token_types = 0;      // of an encoder; text is of the first
@@ -176,12 +178,16 @@ void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
 const char* sinusoids_name(Sinusoids sinusoids);
-const char* bias_name(Bias bias);
+// What "all", "all_but_k", "qkv" and "none" mean, and the word for a set; empty: there is none.
+std::set<std::string> bias_of(const std::string& word);
+std::string bias_name(const std::set<std::string>& bias);
 const char* early_stop_name(EarlyStop stop);
 const char* rotary_layout_name(RotaryLayout layout);
 const char* rotary_scaling_name(RotaryScaling scaling);
 const char* weight_type_name(WeightType type);
 const char* activation_name(Activation activation);
+// Whether these two are one table.
+bool are_tied(const Manifest& manifest, const char* one, const char* other);
 bool has_role(ModelKind kind, uint32_t role);
 int layers_of(const Manifest& manifest, uint32_t role);
 std::string block_path(uint32_t role, int layer);  // "encoder.self.1"

@@ -471,6 +471,65 @@ void read_rotary(const TableReader& model, Reading& to) {
              "give rotary = { width = ... }");
 }
 
+void read_bias(const TableReader& table, Reading& to) {
+  std::set<std::string>& bias = to.manifest.bias;
+  const Entry* entry = table.given("bias");
+  const std::vector<std::string> words = table.words("bias");
+  if (!entry || entry->value.kind != Node::Kind::array) {
+    bias = bias_of(words.empty() ? "all" : words.front());
+    return;
+  }
+  bias.insert(words.begin(), words.end());
+  if (to.manifest.gated) return;
+  if (bias.contains("gate")) to.not_applicable(entry->value.place, "\"bias\" has \"gate\", of gated = true alone");
+  // Of a layer that is not there either is the same; the words for all have it.
+  if (bias.contains("in")) bias.insert("gate");
+}
+
+void read_head_scale(const TableReader& table, Manifest& m) {
+  const Entry* entry = table.given("head_scale");
+  if (!entry) return;
+  if (entry->value.kind != Node::Kind::boolean)
+    m.head_scale = static_cast<float>(entry->value.number);
+  else if (entry->value.boolean && m.d_model > 0)
+    m.head_scale = 1 / std::sqrt(static_cast<float>(m.d_model));
+}
+
+// Which tables are one; each must be there, with as many rows.
+void read_ties(const TableReader& table, Reading& to) {
+  Manifest& m = to.manifest;
+  const Entry* entry = table.given("tie_embeddings");
+  if (!entry || (entry->value.kind == Node::Kind::boolean && !entry->value.boolean)) return;
+  const Place place = entry->value.place;
+  if (entry->value.kind == Node::Kind::boolean) {
+    m.tied = {"target", "output"};
+    if (to.is(ModelKind::encoder))
+      to.not_applicable(place,
+                        "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none",
+                        m.head == HeadType::lm ? "tie_embeddings = [\"source\", \"output\"]" : "");
+    return;
+  }
+  const std::vector<std::string> words = table.words("tie_embeddings");
+  if (words.size() < 2) return to.error(ak::wrong_value, place, "\"tie_embeddings\" ties two or three of its words");
+  m.tied.insert(words.begin(), words.end());
+  const auto rows = [](const Stack& stack) {
+    return stack.tokenizer ? std::max(stack.tokenizer->size(), stack.vocab_size) : 0;
+  };
+  for (const auto& [word, is_there, what] :
+       {std::tuple("source", !to.is(ModelKind::decoder) && !m.speech, "embeds no source"),
+        {"target", !to.is(ModelKind::encoder), "has no decoder"},
+        {"output", m.head == HeadType::lm, "scores no tokens"}})
+    if (to.kind_known && m.tied.contains(word) && !is_there)
+      return to.not_applicable(place, fmt::format("\"tie_embeddings\" has \"{}\", and this model {}", word, what));
+  const int source = rows(m.encoder), target = rows(m.decoder);
+  const bool both = to.is(ModelKind::encoder_decoder) && m.tied.contains("source");
+  if (both && source > 0 && target > 0 && source != target)
+    to.error(ak::wrong_value, place,
+             fmt::format("\"tie_embeddings\" makes one table of {} tokens of the source and {} of the target", source,
+                         target),
+             "both sides need the same number of tokens; `vocab_size` adds rows");
+}
+
 void read_model(const Node& model, Reading& to) {
   const TableReader table(model, "model", to.diagnostics);
   Manifest& m = to.manifest;
@@ -481,18 +540,18 @@ void read_model(const Node& model, Reading& to) {
   m.ffn = int_of(table, "ffn");
   m.max_length = int_of(table, "max_length");
   take(table.choice("norm"), m.norm);
+  m.final_norm = table.boolean("final_norm").value_or(m.norm == Norm::pre);
   take(table.choice("norm_type"), m.norm_type);
-  take(table.choice("bias"), m.bias);
   m.gated = table.boolean("gated").value_or(false);
+  read_bias(table, to);
   m.qk_norm = table.boolean("qk_norm").value_or(false);
   take(table.choice("activation"), m.activation);
   take(table.choice("positions"), m.positions);
   take(table.choice("sinusoids"), m.sinusoids);
   m.attention_scale = table.number("attention_scale");
   m.embed_scale = table.boolean("embed_scale").value_or(false);
-  m.tie_embeddings = table.boolean("tie_embeddings").value_or(false);
   m.head_bias = table.boolean("head_bias").value_or(false);
-  m.head_scale = table.boolean("head_scale").value_or(false);
+  read_head_scale(table, m);
   m.norm_eps = table.number("norm_eps").value_or(1e-5);
   m.embed_norm = table.boolean("embed_norm").value_or(false);
   m.position_offset = int_of(table, "position_offset");
@@ -501,13 +560,11 @@ void read_model(const Node& model, Reading& to) {
   m.adapters = table.boolean("adapters").value_or(false);
   read_heads(table, to);
   read_rotary(table, to);
-  if (m.tie_embeddings && to.is(ModelKind::encoder))
-    to.not_applicable(table.place("tie_embeddings"),
-                      "\"tie_embeddings\" ties the output layer to the decoder's embedding; an encoder has none");
   read_stacks(model, table, to);
   check_embedding_keys(table, to);
   read_head(table, to);
-  for (const auto& [key, given] : {std::pair("head_bias", m.head_bias), {"head_scale", m.head_scale}})
+  read_ties(table, to);
+  for (const auto& [key, given] : {std::pair("head_bias", m.head_bias), {"head_scale", m.head_scale != 1}})
     if (given && m.head != HeadType::lm)
       to.not_applicable(table.place(key), fmt::format("\"{}\" is for a head that scores tokens", key));
 }
@@ -561,7 +618,12 @@ void read_weights(const Node& weights, Reading& to) {
   if (!names) return;
   if (!file) to.not_applicable(table.place("names"), "\"names\" is of the file, and no \"file\" is given");
   try {
-    m.weights_names = std::make_shared<const NameMap>(open_architecture(*names, to.dir).tensors);
+    m.weights_names = open_architecture(*names, to.dir)
+                          .tensors.with({{"d_model", m.d_model},
+                                         {"heads", m.heads},
+                                         {"kv_heads", m.kv_heads},
+                                         {"head_width", m.head_width},
+                                         {"ffn", m.ffn}});
   } catch (const Error& e) {
     to.error(ak::bad_names, table.place("names"), e.what(), "docs/importing.md shows such a file");
   }

@@ -10,7 +10,8 @@
 namespace attnkit::core {
 namespace {
 
-bool type_fits(KeyType type, const Node& value) {
+bool type_fits(const KeyRule& rule, const Node& value) {
+  const KeyType type = rule.type;
   using T = KeyType;
   using K = Node::Kind;
   static const std::set<std::pair<T, K>> fitting = {
@@ -18,8 +19,14 @@ bool type_fits(KeyType type, const Node& value) {
       {T::number, K::number},  {T::number, K::integer}, {T::boolean, K::boolean}, {T::table, K::table},
       {T::tables, K::array},   {T::use, K::text},       {T::use, K::table},       {T::uses, K::array},
       {T::integers, K::array}, {T::numbers, K::array},  {T::bytes, K::integer},   {T::bytes, K::text},
-      {T::layers, K::integer}, {T::layers, K::text},    {T::layers, K::array},    {T::tokens, K::array}};
+      {T::layers, K::integer}, {T::layers, K::text},    {T::layers, K::array},    {T::tokens, K::array},
+      {T::set, K::text},       {T::set, K::boolean},    {T::set, K::array},       {T::factor, K::boolean},
+      {T::factor, K::number},  {T::factor, K::integer}};
   const auto is_table = [](const Node& item) { return item.kind == K::table; };
+  // The words of a set are text, or true and false.
+  if (type == T::set && value.kind != (choices_of(rule).front() == "true" ? K::boolean : K::text) &&
+      value.kind != K::array)
+    return false;
   return fitting.contains({type, value.kind}) &&
          (type != T::tables || std::all_of(value.items.begin(), value.items.end(), is_table));
 }
@@ -76,21 +83,42 @@ void TableReader::check(const KeyRule& rule, const Entry& entry) {
     wrong_.insert(entry.key);
     diagnostics_.add(code, value.place, std::move(message), std::move(help));
   };
-  if (!type_fits(rule.type, value)) {
+  if (!type_fits(rule, value)) {
     wrong(ak::wrong_type, fmt::format("\"{}\" must be {}, not {}", rule.key, type_text(rule), kind_name(value.kind)),
           rule.meaning);
   } else if (rule.type == KeyType::text && !plain_text(value.text)) {
     wrong(ak::wrong_value, fmt::format("\"{}\" must not be empty or hold control characters", rule.key), rule.meaning);
-  } else if (rule.type == KeyType::choice) {
+  } else if (rule.type == KeyType::set && value.kind == Node::Kind::array) {
+    check_members(rule, value, wrong);
+  } else if (rule.type == KeyType::choice || (rule.type == KeyType::set && value.kind == Node::Kind::text)) {
     const std::vector<std::string> choices = choices_of(rule);
     if (std::find(choices.begin(), choices.end(), value.text) == choices.end())
       wrong(ak::wrong_value,
             fmt::format("\"{}\" cannot be {}{}", rule.key, quote(value.text), did_you_mean(value.text, choices)),
             fmt::format("it is {}", type_text(rule)));
-  } else if ((rule.type == KeyType::integer || rule.type == KeyType::number) &&
+  } else if ((value.kind == Node::Kind::integer || value.kind == Node::Kind::number) && rule.min < rule.max &&
              !(value.number >= rule.min && value.number <= rule.max)) {
     wrong(ak::wrong_value, fmt::format("\"{}\" is {}; it must be {}", rule.key, value_text(value), type_text(rule)),
           rule.meaning);
+  }
+}
+
+template <class Wrong>
+void TableReader::check_members(const KeyRule& rule, const Node& array, const Wrong& wrong) {
+  const std::vector<std::string> members = members_of(rule);
+  std::set<std::string> seen;
+  for (const Node& item : array.items) {
+    const bool is_text = item.kind == Node::Kind::text;
+    if (is_text && std::ranges::find(members, item.text) != members.end() && seen.insert(item.text).second) continue;
+    if (!is_text)
+      wrong(ak::wrong_type, fmt::format("\"{}\" must hold text, not {}", rule.key, kind_name(item.kind)), rule.meaning);
+    else if (seen.contains(item.text))
+      wrong(ak::wrong_value, fmt::format("\"{}\" has {} twice", rule.key, quote(item.text)), rule.meaning);
+    else
+      wrong(ak::wrong_value,
+            fmt::format("\"{}\" cannot hold {}{}", rule.key, quote(item.text), did_you_mean(item.text, members)),
+            fmt::format("it is {}", type_text(rule)));
+    return;
   }
 }
 
@@ -137,6 +165,18 @@ std::optional<int> TableReader::choice(std::string_view key) const {
   if (!chosen) return {};
   const std::vector<std::string> choices = choices_of(rule(key));
   return static_cast<int>(std::find(choices.begin(), choices.end(), *chosen) - choices.begin());
+}
+
+std::vector<std::string> TableReader::words(std::string_view key) const {
+  const Entry* entry = given(key);
+  if (entry && entry->value.kind == Node::Kind::boolean) return {entry->value.boolean ? "true" : "false"};
+  if (!entry || entry->value.kind != Node::Kind::array) {
+    const auto word = text(key);
+    return word ? std::vector{*word} : std::vector<std::string>();
+  }
+  std::vector<std::string> all;
+  for (const Node& item : entry->value.items) all.push_back(item.text);
+  return all;
 }
 
 }  // namespace attnkit::core

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/manifest/keys.hpp"
 #include "core/manifest/toml.hpp"
@@ -32,12 +33,16 @@ class TableReader {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::optional<int> choice(std::string_view key) const;  // index in the rule's choices
+  // Of a set: its word, or what is in its array.
+  std::vector<std::string> words(std::string_view key) const;
   const KeyRule& rule(std::string_view key) const;
 
  private:
   void report_unknown(const Entry& entry);
   void report_missing(const KeyRule& rule);
   void check(const KeyRule& rule, const Entry& entry);
+  template <class Wrong>
+  void check_members(const KeyRule& rule, const Node& array, const Wrong& wrong);
   std::string title() const { return path_.empty() ? "the manifest" : "[" + path_ + "]"; }
 
   const Node& table_;

@@ -126,8 +126,8 @@ template <class Adapt>
 Dense Block::load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs,
                         double gain, WeightReader& reader, Adapt&& adapt) {
   const bool shared = is_shared(port), out = port.kind == ATTN_OUTPUT;
-  const bool bias = !(port.flags & ATTN_NO_BIAS) && (bias_ == Bias::all || (bias_ == Bias::qkv && !out) ||
-                                                     (bias_ == Bias::all_but_k && shared_name != "k"));
+  const bool is_named = shared_name == "q" || shared_name == "k";
+  const bool bias = !(port.flags & ATTN_NO_BIAS) && bias_.contains(out ? "o" : is_named ? shared_name : "v");
   const std::string name = shared ? path_ + "." + shared_name : own_name(port);
   const Owner owner = shared ? Owner::model : Owner::mechanism;
   std::vector<float> b(static_cast<size_t>(outputs));

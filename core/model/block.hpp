@@ -87,7 +87,7 @@ class Block {
   std::string path_;
   int64_t d_model_ = 0, kv_heads_ = 0;
   WeightType type_ = WeightType::f32;
-  Bias bias_ = Bias::all;
+  std::set<std::string> bias_;
   double query_scale_ = 1;  // what attention_scale leaves to be done beside 1 / sqrt(D)
   bool head_norm_ = false, qk_norm_ = false, adapted_ = false, streams_ = false;
   uint32_t totals_ = 0;

@@ -60,7 +60,10 @@ EncoderIdentity model_traits(const Manifest& m) {
   if (m.kv_heads != m.heads) traits.add("kv_heads", m.kv_heads);
   if (m.head_width * m.heads != m.d_model) traits.add("head_width", m.head_width);
   if (m.norm_type == NormType::rms) traits.add("norm_type", "rms");
-  if (m.bias != Bias::all) traits.add("bias", bias_name(m.bias));
+  if (const std::string word = bias_name(m.bias); word != "all")
+    traits.add("bias", word.empty() ? fmt::format("{}", fmt::join(m.bias, " ")) : word);
+  if (m.final_norm != (m.norm == Norm::pre)) traits.add("final_norm", m.final_norm);
+  if (m.tied.contains("source")) traits.add("tie_embeddings", fmt::format("{}", fmt::join(m.tied, " ")));
   if (m.gated) traits.add("gated", true);
   if (m.qk_norm) traits.add("qk_norm", true);
   if (m.positions == Positions::rotary) traits.add("rotary", rotary_text(m.rotary));

@@ -29,7 +29,7 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
   }
   const int64_t vocabulary = embedding.vocabulary();
   if (manifest_.head_bias) bias = from.tensor("head.bias", {vocabulary}, constant(0));
-  if (manifest_.tie_embeddings) {
+  if (manifest_.tied.contains("output")) {
     out = embedding.packed;
     return;
   }
@@ -43,10 +43,8 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {
   out.apply(*ws.threads, x, out.inputs(), scores, out.outputs(), rows);
-  if (manifest_.head_scale) {
-    const float scale = 1 / std::sqrt(static_cast<float>(manifest_.d_model));
-    for (int64_t i = 0; i < rows * out.outputs(); ++i) scores[i] *= scale;
-  }
+  if (manifest_.head_scale != 1)
+    for (int64_t i = 0; i < rows * out.outputs(); ++i) scores[i] *= manifest_.head_scale;
   for (int64_t r = 0; r < rows && !bias.empty(); ++r) add(scores + r * out.outputs(), bias.data(), out.outputs());
 }
 

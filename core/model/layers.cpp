@@ -174,25 +174,38 @@ Dense LayerReader::convolution(const std::string& name, int64_t inputs, int64_t 
                         weights.type_of(name + ".weight", type));
 }
 
+namespace {
+Initial of_embedding(const Manifest& m) { return normal(1 / std::sqrt(static_cast<double>(m.d_model))); }
+}  // namespace
+
+void LayerReader::load_table(const std::string& name, const Manifest& m, int64_t vocabulary, Embedding& to) {
+  const bool is_source = name == "encoder";
+  const std::string own = (is_source && are_tied(m, "source", "target") ? "decoder" : name) + ".embed";
+  const auto [at, is_new] = tables.try_emplace(own);
+  auto& [numbers, packed] = at->second;
+  if (is_new) {
+    const auto table = [&] { return weights.numbers(own + ".weight", {vocabulary, m.d_model}, of_embedding(m)); };
+    parameters += vocabulary * m.d_model;
+    const WeightType kept = weights.type_of(own + ".weight", type);
+    if (kept != WeightType::f32 || are_tied(m, is_source ? "source" : "target", "output"))
+      packed = packed_once(weights, own, "", {m.d_model, vocabulary, false, kept},
+                           [&] { return Dense(m.d_model, vocabulary, table().values, {}, kept, weights.threads()); });
+    else
+      numbers = table();
+  }
+  to.table = numbers;
+  to.packed = packed;
+}
+
 Embedding LayerReader::embedding(const std::string& name, const Manifest& m, const Stack& stack) {
   const int64_t vocabulary = stack.tokenizer ? std::max(stack.tokenizer->size(), stack.vocab_size) : 0;
-  const Initial embedded = normal(1 / std::sqrt(static_cast<double>(m.d_model)));
+  const Initial embedded = of_embedding(m);
   const int64_t longest = name == "decoder" ? m.max_target() : m.max_length;
   Embedding made;
   made.width = m.d_model;
   made.zero_begin = stack.zero_begin;
   if (m.embed_scale) made.scale = std::sqrt(static_cast<float>(m.d_model));
-  if (vocabulary > 0) {
-    const auto table = [&] { return weights.numbers(name + ".embed.weight", {vocabulary, m.d_model}, embedded); };
-    parameters += vocabulary * m.d_model;
-    const WeightType kept = weights.type_of(name + ".embed.weight", type);
-    if (kept != WeightType::f32 || (m.tie_embeddings && name == "decoder"))
-      made.packed = packed_once(weights, name + ".embed", "", {m.d_model, vocabulary, false, kept}, [&] {
-        return Dense(m.d_model, vocabulary, table().values, {}, kept, weights.threads());
-      });
-    else
-      made.table = table();
-  }
+  if (vocabulary > 0) load_table(name, m, vocabulary, made);
   if (m.positions == Positions::sinusoidal)
     made.positions = sinusoidal_positions(longest, m.d_model, m.sinusoids, m.position_offset);
   if (m.positions == Positions::learned) {

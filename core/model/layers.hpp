@@ -69,11 +69,14 @@ struct LayerReader {
   double norm_eps = 1e-5;
   NormType norm_type = NormType::layer;
   int64_t parameters = 0;
+  std::map<std::string, std::pair<Numbers, Dense>> tables = {};  // of embeddings, that sides may share; one of the two
 
   std::vector<float> tensor(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial);
   LayerNorm norm(const std::string& name, int64_t width);
   Dense dense(const std::string& name, int64_t inputs, int64_t outputs, bool bias = true);
   Dense convolution(const std::string& name, int64_t inputs, int64_t outputs, int64_t kernel);
+  // The table of this side's embedding, or of the one that it is tied to.
+  void load_table(const std::string& name, const Manifest& manifest, int64_t vocabulary, Embedding& to);
   // Without a vocabulary positions alone.
   Embedding embedding(const std::string& name, const Manifest& manifest, const Stack& stack);
 };

@@ -70,9 +70,7 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
     if (!name.starts_with(path)) continue;
     const std::string word = name.substr(path.size(), name.find('.', path.size()) - path.size());
     const std::string rest = name.substr(path.size());
-    const bool is_biased = manifest.bias == Bias::all || (manifest.bias == Bias::qkv && rest != "o.bias") ||
-                           (manifest.bias == Bias::all_but_k && rest != "k.bias");
-    if (shared.count(rest)) return is_biased || !rest.ends_with(".bias");
+    if (shared.count(rest)) return manifest.bias.contains(word) || !rest.ends_with(".bias");
     if (rest == "q.norm.weight" || rest == "k.norm.weight")
       return manifest.qk_norm && choice.role != ATTN_DECODER_CROSS;
     if (word.size() == 1 || word == "norm") return false;
@@ -152,7 +150,9 @@ void Model::load(WeightReader& weights, Diagnostics& diagnostics) {
   check_vocabularies(*this, manifest_.decoder.place, diagnostics);
   for (const BlockChoice& choice : manifest_.blocks) load_block(choice, from, diagnostics);
   check_carried(blocks_, diagnostics);
-  head_.load(from, has_decoder() ? decoder_.embedding : encoder_.embedding);
+  const bool source_scores =
+      !has_decoder() || (are_tied(manifest_, "source", "output") && !manifest_.tied.contains("target"));
+  head_.load(from, source_scores ? encoder_.embedding : decoder_.embedding);
   if (head_.pools()) check_pooled(*this, diagnostics);
   parameters_ = from.parameters;
   std::map<std::string, int64_t> common;  // learned tensors that several blocks use

@@ -19,14 +19,14 @@ void Transformer::load(LayerReader& from, const std::string& name, int count) {
   layers.resize(static_cast<size_t>(count));
   for (int l = 1; l <= count; ++l) {
     const std::string ffn = name + ".ffn." + std::to_string(l);
-    const bool bias = manifest_.bias == Bias::all || manifest_.bias == Bias::all_but_k;
+    const std::set<std::string>& bias = manifest_.bias;
     FeedForward& made = layers[l - 1].feed_forward;
     made.norm = from.norm(ffn + ".norm", d);
-    made.in = from.dense(ffn + ".in", d, manifest_.ffn, bias);
-    made.out = from.dense(ffn + ".out", manifest_.ffn, d, bias);
-    if (manifest_.gated) made.gate = from.dense(ffn + ".gate", d, manifest_.ffn, bias);
+    made.in = from.dense(ffn + ".in", d, manifest_.ffn, bias.contains("in"));
+    made.out = from.dense(ffn + ".out", manifest_.ffn, d, bias.contains("out"));
+    if (manifest_.gated) made.gate = from.dense(ffn + ".gate", d, manifest_.ffn, bias.contains("gate"));
   }
-  if (manifest_.norm == Norm::pre) norm = from.norm(name + ".norm", d);
+  if (manifest_.final_norm) norm = from.norm(name + ".norm", d);
 }
 
 template <class F>
@@ -77,7 +77,7 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
-  if (manifest_.norm == Norm::pre) norm.apply(*ws.threads, x, x, rows);
+  if (manifest_.final_norm) norm.apply(*ws.threads, x, x, rows);
   show(name_);
 }
 

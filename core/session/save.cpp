@@ -29,7 +29,10 @@ EncoderIdentity identity(const Model& model, const EncoderIdentity& saved = {}) 
   traits.add("the prediction of lengths", prediction(model));
   // Sessions that were saved before these keys came have no word of them.
   if (m.decoder.zero_begin) traits.add("decoder.zero_begin", true);
-  if (m.head_scale) traits.add("head_scale", true);
+  if (m.head_scale == 1 / std::sqrt(static_cast<float>(m.d_model)))
+    traits.add("head_scale", true);
+  else if (m.head_scale != 1)
+    traits.add("head_scale", m.head_scale);
   if (m.max_target() != m.max_length) traits.add("decoder.max_length", m.max_target());
   if (!m.forced.empty() || !m.suppressed.empty() || !m.suppressed_first.empty())
     traits.add("[decode]", fmt::format("forced {}; suppress {}; suppress_first {}", fmt::join(m.forced, " "),

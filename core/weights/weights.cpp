@@ -242,10 +242,10 @@ std::vector<float> laid_out(const StoredTensor& t, std::vector<float> theirs) {
   for (size_t r = 0; r < rows; ++r)
     for (size_t c = 0; c < columns; ++c) ours[r * columns + c] = theirs[c * rows + r];
   if (columns) theirs.swap(ours);
-  const size_t size = theirs.size() / static_cast<size_t>(t.layout->parts);
+  const auto size = static_cast<ptrdiff_t>(theirs.size()) / t.share.all;
   for (float& x : theirs) x += t.layout->plus;
-  const auto first = theirs.begin() + static_cast<ptrdiff_t>(size * static_cast<size_t>(t.layout->part - 1));
-  return {first, first + static_cast<ptrdiff_t>(size)};
+  const auto first = theirs.begin() + size * t.share.before;
+  return {first, first + size * t.share.own};
 }
 
 }  // namespace
@@ -389,10 +389,13 @@ void Weights::rename() {
         fail(ATTN_INVALID, "{}: tensor {} is {}; {} turns it, which needs a matrix", path_, quote(t.name),
              shape_text(t.shape), names_->source);
       if (transposed) std::swap(one.shape[0], one.shape[1]);
-      if (rule.parts > 1 && (one.shape.empty() || one.shape[0] % rule.parts != 0))
-        fail(ATTN_INVALID, "{}: tensor {} is {}; {} takes part {} of {}, which does not divide it", path_,
-             quote(t.name), shape_text(t.shape), names_->source, rule.part, rule.parts);
-      if (rule.parts > 1) one.shape[0] /= rule.parts;
+      if (rule.parts > 1) {
+        one.share = names_->share(rule);
+        if (one.shape.empty() || one.shape[0] % one.share.all != 0)
+          fail(ATTN_INVALID, "{}: tensor {} is {}; {} takes part {} of {}, which does not divide it", path_,
+               quote(t.name), shape_text(t.shape), names_->source, rule.part, one.share.all);
+        one.shape[0] = one.shape[0] / one.share.all * one.share.own;
+      }
       tensors_.push_back(std::move(one));
     }
   }
@@ -475,7 +478,7 @@ std::string Weights::identity() const {
     const NameRule rule = t.layout ? *t.layout : NameRule();
     const std::string text =
         fmt::format("{}\n{} {} {} {} {} {} {:a} {}\n", t.name, t.origin, t.dtype, shape_text(t.shape), rule.transposed,
-                    rule.part, rule.parts, rule.plus, t.alias);
+                    t.share.before, t.share.all, rule.plus, t.alias);
     names.add(std::as_bytes(std::span(text)));
   }
   std::string all = hex(names.digest());

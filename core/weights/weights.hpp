@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/import/names.hpp"
+
 namespace attnkit::core {
 
 class MappedFile;
-struct NameMap;
-struct NameRule;
 
 struct StoredTensor {
   std::string name;
@@ -24,7 +24,8 @@ struct StoredTensor {
   const NameRule* layout = nullptr;        // how it lies there, where that is not as its shape says
   std::shared_ptr<const void> owner = {};  // of the data, mapped or unpacked; NULL: it goes with the weights
   std::span<const std::byte> scales = {};  // of CTranslate2's I8 and I16
-  bool alias = false;  // another name of a tensor that is there as well, or one that a model may leave
+  bool alias = false;         // another name of a tensor that is there as well, or one that a model may leave
+  NameMap::Share share = {};  // which part of a tensor that has a layout
 };
 
 // The numbers of a tensor, in a mapped file or in memory of their own.

@@ -182,6 +182,11 @@ func TestSample(t *testing.T) {
 	if !reflect.DeepEqual(got, expected[:2]) || !reflect.DeepEqual(seen, expected[:2]) {
 		t.Fatal(got, seen, expected)
 	}
+	word := strings.TrimSpace(must[string](t)(m.Detokenize(attnkit.TargetSide, expected[1:2])))
+	stopped := attnkit.Sampling{Stops: []string{"nowhere", word}}
+	if got = must[[]int32](t)(begun(t, m).Sample(background, nil, stopped, nil)); !reflect.DeepEqual(got, expected[:2]) {
+		t.Fatal(got, expected)
+	}
 	draw := func(seed uint64) []int32 {
 		hot := attnkit.Sampling{Temperature: 1000, Seed: seed, Limit: 8}
 		return must[[]int32](t)(begun(t, m).Sample(background, nil, hot, nil))

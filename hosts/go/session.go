@@ -285,6 +285,8 @@ type Sampling struct {
 	TopP              float64
 	Seed, Stream      uint64  // texts of one seed that differ in Stream are unrelated
 	Seen              []int32 // tokens beside the prompt and those drawn that count as there
+	// The token that completes one of them in the text of what is drawn is the last; the output is the text before it.
+	Stops []string
 }
 
 type drawing struct {
@@ -309,7 +311,17 @@ func (s *Session) Sample(ctx context.Context, prompt []int32, sampling Sampling,
 	}
 	options := C.attnkit_sample_options{limit: C.uint32_t(limit), repetition_penalty: C.double(sampling.RepetitionPenalty),
 		temperature: C.double(sampling.Temperature), top_k: C.uint64_t(sampling.TopK), top_p: C.double(sampling.TopP),
-		seed: C.uint64_t(sampling.Seed), stream: C.uint64_t(sampling.Stream), n_seen: C.uint64_t(len(sampling.Seen))}
+		seed: C.uint64_t(sampling.Seed), stream: C.uint64_t(sampling.Stream), n_seen: C.uint64_t(len(sampling.Seen)),
+		n_stops: C.uint64_t(len(sampling.Stops))}
+	stops := make([]*C.char, 0, len(sampling.Stops))
+	for _, stop := range sampling.Stops {
+		text, err := cText(stop, "a stop")
+		if err != nil {
+			return nil, err
+		}
+		defer free(text)
+		stops = append(stops, text)
+	}
 	both := &drawing{ctx: ctx, each: each}
 	context := cgo.NewHandle(both)
 	defer context.Delete()
@@ -317,7 +329,7 @@ func (s *Session) Sample(ctx context.Context, prompt []int32, sampling Sampling,
 	var n C.uint64_t
 	err := s.use(func(p *C.attnkit_session, err *C.attn_error) C.int32_t {
 		return C.shim_sample(p, (*C.int32_t)(first(prompt)), C.uint64_t(len(prompt)), &options, (*C.int32_t)(first(sampling.Seen)),
-			C.uintptr_t(context), (*C.int32_t)(&ids[0]), &n, err)
+			first(stops), C.uintptr_t(context), (*C.int32_t)(&ids[0]), &n, err)
 	})
 	if both.panicked != nil {
 		panic(both.panicked)

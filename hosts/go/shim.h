@@ -109,11 +109,12 @@ static inline int32_t shim_simulate(attnkit_session* session, const void* source
 }
 
 static inline int32_t shim_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
-                                  attnkit_sample_options* options, const int32_t* seen, uintptr_t context, int32_t* ids,
-                                  uint64_t* n, attn_error* err) {
+                                  attnkit_sample_options* options, const int32_t* seen, char** stops, uintptr_t context,
+                                  int32_t* ids, uint64_t* n, attn_error* err) {
   attnkit_sample_options o = *options;
   o.struct_size = sizeof o;
   o.seen = seen;
+  o.stops = (const char* const*)stops;
   o.token = goToken;
   o.token_context = context;
   return attnkit_session_sample(session, prompt, n_prompt, &o, ids, n, err);

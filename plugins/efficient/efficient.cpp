@@ -97,9 +97,9 @@ struct Efficient {
 
   Efficient(const attn_block& b, const attnkit::Values&, attnkit::Ports& ports)
       : block(b),
-        shape(b),
+        shape(b, true),
         io(ports.qkv(shape, "weighted mean of the values")),
-        exact{{shape.heads, shape.d, shape.e}, 1, false, io} {
+        exact{{shape.kv_heads, shape.d, shape.e}, 1, false, io, shape.group()} {
     shape.extra = shape.d;
   }
 
@@ -119,10 +119,11 @@ struct Efficient {
     if (plan.is_f64) return exact.run(run, plan.exact_bytes);
     const Map map{shape.d, shape.e};
     const attnkit::Guard none{attnkit::Guard::kNone};
-    const attnkit::linear::Run<Map, float> body{shape,   none, map, false, run, {run, io}, attnkit::State(run),
-                                                nullptr, 1};
-    const double flops = exact.shape.flops(run.queries + run.keys);
-    attnkit::simd::for_heads(run, shape.heads, {flops, plan.run_bytes}, body);
+    const int64_t together = attnkit::simd::heads_together(run, shape);
+    const attnkit::linear::Run<Map, float> body{shape,   none,    map, false, run, {run, io}, attnkit::State(run),
+                                                nullptr, together};
+    const double flops = exact.shape.flops(together * run.queries + run.keys);
+    attnkit::simd::for_heads(run, shape.heads / together, {flops, plan.run_bytes}, body);
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const { exact.backward(grad, plan.exact_bytes); }

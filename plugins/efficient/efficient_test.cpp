@@ -52,6 +52,8 @@ TEST(Efficient, EqualsItsFloat64Form) { record_error(check(1)); }
 
 TEST(Efficient, EqualsItsFloat64FormWhereExponentialsWouldOverflow) { record_error(check(50)); }
 
+TEST(Efficient, SharesHeadsOfKeys) { check_shared_keys(plugin(), {}, false); }
+
 // Latte's bidirectional form is this one, with latents for features.
 TEST(Efficient, EqualsTheGoldenCases) {
   double worst = 0;

@@ -1,4 +1,5 @@
-// Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE]]
+// Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE [STOP]]]
+#include <algorithm>
 #include <attnkit/attnkit.hpp>
 #include <iostream>
 
@@ -6,19 +7,27 @@ int main(int argc, char** argv) try {
   const attnkit::Model model(attnkit::Runtime(), argv[1]);
   attnkit::Ids prompt = model.tokenize(attnkit::Side::target, argv[2]), made;
   if (const int32_t begin = model.info().begin_id; begin >= 0) prompt.insert(prompt.begin(), begin);
+  const std::string stop = argc > 5 ? argv[5] : "";
   size_t shown = 0;
   const auto show = [&](bool all) {
     const std::string text = model.detokenize(attnkit::Side::target, made);
-    // A character may take several tokens; until the last of them it is U+FFFD.
+    // A character may take several tokens; until the last of them it is U+FFFD.  So may the stop, which is not shown.
     if (!all && text.ends_with("\xEF\xBF\xBD")) return;
-    std::cout << text.substr(shown) << std::flush;
-    shown = text.size();
+    size_t end = stop.empty() ? std::string::npos : text.find(stop);
+    if (end == std::string::npos)
+      end = text.size() - (all || stop.empty() ? 0 : std::min(text.size(), stop.size() - 1));
+    if (end <= shown) return;
+    std::cout << text.substr(shown, end - shown) << std::flush;
+    shown = end;
   };
   attnkit_sample_options options{};
   options.limit = argc > 3 ? std::stoi(argv[3]) : 64;
   options.temperature = argc > 4 ? std::stod(argv[4]) : 0.8;
   options.top_p = 0.95;
   options.seed = 1;
+  const char* const stops[] = {stop.c_str()};
+  options.stops = stops;
+  options.n_stops = !stop.empty();
   attnkit::Session(model, 1).sample(prompt, options, [&](int32_t id) {
     made.push_back(id);
     show(false);

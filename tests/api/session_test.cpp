@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <attnkit/attnkit.hpp>
+#include <cstddef>
+#include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -230,6 +233,54 @@ TEST(Sample, CallsBackAndStopsThere) {
                std::out_of_range);
 }
 
+TEST(Sample, EndsWithTheTokenThatCompletesAStop) {
+  const LanguageModel o;
+  const attnkit::Ids whole = attnkit::Session(o.model, 1).sample(o.prompt, sampling(1.5, 1));
+  const auto text = [&](size_t n) {
+    return o.model.detokenize(attnkit::Side::target, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n)});
+  };
+  ASSERT_GT(whole.size(), 5u);
+  // From the last byte of the third token into the fifth; the first stop is never there.
+  const std::string across = text(5).substr(text(3).size() - 1, text(4).size() - text(3).size() + 2);
+  ASSERT_EQ(text(5).find(across), text(3).size() - 1);
+  const char* stops[] = {"\xE2\x98\x83", across.c_str()};
+  attnkit_sample_options options = sampling(1.5, 1);
+  options.stops = stops;
+  options.n_stops = 2;
+  attnkit::Session session(o.model, 1), rest(o.model, 1);
+  attnkit::Ids seen;
+  const attnkit::Ids made = session.sample(o.prompt, options, [&](int32_t id) { return seen.push_back(id), false; });
+  EXPECT_EQ(made, attnkit::Ids(whole.begin(), whole.begin() + 5));
+  EXPECT_EQ(seen, made) << "the callback sees the last one too";
+  attnkit::Ids longer = o.prompt;
+  longer.insert(longer.end(), made.begin(), made.end());
+  EXPECT_EQ(session.sample({}, sampling(0, 0)), rest.sample(longer, sampling(0, 0))) << "stands behind it";
+  options.n_stops = 1;
+  EXPECT_EQ(attnkit::Session(o.model, 1).sample(o.prompt, options), whole);
+}
+
+TEST(Sample, ACallerOfTheStructBeforeStopsIsServed) {
+  const LanguageModel o;
+  attnkit::Session session(o.model, 1);
+  struct Before {
+    alignas(attnkit_sample_options) unsigned char bytes[offsetof(attnkit_sample_options, stops)];
+  };
+  attnkit_sample_options options = sampling(1.5, 1);
+  options.struct_size = sizeof(Before);
+  const auto before = std::make_unique<Before>();  // a sanitizer sees a read beyond it
+  std::memcpy(before->bytes, &options, sizeof before->bytes);
+  attn_error err{sizeof err, 0, -1, ""};
+  attnkit::Ids ids(o.model.info().max_length);
+  uint64_t n = 0;
+  ASSERT_EQ(
+      attnkit_session_sample(session.get(), o.prompt.data(), o.prompt.size(),
+                             reinterpret_cast<const attnkit_sample_options*>(before->bytes), ids.data(), &n, &err),
+      ATTN_OK)
+      << err.message;
+  ids.resize(n);
+  EXPECT_EQ(ids, attnkit::Session(o.model, 1).sample(o.prompt, sampling(1.5, 1)));
+}
+
 TEST(Sample, RefusesWrongUseAndLeavesTheSessionAsItWas) {
   const LanguageModel o;
   attnkit::Session session(o.model, 1), untouched(o.model, 1), beams(o.model, 2);
@@ -258,6 +309,11 @@ TEST(Sample, RefusesWrongUseAndLeavesTheSessionAsItWas) {
   refused(session, o.prompt, with([](auto& s) { s.n_seen = 3; }), "options.seen");
   const int32_t seen[] = {3, 1 << 20};
   refused(session, o.prompt, with([&](auto& s) { s.seen = seen, s.n_seen = 2; }), "options.seen[1] is 1048576");
+  refused(session, o.prompt, with([](auto& s) { s.n_stops = 1; }), "options.stops");
+  const char* stops[] = {"a", "", "\xFF"};
+  refused(session, o.prompt, with([&](auto& s) { s.stops = stops, s.n_stops = 2; }), "options.stops[1] is empty");
+  refused(session, o.prompt, with([&](auto& s) { s.stops = stops + 2, s.n_stops = 1; }),
+          "options.stops[0] is no UTF-8");
   refused(session, {1, 1 << 20}, sampling(1, 1), "1048576");
   refused(session, {1, -1}, sampling(1, 1), "-1");
   refused(session, attnkit::Ids(static_cast<size_t>(o.model.info().max_length) + 1, 5), sampling(1, 1), "max_length");

@@ -14,11 +14,12 @@ from command import CommandTest, attnkit
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE / "golden"
 MODELS = ["bert", "bert-sharded", "distilbert", "roberta", "xlm-roberta"]
-DECODERS = ["gemma", "gpt2", "llama", "llama-longrope", "llama3", "mistral", "qwen2", "qwen3"]
+DECODERS = ["gemma", "gpt2", "llama", "llama-attention-bias", "llama-longrope", "llama-mlp-bias", "llama3", "mistral", "phi3", "qwen2", "qwen2-window",
+            "qwen3"]
 # After the last layer of these nothing is left to do, or a norm.
 POST_NORM, PRE_NORM = ["bart", "marian"], ["m2m100", "nllb", "t5", "t5-gated"]
 TRANSLATORS = POST_NORM + PRE_NORM
-SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, qwen2, qwen3, roberta, xlm-roberta, t5, mt5, whisper"
+SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistral, phi3, qwen2, qwen3, roberta, xlm-roberta, t5, mt5, whisper"
 SPEECH = ["whisper"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 
@@ -245,6 +246,36 @@ class Decoders(ImportTest):
         write_safetensors(folder / "model.safetensors", tensors)
         result = self.run_code(5, "import", folder, "-o", self.folder / "x.toml")
         self.assertIn('tensor "decoder.self.1.q.bias" of shape 32 belongs to nothing in this model', result.err)
+
+    def test_biases_are_said_by_projection(self):
+        for name, attention, mlp, said in (("llama-attention-bias", True, False, '["q", "k", "v", "o"]'), ("llama", False, False, '"none"'),
+                                           ("llama-mlp-bias", False, True, '["in", "gate", "out"]')):
+            config = json.loads((GOLDEN / name / "config.json").read_text())
+            self.assertEqual((config["attention_bias"], config["mlp_bias"]), (attention, mlp))
+            self.assertIn(f"bias = {said}\n", self.imported(GOLDEN / name).read_text())
+
+    def test_windows_are_said_by_layer(self):
+        folder = self.copy("qwen2-window")
+        config = json.loads((folder / "config.json").read_text())
+        def override(**said):
+            (folder / "config.json").write_text(json.dumps({key: value for key, value in {**config, **said}.items() if value is not None}))
+            _, _, text = self.imported(folder).read_text().partition("[[attention.override]]\n")
+            return text.partition("\n\n")[0].strip()
+        self.assertEqual(override(), 'block = "decoder.self"\nlayers = [1]\nuse = "local"\nparams = { window = 5 }')
+        # Older configurations say from which layer on.
+        self.assertIn('layers = "2..2"', override(layer_types=None, max_window_layers=1))
+        self.assertEqual(override(layer_types=None, max_window_layers=2), "")
+        self.assertEqual(override(use_sliding_window=False), "")
+        self.assertEqual(override(layer_types=["full_attention"] * 2), "")
+
+    def test_a_fused_layer_has_the_parts_that_heads_say(self):
+        folder = self.copy("phi3")
+        config = json.loads((folder / "config.json").read_text())
+        self.assertEqual((config["num_attention_heads"], config["num_key_value_heads"]), (4, 1))
+        (folder / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 4}))
+        self.assertIn("is 8x16, the model needs 16x16", self.run_code(5, "import", folder, "-o", self.folder / "x.toml").err)
+        (folder / "config.json").write_text(json.dumps({**config, "partial_rotary_factor": 0.75}))
+        self.assertIn("partial_rotary_factor is 0.75", self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
 
     def test_keys_that_must_say_the_same(self):
         folder = self.copy("bart")

@@ -22,7 +22,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import (AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
                           DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GenerationConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
                           M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer, MistralConfig,
-                          MistralForCausalLM, NllbTokenizer,
+                          MistralForCausalLM, NllbTokenizer, Phi3Config, Phi3ForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel,
                           T5Config, T5ForConditionalGeneration, WhisperConfig, WhisperFeatureExtractor,
                           WhisperForConditionalGeneration, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer)
@@ -365,6 +365,18 @@ def tiny_decoders():
             "long_factor": [1.0, 2.0, 6.0, 15.0]}
     torch.manual_seed(5)
     make_decoder("llama-longrope", LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, rope_parameters=each)))
+    small = {**sizes, "hidden_size": 16, "intermediate_size": 24, "num_key_value_heads": 2}
+    # Biases around attention alone, and of the feed-forward layers alone.
+    torch.manual_seed(6)
+    make_decoder("llama-attention-bias", LlamaForCausalLM(LlamaConfig(**small, attention_bias=True)))
+    make_decoder("llama-mlp-bias", LlamaForCausalLM(LlamaConfig(**small, mlp_bias=True)))
+    # A layer that sees a window, and one that sees all.
+    make_decoder("qwen2-window", Qwen2ForCausalLM(Qwen2Config(
+        **small, use_sliding_window=True, sliding_window=5, layer_types=["sliding_attention", "full_attention"])))
+    long = {"rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.5], "long_factor": [1.0, 6.0]}
+    make_decoder("phi3", Phi3ForCausalLM(Phi3Config(
+        **{**small, "num_key_value_heads": 1}, bos_token_id=1, eos_token_id=2, pad_token_id=1, sliding_window=7, rope_parameters=long,
+        original_max_position_embeddings=20)))
 
 
 def tiny_translators():

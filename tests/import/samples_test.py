@@ -5,6 +5,7 @@
 tiny: models of golden/.  real: those of PyPI; without a network, or an espeak-ng that speaks as that of whisper.json, the test is skipped.
 """
 import json
+import re
 import subprocess
 import sys
 import unittest
@@ -49,6 +50,8 @@ class Tiny(Samples):
                 self.assertEqual(self.sample("complete", model, text, 12, 0), expected + "\n", text)
             drawn = self.run_ok("run", model, "--text", text, "--limit", 12, "--temperature", 0.8, "--top-p", 0.95, "--seed", 1).out
             self.assertEqual(self.sample("complete", model, text, 12), drawn)
+            stop = re.search("[^\ufffd\n]{2}", drawn[3:])[0]  # its beginning is held back until it is whole, or something else
+            self.assertEqual(self.sample("complete", model, text, 12, 0.8, stop), drawn[:drawn.index(stop)] + "\n")
 
     def test_transcribe(self):
         model, recording = self.model(GOLDEN / "whisper"), GOLDEN / "whisper/1.wav"

@@ -45,7 +45,7 @@ def python_type(kind):
     if kind in CALLBACKS:
         return getattr(_abi, kind)
     if kind.endswith("* const*") or kind.endswith("**"):
-        return ctypes.POINTER(ctypes.c_void_p)
+        return ctypes.POINTER(PLAIN.get(kind.removesuffix(" const*"), ctypes.c_void_p))
     target = kind.removeprefix("const ").removesuffix("*")
     if target in OURS:
         return ctypes.POINTER(OURS[target])

@@ -38,6 +38,10 @@ class Session(PackageTest):
         self.assertEqual(self.begun().sample(), expected)
         self.assertEqual(self.begun().sample(each=lambda token: seen.append(token) or len(seen) < 2), expected[:2])
         self.assertEqual(seen, expected[:2])
+        text = lambda ids: self.model.detokenize(attnkit.TARGET, ids)
+        self.assertEqual(self.begun().sample(stops=["nowhere", text(expected[1:2]).strip()]), expected[:2])
+        self.refused("empty", self.begun().sample, stops=[""])
+        self.refused("NUL", self.begun().sample, stops=["a\0"])
         hot = [self.begun().sample(temperature=1000, seed=seed, limit=8) for seed in (1, 1, 2)]
         self.assertEqual(hot[0], hot[1])
         self.assertNotEqual(hot[0], hot[2])

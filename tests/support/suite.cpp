@@ -126,10 +126,10 @@ Inputs with_repeated_keys(const Inputs& in) {
   return repeated;
 }
 
-void check_shared_keys(const attn_plugin& plugin, const Settings& settings) {
+void check_shared_keys(const attn_plugin& plugin, const Settings& settings, bool causal) {
   const int64_t n = 150;
   const uint32_t totals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
-  const attn_block each = make_block(ATTN_DECODER_SELF, true, 6, 20, 17);
+  const attn_block each = make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 6, 20, 17);
   const Mechanism repeating(plugin, each, settings);
   for (const uint32_t kv_heads : {1u, 2u, 3u}) {
     const Mechanism sharing_keys(plugin, sharing(each, kv_heads), settings);

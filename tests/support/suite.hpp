@@ -32,7 +32,7 @@ Inputs with_repeated_keys(const Inputs& in);
 
 // Shared heads of keys give the bits of repeated ones, whole and streamed, with any number of workers, and a state as
 // many times smaller.
-void check_shared_keys(const attn_plugin& plugin, const Settings& settings = {});
+void check_shared_keys(const attn_plugin& plugin, const Settings& settings = {}, bool causal = true);
 
 // Runs every situation; returns the largest error, each of which is held to kGate (relative to what o would be if
 // nothing cancelled when may_cancel).  prepare may change the inputs; situations that the mechanism refuses are not

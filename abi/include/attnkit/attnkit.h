@@ -129,6 +129,9 @@ typedef struct attnkit_sample_options {
   uint64_t n_seen;
   attnkit_token token; /* may be NULL; must neither use this session nor throw */
   uintptr_t token_context;
+  const char* const* stops; /* texts: the call ends with the token that completes one of them in what is drawn, as
+                               attnkit_model_detokenize has it; the output is that before it.  NULL with n_stops 0 */
+  uint64_t n_stops;
 } attnkit_sample_options;
 
 /* Returns the minor of the ABI this library was built for.  Any thread. */
@@ -290,13 +293,13 @@ ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint
  *           max_length.  *n on return: tokens written, </s> included when it was reached. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
-/* Writes a prompt and draws tokens behind it, until </s>, the limit or the callback ends it.  The session, of one row,
+/* Writes a prompt and draws tokens behind it, until </s>, the limit, a stop or the callback.  The session, of one row,
  * may stand anywhere; an empty one without a prompt begins with <s>.  Since minor 1.
  * Shapes    prompt: n_prompt ids, taken as they are, or NULL with 0; ids and *n as in generate.
  * Numbers   The same tokens for the same options, prompt and position of the session; those of generate at temperature 0
  *           without a penalty.
- * Errors    INVALID: options out of their bounds, ids outside the vocabulary, a prompt beyond max_length, more rows than
- *           one, under [stream] a prompt or a target that ends in </s>: the session is then as before.
+ * Errors    INVALID: options out of their bounds, a stop that is empty or no UTF-8, ids outside the vocabulary, a prompt
+ *           beyond max_length, rows, under [stream] a prompt or target that ends in </s>: the session is as before.
  *           INTERNAL: scores that are not numbers. */
 ATTNKIT_API int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
                                            const attnkit_sample_options* options, int32_t* ids, uint64_t* n,

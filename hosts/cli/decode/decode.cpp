@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/greedy.hpp"
+#include "core/base/stops.hpp"
 #include "core/search/batched_decoder.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"
@@ -88,14 +89,8 @@ class Decoder : public search::BatchedDecoder {
   }
 
   bool is_stopped(const Active& input) const override {
-    return !options_.stops.empty() && stop_in(model_.detokenize(Side::target, input.made)) != std::string::npos;
-  }
-
-  // The beginning of the first stop.
-  size_t stop_in(const std::string& text) const {
-    size_t first = std::string::npos;
-    for (const std::string& stop : options_.stops) first = std::min(first, text.find(stop));
-    return first;
+    if (options_.stops.empty()) return false;
+    return stop_in(model_.detokenize(Side::target, input.made), options_.stops) != std::string::npos;
   }
 
   void done(Active& input) override {
@@ -114,7 +109,7 @@ class Decoder : public search::BatchedDecoder {
     const auto ids = std::span<const int32_t>(made).first(made.size() - ended);
     const size_t forced = std::min(facts_.forced.size(), ids.size());
     std::string text = model_.detokenize(Side::target, ids);
-    const size_t stop = stop_in(text);
+    const size_t stop = stop_in(text, options_.stops);
     if (stop != std::string::npos) text.resize(stop);
     const Ids own(ids.begin() + static_cast<std::ptrdiff_t>(forced), ids.end());
     give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state), false, own});

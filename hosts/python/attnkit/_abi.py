@@ -105,7 +105,8 @@ class attnkit_stream_options(Structure):
 class attnkit_sample_options(Structure):
     _fields_ = [("struct_size", c_uint32), ("limit", c_uint32), ("repetition_penalty", c_double), ("temperature", c_double),
                 ("top_k", c_uint64), ("top_p", c_double), ("seed", c_uint64), ("stream", c_uint64), ("seen", POINTER(c_int32)),
-                ("n_seen", c_uint64), ("token", attnkit_token), ("token_context", uintptr_t)]
+                ("n_seen", c_uint64), ("token", attnkit_token), ("token_context", uintptr_t), ("stops", POINTER(c_char_p)),
+                ("n_stops", c_uint64)]
 
 
 Struct = TypeVar("Struct", bound=Structure)

@@ -201,6 +201,12 @@ class Model(Handle):
             return self.detokenize(TARGET, session.generate(limit))
 
 
+def tied(description: Any) -> set[str]:
+    """What is one table, of "source", "target" and "output"; description: of Model.describe."""
+    said = description["tie_embeddings"]
+    return {"target", "output"} if said is True else set(said or ())
+
+
 def _collector() -> tuple[list[Diagnostic], Any]:
     """A list, and the callback that fills it."""
     found: list[Diagnostic] = []

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from ._abi import attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
-from ._call import Handle, Pointer, blob_of, call, check, make, text_of
+from ._call import Handle, Pointer, blob_of, c_text, call, check, make, text_of
 from ._simulation import Simulation
 from ._tensor import FLOAT32, Rows, Tensor, bytes_of, ids as ids_of, lent, numbers, result, source as source_of
 from .error import INVALID, Error
@@ -92,10 +92,11 @@ class Session(Handle):
 
     def sample(self, prompt: Ids = (), temperature: float = 0, top_k: int = 0, top_p: float = 0, repetition_penalty: float = 0,
                seed: int = 0, stream: int = 0, limit: int = 0, seen: Ids = (),
-               each: Optional[Callable[[int], object]] = None) -> list[int]:
+               each: Optional[Callable[[int], object]] = None, stops: Sequence[str] = ()) -> list[int]:
         """Tokens drawn behind a prompt, see attnkit_session_sample; 0: the default, at temperature 0 always the best token.
 
-        each(id) sees every token before the next is computed; False ends the call, what it raises ends it and is raised.
+        each(id) sees every token before the next is computed; False ends the call, what it raises ends it and is raised.  The
+        token that completes one of the stops in their text is the last; the output is the text before it.
         """
         raised: list[BaseException] = []
 
@@ -111,7 +112,8 @@ class Session(Handle):
         int32s = ctypes.POINTER(ctypes.c_int32)
         options = sized(attnkit_sample_options, limit=self._limit(limit), repetition_penalty=repetition_penalty, temperature=temperature,
                         top_k=top_k, top_p=top_p, seed=seed, stream=stream, seen=ctypes.cast(known.struct.data, int32s),
-                        n_seen=known.shape[1], token=callback)
+                        n_seen=known.shape[1], token=callback, n_stops=len(stops),
+                        stops=(ctypes.c_char_p * len(stops))(*(c_text(stop, "a stop") for stop in stops)))
         room, n = self._room()
         call(self._library.attnkit_session_sample, self.pointer, ctypes.cast(given.struct.data, int32s), given.shape[1],
              ctypes.byref(options), room, ctypes.byref(n))

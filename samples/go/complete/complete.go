@@ -1,4 +1,4 @@
-// Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE]]
+// Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE [STOP]]]
 package main
 
 import (
@@ -26,14 +26,28 @@ func main() {
 	if len(os.Args) > 4 {
 		sampling.Temperature = Must(strconv.ParseFloat(os.Args[4], 64))
 	}
+	stop := ""
+	if len(os.Args) > 5 {
+		stop = os.Args[5]
+		sampling.Stops = []string{stop}
+	}
 	var made []int32
 	shown := 0
 	show := func(all bool) {
 		text := Must(model.Detokenize(attnkit.TargetSide, made))
-		// A character may take several tokens; until the last of them it is U+FFFD.
-		if all || !strings.HasSuffix(text, "\uFFFD") {
-			fmt.Print(text[shown:])
-			shown = len(text)
+		// A character may take several tokens; until the last of them it is U+FFFD.  So may the stop, which is not shown.
+		if !all && strings.HasSuffix(text, "\uFFFD") {
+			return
+		}
+		end := len(text)
+		if found := strings.Index(text, stop); stop != "" && found >= 0 {
+			end = found
+		} else if stop != "" && !all {
+			end -= len(stop) - 1
+		}
+		if end > shown {
+			fmt.Print(text[shown:end])
+			shown = end
 		}
 	}
 	session := Must(attnkit.NewSession(model, 1))

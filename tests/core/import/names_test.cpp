@@ -81,6 +81,11 @@ TEST(Architecture, MistakesAreNamed) {
            Case{opening + names + "a = \"b.*.c\"", "\"b.*.c\" is no name: "},
            Case{opening + names + "a = { tensor = \"b\", part = \"4/3\" }", "\"part\" must be such as \"1/3\""},
            Case{opening + names + "a = { tensor = \"b\", part = \"1\" }", "\"part\" must be such as \"1/3\""},
+           Case{opening + names + "a = { tensor = \"b\", part = \"1/head:2\" }",
+                "a part as large as \"head\"; did you mean \"heads\"?: numbers from 1 to 1048576 are possible, and "
+                "d_model, "},
+           Case{opening + names + "a = { tensor = \"b\", part = \"3/heads:2\" }", "\"part\" must be such as \"1/3\""},
+           Case{opening + names + "a = { tensor = \"b\", part = \"1/2:0\" }", "a part as large as \"0\""},
            Case{opening + names + "a = { tensor = \"b\", turned = true }", "unknown key \"turned\""},
            Case{opening + names + "[config]\nonly = { x = 3 }", "must be an array of the values that are supported"},
            Case{opening + names + "[manifest.model]\nffn = { config = \"x\", plus = \"1\" }", "must be an integer"},
@@ -113,9 +118,7 @@ heads = 7
   const Architecture llama = open_architecture("llama", "");
   EXPECT_EQ(made.model_types, std::vector<std::string>{"own"});
   EXPECT_EQ(made.gguf, nullptr);
-  EXPECT_EQ(made.only.count("use_sliding_window"), 1u);
-  EXPECT_EQ(made.only.count("mlp_bias"), 1u);
-  EXPECT_EQ(made.manifest.size(), llama.manifest.size() + 1);
+  EXPECT_EQ(made.manifest.size(), llama.manifest.size() + 1 + 4) << "qk_norm, and what an override of layers says";
   for (const ManifestEntry& entry : made.manifest) {
     if (entry.key == "qk_norm") {
       EXPECT_EQ(entry.value.constant, "false");
@@ -125,6 +128,10 @@ heads = 7
       EXPECT_EQ(entry.value.config, std::vector<std::string>{"hidden_size"});
     }
   }
+  const Architecture narrow =
+      Architecture::read("schema = \"attnkit.architecture/1\"\nbase = \"gemma\"\nconfig.only.x = [3]", "narrow.toml");
+  EXPECT_EQ(narrow.only.count("attn_logit_softcapping"), 1u);
+  EXPECT_EQ(narrow.only.count("x"), 1u);
   EXPECT_EQ(made.tensors.prefix, "model.");
   EXPECT_EQ(made.tensors.theirs("decoder.embed.weight"), "words");
   EXPECT_EQ(made.tensors.theirs("decoder.self.2.q.norm.weight"), "layers.1.self_attn.q_norm.weight");

@@ -25,7 +25,8 @@ TEST(Manifest, SaysWhatTheFileSays) {
   EXPECT_EQ(m.heads, 4);
   EXPECT_EQ(m.ffn, 256);
   EXPECT_EQ(m.max_length, 512);
-  EXPECT_TRUE(m.embed_scale && m.tie_embeddings && m.head_norm && m.adapters);
+  EXPECT_TRUE(m.embed_scale && m.head_norm && m.adapters);
+  EXPECT_EQ(m.tied, (std::set<std::string>{"output", "target"}));
   EXPECT_EQ(m.encoder.layers, 3);
   EXPECT_EQ(m.encoder.vocab, data_folder + "/vocab.txt");
   EXPECT_TRUE(m.encoder.lowercase);
@@ -148,6 +149,48 @@ TEST(Manifest, OneStackIsEnough) {
   EXPECT_EQ(decoder.manifest.fixed_length, 20.5);
   EXPECT_EQ(decoder.manifest.beams, 4);
   EXPECT_EQ(decoder.manifest.length_penalty, 0.6);
+}
+
+TEST(Manifest, SaysWhichLayersHaveABias) {
+  const auto bias = [](const std::string& said) {
+    const auto made = read(edited(9, said.c_str()));
+    EXPECT_EQ(report(made.diagnostics), "") << said;
+    return made.manifest.bias;
+  };
+  using Layers = std::set<std::string>;
+  EXPECT_EQ(bias("bias = \"qkv\""), (Layers{"q", "k", "v"}));
+  EXPECT_EQ(bias("bias = []"), bias("bias = \"none\""));
+  EXPECT_EQ(bias("gated = true\nbias = [\"q\", \"gate\"]"), (Layers{"q", "gate"}));
+  // A gate that is not there has what the layer beside it has, so that equal models say the same.
+  EXPECT_EQ(bias("bias = [\"q\", \"k\", \"v\", \"o\", \"in\", \"out\"]"), bias("bias = \"all\""));
+  EXPECT_EQ(bias_name({"q", "v", "o", "in", "gate", "out"}), "all_but_k");
+  EXPECT_EQ(bias_name({"q"}), "");
+}
+
+TEST(Manifest, SaysWhichEmbeddingsAreOneTable) {
+  const auto tied = [](const std::string& said, const std::string& expected = "") {
+    const auto made = read(edited(12, said.c_str()));
+    EXPECT_EQ(report(made.diagnostics), expected) << said;
+    return made.manifest.tied;
+  };
+  using Tables = std::set<std::string>;
+  EXPECT_EQ(tied("tie_embeddings = true"), (Tables{"target", "output"}));
+  EXPECT_EQ(tied("tie_embeddings = false"), Tables{});
+  EXPECT_EQ(tied("tie_embeddings = [\"source\", \"target\", \"output\"]"), (Tables{"source", "target", "output"}));
+  std::string larger = edited(12, "tie_embeddings = [\"source\", \"target\"]");
+  larger.replace(larger.find(" }", larger.find("decoder = {")), 2, ", vocab_size = 500 }");
+  EXPECT_NE(report(read(larger).diagnostics).find("12:18 error AK104 \"tie_embeddings\" makes one table of "),
+            std::string::npos);
+  const std::string encoder = "encoder = { layers = 2, vocab = \"vocab.txt\" }\n",
+                    attention = "[attention]\ndefault = \"fake_plain\"";
+  const auto of_encoder = [&](const char* said) {
+    return report(read(one_stack("encoder", encoder + said, attention)).diagnostics);
+  };
+  EXPECT_EQ(of_encoder("tie_embeddings = [\"source\", \"output\"]"), "");
+  EXPECT_EQ(of_encoder("tie_embeddings = [\"source\", \"target\"]"),
+            "10:18 error AK113 \"tie_embeddings\" has \"target\", and this model has no decoder\n");
+  EXPECT_EQ(of_encoder("tie_embeddings = [\"source\", \"output\"]\nhead = { type = \"embedding\" }"),
+            "10:18 error AK113 \"tie_embeddings\" has \"output\", and this model scores no tokens\n");
 }
 
 TEST(Manifest, KindAndStacksMustAgree) {

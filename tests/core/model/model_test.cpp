@@ -165,6 +165,113 @@ TEST(Model, PostNormLearnedPositionsAndAnUntiedHeadEqualTheReference) {
   expect_near_reference(tiny);
 }
 
+// The tiny model with another tie; of the tables that are one, its file has the first name alone.
+TinyModel tied(const std::string& tie, std::vector<std::string> gone) {
+  TinyModel tiny;
+  tiny.tie = false;
+  tiny.extra_model = "tie_embeddings = " + tie + "\n";
+  tiny.leave_out = std::move(gone);
+  return tiny;
+}
+
+TEST(Model, EmbeddingsThatAreTiedAreOneTable) {
+  const auto of = [](const TinyModel& tiny) { return load(tiny); };
+  const int64_t table = TinyModel().vocab * TinyModel().d;
+  const auto apart = of(tied("false", {}));
+  const auto all = of(tied("[\"source\", \"target\", \"output\"]", {"encoder.embed.weight", "head.weight"}));
+  const auto sides = of(tied("[\"source\", \"target\"]", {"encoder.embed.weight"}));
+  const auto source_out = of(tied("[\"source\", \"output\"]", {"head.weight"}));
+  const auto truth = of(tied("true", {"head.weight"}));
+  for (const auto& [model, fewer] : {std::pair(all, 2), {sides, 1}, {source_out, 1}, {truth, 1}})
+    EXPECT_EQ(model->parameters(), apart->parameters() - fewer * table);
+  const auto row = [](const Embedding& e, int64_t id) {
+    std::vector<float> x(static_cast<size_t>(e.width));
+    e.row(id, x.data());
+    return x;
+  };
+  for (const auto& model : {all, sides}) {
+    const Embedding &source = model->encoder().embedding, &target = model->decoder().embedding;
+    EXPECT_EQ(row(source, 5), row(target, 5));
+    // In memory once: either the packed layer or the table is the same object.
+    EXPECT_EQ(source.table.data(), target.table.data());
+    EXPECT_EQ(source.packed.weights(), target.packed.weights());
+  }
+  EXPECT_NE(row(apart->encoder().embedding, 5), row(apart->decoder().embedding, 5));
+  EXPECT_EQ(row(truth->decoder().embedding, 5), row(all->decoder().embedding, 5));
+  const auto results = [&](const std::shared_ptr<const Model>& model) {
+    return forward(*model, ids_of(source), ids_of(target));
+  };
+  EXPECT_NE(results(all), results(truth));
+  EXPECT_NE(results(sides), results(apart));
+  EXPECT_NE(results(source_out), results(apart));
+}
+
+TEST(Model, ATableOfTheTiedSideInTheFileIsLeftOver) {
+  TempFolder folder;
+  write_tiny(folder, tied("[\"source\", \"target\", \"output\"]", {"head.weight"}));
+  Diagnostics d;
+  EXPECT_EQ(Model::load(runtime(), tied("[\"source\", \"target\", \"output\"]", {}).manifest(), folder.path(), d),
+            nullptr);
+  ASSERT_EQ(d.sorted().size(), 1u);
+  EXPECT_NE(d.sorted()[0].message.find("\"encoder.embed.weight\""), std::string::npos) << d.sorted()[0].message;
+}
+
+TEST(Model, ScoresAreMultipliedByTheHeadsScale) {
+  const auto of = [](const std::string& key) {
+    TinyModel tiny;
+    tiny.extra_model = key;
+    const auto model = load(tiny);
+    return forward(*model, ids_of(source), ids_of(target));
+  };
+  const std::vector<float> plain = of(""), half = of("head_scale = 0.5\n");
+  EXPECT_EQ(of("head_scale = false\n"), plain);
+  EXPECT_EQ(of("head_scale = 1\n"), plain);
+  EXPECT_EQ(of("head_scale = true\n"), of("head_scale = 0.25\n")) << "d_model is 16";
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(half[i], plain[i] / 2);
+}
+
+TEST(Model, ANormBehindTheStacksIsThereOrNot) {
+  const auto of = [](bool post, const std::string& key, std::vector<std::string> gone,
+                     std::map<std::string, std::vector<int64_t>> more = {}) {
+    TinyModel tiny;
+    tiny.post_norm = post;
+    tiny.extra_model = key;
+    tiny.leave_out = std::move(gone);
+    tiny.more = std::move(more);
+    const auto model = load(tiny);
+    return forward(*model, ids_of(source), ids_of(target));
+  };
+  const std::vector<std::string> norms = {"encoder.norm.weight", "encoder.norm.bias", "decoder.norm.weight",
+                                          "decoder.norm.bias"};
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const std::string& name : norms) shapes[name] = {TinyModel().d};
+  const auto pre = of(false, "", {}), post = of(true, "", {});
+  EXPECT_EQ(of(false, "final_norm = true\n", {}), pre);
+  EXPECT_EQ(of(true, "final_norm = false\n", {}), post);
+  EXPECT_NE(of(false, "final_norm = false\n", norms), pre);
+  EXPECT_NE(of(true, "final_norm = true\n", {}, shapes), post);
+}
+
+TEST(Model, HasTheBiasesThatItSays) {
+  const auto of = [](const std::string& said, std::vector<std::string> kinds) {
+    TinyModel tiny;
+    tiny.extra_model = "bias = " + said + "\n";
+    for (const auto& [name, shape] : tiny.shapes()) {
+      const size_t end = name.rfind(".bias"), dot = name.rfind('.', end - 1);
+      if (end == std::string::npos || dot == std::string::npos) continue;
+      const std::string kind = name.substr(dot + 1, end - dot - 1);
+      if (kind != "norm" && std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) tiny.leave_out.push_back(name);
+    }
+    const auto model = load(tiny);
+    return forward(*model, ids_of(source), ids_of(target));
+  };
+  EXPECT_EQ(of("[\"q\", \"k\", \"v\"]", {"q", "k", "v"}), of("\"qkv\"", {"q", "k", "v"}));
+  EXPECT_EQ(of("[]", {}), of("\"none\"", {}));
+  const auto none = of("\"none\"", {});
+  for (const char* one : {"q", "v", "o", "in", "out"})
+    EXPECT_NE(of(std::string("[\"") + one + "\"]", {one}), none) << one;
+}
+
 TEST(Model, DecoderOnlyEqualsTheReference) {
   TinyModel tiny;
   tiny.kind = "decoder";

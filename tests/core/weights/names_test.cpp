@@ -84,10 +84,36 @@ TEST(RenamedWeights, AreTurnedAndParted) {
               "no tensor \"q.scale\", which own.toml calls \"qkv.scale\"");
 }
 
+// A fused layer whose keys have fewer heads than its queries: 4 heads of queries, 1 of keys and 1 of values, 2 wide.
+TEST(RenamedWeights, HavePartsInProportion) {
+  const Folder folder;
+  Floats rows(24), bias(12);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+  for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(100 + i);
+  const std::string file = folder.write("m.safetensors", {{"qkv.weight", {{12, 2}, rows}}, {"qkv.bias", {{12}, bias}}});
+  const auto map = map_of(R"("q.*" = { tensor = "qkv.*", part = "1/heads:kv_heads:1" }
+                             "k.*" = { tensor = "qkv.*", part = "2/heads:kv_heads:1" }
+                             "v.*" = { tensor = "qkv.*", part = "3/heads:kv_heads:1" })");
+  const Weights w = Weights::open(file, "", map->with({{"heads", 4}, {"kv_heads", 1}}));
+  EXPECT_EQ(w.f32("q.weight", {8, 2}), Floats(rows.begin(), rows.begin() + 16));
+  EXPECT_EQ(w.f32("k.weight", {2, 2}), Floats(rows.begin() + 16, rows.begin() + 20));
+  EXPECT_EQ(w.f32("v.weight", {2, 2}), Floats(rows.begin() + 20, rows.end()));
+  EXPECT_EQ(w.f32("q.bias", {8}), Floats(bias.begin(), bias.begin() + 8));
+  EXPECT_EQ(w.f32("v.bias", {2}), (Floats{110, 111}));
+  const auto other = map->with({{"heads", 2}, {"kv_heads", 1}});
+  EXPECT_NE(Weights::open(file, "", other).identity(), w.identity());
+  expect_part(message_of([&] {
+                Weights::open(file, "", map->with({{"heads", 4}, {"kv_heads", 2}}));
+              }),
+              " of 7, which does not divide it");
+}
+
 TEST(RenamedWeights, WhatDoesNotDivideOrIsNoMatrixIsRefused) {
   const Folder folder;
   const std::string file =
       folder.write("m.safetensors", {{"a", {{4}, {1, 2, 3, 4}}}, {"b", {{2, 1, 2}, {1, 2, 3, 4}}}});
+  expect_part(message_of([&] { Weights::open(file, "", map_of(R"(x = { tensor = "a", part = "1/2:heads" })")); }),
+              "own.toml: the part \"heads\" of \"a\" has no size");
   expect_part(message_of([&] { Weights::open(file, "", map_of(R"(x = { tensor = "a", part = "1/3" })")); }),
               "tensor \"a\" is 4; own.toml takes part 1 of 3, which does not divide it");
   expect_part(message_of([&] { Weights::open(file, "", map_of(R"(x = { tensor = "b", transposed = true })")); }),

@@ -92,10 +92,17 @@ class Exports(unittest.TestCase):
         rotary = {"positions": '"rotary"', "rotary": '{ base = 100.0, layout = "interleaved", width = 4 }', "qk_norm": "true"}
         for model in (heads, rotary, {**heads, **rotary}, {"activation": '"gelu"', "tie_embeddings": "true", "head_scale": "true"},
                       {"activation": '"gelu_tanh"', "positions": '"learned"', "norm": '"post"', "embed_norm": "true", "head_norm": "true"},
-                      {"activation": '"quick_gelu"', "attention_scale": 0.1, "head_width": 12, "bias": '"all_but_k"'}):
+                      {"activation": '"quick_gelu"', "attention_scale": 0.1, "head_width": 12, "bias": '"all_but_k"'},
+                      {"bias": '["q", "o", "out"]', "head_scale": 0.3, "final_norm": "false"}, {"norm": '"post"', "final_norm": "true"}):
             for mechanism in ("softmax", "local", "latte"):
                 with self.subTest(**model, mechanism=mechanism):
                     self.same(self.written([f'default = "{mechanism}"'], **model), 2e-5)
+
+    def test_embeddings_that_are_one_table(self):
+        stack = f'{{ layers = 1, vocab = "{NUMBERS.parent}/vocab.txt" }}'
+        for ties in ('["source", "target", "output"]', '["source", "target"]', '["source", "output"]', "true"):
+            with self.subTest(ties=ties):
+                self.same(self.written(['default = "softmax"'], kind='"encoder-decoder"', encoder=stack, decoder=stack, tie_embeddings=ties), 2e-5)
 
     def test_lengths_that_are_predicted(self):
         vocabulary = NUMBERS.parent / "vocab.txt"

@@ -150,7 +150,8 @@ class Refused(TorchTest):
         self.refused("did you mean \"leap\"", attention, "leapp")
         self.refused("did you mean \"factor\"", attention, "leap", factr=3)
         self.refused("5 heads do not divide d_model 12", attention, heads=5)
-        self.refused("bias 'q': one of all, none, qkv, all_but_k is needed", attention, bias="q")
+        self.refused("bias 'q': one of all, all_but_k, qkv, none, or a list of gate, in, k, o, out, q, v, is needed", attention, bias="q")
+        self.refused("bias ['w']: one of all", attention, bias=["w"])
         self.refused("encoder.self, decoder.self, decoder.cross", attention, role="self")
         self.refused("no causal form", attention, "linformer", role="decoder.self", code=attnkit.UNSUPPORTED)
 

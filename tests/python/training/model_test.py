@@ -1,5 +1,6 @@
 """Model: every manifest as libattnkit makes it, tensor for tensor; what is exported loads and verifies."""
 
+import re
 import tomllib
 import unittest.mock
 
@@ -92,6 +93,37 @@ class Model(TorchTest):
             core = attnkit.Model(attnkit.torch.runtime(), manifest)
             adapters = sum(p.numel() for name, p in model.named_parameters() if ".adapter." in name)
             self.assertEqual(parameters - adapters, core.info.parameters)
+
+    def test_embeddings_that_are_one_table_stay_one(self):
+        manifest = SOURCE / "samples/manifests/softmax.toml"
+        for ties, shared, scorer in (('["source", "target", "output"]', True, "decoder"), ('["source", "target"]', True, None),
+                                     ('["source", "output"]', False, "encoder"), ("true", False, "decoder")):
+            with self.subTest(ties=ties):
+                text = manifest.read_text().replace("tie_embeddings = true", f"tie_embeddings = {ties}\nhead_scale = 0.5\nfinal_norm = false")
+                text = re.sub('file = ".*"', "seed = 3", text).replace("../models", str(SOURCE / "samples/models"))
+                self.assertIn(ties, text)
+                model = attnkit.torch.Model(text, manifest.parent)
+                inputs, written = batch(model), self.folder / "tied.toml"
+                written.write_text(text)
+                with torch.no_grad():
+                    self.assert_close(model(**inputs), logits_of_core(written, inputs), 1e-5)
+                self.assertEqual(model.encoder.embed.weight is model.decoder.embed.weight, shared)
+                self.assertEqual(hasattr(model.head, "weight"), scorer is None)
+                core = attnkit.Model(attnkit.torch.runtime(), written)
+                adapters = sum(p.numel() for name, p in model.named_parameters() if ".adapter." in name)
+                self.assertEqual(sum(p.numel() for p in model.parameters()) - adapters, core.info.parameters)
+                optimizer = torch.optim.SGD(model.parameters(), 0.1)
+                model(**inputs).square().mean().backward()
+                optimizer.step()
+                self.verified(model)
+                exported = model.export(self.folder / "exported")
+                stored = attnkit.torch.model.tensors_of((exported.parent / "weights.safetensors").read_bytes())
+                self.assertEqual("encoder.embed.weight" in stored, not shared)
+                again = attnkit.torch.Model.from_manifest(exported)
+                for (name, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
+                    self.assertEqual(name, other)
+                    self.assertTrue(a.equal(b), name)
+                self.assertEqual(again.encoder.embed.weight is again.decoder.embed.weight, shared)
 
     def test_exported_twice_is_the_same(self):
         model = attnkit.torch.Model.from_manifest(TRANSLATOR)

@@ -21,6 +21,7 @@
 #include <attnkit/kernels/product.hpp>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace attnkit::latents {
 
@@ -451,6 +452,7 @@ struct Softmax {
   Real scale;
   Qkv<Real> x;
   const QkvGrad<Real>* g;
+  bool adds;  // to the gradient of k, which holds that of other heads of queries
 
   bool follows() const { return true; }
   Real constant(int64_t, int64_t, int64_t, Real*, int64_t) const { return 0; }
@@ -465,11 +467,12 @@ struct Softmax {
     scaled(rows, row, n, g->q.row(b, h, from), g->q.next);
   }
   void key_gradient(int64_t b, int64_t h, int64_t from, int64_t n, const Real* rows, int64_t row) const {
-    scaled(rows, row, n, g->k.row(b, h, from), g->k.next);
+    scaled(rows, row, n, g->k.row(b, h, from), g->k.next, adds);
   }
-  void scaled(const Real* x, int64_t x_row, int64_t n, Real* to, int64_t to_row) const {
+  void scaled(const Real* x, int64_t x_row, int64_t n, Real* to, int64_t to_row, bool adds = false) const {
     for (int64_t i = 0; i < n; ++i)
-      for (int64_t l = 0; l < latents; ++l) to[i * to_row + l] = x[i * x_row + l] * scale;
+      for (int64_t l = 0; l < latents; ++l)
+        to[i * to_row + l] = (adds ? to[i * to_row + l] : Real{0}) + x[i * x_row + l] * scale;
   }
   template <class Isa>
   ATTNKIT_INLINE Mixed<Real> mix(int64_t, int64_t, int64_t, const Real* z, const Real*, Real* a) const {
@@ -488,6 +491,7 @@ struct SoftmaxAttention {
   double scale;
   bool causal;
   QkvPorts io;
+  int64_t group = 1;  // heads of queries that go with one head of keys, of which shape has the number
 
   uint64_t plan(const Request& r, Info& info) const { return latents::plan(shape, r, info); }
   void run(const attn_run& run, uint64_t bytes) const { compute<double>(run, nullptr, bytes); }
@@ -501,8 +505,21 @@ struct SoftmaxAttention {
  private:
   template <class Real>
   void compute(const attn_run& run, const QkvGrad<Real>* g, uint64_t bytes) const {
-    const Softmax<Real> map{shape.latents, static_cast<Real>(scale), {run, io}, g};
-    for_heads(shape, map, causal, run, Qkv<Real>(run, io), g, bytes);
+    // Heads of queries that share a head of keys one after another: they add to its gradients.
+    for (int64_t n = 0; n < group; ++n) {
+      Qkv<Real> x(run, io);
+      x.q = x.q.every(group, n);
+      x.o = x.o.every(group, n);
+      std::optional<QkvGrad<Real>> own;
+      if (g) {
+        own = *g;
+        own->q = g->q.every(group, n);
+        own->o = g->o.every(group, n);
+      }
+      const QkvGrad<Real>* some = own ? &*own : nullptr;
+      const Softmax<Real> map{shape.latents, static_cast<Real>(scale), x, some, n > 0};
+      for_heads(shape, map, causal, run, x, some, bytes, n > 0);
+    }
   }
 };
 

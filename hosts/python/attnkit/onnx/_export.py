@@ -14,7 +14,7 @@ from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATT
                     ATTN_QUERY, ATTN_RAW, ATTN_STREAM, ATTN_TABLE, ATTNKIT_ENCODER_DECODER)
 from ..block import Block, options_text
 from ..error import UNSUPPORTED, Error
-from ..model import Model
+from ..model import Model, tied
 from ..runtime import Runtime
 from ._graph import Graph, block
 from ._linear import MECHANISMS, OPSET, as_gated_recurrence, as_linear_attention
@@ -215,13 +215,14 @@ class Exported:
                 rows = {"q_len": lengths, "k_len": known[0], "k_pos": known[1]}
                 x = residual(cross, x, lambda y: self.attention(blocks[cross], y, memory, rows, (total, known[2]), aux))
             x = residual(f"{name}.ffn.{layer}", x, lambda y: self.feed_forward(y, f"{name}.ffn.{layer}"))
-        return self.norm(x, f"{name}.norm") if pre else x, dict(aux)
+        return self.norm(x, f"{name}.norm") if d["final_norm"] else x, dict(aux)
 
     def embed(self, name, x):
         """scale * table[id] + position."""
         graph, d = self.graph, self.described
         first = d["position_offset"]
-        table = f"{name}.embed.weight"
+        shared = name == "encoder" and {"source", "target"} <= tied(d)
+        table = f"{'decoder' if shared else name}.embed.weight"
         if table in self.tensors:
             x = graph("Gather", self.weight(table), x)
             if d["embed_scale"]:
@@ -426,10 +427,10 @@ class Exported:
         graph, d = self.graph, self.described
         head = d["head"]
         if head["type"] == "lm":
-            if d["head_scale"]:
-                x = graph("Mul", x, np.float32(1 / math.sqrt(d["d_model"])))
-            stack = "decoder" if d["decoder_layers"] else "encoder"
-            table = f"{stack}.embed.weight" if d["tie_embeddings"] else "head.weight"
+            if d["head_scale"] != 1:
+                x = graph("Mul", x, np.float32(d["head_scale"]))
+            stack = "decoder" if "target" in tied(d) else "encoder"
+            table = f"{stack}.embed.weight" if "output" in tied(d) else "head.weight"
             y = graph("MatMul", x, graph("Transpose", self.weight(table), perm=[1, 0]))
             y = graph("Add", y, self.weight("head.bias")) if d["head_bias"] else y
             return y if lengths is None else graph.only(y, graph.real(y, lengths))

@@ -151,6 +151,18 @@ class Mechanism(nn.Module):
         return tensor.to(dtype)
 
 
+_PROJECTIONS = {"q", "k", "v", "o", "in", "gate", "out"}
+BIASES = {"all": _PROJECTIONS, "all_but_k": _PROJECTIONS - {"k"}, "qkv": {"q", "k", "v"}, "none": set()}
+
+
+def biased(bias):
+    """The projections that have a bias, of a manifest's word or list of them."""
+    found = BIASES.get(bias, set()) if isinstance(bias, str) else set(bias)
+    if isinstance(bias, str) and bias not in BIASES or found - _PROJECTIONS:
+        raise Error(INVALID, f"bias {bias!r}: one of {', '.join(BIASES)}, or a list of {', '.join(sorted(_PROJECTIONS))}, is needed")
+    return found
+
+
 class Attention(nn.Module):
     """Attention("leap", role="decoder.cross", d_model=128, heads=4, factor=4): options are those of the plugin.
 
@@ -178,10 +190,8 @@ class Attention(nn.Module):
         """Does the projection of this port have one?"""
         if port.flags & ATTN_NO_BIAS:
             return False
-        kinds = {"all": True, "none": False, "qkv": port.kind != ATTN_OUTPUT, "all_but_k": port.name != "k"}
-        if self.bias not in kinds:
-            raise Error(INVALID, f"bias {self.bias!r}: one of {', '.join(kinds)} is needed")
-        return kinds[self.bias]
+        name = "o" if port.kind == ATTN_OUTPUT else port.name if port.name in ("q", "k") else "v"
+        return name in biased(self.bias)
 
     def add(self, mechanism, common=None, /, **options):
         """Adds a mechanism to the block, with whatever projections the others do not have, and uses it from now on."""

@@ -27,7 +27,10 @@ def export(model, folder, rows=2, length=12, seed=1, half=False):
     tables = tomllib.loads(model.toml)
     weights = folder / "weights.safetensors"
     halved = {name for name, _ in model.named_parameters()} if half else ()
-    save(weights, {name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in model.state_dict().items()})
+    tensors = model.state_dict()
+    if {"source", "target"} <= model.tied:
+        del tensors["encoder.embed.weight"]  # it is the decoder's
+    save(weights, {name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in tensors.items()})
     tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
     taken = {}
     for path, key in _FILES:

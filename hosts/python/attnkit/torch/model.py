@@ -16,7 +16,8 @@ from .._abi import ATTN_PER_MODEL
 from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
-from .attention import Attention, Rotary, projection
+from .attention import Attention, Rotary, biased, projection
+from ..model import tied
 from .export import export
 from .length import predictor
 from .loss import IGNORED, cross_entropy
@@ -94,12 +95,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, described):
         super().__init__()
-        d, inner, bias = described["d_model"], described["ffn"], described["bias"] in ("all", "all_but_k")
+        d, inner, bias = described["d_model"], described["ffn"], biased(described["bias"])
         self.norm, self.activation = norm(described), ACTIVATIONS[described["activation"]]
-        self.add_module("in", projection(d, inner, bias))
+        self.add_module("in", projection(d, inner, "in" in bias))
         if described["gated"]:
-            self.gate = projection(d, inner, bias)
-        self.out = projection(inner, d, bias)
+            self.gate = projection(d, inner, "gate" in bias)
+        self.out = projection(inner, d, "out" in bias)
 
     def forward(self, x):
         """(..., d_model) to the same."""
@@ -174,7 +175,7 @@ class Stack(Embedding):
         for kind, made in kinds.items():
             if made:
                 self.add_module(kind, nn.ModuleDict(made))
-        if self.pre:
+        if described["final_norm"]:
             self.norm = norm(described)
 
     def block(self, kind, layer):
@@ -207,7 +208,7 @@ class Stack(Embedding):
                 x = residual(name, layer, x, lambda y: layer(
                     y, memory if cross else None, lengths=lengths, context_lengths=memory_lengths if cross else None, total=q_total,
                     context_total=k_total, visible=visible if cross else None, aux=aux))
-        x = self.norm(x) if self.pre else x
+        x = self.norm(x) if hasattr(self, "norm") else x
         if seen is not None:
             seen[self.name] = x
         return x
@@ -221,8 +222,8 @@ class Head(nn.Module):
         d, head = described["d_model"], described["head"]
         self.type = head["type"]
         if self.type == "lm":
-            self.scale = 1 / math.sqrt(d) if described["head_scale"] else 1.0
-            if not described["tie_embeddings"]:
+            self.scale = described["head_scale"]
+            if "output" not in tied(described):
                 self.weight = nn.Parameter(projection(d, outputs, bias=False).weight.detach())
             if described["head_bias"]:
                 self.bias = nn.Parameter(torch.zeros(outputs))
@@ -290,10 +291,15 @@ class Model(nn.Module):
         if described["weights_type"] != "f32":
             raise Error(INVALID, f"weights of type {described['weights_type']} cannot be trained: leave `type` out of [weights]")
         self.model = nn.ModuleDict()
+        if {"source", "target"} <= tied(described):
+            tensors["encoder.embed.weight"] = tensors["decoder.embed.weight"]
         if described["encoder_layers"]:
             self.encoder = Stack("encoder", described, _rows(tensors, "encoder"), self._common)
         if described["decoder_layers"]:
             self.decoder = Stack("decoder", described, _rows(tensors, "decoder"), self._common)
+        self.tied = tied(described)
+        if {"source", "target"} <= self.tied:
+            self.encoder.embed.weight = self.decoder.embed.weight
         self.head = Head(described, info.outputs)
         self.predict = predictor(described["length"], described["source_vocabulary"], described["max_length"])
         self._load(tensors)
@@ -368,7 +374,8 @@ class Model(nn.Module):
 
     def _output(self, x, lengths, stack, expected=None, label_smoothing=0.0, teacher=None, layer=False):
         real = _real(x.shape[1], lengths)
-        product = self.head.layer(x, stack.embed.weight if self.description["tie_embeddings"] else None)
+        scorer = self.encoder if self.tied == {"source", "output"} else stack
+        product = self.head.layer(x, scorer.embed.weight if "output" in self.tied else None)
         if layer:
             return product
         if expected is None:

@@ -341,6 +341,8 @@ pub struct attnkit_sample_options {
     pub n_seen: u64,
     pub token: attnkit_token,
     pub token_context: usize,
+    pub stops: *const *const c_char,
+    pub n_stops: u64,
 }
 sized!(attnkit_sample_options);
 

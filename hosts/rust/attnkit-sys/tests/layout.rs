@@ -41,5 +41,5 @@ fn structs_are_those_of_the_headers() {
     layout!(attnkit_stream_view, 24, (0, 4, struct_size), (4, 4, ended), (8, 8, read), (16, 8, written));
     layout!(attnkit_stream_event, 40, (0, 4, struct_size), (4, 4, action), (8, 8, read), (16, 8, written), (24, 4, id), (28, 4, ended), (32, 8, seconds));
     layout!(attnkit_stream_options, 56, (0, 4, struct_size), (4, 4, limit), (8, 8, decide), (16, 8, decide_context), (24, 8, observe), (32, 8, observe_context), (40, 8, ends), (48, 8, units));
-    layout!(attnkit_sample_options, 88, (0, 4, struct_size), (4, 4, limit), (8, 8, repetition_penalty), (16, 8, temperature), (24, 8, top_k), (32, 8, top_p), (40, 8, seed), (48, 8, stream), (56, 8, seen), (64, 8, n_seen), (72, 8, token), (80, 8, token_context));
+    layout!(attnkit_sample_options, 104, (0, 4, struct_size), (4, 4, limit), (8, 8, repetition_penalty), (16, 8, temperature), (24, 8, top_k), (32, 8, top_p), (40, 8, seed), (48, 8, stream), (56, 8, seen), (64, 8, n_seen), (72, 8, token), (80, 8, token_context), (88, 8, stops), (96, 8, n_stops));
 }

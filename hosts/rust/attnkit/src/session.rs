@@ -1,5 +1,5 @@
 //! A session: one input being decoded; its rows are its beams.
-use crate::call::{call, text_of, Blob, Handle};
+use crate::call::{c_text, call, text_of, Blob, Handle};
 use crate::error::{Error, Result};
 use crate::model::{raw, Model, ModelInfo};
 use crate::stream::{Action, Event, Stream, View};
@@ -27,6 +27,8 @@ pub struct Sampling<'a> {
     pub stream: u64,
     /// Tokens beside the prompt and those drawn that count as there.
     pub seen: &'a [i32],
+    /// The token that completes one of them in the text of what is drawn is the last; the output is the text before it.
+    pub stops: &'a [&'a str],
 }
 
 /// One input being decoded; its rows are its beams. It moves between threads, and two never have it at once:
@@ -157,6 +159,8 @@ impl Session {
     pub fn sample(&mut self, prompt: &[i32], sampling: &Sampling<'_>, each: impl FnMut(i32) -> bool) -> Result<Vec<i32>> {
         let mut drawing = Drawing { each, panic: None };
         let callback = drawing.callback();
+        let texts = sampling.stops.iter().map(|stop| c_text(stop, "a stop")).collect::<Result<Vec<_>>>()?;
+        let stops: Vec<_> = texts.iter().map(|stop| stop.as_ptr()).collect();
         let options = sys::attnkit_sample_options {
             limit: sampling.limit.min(self.info.max_length) as u32,
             repetition_penalty: sampling.repetition_penalty,
@@ -169,6 +173,8 @@ impl Session {
             n_seen: sampling.seen.len() as u64,
             token: Some(callback),
             token_context: &mut drawing as *mut _ as usize,
+            stops: stops.as_ptr(),
+            n_stops: stops.len() as u64,
             ..Default::default()
         };
         let (mut ids, mut n) = (vec![0; self.info.max_length], 0);

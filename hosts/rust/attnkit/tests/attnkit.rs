@@ -290,6 +290,9 @@ fn samples() {
     };
     assert_eq!(read(&model).sample(&[], &best, until_two).unwrap(), expected[..2]);
     assert_eq!(seen, expected[..2]);
+    let word = model.detokenize(Side::Target, &expected[1..2]).unwrap();
+    let stopped = Sampling { stops: &["nowhere", word.trim()], ..Sampling::default() };
+    assert_eq!(read(&model).sample(&[], &stopped, |_| true).unwrap(), expected[..2]);
     let hot = Sampling { temperature: 1000.0, seed: 1, limit: 8, ..Sampling::default() };
     let drawn = read(&model).sample(&[], &hot, |_| true).unwrap();
     assert_eq!(drawn, read(&model).sample(&[], &hot, |_| true).unwrap());
