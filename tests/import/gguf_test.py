@@ -119,6 +119,14 @@ class Gguf(CommandTest):
         self.assertEqual(result.code, 6, result.err)
         self.assertIn("--text 1: is empty, and a text of this model begins with no token of its own", result.err)
 
+    def test_types_that_are_not_supported(self):
+        name = b"token_embd.weight\2\0\0\0"
+        whole = (HERE / "tiny.gguf").read_bytes()
+        at = whole.index(name) + len(name) + 16  # behind two sizes
+        for kind, says in ((13, "Q5_K"), (10, "Q2_K"), (99, "99")):
+            (self.folder / "bent.gguf").write_bytes(whole[:at] + kind.to_bytes(4, "little") + whole[at + 4:])
+            self.refused(self.folder / "bent.gguf", f'tensor "token_embd.weight" has type {says}, which is not supported; ')
+
     def test_mistakes(self):
         self.refused(self.edited((b"gpt2.block_count", b"gpt2.block_xount")), "gpt2.block_count is not there")
         self.refused(self.edited((b"\4\0\0\0\0\0\0\0gpt2", b"\4\0\0\0\0\0\0\0gpt5")),

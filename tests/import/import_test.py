@@ -7,6 +7,7 @@ import shutil
 import struct
 import unittest
 import wave
+import zipfile
 
 from arrays import read_npy, read_safetensors, write_safetensors
 from command import CommandTest, attnkit
@@ -657,6 +658,22 @@ class Ctranslate2(ImportTest):
         (folder / "shared_vocabulary.json").write_text('["</s>", 3]')
         self.assertIn("must be a string", self.run_code(6, "import", folder, "-o", self.folder / "x.toml").err)
 
+    def test_tensors(self):
+        """Missing with one left over, of another shape."""
+        folder, name = self.translator("marian"), b"decoder/layer_1/ffn/linear_0/weight\0"
+        whole = (folder / "model.bin").read_bytes()
+        shape = name + b"\2" + struct.pack("<II", 40, 32)
+        self.assertIn(shape, whole)
+        for bytes_, messages in ((whole.replace(name, name.replace(b"weight", b"weighs")),
+                                  ('which transformer calls "decoder/layer_1/ffn/linear_0/weight"', 'tensor "decoder.ffn.2.in.weighs" of shape 40x32 belongs to nothing')),
+                                 (whole.replace(shape, name + b"\2" + struct.pack("<II", 20, 64)),
+                                  ('("decoder/layer_1/ffn/linear_0/weight" in the file) is',))):
+            (folder / "model.bin").write_bytes(bytes_)
+            said = self.run_code(5, "import", folder, "-o", self.folder / "x.toml").err
+            for message in messages:
+                self.assertIn(message, said)
+            self.assertFalse((self.folder / "x.toml").exists())
+
     def test_other_vocabularies_are_not_guessed(self):
         self.assertIn("decoder/embeddings/weight[0] is 511, which is not supported; 51864, 51865, 51866 are",
                       self.run_code(6, "import", self.FOLDER, "-o", self.folder / "x.toml").err)
@@ -761,6 +778,22 @@ class Marian(ImportTest):
             self.refused(folder, message)
             shutil.rmtree(folder)
 
+    def test_tensors(self):
+        """Missing, left over, of another shape."""
+        folder, name = self.folder_of("opus"), "decoder_l2_ffn_W1"
+        with zipfile.ZipFile(folder / "model.npz") as archive:
+            whole = {entry: archive.read(entry) for entry in archive.namelist()}
+        entry = f"{name}.npy"
+        bent = whole[entry].replace(b"(32, 40)", b"(40, 32)")
+        self.assertNotEqual(bent, whole[entry])
+        for tensors, message in (({key: value for key, value in whole.items() if key != entry}, f'which marian calls "{name}"'),
+                                 ({**whole, "surprise.npy": whole[entry]}, 'tensor "surprise" of shape 32x40 belongs to nothing in this model'),
+                                 ({**whole, entry: bent}, f'("{name}" in the file) is')):
+            with zipfile.ZipFile(folder / "model.npz", "w") as archive:
+                for key, value in tensors.items():
+                    archive.writestr(key, value)
+            self.refused(folder, message, 5)
+
     def test_files_that_are_cut_off_or_damaged(self):
         folder = self.folder_of("student")
         whole = (folder / "model.npz").read_bytes()
@@ -776,10 +809,10 @@ class Marian(ImportTest):
             (folder / "decoder.yml").write_text(text)
             self.refused(folder, message)
 
-    def refused(self, folder, message):
-        result = self.run_code(6, "import", folder, "-o", self.folder / "x.toml")
+    def refused(self, folder, message, code=6):
+        result = self.run_code(code, "import", folder, "-o", self.folder / "x.toml")
         self.assertIn(message, result.err)
-        self.assertEqual(len([line for line in result.err.splitlines() if line.startswith("attnkit: ")]), 1, result.err)
+        self.assertEqual(len([line for line in result.err.splitlines() if line.startswith("attnkit: ") or ": error[" in line]), 1, result.err)
         self.assertFalse((self.folder / "x.toml").exists())
 
 
@@ -846,6 +879,29 @@ def bertling(bert):
                                 ("norm2", "output.LayerNorm")):
                 made[f"{ours}{name}.{part}"] = bert[f"{theirs}{other}.{part}"]
     return made
+
+
+class Commands(ImportTest):
+    """Every model of golden/ and what the other commands do with it."""
+
+    def test_all_take_it(self):
+        lines = self.folder / "lines.txt"
+        lines.write_text("The attention of each head\nhead by head\n")
+        for name in sorted(MODELS + DECODERS + TRANSLATORS):
+            manifest, role = self.imported(GOLDEN / name), "decoder.self" if name in DECODERS else "encoder.self"
+            as_it_is = {"mistral": "local", "mt5": "relative_bias", "t5": "relative_bias", "t5-gated": "relative_bias"}.get(name, "softmax")
+            self.assertIn(as_it_is, self.run_ok("inspect", manifest).out, name)
+            self.assertTrue(self.run_ok("run", manifest, "--text", "of each head", "--limit", 3).out, name)
+            self.run_ok("bench", manifest, "--length", "16")
+            data, out = lines, self.folder / f"search-{name}"
+            if name in TRANSLATORS:
+                data = self.folder / "pairs.tsv"
+                data.write_text("The attention\tof each head\nof each head\tThe attention\n")
+            more = ["--metric", "perplexity"] if name in TRANSLATORS else []
+            self.run_ok("search", manifest, "--strategy", "ablation", "--space", f"{role}={as_it_is},relu", "--data", data, "--length", 16,
+                        "--lengths", 16, "--rank", "quality", *more, "--quick", "-o", out, timeout=300)
+            placements = json.loads((out / "result.json").read_text())["placements"]
+            self.assertEqual({one["blocks"][role][0] for one in placements}, {as_it_is, "relu"}, name)
 
 
 class Mistakes(ImportTest):
@@ -966,6 +1022,12 @@ class Mistakes(ImportTest):
         old.write_text("kept")
         self.run_code(6, "import", self.folder / "nowhere", "-o", old)
         self.assertEqual(old.read_text(), "kept")
+
+    def test_texts_that_are_too_long(self):
+        for name, most in (("llama", 64), ("bart", 48)):
+            result = self.run_code(6, "run", self.imported(GOLDEN / name), "--text", "attention of each head " * 40, "--limit", 5)
+            self.assertRegex(result.err, rf"--text 1: the input has \d+ tokens, .* max_length is {most}: split it")
+            self.assertEqual(result.out, "")
 
     def test_texts(self):
         manifest = self.imported(GOLDEN / "bert")
