@@ -1,6 +1,7 @@
-"""Files of arrays, read with the standard library alone."""
+"""Files of arrays and numbers, read and written with the standard library alone."""
 import ast
 import json
+import re
 import struct
 
 
@@ -38,3 +39,9 @@ def write_safetensors(path, tensors):
         data += part
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_json(path, document):
+    """A list of numbers is on one line."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    path.write_text(re.sub(r"\[\s+(\d+(?:,\s+\d+)*)\s+\]", lambda m: "[" + " ".join(m[1].split()) + "]", text) + "\n")

@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 import torch
+from arrays import write_json
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import (AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel,
                           DistilBertConfig, DistilBertModel, GemmaConfig, GemmaForCausalLM, GenerationConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, M2M100Config,
                           M2M100ForConditionalGeneration, M2M100Tokenizer, MarianConfig, MarianMTModel, MarianTokenizer, MistralConfig,
-                          MistralForCausalLM, NllbTokenizer, Phi3Config, Phi3ForCausalLM,
+                          MistralForCausalLM, MT5Config, MT5ForConditionalGeneration, NllbTokenizer, Phi3Config, Phi3ForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, RobertaConfig, RobertaModel,
                           T5Config, T5ForConditionalGeneration, WhisperConfig, WhisperFeatureExtractor,
                           WhisperForConditionalGeneration, XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer)
@@ -88,15 +89,26 @@ def make(name, model, pool, normalise, max_length, shard="1GB", vocab_only=False
     save_file(golden, folder / "golden.safetensors")
 
 
-def write_texts(folder, model, tokenizer, prompts):
-    """texts.json: what it writes greedily, by prompt."""
+SEARCHES = {"greedy": {"num_beams": 1}, "beams": {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.0}}
+
+
+def until(ids, ends):
+    """Without the token that ends them, and what fills a row behind it."""
+    return ids[:next((i for i, id in enumerate(ids) if id in ends), len(ids))]
+
+
+def write_texts(folder, model, tokenizer, prompts=("The attention", "of each head", "Unaffable", "tokens")):
+    """texts.json: what it writes greedily and with four beams, by prompt."""
+    ends = model.generation_config.eos_token_id
     texts = {}
     for prompt in prompts:
-        ids = tokenizer.encode(prompt).ids
-        given = torch.tensor([ids[:-1]])
-        made = model.generate(given, max_new_tokens=12, do_sample=False, num_beams=1, pad_token_id=1, eos_token_id=2)[0, given.shape[1]:]
-        texts[prompt] = tokenizer.decode(made.tolist(), skip_special_tokens=True)
-    (folder / "texts.json").write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+        given = torch.tensor([tokenizer.encode(prompt).ids[:-1]])
+        for key, beams in SEARCHES.items():
+            made = model.generate(given, max_new_tokens=12, do_sample=False, pad_token_id=1, **beams)[0, given.shape[1]:]
+            ids = until(made.tolist(), ends if isinstance(ends, list) else [ends])
+            texts.setdefault(prompt, {})[key] = {"ids": ids, "text": tokenizer.decode(ids, skip_special_tokens=True)}
+    write_json(folder / "texts.json", texts)
+    return any(one["greedy"] != one["beams"] for one in texts.values())
 
 
 def make_decoder(name, model):
@@ -107,6 +119,8 @@ def make_decoder(name, model):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
+            if name == "gemma":  # whose norms add 1 to their weights
+                parameter *= 0.6 if "_proj" in key else 0.2 if "embed" in key else 1
     model.save_pretrained(folder)
     shutil.copy(TOKENIZERS / "bytes.json", folder / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(TOKENIZERS / "bytes.json"))
@@ -123,20 +137,23 @@ def make_decoder(name, model):
         for layer, rows in zip(names, [*layers[1:], out.logits[0]]):
             golden.setdefault(layer, torch.zeros(len(targets), length, rows.shape[1]))[b, :len(ids)] = rows
     save_file(golden, folder / "golden.safetensors")
-    write_texts(folder, model, tokenizer, ["The attention", "of each head", "Unaffable"])
+    assert write_texts(folder, model, tokenizer), f"{name}: four beams find nothing else"
 
 
 def write_translations(folder, model, encode, decode, texts):
     """texts.json: what it makes of each text greedily, and with four beams.  False: the same of all."""
-    def written(text, **beams):
-        return decode(model.generate(torch.tensor([encode(text)]), max_new_tokens=12, do_sample=False, forced_eos_token_id=None, **beams)[0].tolist())
+    setting = model.generation_config
+    first = 1 + (setting.forced_bos_token_id is not None)
 
-    made = {text: {"greedy": written(text, num_beams=1)} for text in texts}
-    if len({one["greedy"] for one in made.values()}) < len(texts):
+    def written(text, **beams):
+        made = model.generate(torch.tensor([encode(text)]), max_new_tokens=12, do_sample=False, forced_eos_token_id=None, **beams)[0].tolist()
+        ids = until(made[first:], [setting.eos_token_id])
+        return {"ids": ids, "text": decode(ids)}
+
+    made = {text: {key: written(text, **beams) for key, beams in SEARCHES.items()} for text in texts}
+    if len({tuple(one["greedy"]["ids"]) for one in made.values()}) < len(texts):
         return False
-    for text, one in made.items():
-        one["beams"] = written(text, num_beams=4, early_stopping="never", length_penalty=1.0)
-    (folder / "texts.json").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / "texts.json", made)
     return any(one["greedy"] != one["beams"] for one in made.values())
 
 
@@ -148,10 +165,11 @@ def randomise(model, seed):
             if "embed_positions" in key and not parameter.requires_grad:
                 continue
             embeds = "shared" in key or "embed_tokens" in key
-            torch.nn.init.normal_(parameter, 1 if parameter.dim() == 1 and "bias" not in key else 0, 0.05 if embeds else 0.3)
+            spread = 0.05 if embeds else 0.15 if model.config.model_type in ("t5", "mt5") else 0.3
+            torch.nn.init.normal_(parameter, 1 if parameter.dim() == 1 and "bias" not in key else 0, spread)
             if "Attention.q" in key:  # scores are not divided by the root of the width
-                parameter *= model.config.d_kv**-0.5
-            if "encoder_attn.out_proj.weight" in key or "EncDecAttention.o.weight" in key:
+                parameter *= 2 * model.config.d_kv**-0.5
+            if "encoder_attn.out_proj.weight" in key:
                 parameter *= 4
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_(0, 0.1)
@@ -335,11 +353,10 @@ def make_whisper(name):
         golden.update({f"{stack}.ffn.{i}": states[i] for i in range(1, len(states) - 1)})
         golden[stack] = states[-1]
     save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors")
-    texts = {}
-    for language in setting.lang_to_id:
-        texts[language] = [model.generate(one[None], language=language, task="transcribe", max_new_tokens=16, do_sample=False)[0].tolist()
-                           for one in frames]
-    (folder / "texts.json").write_text(json.dumps(texts) + "\n")
+    texts = {language: {key: [model.generate(one[None], language=language, task="transcribe", max_new_tokens=16, do_sample=False, **beams)[0].tolist()
+                              for one in frames] for key, beams in SEARCHES.items()} for language in setting.lang_to_id}
+    assert any(one["greedy"] != one["beams"] for one in texts.values())
+    write_json(folder / "texts.json", texts)
 
 
 def tiny_decoders():
@@ -405,6 +422,10 @@ def tiny_translators():
     make_translator("t5", T5ForConditionalGeneration(T5Config(**sizes)), tokenizer_json("t5"), layers=("ffn.1", ""))
     make_translator("t5-gated", T5ForConditionalGeneration(T5Config(**sizes, feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
                     tokenizer_json("t5"), layers=("ffn.1", ""))
+    # As Google's files have it: with a head of its own, which transformers says of a model that it has read alone.
+    mt5 = MT5ForConditionalGeneration(MT5Config(**sizes))
+    mt5.lm_head.weight, mt5.config.tie_word_embeddings = torch.nn.Parameter(torch.zeros(sizes["vocab_size"], 32)), False
+    make_translator("mt5", mt5, tokenizer_json("t5"), layers=("ffn.1", ""))
 
 
 def several_ends(name, texts):
@@ -420,10 +441,9 @@ def several_ends(name, texts):
     ends = [end, next(id for id in written(texts[0], end)[2:] if id != end)]
     made = {}
     for text in texts:
-        for key, beams in (("greedy", {}), ("beams", {"num_beams": 4, "early_stopping": "never", "length_penalty": 1.0})):
-            ids = [id for id in written(text, ends, **beams) if id not in ends]
-            made.setdefault(text, {})[key] = tokenizer.decode(ids, skip_special_tokens=True)
-    (folder / "ends.json").write_text(json.dumps({"eos_token_id": ends, "texts": made}, indent=1, ensure_ascii=False) + "\n")
+        for key, beams in SEARCHES.items():
+            made.setdefault(text, {})[key] = until(written(text, ends, **beams), ends)
+    write_json(folder / "ends.json", {"eos_token_id": ends, "ids": made})
 
 
 def searched(name, texts, settings):
@@ -439,10 +459,10 @@ def searched(name, texts, settings):
         for text in texts or ("The attention", "of each head", "Unaffable"):
             given = torch.tensor([tokenizer.encode(text).ids[:None if texts else -1]])
             ids = model.generate(given, **({} if texts else {"pad_token_id": 1}))[0].tolist()
-            ids = [id for id in (ids if texts else ids[given.shape[1]:]) if id not in setting.get("eos_token_id", ())]
-            written[text] = tokenizer.decode(ids, skip_special_tokens=True)
-        made.append({"generation_config": setting, "texts": written})
-    (folder / "decode.json").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+            ends = own["eos_token_id"]
+            written[text] = until(ids[1 if texts else given.shape[1]:], ends if isinstance(ends, list) else [ends])
+        made.append({"generation_config": setting, "ids": written})
+    write_json(folder / "decode.json", made)
 
 
 def searches():
@@ -517,7 +537,8 @@ def smollm2(file):
     for prompt in (head + tail for tail in tails for head in heads):
         ids = tokenizer(prompt, return_tensors="pt")
         out = model.generate(**ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, ids.input_ids.shape[1]:]
-        golden["texts"].append({"prompt": prompt, "text": tokenizer.decode(out, skip_special_tokens=True)})
+        golden["texts"].append({"prompt": prompt, "ids": until(out.tolist(), [tokenizer.eos_token_id]),
+                                "text": tokenizer.decode(out, skip_special_tokens=True)})
     def surprise(line):
         before, wanted = tokenizer("The").input_ids, [*tokenizer(line).input_ids, tokenizer.eos_token_id]
         with torch.no_grad():
@@ -532,7 +553,7 @@ def smollm2(file):
     golden["llama.cpp"] = {"version": version, "perplexity": perplexities(of_llama, golden["lines"], (20, 200))[0]}
     golden["paragraphs"] = {"perplexity": of_paragraphs[0][len(paragraphs)], "tokens": of_paragraphs[1][len(paragraphs)],
                             "llama.cpp": perplexities(of_llama, paragraphs, (len(paragraphs),))[0][len(paragraphs)]}
-    (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n")
+    write_json(HERE / "smollm2.json", golden)
 
 
 def perplexities(surprise, lines, at):
@@ -566,11 +587,11 @@ def llama(path, tokenizer):
     return surprise, f"xllamacpp {xllamacpp.__version__}"
 
 
-def transcribed(model, frames, prompt, most=448):
-    """The tokens that CTranslate2 writes greedily in f32, without those that begin and end a text."""
+def transcribed(model, frames, prompt, most=448, beams=1):
+    """The tokens that CTranslate2 writes in f32, without those that begin and end a text."""
     from ctranslate2 import StorageView
     features = StorageView.from_array(np.ascontiguousarray(frames[None], dtype=np.float32))
-    return model.generate(features, [prompt], beam_size=1, max_length=most)[0].sequences_ids[0]
+    return model.generate(features, [prompt], beam_size=beams, patience=100, max_length=most)[0].sequences_ids[0]
 
 
 def windows(samples, longest=480000, rate=16000):
@@ -637,44 +658,62 @@ def make_ctranslate2(name):
     model, tokenizer = Whisper(str(folder), compute_type="float32"), Tokenizer.from_file(str(folder / "tokenizer.json"))
     prompt = [tokenizer.token_to_id(token) for token in ("<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>")]
     frames = load_file(whole / "golden.safetensors")["source"].numpy()
-    (folder / "ids.json").write_text(json.dumps([transcribed(model, one.T, prompt, 32) for one in frames]) + "\n")
+    write_json(folder / "ids.json", {key: [transcribed(model, one.T, prompt, 32, beams) for one in frames]
+                                     for key, beams in (("greedy", 1), ("beams", 4))})
 
 
-def translate(folder, sources):
-    """The tokens that CTranslate2 writes in f32, greedily and with four beams: sources are tokens with those that end them."""
+def translate(folder, sources, first=None):
+    """The ids that CTranslate2 writes in f32, greedily and with four beams: sources are tokens with those that end them, first what every
+    text is forced to begin with, which is not among its ids."""
     from ctranslate2 import Translator
-    model = Translator(str(folder), compute_type="float32", intra_threads=1)
-    return {key: [one.hypotheses[0] for one in model.translate_batch(sources, beam_size=beams, patience=100, length_penalty=1, max_decoding_length=12)]
-            for key, beams in (("greedy", 1), ("beams", 4))}
+    model, forced = Translator(str(folder), compute_type="float32", intra_threads=1), [first] * bool(first)
+    vocabulary = json.loads((folder / "shared_vocabulary.json").read_text())
+
+    def written(beams):
+        made = model.translate_batch(sources, [forced] * len(sources), beam_size=beams, patience=100, length_penalty=1, max_decoding_length=12)
+        return [[vocabulary.index(token) for token in one.hypotheses[0][len(forced):]] for one in made]
+    return {key: written(beams) for key, beams in (("greedy", 1), ("beams", 4))}
+
+
+# What the converter asks for and transformers 5 does not write.
+CONVERTED = {"marian": {}, "m2m100": {"tokenizer_class": "M2M100Tokenizer", "src_lang": "en", "tgt_lang": "de"},
+             "bart": {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}}
+CONVERTED["nllb"] = {**CONVERTED["bart"], "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
 
 
 def make_ctranslate2_translators(texts=("The attention", "of each head", "Unaffable tokens", "heads of a token")):
-    """The tiny Marian and BART as CTranslate2's converter writes them, and what CTranslate2 makes of them."""
+    """The tiny Marian, BART, M2M100 and NLLB as CTranslate2's converter writes them, and the ids that CTranslate2 writes of texts."""
     from ctranslate2.converters import TransformersConverter
-    for name, quantization in (("marian", None), ("bart", "float16")):
-        folder = HERE / "golden-ctranslate2" / name
+    from ctranslate2.converters.transformers import M2M100Loader
+    # The converter looks for the languages where transformers 5 does not have them.
+    def vocabulary_of(self, model, tokenizer):
+        tokens = tokenizer.convert_ids_to_tokens(range(model.config.vocab_size))
+        return [f"madeupword{i}" if token in (None, "<unk>") and i != 3 else token for i, token in enumerate(tokens)]
+    M2M100Loader.get_vocabulary = vocabulary_of
+    for name, settings in CONVERTED.items():
+        folder, whole = HERE / "golden-ctranslate2" / name, HERE / "golden" / name
         with tempfile.TemporaryDirectory() as temporary:
-            whole = shutil.copytree(HERE / "golden" / name, Path(temporary) / name)
-            if name == "bart":  # what the converter asks for and transformers 5 does not write
-                config = json.loads((whole / "config.json").read_text())
-                (whole / "config.json").write_text(json.dumps({**config, "normalize_before": False, "normalize_embedding": True}))
-                (whole / "tokenizer_config.json").write_text(json.dumps({
-                    "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}))
-            TransformersConverter(str(whole)).convert(str(folder), quantization=quantization, force=True)
-        if name == "bart":
-            shutil.copy(HERE / "golden" / name / "tokenizer.json", folder)
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            sources = [tokenizer.encode(text).tokens for text in texts]
-        else:
-            pieces = sentencepiece.SentencePieceProcessor(model_file=str(HERE / "golden" / name / "source.spm"))
-            sources = [[*pieces.encode(text, out_type=str), "</s>"] for text in texts]
-        made = translate(folder, sources)
-        def text_of(tokens):
+            copy = shutil.copytree(whole, Path(temporary) / name)
+            if settings:
+                (copy / "tokenizer_config.json").write_text(json.dumps(settings))
             if name == "bart":
-                return tokenizer.decode([tokenizer.token_to_id(token) for token in tokens])
-            return "".join(tokens).replace("\u2581", " ").strip()
-        (folder / "texts.json").write_text(json.dumps(
-            {text: {key: text_of(made[key][i]) for key in made} for i, text in enumerate(texts)}, indent=1, ensure_ascii=False) + "\n")
+                config = json.loads((copy / "config.json").read_text())
+                (copy / "config.json").write_text(json.dumps({**config, "normalize_before": False, "normalize_embedding": True}))
+            TransformersConverter(str(copy)).convert(str(folder), quantization="float16" if name == "bart" else None, force=True)
+        first = None
+        if name in ("bart", "nllb"):
+            if name == "bart":
+                shutil.copy(whole / "tokenizer.json", folder)
+            tokenizer = Tokenizer.from_file(str(whole / "tokenizer.json"))
+            sources, first = [tokenizer.encode(text).tokens for text in texts], {"nllb": "deu_Latn"}.get(name)
+        else:
+            spm = "source.spm" if name == "marian" else "sentencepiece.bpe.model"
+            pieces = sentencepiece.SentencePieceProcessor(model_file=str(whole / spm))
+            sources = [[*pieces.encode(text, out_type=str), "</s>"] for text in texts]
+            if name == "m2m100":
+                sources, first = [["__en__", *source] for source in sources], "__de__"
+        made = translate(folder, sources, first)
+        write_json(folder / "texts.json", {text: {key: made[key][i] for key in made} for i, text in enumerate(texts)})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 import ctranslate2
 import numpy as np
 import sentencepiece
+from arrays import write_json
 from ctranslate2.converters import MarianConverter
 from safetensors.numpy import load_file, save_file
 
@@ -113,7 +114,7 @@ def spread(name):
     return 0.05 if "Wemb" in name or "_ln_bias" in name or "logit_out_b" in name else 1.2 if name.endswith("_context_Wo") else 0.3
 
 
-def write(folder, settings, tensors, vocabularies, source, save):
+def write(folder, settings, tensors, vocabularies, source, ids, save):
     """Seeds are tried until what it writes depends on the source and on the number of beams."""
     texts = ["The attention", "of each head", "Unaffable tokens", "heads of a token"]
     for seed in range(30):
@@ -121,12 +122,12 @@ def write(folder, settings, tensors, vocabularies, source, save):
         npz = npz_of(settings, {name: (random.normal(0, spread(name), values.shape) + ("_ln_scale" in name)).astype(np.float32)
                                 for name, values in tensors.items()})
         pieces = translated(npz, vocabularies, [source.encode(text, out_type=str) for text in texts])
-        made = {text: {key: "".join(pieces[key][i]).replace("\u2581", " ").strip() for key in pieces} for i, text in enumerate(texts)}
+        made = {text: {key: {"ids": [ids[piece] for piece in pieces[key][i]], "text": "".join(pieces[key][i]).replace("\u2581", " ").strip()}
+                       for key in pieces} for i, text in enumerate(texts)}
         if len({piece for one in pieces["greedy"] for piece in one}) > 8 and any(one["greedy"] != one["beams"] for one in made.values()):
             break
     save(folder / "model.npz", **npz)
-    (folder / "texts.json").write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
-    print(made)
+    write_json(folder / "texts.json", made)
 
 
 def opus():
@@ -139,7 +140,7 @@ def opus():
     (folder / "decoder.yml").write_text("relative-paths: true\nmodels:\n  - model.npz\nvocabs:\n  - opus.vocab.yml\n  - opus.vocab.yml\nbeam-size: 6\nnormalize: 1\n")
     write(folder, SETTINGS.format(vocab=len(ids), tied="true", activation="swish", post="dan", top="", pre=""),
           of_transformers(load_file(theirs / "model.safetensors"), len(ids)), [folder / "opus.vocab.yml"],
-          sentencepiece.SentencePieceProcessor(model_file=str(theirs / "source.spm")), np.savez)
+          sentencepiece.SentencePieceProcessor(model_file=str(theirs / "source.spm")), ids, np.savez)
 
 
 def student():
@@ -159,7 +160,7 @@ def student():
         listed = Path(temporary) / "vocab.yml"
         listed.write_text("".join(f"{json.dumps(pieces.id_to_piece(i), ensure_ascii=False)}: {i}\n" for i in range(count)))
         write(folder, SETTINGS.format(vocab=count, tied="false", activation="relu", post="da", top="n", pre="n"),
-              before_norm(shapes, count), [listed], pieces, np.savez_compressed)
+              before_norm(shapes, count), [listed], pieces, {pieces.id_to_piece(i): i for i in range(count)}, np.savez_compressed)
 
 
 def layer_norm(x, npz, name):
@@ -211,6 +212,22 @@ def scored(npz, source, target):
     return {**layers, "logits": y @ npz["Wemb"].T + npz["decoder_ff_logit_out_b"][0]}
 
 
+def searched(npz, source, beams, most=12):
+    """The ids of the best text of a beam search that goes on until none can be better; none has <unk>, which is 1, and 0 ends it."""
+    alive, done = [([0], 0.0)], []
+    for _ in range(most):
+        more = []
+        for target, before in alive:
+            scores = scored(npz, source, target)["logits"][-1]
+            log = scores - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+            more += [([*target, id], before + log[id]) for id in range(len(log)) if id != 1]
+        more = sorted(more, key=lambda one: -one[1])[:2 * beams]
+        done += [one for one in more[:beams] if one[0][-1] == 0]
+        alive = [one for one in more if one[0][-1] != 0][:beams]
+    ids, _ = max(done + alive, key=lambda one: one[1] / (len(one[0]) - 1))
+    return ids[1:-1] if ids[-1] == 0 else ids[1:]
+
+
 def ssru():
     """A decoder of SSRU, which CTranslate2 refuses, against the float64 form above."""
     folder, vocabulary = OUT / "ssru", OUT / "student" / "vocab.spm"
@@ -227,10 +244,16 @@ def ssru():
             shapes[name] = values
         elif new := {"Wq": "W", "Wk": "Wf", "bk": "bf", "Wo_ln_scale": "ffn_ln_scale", "Wo_ln_bias": "ffn_ln_bias"}.get(match[2]):
             shapes[f"{match[1]}_rnn_{new}"] = values
-    random = np.random.default_rng(1)
-    npz = {name: (random.normal(0, spread(name), values.shape) + ("_ln_scale" in name)).astype(np.float32) for name, values in shapes.items()}
+    texts = ("The attention", "of each head", "Unaffable tokens")
+    sources = [[*pieces.encode(text), 0] for text in texts]
+    for seed in range(1, 100):  # until four beams find something else
+        random = np.random.default_rng(seed)
+        npz = {name: (random.normal(0, spread(name), values.shape) + ("_ln_scale" in name)).astype(np.float32) for name, values in shapes.items()}
+        made = {text: {key: searched(npz, source, beams) for key, beams in (("greedy", 1), ("beams", 4))} for text, source in zip(texts, sources)}
+        if any(one["greedy"] != one["beams"] for one in made.values()):
+            break
     np.savez(folder / "model.npz", **npz_of(settings, npz))
-    sources = [[*pieces.encode(text), 0] for text in ("The attention", "of each head", "Unaffable tokens")]
+    write_json(folder / "texts.json", made)
     golden = {}
     for b, source in enumerate(sources):
         target = [0, *source[-2::-1]]
@@ -240,18 +263,6 @@ def ssru():
             whole[b, :len(values)] = values
     golden.update({f"{side}_len": np.array([len(source) for source in sources], np.int32) for side in ("source", "target")})
     save_file(golden, folder / "golden.safetensors")
-    texts = {}
-    for text, source in zip(("The attention", "of each head", "Unaffable tokens"), sources):
-        target = [0]
-        while len(target) < 13:
-            scores = scored(npz, source, target)["logits"][-1]
-            scores[1] = -np.inf  # <unk>
-            if (best := int(scores.argmax())) == 0:
-                break
-            target.append(best)
-        texts[text] = pieces.decode(target[1:])
-    (folder / "texts.json").write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
-    print(texts)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,16 @@ TEST(Sampler, PenalisesWhatWasThere) {
   EXPECT_EQ(below.draw(std::vector<float>{-1, -2}), 1);
 }
 
+TEST(Sampler, WhatMustComeMayHaveBeenThere) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  Sampling once;
+  once.no_repeat = 1;
+  Sampler sampler(once);
+  sampler.saw(std::vector<int32_t>{3});
+  EXPECT_EQ(sampler.draw(std::vector<float>{never, never, never, -5, never}), 3);
+  EXPECT_EQ(sampler.draw(std::vector<float>{never, -9, never, -5, never}), 1);
+}
+
 TEST(Sampler, RepeatsItselfForASeedAndAStream) {
   const auto drawn = [](uint64_t seed, uint64_t stream) {
     Sampling s = at(1);
