@@ -130,7 +130,7 @@ std::string ChildResult::text() const {
     case timed_out:
       return fmt::format("did not end within {:g} s", seconds);
     case too_large:
-      return "took more memory than it may";
+      return fmt::format("took more memory than the {} MiB that it may", max_bytes >> 20);
     case unknown:
       return "ended, and its status went to somebody else";
     default:
@@ -153,6 +153,7 @@ ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint
   if (error != 0) fail(ATTN_INTERNAL, "{}: cannot be started: {}", argv[0], std::strerror(error));
   ChildResult result;
   result.seconds = seconds;
+  result.max_bytes = max_bytes;
   result.ending = wait(process, seconds, max_bytes);
   reap(process, result);
   result.reply = content(reply, max_reply);

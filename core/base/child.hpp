@@ -17,9 +17,10 @@ struct ChildResult {
   };
   Ending ending = ended;
   int status = 0;
-  std::string reply;   // what it wrote to descriptor 3
-  std::string output;  // what it wrote to standard output and standard error, in the order of time
-  double seconds = 0;  // the limit that it had
+  std::string reply;       // what it wrote to descriptor 3
+  std::string output;      // what it wrote to standard output and standard error, in the order of time
+  double seconds = 0;      // the limit that it had
+  uint64_t max_bytes = 0;  // so had its memory
   // "was killed by signal 11 (Segmentation fault)", "did not end within 10 s".
   std::string text() const;
 };

@@ -10,8 +10,8 @@ std::string plugin_process() {
   const std::string own = own_file();
   const std::string folder = own.substr(0, own.rfind('/') + 1);
   if (folder.empty()) return {};
-  for (const char* libraries : {"", "../lib/", "../" ATTNKIT_LIBDIR "/"}) {
-    const std::string path = folder + libraries + "attnkit/attnkit-plugin-process";
+  for (const char* libraries : {"attnkit/", "../lib/attnkit/", "../" ATTNKIT_LIBDIR "/attnkit/", ""}) {
+    const std::string path = folder + libraries + "attnkit-plugin-process";
     if (::access(path.c_str(), X_OK) == 0) return path;
   }
   return {};

@@ -22,6 +22,8 @@ Finding try_file(const Check& check, const Trial& trial) {
   try {
     check.of_file(trial);
     return {Verdict::passed, {}, {}};
+  } catch (const Remark& remark) {
+    return {Verdict::passed, clean_line(remark.words), {}};
   } catch (const NotApplicable& none) {
     return {Verdict::not_applicable, none.reason, {}};
   } catch (const RefusedInWords& refused) {
@@ -55,7 +57,7 @@ const char* name_of(Verdict verdict) {
 std::span<const Check> checks() {
   static const std::vector<Check> all = [] {
     std::vector<Check> joined;
-    for (const auto& group : {file_checks, load_checks, table_checks, plan_checks, memory_checks, process_checks,
+    for (const auto& group : {file_checks, load_checks, plan_checks, table_checks, memory_checks, process_checks,
                               whole_checks, refusal_checks, locality_checks, stream_checks, gradient_checks})
       joined.insert(joined.end(), group.begin(), group.end());
     return joined;

@@ -38,8 +38,8 @@ class Law;
 // The roles that a law is about.
 enum : uint32_t { kEncoder = 1, kDecoder = 2, kCross = 4, kAnywhere = 7 };
 
-// The differences between the random places of a check.
-enum class Draws { none, blocks, options };
+// The differences between the random places of a check; one: a single one, with the fixed widths and other options.
+enum class Draws { none, one, blocks, options };
 
 struct Check {
   const char *group, *name;  // "stream", "chunks": the check stream.chunks
@@ -54,8 +54,16 @@ struct Check {
   std::string id() const { return std::string(group) + "." + name; }
 };
 
+// Thrown by a check that holds and has something to say all the same.
+struct Remark {
+  std::string words;
+};
+
 // In the order in which they should be tried.
 std::span<const Check> checks();
+
+// The state of one row after 20 in a fixed place of that role, for stream.other_process.  Throws as checks do.
+std::string state_of(const std::string& file, uint32_t role);
 
 // Never throws for what a plugin does; one that crashes, hangs or ends the process takes this process with it.
 Finding perform(const Check& check, const Trial& trial);
@@ -67,7 +75,7 @@ void hold(bool kept, fmt::format_string<Args...> broken, Args&&... args) {
 }
 
 // Each group in a file of its name.
-extern const std::span<const Check> file_checks, load_checks, table_checks, plan_checks, memory_checks, process_checks,
+extern const std::span<const Check> file_checks, load_checks, plan_checks, table_checks, memory_checks, process_checks,
     whole_checks, refusal_checks, locality_checks, stream_checks, gradient_checks;
 
 }  // namespace attnkit::core::conformance

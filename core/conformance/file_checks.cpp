@@ -1,6 +1,7 @@
 // Checks of a plugin's file before any of it runs.
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -111,6 +112,28 @@ void search_path(const Trial& trial) {
   }
 }
 
+// What a system, a compiler or CUDA brings.
+constexpr std::string_view common[] = {"ld-linux",    "libc.",      "libm.",    "libmvec.",  "libstdc++.", "libgcc_s.",
+                                       "libpthread.", "libdl.",     "librt.",   "libc++.",   "libc++abi.", "libunwind.",
+                                       "libcuda.",    "libcudart.", "libcudnn", "libcublas", "libnvrtc"};
+
+void needs(const Trial& trial) {
+  const Elf file(trial.file);
+  const auto dynamic = file.section<Elf64_Dyn>(SHT_DYNAMIC);
+  std::string others;
+  for (const Elf64_Dyn& entry : dynamic.entries) {
+    if (entry.d_tag != DT_NEEDED) continue;
+    const std::string_view name = dynamic.text(entry.d_un.d_val);
+    hold(name.find('/') == name.npos, "needs the library {} by a path, which other machines lack: link it by its name",
+         name);
+    hold(!name.starts_with("libattnkit"),
+         "needs {}, its own host, of which a process would have two: use plugin.h alone", name);
+    const auto is_common = [&](std::string_view known) { return name.starts_with(known); };
+    if (std::none_of(std::begin(common), std::end(common), is_common)) (others += others.empty() ? "" : ", ") += name;
+  }
+  if (!others.empty()) throw Remark{"it needs " + others + ", which many machines lack: ship that with it"};
+}
+
 void hardened(const Trial& trial) {
   const Elf file(trial.file);
   for (const Elf64_Phdr& s : file.segments()) {
@@ -131,6 +154,7 @@ constexpr Check all[] = {
     {"file", "exports", "it exports its entry and nothing else", exports, nullptr},
     {"file", "unique", "it has no unique symbols", unique, nullptr},
     {"file", "search_path", "it looks for libraries nowhere but beside itself", search_path, nullptr},
+    {"file", "needs", "it needs no library by a path, nor attnkit itself", needs, nullptr},
     {"file", "hardened", "no executable stack, no writable code, no relocations in code", hardened, nullptr},
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <latch>
 #include <string_view>
+#include <thread>
 
 namespace attnkit::core::conformance {
 
@@ -60,10 +62,11 @@ void reshape(attn_block& block, const attn_plugin& plugin, Random& random) {
   block.d_model += static_cast<int32_t>(block.heads);
 }
 
-Settings drawn_settings(const attn_plugin& plugin, Random& random) {
+// Some of the options, or each.
+Settings drawn_settings(const attn_plugin& plugin, Random& random, bool each = false) {
   Settings settings;
   for (uint32_t i = 0; i < plugin.n_options; ++i)
-    if (random.bits() % 2 != 0) settings[plugin.options[i]->name] = drawn(*plugin.options[i], random);
+    if (random.bits() % 2 != 0 || each) settings[plugin.options[i]->name] = drawn(*plugin.options[i], random);
   return settings;
 }
 
@@ -101,8 +104,15 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
     places.push_back({trial.file, seat, make_block(role, seat == Seat::kDecoder, kHeads, kWidth, kValues), {}});
   }
   Random random(mixed(trial.seed, salt)), shapes(mixed(trial.seed, salt + " shapes"));
-  for (int i = 0; i < (draws == Draws::none ? 0 : trial.draws); ++i) {
-    const Seat seat = seats[random.bits() % seats.size()];
+  const int count = draws == Draws::none ? 0 : draws == Draws::one ? std::min(trial.draws, 1) : trial.draws;
+  for (int i = 0; i < count; ++i) {
+    const size_t drawn = random.bits() % seats.size();
+    const Seat seat = seats[drawn];
+    if (draws == Draws::one) {
+      places.push_back(
+          {trial.file, seat, places[drawn].block, drawn_settings(load(trial.file), random, true), 1, true});
+      break;
+    }
     const auto heads = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
     const auto width = one_of<int32_t>(random, {1, 2, 4, 7, 8, 16, 24, 33, 64, 80});
     const int32_t values = random.bits() % 2 ? width : one_of<int32_t>(random, {1, 3, 8, 16, 31, 64});
@@ -115,8 +125,49 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
   return places;
 }
 
-Law::Law(const Place& place) : place_(place) {
+void at_once(size_t n, const std::function<void(size_t)>& act) {
+  std::vector<std::string> broken(n);
+  std::vector<std::thread> threads;
+  std::latch ready(static_cast<ptrdiff_t>(n));
+  for (size_t t = 0; t < n; ++t)
+    threads.emplace_back([&, t] {
+      ready.arrive_and_wait();
+      try {
+        act(t);
+      } catch (const std::exception& e) {
+        broken[t] = e.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const std::string& words : broken) hold(words.empty(), "one of {} calls at once: {}", n, words);
+}
+
+Law::Law(const Place& place) : place_(place), shapes_(mixed(place.seed, place.text())) {
+  slope_ = drawn(slope_, 2, 4);
+  offset_ = drawn(offset_, 3, 9);
   may_refuse([&] { mech_.emplace(load(place.file), place.block, place.settings); });
+}
+
+Law Law::narrow() const {
+  Place place = place_;
+  place.block = make_block(place.block.role, causal(), 1, 8, 8);
+  return Law(place);
+}
+
+int64_t Law::drawn(int64_t fixed, int64_t min, int64_t max) const {
+  return place_.is_random ? between(shapes_, min, max) : fixed;
+}
+
+std::vector<int64_t> Law::chunks(int64_t n, int64_t size) const {
+  std::vector<int64_t> sizes;
+  for (int64_t done = 0; done < n; done += sizes.back()) sizes.push_back(std::min(drawn(size, 1, 2 * size), n - done));
+  return sizes;
+}
+
+std::vector<int32_t> Law::order(std::vector<int32_t> fixed) const {
+  if (place_.is_random)
+    for (size_t i = fixed.size(); i > 1; --i) std::swap(fixed[i - 1], fixed[shapes_.bits() % i]);
+  return fixed;
 }
 
 SharedKeys::SharedKeys(const Law& law) {
@@ -139,6 +190,18 @@ std::pair<Inputs, Inputs> SharedKeys::inputs(int64_t batch, int64_t n) const {
       to.set([&](int64_t b, int64_t h, int64_t i, int64_t c) { return from.at(b, h / 2, i, c); });
   }
   return both;
+}
+
+Call Law::padded(int64_t n) const {
+  const int64_t m = keys_for(n);
+  const auto some = [&](int64_t fixed, int64_t most) { return static_cast<int32_t>(drawn(fixed, 0, most)); };
+  Call call;
+  call.q_len = {static_cast<int32_t>(n), some(17, n), 0, some(1, n)};
+  call.k_len = cross() ? std::vector<int32_t>{static_cast<int32_t>(m), some(33, m), some(5, m), 0} : call.q_len;
+  if (!causal()) return call;
+  for (const int32_t length : call.q_len) call.q_total.push_back(std::max(length, 1));
+  call.k_total = call.q_total;
+  return call;
 }
 
 RefusedInWords Law::in_words(const Refused& refused) {

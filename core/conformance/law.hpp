@@ -32,6 +32,9 @@ struct Place {
 // One of each of these roles, then the random ones.  salt: each check has places of its own.
 std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws = Draws::options);
 
+// Calls act(t) for each t below n, each in a thread of its own, all of which begin together.  Throws Violation.
+void at_once(size_t n, const std::function<void(size_t t)>& act);
+
 class Law;
 // A place of the same seat where two heads of queries share each head of keys, and the same with a head of keys for
 // each.  Throws NotApplicable where the mechanism takes no fewer heads of keys than of queries.
@@ -70,13 +73,24 @@ class Law {
   }
 
   // Number of keys that go with n queries in this seat.
-  int64_t keys_for(int64_t n) const { return cross() ? n * 3 / 2 + (n > 0 ? 5 : 0) : n; }
+  int64_t keys_for(int64_t n) const { return cross() ? n * slope_ / 2 + (n > 0 ? offset_ : 0) : n; }
+  // The shapes of a fixed place are constants, and those of a random one are drawn in their stead, from its seed: the
+  // next number from min to max, a length, the sizes of chunks that add up to n, the rows of a batch in some order.
+  int64_t drawn(int64_t fixed, int64_t min, int64_t max) const;
+  int64_t length(int64_t fixed) const { return drawn(fixed, 1, fixed * 3 / 2 + 1); }
+  uint32_t workers(uint32_t fixed) const { return static_cast<uint32_t>(drawn(fixed, 1, 8)); }
+  std::vector<int64_t> chunks(int64_t n, int64_t size) const;
+  std::vector<int32_t> order(std::vector<int32_t> fixed) const;
+  // Four rows of at most n queries that are padded, one of them empty.
+  Call padded(int64_t n) const;
   Inputs inputs(int64_t batch, int64_t n, uint64_t salt = 0, Layout layout = Layout::kModel) const {
     return inputs_of(batch, n, keys_for(n), salt, layout);
   }
   Inputs inputs_of(int64_t batch, int64_t n, int64_t m, uint64_t salt = 0, Layout layout = Layout::kModel) const {
     return Inputs(*mech_, batch, n, m, place_.seed + salt, layout);
   }
+  // The same in a block of one head of width 8, for what is done many times.
+  Law narrow() const;
   bool draws_options() const { return place_.is_random; }
   // Is every element finite?  With random options, which may leave a division by zero: is it written?
   bool finite(const Array& a) const { return place_.is_random ? all_written(a) : all_finite(a); }
@@ -104,6 +118,8 @@ class Law {
   static RefusedInWords in_words(const Refused& refused);
 
   Place place_;
+  mutable Random shapes_;
+  int64_t slope_ = 3, offset_ = 5;
   std::optional<Mechanism> mech_;
 };
 

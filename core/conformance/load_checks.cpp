@@ -24,7 +24,8 @@ void name(const Trial& trial) {
 
 void on_cpu(const Trial& trial) {
   const attn_plugin table = load_plugin(read_plugin_file(trial.file));
-  if (table.device_type != 1) throw Violation("it computes on CUDA, where nothing is checked here");
+  if (table.device_type != 1)
+    throw NotApplicable{"it computes on CUDA: its file and how it is loaded were looked at, and nothing of it was run"};
 }
 
 void unchanged(const Trial& trial, uint32_t kinds) {
@@ -33,41 +34,56 @@ void unchanged(const Trial& trial, uint32_t kinds) {
   watch.check();
 }
 
-void quiet(const Trial& trial) { unchanged(trial, ProcessState::kOutput); }
-
 void traceless(const Trial& trial) {
   unchanged(trial, ProcessState::kSignals | ProcessState::kThreads | ProcessState::kFiles | ProcessState::kSettings);
 }
 
 void float_modes(const Trial& trial) { unchanged(trial, ProcessState::kFloat); }
 
+attn_plugin_main_fn entry_of(const std::string& file) {
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  hold(library != nullptr, "it cannot be loaded");
+  return reinterpret_cast<attn_plugin_main_fn>(dlsym(library, "attn_plugin_main_v1"));
+}
+
 // A host of a later minor, whose structs are longer, is served by a plugin of this one.
 void later_host(const Trial& trial) {
-  void* const library = dlopen(trial.file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  hold(library != nullptr, "it cannot be loaded");
-  const auto entry = reinterpret_cast<attn_plugin_main_fn>(dlsym(library, "attn_plugin_main_v1"));
-  struct {
-    attn_host host;
-    uint64_t unknown;
-  } later{{sizeof later, ATTN_ABI_MINOR + 7, 0, 0}, ~uint64_t{0}};
+  const auto entry = entry_of(trial.file);
+  const Later later(attn_host{sizeof(attn_host), ATTN_ABI_MINOR + 7, 0, 0});
   const attn_plugin* table = nullptr;
   attn_error error = empty_error();
-  const int32_t code = boundary("attn_plugin_main_v1", [&] { return entry(&later.host, &table, &error); });
+  const int32_t code = boundary("attn_plugin_main_v1", [&] { return entry(&later.known, &table, &error); });
   hold(code == ATTN_OK && table != nullptr,
-       "it refuses a host of minor {} that accepts plugins of minor 0, with code {}: {}", later.host.abi_minor, code,
+       "it refuses a host of minor {} that accepts plugins of minor 0, with code {}: {}", later.known.abi_minor, code,
        error.message);
+}
+
+// A host of minor 0, whose structs are those of its time, is served or hears in words that it is too old.
+void earlier_host(const Trial& trial) {
+  const uint32_t oldest = load_plugin(read_plugin_file(trial.file)).oldest_host_minor;
+  const auto entry = entry_of(trial.file);
+  const attn_host earlier{sizeof earlier, 0, 0, 0};
+  const attn_plugin* table = nullptr;
+  attn_error error = empty_error();
+  const int32_t code = boundary("attn_plugin_main_v1", [&] { return entry(&earlier, &table, &error); });
+  if (code == ATTN_OK) return hold(table != nullptr, "it takes a host of minor 0 and gives no table");
+  hold(oldest > 0 && code == ATTN_UNSUPPORTED,
+       "it says that it serves hosts of minor {} and later, and refuses one of minor 0 with code {}: {}", oldest, code,
+       error.message);
+  throw RefusedInWords{error.message};
 }
 
 constexpr Check all[] = {
     {"load", "works", "it can be loaded and gives a table as plugin.h has it", works, nullptr, kAnywhere, Draws::none,
      true},
-    {"load", "device", "it computes on the CPU", on_cpu, nullptr, kAnywhere, Draws::none, true},
-    {"load", "quiet", "loading it prints nothing", quiet, nullptr, kAnywhere, Draws::none, true},
     {"load", "name", "its file has its name", name, nullptr},
     {"load", "float_modes", "loading it leaves the floating-point modes as they were", float_modes, nullptr},
     {"load", "traceless", "loading it leaves signals, threads, files, environment and locale as they were", traceless,
      nullptr},
     {"load", "later_host", "a host of a later minor can use it", later_host, nullptr},
+    {"load", "earlier_host", "a host of minor 0 can use it, or is refused in words", earlier_host, nullptr},
+    {"load", "device", "it computes on the CPU: nothing of a plugin for CUDA is run here", on_cpu, nullptr, kAnywhere,
+     Draws::none, true},
 };
 
 }  // namespace

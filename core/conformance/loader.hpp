@@ -30,6 +30,14 @@ struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A struct as a host of a later minor has it, with a field at its end that plugins of this one do not know.
+template <class Known>
+struct Later {
+  explicit Later(const Known& of) : known(of) { known.struct_size = sizeof *this; }
+  Known known;
+  uint64_t unknown = ~uint64_t{0};
+};
+
 // Throws Refused unless code is ATTN_OK.
 void expect_ok(int32_t code, const attn_error& error);
 
@@ -77,7 +85,7 @@ auto freeing(void (*free)(T*), const char* function) {
   return [free, function](T* p) {
     try {
       boundary(function, [&] { free(p); });
-    } catch (const Violation&) {
+    } catch (...) {
     }
   };
 }

@@ -8,13 +8,19 @@ namespace attnkit::core::conformance {
 
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+// What comes in place of a sequence's numbers.
+enum class Other { kNumbers, kNan, kInfinity };
+const char* name_of(Other other) {
+  constexpr const char* names[] = {"other numbers", "NaN", "infinity"};
+  return names[static_cast<int>(other)];
+}
 
 bool is_aux(const attn_port& port) { return port.kind == ATTN_AUX_IN; }
 
-// Overwrites rows of the sequences for which `which(port, b, h, i)` holds, with random numbers or NaN.
+// Overwrites rows of the sequences for which `which(port, b, h, i)` holds.
 template <class Which>
-void overwrite(Inputs& in, bool nan, Which which) {
+void overwrite(Inputs& in, Other with, Which which) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
   Random random(99);
   for (size_t p = 0; p < in.arrays.size(); ++p) {
     const attn_port& port = *in.mech->ports()[p];
@@ -22,40 +28,39 @@ void overwrite(Inputs& in, bool nan, Which which) {
     Array& a = in.arrays[p];
     const Array old = a;
     a.set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
-      const float other = nan ? kNan : random.normal();
+      const float other = with == Other::kNan ? kNan : with == Other::kInfinity ? kInfinity : random.normal();
       return which(port, b, h, i) ? other : old.at(b, h, i, c);
     });
   }
 }
 
 void future(Law& law) {
-  Inputs in = law.inputs(2, 100);
+  const int64_t n = law.length(100);
+  Inputs in = law.inputs(2, n);
   const Array out = law.may_refuse([&] { return law.whole(in); });
-  for (const int64_t cut : {1, 15, 16, 17, 50, 99})
-    for (const bool nan : {false, true}) {
+  for (const int64_t usual : {1, 15, 16, 17, 50, 99})
+    for (const Other other : {Other::kNumbers, Other::kNan, Other::kInfinity}) {
+      const int64_t cut = law.drawn(usual, 1, n);
       Inputs changed = in;
-      overwrite(changed, nan,
+      overwrite(changed, other,
                 [cut](const attn_port& port, int64_t, int64_t, int64_t i) { return !is_aux(port) && i >= cut; });
       const Array got = law.whole(changed);
       for (int64_t b = 0; b < 2; ++b)
         for (int64_t h = 0; h < out.heads; ++h)
-          hold(same_bits(out, b, h, got, b, h, cut), "{} from row {} on changes an output before it",
-               nan ? "NaN" : "other numbers", cut);
+          hold(same_bits(out, b, h, got, b, h, cut), "{} from row {} on changes an output before it", name_of(other),
+               cut);
     }
 }
 
 void padding(Law& law) {
-  const int64_t n = 40, m = law.keys_for(n);
-  Call call;
-  call.q_len = {40, 17, 0, 1};
-  call.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(m), 33, 5, 0} : call.q_len;
-  if (law.causal()) call.q_total = call.k_total = {40, 17, 1, 1};
+  const int64_t n = law.length(40);
+  const Call call = law.padded(n);
   Inputs zero = law.inputs(4, n), nan = zero;
   const auto pad = [&](const attn_port& port, int64_t b, int64_t, int64_t i) {
     return !is_aux(port) && i >= (port.kind == ATTN_KEY ? call.k_len : call.q_len)[static_cast<size_t>(b)];
   };
-  overwrite(zero, false, pad);
-  overwrite(nan, true, pad);
+  overwrite(zero, Other::kNumbers, pad);
+  overwrite(nan, Other::kNan, pad);
   const Array out = law.may_refuse([&] { return law.whole(zero, call); });
   hold(same_bits(out, law.whole(nan, call)), "what stands in the padding changes the output");
   hold(law.finite(out), "an output is not finite where rows are padded");
@@ -80,45 +85,48 @@ void padding(Law& law) {
 }
 
 void batch_rows(Law& law) {
-  Inputs in = law.inputs(4, 33);
+  const int64_t n = law.length(33);
+  Inputs in = law.inputs(4, n);
   const Array out = law.may_refuse([&] { return law.whole(in); });
-  const int64_t order[] = {2, 0, 3, 1};
+  const std::vector<int32_t> order = law.order({2, 0, 3, 1});
   Inputs permuted = in;
   for (size_t p = 0; p < in.arrays.size(); ++p)
     if (is_taken(law.port(p)))
-      permuted.arrays[p].set(
-          [&](int64_t b, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(order[b], h, i, c); });
+      permuted.arrays[p].set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+        return in.arrays[p].at(order[static_cast<size_t>(b)], h, i, c);
+      });
   const Array got = law.whole(permuted);
   for (int64_t b = 0; b < 4; ++b)
     for (int64_t h = 0; h < out.heads; ++h)
-      hold(same_bits(got, b, h, out, order[b], h, 33), "a batch row gives other bits in another order of rows");
+      hold(same_bits(got, b, h, out, order[static_cast<size_t>(b)], h, n),
+           "a batch row gives other bits in another order of rows");
 }
 
 void rows_and_heads(Law& law) {
-  Inputs in = law.inputs(3, 33);
+  const int64_t n = law.length(33);
+  Inputs in = law.inputs(3, n);
   const Array out = law.may_refuse([&] { return law.whole(in); });
   const bool mixes = law.mixes_heads();
-  for (const bool nan : {false, true}) {
+  for (const Other other : {Other::kNumbers, Other::kNan, Other::kInfinity}) {
     Inputs changed = in;
-    overwrite(changed, nan,
+    overwrite(changed, other,
               [mixes](const attn_port&, int64_t b, int64_t h, int64_t) { return b == 1 && (mixes || h == 0); });
     const Array got = law.whole(changed);
     for (int64_t b = 0; b < 3; ++b)
       for (int64_t h = 0; h < out.heads; ++h)
         if (b != 1 || (h >= law.group() && !mixes))
-          hold(same_bits(got, b, h, out, b, h, 33), "{} in row 1, head 0 changes row {}, head {}",
-               nan ? "NaN" : "other numbers", b, h);
+          hold(same_bits(got, b, h, out, b, h, n), "{} in row 1, head 0 changes row {}, head {}", name_of(other), b, h);
   }
 }
 
 void visible(Law& law) {
-  const int64_t n = 20, m = law.keys_for(n);
+  const int64_t n = law.length(20), m = law.keys_for(n);
   Call call;
   for (int b = 0; b < 2; ++b)
     for (int i = 0; i < n; ++i)
       call.visible.push_back(std::min<int32_t>(static_cast<int32_t>(m) - 3, (i / 4) * (3 + b)));
   Inputs in = law.inputs(2, n), changed = in;
-  overwrite(changed, true,
+  overwrite(changed, Other::kNan,
             [&](const attn_port& port, int64_t, int64_t, int64_t i) { return port.kind == ATTN_KEY && i >= m - 3; });
   const Array out = law.may_refuse([&] { return law.whole(in, call, 1, ATTN_PREFIX); });
   hold(law.finite(out), "an output is not finite where queries see prefixes");
@@ -130,7 +138,7 @@ constexpr Check all[] = {
     {"locality", "future", "in a causal block no row reaches an output before it", nullptr, future, kDecoder},
     {"locality", "padding", "padding changes nothing, and gives rows of zeros", nullptr, padding},
     {"locality", "batch_rows", "batch rows are independent of each other and of their order", nullptr, batch_rows},
-    {"locality", "rows_and_heads", "a batch row and head keep their numbers and NaN to themselves", nullptr,
+    {"locality", "rows_and_heads", "a batch row and head keep their numbers, NaN and infinity to themselves", nullptr,
      rows_and_heads},
     {"locality", "visible", "with ATTN_PREFIX a query reads the keys that it sees alone", nullptr, visible, kCross},
 };

@@ -21,7 +21,8 @@ void fences(Law& law) {
   };
   Call call;
   call.fenced = true;
-  for (const auto& [batch, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {2, 37}, {0, 5}, {1, 0}}) {
+  for (const auto& [batch, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {law.drawn(2, 1, 4), law.length(37)}, {0, 5}, {1, 0}}) {
     const int64_t rows = n;
     const int64_t rows_of_batch = batch;
     for (const Layout layout : {Layout::kModel, Layout::kOdd})
@@ -64,7 +65,7 @@ void fences(Law& law) {
 
 // Nothing of what was in scratch or in the output before shows in the output.
 void scratch(Law& law) {
-  Inputs in = law.inputs(2, 33);
+  Inputs in = law.inputs(law.drawn(2, 1, 4), law.length(33));
   Call call;
   call.scratch_fill = 0;
   const Array zeros = law.may_refuse([&] { return law.whole(in, call); });
@@ -76,13 +77,14 @@ void scratch(Law& law) {
 
 // A plan holds for every run within its bounds.
 void within_bounds(Law& law) {
-  Inputs in = law.inputs(2, 30);
-  Call call = law.with_totals({}, 2, 30);
-  call.queries = 30;
+  const int64_t n = law.length(30);
+  Inputs in = law.inputs(2, n);
+  Call call = law.with_totals({}, 2, n);
+  call.queries = n;
   call.keys = in.keys;
   const Array exact = law.may_refuse([&] { return run_whole(in, 0, call); });
   const attn_request larger =
-      make_request(5, 90, law.cross() ? in.keys + 70 : 90, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, 0, 4);
+      make_request(5, 3 * n, law.cross() ? in.keys + 70 : 3 * n, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, 0, 4);
   const Planned plan(law.mech(), larger);
   hold(same_bits(exact, plan.run(in, call)), "under a plan with larger bounds the same run gives other bits");
 }

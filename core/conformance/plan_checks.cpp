@@ -1,6 +1,9 @@
 // Laws of create and plan: mechanisms as a host takes them, answers that are possible and the same each time.
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 
+#include "core/conformance/fence.hpp"
 #include "core/conformance/law.hpp"
 #include "core/plugin/loader.hpp"
 #include "core/plugin/mechanism.hpp"
@@ -131,18 +134,81 @@ void costs(Law& law) {
 void other_minors(Law& law) {
   const attn_request r = make_request(1, 8, law.keys_for(8), kTotals);
   law.may_refuse([&] { Planned(law.mech(), r); });
-  struct {
-    attn_request request;
-    uint64_t unknown;
-  } longer{r, ~uint64_t{0}};
-  longer.request.struct_size = sizeof longer;
+  const Later longer(r);
   attn_info info{};
   info.struct_size = offsetof(attn_info, flops);
   const int32_t code = boundary(
-      "plan", [&] { return law.mech().plugin().plan(law.mech().get(), &longer.request, &info, nullptr, nullptr); });
+      "plan", [&] { return law.mech().plugin().plan(law.mech().get(), &longer.known, &info, nullptr, nullptr); });
   hold(code == ATTN_OK, "it refuses a request that a later minor made longer, with code {}", code);
   hold(info.flops == 0 && info.bytes_read == 0 && info.bytes_written == 0,
        "plan writes fields that the caller's attn_info lacks");
+}
+
+// Creates it in a block of another size than this version's, and compares the ports.
+void hold_block_is_taken(Law& law, const attn_block* block, const char* what, const Fences& fences) {
+  const attn_plugin& plugin = law.mech().plugin();
+  std::vector<attn_value> values;
+  for (uint32_t o = 0; o < plugin.n_options; ++o) values.push_back(plugin.options[o]->fallback);
+  attn_mech* mech = nullptr;
+  const attn_port* const* ports = nullptr;
+  uint32_t n = 0;
+  int32_t code = ATTN_OK;
+  within(fences, "create", [&] {
+    code = boundary("create", [&] { return plugin.create(block, values.data(), &mech, &ports, &n, nullptr); });
+  });
+  hold(code == ATTN_OK, "it refuses {}, with code {}", what, code);
+  bool same = n == law.mech().ports().size();
+  for (uint32_t i = 0; same && i < n; ++i)
+    same = std::equal(ports[i]->shape, ports[i]->shape + 4, law.port(i).shape) && ports[i]->kind == law.port(i).kind;
+  boundary("destroy", [&] { plugin.destroy(mech); });
+  hold(same, "{} gets other ports than this version's", what);
+}
+
+void other_blocks(Law& law) {
+  const attn_block& block = law.mech().block();
+  const Later later(block);
+  hold_block_is_taken(law, &later.known, "a block of a later minor", {});
+  if (law.mech().plugin().oldest_host_minor > 0) return;
+  constexpr uint32_t size = offsetof(attn_block, kv_heads);
+  Fences fences;
+  fences.push_back(std::make_unique<Fence>("attn_block of minor 0", size, alignof(attn_block)));
+  auto* const first = static_cast<attn_block*>(fences[0]->data());
+  std::memcpy(static_cast<void*>(first), &block, size);
+  first->struct_size = size;
+  hold_block_is_taken(law, first, "a block of minor 0", fences);
+}
+
+// Numbers of a plan that wrap become small.
+void huge(const Trial& trial) {
+  const Plugin plugin = hosted(trial.file);
+  for (const Place& place : places_of(trial, "huge", kAnywhere, Draws::one)) {
+    std::string words;
+    std::shared_ptr<const core::Mechanism> mech;
+    if (!takes([&] { mech = core::Mechanism::create(plugin, place.block, values_of(plugin, place.settings)); }, words))
+      continue;
+    for (const uint32_t flags : {0u, uint32_t{ATTN_STREAM}, uint32_t{ATTN_TRAIN}}) {
+      const bool streams = flags == ATTN_STREAM, cross = place.seat == Seat::kCross;
+      attn_info before{};
+      for (int64_t n = 1024; n <= int64_t{1} << 40; n *= 2) {
+        const int64_t queries = streams || cross ? 1 : n, keys = streams ? 1 : n;
+        attn_info info{};
+        if (!takes([&] { info = mech->ask(make_request(1, queries, keys, flags | kTotals, streams ? n : 0, 1)); },
+                   words))
+          continue;
+        for (const auto& [what, now, last] :
+             {std::tuple("bytes of scratch", info.scratch_bytes, before.scratch_bytes),
+              {"bytes of scratch of backward", info.backward_scratch_bytes, before.backward_scratch_bytes},
+              {"saved bytes", info.saved_bytes, before.saved_bytes},
+              {"bytes of state", info.state_bytes, before.state_bytes},
+              {"flops", info.flops, before.flops},
+              {"bytes read", info.bytes_read, before.bytes_read},
+              {"bytes written", info.bytes_written, before.bytes_written}})
+          hold(now >= last / 2, "{}: {} keys take {} {}, and half as many {}: does a product wrap?", place.text(), n,
+               now, what, last);
+        before = info;
+      }
+    }
+  }
 }
 
 void state_grows(Law& law) {
@@ -169,6 +235,10 @@ constexpr Check all[] = {
     {"plan", "costs", "no rows cost nothing, and some cost something", nullptr, costs},
     {"plan", "other_minors", "longer requests are taken, and no field past the caller's struct is written", nullptr,
      other_minors},
+    {"plan", "other_blocks", "blocks as minor 0 had them are taken, and longer ones of later minors", nullptr,
+     other_blocks, kAnywhere, Draws::none},
+    {"plan", "huge", "requests of up to 2^40 keys are refused in words or answered with numbers that do not wrap", huge,
+     nullptr},
     {"plan", "state_grows", "the state needs no fewer bytes for more keys", nullptr, state_grows, kDecoder | kCross},
 };
 

@@ -6,7 +6,6 @@
 
 #include <cfenv>
 #include <clocale>
-#include <cstdio>
 #include <filesystem>
 
 #include "core/conformance/check.hpp"
@@ -47,16 +46,6 @@ std::string settings() {
   return out + fmt::format("\n{:o}", mask);
 }
 
-int64_t printed() {
-  std::fflush(nullptr);
-  int64_t bytes = 0;
-  for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
-    struct stat status = {};
-    if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) bytes += status.st_size;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 void set_allocator(CountAllocations count, FailAllocation fail) {
@@ -72,8 +61,7 @@ ProcessState::ProcessState()
     : signals_(signals()),
       settings_(settings()),
       threads_(entries("/proc/self/task")),
-      files_(entries("/proc/self/fd")),
-      printed_(printed()) {
+      files_(entries("/proc/self/fd")) {
 #if defined(__x86_64__)
   modes_ = __builtin_ia32_stmxcsr() & ~0x3Fu;  // the low bits are what happened, not modes
   asm volatile("fnstcw %0" : "=m"(x87_));
@@ -94,8 +82,6 @@ std::string ProcessState::changes_to(const ProcessState& later, uint32_t kinds) 
     return fmt::format("started threads, or ended some: {} before and {} after", threads_, later.threads_);
   if ((kinds & kFiles) && files_ != later.files_)
     return fmt::format("opened files, or closed some: {} before and {} after", files_, later.files_);
-  if ((kinds & kOutput) && printed_ != later.printed_)
-    return fmt::format("printed {} bytes", later.printed_ - printed_);
   if ((kinds & kSettings) && settings_ != later.settings_)
     return "changed the working directory, the environment, the locale or the file mode mask";
   return {};

@@ -16,20 +16,20 @@ struct Allocations {
 };
 // A program that counts them, and can let one fail, sets these before the first check.
 using CountAllocations = Allocations (*)();
-// The nth allocation of this thread from now on fails, the next one being 0; a negative nth: none.  Returns whether the
-// one that was asked for before has failed.
-using FailAllocation = bool (*)(int64_t nth);
+// The nth allocation of this thread from now on fails, the next one being 0, or that one and those after it; a negative
+// nth: none.  Returns whether one has failed since the last call.
+using FailAllocation = bool (*)(int64_t nth, bool later);
 void set_allocator(CountAllocations count, FailAllocation fail);
 CountAllocations allocation_counter();
 FailAllocation allocation_failure();
 
-// The floating-point modes of this thread, what each signal does, threads, open files, what was printed so far (where
-// standard output is a file), the working directory, the environment and the locale.
+// The floating-point modes of this thread, what each signal does, threads, open files, the working directory, the
+// environment and the locale.
 class ProcessState {
  public:
   ProcessState();
   // Returns the differences, "the floating-point modes (rounding, denormals)"; empty: nothing of the kinds asked for.
-  enum Kind : uint32_t { kFloat = 1, kSignals = 2, kThreads = 4, kFiles = 8, kOutput = 16, kSettings = 32 };
+  enum Kind : uint32_t { kFloat = 1, kSignals = 2, kThreads = 4, kFiles = 8, kSettings = 16 };
   std::string changes_to(const ProcessState& later, uint32_t kinds) const;
 
  private:
@@ -37,7 +37,6 @@ class ProcessState {
   uint16_t x87_ = 0;
   std::string signals_, settings_;
   int threads_ = 0, files_ = 0;
-  int64_t printed_ = 0;
 };
 
 // Compares the state before and after each call, and remembers the first change.

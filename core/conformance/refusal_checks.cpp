@@ -23,7 +23,8 @@ void hold_refused(const Law& law, const attn_request& r, const char* what) {
   info.struct_size = sizeof info;
   before = info;
   attn_plan* plan = nullptr;
-  attn_error error = empty_error();
+  Later longer(empty_error());
+  attn_error& error = longer.known;
   const auto ask = [&](attn_plan** to, attn_error* err) {
     return boundary("plan", [&] { return plugin.plan(law.mech().get(), &r, &info, to, err); });
   };
@@ -33,6 +34,7 @@ void hold_refused(const Law& law, const attn_request& r, const char* what) {
        "plan refuses {} and writes its answer all the same", what);
   hold(error.code == code && error.where == -1, "plan refuses {} with code {} and its error holds {} about {}", what,
        code, error.code, error.where);
+  hold(longer.unknown == ~uint64_t{0}, "plan writes past the attn_error that it knows");
   const std::string message(error.message, strnlen(error.message, sizeof error.message));
   hold(message.size() > 10 && message.find('\n') == std::string::npos,
        "plan refuses {} and not in words of one line, but with \"{}\"", what, message);

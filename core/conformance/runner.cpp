@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "core/base/error.hpp"
-#include "core/conformance/fence.hpp"
 #include "core/plugin/mechanism.hpp"
 
 namespace attnkit::core::conformance {
@@ -170,66 +169,65 @@ uint64_t extent(const attn_tensor& t) {
   return static_cast<uint64_t>(last + 1) * (t.dtype_bits / 8);
 }
 
-// Copies of memory within fences, and the way back.
-class Copies {
- public:
-  template <class T>
-  T* add(const std::string& what, T* from, uint64_t bytes, uint64_t alignment) {
-    if (from == nullptr) return nullptr;
-    fences.push_back(std::make_unique<Fence>(what, bytes, alignment));
-    std::memcpy(fences.back()->data(), from, bytes);
-    origins_.push_back({const_cast<std::remove_const_t<T>*>(from), bytes});
-    return static_cast<T*>(fences.back()->data());
-  }
-  template <class T>
-  const T* add(const std::string& what, const std::vector<T>& from) {
-    return add(what, pointer(from), from.size() * sizeof(T), alignof(T));
-  }
-  void copy_back() const {
-    for (size_t i = 0; i < fences.size(); ++i) std::memcpy(origins_[i].first, fences[i]->data(), origins_[i].second);
-  }
-  Fences fences;
-
- private:
-  std::vector<std::pair<void*, uint64_t>> origins_;
-};
-
 }  // namespace
 
-template <class Real>
-void Bound<Real>::run_fenced() {
-  Copies copies;
-  std::vector<attn_tensor> tensors = tensors_;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    attn_tensor& t = tensors[i];
-    t.data = copies.add(std::string("port ") + plan_.mech().ports()[i]->name, static_cast<char*>(t.data), extent(t),
-                        t.dtype_bits / 8);
+void* Copies::add_bytes(const std::string& what, void* from, uint64_t bytes, uint64_t alignment) {
+  if (from == nullptr) return nullptr;
+  fences.push_back(std::make_unique<Fence>(what, bytes, alignment));
+  std::memcpy(fences.back()->data(), from, bytes);
+  origins_.push_back({from, bytes});
+  return fences.back()->data();
+}
+
+std::vector<attn_tensor> Copies::add(const char* what, const Mechanism& mech, const attn_tensor* tensors) {
+  std::vector<attn_tensor> copied(tensors, tensors + mech.ports().size());
+  for (size_t i = 0; i < copied.size(); ++i) {
+    attn_tensor& t = copied[i];
+    t.data = add(std::string(what) + mech.ports()[i]->name, static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
   }
-  attn_run run = run_;
-  attn_exec exec = *run.exec;
+  return copied;
+}
+
+void Copies::copy_back() const {
+  for (size_t i = 0; i < fences.size(); ++i) std::memcpy(origins_[i].first, fences[i]->data(), origins_[i].second);
+}
+
+FencedRun::FencedRun(const Mechanism& mech, const attn_run& of, const Call& call, uint64_t saved_bytes)
+    : tensors(copies.add("port ", mech, of.ports)), exec(*of.exec), run(of) {
+  const auto array = [&](const char* what, const auto& from) {
+    return copies.add(what, pointer(from), from.size() * sizeof(from[0]), alignof(decltype(from[0])));
+  };
   exec.scratch = copies.add("scratch", static_cast<char*>(exec.scratch), exec.scratch_bytes, ATTN_ALIGN);
   run.exec = &exec;
   run.ports = tensors.data();
-  run.q_len = copies.add("q_len", call_.q_len);
-  run.k_len = copies.add("k_len", call_.k_len);
-  run.q_pos = copies.add("q_pos", call_.q_pos);
-  run.k_pos = copies.add("k_pos", call_.k_pos);
-  run.q_total = copies.add("q_total", call_.q_total);
-  run.k_total = copies.add("k_total", call_.k_total);
-  run.visible = copies.add("visible", call_.visible);
-  run.slots = copies.add("slots", call_.slots);
-  if (call_.arena)
-    run.state =
-        copies.add("state", static_cast<char*>(call_.arena->bytes.data()), call_.arena->bytes.size(), ATTN_ALIGN);
-  run.saved = copies.add("saved", static_cast<char*>(run.saved), run.saved ? saved.size() : 0, ATTN_ALIGN);
-  within(copies.fences, "run", [&] { call_plugin(run); });
-  copies.copy_back();
+  run.q_len = array("q_len", call.q_len);
+  run.k_len = array("k_len", call.k_len);
+  run.q_pos = array("q_pos", call.q_pos);
+  run.k_pos = array("k_pos", call.k_pos);
+  run.q_total = array("q_total", call.q_total);
+  run.k_total = array("k_total", call.k_total);
+  run.visible = array("visible", call.visible);
+  run.slots = array("slots", call.slots);
+  if (call.arena)
+    run.state = copies.add("state", static_cast<char*>(call.arena->bytes.data()), call.arena->bytes.size(), ATTN_ALIGN);
+  run.saved = copies.add("saved", static_cast<char*>(run.saved), saved_bytes, ATTN_ALIGN);
 }
 
 template <class Real>
 void Bound<Real>::run() {
   const std::vector<BasicArray<Real>> before = inputs_.arrays;
-  call_.fenced ? run_fenced() : call_plugin(run_);
+  if (call_.fenced) {
+    const FencedRun fenced(plan_.mech(), run_, call_, saved.size());
+    within(fenced.copies.fences, "run", [&] { call_plugin(fenced.run); });
+    fenced.copies.copy_back();
+  } else if (call_.later) {
+    const Later exec(*run_.exec);
+    Later run(run_);
+    run.known.exec = &exec.known;
+    call_plugin(run.known);
+  } else {
+    call_plugin(run_);
+  }
   if (!exec_.intact()) throw Violation("the run wrote beyond its scratch");
   if (!saved.intact()) throw Violation("the run saved beyond its room");
   if (call_.arena && !call_.arena->bytes.intact()) throw Violation("the run wrote beyond the state rows");

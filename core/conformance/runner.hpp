@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "core/conformance/array.hpp"
-#include "core/conformance/loader.hpp"
+#include "core/conformance/fence.hpp"
 
 namespace attnkit::core::conformance {
 
@@ -67,6 +67,7 @@ struct Call {
   int scratch_fill = 0xFF;   // every byte of scratch before the run
   bool without_aux = false;  // AUX_IN has no value yet
   bool fenced = false;       // whatever the run gets ends at a page that nobody may touch
+  bool later = false;        // its structs are those of a later minor
 };
 
 // A plan and its runs.  Throws Refused; Violation when a canary or an input was touched.
@@ -105,6 +106,34 @@ class Exec {
   attn_exec exec_;
 };
 
+// Copies of memory that end at pages which nobody may touch, and the way back.
+class Copies {
+ public:
+  // NULL stays NULL.
+  template <class T>
+  T* add(const std::string& what, T* from, uint64_t bytes, uint64_t alignment) {
+    return static_cast<T*>(add_bytes(what, const_cast<void*>(static_cast<const void*>(from)), bytes, alignment));
+  }
+  // The tensors of all ports, named "port q" after `what`.
+  std::vector<attn_tensor> add(const char* what, const Mechanism& mech, const attn_tensor* tensors);
+  void copy_back() const;
+  Fences fences;
+
+ private:
+  void* add_bytes(const std::string& what, void* from, uint64_t bytes, uint64_t alignment);
+  std::vector<std::pair<void*, uint64_t>> origins_;
+};
+
+// A run all of whose memory is a copy within fences.
+struct FencedRun {
+  FencedRun(const Mechanism& mech, const attn_run& of, const Call& call, uint64_t saved_bytes);
+  FencedRun(const FencedRun&) = delete;
+  Copies copies;
+  std::vector<attn_tensor> tensors;
+  attn_exec exec;
+  attn_run run;
+};
+
 // One run with all that it names, which may be run again and stays as it was for a backward pass.
 template <class Real>
 class Bound {
@@ -112,6 +141,8 @@ class Bound {
   Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& call);
   Bound(const Bound&) = delete;
   void run();
+  // The call alone, without looking at what is around it.
+  void run_again() { call_plugin(run_); }
   const attn_run& get() const { return run_; }
   BasicInputs<Real>& inputs() const { return inputs_; }
   // Of the ports that are given; the others have none.
@@ -120,7 +151,6 @@ class Bound {
 
  private:
   void call_plugin(const attn_run& run);
-  void run_fenced();
 
   const Planned& plan_;
   BasicInputs<Real>& inputs_;

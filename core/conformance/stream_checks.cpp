@@ -1,6 +1,9 @@
 // Laws of state: streaming is the whole in pieces, and state is bytes that may be copied, shared, grown and moved.
+#include <algorithm>
 #include <cstring>
 
+#include "core/base/child.hpp"
+#include "core/base/plugin_process.hpp"
 #include "core/conformance/law.hpp"
 
 namespace attnkit::core::conformance {
@@ -11,35 +14,42 @@ namespace {
 constexpr uint32_t kStreams = kDecoder | kCross;
 
 void chunks(Law& law) {
-  law.stream_plan(1, 1, law.keys_for(100));
-  for (const int64_t n : {1, 63, 64, 100}) {
+  law.stream_plan(1, 1, law.keys_for(law.draws_options() ? 151 : 100));
+  for (const int64_t usual : {1, 63, 64, 100}) {
+    const int64_t n = law.length(usual);
     Inputs in = law.inputs(2, n);
     const Array all = law.whole(in, law.with_totals({}, 2, n));
     for (const int64_t chunk : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{16}, int64_t{64}, n}) {
-      const Array got = law.stream(in, chunks_of(n, chunk));
+      const std::vector<int64_t> chunks = law.chunks(n, chunk);
+      const Array got = law.stream(in, chunks);
       const double off = rms_ratio(got, all);
       hold(off <= kGate, "{} rows streamed by {} are {:.2g} from the whole, at most {:.2g}", n, chunk, off, kGate);
-      hold(same_bits(got, law.stream(in, chunks_of(n, chunk))), "{} rows streamed by {} twice give other bits", n,
-           chunk);
+      hold(same_bits(got, law.stream(in, chunks)), "{} rows streamed by {} twice give other bits", n, chunk);
     }
   }
 }
 
 void prefill(Law& law) {
-  law.stream_plan(1, 1, law.keys_for(64));
-  Inputs in = law.inputs(2, 64);
-  std::vector<int64_t> chunks = {37};
-  for (int i = 37; i < 64; ++i) chunks.push_back(1);
-  const double off = rms_ratio(law.stream(in, chunks), law.whole(in, law.with_totals({}, 2, 64)));
-  hold(off <= kGate, "37 rows at once, then 27 one by one, are {:.2g} from the whole, at most {:.2g}", off, kGate);
+  const int64_t n = law.drawn(64, 40, 90), first = law.drawn(37, 1, n - 1);
+  law.stream_plan(1, 1, law.keys_for(n));
+  Inputs in = law.inputs(2, n);
+  std::vector<int64_t> chunks = {first};
+  chunks.resize(static_cast<size_t>(n - first + 1), 1);
+  const double off = rms_ratio(law.stream(in, chunks), law.whole(in, law.with_totals({}, 2, n)));
+  hold(off <= kGate, "{} rows at once, then {} one by one, are {:.2g} from the whole, at most {:.2g}", first, n - first,
+       off, kGate);
 }
 
 void workers(Law& law) {
-  law.stream_plan(1, 1, law.keys_for(64));
-  Inputs in = law.inputs(4, 64);
-  const Array one = law.stream(in, chunks_of(64, 16));
-  for (const uint32_t workers : {2u, 5u, 8u})
-    hold(same_bits(one, law.stream(in, chunks_of(64, 16), workers)), "{} workers give other bits than one", workers);
+  const int64_t n = law.length(64);
+  law.stream_plan(1, 1, law.keys_for(n));
+  Inputs in = law.inputs(law.drawn(4, 1, 6), n);
+  const std::vector<int64_t> chunks = law.chunks(n, 16);
+  const Array one = law.stream(in, chunks);
+  for (const uint32_t usual : {2u, 5u, 8u}) {
+    const uint32_t workers = law.workers(usual);
+    hold(same_bits(one, law.stream(in, chunks, workers)), "{} workers give other bits than one", workers);
+  }
 }
 
 void many_steps(Law& law) {
@@ -49,8 +59,21 @@ void many_steps(Law& law) {
   hold(off <= kGate, "400 steps of one row are {:.2g} from the whole, at most {:.2g}", off, kGate);
 }
 
+// In one narrow head: 4096 rows of a whole cost their square.
+void long_stream(Law& law) {
+  constexpr int64_t n = 4096;
+  const Law narrow = law.narrow();
+  narrow.stream_plan(1, 1, narrow.keys_for(n));
+  Inputs in = narrow.inputs(1, n);
+  std::vector<int64_t> chunks = {1, 2, 3, 7, 16, 64};
+  for (const int64_t rest : chunks_of(n - 93, 509)) chunks.push_back(rest);
+  const Array all = narrow.may_refuse([&] { return narrow.whole(in, narrow.with_totals({}, 1, n)); });
+  const double off = rms_ratio(narrow.stream(in, chunks), all);
+  hold(off <= kGate, "a stream of {} rows is {:.2g} from the whole, at most {:.2g}", n, off, kGate);
+}
+
 void moves(Law& law) {
-  const int64_t n = 40;
+  const int64_t n = law.drawn(40, 21, 60);
   Inputs in = law.inputs(1, n);
   const Planned plan = law.stream_plan(1, n, n);
   const Arena arena(plan.info().state_bytes, 3);
@@ -65,29 +88,69 @@ void moves(Law& law) {
   hold(same_bits(here, law.probe(plan, in, arena, 20, n)), "a state that was restored gives other bits");
 }
 
-void grows(Law& law) {
+void other_process(Law& law) {
   const int64_t n = 40;
   Inputs in = law.inputs(1, n);
-  const Planned small = law.stream_plan(1, 20, 20), large = law.stream_plan(1, n, 3 * n);
-  hold(small.info().state_bytes <= large.info().state_bytes, "20 keys need {} bytes of state and 120 need {}",
-       small.info().state_bytes, large.info().state_bytes);
+  const Planned plan = law.stream_plan(1, n, n);
+  const std::string program = plugin_process();
+  if (program.empty()) throw NotApplicable{"attnkit-plugin-process is not beside libattnkit"};
+  const ChildResult there =
+      run_child({program, "state", law.place().file, std::to_string(1u << static_cast<int>(law.place().seat))}, 30);
+  const Arena arena(plan.info().state_bytes, 2);
+  hold(there.ending == ChildResult::ended && there.status == 0 && there.reply.size() == arena.stride,
+       "another process {} and gave {} bytes of state of {}", there.text(), there.reply.size(), arena.stride);
+  plan.run(in, law.step(0, 20, arena, 1, n));
+  std::memcpy(arena.row(1), there.reply.data(), arena.stride);
+  hold(same_bits(law.probe(plan, in, arena, 20, n), law.probe(plan, in, arena, 20, n, {1})),
+       "a state that another process made gives other bits");
+}
+
+// Eight threads, each with a row of one arena.
+void at_once(Law& law) {
+  const int64_t n = law.drawn(24, 4, 40), step = law.drawn(5, 1, 10);
+  std::vector<Inputs> in;
+  for (uint64_t salt = 0; salt < 8; ++salt) in.push_back(law.inputs(1, n, salt));
+  const Planned plan = law.stream_plan(1, n, law.keys_for(n));
+  const auto streamed = [&](const Arena& arena, size_t t) {
+    const std::vector<int32_t> slot = {static_cast<int32_t>(t)};
+    for (int64_t from = 0; from < n - 1; from += step) {
+      Call call = law.step(from, std::min(step, n - 1 - from), arena, 1, n);
+      call.slots = slot;
+      plan.run(in[t], call);
+    }
+    return law.probe(plan, in[t], arena, n - 1, n, slot);
+  };
+  const Arena serial(plan.info().state_bytes, 8), parallel(plan.info().state_bytes, 8);
+  std::vector<Array> alone, together(in.size());
+  for (size_t t = 0; t < in.size(); ++t) alone.push_back(streamed(serial, t));
+  conformance::at_once(in.size(), [&](size_t t) { together[t] = streamed(parallel, t); });
+  for (size_t t = 0; t < in.size(); ++t)
+    hold(same_bits(alone[t], together[t]), "eight streams at once on one plan differ from one by one");
+}
+
+void grows(Law& law) {
+  const int64_t known = law.drawn(20, 2, 40), n = 2 * known;
+  Inputs in = law.inputs(1, n);
+  const Planned small = law.stream_plan(1, known, known), large = law.stream_plan(1, n, 3 * n);
+  hold(small.info().state_bytes <= large.info().state_bytes, "{} keys need {} bytes of state and {} need {}", known,
+       small.info().state_bytes, 3 * n, large.info().state_bytes);
   const Arena little(small.info().state_bytes, 1), grown(large.info().state_bytes, 1), big(large.info().state_bytes, 1);
-  small.run(in, law.step(0, 20, little, 1, n));
-  large.run(in, law.step(0, 20, big, 1, n));
+  small.run(in, law.step(0, known, little, 1, n));
+  large.run(in, law.step(0, known, big, 1, n));
   std::memcpy(grown.row(0), little.row(0), little.row_bytes);
   hold(std::memcmp(grown.row(0), big.row(0), little.row_bytes) == 0,
-       "the state for 20 keys is no prefix of that for 120");
-  hold(same_bits(law.probe(large, in, grown, 20, n), law.probe(large, in, big, 20, n)),
+       "the state for {} keys is no prefix of that for {}", known, 3 * n);
+  hold(same_bits(law.probe(large, in, grown, known, n), law.probe(large, in, big, known, n)),
        "a state that was grown gives other bits");
 }
 
 void own_positions(Law& law) {
-  const int64_t n = 24;
+  const int64_t n = law.drawn(24, 5, 40);
   Inputs in = law.inputs(3, n);
   const Planned plan = law.stream_plan(3, n, n);
   const Arena together(plan.info().state_bytes, 3);
   Call call = law.step(0, n, together, 3, n);
-  call.k_len = {0, 3, 5};
+  call.k_len = {0, static_cast<int32_t>(law.drawn(3, 0, n)), static_cast<int32_t>(law.drawn(5, 0, n))};
   if (!law.cross()) call.q_len = call.k_len;
   const Array first = plan.run(in, call);
   for (int64_t b = 0; b < 3; ++b) {
@@ -111,15 +174,16 @@ void slots(Law& law) {
   Inputs in = law.inputs(3, n);
   const Planned plan = law.stream_plan(3, n, n);
   const Arena ordered(plan.info().state_bytes, 5), mixed(plan.info().state_bytes, 5);
-  const std::vector<int32_t> order = {4, 0, 2};
-  for (const int64_t free : {1, 3}) std::memset(mixed.row(free), 0x5C, mixed.stride);
+  const std::vector<int32_t> all = law.order({4, 0, 2, 1, 3}), order(all.begin(), all.begin() + 3);
+  const std::vector<int32_t> others(all.begin() + 3, all.end());
+  for (const int32_t free : others) std::memset(mixed.row(free), 0x5C, mixed.stride);
   plan.run(in, law.step(0, 20, ordered, 3, n));
   Call call = law.step(0, 20, mixed, 3, n);
   call.slots = order;
   plan.run(in, call);
   hold(same_bits(law.probe(plan, in, ordered, 20, n), law.probe(plan, in, mixed, 20, n, order)),
-       "rows in slots 4, 0 and 2 give other bits than in 0, 1 and 2");
-  for (const int64_t free : {1, 3})
+       "rows in slots {}, {} and {} give other bits than in 0, 1 and 2", order[0], order[1], order[2]);
+  for (const int32_t free : others)
     for (uint64_t i = 0; i < mixed.stride; ++i)
       hold(mixed.row(free)[i] == 0x5C, "a run wrote to a slot that none of its rows uses");
 }
@@ -130,9 +194,11 @@ void shared_slots(Law& law) {
   const Planned plan = law.stream_plan(4, m, m);
   const Arena arena(plan.info().state_bytes, 2);
   plan.run(source, law.step(0, m, arena, 2, n));
-  const Array got = law.probe(plan, beams, arena, m, n, {1, 0, 1, 1});
+  const std::vector<int32_t> order = law.order({1, 0, 1, 1});
+  const Array got = law.probe(plan, beams, arena, m, n, order);
   const Arena copies(plan.info().state_bytes, 4);
-  for (const int64_t b : {0, 1, 2, 3}) std::memcpy(copies.row(b), arena.row(b == 1 ? 0 : 1), arena.stride);
+  for (const int64_t b : {0, 1, 2, 3})
+    std::memcpy(copies.row(b), arena.row(order[static_cast<size_t>(b)]), arena.stride);
   hold(same_bits(got, law.probe(plan, beams, copies, m, n)),
        "rows that share a slot differ from rows with copies of it");
 }
@@ -168,10 +234,11 @@ void rewinds(Law& law) {
 }
 
 void growing_source(Law& law) {
-  const int64_t n = 20;
+  const int64_t n = law.length(20);
   Inputs in = law.inputs(1, n);
   Call prefix;
-  for (int i = 0; i < n; ++i) prefix.visible.push_back(2 + (i / 3) * 4);
+  for (int i = 0; i < n; ++i)
+    prefix.visible.push_back(std::min(2 + (i / 3) * 4, static_cast<int32_t>(law.keys_for(n))));
   const Array offline = law.may_refuse([&] { return law.whole(in, prefix, 1, ATTN_PREFIX); });
   const Planned plan = law.stream_plan(1, n, law.keys_for(n));
   const Arena arena(plan.info().state_bytes, 1);
@@ -208,6 +275,10 @@ constexpr Check all[] = {
      Draws::blocks},
     {"stream", "workers", "no bit of a stream depends on the number of workers", nullptr, workers, kStreams},
     {"stream", "many_steps", "400 steps stay as accurate as one", nullptr, many_steps, kStreams, Draws::none},
+    {"stream", "long", "4096 rows stay as accurate as one", nullptr, long_stream, kStreams, Draws::none},
+    {"stream", "at_once", "streams at once on one plan are as one by one", nullptr, at_once, kStreams},
+    {"stream", "other_process", "a state may be moved to another process", nullptr, other_process, kStreams,
+     Draws::none},
     {"stream", "moves", "state is bytes that may be copied, saved and restored", nullptr, moves, kStreams},
     {"stream", "grows", "the state of a small capacity is a prefix of that of a larger one", nullptr, grows, kStreams},
     {"stream", "own_positions", "each row of a run takes as many keys as it has", nullptr, own_positions, kStreams},
@@ -224,5 +295,15 @@ constexpr Check all[] = {
 }  // namespace
 
 const std::span<const Check> stream_checks = all;
+
+std::string state_of(const std::string& file, uint32_t role) {
+  const Law law(places_of({file}, "", role, Draws::none).at(0));
+  const int64_t n = 40;
+  Inputs in = law.inputs(1, n);
+  const Planned plan = law.stream_plan(1, n, n);
+  const Arena arena(plan.info().state_bytes, 1);
+  plan.run(in, law.step(0, 20, arena, 1, n));
+  return {arena.row(0), arena.stride};
+}
 
 }  // namespace attnkit::core::conformance

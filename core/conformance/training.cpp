@@ -61,11 +61,27 @@ void Training<Real>::backward(Gradients<Real>& grads, uint32_t workers) {
   for (auto& grad : grads) tensors.push_back(grad.data().empty() ? attn_tensor{} : grad.tensor());
   attn_run run = bound_.get();
   run.exec = exec.get();
-  const attn_grad grad{sizeof grad, 0, &run, tensors.data()};
-  attn_error error = empty_error();
   const Mechanism& mech = plan_.mech();
-  const int32_t code = boundary("backward", [&] { return mech.plugin().backward(plan_.get(), &grad, &error); });
-  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+  const auto call_plugin = [&](const attn_run& of, const attn_tensor* gradients) {
+    Later grad(attn_grad{sizeof(attn_grad), 0, &of, gradients});
+    if (!call_.later) grad.known.struct_size = sizeof(attn_grad);
+    attn_error error = empty_error();
+    const int32_t code = boundary("backward", [&] { return mech.plugin().backward(plan_.get(), &grad.known, &error); });
+    if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+  };
+  if (call_.fenced) {
+    FencedRun fenced(mech, run, call_, bound_.saved.size());
+    const std::vector<attn_tensor> copied = fenced.copies.add("the gradient of port ", mech, tensors.data());
+    within(fenced.copies.fences, "backward", [&] { call_plugin(fenced.run, copied.data()); });
+    fenced.copies.copy_back();
+  } else if (call_.later) {
+    const Later later_exec(*run.exec);
+    Later later_run(run);
+    later_run.known.exec = &later_exec.known;
+    call_plugin(later_run.known, tensors.data());
+  } else {
+    call_plugin(run, tensors.data());
+  }
   if (!exec.intact()) throw Violation("backward wrote beyond its scratch");
   if (!bound_.saved.intact() || !std::equal(saved.begin(), saved.end(), bytes))
     throw Violation("backward changed what the run saved");

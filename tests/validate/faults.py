@@ -15,7 +15,8 @@ FAULTS = {name: [check] for name, check in {
     **CRASHES,
     "NULL_TABLE": "load.works", "SHORT_TABLE": "load.works", "NULL_FUNCTION": "load.works", "NULL_TEXT": "load.works",
     "NEEDS_NEWER_HOST": "load.works", "UNKNOWN_DEVICE": "load.works", "BAD_DEFAULT": "load.works", "ENTRY_REFUSES": "load.works",
-    "ENTRY_PRINTS": "load.quiet", "WRONG_NAME": "load.name", "REFUSES_LATER_HOST": "load.later_host",
+    "ENTRY_PRINTS": "load.works", "WRONG_NAME": "load.name", "REFUSES_LATER_HOST": "load.later_host",
+    "REFUSES_EARLIER_HOST": "load.earlier_host",
     "ENTRY_FLUSHES": "load.float_modes", "ENTRY_HANDLES_SIGNALS": "load.traceless", "ENTRY_STARTS_THREAD": "load.traceless",
     "ENTRY_OPENS_FILES": "load.traceless", "ENTRY_SETS_ENVIRONMENT": "load.traceless",
     "NO_SUMMARY": "table.texts", "OPTION_WITHOUT_DOC": "table.options", "TEXT_WITH_BOUNDS": "table.options",
@@ -28,20 +29,25 @@ FAULTS = {name: [check] for name, check in {
     "STATE_IS_HUGE": "plan.answers", "SCRATCH_IS_HUGE": "plan.answers", "UNKNOWN_FLAGS": "plan.answers",
     "STATE_ALWAYS": "plan.equal_answers", "ANSWERS_DIFFER": "plan.equal_answers",
     "LONGER_REQUEST": "plan.other_minors", "WRITES_UNKNOWN_FIELDS": "plan.other_minors",
+    "BLOCK_OF_MINOR_1": "plan.other_blocks", "REFUSES_LATER_BLOCK": "plan.other_blocks", "WRAPS": "plan.huge",
     "COSTS_NOTHING": "plan.costs", "COSTS_ALWAYS": "plan.costs",
     "STATE_FOR_READING": "plan.state_grows", "STATE_SHRINKS": "plan.state_grows",
     "WRITES_PAST": "memory.fences", "WRITES_BEFORE": "memory.fences", "WRITES_GAP": "memory.fences",
     "WRITES_INPUT": "memory.fences", "READS_PAST": "memory.fences", "SCRATCH_PAST": "memory.fences",
-    "STATE_PAST_END": "memory.fences", "BACKWARD_INPUT": "memory.fences", "RUN_BREAKS": "memory.fences",
-    "RUN_REFUSES": "memory.fences",
+    "STATE_PAST_END": "memory.fences", "BACKWARD_INPUT": "memory.fences", "BACKWARD_READS_PAST": "memory.fences",
+    "RUN_BREAKS": "memory.fences", "RUN_REFUSES": "memory.fences",
     "SCRATCH_SHOWS": "memory.scratch", "BY_BOUNDS": "memory.bounds",
-    "RUN_PRINTS": "process.quiet", "RUN_FLUSHES": "process.float_modes", "RUN_HANDLES_SIGNALS": "process.signals",
+    "RUN_PRINTS": "memory.fences", "RUN_FLUSHES": "process.float_modes", "RUN_HANDLES_SIGNALS": "process.signals",
     "RUN_BLOCKS_SIGNALS": "process.signals", "PLAN_STARTS_THREAD": "process.threads", "RUN_OPENS_FILES": "process.files",
     "CREATE_SETS_ENVIRONMENT": "process.settings", "CREATE_CHANGES_FOLDER": "process.settings",
     "RUN_ALLOCATES": "process.allocates", "BACKWARD_ALLOCATES": "process.allocates",
     "CREATE_TRUSTS_MALLOC": "process.out_of_memory", "PLAN_HIDES_MEMORY": "process.out_of_memory",
     "CREATE_FAILS_AND_LEAKS": "process.out_of_memory", "FORKED_HANGS": "process.forks",
-    "CREATE_LEAKS": "process.leaks", "PLAN_LEAKS": "process.leaks", "TABLE_CHANGES": "process.table_stays",
+    "CREATE_ABORTS": "process.out_of_memory", "CREATE_TRIES_AGAIN": "process.out_of_memory",
+    "CREATE_LEAKS": "process.leaks", "FILL_LEAKS": "process.leaks", "PLAN_LEAKS": "process.leaks", "TABLE_CHANGES": "process.table_stays",
+    "OTHER_ALLOCATES": "process.allocates", "ONE_COPY": "process.second_copy", "RUN_EATS_MEMORY": "memory.fences",
+    "REPEATS_LATE": "whole.repeats_often", "BY_ODD_WORKERS": "whole.workers", "OTHER_IS_ROUGH": "whole.precision",
+    "REFUSES_LATER_RUN": "whole.later_structs", "WRITES_LATER_ERROR": "refusal.types", "INFINITE_HEAD": "locality.rows_and_heads",
     "LEAVES_ONE": "whole.writes", "REPEATS": "whole.repeats", "BY_WORKERS": "whole.workers", "BY_LAYOUT": "whole.layout",
     "BY_ALIGNMENT": "whole.layout", "ONE_ROW": "whole.one_row", "LONG": "whole.long", "OFFSET": "whole.scales",
     "NAN_IN_QUERIES": "whole.nan_in_queries", "NAN_IN_VALUES": "whole.nan_in_keys", "DIVIDES_BY_ZERO": "whole.extremes",
@@ -51,6 +57,8 @@ FAULTS = {name: [check] for name, check in {
     "REFUSES_SILENTLY": "refusal.types", "REFUSES_AS_INVALID": "refusal.types",
     "FUTURE": "locality.future", "PADDED_KEYS": "locality.padding", "PADDED_QUERIES": "locality.padding",
     "OTHER_ROW": "locality.batch_rows", "OTHER_HEAD": "locality.rows_and_heads", "SEES_ALL": "locality.visible",
+    "FORGETS_ODD_CHUNK": "stream.chunks", "BY_ODD_SLOT": "stream.slots", "DRIFTS_LATE": "stream.long",
+    "STATE_IN_PROCESS": "stream.other_process", "STREAM_BUFFER": "stream.at_once",
     "FORGETS_CHUNK": "stream.chunks", "FORGETS_PREFILL": "stream.prefill", "STREAM_BY_WORKERS": "stream.workers",
     "DRIFTS": "stream.many_steps", "BY_SLOT": "stream.moves", "STATE_BY_CAPACITY": "stream.grows",
     "OWN_POSITIONS": "stream.own_positions", "SLOTS_IGNORED": "stream.slots", "OTHER_SLOT": "stream.slots",
@@ -63,14 +71,22 @@ FAULTS = {name: [check] for name, check in {
     "GRADIENT_BY_WORKERS": "gradient.workers",
     "GRADIENT_BY_LAYOUT": "gradient.layout", "GRADIENT_BY_BOUNDS": "gradient.bounds", "GRADIENT_REPEATS": "gradient.repeats",
     "GRADIENT_SKIPS": "gradient.skips", "TRAINS_OTHERWISE": "gradient.same_outputs", "GRADIENT_OFFSET": "gradient.scales",
+    "REFUSES_LATER_GRAD": "gradient.later_structs", "GRADIENT_BUFFER": "gradient.at_once",
     "FEW_ROWS_GRADIENT": "gradient.few_rows",
     "TRAINS_WITHOUT_BACKWARD": "refusal.training",
     # Of plugins/thrower.cpp.
     "ENTRY_THROWS": "load.works", "CREATE_THROWS": "plan.create", "DESTROY_THROWS": "plan.destroy", "PLAN_THROWS": "plan.answers",
     "RUN_THROWS": "memory.fences", "BACKWARD_THROWS": "memory.fences",
+    # Of plugins/rust.
+    "RUST_PANICS": "memory.fences", "RUST_WRITES_PAST": "memory.fences", "RUST_ABORTS": "plan.answers",
+    "RUST_ALLOCATES": "process.allocates", "RUST_STARTS_THREAD": "process.threads",
+    "RUST_SETS_VAR": "process.settings", "RUST_FORGETS": "process.leaks", "RUST_FILLS_AT_RANDOM": "table.fill",
+    "RUST_SHARES_A_STATIC": "whole.at_once",
     # Of the linker.
     "EXPORTS_MORE": "file.exports", "UNIQUE_SYMBOL": "file.unique", "SEARCH_PATH": "file.search_path",
-    "EXECUTABLE_STACK": "file.hardened", "NO_ENTRY": "file.elf", "OTHER_MAJOR": "file.elf", "MISSING_SYMBOL": "load.works",
+    "EXECUTABLE_STACK": "file.hardened",
+    "RELOCATED_CODE": "file.hardened", "WRITABLE_CODE": "file.hardened", "NEEDS_PATH": "file.needs", "NEEDS_ATTNKIT": "file.needs",
+    "NO_ENTRY": "file.elf", "OTHER_MAJOR": "file.elf", "MISSING_SYMBOL": "load.works",
     # Of the file.
     "TEXT_FILE": "file.elf", "CUT_SHORT": "file.elf", "OTHER_MACHINE": "file.elf", "FOR_ALL_TO_WRITE": "file.elf",
 }.items()}
@@ -79,6 +95,11 @@ THROWERS = {"ENTRY_THROWS", "CREATE_THROWS", "DESTROY_THROWS", "PLAN_THROWS", "R
 # Libraries of their own, by CMakeLists.txt.
 LIBRARIES = {"TRAINS_WITHOUT_BACKWARD": "without_backward", "UNIQUE_SYMBOL": "unique", "EXPORTS_MORE": "exports_more",
              "SEARCH_PATH": "search_path", "EXECUTABLE_STACK": "executable_stack", "NO_ENTRY": "no_entry",
+             **{name: name.lower() for name in ("RELOCATED_CODE", "WRITABLE_CODE", "NEEDS_PATH", "NEEDS_ATTNKIT")},
              "OTHER_MAJOR": "other_major", "MISSING_SYMBOL": "missing_symbol",
-             **{name: "thrower" for name in THROWERS - {"UNIQUE_SYMBOL"}}}
-GOOD = {"GOOD": "faulty", "GOOD_WITHOUT_BACKWARD": "without_backward", "GOOD_IN_CPP": "thrower"}
+             **{name: "thrower" for name in THROWERS - {"UNIQUE_SYMBOL"}},
+             **{name: "rust" for name in FAULTS if name.startswith("RUST_")}}
+# Found only where blocks, options and shapes are drawn, or under a limit.
+ARGUMENTS = {**{name: ("--seed", "1", "--draws", "8") for name in ("BY_ODD_WORKERS", "FORGETS_ODD_CHUNK", "BY_ODD_SLOT", "OTHER_IS_ROUGH", "OTHER_ALLOCATES")},
+             "RUN_EATS_MEMORY": ("--seed", "1", "--draws", "0", "--memory", "256")}
+GOOD = {"GOOD": "faulty", "GOOD_WITHOUT_BACKWARD": "without_backward", "GOOD_IN_CPP": "thrower", "GOOD_IN_RUST": "rust"}

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -17,6 +18,8 @@ import faults
 
 COMMAND, FAULTY = os.environ["ATTNKIT"], pathlib.Path(os.environ["ATTNKIT_FAULTY"])
 OURS, MEAN = pathlib.Path(os.environ["ATTNKIT_PLUGINS"]), pathlib.Path(os.environ["ATTNKIT_MEAN_IN_C"])
+SAMPLES = [pathlib.Path(path) for path in os.environ["ATTNKIT_SAMPLE_PLUGINS"].split(":")]
+RUST = (FAULTY / "rust.so").exists()
 ALL = os.environ.get("ATTNKIT_VALIDATE_ALL", "") != ""
 SEEDS = int(os.environ.get("ATTNKIT_VALIDATE_SEEDS", "1"))
 temporary = tempfile.TemporaryDirectory(prefix="attnkit-validate-")
@@ -54,9 +57,16 @@ def make(name):
         data = data[:3000]
     if name == "OTHER_MACHINE":
         data = data[:18] + b"\xb7\0" + data[20:]  # e_machine: AArch64
+    if name == "NEEDS_ATTNKIT":
+        shutil.copy(FAULTY / "beside/libattnkit.so.1", folder)
     path.write_bytes(data)
     path.chmod(0o666 if name == "FOR_ALL_TO_WRITE" else 0o644)
     return path
+
+
+def buildable(names):
+    """Those of the names of a library that was built: without cargo those in Rust are not."""
+    return [name for name in names if RUST or faults.LIBRARIES.get(name, faults.GOOD.get(name)) != "rust"]
 
 
 def at_once(act, items):
@@ -71,13 +81,17 @@ class Faulty(unittest.TestCase):
     def test_each_is_found_by_its_check(self):
         def find(name):
             only = [] if ALL else [argument for check in faults.FAULTS[name] for argument in ("--only", check)]
-            return report(make(name), "--seed", 1, "--draws", 0, "--timeout", 30 if name not in self.hang else 3, *only)
+            return report(make(name), *faults.ARGUMENTS.get(name, ("--seed", "1", "--draws", "0")), "--timeout", 30 if name not in self.hang else 3, *only)
 
-        for name, (code, said) in at_once(find, list(faults.FAULTS)):
+        for name, (code, said) in at_once(find, buildable(faults.FAULTS)):
             with self.subTest(fault=name):
                 found = {c["name"]: c["reason"] for c in said["checks"] if c["verdict"] == "failed"}
                 self.assertEqual(sorted(found), sorted(faults.FAULTS[name]), found)
                 self.assertEqual((code, said["ok"], said["counts"]["failed"]), (8, False, len(found)))
+
+    @unittest.skipUnless(RUST, "no cargo: the faults in Rust were not built")
+    def test_rust(self):
+        self.assertGreaterEqual(sum(library == "rust" for library in faults.LIBRARIES.values()), 8)
 
     hang = {"ENTRY_HANGS", "CREATE_HANGS", "PLAN_HANGS", "RUN_HANGS"}
 
@@ -87,13 +101,14 @@ class Faulty(unittest.TestCase):
                             ("RUN_DIVIDES", "was killed by signal 8 (Floating point exception)"),
                             ("RUN_EXITS", "ended with code 0: the plugin ended it"),
                             ("RUN_HANGS", "did not end within 2 s"),
+                            ("RUN_EATS_MEMORY", "took more memory than the 256 MiB that it may"),
                             ("RUN_THROWS", "run threw an exception: std::bad_alloc"),
                             ("WRITES_PAST", "run touched memory 0 bytes past the end of port o"),
                             ("READS_PAST", "run touched memory 0 bytes past the end of port q")):
             path = ROOT / name / "faulty.so"
             path = path if path.exists() else make(name)
             check, = faults.FAULTS[name]
-            _, said = report(path, "--seed", 1, "--draws", 0, "--timeout", 2 if "HANGS" in name else 30, "--only", check)
+            _, said = report(path, *faults.ARGUMENTS.get(name, ("--seed", "1", "--draws", "0")), "--timeout", 2 if "HANGS" in name else 30, "--only", check)
             self.assertIn(words, said["checks"][0]["reason"], name)
 
     def test_what_it_prints_does_not_break_the_report(self):
@@ -105,12 +120,13 @@ class Faulty(unittest.TestCase):
 
 class Good(unittest.TestCase):
     def files(self):
-        for name, library in faults.GOOD.items():
+        for name in buildable(faults.GOOD):
             folder = ROOT / name
             folder.mkdir(exist_ok=True)
-            (folder / "faulty.so").write_bytes((FAULTY / f"{library}.so").read_bytes())
+            (folder / "faulty.so").write_bytes((FAULTY / f"{faults.GOOD[name]}.so").read_bytes())
             yield folder / "faulty.so"
         yield MEAN
+        yield from SAMPLES
         ours = sorted(p for p in OURS.glob("*.so") if not p.stem.endswith("-cuda"))
         yield from ours if SEEDS > 1 else [p for p in ours if p.stem in ("relu", "softmax")]
 
@@ -149,8 +165,29 @@ class Usage(unittest.TestCase):
     def test_every_check_has_its_fault(self):
         _, said = report("--list")
         found = {check for checks in faults.FAULTS.values() for check in checks}
-        # A file for CUDA has nothing to run on here; without counters and memory these would be the tests of others.
-        self.assertEqual({c["name"] for c in said["checks"]} - found, {"load.device", "gradient.at_once"})
+        # load.device says why nothing of a file for CUDA is run, and finds nothing.
+        self.assertEqual({c["name"] for c in said["checks"]} - found, {"load.device"})
+
+    def test_a_file_for_cuda_is_looked_at_and_not_run(self):
+        path = make("ON_CUDA").rename(ROOT / "ON_CUDA" / "faulty-cuda.so")
+        code, said = report(path, "--seed", 1, "--draws", 0)
+        self.assertEqual((code, said["counts"]["failed"]), (0, 0), said)
+        verdicts = {c["name"]: c["verdict"] for c in said["checks"]}
+        passed = {name for name, verdict in verdicts.items() if verdict == "passed"}
+        self.assertEqual(passed, {name for name in verdicts if name.split(".")[0] in ("file", "load")} - {"load.device"})
+        reasons = {c["name"]: c["reason"] for c in said["checks"]}
+        self.assertIn("it computes on CUDA", reasons["load.device"])
+        self.assertEqual(reasons["whole.repeats"], "without load.device")
+
+    def test_the_document_names_checks_that_are_there(self):
+        text = (pathlib.Path(__file__).resolve().parents[2] / "docs/validating-a-plugin.md").read_text()
+        rows = re.findall(r"(?m)^\| (\d+) [^|]+\| ([^|]+)\|$", text)
+        self.assertEqual([int(number) for number, _ in rows], list(range(1, 36)))
+        names = {c["name"] for c in report("--list")[1]["checks"]}
+        for number, cell in rows:
+            named = set(re.findall(r"`(\w+\.\w+)`", cell))
+            self.assertLessEqual(named, names, number)
+            self.assertTrue(named or cell.startswith("none: "), number)
 
     def test_text(self):
         done = validate(MEAN, "--seed", "5", "--draws", "0", "--only", "table")

@@ -26,11 +26,13 @@ namespace {
 // Of the thread that calls a plugin: others of this program do not count.
 thread_local attnkit::core::conformance::Allocations counted;
 thread_local int64_t until_failure = -1;
-thread_local bool has_failed = false;
+thread_local bool and_later = false, has_failed = false;
 
-// Is this the one that was asked to fail?
+// Is this one that was asked to fail?
 bool fails() {
-  if (until_failure < 0 || until_failure-- > 0) return false;
+  if (until_failure < 0) return false;
+  if (until_failure > 0) return --until_failure, false;
+  if (!and_later) until_failure = -1;
   errno = ENOMEM;
   return has_failed = true;
 }
@@ -86,8 +88,9 @@ attnkit::core::conformance::CountAllocations attnkit::core::conformance::counted
   return [] { return counted; };
 }
 attnkit::core::conformance::FailAllocation attnkit::core::conformance::failing_malloc() {
-  return [](int64_t nth) {
+  return [](int64_t nth, bool later) {
     until_failure = nth;
+    and_later = later;
     return std::exchange(has_failed, false);
   };
 }

@@ -3,6 +3,7 @@
 //
 //   probe FILE                 loads it, and creates it with its default options in every role
 //   check FILE ID SEED DRAWS   performs one check
+//   state FILE ROLE            gives the bytes of a state, for the check that moves one
 //   list                       names the checks
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -98,6 +99,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "probe" && arguments.size() == 2) return probe(arguments[1]), 0;
+  if (what == "state" && arguments.size() == 3)
+    return write_all(reply_file, conformance::state_of(arguments[1], static_cast<uint32_t>(std::stoul(arguments[2])))),
+           0;
   if (what == "list" && arguments.size() == 1) return list(), 0;
   if (what == "check" && arguments.size() == 5 && check(arguments[1], arguments[2], arguments[3], arguments[4]))
     return 0;

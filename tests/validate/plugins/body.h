@@ -12,7 +12,7 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
   if (AT(SHARED_KEYS) && KV < H && is_plain(run)) kv = h % KV;
   if (AT(SHARED_KEYS_STREAM) && KV < H && run->state != NULL) kv = h % KV;
   REAL own[MAX_WIDTH];
-  REAL* sum = own;
+  REAL *sum = own, *kept = NULL;
   memset(own, 0, sizeof own);
   if (run->state != NULL) {
     int64_t slot = run->slots != NULL ? run->slots[b] : b;
@@ -21,6 +21,19 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
     if (AT(STATE_BY_CAPACITY) && plan->request.past + plan->request.keys > 100) sum = sum - h * e + (H - 1 - h) * e;
     if (AT(OTHER_SLOT) && run->batch == 3 && run->slots != NULL && slot == 0)
       ((char*)run->state)[run->state_stride] = 1;
+    if (AT(STATE_IN_PROCESS) && h == 0 && r.fresh + r.past > 0 && run->state_stride >= (uint64_t)(H * e * 4 + 8)) {
+      const uint64_t here = (uint64_t)(uintptr_t)&counter;
+      uint64_t there;
+      memcpy(&there, sum + H * e, sizeof there);
+      if (there != 0 && there != here && run->queries > 0) sum[0] += 1;
+      if (r.fresh > 0) memcpy(sum + H * e, &here, sizeof here);
+    }
+    if (AT(STREAM_BUFFER) && run->exec->workers == 1) {
+      kept = sum;
+      sum = (REAL*)shared_buffer;
+      memcpy(sum, kept, (size_t)e * sizeof(REAL));
+      usleep(20);
+    }
     if (AT(STATE_PAST_END) && b == run->batch - 1 && h == H - 1) ((char*)run->state)[run->state_stride * 3] = 1;
   }
   if (AT(STATIC_BUFFER) && run->exec->workers == 1 && run->state == NULL && run->saved == NULL) {
@@ -29,6 +42,7 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
   }
   int64_t added = 0;
   if (AT(FORGETS_CHUNK) && run->state != NULL && r.fresh == 7) added = 1;
+  if (AT(FORGETS_ODD_CHUNK) && run->state != NULL && run->batch == 2 && r.fresh == 11 && r.past > 0) added = 1;
   if (AT(FORGETS_PREFILL) && run->state != NULL && r.fresh == 37) added = 1;
   if (AT(FORGETS_SOURCE) && run->state != NULL && run->batch == 1 && r.fresh == 4) added = 1;
   if (AT(OWN_POSITIONS) && run->state != NULL && run->batch == 3 && r.fresh == 3) added = 1;
@@ -61,10 +75,11 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
     NAME(spoil)(plan, run, &r, b, h, i, o);
     if (AT(STATIC_BUFFER) && sum == (REAL*)shared_buffer && i % 8 == 0) sched_yield();
   }
-  if (AT(DRIFTS) && run->state != NULL && r.past > 200)
+  if (run->state != NULL && ((AT(DRIFTS) && r.fresh == 1 && r.past > 200) || (AT(DRIFTS_LATE) && r.past > 3000)))
     for (int64_t c = 0; c < e; ++c) sum[c] *= (REAL)1.0001;
   if (AT(EMPTY_RUN) && run->state != NULL && run->keys == 4 && r.fresh == 0) sum[0] += 1;
   if (AT(SHARED_SLOT) && run->state != NULL && run->batch == 4 && run->keys == 0 && run->slots != NULL) sum[0] += 1;
+  if (kept != NULL) memcpy(kept, sum, (size_t)e * sizeof(REAL));
 }
 
 #ifndef NO_BACKWARD
@@ -74,8 +89,9 @@ static void NAME(gradient)(const attn_plan* plan, const attn_grad* grad, int64_t
   const attn_tensor *dq = &grad->grads[0], *dv = &grad->grads[1], *dw = &grad->grads[2], *given = &grad->grads[3];
   const struct reach r = reach_of(plan, run, b);
   const int64_t e = v->shape[3], group = given->shape[1] / v->shape[1], kv = h / group;
-  REAL sum[MAX_WIDTH];
-  memset(sum, 0, sizeof sum);
+  REAL own[MAX_WIDTH];
+  REAL* const sum = AT(GRADIENT_BUFFER) ? (REAL*)shared_buffer : own;
+  memset(sum, 0, sizeof own);
   if (dq->data != NULL)
     for (int64_t i = 0; i < run->queries; ++i) memset(NAME(row)(dq, b, h, i), 0, (size_t)dq->shape[3] * sizeof(REAL));
   if (dv->data != NULL && h % group == 0)
@@ -89,6 +105,7 @@ static void NAME(gradient)(const attn_plan* plan, const attn_grad* grad, int64_t
     if (seen <= 0) continue;
     const REAL* g = NAME(row)(given, b, h, i);
     const REAL s = NAME(row)(q, b, h, i)[0];
+    if (AT(GRADIENT_BUFFER) && i % 8 == 0) usleep(20);
     for (int64_t c = 0; c < e; ++c) {
       const REAL weight = ((const REAL*)w->data)[c], mean = sum[c] / (REAL)seen;
       if (dq->data != NULL) NAME(row)(dq, b, h, i)[0] += g[c] * weight * mean;

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <attnkit/plugin.h>
 #include <fcntl.h>
+#include <link.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -62,6 +63,20 @@ static void allocate(void) {
   free(memory);
 }
 
+static void eat_memory(void) {
+  for (;;) {
+    volatile char* piece = (volatile char*)malloc(1 << 20);
+    for (int i = 0; piece != NULL && i < 1 << 20; i += 512) piece[i] = 1;
+  }
+}
+
+static int count_copies(struct dl_phdr_info* info, size_t size, void* count) {
+  (void)size;
+  const char* name = strrchr(info->dlpi_name, '/');
+  *(int*)count += name != NULL && strcmp(name, "/faulty.so") == 0;
+  return 0;
+}
+
 static void on_signal(int number) { (void)number; }
 
 static void* sleep_long(void* nothing) {
@@ -76,6 +91,7 @@ static void start_thread(void) {
 
 struct attn_mech {
   attn_block block;
+  int other; /* the option's value */
   attn_port port[4];
   const attn_port* ports[4];
 };
@@ -130,13 +146,21 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(SCRATCH_PAST) && last) ((char*)run->exec->scratch)[256] = 1;
   if (AT(SCRATCH_SHOWS) && ((const unsigned char*)run->exec->scratch)[5] == 0x3C) o[0] += 1;
   if (AT(BY_BOUNDS) && plan->request.batch == 5 && run->batch == 2 && is_plain(run)) o[0] += 1;
-  if (AT(BY_WORKERS) && run->exec->workers > 2 && is_plain(run)) o[0] += 1;
-  if (AT(STREAM_BY_WORKERS) && run->exec->workers > 2 && run->state != NULL) o[0] += 1;
+  if (AT(BY_WORKERS) && run->exec->workers == 3 && is_plain(run)) o[0] += 1;
+  if (AT(STREAM_BY_WORKERS) && run->exec->workers == 8 && run->state != NULL) o[0] += 1;
   if (AT(BY_LAYOUT) && run->queries == 63 && v->stride[1] == v->shape[2] * v->shape[3] && is_plain(run)) o[0] += 1;
   if (AT(BY_ALIGNMENT) && run->queries == 63 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
   if (AT(LONG) && run->queries == 4096 && is_plain(run)) o[0] = NAN;
   if (AT(ONE_ROW) && run->queries == 1 && run->batch == 1 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
-  if (AT(NO_KEYS) && run->keys == 0 && is_plain(run)) o[0] = NAN;
+  if (AT(BY_ODD_WORKERS) && run->exec->workers % 3 == 1 && run->exec->workers > 1 && is_plain(run)) o[0] += 1;
+  if (AT(BY_ODD_SLOT) && run->state != NULL && run->batch == 3 && run->slots != NULL && run->slots[b] == 3) o[0] += 1;
+  if (AT(OTHER_IS_ROUGH) && plan->mech->other) o[0] *= 1.01f;
+  if (AT(REPEATS_LATE) && run->queries == 9 && run->batch == 1 && is_plain(run) && last && ++calls % 700 == 0)
+    o[0] += 1;
+  if (AT(INFINITE_HEAD) && run->batch == 3 && run->queries == 33 && is_plain(run) && h > 0 &&
+      isinf(values[-kv * v->stride[1]]))
+    o[0] += 1;
+  if (AT(NO_KEYS) && run->keys == 0 && run->queries == 7 && is_plain(run)) o[0] = NAN;
   if (AT(REPEATS) && run->queries == 64 && run->batch == 2 && is_plain(run) && last && ++calls % 16 == 0) o[0] += 1;
   if (AT(FUTURE) && r->causal && i == 14 && run->queries == 100 && is_plain(run))
     o[0] += 1e-6f * values[15 * v->stride[2]];
@@ -158,6 +182,9 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   const int first = b == 0 && h == 0, plain = run->q_len == NULL && run->visible == NULL;
   (void)r;
   if (AT(BACKWARD_INPUT) && first) ((float*)run->ports[1].data)[0] = 3;
+  if (AT(BACKWARD_READS_PAST) && b == run->batch - 1 && h == given->shape[1] - 1 && run->queries > 0)
+    sink = ((const float*)given->data)[b * given->stride[0] + h * given->stride[1] +
+                                       (run->queries - 1) * given->stride[2] + given->shape[3]];
   if (dv->data == NULL || run->keys == 0) return;
   const int64_t group = given->shape[1] / dv->shape[1];
   float* row = (float*)dv->data + b * dv->stride[0] + h / group * dv->stride[1];
@@ -169,7 +196,7 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(ROW_GRADIENT) && run->batch == 4 && run->queries == 33 && plain) row[0] += (float)b;
   if (AT(HEAD_GRADIENT) && run->batch == 3 && run->queries == 33 && plain && h > 0)
     row[0] += ((const float*)given->data + b * given->stride[0] + 20 * given->stride[2])[0];
-  if (AT(GRADIENT_BY_WORKERS) && run->exec->workers > 2 && first) row[0] += 1;
+  if (AT(GRADIENT_BY_WORKERS) && run->exec->workers == 2 && first) row[0] += 1;
   if (AT(GRADIENT_BY_LAYOUT) && run->queries == 63 && dv->stride[1] == dv->shape[2] * dv->shape[3] && first)
     row[0] += 1;
   if (AT(GRADIENT_BY_BOUNDS) && plan->request.batch == 7 && first) row[0] += 1;
@@ -218,10 +245,16 @@ static attn_port port_of(uint32_t kind, const char* name, const char* doc, const
   return port;
 }
 
-static int32_t faulty_create(const attn_block* block, const attn_value* values, attn_mech** mech,
+static int32_t faulty_create(const attn_block* given, const attn_value* values, attn_mech** mech,
                              const attn_port* const** ports, uint32_t* n_ports, attn_error* err) {
-  (void)values;
+  attn_block known;
+  const attn_block* const block = &known;
+  const size_t theirs = given->struct_size < sizeof known && !AT(BLOCK_OF_MINOR_1) ? given->struct_size : sizeof known;
+  memset(&known, 0, sizeof known);
+  memcpy(&known, given, theirs);
   home = getpid();
+  if (AT(REFUSES_LATER_BLOCK) && given->struct_size > sizeof known)
+    return refuse(err, ATTN_INVALID, "the block has a size that it does not know");
   if (AT(CREATE_CRASHES)) crash();
   if (AT(CREATE_HANGS)) hang();
   if (AT(CREATE_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it sits nowhere, whatever the block");
@@ -233,14 +266,21 @@ static int32_t faulty_create(const attn_block* block, const attn_value* values, 
   const int64_t d = block->key_width != 0 ? block->key_width : block->d_model / heads;
   if (d > MAX_WIDTH || e > MAX_WIDTH) return refuse(err, ATTN_UNSUPPORTED, "heads wider than 128 are not implemented");
   attn_mech* made = (attn_mech*)calloc(1, sizeof(attn_mech));
-  if (made == NULL && !AT(CREATE_TRUSTS_MALLOC)) return refuse(err, ATTN_NO_MEMORY, "out of memory");
-  if (AT(CREATE_LEAKS) && calloc(1, 64) == NULL) return ATTN_NO_MEMORY;
+  if (made == NULL && AT(CREATE_ABORTS)) abort();
+  if (made == NULL && AT(CREATE_TRIES_AGAIN)) made = (attn_mech*)calloc(1, sizeof(attn_mech));
+  if (made == NULL && !AT(CREATE_TRUSTS_MALLOC) && !AT(CREATE_TRIES_AGAIN))
+    return refuse(err, ATTN_NO_MEMORY, "out of memory");
+  if (AT(CREATE_LEAKS) && calloc(1, 64) == NULL) {
+    free(made);
+    return refuse(err, ATTN_NO_MEMORY, "out of memory");
+  }
   if (AT(CREATE_FAILS_AND_LEAKS)) {
     void* second = calloc(1, 64);
     if (second == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
     free(second);
   }
   made->block = *block;
+  made->other = strcmp(values[0].s, "other") == 0;
   made->port[0] = port_of(ATTN_QUERY, "q", "queries", block, d);
   made->port[1] = port_of(ATTN_KEY, "v", "values", block, e);
   if (block->kv_heads != 0) made->port[1].shape[1] = block->kv_heads;
@@ -275,9 +315,13 @@ static int32_t faulty_fill(const attn_mech* mech, uint32_t port, uint64_t seed, 
   if (port != 2 && AT(FILLS_ANYTHING)) return ATTN_OK;
   if (port != 2) return refuse(err, ATTN_INVALID, "that port is not stored");
   const int64_t e = mech->port[2].shape[0];
-  for (int64_t i = 0; i < e + (AT(FILL_PAST_END) ? 1 : 0); ++i)
+  if (AT(FILL_LEAKS)) {
+    void* volatile kept = malloc(64);
+    (void)kept;
+  }
+  for (int64_t i = 0; i < e + (AT(FILL_PAST_END) && seed == 5); ++i)
     ((float*)t->data)[i] = 0.5f + (float)((seed * 7 + (uint64_t)i * 13) % 17) / 17;
-  if (AT(FILL_AT_RANDOM)) ((float*)t->data)[0] = (float)++counter;
+  if (AT(FILL_AT_RANDOM) && seed == 5) ((float*)t->data)[0] = (float)++counter;
   return ATTN_OK;
 }
 
@@ -305,6 +349,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     if (AT(REFUSES_WORDLESS)) return refuse(err, ATTN_UNSUPPORTED, "");
     if (AT(REFUSES_IN_LINES)) return refuse(err, ATTN_UNSUPPORTED, "it computes\nin f32 and f64 only");
     if (AT(REFUSES_AND_WRITES)) info->flops = 1;
+    if (AT(WRITES_LATER_ERROR) && err != NULL && err->struct_size > sizeof *err) memset(err + 1, 0, 8);
     if (AT(REFUSES_SILENTLY)) return ATTN_UNSUPPORTED;
     return refuse(err, AT(REFUSES_AS_INVALID) ? ATTN_INVALID : ATTN_UNSUPPORTED, "it computes in f32 and f64 only");
   }
@@ -333,6 +378,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
   const uint64_t flops =
       (uint64_t)(request->batch * mech->block.heads * (request->queries + request->keys) * mech->block.head_width * 2);
   if (ATTN_HAS(attn_info, info, flops) || AT(WRITES_UNKNOWN_FIELDS)) info->flops = AT(COSTS_NOTHING) ? 0 : flops;
+  if (AT(WRAPS) && ATTN_HAS(attn_info, info, flops)) info->flops = (uint32_t)flops;
   if (AT(COSTS_ALWAYS) && ATTN_HAS(attn_info, info, flops)) info->flops = flops + 1;
   if (plan == NULL) return ATTN_OK;
   if (AT(PLAN_STARTS_THREAD) && counter++ == 0) start_thread();
@@ -387,7 +433,10 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
     pthread_sigmask(SIG_BLOCK, &set, NULL);
   }
   if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
-  if (AT(RUN_ALLOCATES)) allocate();
+  if (AT(RUN_ALLOCATES) || (AT(OTHER_ALLOCATES) && plan->mech->other)) allocate();
+  if (AT(RUN_EATS_MEMORY)) eat_memory();
+  if (AT(REFUSES_LATER_RUN) && run->struct_size > sizeof *run && run->saved == NULL)
+    return refuse(err, ATTN_INVALID, "the run has a size that it does not know");
   if (AT(TABLE_CHANGES)) table.abi_minor = 0;
   const struct job job = {plan, run};
   if (run->batch > 0)
@@ -403,7 +452,10 @@ static int32_t faulty_backward(const attn_plan* plan, const attn_grad* grad, att
   (void)err;
   if (AT(BACKWARD_CRASHES)) crash();
   if (AT(BACKWARD_ALLOCATES)) allocate();
-  if (AT(OVERWRITES_LEARNED) && dw->data != NULL && run->batch == 2 && run->queries == 33 && run->q_len == NULL)
+  if (AT(REFUSES_LATER_GRAD) && grad->struct_size > sizeof *grad)
+    return refuse(err, ATTN_INVALID, "the gradient has a size that it does not know");
+  if (AT(OVERWRITES_LEARNED) && dw->data != NULL && run->batch == 2 && run->queries == 33 && run->q_len == NULL &&
+      run->visible == NULL)
     memset(dw->data, 0, (size_t)dw->shape[0] * dw->dtype_bits / 8);
   for (int64_t b = 0; b < run->batch; ++b)
     for (int64_t h = 0; h < heads; ++h)
@@ -424,6 +476,12 @@ static const attn_option* const options[] = {&option};
 #ifdef EXPORTS_MORE
 __attribute__((visibility("default"))) int faulty_version = 1;
 #endif
+#ifdef RELOCATED_CODE
+__asm__(".pushsection .text\n.balign 8\n.Lhere: .quad .Lhere\n.popsection\n");
+#endif
+#ifdef WRITABLE_CODE
+__asm__(".pushsection .both,\"awx\",@progbits\n.quad 1\n.popsection\n");
+#endif
 #ifdef MISSING_SYMBOL
 void nobody_has_this(void);
 void (*volatile missing)(void) = nobody_has_this;
@@ -439,6 +497,11 @@ __attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host,
   if (AT(ENTRY_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it serves no host at all");
   if (AT(REFUSES_LATER_HOST) && host->abi_minor > ATTN_ABI_MINOR)
     return refuse(err, ATTN_UNSUPPORTED, "the host is newer than this plugin");
+  if (AT(REFUSES_EARLIER_HOST) && host->abi_minor < ATTN_ABI_MINOR)
+    return refuse(err, ATTN_UNSUPPORTED, "the host is older than this plugin");
+  int copies = 0;
+  if (AT(ONE_COPY)) dl_iterate_phdr(count_copies, &copies);
+  if (copies > 1) return refuse(err, ATTN_UNSUPPORTED, "it is loaded already");
   if (AT(ENTRY_FLUSHES)) flush_denormals();
   if (AT(ENTRY_HANDLES_SIGNALS)) signal(SIGUSR1, on_signal);
   if (AT(ENTRY_STARTS_THREAD)) start_thread();
@@ -447,7 +510,7 @@ __attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host,
   table.struct_size = AT(SHORT_TABLE) ? 16 : sizeof table;
   table.abi_minor = ATTN_ABI_MINOR;
   table.oldest_host_minor = AT(NEEDS_NEWER_HOST) ? 5 : 0;
-  table.device_type = AT(UNKNOWN_DEVICE) ? 9 : 1;
+  table.device_type = AT(UNKNOWN_DEVICE) ? 9 : AT(ON_CUDA) ? 2 : 1;
   table.name = AT(WRONG_NAME) ? "another" : "faulty";
   table.summary = AT(NO_SUMMARY) ? "" : "weighted means of the values";
   table.citation = AT(NULL_TEXT) ? NULL : "none";
