@@ -8,13 +8,13 @@
 #include <set>
 #include <tuple>
 
-#include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/base/gguf.hpp"
-#include "core/base/npz.hpp"
+#include "core/base/formats/ctranslate2.hpp"
+#include "core/base/formats/gguf.hpp"
+#include "core/base/formats/npz.hpp"
+#include "core/base/formats/yaml.hpp"
 #include "core/base/text.hpp"
-#include "core/base/yaml.hpp"
 #include "core/import/architecture.hpp"
 
 namespace attnkit::core {

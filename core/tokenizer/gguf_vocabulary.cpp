@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/base/gguf.hpp"
+#include "core/base/formats/gguf.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/sentencepiece.hpp"
 

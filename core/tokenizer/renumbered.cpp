@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
+#include "core/base/formats/yaml.hpp"
 #include "core/base/text.hpp"
-#include "core/base/yaml.hpp"
 #include "core/tokenizer/spelling.hpp"
 
 namespace attnkit::core {

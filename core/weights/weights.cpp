@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "core/base/bf16.hpp"
-#include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/base/gguf.hpp"
+#include "core/base/formats/ctranslate2.hpp"
+#include "core/base/formats/gguf.hpp"
+#include "core/base/formats/npz.hpp"
 #include "core/base/int4.hpp"
 #include "core/base/json.hpp"
-#include "core/base/npz.hpp"
 #include "core/base/sha256.hpp"
 #include "core/base/text.hpp"
 #include "core/import/names.hpp"

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/base/error.hpp"
-#include "core/base/npz.hpp"
-#include "core/base/yaml.hpp"
+#include "core/base/formats/npz.hpp"
+#include "core/base/formats/yaml.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attnkit::core;

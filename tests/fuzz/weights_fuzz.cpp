@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <span>
 
-#include "core/base/ctranslate2.hpp"
 #include "core/base/error.hpp"
-#include "core/base/gguf.hpp"
-#include "core/base/npz.hpp"
+#include "core/base/formats/ctranslate2.hpp"
+#include "core/base/formats/gguf.hpp"
+#include "core/base/formats/npz.hpp"
 #include "core/weights/weights.hpp"
 #include "tests/fuzz/memory_file.hpp"
 

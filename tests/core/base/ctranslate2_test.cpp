@@ -1,5 +1,5 @@
 // The error of a faulty model.bin of CTranslate2 is one line that names the file and the variable; no bytes do harm.
-#include "core/base/ctranslate2.hpp"
+#include "core/base/formats/ctranslate2.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The error of a faulty GGUF file is one line that names the file, the key or the tensor; no bytes do harm.
-#include "core/base/gguf.hpp"
+#include "core/base/formats/gguf.hpp"
 
 #include <gtest/gtest.h>
 

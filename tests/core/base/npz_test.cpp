@@ -1,5 +1,5 @@
 // The error of a faulty npz file is one line that names the file and the entry; no bytes do harm.
-#include "core/base/npz.hpp"
+#include "core/base/formats/npz.hpp"
 
 #include <gtest/gtest.h>
 #include <zlib.h>

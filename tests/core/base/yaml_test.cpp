@@ -1,5 +1,5 @@
 // Marian's YAML becomes JSON, and what is none is one line that names the file and the line.
-#include "core/base/yaml.hpp"
+#include "core/base/formats/yaml.hpp"
 
 #include <gtest/gtest.h>
 

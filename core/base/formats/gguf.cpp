@@ -1,4 +1,4 @@
-#include "core/base/gguf.hpp"
+#include "core/base/formats/gguf.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/byte_reader.hpp"
+#include "core/base/formats/byte_reader.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit::core {

@@ -1,4 +1,4 @@
-#include "core/base/yaml.hpp"
+#include "core/base/formats/yaml.hpp"
 
 #include <yaml-cpp/yaml.h>
 

@@ -1,7 +1,7 @@
 // The archive: entries, each a local header (30 bytes, name, more) and its data; the central directory, which lists
 // them; the end record, which says where that is.  An entry is an npy file: magic, version, length of a header that is
 // a literal of Python, this, the numbers.
-#include "core/base/npz.hpp"
+#include "core/base/formats/npz.hpp"
 
 #include <zlib.h>
 
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/byte_reader.hpp"
+#include "core/base/formats/byte_reader.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit::core {

@@ -1,7 +1,7 @@
 // The file: u32 version, text spec, u32 its revision, u32 variables, each with its name, u8 dimensions, u32 for each,
 // u8 type, u32 bytes and these; u32 aliases, each an alias and the variable it stands for.  A text is u16 bytes and
 // these, the last of them 0.
-#include "core/base/ctranslate2.hpp"
+#include "core/base/formats/ctranslate2.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/byte_reader.hpp"
+#include "core/base/formats/byte_reader.hpp"
 #include "core/base/text.hpp"
 
 namespace attnkit::core {
