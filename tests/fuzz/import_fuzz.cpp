@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "core/base/error.hpp"
 #include "core/import/import.hpp"
@@ -46,6 +47,14 @@ fs::path make_folder() {
   return path;
 }
 
+struct Folder {
+  fs::path path = make_folder();
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
 void write(const fs::path& folder, std::string_view name, std::string_view bytes) {
   for (const char* known : names) {
     if (name != known) continue;
@@ -70,7 +79,8 @@ void write_files(const fs::path& folder, std::string_view all) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attnkit::core;
-  static const fs::path folder = make_folder();
+  static const Folder made_folder;
+  const fs::path& folder = made_folder.path;
   static const Registry registry({ATTNKIT_FAKE_PLUGINS});
   for (const auto& entry : fs::directory_iterator(folder)) fs::remove_all(entry.path());
   write_files(folder, {reinterpret_cast<const char*>(data), size});
