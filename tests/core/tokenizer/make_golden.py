@@ -3,7 +3,6 @@
     pip install tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0
     python3 make_golden.py                            # writes golden/
     python3 make_golden.py --newer                    # prints the tables of core/tokenizer/unicode.cpp
-    python3 make_golden.py --check tokenizer.json --attnkit attnkit --model model.toml  # 20,000 strings through the command
 
 The strings hold Unicode of every kind, emoji, combining marks, what bytes that are no UTF-8 become, and very long words.
 """
@@ -14,8 +13,6 @@ import json
 import random
 import string
 import struct
-import subprocess
-import sys
 import tempfile
 import unicodedata
 from pathlib import Path
@@ -315,23 +312,6 @@ def write_golden():
     (GOLDEN / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary()))
 
 
-def check(path, attnkit, model):
-    tokenizer = Tokenizer.from_file(path)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    texts = strings(20000, 2)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="\n") as file:
-        file.write("".join(text + "\n" for text in texts))
-        file.flush()
-        done = subprocess.run([attnkit, "tokenize", model, "--file", file.name], capture_output=True, text=True, check=True)
-    made = [list(map(int, line.split())) for line in done.stdout.splitlines()]
-    wrong = [(t, m, e.ids) for t, m, e in zip(texts, made, tokenizer.encode_batch(texts), strict=True) if m != e.ids]
-    for text, ours, theirs in wrong[:10]:
-        print(ascii(text), ours, theirs, sep="\n  ")
-    print(f"{len(texts) - len(wrong)} of {len(texts)} strings are equal")
-    return 1 if wrong else 0
-
-
 def print_newer():
     """Characters of utf8proc's categories that the library does not take for such."""
     def kept(normalizer, c):
@@ -385,14 +365,9 @@ def category(code):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--newer", action="store_true")
-    parser.add_argument("--check")
-    parser.add_argument("--attnkit", default="attnkit")
-    parser.add_argument("--model")
     arguments = parser.parse_args()
     if arguments.newer:
         print_newer()
         print_newer_forms()
-    elif arguments.check:
-        sys.exit(check(arguments.check, arguments.attnkit, arguments.model))
     else:
         write_golden()
