@@ -185,7 +185,7 @@ def try_source(system, folder):
     give(system, source, SOURCE / "samples/models/numbers-en-de")
     named = re.search(r"(?ms)^build_packages=\((.*?)\)", (SOURCE / ".ci/setup.sh").read_text())[1]
     system.run("apt-get update -qq")
-    system.install(named)
+    system.install(*named.split())
     before, start = listed(system), time.monotonic()
     # What the sample needs, with the time of compiling above that of running.
     system.run(f"""mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1 && cd /home/source

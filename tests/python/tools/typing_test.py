@@ -1,4 +1,4 @@
-"""mypy --strict on the package and on a program that uses it, without attnkit.torch, attnkit.train and attnkit.simuleval."""
+"""mypy --strict on the package, but for what EXCEPTIONS names, and on a program that uses it."""
 
 import pathlib
 import subprocess
@@ -7,6 +7,13 @@ import tempfile
 import unittest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "hosts/python/attnkit"
+EXCEPTIONS = {
+    "onnx": "library() alone needs no packages; the rest makes and reads protobuf messages of onnx, whose fields have no types",
+    "ray": "a command without an interface of its own, over ray, which is not installed here",
+    "simuleval.py": "its agents are subclasses of SimulEval's, which has no types",
+    "torch": "modules of torch, which is not installed here",
+    "train": "as torch",
+}
 PROGRAM = """
 import numpy as np
 import attnkit
@@ -27,7 +34,10 @@ class Typing(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def test_package(self):
-        modules = [m for m in sorted(PACKAGE.glob("*.py")) if m.name != "simuleval.py"]
+        for name in EXCEPTIONS:
+            self.assertTrue((PACKAGE / name).exists(), name)
+        modules = [m for m in sorted(PACKAGE.rglob("*.py")) if m.relative_to(PACKAGE).parts[0] not in EXCEPTIONS]
+        modules.append(PACKAGE / "onnx/_library.py")
         self.assertGreater(len(modules), 12)
         self.assertEqual(self.mypy(*modules), (0, f"Success: no issues found in {len(modules)} source files\n"))
 

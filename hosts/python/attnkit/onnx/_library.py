@@ -4,7 +4,7 @@ from .._library import find
 from ..error import INVALID, Error
 
 
-def library():
+def library() -> str:
     """The path for SessionOptions.register_custom_ops_library; ATTNKIT_LIBRARY names the libattnkit that it lies beside."""
     file = find().resolve().parent / "attnkit/libattnkit-onnxruntime.so"
     if not file.is_file():
