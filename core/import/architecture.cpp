@@ -272,7 +272,7 @@ class Reader {
         *number = given->as_integer()->get();
       }
     if (in.contains("values"))
-      for (const auto& [said, means] : table(in, "values")) value.values.emplace_back(said.str(), value_from(means));
+      for (const auto& [said, means] : table(in, "values")) value.values.emplace(said.str(), value_from(means));
     return value;
   }
 

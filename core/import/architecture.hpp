@@ -2,6 +2,7 @@
 // what its tensors are called.  One TOML file each; those of architectures/ are compiled in.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,16 +18,15 @@ struct ManifestValue {
   std::string constant;              // empty: config.json says it
   std::vector<std::string> tensors;  // of a file: whether one of these is there, or with `lacks` none
   bool lacks = false;
-  std::string numbers;                  // of this tensor of a file; nothing where it is not there
-  std::vector<std::string> config;      // its key there, "a.b" for b in a; of several the first that is there
-  std::vector<ManifestValue> fallback;  // where no key is there; empty: one must be
-  bool optional = false;                // where no key is there, the manifest has none either
-  std::string where;                    // of an array: which of its items are this, counted from 1
-  std::vector<ManifestValue> range;     // first and last of a range, "1..4"; nothing where that is empty
-  std::vector<std::string> same;        // keys that, where they are there, must say the same
-  std::vector<std::pair<std::string, ManifestValue>>
-      values;                   // by what config.json says, "*" all else; empty: that itself
-  int64_t plus = 0, times = 1;  // added to it, after it is multiplied
+  std::string numbers;                          // of this tensor of a file; nothing where it is not there
+  std::vector<std::string> config;              // its key there, "a.b" for b in a; of several the first that is there
+  std::vector<ManifestValue> fallback;          // where no key is there; empty: one must be
+  bool optional = false;                        // where no key is there, the manifest has none either
+  std::string where;                            // of an array: which of its items are this, counted from 1
+  std::vector<ManifestValue> range;             // first and last of a range, "1..4"; nothing where that is empty
+  std::vector<std::string> same;                // keys that, where they are there, must say the same
+  std::map<std::string, ManifestValue> values;  // by what config.json says, "*" all else; empty: that itself
+  int64_t plus = 0, times = 1;                  // added to it, after it is multiplied
 };
 
 struct ManifestEntry {

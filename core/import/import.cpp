@@ -439,8 +439,8 @@ class Importer {
     if (!value.values.empty()) {
       const std::string key = said.is_text() ? said.text() : said.json().dump();
       for (const std::string& one : {key, std::string("*")})
-        for (const auto& [other, means] : value.values)
-          if (other == one) return value_of(means, config);
+        if (const auto means = value.values.find(one); means != value.values.end())
+          return value_of(means->second, config);
       std::vector<std::string> known;
       for (const auto& [one, other] : value.values) known.push_back(one);
       said.wrong(fmt::format("is {}, which is not supported; {} are", said.is_text() ? quote(key) : key.substr(0, 60),
