@@ -160,7 +160,7 @@ void hold_block_is_taken(Law& law, const attn_block* block, const char* what, co
   bool same = n == law.mech().ports().size();
   for (uint32_t i = 0; same && i < n; ++i)
     same = std::equal(ports[i]->shape, ports[i]->shape + 4, law.port(i).shape) && ports[i]->kind == law.port(i).kind;
-  boundary("destroy", [&] { plugin.destroy(mech); });
+  freeing(plugin.destroy, "destroy")(mech);
   hold(same, "{} gets other ports than this version's", what);
 }
 

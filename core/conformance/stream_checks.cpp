@@ -96,12 +96,12 @@ void other_process(Law& law) {
   if (program.empty()) throw NotApplicable{"attnkit-plugin-process is not beside libattnkit"};
   const ChildResult there =
       run_child({program, "state", law.place().file, std::to_string(1u << static_cast<int>(law.place().seat))}, 30);
-  const Arena arena(plan.info().state_bytes, 2);
+  const Arena arena(plan.info().state_bytes, 1), moved(plan.info().state_bytes, 1);
   hold(there.ending == ChildResult::ended && there.status == 0 && there.reply.size() == arena.stride,
        "another process {} and gave {} bytes of state of {}", there.text(), there.reply.size(), arena.stride);
   plan.run(in, law.step(0, 20, arena, 1, n));
-  std::memcpy(arena.row(1), there.reply.data(), arena.stride);
-  hold(same_bits(law.probe(plan, in, arena, 20, n), law.probe(plan, in, arena, 20, n, {1})),
+  std::memcpy(moved.row(0), there.reply.data(), moved.stride);
+  hold(same_bits(law.probe(plan, in, arena, 20, n), law.probe(plan, in, moved, 20, n)),
        "a state that another process made gives other bits");
 }
 

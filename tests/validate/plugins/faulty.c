@@ -150,7 +150,7 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(STREAM_BY_WORKERS) && run->exec->workers == 8 && run->state != NULL) o[0] += 1;
   if (AT(BY_LAYOUT) && run->queries == 63 && v->stride[1] == v->shape[2] * v->shape[3] && is_plain(run)) o[0] += 1;
   if (AT(BY_ALIGNMENT) && run->queries == 63 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
-  if (AT(LONG) && run->queries == 4096 && is_plain(run)) o[0] = NAN;
+  if (AT(LONG) && run->queries == 4096 && out->shape[1] > 1 && is_plain(run)) o[0] = NAN;
   if (AT(ONE_ROW) && run->queries == 1 && run->batch == 1 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
   if (AT(BY_ODD_WORKERS) && run->exec->workers % 3 == 1 && run->exec->workers > 1 && is_plain(run)) o[0] += 1;
   if (AT(BY_ODD_SLOT) && run->state != NULL && run->batch == 3 && run->slots != NULL && run->slots[b] == 3) o[0] += 1;
