@@ -167,8 +167,15 @@ WeightType WeightReader::type_of(const std::string& name, WeightType wanted) con
 
 void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {
   if (!file_) return;
+  // A name map may give one tensor several names, of which a model takes what its ties leave.
+  const auto is_taken_by_another_name = [&](const StoredTensor& t) {
+    return std::any_of(file_->tensors().begin(), file_->tensors().end(), [&](const StoredTensor& other) {
+      return other.data.data() == t.data.data() && other.shape == t.shape && other.share.before == t.share.before &&
+             taken_.count(other.name);
+    });
+  };
   for (const StoredTensor& t : file_->tensors())
-    if (!taken_.count(t.name) && !t.alias && !ignorable(t.name))
+    if (!taken_.count(t.name) && !t.alias && !ignorable(t.name) && !is_taken_by_another_name(t))
       wrong(ak::left_over_tensor,
             fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", file_->path(), t.name,
                         shape_text(t.shape)),
