@@ -114,13 +114,23 @@ Numbers WeightReader::numbers(const std::string& name, const std::vector<int64_t
   if (!stored || stored->dtype != "F32" || stored->shape != shape || kept_)
     return Numbers(f32(name, shape, initial, owner));
   taken_.insert(name);
+  make_room(count(shape) * sizeof(float));
   return file_->numbers(name, shape);
+}
+
+void WeightReader::make_room(size_t bytes) {
+  constexpr size_t most = size_t{1} << 24;
+  read_ += bytes;
+  if (read_ < most) return;
+  read_ = 0;
+  file_->release();
 }
 
 std::vector<float> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape,
                                       const Initial& initial, Owner owner) {
   if (is_made(name, shape, owner)) return make(name, shape, initial, owner);
   take(name);
+  make_room(count(shape) * sizeof(float));
   try {
     return file_->f32(name, shape);
   } catch (const Error& e) {

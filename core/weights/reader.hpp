@@ -84,6 +84,9 @@ class WeightReader {
   std::vector<float> make(const std::string& name, const std::vector<int64_t>& shape, const Initial& initial,
                           Owner owner);
   void wrong(int code, const std::string& message, const std::string& help, size_t zeros);
+  // Before so many bytes are read: pages of what was read and packed before do not stay mapped, or a model would be in
+  // memory twice while it opens.
+  void make_room(size_t bytes);
 
   const Weights* file_;
   std::optional<uint64_t> seed_;
@@ -98,7 +101,7 @@ class WeightReader {
   };
   std::map<std::string, Common> common_;  // made for all blocks
   std::map<std::string, Kept>* kept_ = nullptr;
-  size_t made_ = 0;
+  size_t made_ = 0, read_ = 0;
   int problems_ = 0;
 };
 

@@ -1,17 +1,19 @@
 """An imported model of 100 MB has its weights in memory once, as they were packed: half as much again suffices to open and run it.
 
-What counts is memory of its own.  Pages of the file, which the kernel may take back at any time, do not.
+All that is resident meanwhile, pages of the file and the program among it, is little more.
 """
 import functools
 import json
+import os
 import pathlib
 import random
 import resource
 import shutil
 import struct
+import subprocess
 import unittest
 
-from command import CommandTest, attnkit
+from command import COMMAND, CommandTest, attnkit
 
 HERE = pathlib.Path(__file__).parent
 SIZES = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64}
@@ -106,6 +108,13 @@ class Memory(CommandTest):
             return attnkit("run", manifest, "--text", "of each head", "--limit", 4, "--threads", 1, preexec_fn=limit).code
         self.assertEqual(with_at_most(1.5), 0)
         self.assertNotEqual(with_at_most(0.5), 0)
+        # All that is resident, pages of the file too.
+        running = subprocess.Popen([COMMAND, "run", manifest, "--text", "of each head", "--limit", "4", "--threads", "1"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(running.returncode, 0)
+        self.assertLess(used.ru_maxrss * 1024, 1.6 * size)
 
     def test_of_safetensors(self):
         file = write_folder(self.folder / "llama")
