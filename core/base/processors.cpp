@@ -1,5 +1,7 @@
 #include "core/base/processors.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -8,6 +10,13 @@
 
 namespace attnkit::core {
 namespace {
+
+// glibc's own count, that of std::thread, is of the machine.
+double of_affinity() {
+  cpu_set_t set;
+  const int some = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  return some > 0 ? some : std::max(1u, std::thread::hardware_concurrency());
+}
 
 // How many processors' time a control group may take, infinity without a limit.
 double quota(const std::string& group) {
@@ -23,7 +32,7 @@ double quota(const std::string& group) {
 }  // namespace
 
 uint32_t usable_processors(const std::string& cgroups) {
-  double least = std::max(1u, std::thread::hardware_concurrency());
+  double least = of_affinity();
   // A line is number:controllers:path, without controllers in version 2.  The groups above limit as well, and within a
   // container a path may be one of the machine's, where the container's own group is the root.  No paths of
   // std::filesystem: libstdc++ 12 frees what it never had when memory runs out while one is copied.

@@ -51,7 +51,8 @@ constexpr CodeRule codes[] = {
     {ak::no_adapters, warning, weights, "the weights hold no adapters for a chosen mechanism"},
     {ak::packed_cache, warning, weights,
      "a cache of packed weights is not used, or cannot be written; nothing else changes"},
-    {ak::slow_type, warning, weights, "a type of weights that this processor has no fast instructions for; what it costs"},
+    {ak::slow_type, warning, weights,
+     "a type of weights that this processor has no fast instructions for; what it costs"},
 };
 
 }  // namespace

@@ -26,8 +26,7 @@ constexpr int unknown_mechanism = 201, unusable_mechanism = 202, refused = 203, 
 // plugins
 constexpr int faulty_plugin = 301;
 // weights against the model
-constexpr int weights_do_not_fit = 401, left_over_tensor = 402, no_adapters = 403, packed_cache = 404,
-              slow_type = 405;
+constexpr int weights_do_not_fit = 401, left_over_tensor = 402, no_adapters = 403, packed_cache = 404, slow_type = 405;
 }  // namespace ak
 
 struct CodeRule {

@@ -55,7 +55,7 @@ class Bench(CommandTest):
         self.assertIn("whole sequences", lines[0])
         self.assertEqual(len(lines), 6)
         self.assertIn("give one of them", self.run_code(2, "bench", "--block", "relu", "--length", 8, "--context", 8).err)
-        self.assertIn("encoders only", self.run_code(4, "bench", "--block", "bigbird", "--length", 8).err)
+        self.assertIn("an encoder only", self.run_code(4, "bench", "--block", "bigbird", "--length", 8).err)
 
     def test_crossover(self):
         options = ("bench", "--heads", 2, "--width", 16, "--json")

@@ -920,7 +920,7 @@ class Commands(ImportTest):
         lines.write_text("The attention of each head\nhead by head\n")
         for name in sorted(MODELS + DECODERS + TRANSLATORS):
             manifest, role = self.imported(GOLDEN / name), "decoder.self" if name in DECODERS else "encoder.self"
-            as_it_is = {"mistral": "local", "mt5": "relative_bias", "t5": "relative_bias", "t5-gated": "relative_bias"}.get(name, "softmax")
+            as_it_is = {"mistral": "local", "phi3": "local", "mt5": "relative_bias", "t5": "relative_bias", "t5-gated": "relative_bias"}.get(name, "softmax")
             self.assertIn(as_it_is, self.run_ok("inspect", manifest).out, name)
             self.assertTrue(self.run_ok("run", manifest, "--text", "of each head", "--limit", 3).out, name)
             self.run_ok("bench", manifest, "--length", "16")
