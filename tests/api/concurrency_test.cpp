@@ -141,8 +141,6 @@ TEST_F(Concurrency, DecodingIsCancelled) {
     size_t seen = 0;
     const attnkit::Ids some = draw(session, [&](int32_t) { return ++seen == wanted; });
     different += some != attnkit::Ids(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(wanted));
-    // It goes on as one that was never told to end.
-    if (turn % 2) different += session.save().empty();
   });
   EXPECT_EQ(different, 0);
 }
