@@ -1,5 +1,6 @@
 // A worker that does what a request's "kind" asks for, mostly misbehave.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -76,8 +77,9 @@ json describe_self() {
           {"largest_file", files.rlim_cur}};
 }
 
-// "crash_unless": a file that has to be there; "crash_after": a file made by the first worker, of which later ones die.
-json open(const json& request) {
+// "crash_unless": a file that has to be there; "crash_after": a file made by the first worker, of which later ones die;
+// "leave": a file that gets a mark of each worker, which ends before it reads the request that comes next.
+json open(const json& request, int channel) {
   if (request.contains("crash_unless") && !fs::exists(request["crash_unless"])) {
     std::ofstream(request["crash_unless"].get<std::string>()) << "once";
     die_of_segv();
@@ -87,6 +89,13 @@ json open(const json& request) {
     std::ofstream(request["crash_after"].get<std::string>()) << "once";
   }
   if (request.contains("hang")) hang();
+  if (request.contains("leave")) {
+    std::ofstream(request["leave"].get<std::string>(), std::ios::app) << ".";
+    write_raw(channel, json({{"id", request["id"]}, {"ok", true}, {"result", json::object()}}).dump() + "\n");
+    pollfd next = {channel, POLLIN, 0};
+    poll(&next, 1, -1);
+    std::_Exit(5);
+  }
   return {{"pid", getpid()}, {"host", host()}, {"cpu", "cpu of " + host()}};
 }
 
@@ -124,7 +133,7 @@ void misbehave(const std::string& kind, const json& request, int channel) {
 json perform(const std::string& kind, const json& request, int channel) {
   misbehave(kind, request, channel);
   if (kind == "odd_on" && request["host"] == host()) misbehave(request["odd"], request, channel);
-  if (kind == "open") return open(request);
+  if (kind == "open") return open(request, channel);
   if (kind == "self") return describe_self();
   if (kind == "huge") return std::string(request["bytes"].get<size_t>(), 'x');
   if (kind == "babble") std::cout << "{\"id\":" << request["id"] << ",\"ok\":false}\nbabble\n" << std::flush;

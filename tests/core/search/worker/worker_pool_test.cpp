@@ -161,6 +161,14 @@ TEST_F(WorkerPoolTest, AWorkerThatDiesAfterItsReplyIsReplacedSilently) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(reply_to({{"kind", "die_idle"}}).status, TrialReply::ok);
 }
 
+TEST_F(WorkerPoolTest, ATrialThatNoWorkerReadsIsTriedOnceMoreAndThenCrashed) {
+  WorkerPool pool = make(1, {{"kind", "open"}, {"leave", file("starts")}});
+  const auto replies = collect(pool, requests_of({{{"kind", "echo"}}}));
+  ASSERT_EQ(replies.at(0).status, TrialReply::crashed);
+  EXPECT_EQ(replies.at(0).reason, "ended with code 5");
+  EXPECT_EQ(fs::file_size(file("starts")), 2u);
+}
+
 TEST_F(WorkerPoolTest, LinesMayHaveMegabytesInBothDirections) {
   WorkerPool pool = make(2);
   const size_t size = 5 << 20;
