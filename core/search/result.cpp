@@ -148,9 +148,10 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   answer["placement"] = winner->id;
   answer["tied"] = search.top().size();
   answer["crossover"] = maybe(crossover(*winner));
-  answer["text"] = answer_text({search.space(), search.settings(), search.declared(), of(winner),
-                                of(&search.baseline()), test, search.top().size(), tie_text(search),
-                                search.examples("data"), search.opened().value("repeated", int64_t{0})});
+  answer["text"] =
+      answer_text({search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test,
+                   search.top().size(), tie_text(search), search.examples("data"),
+                   search.opened().value("repeated", int64_t{0}), search.opened().contains("training")});
   return answer;
 }
 
@@ -501,6 +502,7 @@ std::string answer_text(const AnswerInput& input) {
                                                   input.tied == 2 ? "other is" : "others are",
                                                   input.why.empty() ? "" : ": ", input.why);
   tied += caution(input);
+  if (input.trained) tied += " Each placement was trained by itself before it was judged.";
   if (placement == input.space.baseline) return what + ": nothing that was tried ranks above the baseline." + tied;
   const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();
   return fmt::format("{} {} at {:.2f}x its {} throughput{}{}.{}", what, quality_text(input),
@@ -524,6 +526,7 @@ Json result_document(const Search& search) {
     const auto quality = quality_of(*record, search.settings().metric, search.max_examples());
     json["homogeneous"].push_back({{"id", record->id}, {"quality", quality ? Json(quality->value) : Json()}});
   }
+  json["training"] = search.opened().value("training", Json());
   json["space_size"] = search.seen().space_size;
   json["proposed"] = search.seen().proposed;
   json["surrogate"] = surrogate_json(search.seen());

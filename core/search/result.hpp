@@ -22,6 +22,7 @@ struct AnswerInput {
   size_t tied = 1;                  // placements of the top group
   std::string why = {};             // they are tied; may be empty
   int64_t lines = 0, repeated = 0;  // of the data; those that stood there before
+  bool trained = false;             // workers trained each placement first
 };
 
 // Names the placement, what it keeps and gains, and the length from which it is faster.

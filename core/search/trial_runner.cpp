@@ -197,6 +197,7 @@ Json TrialRunner::quality_request(const Record& record, const char* split, std::
   for (size_t s = 0; s < space_.blocks.size(); ++s)
     if (space_.blocks[s].role == ATTN_ENCODER_SELF) encoder += space_.choice(record.placement[s]).toml + "\n";
   return {{"kind", settings_.metric == Metric::bleu ? "decode" : "quality"},
+          {"placement", record.id},
           {"toml", toml_of(record.placement)},
           {"encoder", encoder},
           {"split", split},

@@ -190,8 +190,10 @@ void prepare_hosts(search::WorkerCommand& command, const search::ManifestText& m
   allow_workers(command.hosts->size() * static_cast<size_t>(jobs + 1));
   command.open["expects"] = search::expectations(manifest, command.open, identity);
   search::WorkerPool pool(command, 1, patience);
-  command.cpu = pool.open([] { return is_interrupted(); })["cpu"];
+  const json opened = pool.open([] { return is_interrupted(); });
+  command.cpu = opened["cpu"];
   identity["cpu"] = command.cpu;
+  if (opened.contains("training")) identity["training"] = opened["training"];
 }
 
 // Their fates, in words where one was left out; into the result's "machine".

@@ -162,7 +162,7 @@ std::string command_html(const std::string& command) {
 
 std::string footer_html(const SearchView& view, const Json& result) {
   const Json &settings = member(result, "settings"), &machine = member(result, "machine"),
-             &model = member(result, "model");
+             &model = member(result, "model"), &training = member(result, "training");
   const std::optional<double> seconds = number_in(result, "seconds");
   const std::string command = text_in(result, "command"), version = text_in(result, "version"),
                     commit = text_in(machine, "commit"), compiler = text_in(machine, "compiler");
@@ -178,6 +178,7 @@ std::string footer_html(const SearchView& view, const Json& result) {
          entry("search", escaped(strategy_text(view, settings))) +
          entry("seed", number_in(settings, "seed") ? std::to_string(integer_in(settings, "seed")) : "") +
          entry("limits", escaped(limits_text(member(settings, "limits")))) +
+         entry("training", escaped(listed({text_in(training, "from"), text_in(training, "options")}))) +
          entry("command", command.empty() ? "" : "<pre>" + command_html(command) + "</pre>") + "</dl>\n</footer>\n";
 }
 

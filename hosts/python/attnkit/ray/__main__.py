@@ -6,6 +6,11 @@ Every node that can give --cpus is a host of --launch (docs/search.md): an actor
 trial is a task of it, which Ray's dashboard shows.  What is not an option of this command is one of attnkit search.
 Nodes need attnkit and the model's folder at the same paths, or --worker says how a worker is started there.  Whoever
 runs this keeps the journal; --resume goes on after any end.
+
+    python -m attnkit.ray search model.toml --train "--data train.tsv --steps 500 --threads 1"
+
+trains each placement by itself before its quality is judged, as a task of the node that judges it first.  Weights are
+kept in the search's folder, in trained/, and winner.toml names the winner's.
 """
 
 import argparse
@@ -22,6 +27,8 @@ import sys
 import tempfile
 import threading
 
+from .training import JUDGING, Plan
+
 CONNECT = pathlib.Path(__file__).with_name("connect.py")
 PATIENCE = 60  # seconds for a node to give its CPUs
 
@@ -30,17 +37,34 @@ class Node:
     """Workers on one node.  Ray calls it from several threads, each of which has one worker."""
 
     def __init__(self):
-        self.workers = {}
+        self.workers, self.folder = {}, pathlib.Path(tempfile.mkdtemp(prefix="attnkit-ray-"))
 
     def is_there(self):
         return True
 
+    def train(self, key, words, from_scratch, toml, folder):
+        """The weights of a placement.  A checkpoint stays here until they are there."""
+        from attnkit.ray.training import train  # nodes that only judge need no package
+        out = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "attnkit", "trained", key)
+        weights = train(words, from_scratch, toml, folder, out)
+        shutil.rmtree(out)
+        return weights
+
     def start(self, key, command):
         self.workers[key] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, key, line):
-        """The line that answers this one; None: the worker has ended."""
+    def ask(self, key, line, trained=None, weights=None):
+        """The line that answers this one; None: the worker has ended.  trained: a name for the weights that take the place of the model's."""
         worker = self.workers[key]
+        if trained:
+            from attnkit.ray.training import with_weights, write
+            file = self.folder / f"{trained}.safetensors"
+            if not file.exists():
+                write(file, weights)
+            request = json.loads(line)
+            request["toml"] = with_weights(request["toml"], file)
+            request["encoder"] += trained  # one that another placement has as well was trained otherwise there
+            line = json.dumps(request).encode() + b"\n"
         try:
             worker.stdin.write(line)
             worker.stdin.flush()
@@ -58,8 +82,9 @@ class Node:
 class Driver:
     """Passes lines between attnkit search and the nodes."""
 
-    def __init__(self, ray, nodes, folder):
-        self.ray, self.nodes, self.latest = ray, nodes, 0
+    def __init__(self, ray, nodes, folder, plan):
+        self.ray, self.nodes, self.plan, self.latest = ray, nodes, plan, 0
+        self.trainings, self.lock = {}, threading.Lock()  # by key: what gives the weights, once it has ended
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(os.path.join(folder, "socket"))
         self.server.listen(1024)
@@ -78,9 +103,13 @@ class Driver:
                 first = json.loads(lines.readline())
                 name = first["node"]
                 node = self.nodes[name]
-                self.ray.get(node.start.remote(key, first["command"]))
+                command = first["command"]
+                self.ray.get(node.start.remote(key, command))
+                folder = command[command.index("--dir") + 1] if "--dir" in command else None
                 for line in lines:
-                    reply = self.answer(connection, node, key, line)
+                    request = json.loads(line)
+                    folder = folder or request.get("dir")  # of the first request
+                    reply = self.answer(connection, node, key, request, line, folder)
                     if reply is None:
                         break
                     connection.sendall(reply)
@@ -91,14 +120,60 @@ class Driver:
         if node is not None:
             node.stop.remote(key)
 
-    def answer(self, connection, node, key, line):
+    def answer(self, connection, node, key, request, line, folder):
         """The reply; None: the worker has ended, or the search waits no more."""
-        trial = node.ask.options(name=json.loads(line).get("kind", "trial")).remote(key, line)
-        while not self.ray.wait([trial], timeout=0.1)[0]:
+        kind, weights = request.get("kind", "trial"), ()
+        if self.plan and kind in JUDGING:
+            trained = self.plan.key(request["toml"])
+            try:
+                training = self.train(connection, node, trained, request, folder)
+            except self.ray.exceptions.RayTaskError as error:
+                reason = {"kind": "internal", "message": f"training failed: {error.cause}"}
+                return json.dumps({"id": request["id"], "ok": False, "error": reason}).encode() + b"\n"
+            if training is None:
+                return None
+            weights = trained, training
+        trial = node.ask.options(name=kind).remote(key, line, *weights)
+        if not self.is_over(connection, trial):
+            return None
+        reply = self.ray.get(trial)
+        if self.plan and kind == "open" and reply:
+            opened = json.loads(reply)
+            if opened["ok"]:
+                opened["result"]["training"] = self.plan.facts
+            reply = json.dumps(opened).encode() + b"\n"
+        return reply
+
+    def is_over(self, connection, task):
+        """Waits for the task; False: the search waits no more."""
+        while not self.ray.wait([task], timeout=0.1)[0]:
             # The search sends nothing before it has the reply, so this is its end.
             if select.select([connection], [], [], 0)[0]:
-                return None
-        return self.ray.get(trial)
+                return False
+        return True
+
+    def train(self, connection, node, key, request, folder):
+        """What gives the weights of a placement, which one node has trained; None: the search waits no more."""
+        with self.lock:
+            training = self.trainings.get(key)
+            if training is None:
+                file = self.plan.file(key)
+                if file.exists():
+                    training = self.ray.put(file.read_bytes())
+                else:
+                    task = node.train.options(name=f"train {request['placement']}")
+                    training = task.remote(key, self.plan.words, self.plan.from_scratch, request["toml"], folder)
+                self.trainings[key] = training
+        if not self.is_over(connection, training):
+            return None
+        with self.lock:
+            try:
+                if not self.plan.file(key).exists():
+                    self.plan.keep(request["placement"], key, self.ray.get(training))
+            except self.ray.exceptions.RayError:
+                self.trainings.pop(key, None)
+                raise
+        return training
 
 
 def parser():
@@ -109,6 +184,9 @@ def parser():
     add("--address", default="auto", help="of the cluster (%(default)s); local: one of this machine")
     add("--cpus", type=float, default=1, help="that are kept free on each node (%(default)s)")
     add("--worker", default="", help="how a worker is started on a node: /opt/attnkit/bin/attnkit search-worker - [--dir DIR]")
+    add("--train", metavar="OPTIONS", help="of attnkit.train, by which each placement is trained before it is judged: '--data train.tsv --steps 500'")
+    add("--from-scratch", action="store_true", help="training begins with initial values, not with the model's weights")
+    add("-o", "--output", default="search", help="folder of the results (%(default)s)")
     add("--command", default="attnkit", help="the attnkit command here (%(default)s)")
     return made
 
@@ -131,6 +209,20 @@ def start_nodes(ray, cpus):
     return nodes
 
 
+def training_plan(arguments, options):
+    """What is done with placements before they are judged; None: nothing."""
+    if not arguments.train:
+        if arguments.from_scratch:
+            sys.exit("--from-scratch says what --train begins with: give that too")
+        return None
+    if "--bundle" in options or any(option.startswith("--bundle=") for option in options):
+        sys.exit("--bundle would hold the model's weights, not the trained ones: attnkit bundle makes it of winner.toml afterwards")
+    # A trial that waits for its training is not late.
+    if not any(option.split("=")[0] == "--trial-timeout" for option in options):
+        options += ["--trial-timeout", "1e6"]
+    return Plan(arguments.train, arguments.from_scratch, arguments.output)
+
+
 def search(arguments, options):
     try:
         import ray
@@ -140,24 +232,28 @@ def search(arguments, options):
     command = shutil.which(arguments.command)
     if command is None:
         sys.exit(f"{arguments.command} is no command here; --command names it")
+    plan = training_plan(arguments, options)
     ray.init(address=arguments.address, log_to_driver=False)
     nodes = start_nodes(ray, arguments.cpus)
     if not nodes:
         sys.exit(f"no node of the cluster gives {arguments.cpus:g} CPUs; --cpus asks for fewer")
     with tempfile.TemporaryDirectory(prefix="attnkit-ray-") as folder:
-        Driver(ray, nodes, folder)
+        Driver(ray, nodes, folder, plan)
         # A short name, which the journal and the page have for the host.
         launcher = pathlib.Path(folder) / "ray-node"
         launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S -E {shlex.quote(str(CONNECT))} {shlex.quote(folder)} "$@"\n')
         launcher.chmod(0o755)
-        words = [command, "search", arguments.model, *options]
+        words = [command, "search", arguments.model, "-o", arguments.output, *options]
         for name in sorted(nodes):
             words += ["--launch", f"ray-node {name} {arguments.worker}".strip()]
         process = subprocess.Popen(words, env={**os.environ, "PATH": f"{folder}:{os.environ.get('PATH', '')}"})
         # A Ctrl-C reaches both: the search finishes the trials in flight and says how to go on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        return process.wait()
+        code = process.wait()
+    if plan and code == 0:
+        plan.finish()
+    return code
 
 
 def main():

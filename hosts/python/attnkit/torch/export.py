@@ -1,13 +1,13 @@
 """A trained model as the folder that libattnkit loads: weights, manifest, vocabularies, golden activations."""
 
 import hashlib
-import json
 import os
 import pathlib
 import tomllib
 
 import torch
 
+from .._toml import toml_text
 from ._safetensors import save, write
 
 # Files that a manifest names, by table and key; they are copied beside it.
@@ -86,26 +86,3 @@ def golden(model, rows, length, seed):
         seen["logits"] = model(**arguments, seen=seen)
     model.train(training)
     return {**inputs, **{name: t.float() for name, t in seen.items()}}
-
-
-def toml_text(tables, prefix=""):
-    """Tables of tomllib as TOML: values first, then tables."""
-    lines, inner = [], []
-    for key, value in tables.items():
-        if isinstance(value, dict) and not prefix:
-            inner.append(f"\n[{_key(key)}]\n{toml_text(value, key)}")
-        else:
-            lines.append(f"{_key(key)} = {_value(value)}\n")
-    return "".join(lines + inner)
-
-
-def _key(key):
-    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else json.dumps(key, ensure_ascii=False)
-
-
-def _value(value):
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)

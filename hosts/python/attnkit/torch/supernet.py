@@ -7,7 +7,7 @@ import attnkit
 from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
-from .export import toml_text
+from .._toml import toml_text
 from .model import Model
 
 

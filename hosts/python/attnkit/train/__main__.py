@@ -42,6 +42,7 @@ def parser():
     add("--dev", help="lines to judge by")
     add("--dev-examples", type=positive(int), default=400, help="how many of them (%(default)s)")
     add("--out", default="run", help="folder of checkpoint, log and model (%(default)s)")
+    add("--dir", help="what paths in the manifest are relative to (its own folder)")
     budget = made.add_mutually_exclusive_group()
     budget.add_argument("--minutes", type=positive(float), default=60.0, help="budget in time (%(default)s)")
     budget.add_argument("--steps", type=positive(int), help="budget in steps")

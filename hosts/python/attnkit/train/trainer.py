@@ -45,14 +45,15 @@ class Trainer:
         if options.threads:
             torch.set_num_threads(options.threads)
         manifest = pathlib.Path(options.manifest)
+        folder = pathlib.Path(options.dir or manifest.parent)
         self.toml = _text(manifest)
-        self.model = self.make_model(manifest.parent)
+        self.model = self.make_model(folder)
         self.teacher = self._teacher()
         self._check_supernet()
         for name in ("encoder", "decoder"):
             if options.dropout and hasattr(self.model, name):
                 getattr(self.model, name).dropout = options.dropout
-        self.data, self.dev = self.examples(manifest.parent)
+        self.data, self.dev = self.examples(folder)
         self.beside = self.make_beside()
         named = [*self.model.named_parameters(), *self.beside.named_parameters(prefix="beside")]
         self.named = {name: p for name, p in named if p.requires_grad}

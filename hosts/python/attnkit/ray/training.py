@@ -1,0 +1,126 @@
+"""Trials that train: each placement is trained by itself, on a node, before its quality is judged.
+
+Run as a program it is attnkit.train, for as long as its standard input is open: it ends with the actor that started it.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import threading
+import tomllib
+
+from attnkit._toml import toml_text
+
+JUDGING = ("quality", "decode")  # the trials that weights matter to
+
+
+class Plan:
+    """What is done with every placement before it is judged.
+
+    text: options of attnkit.train; from_scratch: it begins with initial values, not with the model's weights; folder: where trained weights are kept.
+    Exits with a sentence where the options cannot be.
+    """
+
+    def __init__(self, text, from_scratch, folder):
+        from attnkit.train.__main__ import parser
+        words = shlex.split(text)
+        options = parser().parse_args(["MANIFEST", *words])
+        given = [f"--{name}" for name in ("out", "dir", "supernet") if getattr(options, name) != parser().get_default(name)]
+        if given:
+            sys.exit(f"--train: {given[0]} cannot be given here: each placement has a folder of its own and is trained by itself")
+        for name in ("data", "dev", "teacher"):  # workers have another folder
+            if path := getattr(options, name):
+                words += [f"--{name}", str(pathlib.Path(path).absolute())]
+        self.words, self.from_scratch, self.folder = words, from_scratch, pathlib.Path(folder) / "trained"
+        self.facts = {"from": "initial values" if from_scratch else "the model's weights", "options": text, "data": _digest(options.data)}
+        index = self.folder / "placements.json"
+        self.keys = json.loads(index.read_text()) if index.exists() else {}  # by placement
+
+    def key(self, toml):
+        """A name for a placement with this training; the same placement of another model has another one."""
+        return hashlib.sha256(json.dumps([toml, self.facts]).encode()).hexdigest()[:16]
+
+    def file(self, key):
+        return self.folder / f"{key}.safetensors"
+
+    def keep(self, placement, key, weights):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write(self.file(key), weights)
+        self.keys[placement] = key
+        write(self.folder / "placements.json", json.dumps(self.keys, indent=1).encode())
+
+    def finish(self):
+        """Gives winner.toml the weights that the winner was judged with."""
+        out = self.folder.parent
+        winner = json.loads((out / "result.json").read_text(encoding="utf-8"))["answer"]["placement"]
+        if winner is None:
+            return
+        file, manifest = self.file(self.keys[winner]), out / "winner.toml"
+        text = with_weights(manifest.read_text(encoding="utf-8"), file.relative_to(out), hashlib.sha256(file.read_bytes()).hexdigest())
+        write(manifest, text.encode())
+
+
+def train(words, from_scratch, toml, folder, out):
+    """Trains the placement that the manifest `toml` says, whose paths are relative to `folder`; returns its weights as a file has them.
+
+    Goes on from a checkpoint in `out`.  Raises RuntimeError with the reason of a training that failed.
+    """
+    tables = tomllib.loads(toml)
+    if from_scratch:
+        tables["weights"] = {"seed": tables.get("weights", {}).get("seed", 1)}
+    out = pathlib.Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "placement.toml").write_text(toml_text(tables), encoding="utf-8")
+    with (out / "said").open("w+b") as said:
+        process = subprocess.Popen([sys.executable, "-m", "attnkit.ray.training", out / "placement.toml", "--dir", folder, "--out", out, *words],
+                                   stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+        with process.stdin:
+            code = process.wait()
+        said.seek(0)
+        lines = said.read().decode(errors="replace").splitlines()
+    if code != 0:
+        raise RuntimeError(lines[-1].removeprefix("error: ") if lines else f"ended with code {code}")
+    return (out / "model" / "weights.safetensors").read_bytes()
+
+
+def with_weights(toml, file, sha256=None):
+    """The manifest with other weights; comments at its top stay."""
+    tables, top = tomllib.loads(toml), []
+    for line in toml.splitlines(keepends=True):
+        if not line.startswith("#"):
+            break
+        top.append(line)
+    tables["weights"] = {"file": str(file), **({"sha256": sha256} if sha256 else {})}
+    return "".join(top) + toml_text(tables)
+
+
+def write(path, data):
+    """In one step: the file is whole or as before."""
+    whole = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    whole.write_bytes(data)
+    whole.replace(path)
+
+
+def _digest(path):
+    if ".py:" in path:
+        path = path.rpartition(":")[0]
+    try:
+        return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        sys.exit(f"--train: {path} cannot be read: {error.strerror}")
+
+
+def _end_with_input():
+    while os.read(0, 1 << 10):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    from attnkit.train.__main__ import main
+    main()
