@@ -1,4 +1,4 @@
-// SHA-256 digests, by OpenSSL.
+// SHA-256 digests, by OpenSSL, or by libmd where that is left out.
 #pragma once
 
 #include <array>
@@ -7,13 +7,11 @@
 #include <span>
 #include <string>
 
-struct evp_md_ctx_st;
-
 namespace attnkit::core {
 
 using Digest = std::array<std::byte, 32>;
 
-// Over bytes that are added piece by piece.  Every call throws Error (ATTN_INTERNAL) when OpenSSL refuses.
+// Over bytes that are added piece by piece.  Every call throws Error (ATTN_INTERNAL) when the library refuses.
 class Sha256 {
  public:
   Sha256();
@@ -25,7 +23,7 @@ class Sha256 {
   Digest digest();  // once, at the end
 
  private:
-  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
+  std::unique_ptr<void, void (*)(void*)> context_;  // of the library
 };
 
 Digest sha256(std::span<const std::byte> bytes);

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/plugin/first_load.hpp"
 
 namespace attnkit::core {
+
+class FirstLoads;
 
 // A loaded plugin.  Never unloaded: pointers into it stay valid until the process ends.
 struct Plugin {
@@ -38,6 +39,7 @@ class Registry {
   std::vector<std::string> names(int32_t device_type) const;
 
  private:
+  void search(const std::vector<std::string>& folders);
   void add(const std::string& path, FirstLoads& first_loads);
 
   std::vector<std::string> folders_;

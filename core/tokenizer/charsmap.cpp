@@ -1,11 +1,10 @@
 #include "core/tokenizer/charsmap.hpp"
 
-#include <openssl/evp.h>
-
 #include <cstring>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/tokenizer/base64.hpp"
 #include "core/tokenizer/unicode.hpp"
 
 namespace attnkit::core {
@@ -14,15 +13,12 @@ namespace {
 // Longer ones are looked up character by character, as Hugging Face does.
 constexpr size_t max_grapheme = 5;
 
-std::string from_base64(const JsonValue& value) {
+std::string read_bytes(const JsonValue& value) {
   const std::string text = value.text();
-  if (text.empty() || text.size() % 4 != 0 || text.size() > size_t{1} << 28) value.wrong("is no base64");
-  std::string bytes(text.size() / 4 * 3, '\0');
-  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-  if (n < 0) value.wrong("is no base64");
-  bytes.resize(static_cast<size_t>(n) - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0));
-  return bytes;
+  std::optional<std::string> bytes;
+  if (!text.empty() && text.size() <= size_t{1} << 28) bytes = from_base64(text);
+  if (!bytes) value.wrong("is no base64");
+  return *bytes;
 }
 
 // A unit of the trie.
@@ -37,7 +33,7 @@ struct Unit {
 }  // namespace
 
 Charsmap::Charsmap(const JsonValue& base64, bool longest) : longest_(longest) {
-  const std::string bytes = from_base64(base64);
+  const std::string bytes = read_bytes(base64);
   uint32_t size = 0;
   if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
   if (bytes.size() < sizeof size || size > bytes.size() - sizeof size || size == 0 || size % sizeof(uint32_t) != 0)

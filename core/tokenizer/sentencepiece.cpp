@@ -1,7 +1,5 @@
 #include "core/tokenizer/sentencepiece.hpp"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/tokenizer/base64.hpp"
 #include "core/tokenizer/renumbered.hpp"
 
 namespace attnkit::core {
@@ -26,14 +25,6 @@ constexpr const char* mark = "\u2581";
 
 bool is_added(PieceType type) {
   return type == PieceType::control || type == PieceType::unknown || type == PieceType::user_defined;
-}
-
-std::string to_base64(const std::string& bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const int n = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                                reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(n));
-  return text;
 }
 
 // Two tokens that make a third, in the order of its score.
