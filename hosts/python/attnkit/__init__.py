@@ -9,7 +9,7 @@ Shapes, threads and lifetimes are those of attnkit.h.  Every failure raises attn
 from ._abi import (ATTN_KNOWS_K_TOTAL as KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL as KNOWS_Q_TOTAL, ATTN_PREFIX as PREFIX, ATTN_STREAM as STREAM,
                    ATTN_TRAIN as TRAIN, ATTNKIT_DECODER as DECODER, ATTNKIT_ENCODER as ENCODER,
                    ATTNKIT_ENCODER_DECODER as ENCODER_DECODER)
-from ._tensor import aligned
+from ._tensor import Result, aligned
 from .block import Block, Port, Run
 from .error import DEVICE, INTERNAL, INVALID, NO_MEMORY, UNSUPPORTED, Diagnostic, Error
 from .incremental import Incremental
@@ -22,6 +22,6 @@ from .streaming import open_streaming
 __all__ = [
     "DECODER", "DEVICE", "ENCODER", "ENCODER_DECODER", "INTERNAL", "INVALID", "KNOWS_K_TOTAL", "KNOWS_Q_TOTAL", "NO_MEMORY", "PREFIX",
     "READ", "SOURCE", "STOP", "STREAM", "TARGET", "TRAIN", "UNSUPPORTED", "WRITE", "Block", "Diagnostic", "Encoded", "Error",
-    "Incremental", "Model", "ModelInfo", "Offline", "Policy", "Port", "Run", "Runtime", "Session", "View", "WaitK", "abi_minor",
+    "Incremental", "Model", "ModelInfo", "Offline", "Policy", "Port", "Result", "Run", "Runtime", "Session", "View", "WaitK", "abi_minor",
     "aligned", "open_streaming", "policy_named", "read_all", "version", "write_all",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import sys
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from ._abi import ATTN_ALIGN, attn_tensor
@@ -63,11 +64,10 @@ class Tensor:
     def reference(self) -> Any:
         return ctypes.byref(self.struct)
 
-    def view(self) -> memoryview:
-        """The values of a tensor that zeros() made as a memoryview of this shape; flat where there are none."""
-        if 0 in self.shape:
-            return memoryview(self.keep)
-        return memoryview(self.keep).cast("B").cast(self.keep.typecode, self.shape)
+    def view(self) -> Result:
+        """The values of a tensor that zeros() made, in this shape; flat where there are none."""
+        memory = memoryview(self.keep)
+        return Result(memory if 0 in self.shape else memory.cast("B").cast(self.keep.typecode, self.shape))
 
 
 class _PyBuffer(ctypes.Structure):
@@ -105,8 +105,89 @@ class _DLTensor(ctypes.Structure):
                 ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes, _capsule_pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.argtypes, _new_capsule.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p), ctypes.py_object
+# A capsule that goes has no references left, and must not get one.
+_going = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_going_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_lent_out: dict[int, Any] = {}  # what others hold by DLPack, by the address of its _Managed
+
+
+def _forget(capsule: int) -> None:
+    if _going(capsule, b"dltensor"):  # nobody took it
+        _lent_out.pop(_going_pointer(capsule, b"dltensor"), None)
+
+
+def _give_back(managed: int) -> None:
+    _lent_out.pop(managed, None)
+
+
+_capsule_goes = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget)
+_given_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
+
+class Result:
+    """Numbers that a call made: a memoryview, by its attributes and indices, that NumPy and DLPack take without a copy.
+
+    memory: that memoryview.  numpy.asarray, numpy.from_dlpack, torch.from_dlpack and the like share its numbers and keep them alive.
+    """
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: memoryview) -> None:
+        self.memory = memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.memory, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.memory[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.memory[index] = value
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.memory)
+
+    def __eq__(self, other: object) -> bool:
+        return self.memory == (other.memory if isinstance(other, Result) else other)
+
+    def __bytes__(self) -> bytes:
+        return self.memory.tobytes()
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return self.memory
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        memory = self.memory
+        kind = {0: "i", 1: "u", 2: "f"}[_CODES[memory.format]]
+        return {"version": 3, "shape": memory.shape, "typestr": f"{'<' if sys.byteorder == 'little' else '>'}{kind}{memory.itemsize}",
+                "data": (address_of(memory), memory.readonly)}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU, 0
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Optional[bool] = None) -> Any:
+        if stream is not None or dl_device not in (None, (CPU, 0)):
+            raise BufferError(f"results are on the CPU, not in stream {stream} or on device {dl_device}")
+        memory, shape, code = self.memory, self.memory.shape or (), _CODES[self.memory.format]
+        if copy:
+            memory = memoryview(array.array(memory.format, memory.tobytes()))
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        managed = _Managed(_DLTensor(address_of(memory), CPU, 0, len(shape), code, 8 * memory.itemsize, 1, sizes, None, 0), None,
+                           ctypes.cast(_given_back, ctypes.c_void_p))
+        address = ctypes.addressof(managed)
+        _lent_out[address] = managed, sizes, memory
+        return _new_capsule(address, b"dltensor", ctypes.cast(_capsule_goes, ctypes.c_void_p))
 
 
 def _lent(values: Any) -> Optional[Tensor]:
@@ -121,7 +202,7 @@ def _lent_anywhere(values: Any) -> Optional[Tensor]:
     if isinstance(values, (bytes, bytearray, str)):
         raise Error(INVALID, f"numbers are needed, not {type(values).__name__}")
     try:
-        view = memoryview(values)
+        view = values.memory if isinstance(values, Result) else memoryview(values)
     except TypeError:
         return _by_dlpack(values) if hasattr(values, "__dlpack__") else None
     form = view.format.lstrip("@=<")
@@ -144,7 +225,7 @@ def _by_dlpack(values: Any) -> Optional[Tensor]:
 
 def _writable(values: Any) -> bool:
     try:
-        return not memoryview(values).readonly
+        return isinstance(values, Result) or not memoryview(values).readonly
     except TypeError:
         return True
 
@@ -195,7 +276,7 @@ def strided(values: Array, what: str, written: bool = False) -> Tensor:
 
 
 def result(out: Optional[Array], what: str, shape: Sequence[int]) -> tuple[Tensor, Any]:
-    """Where f32 results go, and what the caller gets: the array that was given, or a memoryview that is made."""
+    """Where f32 results go, and what the caller gets: the array that was given, or a Result that is made."""
     if out is not None:
         return lent(out, what, shape, FLOAT32, written=True), out
     made = zeros(FLOAT32, shape)

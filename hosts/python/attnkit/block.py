@@ -37,7 +37,7 @@ class Port(NamedTuple):
 
 
 class Run:
-    """One run that was made.  output: what the OUTPUT port got, the array that was given for it or a memoryview."""
+    """One run that was made.  output: what the OUTPUT port got, the array that was given for it or a Result."""
 
     def __init__(self, asked: attn_request, struct: attn_run, keep: Sequence[Any], output: Any) -> None:
         self._request, self._struct, self._keep, self.output = asked, struct, keep, output
@@ -65,7 +65,7 @@ class Block(Handle):
         self.ports = tuple(_port(i, attn_port.from_address(declared[i])) for i in range(n.value))
 
     def fill(self, port: Port, seed: int, out: Optional[Array] = None) -> Any:
-        """Writes the initial content of a LEARNED or TABLE port to `out`, a contiguous array, or to a memoryview; that."""
+        """Writes the initial content of a LEARNED or TABLE port to `out`, a contiguous array, or to a Result; that."""
         shape, dtype = port.shape, (port.code, port.bits)
         made = zeros(dtype, shape) if out is None else lent(out, f'port "{port.name}"', shape, dtype, written=True)
         call(self._library.attnkit_block_fill, self.pointer, port.index, seed, made.reference)

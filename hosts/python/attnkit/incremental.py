@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Union
 
+from ._tensor import Result
 from .arriving import ArrivingSpeech, ArrivingText
 from .error import INTERNAL, INVALID, Error
 from .model import TARGET, Model
@@ -11,7 +12,7 @@ from .policy import READ, STOP, Policy, View
 from .session import Session
 
 
-def best(logits: memoryview) -> int:
+def best(logits: Union[memoryview, Result]) -> int:
     """The id with the highest of the scores of one position, the first of equals."""
     scores = logits.cast("B").cast("f").tolist()
     top = max(scores)

@@ -114,7 +114,7 @@ class Model(Handle):
         return json.loads(text_of(self._library, self._library.attnkit_model_verify, self.pointer, c_text(os.fspath(golden), "golden")))
 
     def features(self, samples: Array, out: Optional[Array] = None) -> Any:
-        """The frames that a model which takes speech makes of float32 samples (S): float32 (1, T, features), out or a memoryview."""
+        """The frames that a model which takes speech makes of float32 samples (S): float32 (1, T, features), out or a Result."""
         n, lent = ctypes.c_uint64(), source_of(samples)
         call(self._library.attnkit_model_features, self.pointer, lent.reference, None, ctypes.byref(n))
         frames, given = result(out, "out", (1, n.value, self.info.features))
@@ -141,7 +141,7 @@ class Model(Handle):
 
         A batch is a list of sequences of ids, or an int32 array (rows, length), of speech a float32 array (rows, samples) or
         (rows, frames, features), with the real lengths of its rows.  Gives float32 (rows, target length, outputs), or (rows,
-        outputs) of a classifier or an embedding: in out, a contiguous array of that shape, or in a memoryview.
+        outputs) of a classifier or an embedding: in out, a contiguous array of that shape, or in a Result.
         """
         sources, targets = Rows(source, source_lengths), Rows(target, target_lengths)
         counted = sources if self.info.kind == ATTNKIT_ENCODER else targets
@@ -166,7 +166,7 @@ class Model(Handle):
 
     def attention(self, role: str, layer: int, source: Optional[Ids] = None, target: Optional[Ids] = None,
                   out: Optional[Array] = None) -> Any:
-        """The attention weights of one block for one input: float32 (heads, queries, keys), out or a memoryview.
+        """The attention weights of one block for one input: float32 (heads, queries, keys), out or a Result.
 
         role: "encoder.self", ...; layer counts from 1.  Of speech the rows are those of the encoder; None: a side that the
         model lacks.

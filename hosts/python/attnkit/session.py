@@ -204,7 +204,7 @@ def write_all(sessions: Sequence[Session], tokens: Batch, logits: bool = True, o
     """Appends tokens to different sessions of one model in one call, a sequence of ids for each of their rows.
 
     tokens: sequences, or an int32 array (rows, length).  Gives the logits as float32 (rows, longest sequence, outputs), rows past
-    a sequence's end being zeros: in out, a contiguous array, or in a memoryview; None without logits.
+    a sequence's end being zeros: in out, a contiguous array, or in a Result; None without logits.
     """
     handles, batch, first = _handles(sessions), Rows(tokens), sessions[0]
     to, given = result(out, "out", (*batch.tensor.shape, first._info.outputs)) if logits or out is not None else (None, None)

@@ -1,11 +1,13 @@
 """numpy arrays are read and written where they are, by the buffer protocol and by DLPack."""
 
+import gc
 import os
 import pathlib
 import unittest
 
 import attnkit
 import numpy as np
+from attnkit import _tensor
 
 MODEL = pathlib.Path(os.environ["ATTNKIT_SAMPLE"]) / "model.toml"
 RUNTIME = attnkit.Runtime(threads=2)
@@ -49,6 +51,26 @@ class Numpy(unittest.TestCase):
         self.assertEqual((array.shape, array.dtype), ((1, 2, model.info.outputs), np.float32))
         array[0, 0, 0] = 42
         self.assertEqual(view.tolist()[0][0][0], 42)
+
+    def test_results_live_as_long_as_what_shares_them(self):
+        block = attnkit.Block(RUNTIME, "softmax", "encoder.self", 16, 2)
+        inputs = {name: RANDOM.standard_normal((1, 2, 300, 8), np.float32) for name in "qkv"}
+        result = block.run(block.request(1, 300, 300), inputs).output
+        kept, taken, copied = np.array(result), np.from_dlpack(result), np.from_dlpack(result, copy=True)
+        self.assertEqual(taken.ctypes.data, np.asarray(result).ctypes.data)
+        self.assertNotEqual(taken.ctypes.data, copied.ctypes.data)
+        before = len(_tensor._lent_out)
+        del result
+        gc.collect()
+        rest = [block.run(block.request(1, 300, 300), inputs | {"q": np.zeros((1, 2, 300, 8), np.float32)}) for _ in range(20)]
+        np.testing.assert_array_equal(taken, kept)
+        del taken, copied
+        gc.collect()
+        self.assertEqual(len(_tensor._lent_out), before - 2)
+        rest[0].output.__dlpack__()  # a capsule that nobody takes
+        self.assertEqual(len(_tensor._lent_out), before - 2)
+        with self.assertRaisesRegex(BufferError, "results are on the CPU"):
+            rest[0].output.__dlpack__(dl_device=(2, 0))
 
     def test_block_of_strided_arrays(self):
         block = attnkit.Block(RUNTIME, "softmax", "encoder.self", 16, 2)

@@ -228,6 +228,18 @@ class Model(TorchTest):
             visible[:, 0] = 7
             self.assert_close(model(**inputs, visible=visible), model(**cut))
 
+    def test_results_are_tensors_without_a_copy(self):
+        with attnkit.Runtime(threads=1) as runtime, attnkit.Model(runtime, TRANSLATOR) as model:
+            result = model.forward([[5, 2]], [[1, 8]])
+            tensor = torch.from_dlpack(result)
+            self.assertEqual(tensor.shape, result.shape)
+            tensor[0, 1, 2] = 42
+            self.assertEqual(result[0, 1, 2], 42)
+            numbers = result.tolist()
+            del result
+            [model.forward([[5, 2]], [[1, 8]]) for _ in range(20)]
+            self.assertEqual(tensor.tolist(), numbers)
+
     def test_bad_manifests(self):
         with self.assertRaises(attnkit.Error) as caught:
             attnkit.torch.Model(TRANSLATOR.read_text().replace("heads = 4", "heads = 5"), TRANSLATOR.parent)
