@@ -155,7 +155,7 @@ class Exports(unittest.TestCase):
                 exported.append(manifest.name)
         self.assertGreater(len(exported), 20)
 
-    def steps(self, manifest, prompt, count, standard=False, change=None, **source):
+    def steps(self, manifest, prompt, count, standard=False, change=None, given=None, **source):
         """Tokens that the graphs of steps write after a prompt, greedily, and all logits.  change: of the decoder's graph."""
         attnkit.onnx.export_steps(manifest, self.folder, standard=standard, runtime=RUNTIME)
         decoder = onnx.load(self.folder / "decoder.onnx")
@@ -166,6 +166,7 @@ class Exports(unittest.TestCase):
         if source:
             names = [o.name for o in session(self.folder / "encoder.onnx").get_outputs()]
             state = dict(zip(names, session(self.folder / "encoder.onnx").run(None, source)))
+        state.update(given or {})
         rows, written, logits = np.array(prompt), [np.array(prompt)], []
         state.update({i.name: np.zeros((len(rows), 0), np.uint8) if i.type == "tensor(uint8)" else np.zeros((len(rows), *i.shape[1:]), np.float32)
                       for i in on.get_inputs() if i.name.endswith(".state")})
@@ -255,6 +256,42 @@ class Exports(unittest.TestCase):
                         self.assertEqual({name: self.operators.count(name) for name in operators}, operators)
                         whole = np.asarray(model.forward(target=np.ascontiguousarray(written[:, :-1]).astype(np.int32)))
                         np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
+    # Those whose feature map is made by operators in front; what is read of a manifest, and the options.
+    FEATURES = [("leap", "{}"), ("leap", "{ shared = false, factor = 8, scale = 'inverse_sqrt', guard = 'add' }"), ("leap", "{ factor = 2 }"),
+                ("cosformer", "{}"), ("cosformer", "{ beyond = 'saturate', guard = 'add' }"), ("rope_linear", "{}"),
+                ("rope_linear", "{ rotated = 8, base = 50.0, scale = 'none', guard = 'clamp' }"), ("performer", "{}"),
+                ("performer", "{ stabiliser = 'fixed', fixed = 0.5, feature_eps = 1e-3, guard = 'add', features = 40 }"),
+                ("performer", "{ stabiliser = 'global', features = 17 }")]
+
+    def test_feature_maps_in_standard_operators(self):
+        prompt, total = [[5, 6, 7], [8, 9, 10]], np.array([11.0, 11.0])
+        for (mechanism, options), model in itertools.product(self.FEATURES, ({}, {"kv_heads": 2})):
+            if model and "shared = false" in options:
+                continue
+            options = options.replace("{ ", f'{{ use = "{mechanism}", ').replace("{}", f'"{mechanism}"').replace("'", '"')
+            length = "[length]\npredict = 'fixed'\nlength = 11" if mechanism == "cosformer" else ""
+            manifest = self.written([f"default = {options}"], extra=length, **model)
+            with self.subTest(attention=options, **model), attnkit.Model(RUNTIME, manifest) as made:
+                operators = self.same(manifest, 2e-5, standard=True)
+                self.assertEqual((operators.count("LinearAttention"), operators.count("Block")), (2, 0))
+                inputs = {"target": np.random.default_rng(2).integers(0, 50, (2, 9)), "target_len": np.array([9, 5])}
+                graph = onnx.load(self.folder / "model.onnx")
+                reference, ours = (on.run(None, inputs)[0] for on in (ReferenceEvaluator(graph), session(graph.SerializeToString())))
+                np.testing.assert_allclose(reference, ours, rtol=0, atol=2e-5 * np.abs(ours).max())
+                given = {"target_total": total} if mechanism == "cosformer" else {}
+                # Past a length that saturates places stay; past one that does not weights turn negative, and their sums cancel.
+                count = 12 if "saturate" in options else 7
+                written, logits = self.steps(manifest, prompt, count, standard=True, given=given)
+                self.assertEqual((self.operators.count("LinearAttention"), self.operators.count("Block")), (2, 0))
+                whole = np.asarray(made.forward(target=np.ascontiguousarray(written[:, :-1]).astype(np.int32)))
+                np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
+    def test_what_is_no_linear_attention_stays_a_block(self):
+        for use in ('"cosformer", beyond = "error"', '"performer", guard = "add", feature_eps = 1e-3, stabiliser = "fixed"', '"softmax"', '"s4d"'):
+            manifest = self.written([f"default = {{ use = {use} }}"], extra="[length]\npredict = 'fixed'\nlength = 16" if "cosformer" in use else "")
+            operators = self.same(manifest, 2e-5, standard=True)
+            self.assertEqual(operators.count("Block"), 0 if "fixed" in use else 2, use)
 
     def test_steps_of_a_translator_in_standard_operators(self):
         model = attnkit.Model(RUNTIME, NUMBERS)
@@ -561,7 +598,7 @@ class LinearAttention(unittest.TestCase):
         np.testing.assert_allclose(session(model.SerializeToString()).run(None, self.rows)[0], before, rtol=0, atol=1e-5)
 
     def test_a_mechanism_that_is_none(self):
-        with self.assertRaisesRegex(attnkit.Error, "softmax is no LinearAttention: relu and linear are"):
+        with self.assertRaisesRegex(attnkit.Error, "softmax with these options is no LinearAttention"):
             self.graph("softmax")
 
 

@@ -17,13 +17,13 @@ from ..error import UNSUPPORTED, Error
 from ..model import Model, tied
 from ..runtime import Runtime
 from ._graph import Graph, block
-from ._linear import MECHANISMS, OPSET, as_gated_recurrence, as_linear_attention
+from ._linear import OPSET, as_gated_recurrence, as_linear_attention, is_linear_attention, state_width
 
 _TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
 
 
 def export(manifest, file, standard=False, runtime=None, large=1 << 30):
-    """Writes the model of a manifest to `file`.  standard: causal blocks of relu, linear and ssru become LinearAttention of opset 27.
+    """Writes the model of a manifest to `file`.  standard: causal blocks become LinearAttention of opset 27 where they are one.
     large: more bytes of weights go into a file beside it, `file`.data: a message of protobuf ends at 2 GiB.
 
     Inputs, as the model has sides: source (B, S) and target (B, T), ids in int64 or, of speech, frames (B, T, features) in float32;
@@ -301,8 +301,9 @@ class Exported:
                 outputs.append(port.name)
             else:
                 output = port
-        if self.standard and described["causal"] and mechanism in MECHANISMS:
-            return self.projected_out(described, output, self.linear_attention(described, at, inputs))
+        heads = [port.shape[1] for port in at.ports if port.kind in (ATTN_QUERY, ATTN_KEY)]
+        if self.standard and described["causal"] and is_linear_attention(mechanism, described["options"], heads[0], heads[-1]):
+            return self.projected_out(described, output, self.linear_attention(described, at, inputs, totals[0]))
         inputs.update((key, value) for key, value in rows.items() if value is not None)
         for known, total, key in ((described["knows_q_total"], totals[0], "q_total"), (described["knows_k_total"], totals[1], "k_total")):
             if known:
@@ -322,19 +323,35 @@ class Exported:
         aux.update(zip(outputs, made[1:]))
         return self.projected_out(described, output, made[0])
 
-    def linear_attention(self, described, at, inputs):
+    def linear_attention(self, described, at, inputs, total):
         """A causal block in standard operators; of steps with its state, float32."""
         graph, d, name, mechanism, states = self.graph, self.described, described["block"], described["mechanism"], ()
+        options = described["options"]
         gated = mechanism == "ssru"
         kv_heads = d["d_model"] if gated else next(p for p in at.ports if p.name == "k").shape[1]
         if self.position:
-            shape = ["batch", kv_heads, *((1, 1) if gated else (d["head_width"], d["head_width"] + 1))]
+            shape = ["batch", kv_heads, *((1, 1) if gated else (state_width(mechanism, options, d["head_width"]), d["head_width"] + 1))]
             states = graph.input(f"{name}.state", TensorProto.FLOAT, shape), f"{name}.next"
             graph.output(states[1], shape)
         if gated:
             return as_gated_recurrence(graph, kv_heads, *(inputs[key] for key in ("x", "value", "forget", "forget_bias")), *states)
-        return as_linear_attention(graph, mechanism, described["options"], *(inputs[key] for key in "qkv"), d["heads"], kv_heads,
-                                   d["head_width"], *states)
+        more = {port.name: self.tensors[inputs[port.name]] for port in at.ports if port.kind in (ATTN_LEARNED, ATTN_TABLE)}
+        if mechanism == "cosformer":
+            more["fraction"] = self.fraction(inputs["q"], total, options["beyond"] == "saturate")
+        if mechanism == "rope_linear":
+            turned = options["rotated"] or d["head_width"] // 2
+            speeds = options["base"] ** (-2.0 * np.arange(turned // 2) / turned)
+            more["turn"] = lambda y: self.turned(y, f"{name}.", speeds, 1.0, turned, False)
+        return as_linear_attention(graph, mechanism, options, *(inputs[key] for key in "qkv"), d["heads"], kv_heads, d["head_width"], *states, more=more)
+
+    def fraction(self, x, total, saturates):
+        """The place of each row of x, from 1, over the length of the whole, (B, N, 1, 1)."""
+        graph = self.graph
+        places = graph("Range", np.int64(1), graph("Add", graph("Squeeze", graph.rows(x)), np.int64(1)), np.int64(1))
+        places = graph("Add", places, self.position) if self.position else places
+        made = graph("Div", *(graph("Cast", y, to=TensorProto.DOUBLE) for y in (places, graph("Unsqueeze", total, np.array([1])))))
+        made = graph("Min", made, np.float64(1)) if saturates else made
+        return graph("Unsqueeze", graph("Cast", made, to=TensorProto.FLOAT), np.array([2, 3]))
 
     def check_step(self, at, described, capacity):
         """Can this block take one token after another?"""
@@ -390,11 +407,14 @@ class Exported:
 
     def rotate(self, y):
         """(B, N, heads, width), pairs of channels turned by positions."""
-        graph, d, width = self.graph, self.described["rotary"], self.described["head_width"]
-        turned = d["width"] // 2 * 2
-        angles = np.arange(max(self.described["max_length"], self.described["max_target"]))[:, None] * rotary_speeds(d)
-        cosine, sine = (self.rotary_table(name, d["attention_factor"] * f(angles), y) for name, f in (("cosine", np.cos), ("sine", np.sin)))
-        halves = d["layout"] == "halves"
+        d = self.described["rotary"]
+        return self.turned(y, "rotary.", rotary_speeds(d), d["attention_factor"], d["width"] // 2 * 2, d["layout"] == "halves")
+
+    def turned(self, y, prefix, speeds, factor, turned, halves):
+        """(B, N, heads, width), the first `turned` channels in pairs, by positions times speeds."""
+        graph, width = self.graph, self.described["head_width"]
+        angles = np.arange(max(self.described["max_length"], self.described["max_target"]))[:, None] * speeds
+        cosine, sine = (self.rotary_table(prefix + name, factor * f(angles), y) for name, f in (("cosine", np.cos), ("sine", np.sin)))
         a, b = ((graph.cut(y, 3, 0, turned // 2), graph.cut(y, 3, turned // 2, turned)) if halves else
                 (graph.cut(y, 3, 0, turned, 2), graph.cut(y, 3, 1, turned, 2)))
         a, b = graph("Sub", graph("Mul", a, cosine), graph("Mul", b, sine)), graph("Add", graph("Mul", b, cosine), graph("Mul", a, sine))
@@ -408,7 +428,7 @@ class Exported:
     def rotary_table(self, name, values, y):
         """The rows of a table for the positions of y, (N, 1, pairs)."""
         graph = self.graph
-        table = graph.constant(f"rotary.{name}", values.astype(np.float32))
+        table = graph.constant(name, values.astype(np.float32))
         return graph("Unsqueeze", self.from_position(table, y), np.array([1]))
 
     def projected_out(self, described, port, o):

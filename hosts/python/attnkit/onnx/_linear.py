@@ -1,6 +1,7 @@
 """Mechanisms as the standard operator LinearAttention of opset 27, and back.
 
-LinearAttention has no denominator: with a one behind each value it sums the weights as well, in the last column.  ssru is its rule
+LinearAttention has no denominator: with a one behind each value it sums the weights as well, in the last column.  Its queries and keys
+are features, which operators before it make.  ssru is its rule
 "gated" with a head for each channel, a query of 1, 1 - f as the key and log f as the decay.
 """
 
@@ -16,30 +17,109 @@ from ..error import INVALID, UNSUPPORTED, Error
 from ._graph import DOMAIN, block, graphs, prune, used
 
 OPSET = 27
-MECHANISMS = ("relu", "linear", "ssru")
+MECHANISMS = ("relu", "linear", "cosformer", "leap", "rope_linear", "performer", "ssru")
 
 
-def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, width, past=None, present=None):
+def is_linear_attention(mechanism, options, heads, kv_heads):
+    """Is a causal block of these options one, given its feature map in front?"""
+    if mechanism == "cosformer":
+        return options["beyond"] != "error"  # a graph refuses no row
+    if mechanism == "leap":
+        return options["shared"] or heads == kv_heads  # a query would have features of its own
+    if mechanism == "performer":  # elsewhere what keys are scaled by is part of the result, and follows the keys
+        return options["stabiliser"] == "fixed" or (options["feature_eps"] == 0 and options["guard"] == "none")
+    return mechanism in MECHANISMS
+
+
+def state_width(mechanism, options, width):
+    """The rows of a head's state."""
+    return options["features"] if mechanism == "performer" else width if mechanism in ("relu", "linear") else 2 * width
+
+
+def _waves(graph, x, angle):
+    """Features whose products are those of x, times the cosine of the difference of angles (..., 1)."""
+    return graph("Concat", graph("Mul", x, graph("Cos", angle)), graph("Mul", x, graph("Sin", angle)), axis=3)
+
+
+def _module(graph, x, side, learned):
+    """LeaP of x (B, N, heads, width): proportions (B, N, heads, 1)."""
+    def layer(x, number):
+        weight, bias = (learned[f"{side}_{letter}{number}"] for letter in "wb")
+        y = graph("MatMul", x, np.ascontiguousarray(weight.swapaxes(-1, -2)))
+        return graph("Add", y, bias if bias.ndim == 1 else bias[:, None])
+    y = layer(graph("Unsqueeze", x, np.array([3])), 1)
+    if f"{side}_w2" in learned:
+        y = layer(graph("Relu", y), 2)
+    return graph("Squeeze", graph("Sigmoid", y), np.array([3]))
+
+
+def _projections(graph, x, omega, options, query):
+    """FAVOR+ features of x (B, N, heads, width)."""
+    features, width = omega.shape
+    x = graph("Mul", x, np.float32(width ** -0.25))
+    y = graph("MatMul", x, np.ascontiguousarray(omega.T))
+    half = graph("Mul", graph("ReduceSum", graph("Mul", x, x), np.array([3])), np.float32(0.5))
+    scale = graph("ReduceMax", y, np.array([3])) if query else np.float32(options["fixed"] if options["stabiliser"] == "fixed" else 0)
+    y = graph("Exp", graph("Sub", graph("Sub", y, half), scale))
+    y = graph("Add", y, np.float32(options["feature_eps"])) if options["feature_eps"] else y
+    return graph("Mul", y, np.float32(features ** -0.5))
+
+
+def _features(graph, mechanism, options, q, k, heads, kv_heads, width, more):
+    """Rows of features, all heads beside each other, whose products are the weights.
+
+    more: what a mechanism needs beside q and k: its learned tensors and tables by name; of cosformer "fraction" (B, N, 1, 1), a row's place
+    over the length; of rope_linear "turn", which turns rows (B, N, heads, width).  rope_linear has two heads of queries for each, for
+    the weights and for what they are divided by.
+    """
+    def scaled(x):
+        return graph("Mul", x, np.float32(1 / math.sqrt(width))) if options.get("scale") == "inverse_sqrt" else x
+
+    if mechanism == "relu":
+        return graph("Relu", scaled(q)), graph("Relu", k)
+    if mechanism == "linear":
+        return tuple(graph("Add", graph("Elu", x), np.float32(1)) for x in (q, k))
+    q, k = graph.heads(scaled(q), heads), graph.heads(k, kv_heads)
+    if mechanism == "cosformer":
+        angle = graph("Mul", more["fraction"], np.float32(math.pi / 2))
+        q, k = (_waves(graph, graph("Relu", x), angle) for x in (q, k))
+    elif mechanism == "leap":
+        a, b = graph("Relu", q), graph("Relu", k)
+        q, k = (_waves(graph, x, graph("Mul", _module(graph, x, side, more), np.float32(math.pi / 2))) for x, side in ((a, "q"), (b, "k")))
+    elif mechanism == "performer":
+        q, k = (_projections(graph, x, more["omega"], options, query) for x, query in ((q, True), (k, False)))
+    else:
+        a, b = (graph("Add", graph("Elu", x), np.float32(1)) for x in (q, k))
+        nothing = graph("Mul", a, np.float32(0))
+        both = [graph("Concat", *parts, axis=3) for parts in ((more["turn"](a), nothing), (nothing, a))]
+        q = graph("Concat", *(graph("Unsqueeze", x, np.array([3])) for x in both), axis=3)
+        k, heads = graph("Concat", more["turn"](b), b, axis=3), 2 * heads
+    across = state_width(mechanism, options, width)
+    return tuple(graph("Reshape", x, np.array([0, 0, n * across])) for x, n in ((q, heads), (k, kv_heads)))
+
+
+def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, width, past=None, present=None, more=None):
     """Adds nodes that compute a causal block; q, k, v: rows with all heads beside each other; width: of a query in a head.
 
-    options: all of the mechanism's, by name.  past, present: names of states, (B, kv_heads, width, value width + 1).
+    options: all of the mechanism's, by name.  past, present: names of states, (B, kv_heads, state_width(), value width + 1).  more: as of
+    _features.
     """
-    if mechanism not in ("relu", "linear"):
-        raise Error(UNSUPPORTED, f"{mechanism} is no LinearAttention: relu and linear are")
-    if mechanism == "relu":
-        q = graph("Mul", q, np.float32(1 / math.sqrt(width))) if options["scale"] == "inverse_sqrt" else q
-        q, k = graph("Relu", q), graph("Relu", k)
-    else:
-        q, k = (graph("Add", graph("Elu", x), np.float32(1)) for x in (q, k))
+    if mechanism not in MECHANISMS[:-1] or not is_linear_attention(mechanism, options, heads, kv_heads):
+        raise Error(UNSUPPORTED, f"{mechanism} with these options is no LinearAttention")
+    q, k = _features(graph, mechanism, options, q, k, heads, kv_heads, width, more)
     v = graph.heads(v, kv_heads)
     ones = graph("ConstantOfShape", graph("Concat", graph("Shape", v, end=3), np.array([1]), axis=0),
                  value=numpy_helper.from_array(np.ones(1, np.float32)))
     name = graph.name("LinearAttention")
     inputs = [q, k, graph.beside(graph("Concat", v, ones, axis=3)), *([past] if past else [])]
-    graph.add(helper.make_node("LinearAttention", inputs, [name, present or f"{name}_state"], name=name, q_num_heads=heads,
+    split = 2 if mechanism == "rope_linear" else 1
+    graph.add(helper.make_node("LinearAttention", inputs, [name, present or f"{name}_state"], name=name, q_num_heads=split * heads,
                                kv_num_heads=kv_heads, scale=1.0, update_rule="linear"))
     o = graph.heads(name, heads)
     weighted, sums = graph.cut(o, 3, 0, -1), graph.cut(o, 3, -1, np.iinfo(np.int64).max)
+    if split == 2:  # of the first half of a head what is divided, of the second what divides it
+        columns = graph("Div", graph("Shape", o, start=3, end=4), np.array([2]))
+        weighted = graph.cut(o, 3, 0, graph("Sub", columns, np.array([1])))
     eps = np.float32(options["eps"])
     if options["guard"] != "none":
         sums = graph("Add", sums, eps) if options["guard"] == "add" else graph("Max", sums, eps)
