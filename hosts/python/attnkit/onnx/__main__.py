@@ -18,7 +18,7 @@ def main():
     made.add_argument("manifest")
     made.add_argument("file", help="the graph to write; with --steps a folder")
     made.add_argument("--steps", action="store_true", help="graphs that decode with states: decoder.onnx, encoder.onnx")
-    made.add_argument("--standard", action="store_true", help="LinearAttention of opset 27 where a causal block of relu, linear or ssru is one")
+    made.add_argument("--standard", action="store_true", help="LinearAttention of opset 27 where a causal block is one")
     given = made.parse_args()
     try:
         from ._export import export, export_steps
