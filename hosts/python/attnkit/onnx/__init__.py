@@ -7,20 +7,27 @@
 docs/onnx.md describes the operator.  Needs the packages onnx and numpy, library() neither.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ._library import library
+
+if TYPE_CHECKING:
+    from ._export import export, export_steps
+    from ._graph import block
+    from ._linear import import_linear_attention
 
 __all__ = ["block", "export", "export_steps", "import_linear_attention", "library"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name == "block":
-        from ._graph import block as found
-    elif name == "export":
-        from ._export import export as found
-    elif name == "export_steps":
-        from ._export import export_steps as found
+        from . import _graph as module
+    elif name in ("export", "export_steps"):
+        from . import _export as module  # type: ignore[no-redef]
     elif name == "import_linear_attention":
-        from ._linear import import_linear_attention as found
+        from . import _linear as module  # type: ignore[no-redef]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    return getattr(module, name)

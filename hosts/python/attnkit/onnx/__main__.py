@@ -7,13 +7,15 @@
 docs/onnx.md says how ONNX Runtime loads it.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 
 from ..error import Error
 
 
-def main():
+def main() -> None:
     made = argparse.ArgumentParser("python -m attnkit.onnx", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("manifest")
     made.add_argument("file", help="the graph to write; with --steps a folder")

@@ -1,28 +1,36 @@
 """A model of a manifest as a graph of ONNX: attnkit_model_forward, every mechanism a node attnkit.Block."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import pathlib
 import struct
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PER_MODEL,
                     ATTN_QUERY, ATTN_RAW, ATTN_STREAM, ATTN_TABLE, ATTNKIT_ENCODER_DECODER)
-from ..block import Block, options_text
+from ..block import Block, Port, options_text
 from ..error import UNSUPPORTED, Error
 from ..model import Model, tied
 from ..runtime import Runtime
 from ._graph import Graph, block
 from ._linear import OPSET, as_gated_recurrence, as_linear_attention, is_linear_attention, state_width
 
+if TYPE_CHECKING:
+    from .._types import Path
+
+_Known = tuple[Union[str, None], Union[str, None], Union[str, None]]
 _TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
 
 
-def export(manifest, file, standard=False, runtime=None, large=1 << 30):
+def export(manifest: Path, file: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> None:
     """Writes the model of a manifest to `file`.  standard: causal blocks become LinearAttention of opset 27 where they are one.
     large: more bytes of weights go into a file beside it, `file`.data: a message of protobuf ends at 2 GiB.
 
@@ -34,7 +42,7 @@ def export(manifest, file, standard=False, runtime=None, large=1 << 30):
         _save(Exported(runtime, model, standard).whole(), pathlib.Path(file), large)
 
 
-def export_steps(manifest, folder, standard=False, runtime=None, large=1 << 30):
+def export_steps(manifest: Path, folder: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> None:
     """Writes a model with a decoder as graphs that decode with states: decoder.onnx and, of one that reads a source, encoder.onnx.
 
     encoder.onnx: source, source_len as in export; memory (B, S, d_model), memory_len and, where mechanisms need it and [length]
@@ -52,7 +60,7 @@ def export_steps(manifest, folder, standard=False, runtime=None, large=1 << 30):
         _save(made, folder / name, large)
 
 
-def _save(made, file, large):
+def _save(made: onnx.ModelProto, file: pathlib.Path, large: int) -> None:
     """Whole or as before."""
     part, beside = file.with_name(file.name + ".part"), file.with_name(file.name + ".data")
     beside.unlink(missing_ok=True)  # onnx would append to it
@@ -61,7 +69,7 @@ def _save(made, file, large):
     part.replace(file)
 
 
-def tensors_of(data):
+def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:
     size, = struct.unpack_from("<Q", data)
     made = {}
     for name, entry in json.loads(data[8:8 + size]).items():
@@ -73,12 +81,12 @@ def tensors_of(data):
 
 
 class Exported:
-    def __init__(self, runtime, model, standard=False):
+    def __init__(self, runtime: Runtime, model: Model, standard: bool = False) -> None:
         self.described, self.info, self.tensors = model.describe(), model.info, tensors_of(model.weights())
         self.runtime, self.standard, self.graph = runtime, standard, Graph()
-        self.position = None  # of the first row of a step, (1)
+        self.position: str | None = None  # of the first row of a step, (1)
 
-    def whole(self):
+    def whole(self) -> onnx.ModelProto:
         d, graph = self.described, self.graph
         if d["encoder_layers"]:
             source, lengths = self.source()
@@ -92,16 +100,17 @@ class Exported:
             total = self.total(source, memory, lengths, target_len)
             rows, aux = self.stack("decoder", target, target_len, total, aux, memory, (lengths, None, lengths))
             lengths = target_len
+        assert rows is not None  # a model has a side
         graph("Identity", self.head(rows, lengths, aux), outputs=["logits"])
         side = "target" if d["decoder_layers"] else "source"
         graph.output("logits", ["batch", side, self.info.outputs] if d["head"]["type"] == "lm" else ["batch", self.info.outputs])
         return self.model("whole")
 
-    def model(self, what):
+    def model(self, what: str) -> onnx.ModelProto:
         name = self.described["name"] or "attnkit"
         return self.graph.model(name, OPSET if self.standard else 20, doc_string=f"{what} of {name}, made of an attnkit manifest")
 
-    def encoder(self):
+    def encoder(self) -> onnx.ModelProto:
         graph = self.graph
         source, lengths = self.source()
         memory, aux = self.stack("encoder", source, lengths, lengths, {})
@@ -114,16 +123,17 @@ class Exported:
             graph.output("target_total", ["batch"], TensorProto.DOUBLE)
         return self.model("encoder")
 
-    def needs_total(self):
+    def needs_total(self) -> bool:
         return any(b["knows_q_total"] and b["role"].startswith("decoder") for b in self.described["blocks"])
 
-    def step(self):
+    def step(self) -> onnx.ModelProto:
         d, graph = self.described, self.graph
         if not d["decoder_layers"]:
             raise Error(UNSUPPORTED, "a model without a decoder writes nothing step by step")
         target = graph.input("target", TensorProto.INT64, ["batch", "rows"])
         self.position = graph("Reshape", graph.input("target_pos", TensorProto.INT64, []), np.array([1]))
-        memory, known = None, None
+        memory = None
+        known: _Known = (None, None, None)
         if d["encoder_layers"]:
             memory = graph.input("memory", TensorProto.FLOAT, ["batch", "keys", d["d_model"]])
             length = graph.input("memory_len", TensorProto.INT64, ["batch"])
@@ -136,7 +146,7 @@ class Exported:
         graph.output("logits", ["batch", "rows", self.info.outputs])
         return self.model("decoder")
 
-    def source(self):
+    def source(self) -> tuple[str, str]:
         graph, speech = self.graph, self.described["speech"]
         if not speech:
             return (graph.input("source", TensorProto.INT64, ["batch", "source"]), graph.input("source_len", TensorProto.INT64, ["batch"]))
@@ -144,7 +154,7 @@ class Exported:
         lengths = graph.input("source_len", TensorProto.INT64, ["batch"])
         return self.frontend(x, lengths)
 
-    def frontend(self, x, lengths):
+    def frontend(self, x: str, lengths: str) -> tuple[str, str]:
         """Convolutions over frames, as many rows as they make of each length."""
         graph, table = self.graph, self.described["speech"]["frontend"]
         layers, kernel, stride = (table[key] for key in ("layers", "kernel", "stride"))
@@ -164,7 +174,7 @@ class Exported:
         x = x if centred else self.dense(x, "encoder.frontend.out")
         return x, graph("Div", graph("Add", lengths, np.int64(shrunk - 1)) if centred else lengths, np.int64(shrunk))
 
-    def total(self, source, memory, lengths, target_len):
+    def total(self, source: str | None, memory: str | None, lengths: str | None, target_len: str) -> str:
         """The length of the target as mechanisms are told it, (B): as [length] predicts it."""
         graph, length, most = self.graph, self.described["length"], np.float64(self.described["max_length"])
         kind = length and length["predict"]
@@ -175,6 +185,7 @@ class Exported:
         if kind == "ratio":
             known = graph("Mul", graph("Cast", lengths, to=TensorProto.DOUBLE), np.float64(length["alpha"]))
             return graph("Where", graph("Greater", lengths, np.int64(0)), known, np.float64(1))
+        assert memory is not None and lengths is not None  # the manifest was checked
         real = graph.real(memory, lengths)
         if kind == "lut":
             means = dict(line.rsplit("\t", 1) for line in _lines(length["file"]))
@@ -194,7 +205,8 @@ class Exported:
             each = graph.only(graph("Clip", each, np.float64(0), most), real, np.float64(0))
         return graph("Clip", graph("ReduceSum", each, np.array([1, 2]), keepdims=0), np.float64(1), most)
 
-    def stack(self, name, x, lengths, total, aux, memory=None, known=None):
+    def stack(self, name: str, x: str, lengths: str | None, total: str | None, aux: dict[str, str], memory: str | None = None,
+              known: _Known = (None, None, None)) -> tuple[str, dict[str, str]]:
         """What the last layer gives, and the sequences that mechanisms carried.  known: of the memory's rows how many are real and how
         many were before them, and its length."""
         graph, d = self.graph, self.described
@@ -202,7 +214,7 @@ class Exported:
         x = y if lengths is None else graph.only(y, graph.real(x, lengths))
         pre = d["norm"] == "pre"
 
-        def residual(layer, around, run):
+        def residual(layer: str, around: str, run: Callable[[str], str]) -> str:
             return graph("Add", around, run(self.norm(around, f"{layer}.norm"))) if pre else self.norm(graph("Add", around, run(around)),
                                                                                                        f"{layer}.norm")
 
@@ -217,7 +229,7 @@ class Exported:
             x = residual(f"{name}.ffn.{layer}", x, lambda y: self.feed_forward(y, f"{name}.ffn.{layer}"))
         return self.norm(x, f"{name}.norm") if d["final_norm"] else x, dict(aux)
 
-    def embed(self, name, x):
+    def embed(self, name: str, x: str) -> str:
         """scale * table[id] + position."""
         graph, d = self.graph, self.described
         first = d["position_offset"]
@@ -244,31 +256,31 @@ class Exported:
             x = graph("Add", x, self.tensors[f"{name}.token_types.weight"][0])
         return self.norm(x, f"{name}.embed.norm") if d["embed_norm"] else x
 
-    def from_position(self, table, x, first=0):
+    def from_position(self, table: str, x: str, first: int = 0) -> str:
         """The rows of a table of positions, the first one being `first`, that belong to those of x."""
-        graph, begin = self.graph, np.array([first])
-        begin = graph("Add", self.position, begin) if self.position else begin
+        graph = self.graph
+        begin = graph("Add", self.position, np.array([first])) if self.position else graph.value(np.array([first]))
         return graph.cut(table, 0, begin, graph("Add", graph.rows(x), begin))
 
-    def weight(self, name):
+    def weight(self, name: str) -> str:
         return self.graph.constant(name, self.tensors[name])
 
-    def dense(self, x, name):
+    def dense(self, x: str, name: str) -> str:
         return self.graph.linear(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
 
-    def norm(self, x, name):
+    def norm(self, x: str, name: str) -> str:
         graph, d = self.graph, self.described
         if d["norm_type"] == "layer":
             return graph("LayerNormalization", x, self.weight(f"{name}.weight"), self.weight(f"{name}.bias"), axis=-1, epsilon=d["norm_eps"])
         return graph("Mul", self.scaled(x, d["norm_eps"]), self.weight(f"{name}.weight"))
 
-    def scaled(self, x, eps):
+    def scaled(self, x: str, eps: float) -> str:
         """x over the root of its mean square."""
         graph = self.graph
         mean = graph("ReduceMean", graph("Mul", x, x), np.array([-1]))
         return graph("Div", x, graph("Sqrt", graph("Add", mean, np.float32(eps))))
 
-    def activation(self, x):
+    def activation(self, x: str) -> str:
         graph, name = self.graph, self.described["activation"]
         if name == "relu":
             return graph("Relu", x)
@@ -277,18 +289,21 @@ class Exported:
         gate = x if name == "silu" else graph("Mul", x, np.float32(1.702))
         return graph("Mul", x, graph("Sigmoid", gate))
 
-    def feed_forward(self, x, name):
+    def feed_forward(self, x: str, name: str) -> str:
         y = self.dense(x, f"{name}.in")
         gated = self.graph("Mul", self.activation(self.dense(x, f"{name}.gate")), y) if self.described["gated"] else self.activation(y)
         return self.dense(gated, f"{name}.out")
 
-    def attention(self, described, x, context, rows, totals, aux):
+    def attention(self, described: dict[str, Any], x: str, context: str, rows: dict[str, str | None],
+                  totals: tuple[str | None, str | None], aux: dict[str, str]) -> str:
         """rows: what is known of those of queries and keys, by names of inputs; None: nothing."""
         graph, d = self.graph, self.described
         mechanism, name, role = described["mechanism"], described["block"], described["role"]
         at = Block(self.runtime, mechanism, role, d["d_model"], d["heads"], described["causal"], d["head_width"],
                    options_text(described["options"]), d["kv_heads"], d["head_width"])
-        inputs, outputs, output = {}, [], None
+        inputs: dict[str, str] = {}
+        outputs: list[str] = []
+        output = next(port for port in at.ports if port.kind == ATTN_OUTPUT)
         for port in at.ports:
             if port.kind in (ATTN_QUERY, ATTN_KEY):
                 inputs[port.name] = self.projected(described, port, x if port.kind == ATTN_QUERY else context)
@@ -299,14 +314,12 @@ class Exported:
                 inputs[port.name] = self.weight(f"{'model' if port.flags & ATTN_PER_MODEL else name}.{mechanism}.{port.name}")
             elif port.kind == ATTN_AUX_OUT:
                 outputs.append(port.name)
-            else:
-                output = port
         heads = [port.shape[1] for port in at.ports if port.kind in (ATTN_QUERY, ATTN_KEY)]
         if self.standard and described["causal"] and is_linear_attention(mechanism, described["options"], heads[0], heads[-1]):
             return self.projected_out(described, output, self.linear_attention(described, at, inputs, totals[0]))
         inputs.update((key, value) for key, value in rows.items() if value is not None)
         for known, total, key in ((described["knows_q_total"], totals[0], "q_total"), (described["knows_k_total"], totals[1], "k_total")):
-            if known:
+            if known and total is not None:
                 inputs[key] = total
         made, state, capacity = [f"{name}.{key}" for key in ("o", *outputs)], "", 0
         if self.position:
@@ -323,37 +336,39 @@ class Exported:
         aux.update(zip(outputs, made[1:]))
         return self.projected_out(described, output, made[0])
 
-    def linear_attention(self, described, at, inputs, total):
+    def linear_attention(self, described: dict[str, Any], at: Block, inputs: dict[str, str], total: str | None) -> str:
         """A causal block in standard operators; of steps with its state, float32."""
-        graph, d, name, mechanism, states = self.graph, self.described, described["block"], described["mechanism"], ()
-        options = described["options"]
+        graph, d, name, mechanism, options = self.graph, self.described, described["block"], described["mechanism"], described["options"]
+        past, present = None, None
         gated = mechanism == "ssru"
         kv_heads = d["d_model"] if gated else next(p for p in at.ports if p.name == "k").shape[1]
         if self.position:
             shape = ["batch", kv_heads, *((1, 1) if gated else (state_width(mechanism, options, d["head_width"]), d["head_width"] + 1))]
-            states = graph.input(f"{name}.state", TensorProto.FLOAT, shape), f"{name}.next"
-            graph.output(states[1], shape)
+            past, present = graph.input(f"{name}.state", TensorProto.FLOAT, shape), f"{name}.next"
+            graph.output(present, shape)
         if gated:
-            return as_gated_recurrence(graph, kv_heads, *(inputs[key] for key in ("x", "value", "forget", "forget_bias")), *states)
-        more = {port.name: self.tensors[inputs[port.name]] for port in at.ports if port.kind in (ATTN_LEARNED, ATTN_TABLE)}
+            return as_gated_recurrence(graph, kv_heads, inputs["x"], inputs["value"], inputs["forget"], inputs["forget_bias"], past, present)
+        more: dict[str, Any] = {port.name: self.tensors[inputs[port.name]] for port in at.ports if port.kind in (ATTN_LEARNED, ATTN_TABLE)}
         if mechanism == "cosformer":
             more["fraction"] = self.fraction(inputs["q"], total, options["beyond"] == "saturate")
         if mechanism == "rope_linear":
             turned = options["rotated"] or d["head_width"] // 2
             speeds = options["base"] ** (-2.0 * np.arange(turned // 2) / turned)
             more["turn"] = lambda y: self.turned(y, f"{name}.", speeds, 1.0, turned, False)
-        return as_linear_attention(graph, mechanism, options, *(inputs[key] for key in "qkv"), d["heads"], kv_heads, d["head_width"], *states, more=more)
+        return as_linear_attention(graph, mechanism, options, inputs["q"], inputs["k"], inputs["v"], d["heads"], kv_heads, d["head_width"],
+                                   past, present, more)
 
-    def fraction(self, x, total, saturates):
+    def fraction(self, x: str, total: str | None, saturates: bool) -> str:
         """The place of each row of x, from 1, over the length of the whole, (B, N, 1, 1)."""
         graph = self.graph
+        assert total is not None  # the mechanism asked for it
         places = graph("Range", np.int64(1), graph("Add", graph("Squeeze", graph.rows(x)), np.int64(1)), np.int64(1))
         places = graph("Add", places, self.position) if self.position else places
         made = graph("Div", *(graph("Cast", y, to=TensorProto.DOUBLE) for y in (places, graph("Unsqueeze", total, np.array([1])))))
         made = graph("Min", made, np.float64(1)) if saturates else made
         return graph("Unsqueeze", graph("Cast", made, to=TensorProto.FLOAT), np.array([2, 3]))
 
-    def check_step(self, at, described, capacity):
+    def check_step(self, at: Block, described: dict[str, Any], capacity: int) -> None:
         """Can this block take one token after another?"""
         if any(port.kind in (ATTN_AUX_IN, ATTN_AUX_OUT) for port in at.ports):
             raise Error(UNSUPPORTED, f"{described['block']}: {at.mechanism} carries sequences from block to block, which a graph of steps does "
@@ -364,7 +379,7 @@ class Exported:
         except Error as e:
             raise Error(e.code, f"{described['block']}: {e.message}") from None
 
-    def shared(self, port):
+    def shared(self, port: Port) -> bool:
         """Does a port use the block's own q, k, v or o?"""
         d = self.described
         if port.flags & ATTN_RAW or port.shape[3] != d["head_width"]:
@@ -374,10 +389,10 @@ class Exported:
             return False
         return port.kind == ATTN_OUTPUT or port.name in ("q", "k", "v")
 
-    def adapter(self, described, what):
+    def adapter(self, described: dict[str, Any], what: str) -> Any:
         return self.tensors.get(f"{described['block']}.{described['mechanism']}.adapter.{what}", np.float32(what[-5:] != "shift"))
 
-    def projected(self, described, port, x):
+    def projected(self, described: dict[str, Any], port: Port, x: str) -> str:
         """What a QUERY or KEY port gets, all heads of a row beside each other."""
         graph, d = self.graph, self.described
         if port.flags & ATTN_RAW:
@@ -405,12 +420,12 @@ class Exported:
             y = graph("Mul", y, np.float32(d["attention_scale"] * math.sqrt(port.shape[3])))
         return y
 
-    def rotate(self, y):
+    def rotate(self, y: str) -> str:
         """(B, N, heads, width), pairs of channels turned by positions."""
         d = self.described["rotary"]
         return self.turned(y, "rotary.", rotary_speeds(d), d["attention_factor"], d["width"] // 2 * 2, d["layout"] == "halves")
 
-    def turned(self, y, prefix, speeds, factor, turned, halves):
+    def turned(self, y: str, prefix: str, speeds: NDArray[Any], factor: float, turned: int, halves: bool) -> str:
         """(B, N, heads, width), the first `turned` channels in pairs, by positions times speeds."""
         graph, width = self.graph, self.described["head_width"]
         angles = np.arange(max(self.described["max_length"], self.described["max_target"]))[:, None] * speeds
@@ -425,13 +440,13 @@ class Exported:
             made = [graph("Reshape", both, np.array([0, 0, 0, turned]))]
         return graph("Concat", *made, *([graph.cut(y, 3, turned, width)] if turned < width else []), axis=3)
 
-    def rotary_table(self, name, values, y):
+    def rotary_table(self, name: str, values: NDArray[Any], y: str) -> str:
         """The rows of a table for the positions of y, (N, 1, pairs)."""
         graph = self.graph
         table = graph.constant(name, values.astype(np.float32))
         return graph("Unsqueeze", self.from_position(table, y), np.array([1]))
 
-    def projected_out(self, described, port, o):
+    def projected_out(self, described: dict[str, Any], port: Port, o: str) -> str:
         graph = self.graph
         if port.flags & ATTN_RAW:
             return o
@@ -443,7 +458,7 @@ class Exported:
             weight = weight * self.adapter(described, "gain")
         return graph.linear(o, weight, self.tensors.get(f"{name}.bias"))
 
-    def head(self, x, lengths, aux):
+    def head(self, x: str, lengths: str | None, aux: dict[str, str]) -> str:
         graph, d = self.graph, self.described
         head = d["head"]
         if head["type"] == "lm":
@@ -460,6 +475,7 @@ class Exported:
             filled = graph("ReduceMax", graph("Cast", graph("Cast", x, to=TensorProto.BOOL), to=TensorProto.INT64), np.array([-1]), keepdims=0)
             places = graph("Range", np.int64(1), graph("Add", graph("Squeeze", graph.rows(x)), np.int64(1)), np.int64(1))
             lengths = graph("ReduceMax", graph("Mul", filled, places), np.array([-1]), keepdims=0)
+        assert lengths is not None  # of whole sequences
         if head["pool"] == "first":
             lengths = graph("Min", lengths, np.int64(1))
         total = graph("ReduceSum", graph.only(x, graph.real(x, lengths)), np.array([1]), keepdims=0)
@@ -472,12 +488,12 @@ class Exported:
         return self.dense(x, "head")
 
 
-def _lines(path):
+def _lines(path: str) -> list[str]:
     lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def sinusoids(rows, width, layout, first):
+def sinusoids(rows: int, width: int, layout: str, first: int) -> NDArray[Any]:
     """The table of positions `first` and on: sines and cosines in turns, or all sines and then all cosines."""
     channels = np.arange(width)
     pair, cosine = (channels // 2, channels % 2 == 1) if layout == "interleaved" else (channels % (width // 2), channels >= width // 2)
@@ -486,7 +502,7 @@ def sinusoids(rows, width, layout, first):
     return np.where(cosine, np.cos(angle), np.sin(angle)).astype(np.float32)
 
 
-def rotary_speeds(d):
+def rotary_speeds(d: dict[str, Any]) -> Any:
     speeds = d["base"] ** (-2.0 * np.arange(d["width"] // 2) / d["width"]) / np.array(d["slower"] or 1.0)
     if d["scaling"] in ("none", "longrope"):
         return speeds

@@ -5,45 +5,49 @@ are features, which operators before it make.  ssru is its rule
 "gated" with a head for each channel, a query of 1, 1 - f as the key and log f as the decay.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from ..block import options_text
 from ..error import INVALID, UNSUPPORTED, Error
-from ._graph import DOMAIN, block, graphs, prune, used
+from ._graph import DOMAIN, Graph, block, graphs, prune, used
 
 OPSET = 27
 MECHANISMS = ("relu", "linear", "cosformer", "leap", "rope_linear", "performer", "ssru")
 
 
-def is_linear_attention(mechanism, options, heads, kv_heads):
+def is_linear_attention(mechanism: str, options: dict[str, Any], heads: int, kv_heads: int) -> bool:
     """Is a causal block of these options one, given its feature map in front?"""
     if mechanism == "cosformer":
-        return options["beyond"] != "error"  # a graph refuses no row
+        return bool(options["beyond"] != "error")  # a graph refuses no row
     if mechanism == "leap":
-        return options["shared"] or heads == kv_heads  # a query would have features of its own
+        return bool(options["shared"]) or heads == kv_heads  # a query would have features of its own
     if mechanism == "performer":  # elsewhere what keys are scaled by is part of the result, and follows the keys
-        return options["stabiliser"] == "fixed" or (options["feature_eps"] == 0 and options["guard"] == "none")
+        return bool(options["stabiliser"] == "fixed" or (options["feature_eps"] == 0 and options["guard"] == "none"))
     return mechanism in MECHANISMS
 
 
-def state_width(mechanism, options, width):
+def state_width(mechanism: str, options: dict[str, Any], width: int) -> int:
     """The rows of a head's state."""
     return options["features"] if mechanism == "performer" else width if mechanism in ("relu", "linear") else 2 * width
 
 
-def _waves(graph, x, angle):
+def _waves(graph: Graph, x: str, angle: str) -> str:
     """Features whose products are those of x, times the cosine of the difference of angles (..., 1)."""
     return graph("Concat", graph("Mul", x, graph("Cos", angle)), graph("Mul", x, graph("Sin", angle)), axis=3)
 
 
-def _module(graph, x, side, learned):
+def _module(graph: Graph, x: str, side: str, learned: dict[str, NDArray[Any]]) -> str:
     """LeaP of x (B, N, heads, width): proportions (B, N, heads, 1)."""
-    def layer(x, number):
+    def layer(x: str, number: int) -> str:
         weight, bias = (learned[f"{side}_{letter}{number}"] for letter in "wb")
         y = graph("MatMul", x, np.ascontiguousarray(weight.swapaxes(-1, -2)))
         return graph("Add", y, bias if bias.ndim == 1 else bias[:, None])
@@ -53,7 +57,7 @@ def _module(graph, x, side, learned):
     return graph("Squeeze", graph("Sigmoid", y), np.array([3]))
 
 
-def _projections(graph, x, omega, options, query):
+def _projections(graph: Graph, x: str, omega: NDArray[Any], options: dict[str, Any], query: bool) -> str:
     """FAVOR+ features of x (B, N, heads, width)."""
     features, width = omega.shape
     x = graph("Mul", x, np.float32(width ** -0.25))
@@ -65,20 +69,22 @@ def _projections(graph, x, omega, options, query):
     return graph("Mul", y, np.float32(features ** -0.5))
 
 
-def _features(graph, mechanism, options, q, k, heads, kv_heads, width, more):
+def _features(graph: Graph, mechanism: str, options: dict[str, Any], q: str, k: str, heads: int, kv_heads: int, width: int,
+              more: dict[str, Any]) -> tuple[str, str]:
     """Rows of features, all heads beside each other, whose products are the weights.
 
     more: what a mechanism needs beside q and k: its learned tensors and tables by name; of cosformer "fraction" (B, N, 1, 1), a row's place
     over the length; of rope_linear "turn", which turns rows (B, N, heads, width).  rope_linear has two heads of queries for each, for
     the weights and for what they are divided by.
     """
-    def scaled(x):
+    def scaled(x: str) -> str:
         return graph("Mul", x, np.float32(1 / math.sqrt(width))) if options.get("scale") == "inverse_sqrt" else x
 
     if mechanism == "relu":
         return graph("Relu", scaled(q)), graph("Relu", k)
     if mechanism == "linear":
-        return tuple(graph("Add", graph("Elu", x), np.float32(1)) for x in (q, k))
+        q, k = (graph("Add", graph("Elu", x), np.float32(1)) for x in (q, k))
+        return q, k
     q, k = graph.heads(scaled(q), heads), graph.heads(k, kv_heads)
     if mechanism == "cosformer":
         angle = graph("Mul", more["fraction"], np.float32(math.pi / 2))
@@ -95,10 +101,12 @@ def _features(graph, mechanism, options, q, k, heads, kv_heads, width, more):
         q = graph("Concat", *(graph("Unsqueeze", x, np.array([3])) for x in both), axis=3)
         k, heads = graph("Concat", more["turn"](b), b, axis=3), 2 * heads
     across = state_width(mechanism, options, width)
-    return tuple(graph("Reshape", x, np.array([0, 0, n * across])) for x, n in ((q, heads), (k, kv_heads)))
+    q, k = (graph("Reshape", x, np.array([0, 0, n * across])) for x, n in ((q, heads), (k, kv_heads)))
+    return q, k
 
 
-def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, width, past=None, present=None, more=None):
+def as_linear_attention(graph: Graph, mechanism: str, options: dict[str, Any], q: str, k: str, v: str, heads: int, kv_heads: int,
+                        width: int, past: str | None = None, present: str | None = None, more: dict[str, Any] | None = None) -> str:
     """Adds nodes that compute a causal block; q, k, v: rows with all heads beside each other; width: of a query in a head.
 
     options: all of the mechanism's, by name.  past, present: names of states, (B, kv_heads, state_width(), value width + 1).  more: as of
@@ -106,7 +114,7 @@ def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, wid
     """
     if mechanism not in MECHANISMS[:-1] or not is_linear_attention(mechanism, options, heads, kv_heads):
         raise Error(UNSUPPORTED, f"{mechanism} with these options is no LinearAttention")
-    q, k = _features(graph, mechanism, options, q, k, heads, kv_heads, width, more)
+    q, k = _features(graph, mechanism, options, q, k, heads, kv_heads, width, more or {})
     v = graph.heads(v, kv_heads)
     ones = graph("ConstantOfShape", graph("Concat", graph("Shape", v, end=3), np.array([1]), axis=0),
                  value=numpy_helper.from_array(np.ones(1, np.float32)))
@@ -126,7 +134,8 @@ def as_linear_attention(graph, mechanism, options, q, k, v, heads, kv_heads, wid
     return graph.beside(graph("Div", weighted, sums))
 
 
-def as_gated_recurrence(graph, channels, x, value, forget, bias, past=None, present=None):
+def as_gated_recurrence(graph: Graph, channels: int, x: str, value: NDArray[Any] | str, forget: NDArray[Any] | str,
+                        bias: NDArray[Any] | str, past: str | None = None, present: str | None = None) -> str:
     """Adds nodes that compute ssru of rows x; value, forget: (channels, channels).  past, present: names of states, (B, channels, 1, 1)."""
     rest = graph("Neg", graph("Add", graph("MatMul", x, forget), bias))
     written = graph("MatMul", x, value)
@@ -138,7 +147,7 @@ def as_gated_recurrence(graph, channels, x, value, forget, bias, past=None, pres
     return graph("Relu", name)
 
 
-def import_linear_attention(model, capacity=0, position="past_length", every=False):
+def import_linear_attention(model: onnx.ModelProto, capacity: int = 0, position: str = "past_length", every: bool = False) -> int:
     """Makes attnkit.Block of what a model of ONNX computes by LinearAttention and is a mechanism; returns how many were made.
 
     That is the rule "linear" of queries and keys that went through Relu, or Elu and Add of 1, with a one behind each value and a division
@@ -180,8 +189,8 @@ class _Match:
     """A block in place of a node."""
 
     mechanism: str
-    inputs: dict
-    attributes: dict
+    inputs: dict[str, str]
+    attributes: dict[str, Any]
     last: onnx.NodeProto  # what makes the block's output
     past: str
     present: str  # "" where nothing uses it
@@ -190,10 +199,10 @@ class _Match:
 
 
 class _Matcher:
-    def __init__(self, model, capacity):
+    def __init__(self, model: onnx.ModelProto, capacity: int) -> None:
         self.graph, self.capacity = model.graph, capacity
         self.maker = {name: node for node in self.graph.node for name in node.output}
-        self.uses = {}
+        self.uses: dict[str, list[onnx.NodeProto]] = {}
         for node in self.graph.node:
             for name in node.input:
                 self.uses.setdefault(name, []).append(node)
@@ -204,32 +213,32 @@ class _Matcher:
         self.read = used(self.graph)
         self.inside = {name for node in self.graph.node for g in graphs(node) for name in used(g)}
 
-    def made_by(self, name, *operators):
+    def made_by(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """The node behind a value, if it is one of these."""
         node = self.maker.get(name)
         return node if node is not None and node.op_type in operators else None
 
-    def users(self, name):
+    def users(self, name: str) -> list[onnx.NodeProto]:
         return self.uses.get(name, [])
 
-    def array(self, name):
+    def array(self, name: str) -> list[Any] | None:
         """The numbers of a constant as a list, or None."""
         node = self.made_by(name, "Constant")
         tensor = self.constants.get(name) if node is None else _attributes(node).get("value")
-        return None if tensor is None else numpy_helper.to_array(tensor).reshape(-1).tolist()
+        return None if tensor is None else list(numpy_helper.to_array(tensor).reshape(-1).tolist())
 
-    def number(self, name):
+    def number(self, name: str) -> float | None:
         """A constant that is one number, or None."""
         values = self.array(name)
         return values[0] if values and values == values[:1] * len(values) else None
 
-    def last(self, name):
+    def last(self, name: str) -> int | None:
         """The size of the last dimension, or None."""
         type_ = self.types.get(name)
         dims = type_.shape.dim if type_ is not None and type_.HasField("shape") else ()
         return dims[-1].dim_value or None if dims else None
 
-    def feature(self, name):
+    def feature(self, name: str) -> tuple[str, str] | None:
         """(mechanism, x) where a value is a feature map of x."""
         node = self.made_by(name, "Relu", "Add")
         if node is None:
@@ -242,12 +251,12 @@ class _Matcher:
                 return "linear", inner.input[0]
         return None
 
-    def in_heads(self, node, heads):
+    def in_heads(self, node: onnx.NodeProto, heads: int) -> bool:
         """Does this Reshape put rows into heads?"""
         shape = self.array(node.input[1])
         return node.op_type == "Reshape" and shape is not None and len(shape) == 4 and shape[2] == heads
 
-    def values(self, name, heads):
+    def values(self, name: str, heads: int) -> str | None:
         """What was before a one was put behind each value, rows of all heads beside each other; None: something else."""
         outer = self.made_by(name, "Reshape")
         joined = self.made_by(outer.input[0], "Concat") if outer is not None else None
@@ -259,7 +268,7 @@ class _Matcher:
         inner = self.made_by(joined.input[0], "Reshape")
         return inner.input[0] if one == 1 and inner is not None and self.in_heads(inner, heads) else None
 
-    def columns(self, node, width):
+    def columns(self, node: onnx.NodeProto, width: int) -> tuple[str | None, str | None]:
         """Of a node that cuts the last dimension: the value with all columns but the last, that with the last alone."""
         options = _attributes(node)
         if node.op_type == "Split":
@@ -272,7 +281,7 @@ class _Matcher:
         last = begin in ([-1], [width]) and end is not None and end[0] > width
         return node.output[0] if first else None, node.output[0] if last else None
 
-    def division(self, name, heads, width):
+    def division(self, name: str, heads: int, width: int) -> tuple[onnx.NodeProto, str, float] | None:
         """(node, guard, eps) of the division of what LinearAttention gives by its last column."""
         cuts = [self.columns(node, width) for reshaped in self.users(name) if self.in_heads(reshaped, heads)
                 for node in self.users(reshaped.output[0])]
@@ -289,7 +298,7 @@ class _Matcher:
         eps = [self.number(x) for x in guarded.input if x not in sums]
         return (divisions[0], "add" if guarded.op_type == "Add" else "clamp", eps[0]) if len(eps) == 1 and eps[0] is not None else None
 
-    def match(self, node):
+    def match(self, node: onnx.NodeProto) -> _Match:
         """The block that a node is; throws _Other."""
         options, inputs = _attributes(node), [*node.input, "", "", ""]
         rule = options.get("update_rule", b"gated_delta").decode(errors="replace")
@@ -309,7 +318,7 @@ class _Matcher:
                 raise _Other("it has a state, and the graph uses its output for something else too, which a block does not give")
         return _Match(mechanism, given, attributes, last, past, present, node.name or node.output[0], heads)
 
-    def states(self, past, present):
+    def states(self, past: str, present: str) -> tuple[str, str]:
         """The names of the states that a node has; they must come from outside and go there, since a block's are bytes."""
         present = present if present in self.read else ""
         if (past or present) and not self.capacity:
@@ -320,19 +329,20 @@ class _Matcher:
             raise _Other(f'present_state "{present}" is not an output of the graph alone')
         return past, present
 
-    def needed_beside(self, name, last):
+    def needed_beside(self, name: str, last: onnx.NodeProto) -> bool:
         """Does the graph need a value for more than this node?"""
         return name in self.outputs or name in self.inside or any(self.needed_beside(made, last) for node in self.users(name) if node is not last
                                                                   for made in node.output)
 
-    def average(self, node, options, inputs):
+    def average(self, node: onnx.NodeProto, options: dict[str, Any],
+                inputs: list[str]) -> tuple[str, dict[str, str], dict[str, Any], onnx.NodeProto, int]:
         heads, kv_heads = options["q_num_heads"], options["kv_num_heads"]
         q, k, v = self.feature(inputs[0]), self.feature(inputs[1]), self.values(inputs[2], kv_heads)
         if q is None or k is None or q[0] != k[0]:
             raise _Other('update_rule is "linear", and its query and key are not both Relu (relu), or both Elu and 1 more (linear)')
         key, value = self.last(q[1]), v and self.last(v)
         divided = None if key is None or value is None else self.division(node.output[0], heads, value // kv_heads)
-        if divided is None:
+        if divided is None or key is None or value is None or v is None:
             raise _Other('update_rule is "linear", and it has not a one behind each value and a division by what became of the ones')
         division, guard, eps = divided
         # The weights, and so their sum, are times the scale.
@@ -341,7 +351,8 @@ class _Matcher:
                       "options": options_text({"guard": guard, "eps": eps})}
         return q[0], {"q": q[1], "k": k[1], "v": v}, attributes, division, heads
 
-    def recurrence(self, node, options, inputs):
+    def recurrence(self, node: onnx.NodeProto, options: dict[str, Any],
+                   inputs: list[str]) -> tuple[str, dict[str, str], dict[str, Any], onnx.NodeProto, int]:
         """ssru: of each channel f c + (1 - f) x W, f = sigmoid(x W_f + b_f), and its Relu."""
         other = _Other('update_rule is "gated", and it is not ssru: heads of width 1, a query of ones, Sigmoid(-z) as the key and '
                        "-Softplus(-z) as the decay, z = x W_f + b_f, x W as the value, and a Relu behind it")
@@ -361,12 +372,13 @@ class _Matcher:
         square = [(channels, channels), (channels, channels), (channels,)]
         learned = [written.input[1], product.input[1], bias] if product is not None else []
         if [tuple(self.constants[name].dims) if name in self.constants else None for name in learned] != square \
-                or product.input[0] != written.input[0] or options["kv_num_heads"] != channels or options.get("scale", 0.0) not in (0.0, 1.0):
+                or product is None or product.input[0] != written.input[0] or options["kv_num_heads"] != channels \
+                or options.get("scale", 0.0) not in (0.0, 1.0):
             raise other
         names = ("x", "value", "forget", "forget_bias")
         return "ssru", dict(zip(names, [written.input[0], *learned])), {"heads": 1, "d_model": channels}, after[0], 0
 
-    def add_position(self, name):
+    def add_position(self, name: str) -> None:
         kinds = (TensorProto.INT32, TensorProto.INT64)
         if name in self.inputs:
             if self.inputs[name].type.tensor_type.elem_type not in kinds:
@@ -376,7 +388,7 @@ class _Matcher:
         else:
             self.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
 
-    def replace(self, match, position):
+    def replace(self, match: _Match, position: str) -> None:
         inputs, name = dict(match.inputs), match.name
         for value, given in ((match.past, self.inputs), (match.present, self.outputs)):
             if value:
@@ -401,5 +413,5 @@ class _Matcher:
             self.graph.node.remove(old)
 
 
-def _attributes(node):
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
