@@ -1,7 +1,10 @@
 """Blocks of libattnkit by a text that names all they are made of, so that a graph of torch can hold it."""
 
+from __future__ import annotations
+
 import functools
 import threading
+from typing import Any
 
 import torch
 
@@ -14,36 +17,39 @@ CPU, CUDA = 1, 2
 OUTPUTS = (ATTN_OUTPUT, ATTN_AUX_OUT)
 SEQUENCES = (ATTN_QUERY, ATTN_KEY)
 
-_lock, _runtimes, _bound = threading.RLock(), {}, {}
+_lock = threading.RLock()
+_runtimes: dict[int, Runtime] = {}
+_bound: dict[tuple[str, int], Bound] = {}
 
 
-def use_runtime(runtime, device=CPU):
+def use_runtime(runtime: Runtime, device: int = CPU) -> None:
     """Runs mechanisms by this attnkit.Runtime: its threads, its search path; made by default with torch's number of threads."""
     with _lock:
         _runtimes[device] = runtime
         _bound.clear()
 
 
-def runtime(device=CPU):
+def runtime(device: int = CPU) -> Runtime:
     with _lock:
         if device not in _runtimes:
             _runtimes[device] = Runtime(threads=torch.get_num_threads(), device_type=device)
         return _runtimes[device]
 
 
-def key_of(mechanism, role, d_model, heads, causal, head_width, options, kv_heads=0, key_width=0):
+def key_of(mechanism: str, role: str, d_model: int, heads: int, causal: bool, head_width: int, options: dict[str, Any], kv_heads: int = 0,
+           key_width: int = 0) -> str:
     return f"{mechanism} {role} {d_model} {heads} {int(causal)} {head_width} {kv_heads} {key_width} {options_text(options)}"
 
 
 class Bound:
     """A block with what calls need of it: its ports in groups, and plans by size."""
 
-    def __init__(self, key, device):
+    def __init__(self, key: str, device: int) -> None:
         mechanism, role, *numbers, options = key.split(" ", 8)
         d_model, heads, causal, head_width, kv_heads, key_width = map(int, numbers)
         used = runtime(device)
         try:
-            self.block = Block(used, mechanism, role, d_model, heads, causal, head_width, options, kv_heads, key_width)
+            self.block = Block(used, mechanism, role, d_model, heads, bool(causal), head_width, options, kv_heads, key_width)
         except Error as e:
             if device == CPU or e.code != INVALID:
                 raise
@@ -58,13 +64,13 @@ class Bound:
                               dtype_lanes=1, workers=self.workers))
         self.plan = functools.lru_cache(maxsize=64)(self._plan)
 
-    def _plan(self, flags, bits, device_id, batch, queries, keys):
+    def _plan(self, flags: int, bits: int, device_id: int, batch: int, queries: int, keys: int) -> tuple[Any, Any]:
         request = sized(attn_request, flags=flags, device_type=self.device, device_id=device_id, dtype_code=2, dtype_bits=bits,
                         dtype_lanes=1, workers=self.workers, batch=batch, queries=queries, keys=keys)
         return request, self.block.plan(request)
 
 
-def bound(key, device=CPU):
+def bound(key: str, device: int = CPU) -> Bound:
     found = _bound.get((key, device))
     if found is None:
         with _lock:

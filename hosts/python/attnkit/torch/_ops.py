@@ -1,8 +1,11 @@
 """attnkit::forward and attnkit::backward: tensors of torch to attnkit_block_run and attnkit_block_backward, without a copy."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import struct
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -11,7 +14,8 @@ from .._abi import (ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_O
                     ATTN_TABLE, ATTN_TRAIN, attn_grad, attn_run, attn_tensor, sized)
 from .._call import call
 from ..error import INVALID, UNSUPPORTED, Error
-from ._bound import CPU, CUDA, bound
+from ..block import Port
+from ._bound import CPU, CUDA, Bound, bound
 
 # inputs: by port, without the outputs.  rows: q_len, k_len, q_total, k_total, visible.  Both give the outputs, OUTPUT first,
 # and under train what backward needs to have saved; of backward the gradients of those inputs that are wanted.
@@ -30,7 +34,7 @@ _FLAGS = (0, 0, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL, ATTN_PREFIX)
 _NONE = bytes(_TENSOR.size)
 
 
-def _device(block, tensors):
+def _device(block: str, tensors: list[Any]) -> tuple[int, int, torch.device]:
     """Where the tensors are: the DLPack type, the index, and torch's device."""
     devices = {t.device for t in tensors if t is not None}
     if len(devices) != 1 or next(iter(devices)).type not in ("cpu", "cuda"):
@@ -40,7 +44,7 @@ def _device(block, tensors):
     return (CUDA, device.index, device) if device.type == "cuda" else (CPU, 0, device)
 
 
-def _packed(port, t, dtype, device):
+def _packed(port: Port, t: torch.Tensor, dtype: torch.dtype, device: tuple[int, int, torch.device]) -> bytes:
     shape, stride, n = t.shape, t.stride(), t.dim()
     if t.dtype != dtype:
         raise Error(INVALID, f"port \"{port.name}\": {t.dtype} where this call has {dtype}")
@@ -54,14 +58,14 @@ def _packed(port, t, dtype, device):
     return _TENSOR.pack(t.data_ptr(), *shape, *none, *stride, *none, *_TYPES[t.dtype], 1, n, *device[:2])
 
 
-def _absent(port, batch, dtype, device):
+def _absent(port: Port, batch: int, dtype: torch.dtype, device: tuple[int, int, torch.device]) -> bytes:
     return _TENSOR.pack(0, batch, *port.shape[1:], 0, 0, port.shape[-1], 1, *_TYPES[dtype], 1, 4, *device[:2])
 
 
 class _Call:
     """One run: its memory is held by this object and by what the caller passed."""
 
-    def __init__(self, key, inputs, rows, queries, keys, train):
+    def __init__(self, key: str, inputs: list[torch.Tensor], rows: list[Any], queries: int, keys: int, train: bool) -> None:
         self.device = _device(key, [*inputs, *rows])
         self.on = bound(key, self.device[0])
         first = inputs[self.on.sequence]
@@ -80,7 +84,7 @@ class _Call:
             raise Error(UNSUPPORTED, f"{key.split(' ')[0]}: mechanisms compute in float32 or float64, not {self.dtype}")
         self.request, self.info = self.on.plan(flags, _TYPES[self.dtype][1], self.device[1], self.batch, queries, keys)
 
-    def tensors(self, inputs, outputs, absent):
+    def tensors(self, inputs: Sequence[torch.Tensor | None], outputs: list[torch.Tensor], absent: Callable[..., Any]) -> Any:
         """An array of attn_tensor by port; absent(port): what stands for an input that is None."""
         packed = [_NONE] * len(self.on.block.ports)
         for port, t in zip((*self.on.inputs, *self.on.outputs), (*inputs, *outputs)):
@@ -88,7 +92,7 @@ class _Call:
             packed[port.index] = absent(port) if t is None else _packed(port, t, dtype, self.device)
         return (attn_tensor * len(packed)).from_buffer_copy(b"".join(packed))
 
-    def run(self, outputs, saved, scratch_bytes):
+    def run(self, outputs: list[torch.Tensor], saved: torch.Tensor | None, scratch_bytes: int) -> Any:
         """An attn_run."""
         self.ports = self.tensors(self.inputs, outputs, lambda port: _absent(port, self.batch, self.dtype, self.device))
         self.exec = self._exec(scratch_bytes)
@@ -97,7 +101,7 @@ class _Call:
             _RUN.size, 0, ctypes.addressof(self.exec) if self.exec else 0, self.batch, *self.sizes, ctypes.addressof(self.ports),
             q_len, k_len, 0, 0, q_total, k_total, visible, 0, 0, 0, 0 if saved is None else saved.data_ptr()))
 
-    def _exec(self, scratch_bytes):
+    def _exec(self, scratch_bytes: int) -> Any:
         # On the CPU the library brings threads and scratch.
         if self.device[0] == CPU:
             return None
@@ -106,13 +110,13 @@ class _Call:
         return ctypes.create_string_buffer(
             _EXEC.pack(_EXEC.size, 1, self.scratch.data_ptr(), scratch_bytes, stream, 0, 0), _EXEC.size)
 
-    def call(self, function, argument):
+    def call(self, function: str, argument: Any) -> None:
         block = self.on.block
         with torch.cuda.device(self.device[2]) if self.device[0] == CUDA else contextlib.nullcontext():
             call(getattr(block._library, function), block.pointer, ctypes.byref(self.request), ctypes.byref(argument))
 
 
-def _outputs(on, first, queries):
+def _outputs(on: Bound, first: Any, queries: Any) -> list[Any]:
     """Where the outputs go; the heads of a row of OUTPUT lie side by side, as its projection wants them."""
     made = []
     for p in on.outputs:
@@ -123,15 +127,15 @@ def _outputs(on, first, queries):
     return made
 
 
-def _forward(block, inputs, rows, queries, keys, train):
+def _forward(block: str, inputs: list[torch.Tensor], rows: list[Any], queries: int, keys: int, train: bool) -> list[torch.Tensor]:
     it = _Call(block, inputs, rows, queries, keys, train)
     made = _outputs(it.on, inputs[it.on.sequence], queries)
     saved = torch.empty(it.info.saved_bytes, dtype=torch.uint8, device=it.device[2]) if train else None
     it.call("attnkit_block_run", it.run(made, saved, it.info.scratch_bytes))
-    return [*made, saved] if train else made
+    return made if saved is None else [*made, saved]
 
 
-def _forward_shapes(block, inputs, rows, queries, keys, train):
+def _forward_shapes(block: str, inputs: list[Any], rows: list[Any], queries: Any, keys: Any, train: bool) -> list[Any]:
     on = bound(block)  # the shapes of a CUDA variant are the same
     first = inputs[on.sequence]
     made = _outputs(on, first, queries)
@@ -143,11 +147,11 @@ def _forward_shapes(block, inputs, rows, queries, keys, train):
     return [*made, first.new_empty((info.saved_bytes,), dtype=torch.uint8)]
 
 
-def _gradient_of(port, t):
+def _gradient_of(port: Port, t: Any) -> Any:
     return torch.zeros_like(t) if port.kind == ATTN_LEARNED else torch.empty_like(t)
 
 
-def _given(made, grads):
+def _given(made: list[torch.Tensor], grads: list[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Gradients of the outputs, zeros where autograd has none."""
     for t, grad in zip(made, grads):
         if grad is None:
@@ -156,7 +160,8 @@ def _given(made, grads):
             yield grad if grad.stride(-1) == 1 or grad.shape[-1] == 1 else grad.contiguous()
 
 
-def _backward(block, inputs, made, grads, rows, queries, keys, wanted):
+def _backward(block: str, inputs: list[torch.Tensor], made: list[torch.Tensor], grads: list[torch.Tensor], rows: list[Any], queries: int,
+              keys: int, wanted: list[bool]) -> list[torch.Tensor]:
     it = _Call(block, inputs, rows, queries, keys, True)
     *outputs, saved = made
     given = list(_given(outputs, grads))
@@ -167,7 +172,8 @@ def _backward(block, inputs, made, grads, rows, queries, keys, wanted):
     return [grad for grad in mine if grad is not None]
 
 
-def _backward_shapes(block, inputs, made, grads, rows, queries, keys, wanted):
+def _backward_shapes(block: str, inputs: list[Any], made: list[Any], grads: list[Any], rows: list[Any], queries: int, keys: int,
+                     wanted: list[bool]) -> list[Any]:
     return [_gradient_of(p, t) for p, t, want in zip(bound(block).inputs, inputs, wanted) if want]
 
 
@@ -179,7 +185,7 @@ class _Run(torch.autograd.Function):
     """rows: which of the tensors is q_len, k_len ..., or -1; the inputs come behind them."""
 
     @staticmethod
-    def forward(ctx, block, queries, keys, rows, *tensors):
+    def forward(ctx: Any, block: str, queries: int, keys: int, rows: tuple[int, ...], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.call, ctx.rows, ctx.count = (block, queries, keys), rows, len(tensors)
         given, inputs = _split(rows, tensors)
         made = torch.ops.attnkit.forward.default(block, inputs, given, queries, keys, True)
@@ -189,7 +195,7 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *grads):
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         block, queries, keys = ctx.call
         tensors, made = ctx.saved_tensors[:ctx.count], list(ctx.saved_tensors[ctx.count:])
         given, inputs = _split(ctx.rows, tensors)
@@ -199,16 +205,18 @@ class _Run(torch.autograd.Function):
         return (None,) * first + tuple(next(found) if want else None for want in wanted)
 
 
-def _split(rows, tensors):
+def _split(rows: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
     return [None if i < 0 else tensors[i] for i in rows], list(tensors[max(rows) + 1:])
 
 
-def run(block, inputs, rows, queries, keys):
+def run(block: str, inputs: Sequence[torch.Tensor | None], rows: Sequence[torch.Tensor | None], queries: int,
+        keys: int) -> Sequence[torch.Tensor]:
     """The outputs, OUTPUT first, then AUX_OUT in their order."""
     if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)):
         return torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, False)
     # Each once: self attention has the same lengths on both sides, and torch.compile takes no tensor twice.
-    distinct, places = [], []
+    distinct: list[torch.Tensor] = []
+    places = []
     for t in rows:
         same = [i for i, other in enumerate(distinct) if other is t]
         places.append(-1 if t is None else same[0] if same else len(distinct))

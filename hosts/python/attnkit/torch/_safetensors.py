@@ -1,5 +1,7 @@
 """safetensors files, which are a JSON header and bytes."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
@@ -13,7 +15,7 @@ _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
-def tensors_of(data):
+def tensors_of(data: bytes) -> dict[str, torch.Tensor]:
     """The tensors in the bytes of a file that libattnkit has checked or made."""
     size, = struct.unpack_from("<Q", data)
     header, buffer = json.loads(data[8:8 + size]), bytearray(data[8 + size:])
@@ -27,7 +29,7 @@ def tensors_of(data):
     return made
 
 
-def save(path, tensors):
+def save(path: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
     """Writes a file in one step: it is whole or as before."""
     path, header, data, end = pathlib.Path(path), {}, [], 0
     for name, t in tensors.items():
@@ -40,7 +42,7 @@ def save(path, tensors):
     write(path, struct.pack("<Q", len(text)) + text + b"".join(data))
 
 
-def write(path, data):
+def write(path: pathlib.Path, data: bytes) -> None:
     part = path.with_name(path.name + ".part")
     with open(part, "wb") as file:
         file.write(data)

@@ -1,6 +1,9 @@
 """An attention block as a module: any mechanism, with the projections that a model of attnkit has around it."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +11,7 @@ from torch import nn
 
 from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_NO_BIAS, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW,
                     ATTN_TABLE)
+from ..block import Block, Port
 from ..error import INVALID, UNSUPPORTED, Error
 from ._bound import CPU, bound, key_of
 from ._ops import run
@@ -16,7 +20,7 @@ PROJECTED = (ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT)
 _INTEGERS = {32: torch.int32, 64: torch.int64}
 
 
-def projection(inputs, outputs, bias=True, gain=1.0):
+def projection(inputs: int, outputs: int, bias: bool = True, gain: float = 1.0) -> nn.Linear:
     """A linear layer as core initialises it (Glorot and Bengio 2010)."""
     made = nn.Linear(inputs, outputs, bias)
     nn.init.xavier_uniform_(made.weight, gain)
@@ -25,17 +29,17 @@ def projection(inputs, outputs, bias=True, gain=1.0):
     return made
 
 
-def filled(block, port):
+def filled(block: Block, port: Port) -> torch.Tensor:
     """What the plugin puts into a LEARNED or TABLE port, by a seed of torch's generator."""
     tensor = torch.empty(port.shape, dtype=torch.float32 if port.code == 2 else _INTEGERS[port.bits])
-    block.fill(port, torch.randint(1 << 62, ()).item(), tensor)
+    block.fill(port, int(torch.randint(1 << 62, ()).item()), tensor)
     return tensor
 
 
 class Rotary:
     """Positions that turn pairs of channels of q and k (Su et al. 2021); described: the `rotary` of a model's description."""
 
-    def __init__(self, described):
+    def __init__(self, described: dict[str, Any]) -> None:
         known = {"none": self._speed, "linear": lambda i: self._speed(i) / described["factor"], "llama3": self._llama3, "longrope": self._speed}
         longer = "slower_long" if described["scaling"] == "longrope" else None
         if described["scaling"] not in known:
@@ -47,13 +51,13 @@ class Rotary:
         self.long_speeds = [self._own_speed(i) / described[longer][i] for i in range(self.pairs)] if longer else self.speeds
         self.halves = described["layout"] == "halves"
 
-    def _speed(self, i):
+    def _speed(self, i: int) -> float:
         return self._own_speed(i) / self._slower[i]
 
-    def _own_speed(self, i):
+    def _own_speed(self, i: int) -> float:
         return self._described["base"] ** (-2.0 * i / self._described["width"])
 
-    def _llama3(self, i):
+    def _llama3(self, i: int) -> float:
         """Only what training never saw turn as a whole is slower."""
         d, speed = self._described, self._speed(i)
         low, high = d["low_frequency_factor"], d["high_frequency_factor"]
@@ -61,7 +65,7 @@ class Rotary:
         slow = speed / d["factor"]
         return slow + kept * (speed - slow)
 
-    def __call__(self, x):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (B, heads, N, width), turned by the positions 0 to N - 1."""
         speeds = self.long_speeds if x.shape[2] > self._described["original_length"] else self.speeds
         angles = torch.arange(x.shape[2], device=x.device, dtype=torch.float64)[:, None] * torch.tensor(
@@ -78,7 +82,7 @@ class Rotary:
 class Adapter(nn.Module):
     """What fits shared projections to a mechanism: a scale and shift of q and k, a gain of the output."""
 
-    def __init__(self, widths):
+    def __init__(self, widths: dict[str, int]) -> None:
         super().__init__()
         for name, width in widths.items():
             values = torch.zeros(width) if name.endswith("_shift") else torch.ones(width)
@@ -88,7 +92,7 @@ class Adapter(nn.Module):
 class Mechanism(nn.Module):
     """One mechanism in one block: what it has for itself, under the names of its ports."""
 
-    def __init__(self, name, around, options, common=None):
+    def __init__(self, name: str, around: Attention, options: dict[str, Any], common: nn.Module | None = None) -> None:
         """around: the Attention it is in.  common: a module for tensors that are one for all blocks of a model; without it they are
         this block's own."""
         super().__init__()
@@ -115,7 +119,7 @@ class Mechanism(nn.Module):
                    for part in ("scale", "shift")}
         self.adapter = Adapter(adapted if raw else {**adapted, "gain": width}) if around.adapters else None
 
-    def _store(self, block, port):
+    def _store(self, block: Block, port: Port) -> None:
         owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
         known = {**owner._parameters, **owner._buffers}.get(port.name)
         if known is not None:
@@ -127,7 +131,7 @@ class Mechanism(nn.Module):
         else:
             owner.register_buffer(port.name, filled(block, port))
 
-    def _is_shared(self, port):
+    def _is_shared(self, port: Port) -> bool:
         """Does this port use the block's own q, k, v or o?"""
         if port.kind not in PROJECTED or port.flags & ATTN_RAW:
             return False
@@ -139,11 +143,11 @@ class Mechanism(nn.Module):
             return port.shape[3] == head_width
         return port.name in ("q", "k") and port.shape[3] == key_width
 
-    def heads_of(self, port):
+    def heads_of(self, port: Port) -> int:
         """How many are projected: keys and values of fewer heads are repeated for a mechanism that does not share them."""
         return self._kv_heads if port.kind == ATTN_KEY and self._is_shared(port) else port.shape[1]
 
-    def _stored(self, port, dtype):
+    def _stored(self, port: Port, dtype: torch.dtype) -> torch.Tensor:
         owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
         tensor = getattr(owner, port.name)
         if port.kind == ATTN_TABLE:
@@ -155,7 +159,7 @@ _PROJECTIONS = {"q", "k", "v", "o", "in", "gate", "out"}
 BIASES = {"all": _PROJECTIONS, "all_but_k": _PROJECTIONS - {"k"}, "qkv": {"q", "k", "v"}, "none": set()}
 
 
-def biased(bias):
+def biased(bias: str) -> set[str]:
     """The projections that have a bias, of a manifest's word or list of them."""
     found = BIASES.get(bias, set()) if isinstance(bias, str) else set(bias)
     if isinstance(bias, str) and bias not in BIASES or found - _PROJECTIONS:
@@ -171,9 +175,11 @@ class Attention(nn.Module):
     a Rotary, for self attention.
     """
 
-    def __init__(self, mechanism, *, role="encoder.self", d_model, heads, causal=None, head_width=None, key_width=None, kv_heads=None,
-                 head_norm=False, adapters=False, bias="all", qk_norm=False, norm_eps=1e-5, attention_scale=None, rotary=None, common=None,
-                 **options):
+    def __init__(self, mechanism: str, *, role: str = "encoder.self", d_model: int, heads: int, causal: bool | None = None,
+                 head_width: int | None = None, key_width: int | None = None, kv_heads: int | None = None, head_norm: bool = False,
+                 adapters: bool = False, bias: str = "all", qk_norm: bool = False, norm_eps: float = 1e-5,
+                 attention_scale: float | None = None, rotary: Rotary | None = None, common: nn.Module | None = None,
+                 **options: Any) -> None:
         super().__init__()
         self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
         self.causal = role == "decoder.self" if causal is None else causal
@@ -186,14 +192,14 @@ class Attention(nn.Module):
         self.query_scale = 1.0 if attention_scale is None else attention_scale * math.sqrt(self.key_width)
         self.add(mechanism, common, **options)
 
-    def has_bias(self, port):
+    def has_bias(self, port: Port) -> bool:
         """Does the projection of this port have one?"""
         if port.flags & ATTN_NO_BIAS:
             return False
         name = "o" if port.kind == ATTN_OUTPUT else port.name if port.name in ("q", "k") else "v"
         return name in biased(self.bias)
 
-    def add(self, mechanism, common=None, /, **options):
+    def add(self, mechanism: str, common: nn.Module | None = None, /, **options: Any) -> None:
         """Adds a mechanism to the block, with whatever projections the others do not have, and uses it from now on."""
         made = Mechanism(mechanism, self, options, common)
         for port in (*made._ports, *made._outputs):
@@ -209,7 +215,9 @@ class Attention(nn.Module):
         self.add_module(mechanism, made)
         self.mechanism = mechanism
 
-    def forward(self, x, context=None, *, lengths=None, context_lengths=None, total=None, context_total=None, visible=None, aux=None):
+    def forward(self, x: torch.Tensor, context: torch.Tensor | None = None, *, lengths: torch.Tensor | None = None,
+                context_lengths: torch.Tensor | None = None, total: torch.Tensor | None = None, context_total: torch.Tensor | None = None,
+                visible: torch.Tensor | None = None, aux: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
         """(B, N, d_model) of x (B, N, d_model) and, in cross attention, context (B, M, d_model).
 
         lengths, context_lengths (B): rows that are real, at the front; None: all.  total, context_total (B): length of the whole
@@ -223,7 +231,7 @@ class Attention(nn.Module):
         mechanism = getattr(self, self.mechanism)
         double = x.dtype == torch.float64 and not torch.is_autocast_enabled(x.device.type)
         dtype, aux = torch.float64 if double else torch.float32, {} if aux is None else aux
-        inputs = []
+        inputs: list[torch.Tensor | None] = []
         for port in mechanism._ports:
             if port.kind == ATTN_QUERY or port.kind == ATTN_KEY:
                 inputs.append(self._heads(mechanism, port, x if port.kind == ATTN_QUERY else context).to(dtype))
@@ -238,7 +246,7 @@ class Attention(nn.Module):
             aux[port.name] = value
         return self._project_out(mechanism, out).to(x.dtype)
 
-    def _heads(self, mechanism, port, x):
+    def _heads(self, mechanism: Mechanism, port: Port, x: torch.Tensor) -> torch.Tensor:
         """The input of a QUERY or KEY port, (B, heads, rows, width)."""
         if port.flags & ATTN_RAW:
             return x.unsqueeze(1)
@@ -256,15 +264,15 @@ class Attention(nn.Module):
             y = y * self.query_scale if port.kind == ATTN_QUERY and self.query_scale != 1 else y
         return y if heads == port.shape[1] else y.repeat_interleave(port.shape[1] // heads, 1)
 
-    def _project_out(self, mechanism, out):
+    def _project_out(self, mechanism: Mechanism, out: torch.Tensor) -> torch.Tensor:
         if mechanism._output.flags & ATTN_RAW:
             return out.transpose(1, 2).flatten(2)
         if self.head_norm:
             out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
-        layer = self.o if mechanism._is_shared(mechanism._output) else getattr(mechanism, mechanism._output.name)
-        weight = layer.weight if mechanism.adapter is None else layer.weight * mechanism.adapter.gain
+        layer: Any = self.o if mechanism._is_shared(mechanism._output) else getattr(mechanism, mechanism._output.name)
+        weight = layer.weight if mechanism.adapter is None else layer.weight * getattr(mechanism.adapter, "gain")
         return F.linear(out.transpose(1, 2).flatten(2).to(weight.dtype), weight, layer.bias)
 
 
-def _numbers(values, dtype):
+def _numbers(values: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
     return None if values is None else torch.as_tensor(values).to(dtype).contiguous()

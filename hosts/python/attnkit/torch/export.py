@@ -1,14 +1,21 @@
 """A trained model as the folder that libattnkit loads: weights, manifest, vocabularies, golden activations."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import pathlib
 import tomllib
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._toml import toml_text
 from ._safetensors import save, write
+
+if TYPE_CHECKING:
+    from .._types import Path
+    from .model import Model
 
 # Files that a manifest names, by table and key; they are copied beside it.
 _FILES = (("model.encoder", "vocab"), ("model.encoder", "ids"), ("model.decoder", "vocab"), ("model.decoder", "ids"), ("length", "lut"),
@@ -16,7 +23,7 @@ _FILES = (("model.encoder", "vocab"), ("model.encoder", "ids"), ("model.decoder"
 _DATA = (("search", "data"), ("search", "test"))
 
 
-def export(model, folder, rows=2, length=12, seed=1, half=False):
+def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: int = 1, half: bool = False) -> pathlib.Path:
     """Writes model.toml, weights.safetensors, golden.safetensors and the files that the manifest names; returns the manifest's path.
 
     rows, length, seed: of the random inputs whose activations `attnkit verify` compares.  half: parameters as f16, which they must be
@@ -32,7 +39,7 @@ def export(model, folder, rows=2, length=12, seed=1, half=False):
         del tensors["encoder.embed.weight"]  # it is the decoder's
     save(weights, {name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in tensors.items()})
     tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
-    taken = {}
+    taken: dict[str, pathlib.Path] = {}
     for path, key in _FILES:
         table = _table(tables, path)
         if key in table:
@@ -47,13 +54,13 @@ def export(model, folder, rows=2, length=12, seed=1, half=False):
     return manifest
 
 
-def _table(tables, path):
+def _table(tables: dict[str, Any], path: str) -> dict[str, Any]:
     for name in path.split("."):
         tables = tables.get(name, {})
     return tables
 
 
-def _copy(file, folder, taken):
+def _copy(file: pathlib.Path, folder: pathlib.Path, taken: dict[str, pathlib.Path]) -> str:
     """The name of the copy; two files of one name get different ones."""
     file, name = file.resolve(), file.name
     while taken.setdefault(name, file) != file:
@@ -63,7 +70,7 @@ def _copy(file, folder, taken):
     return name
 
 
-def golden(model, rows, length, seed):
+def golden(model: Model, rows: int, length: int, seed: int) -> dict[str, torch.Tensor]:
     """Random inputs of differing lengths and what every layer makes of them."""
     random, info, inputs = torch.Generator().manual_seed(seed), model.info, {}
     for side, has in (("source", hasattr(model, "encoder")), ("target", hasattr(model, "decoder"))):
@@ -79,7 +86,8 @@ def golden(model, rows, length, seed):
             vocabulary = info.source_vocab if side == "source" else info.target_vocab
             inputs[side] = torch.randint(vocabulary, (rows, n), generator=random, dtype=torch.int32)
         inputs[f"{side}_len"] = lengths
-    training, seen = model.training, {}
+    training = model.training
+    seen: dict[str, torch.Tensor] = {}
     model.eval()
     with torch.no_grad():
         arguments = {name.replace("_len", "_lengths"): t if t.is_floating_point() else t.long() for name, t in inputs.items()}

@@ -1,6 +1,9 @@
 """The length of a target as [length] predicts it, for whole batches."""
 
+from __future__ import annotations
+
 import pathlib
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -8,35 +11,39 @@ import torch.nn.functional as F
 from ._safetensors import tensors_of
 
 
+class Predictor(Protocol):
+    def __call__(self, source: Any, memory: Any, lengths: torch.Tensor) -> torch.Tensor: ...
+
+
 class Ratio:
     """A multiple of the source's length."""
 
-    def __init__(self, alpha):
+    def __init__(self, alpha: float) -> None:
         self.alpha = alpha
 
-    def __call__(self, source, memory, lengths):
+    def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return torch.where(lengths > 0, self.alpha * lengths.double(), 1.0)
 
 
 class Fixed:
     """One length for all."""
 
-    def __init__(self, length):
+    def __init__(self, length: float) -> None:
         self.length = length
 
-    def __call__(self, source, memory, lengths):
+    def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return torch.full(lengths.shape, self.length, dtype=torch.float64)
 
 
 class Table:
     """Target positions that each source token makes on average."""
 
-    def __init__(self, path, mean, dampening, vocabulary, max_length):
+    def __init__(self, path: str, mean: float, dampening: float, vocabulary: str | None, max_length: int) -> None:
         means = dict(line.rsplit("\t", 1) for line in _lines(path))
-        self.means = torch.tensor([float(means.get(token, mean)) for token in _lines(vocabulary)], dtype=torch.float64)
+        self.means = torch.tensor([float(means.get(token, mean)) for token in _lines(vocabulary or "")], dtype=torch.float64)
         self.dampening, self.max_length = dampening, max_length
 
-    def __call__(self, source, memory, lengths):
+    def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         real = torch.arange(source.shape[1]) < lengths[:, None]
         return ((self.means[source] * real).sum(1) / self.dampening).clamp(1, self.max_length)
 
@@ -44,14 +51,14 @@ class Table:
 class Network:
     """Two convolutions over the encoder's rows and a line, whose sum is the length; never trained here."""
 
-    def __init__(self, path, max_length):
+    def __init__(self, path: str, max_length: int) -> None:
         self.tensors, self.max_length = tensors_of(pathlib.Path(path).read_bytes()), max_length
 
-    def __call__(self, source, memory, lengths):
+    def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return torch.stack([self._one(rows[:n].float()) for rows, n in zip(memory, lengths.tolist())])
 
-    def _one(self, rows):
+    def _one(self, rows: torch.Tensor) -> torch.Tensor:
         if len(rows) == 0:
             return torch.ones((), dtype=torch.float64)
         at = {name.removeprefix("length."): t.float() for name, t in self.tensors.items()}
@@ -62,12 +69,12 @@ class Network:
         return (logs.exp() - 1).round().clamp(0, self.max_length).sum().clamp(1, self.max_length)
 
 
-def _lines(path):
+def _lines(path: str) -> list[str]:
     lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def predictor(described, vocabulary, max_length):
+def predictor(described: dict[str, Any], vocabulary: str | None, max_length: int) -> Predictor | None:
     """described: "length" of "attnkit.model-description/1".  None where nothing predicts."""
     kind = described and described["predict"]
     if kind == "ratio":

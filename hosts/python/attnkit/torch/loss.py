@@ -1,5 +1,9 @@
 """The cross entropy of an output layer, a few rows at a time: its logits are never all in memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -7,7 +11,8 @@ IGNORED = -100  # as in torch's cross entropy: nothing is expected there
 NUMBERS = 1 << 21  # logits at a time
 
 
-def cross_entropy(x, weight, bias, expected, smoothing=0.0, teacher=None):
+def cross_entropy(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, expected: torch.Tensor, smoothing: float = 0.0,
+                  teacher: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None = None) -> torch.Tensor:
     """The sum over rows of F.cross_entropy(x @ weight.T + bias, expected, label_smoothing=smoothing).
 
     x (..., d), weight (outputs, d), bias (outputs) or None, expected (...): ids, or IGNORED.  teacher (x, weight, bias): of another
@@ -30,7 +35,8 @@ def cross_entropy(x, weight, bias, expected, smoothing=0.0, teacher=None):
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, expected, smoothing, teacher):
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, expected: torch.Tensor, smoothing: float,
+                teacher: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None) -> torch.Tensor:
         product = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         sums, step = torch.promote_types(x.dtype, torch.float32), max(1, NUMBERS // len(weight))
         needed, weight_used = any(ctx.needs_input_grad[:3]), weight.to(product)
@@ -47,7 +53,7 @@ class _CrossEntropy(torch.autograd.Function):
                 ids = expected[rows, None]
                 total += (largest - (1 - smoothing) * logits.gather(1, ids) - smoothing * logits.mean(1, keepdim=True)).sum()
             else:
-                probabilities = _logits(taught[rows], *teachers).softmax(1)
+                probabilities = _logits(taught[rows], *teachers).softmax(1)  # type: ignore[arg-type]
                 total += largest.sum() - (probabilities * logits).sum()
             if not needed:
                 continue
@@ -56,7 +62,7 @@ class _CrossEntropy(torch.autograd.Function):
                 d.sub_(smoothing / len(weight)).scatter_add_(1, ids, torch.full_like(largest, smoothing - 1))
             else:
                 d.sub_(probabilities)
-            if bias is not None:
+            if db is not None:
                 db += d.sum(0)
             d = d.to(product)
             dx[rows] = d @ weight_used
@@ -66,11 +72,11 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         dx, dw, db = ctx.saved_tensors
         return dx * gradient, dw * gradient, None if db is None else db * gradient, None, None, None
 
 
-def _logits(x, weight, bias, dtype):
+def _logits(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
     logits = (x @ weight.T).to(dtype)
     return logits if bias is None else logits.add_(bias)

@@ -1,10 +1,13 @@
 """A whole model as a module: what core builds of a manifest, tensor for tensor under the names of the weights file."""
 
+from __future__ import annotations
+
 import array
 import functools
 import math
 import os
 import pathlib
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 import torch.nn.functional as F
@@ -22,11 +25,15 @@ from .export import export
 from .length import predictor
 from .loss import IGNORED, cross_entropy
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
-               "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "silu": F.silu}
+if TYPE_CHECKING:
+    from .._types import Path
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "silu": F.silu}
 
 
-def norm(described):
+def norm(described: dict[str, Any]) -> nn.Module:
     """The norm around layers of a model."""
     made = nn.LayerNorm if described["norm_type"] == "layer" else nn.RMSNorm
     return made(described["d_model"], eps=described["norm_eps"])
@@ -35,7 +42,12 @@ def norm(described):
 class Embedding(nn.Module):
     """scale * table[id] + position; nothing behind the end of a row."""
 
-    def __init__(self, name, described, vocabulary):
+    embed: Any
+    positions: Any
+    sinusoids: torch.Tensor
+    token_types: Any
+
+    def __init__(self, name: str, described: dict[str, Any], vocabulary: int) -> None:
         super().__init__()
         d, rows, offset = described["d_model"], described["max_target" if name == "decoder" else "max_length"], described["position_offset"]
         self.scale, self.offset = math.sqrt(d) if described["embed_scale"] else 1.0, offset
@@ -53,7 +65,7 @@ class Embedding(nn.Module):
         if name == "encoder" and vocabulary and described["token_types"]:
             self.token_types = _table(described["token_types"], d)
 
-    def start(self, x, lengths):
+    def start(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """x: ids (B, N), or what a front end made of speech (B, N, d_model)."""
         n = x.shape[1]
         if x.dim() == 2:
@@ -71,13 +83,13 @@ class Embedding(nn.Module):
         return torch.where(_real(n, lengths)[..., None], x, 0.0)
 
 
-def _table(rows, width):
+def _table(rows: int, width: int) -> nn.Module:
     made = nn.Module()
     made.weight = nn.Parameter(torch.randn(rows, width) / math.sqrt(width))
     return made
 
 
-def sinusoids(rows, width, layout="interleaved", first=0):
+def sinusoids(rows: int, width: int, layout: str = "interleaved", first: int = 0) -> torch.Tensor:
     """The table of positions first to first + rows - 1: sines and cosines in turns, or all sines and then all cosines."""
     channels = torch.arange(width)
     pair, cosine = (channels // 2, channels % 2 == 1) if layout == "interleaved" else (channels % (width // 2), channels >= width // 2)
@@ -86,14 +98,14 @@ def sinusoids(rows, width, layout="interleaved", first=0):
     return torch.where(cosine, angle.cos(), angle.sin()).float()
 
 
-def _real(n, lengths):
+def _real(n: int, lengths: torch.Tensor) -> torch.Tensor:
     return torch.arange(n, device=lengths.device) < lengths[:, None]
 
 
 class FeedForward(nn.Module):
     """Two layers with an activation between, gated or not."""
 
-    def __init__(self, described):
+    def __init__(self, described: dict[str, Any]) -> None:
         super().__init__()
         d, inner, bias = described["d_model"], described["ffn"], biased(described["bias"])
         self.norm, self.activation = norm(described), ACTIVATIONS[described["activation"]]
@@ -102,17 +114,17 @@ class FeedForward(nn.Module):
             self.gate = projection(d, inner, "gate" in bias)
         self.out = projection(inner, d, "out" in bias)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., d_model) to the same."""
         # Not getattr: torch 2.4 compiles it to an attribute, which may not be named so.
-        y = self._modules["in"](x)
+        y = self._modules["in"](x)  # type: ignore[misc]
         return self.out(self.activation(self.gate(x)) * y if hasattr(self, "gate") else self.activation(y))
 
 
 class Features(nn.Module):
     """Mean and scale of each bin of speech."""
 
-    def __init__(self, bins):
+    def __init__(self, bins: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(bins))
         self.register_buffer("scale", torch.ones(bins))
@@ -122,7 +134,7 @@ class Frontend(nn.Module):
     """Convolutions, then a linear layer: (B, T, bins) to (B, T // subsampling, d_model).  Causal ones never look back at a row they
     made; centred ones take whole recordings, and have no linear layer."""
 
-    def __init__(self, described):
+    def __init__(self, described: dict[str, Any]) -> None:
         super().__init__()
         speech, self.activation = described["speech"], ACTIVATIONS[described["activation"]]
         bins, table = speech["features"]["bins"], speech["frontend"]
@@ -136,7 +148,7 @@ class Frontend(nn.Module):
             self.out = projection(channels, described["d_model"])
         self.subsampling = math.prod(strides)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Frames to rows."""
         x = x.transpose(1, 2)
         for conv in self.conv.values():
@@ -151,7 +163,7 @@ _AS_DESCRIBED = "d_model", "heads", "kv_heads", "bias", "qk_norm", "norm_eps", "
 class Stack(Embedding):
     """An encoder or a decoder: layers around a residual stream."""
 
-    def __init__(self, name, described, vocabulary, common):
+    def __init__(self, name: str, described: dict[str, Any], vocabulary: int, common: Callable[[str], nn.Module]) -> None:
         super().__init__(name, described, vocabulary)
         self.name, self.pre, self.dropout = name, described["norm"] == "pre", 0.0
         if name == "encoder" and described["speech"]:
@@ -159,8 +171,8 @@ class Stack(Embedding):
             if not self.frontend.centred:
                 self.features = Features(described["speech"]["features"]["bins"])
         rotary = Rotary(described["rotary"]) if described["rotary"] else None
-        self.knows = {}
-        kinds = {"self": {}, "cross": {}, "ffn": {}}
+        self.knows: dict[str, tuple[bool, bool]] = {}
+        kinds: dict[str, dict[str, nn.Module]] = {"self": {}, "cross": {}, "ffn": {}}
         for block in described["blocks"]:
             stack, kind = block["role"].split(".")
             if stack == name:
@@ -172,25 +184,28 @@ class Stack(Embedding):
                 self.knows[block["block"]] = block["knows_q_total"], block["knows_k_total"]
         self.layers = [str(i) for i in range(1, described[f"{name}_layers"] + 1)]
         kinds["ffn"] = {layer: FeedForward(described) for layer in self.layers}
-        for kind, made in kinds.items():
-            if made:
-                self.add_module(kind, nn.ModuleDict(made))
+        for kind, layers in kinds.items():
+            if layers:
+                self.add_module(kind, nn.ModuleDict(layers))
         if described["final_norm"]:
             self.norm = norm(described)
 
-    def block(self, kind, layer):
+    def block(self, kind: str, layer: str) -> Attention | FeedForward:
         """The block of a role in a layer."""
         return getattr(self, kind)[layer]
 
-    def forward(self, x, lengths, total, memory=None, memory_lengths=None, visible=None, aux=None, seen=None):
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor, total: torch.Tensor, memory: torch.Tensor | None = None,
+                memory_lengths: torch.Tensor | None = None, visible: torch.Tensor | None = None, aux: dict[str, torch.Tensor] | None = None,
+                seen: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
         """(B, N, d_model) of ids or of a front end's rows; memory: what cross attention reads."""
-        def residual(name, layer, around, run):
+        def residual(name: str, layer: Any, around: torch.Tensor,
+                     run: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
             y = around + drop(run(layer.norm(around))) if self.pre else layer.norm(around + drop(run(around)))
             if seen is not None:
                 seen[name] = y
             return y
 
-        def drop(y):
+        def drop(y: torch.Tensor) -> torch.Tensor:
             return F.dropout(y, self.dropout) if self.dropout and self.training else y
 
         x = drop(self.start(x, lengths))
@@ -217,7 +232,11 @@ class Stack(Embedding):
 class Head(nn.Module):
     """Rows of the last layer to outputs."""
 
-    def __init__(self, described, outputs):
+    type: str  # type: ignore[assignment]
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(self, described: dict[str, Any], outputs: int) -> None:
         super().__init__()
         d, head = described["d_model"], described["head"]
         self.type = head["type"]
@@ -239,11 +258,12 @@ class Head(nn.Module):
         out = projection(head["hidden"] or d, outputs)
         self.weight, self.bias = out.weight, out.bias
 
-    def layer(self, x, tied):
+    def layer(self, x: torch.Tensor, tied: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """(rows, weight, bias) of the product that is the logits."""
         return x * self.scale if self.scale != 1 else x, self.weight if tied is None else tied, getattr(self, "bias", None)
 
-    def judge(self, x, lengths, aux, expected=None, label_smoothing=0.0):
+    def judge(self, x: torch.Tensor, lengths: torch.Tensor, aux: dict[str, torch.Tensor], expected: torch.Tensor | None = None,
+              label_smoothing: float = 0.0) -> torch.Tensor:
         """A row for each sequence: classes, or a vector."""
         if self.of is not None:
             x = aux[self.of][:, 0]
@@ -276,12 +296,12 @@ class Model(nn.Module):
     """
 
     @classmethod
-    def from_manifest(cls, path):
+    def from_manifest(cls, path: Path) -> Model:
         """The model of a manifest's file."""
         path = pathlib.Path(path)
         return cls(path.read_text(encoding="utf-8"), path.parent)
 
-    def __init__(self, toml, folder="."):
+    def __init__(self, toml: str, folder: Path | str = ".") -> None:
         """The model of a manifest's text; folder: what paths in it are relative to."""
         super().__init__()
         self.toml, self.folder = toml, os.path.abspath(folder)
@@ -304,35 +324,38 @@ class Model(nn.Module):
         self.predict = predictor(described["length"], described["source_vocabulary"], described["max_length"])
         self._load(tensors)
 
-    def _common(self, mechanism):
+    def _common(self, mechanism: str) -> nn.Module:
         """Where tensors live that are one for all blocks of a mechanism."""
         if mechanism not in self.model:
             self.model[mechanism] = nn.Module()
         return self.model[mechanism]
 
-    def _load(self, tensors):
+    def _load(self, tensors: dict[str, torch.Tensor]) -> None:
         missing, left = self.load_state_dict(tensors, strict=False)
         missing = [name for name in missing if ".adapter." not in name]
         if missing or left:
             raise Error(INVALID, f"this package and libattnkit are of different versions: {', '.join([*missing, *left])}")
 
-    def features(self, samples):
+    def features(self, samples: torch.Tensor) -> torch.Tensor:
         """Frames (1, T, bins) of speech (1, S), as libattnkit makes them."""
         with attnkit.Model.from_text(runtime(), self.toml, self.folder) as core:
             return torch.tensor(core.features(array.array("f", samples.reshape(-1).tolist())).tolist())
 
-    def encode(self, source, lengths=None, seen=None):
+    def encode(self, source: torch.Tensor, lengths: torch.Tensor | None = None, seen: dict[str, torch.Tensor] | None = None) -> Any:
         """(memory (B, N, d_model), its lengths, aux) of ids (B, N) or frames (B, T, bins)."""
-        lengths, aux = _lengths(source, lengths), {}
+        lengths = _lengths(source, lengths)
+        aux: dict[str, torch.Tensor] = {}
         x = source
         if self.description["speech"]:
-            frontend = self.encoder.frontend
-            if not frontend.centred:
-                x = (x - self.encoder.features.mean) * self.encoder.features.scale
+            frontend, features = self.encoder.frontend, getattr(self.encoder, "features", None)
+            if features is not None:
+                x = (x - features.mean) * features.scale
             x, lengths = frontend(x), (lengths + (frontend.subsampling - 1 if frontend.centred else 0)) // frontend.subsampling
         return self.encoder(x, lengths, lengths, aux=aux, seen=seen), lengths, aux
 
-    def decode(self, target, lengths=None, encoded=(None, None, {}), total=None, visible=None, seen=None, **loss):
+    def decode(self, target: torch.Tensor, lengths: torch.Tensor | None = None, encoded: Any = (None, None, {}),
+               total: torch.Tensor | None = None, visible: torch.Tensor | None = None, seen: dict[str, torch.Tensor] | None = None,
+               **loss: Any) -> Any:
         """Logits (B, T, outputs).  encoded: of encode.  total (B): the targets' lengths as mechanisms are told them.  loss: what
         forward takes for one."""
         memory, memory_lengths, aux = encoded
@@ -340,7 +363,9 @@ class Model(nn.Module):
         x = self.decoder(target, lengths, total, memory, memory_lengths, visible, dict(aux), seen)
         return self._output(x, lengths, self.decoder, **loss)
 
-    def forward(self, source=None, source_lengths=None, target=None, target_lengths=None, *, total=None, visible=None, seen=None, **loss):
+    def forward(self, source: torch.Tensor | None = None, source_lengths: torch.Tensor | None = None, target: torch.Tensor | None = None,
+                target_lengths: torch.Tensor | None = None, *, total: torch.Tensor | None = None, visible: torch.Tensor | None = None,
+                seen: dict[str, torch.Tensor] | None = None, **loss: Any) -> Any:
         """Logits (B, T, outputs) by teacher forcing, or (B, outputs) of a classifier; as attnkit_model_forward.
 
         total (B): the targets' lengths; None: as [length] says.  visible (B, T): how many rows of the encoder each position of the
@@ -350,29 +375,30 @@ class Model(nn.Module):
         returned, and the logits are never all in memory.  layer=True gives (rows, weight, bias) instead, of the product that is the
         logits; as teacher of another model's forward it makes its probabilities what is expected there.
         """
-        encoded = None, None, {}
+        encoded: Any = (None, None, {})
         if hasattr(self, "encoder"):
-            encoded = self.encode(source, source_lengths, seen)
-            memory, lengths, aux = encoded
+            encoded = self.encode(_given(source, "source"), source_lengths, seen)
+        memory, lengths, aux = encoded
         if self.head.type != "lm":
             return self.head.judge(memory, lengths, aux, **loss)
         if not hasattr(self, "decoder"):
             return self._output(memory, lengths, self.encoder, **loss)
         if total is None:
-            total = self._total(source, encoded, _lengths(target, target_lengths))
-        return self.decode(target, target_lengths, encoded, total, visible, seen, **loss)
+            total = self._total(source, encoded, _lengths(_given(target, "target"), target_lengths))
+        return self.decode(_given(target, "target"), target_lengths, encoded, total, visible, seen, **loss)
 
-    def export(self, folder, **options):
+    def export(self, folder: Path, **options: Any) -> pathlib.Path:
         """Writes a folder that libattnkit loads, with golden activations; see export.export.  The path of its manifest."""
         return export(self, folder, **options)
 
-    def _total(self, source, encoded, target_lengths):
+    def _total(self, source: torch.Tensor | None, encoded: Any, target_lengths: torch.Tensor) -> torch.Tensor:
         if self.predict is None:
             return target_lengths  # of "reference"; without [length] no block asks
         memory, lengths, _ = encoded
         return self.predict(source, memory, torch.zeros_like(target_lengths) if lengths is None else lengths)
 
-    def _output(self, x, lengths, stack, expected=None, label_smoothing=0.0, teacher=None, layer=False):
+    def _output(self, x: torch.Tensor, lengths: torch.Tensor, stack: Stack, expected: torch.Tensor | None = None,
+                label_smoothing: float = 0.0, teacher: Any = None, layer: bool = False) -> Any:
         real = _real(x.shape[1], lengths)
         scorer = self.encoder if self.tied == {"source", "output"} else stack
         product = self.head.layer(x, scorer.embed.weight if "output" in self.tied else None)
@@ -383,13 +409,19 @@ class Model(nn.Module):
         return cross_entropy(*product, torch.where(real, expected, IGNORED), label_smoothing, teacher)
 
 
-def _rows(tensors, stack):
+def _given(x: torch.Tensor | None, name: str) -> torch.Tensor:
+    if x is None:
+        raise Error(INVALID, f"this model needs a {name}")
+    return x
+
+
+def _rows(tensors: dict[str, torch.Tensor], stack: str) -> int:
     """Of the embedding of a stack; 0 where it has none."""
     table = tensors.get(f"{stack}.embed.weight")
     return 0 if table is None else len(table)
 
 
-def _lengths(rows, lengths):
+def _lengths(rows: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
     if lengths is None:
         return torch.full(rows.shape[:1], rows.shape[1], device=rows.device)
     return torch.as_tensor(lengths, device=rows.device)

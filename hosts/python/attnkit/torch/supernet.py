@@ -1,6 +1,9 @@
 """One set of weights for every placement that a manifest's [search.space] allows."""
 
+from __future__ import annotations
+
 import tomllib
+from typing import TYPE_CHECKING, Any, Mapping
 
 import attnkit
 
@@ -10,6 +13,11 @@ from ._safetensors import tensors_of
 from .._toml import toml_text
 from .model import Model
 
+if TYPE_CHECKING:
+    from random import Random
+
+    from .._types import Path
+
 
 class Supernet(Model):
     """Supernet.from_manifest("model.toml"): a Model whose blocks hold each mechanism of [search.space] beside the others.
@@ -18,7 +26,7 @@ class Supernet(Model):
     candidates: by block, the mechanisms that may sit there, the manifest's own first.  place() chooses among them.
     """
 
-    def __init__(self, toml, folder="."):
+    def __init__(self, toml: str, folder: Path | str = ".") -> None:
         super().__init__(toml, folder)
         self.baseline = {block["block"]: block["mechanism"] for block in self.description["blocks"]}
         self.candidates = {name: [mechanism] for name, mechanism in self.baseline.items()}
@@ -33,7 +41,7 @@ class Supernet(Model):
                 self._add(tables, role, entry)
         self.place(self.baseline)
 
-    def _add(self, tables, role, entry):
+    def _add(self, tables: dict[str, Any], role: str, entry: Any) -> None:
         """Adds what an entry of the space comes to in the blocks of a role, as core reads it."""
         attention = {**tables.get("attention", {}), role: entry}
         attention["override"] = [o for o in attention.get("override", []) if o["block"] != role]
@@ -48,12 +56,12 @@ class Supernet(Model):
             if mechanism in self.candidates[name]:
                 continue
             stack, kind, layer = name.split(".")
-            self.get_submodule(stack).block(kind, layer).add(mechanism, self._common(mechanism), **options)
+            getattr(self, stack).block(kind, layer).add(mechanism, self._common(mechanism), **options)
             self.candidates[name].append(mechanism)
             self._knows[name, mechanism] = block["knows_q_total"], block["knows_k_total"]
         self.load_state_dict({n: t for n, t in stored.items() if f".{_name_of(entry)}." in n or n.startswith("model.")}, strict=False)
 
-    def place(self, placement):
+    def place(self, placement: Mapping[str, str]) -> None:
         """Uses these mechanisms from now on; placement: by block ("encoder.self.1"), or by role; what it leaves out stays."""
         for name, candidates in self.candidates.items():
             mechanism = placement.get(name, placement.get(name.rsplit(".", 1)[0]))
@@ -62,32 +70,34 @@ class Supernet(Model):
             if mechanism not in candidates:
                 raise Error(INVALID, f"{name} has {', '.join(candidates)}, not {mechanism}: [search] space says what it holds")
             stack, kind, layer = name.split(".")
-            self.get_submodule(stack).block(kind, layer).mechanism = mechanism
-            self.get_submodule(stack).knows[name] = self._knows[name, mechanism]
+            getattr(self, stack).block(kind, layer).mechanism = mechanism
+            getattr(self, stack).knows[name] = self._knows[name, mechanism]
 
-    def draw(self, random, weights=None, baseline=0.2, per_layer=0.5):
+    def draw(self, random: Random, weights: dict[str, float] | None = None, baseline: float = 0.2,
+             per_layer: float = 0.5) -> dict[str, str]:
         """A random placement: with these probabilities the baseline, and otherwise one mechanism per layer instead of per role.
 
         random: a random.Random.  weights: by mechanism, how often it is drawn relative to 1.
         """
         if random.random() < baseline:
             return dict(self.baseline)
-        by_layer, drawn, weights = random.random() < per_layer, {}, weights or {}
+        by_layer, weights = random.random() < per_layer, weights or {}
+        drawn: dict[str, str] = {}
         for name, candidates in self.candidates.items():
             role = name if by_layer else name.rsplit(".", 1)[0]
             if role not in drawn:
                 drawn[role] = random.choices(candidates, [weights.get(mechanism, 1.0) for mechanism in candidates])[0]
         return {name: drawn[name if by_layer else name.rsplit(".", 1)[0]] for name in self.candidates}
 
-    def uniform(self, mechanism):
+    def uniform(self, mechanism: str) -> dict[str, str]:
         """The baseline with one mechanism wherever it may sit."""
         return {name: mechanism if mechanism in candidates else self.baseline[name] for name, candidates in self.candidates.items()}
 
     @property
-    def mechanisms(self):
+    def mechanisms(self) -> list[str]:
         """All that any block holds, the baseline's first."""
         return list(dict.fromkeys([*self.baseline.values(), *(m for each in self.candidates.values() for m in each)]))
 
 
-def _name_of(entry):
+def _name_of(entry: Any) -> str:
     return entry["use"] if isinstance(entry, dict) else entry
