@@ -3,11 +3,14 @@
 frozen_host.py PLUGINS FOLDER     PLUGINS: lib/attnkit/1 of a build; FOLDER: where the old host is built and kept
 
 Every manifest of that release must give the same text by its own plugins and by today's, and every plugin of today must
-load or be refused in words.
+load or be refused in words.  An untrained one is given weights, today's: the initial values of a seed are a plugin's
+own affair, and luna's have changed since.
 """
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -37,6 +40,21 @@ def attnkit(folder, plugins, *arguments):
     return done
 
 
+def with_weights(manifest, plugins, folder):
+    """A manifest that reads its weights from a file, the old one's if it has one."""
+    text = manifest.read_text()
+    if re.search(r"(?m)^file *=", text):
+        return manifest
+    made = folder / "weights" / manifest.stem
+    shutil.rmtree(made, ignore_errors=True)
+    subprocess.run([plugins.parents[2] / "bin/attnkit", "bundle", manifest, "-o", made], check=True, stdout=subprocess.DEVNULL)
+    text = re.sub(r"(?m)^seed *= *\d+", f'file = "{made}/weights.safetensors"', text.replace('"../', f'"{manifest.parents[1]}/'))
+    assert "weights.safetensors" in text, manifest
+    written = folder / "weights" / manifest.name
+    written.write_text(text)
+    return written
+
+
 def main():
     plugins, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
     build(folder)
@@ -54,7 +72,7 @@ def main():
 
     manifests = [*(folder / "source/samples/manifests").glob("*.toml"), *(folder / "source/samples/models").glob("*/model.toml")]
     texts = [part for text in ("two hundred and forty-one euros", "half past three", "one million") for part in ("--text", text)]
-    for manifest in sorted(manifests):
+    for manifest in (with_weights(manifest, plugins, folder) for manifest in sorted(manifests)):
         before, now = (attnkit(folder, path, "run", manifest, *texts) for path in (own, plugins))
         same = (before.returncode, before.stdout) == (now.returncode, now.stdout)  # the other stream has times
         print(f"{'same' if same else 'DIFFERENT'}: {manifest.name}, exit {now.returncode}, {len(now.stdout)} bytes")
