@@ -148,6 +148,7 @@ void check_state(const attn_request& request, const attn_info& info, const attn_
   for (int64_t b = 0; !stream && run.k_pos && b < run.batch; ++b)
     if (run.k_pos[b] != 0)
       fail(ATTN_INVALID, "k_pos[{}] is {}: keys before a run are in its state, and this run has none", b, run.k_pos[b]);
+  if (!stream && run.slots) fail(ATTN_INVALID, "slots are places in a state, and this run has none: leave them NULL");
   if (!stream) return;
   if (run.visible) fail(ATTN_INVALID, "visible is for runs without state");
   if (run.state_stride < info.state_bytes || run.state_stride % ATTN_ALIGN)
@@ -157,7 +158,7 @@ void check_state(const attn_request& request, const attn_info& info, const attn_
     fail(ATTN_INVALID, "state is not aligned to {} bytes", ATTN_ALIGN);
   std::set<int32_t> seen;
   for (int64_t b = 0; run.slots && b < run.batch; ++b) {
-    if (run.slots[b] < 0) fail(ATTN_INVALID, "slots[{}] is {}", b, run.slots[b]);
+    if (run.slots[b] < 0) fail(ATTN_INVALID, "slots[{}] is {}: slots are counted from 0", b, run.slots[b]);
     if (!seen.insert(run.slots[b]).second && run.keys > 0)
       fail(ATTN_INVALID, "slots[{}]: rows that append may not share slot {}", b, run.slots[b]);
   }
@@ -276,7 +277,9 @@ int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, co
     const Plugin* plugin = registry.find(mechanism, runtime->runtime->device_type);
     if (!plugin) {
       const std::vector<std::string> names = registry.names(runtime->runtime->device_type);
-      fail(ATTN_INVALID, "no mechanism \"{}\" was found{}", mechanism, did_you_mean(mechanism, names));
+      const std::string hint = did_you_mean(mechanism, names);
+      fail(ATTN_INVALID, "no mechanism \"{}\" was found{}", mechanism,
+           hint.empty() ? "; attnkit_runtime_list names those that were, and files that were skipped" : hint);
     }
     *block = new attnkit_block{
         runtime->runtime, Mechanism::create(*plugin, checked_where, read_options(*plugin, options_toml)), {}, {}};
