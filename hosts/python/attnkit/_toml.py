@@ -1,9 +1,12 @@
 """TOML of what tomllib reads."""
 
+from __future__ import annotations
+
 import json
+from typing import Any
 
 
-def toml_text(tables, prefix=""):
+def toml_text(tables: dict[str, Any], prefix: str = "") -> str:
     """Tables of tomllib as TOML: values first, then tables."""
     lines, inner = [], []
     for key, value in tables.items():
@@ -14,11 +17,11 @@ def toml_text(tables, prefix=""):
     return "".join(lines + inner)
 
 
-def _key(key):
+def _key(key: str) -> str:
     return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else json.dumps(key, ensure_ascii=False)
 
 
-def _value(value):
+def _value(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
