@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import sys
+import functools
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from ._abi import ATTN_ALIGN, attn_tensor
@@ -19,6 +19,7 @@ assert array.array("i").itemsize == 4 and array.array("f").itemsize == 4
 CPU = 1
 INT32, FLOAT32, FLOAT64, BYTE = (0, 32), (2, 32), (2, 64), (1, 8)  # code of DLPack, bits
 _KINDS = {INT32: "i", FLOAT32: "f", FLOAT64: "d", BYTE: "B", (0, 64): "q"}
+_TYPES = {"i": ctypes.c_int32, "f": ctypes.c_float, "d": ctypes.c_double, "B": ctypes.c_uint8, "q": ctypes.c_int64}
 _CODES = {**dict.fromkeys("bhilq", 0), **dict.fromkeys("BHILQ", 1), **dict.fromkeys("efd", 2)}
 
 
@@ -66,8 +67,8 @@ class Tensor:
 
     def view(self) -> Result:
         """The values of a tensor that zeros() made, in this shape; flat where there are none."""
-        memory = memoryview(self.keep)
-        return Result(memory if 0 in self.shape else memory.cast("B").cast(self.keep.typecode, self.shape))
+        made: Result = _results(self.keep.typecode, (0,) if 0 in self.shape else self.shape).from_buffer(self.keep)
+        return made
 
 
 class _PyBuffer(ctypes.Structure):
@@ -134,13 +135,16 @@ _given_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
 class Result:
     """Numbers that a call made: a memoryview, by its attributes and indices, that NumPy and DLPack take without a copy.
 
-    memory: that memoryview.  numpy.asarray, numpy.from_dlpack, torch.from_dlpack and the like share its numbers and keep them alive.
+    It has a buffer: memoryview, numpy.asarray, numpy.from_dlpack, torch.from_dlpack and the like share its numbers and keep them alive.
     """
 
-    __slots__ = ("memory",)
+    _layout: tuple[str, Sequence[int]]
 
-    def __init__(self, memory: memoryview) -> None:
-        self.memory = memory
+    @property
+    def memory(self) -> memoryview:
+        """The numbers; the formats of ctypes, which say the order of bytes, are for no index."""
+        code, shape = self._layout
+        return memoryview(self).cast("B").cast(code, shape) if 0 not in shape else memoryview(array.array(code))  # type: ignore[call-overload, no-any-return]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
@@ -151,27 +155,11 @@ class Result:
     def __setitem__(self, index: Any, value: Any) -> None:
         self.memory[index] = value
 
-    def __len__(self) -> int:
-        return len(self.memory)
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self.memory)
 
     def __eq__(self, other: object) -> bool:
         return self.memory == (other.memory if isinstance(other, Result) else other)
-
-    def __bytes__(self) -> bytes:
-        return self.memory.tobytes()
-
-    def __buffer__(self, flags: int) -> memoryview:
-        return self.memory
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        memory = self.memory
-        kind = {0: "i", 1: "u", 2: "f"}[_CODES[memory.format]]
-        return {"version": 3, "shape": memory.shape, "typestr": f"{'<' if sys.byteorder == 'little' else '>'}{kind}{memory.itemsize}",
-                "data": (address_of(memory), memory.readonly)}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CPU, 0
@@ -190,6 +178,15 @@ class Result:
         return _new_capsule(address, b"dltensor", ctypes.cast(_capsule_goes, ctypes.c_void_p))
 
 
+@functools.lru_cache(maxsize=256)
+def _results(code: str, shape: tuple[int, ...]) -> Any:
+    """The class of results of a shape: an array of ctypes, since before Python 3.12 no other class lends a buffer."""
+    base: Any = _TYPES[code]
+    for n in reversed(shape):
+        base = base * n
+    return type("Result", (Result, base), {"_layout": (code, shape)})
+
+
 def _lent(values: Any) -> Optional[Tensor]:
     """The tensor over the memory of an array of numbers on the CPU; None for what is no such array."""
     found = _lent_anywhere(values)
@@ -202,7 +199,7 @@ def _lent_anywhere(values: Any) -> Optional[Tensor]:
     if isinstance(values, (bytes, bytearray, str)):
         raise Error(INVALID, f"numbers are needed, not {type(values).__name__}")
     try:
-        view = values.memory if isinstance(values, Result) else memoryview(values)
+        view = memoryview(values)
     except TypeError:
         return _by_dlpack(values) if hasattr(values, "__dlpack__") else None
     form = view.format.lstrip("@=<")
@@ -225,7 +222,7 @@ def _by_dlpack(values: Any) -> Optional[Tensor]:
 
 def _writable(values: Any) -> bool:
     try:
-        return isinstance(values, Result) or not memoryview(values).readonly
+        return not memoryview(values).readonly
     except TypeError:
         return True
 

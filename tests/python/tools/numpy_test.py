@@ -1,5 +1,6 @@
 """numpy arrays are read and written where they are, by the buffer protocol and by DLPack."""
 
+import array
 import gc
 import os
 import pathlib
@@ -51,6 +52,18 @@ class Numpy(unittest.TestCase):
         self.assertEqual((array.shape, array.dtype), ((1, 2, model.info.outputs), np.float32))
         array[0, 0, 0] = 42
         self.assertEqual(view.tolist()[0][0][0], 42)
+
+    def test_results_have_a_buffer(self):
+        model = attnkit.Model(RUNTIME, MODEL)
+        result = model.forward([[5, 2]], [[1, 8]])
+        self.assertIsInstance(result, attnkit.Result)
+        self.assertEqual(memoryview(result).shape, (1, 2, model.info.outputs))
+        self.assertEqual(bytes(result), result.tobytes())
+        copy = array.array("f")
+        copy.frombytes(memoryview(result).cast("B"))
+        self.assertEqual(copy.tolist(), [x for row in result.tolist()[0] for x in row])
+        result[0, 1, 3] = 7.5
+        self.assertEqual(np.frombuffer(result, np.float32).reshape(result.shape)[0, 1, 3], 7.5)
 
     def test_results_live_as_long_as_what_shares_them(self):
         block = attnkit.Block(RUNTIME, "softmax", "encoder.self", 16, 2)
