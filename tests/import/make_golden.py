@@ -380,7 +380,7 @@ def tiny_decoders():
     make_decoder("qwen3", Qwen3ForCausalLM, Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True), seed=9)
     make_decoder("gemma", GemmaForCausalLM, GemmaConfig(**sizes, num_key_value_heads=1, head_dim=12, eos_token_id=[2, 5]), seed=10)
     make_decoder("gpt2", GPT2LMHeadModel, GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
-                                                     bos_token_id=0, eos_token_id=2), seed=11)
+                                                     bos_token_id=0, eos_token_id=2), seed=22)
     make_decoder("mistral", MistralForCausalLM, MistralConfig(**sizes, num_key_value_heads=2, sliding_window=5), seed=12)
     # Some of the texts are longer than those of its training, and some that it writes become so.
     each = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 16, "short_factor": [1.0, 1.1, 1.5, 2.0],
