@@ -70,6 +70,10 @@ class Importer {
     Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     for (const char* beside : {"generation_config", "preprocessor_config"})
       if (const auto path = find(transformer_ / fmt::format("{}.json", beside))) config.add(beside, *path);
+    if (const JsonValue quantised = config.root()["quantization_config"])
+      quantised.wrong(
+          "says that the weights are quantised, which is not supported; the checkpoint before that, or a "
+          "GGUF file, is");
     const Architecture architecture = architecture_of(config.root());
     add_entries(architecture, config.root());
     const JsonValue root = config.root();

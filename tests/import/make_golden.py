@@ -523,23 +523,34 @@ def minilm(folder):
     np.save(HERE / "minilm.npy", torch.stack(vectors).numpy().astype(np.float16))
 
 
-def smollm2(file):
-    """Greedy texts, and the perplexity of lines after the word "The", of the numbers that the file has when dequantised."""
-    path = Path(file)
+def opened_smollm2(path):
+    """Tokenizer and model of the numbers that the file has when dequantised."""
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     # What transformers makes of the file splits words as GPT-2 does; SmolLM2's own tokenizer takes digits apart before.
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    return tokenizer, AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+
+
+def continued(tokenizer, model):
+    """What is written greedily of 50 prompts, ids and text, without the token that ends it."""
     heads = ["The capital of", "Once upon a time", "In the year 2050", "A recipe for", "The meaning of", "def sort(", "The history of",
              "Water boils at", "My favourite book is", "To be or not to"]
     tails = ["", " a small village", " the north", " people who", " old machines"]
-    golden = {"texts": []}
+    made = []
     for prompt in (head + tail for tail in tails for head in heads):
         ids = tokenizer(prompt, return_tensors="pt")
         out = model.generate(**ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, ids.input_ids.shape[1]:]
-        golden["texts"].append({"prompt": prompt, "ids": until(out.tolist(), [tokenizer.eos_token_id]),
-                                "text": tokenizer.decode(out, skip_special_tokens=True)})
+        made.append({"prompt": prompt, "ids": until(out.tolist(), [tokenizer.eos_token_id]), "text": tokenizer.decode(out, skip_special_tokens=True)})
+    return made
+
+
+def smollm2(file):
+    """smollm2.json: greedy texts, and the perplexity of lines after the word "The"."""
+    path = Path(file)
+    tokenizer, model = opened_smollm2(path)
+    golden = {"texts": continued(tokenizer, model)}
+
     def surprise(line):
         before, wanted = tokenizer("The").input_ids, [*tokenizer(line).input_ids, tokenizer.eos_token_id]
         with torch.no_grad():

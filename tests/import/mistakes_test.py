@@ -52,6 +52,8 @@ class Mistakes(ImportTest):
                                     ("hidden_act", "mish", 'hidden_act is "mish", which is not supported; gelu, '),
                                     ("position_embedding_type", "relative_key",
                                      'position_embedding_type is "relative_key", which "bert" does not support'),
+                                    ("quantization_config", {"quant_method": "gptq", "bits": 4},
+                                     "quantization_config says that the weights are quantised, which is not supported"),
                                     ("is_decoder", True, 'is_decoder is true, which "bert" does not support; false is')):
             folder = self.edited("bert", "config.json", **{key: value})
             self.refused(folder, message)
