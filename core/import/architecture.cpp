@@ -255,7 +255,7 @@ class Reader {
       return value;
     }
     if (in.empty()) return value;
-    only_keys(in, {"config", "where", "same", "default", "optional", "values", "plus", "times"});
+    only_keys(in, {"config", "where", "same", "default", "absent", "optional", "values", "plus", "times"});
     if (in.contains("where")) value.where = text(in, "where");
     const toml::node& config = node(in, "config");
     value.config = config.is_array() ? texts(in, "config") : std::vector{text_of(config)};
@@ -273,6 +273,12 @@ class Reader {
       }
     if (in.contains("values"))
       for (const auto& [said, means] : table(in, "values")) value.values.emplace(said.str(), value_from(means));
+    if (const toml::node* absent = in.get("absent")) {
+      value.absent = absent->is_string() ? text_of(*absent) : literal(*absent);
+      if (!value.values.contains(value.absent)) wrong(*absent, "must be a word of \"values\"");
+      if (in.contains("default"))
+        wrong(*absent, "\"default\" says what an absent key means, too: one of them is enough");
+    }
     return value;
   }
 

@@ -21,6 +21,7 @@ struct ManifestValue {
   std::string numbers;                          // of this tensor of a file; nothing where it is not there
   std::vector<std::string> config;              // its key there, "a.b" for b in a; of several the first that is there
   std::vector<ManifestValue> fallback;          // where no key is there; empty: one must be
+  std::string absent;                           // or the one of `values` that is then meant
   bool optional = false;                        // where no key is there, the manifest has none either
   std::string where;                            // of an array: which of its items are this, counted from 1
   std::vector<ManifestValue> range;             // first and last of a range, "1..4"; nothing where that is empty

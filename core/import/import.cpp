@@ -60,13 +60,20 @@ class Importer {
     if (!fs::is_directory(folder_))
       refuse(fmt::format("{}: is no folder and no file", request_.folder),
              "give the folder that config.json is in, or a GGUF file");
+    const bool huggingface = fs::exists(folder_ / "config.json") || fs::exists(folder_ / "modules.json");
+    if (!huggingface && is_of_marian() && named("", ".npz").empty())
+      if (const auto models = named("", ".bin"); !models.empty()) refuse_marian_binary(models.front());
     if (fs::exists(folder_ / "model.bin") && !fs::exists(folder_ / "model.safetensors")) return run_ctranslate2();
-    if (!fs::exists(folder_ / "config.json") && !fs::exists(folder_ / "modules.json"))
+    if (!huggingface)
       if (const auto models = named("", ".npz"); !models.empty()) return run_marian(models);
     read_modules();
     Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     for (const char* beside : {"generation_config", "preprocessor_config"})
       if (const auto path = find(transformer_ / fmt::format("{}.json", beside))) config.add(beside, *path);
+    if (const JsonValue quantised = config.root()["quantization_config"])
+      quantised.wrong(
+          "says that the weights are quantised, which is not supported; the checkpoint before that, or a "
+          "GGUF file, is");
     const Architecture architecture = architecture_of(config.root());
     add_entries(architecture, config.root());
     const JsonValue root = config.root();
@@ -146,6 +153,16 @@ class Importer {
     }
   }
 
+  // Whether there is what Marian's models have beside them.
+  bool is_of_marian() const {
+    return !named("", "decoder.yml").empty() || !named("vocab", ".spm").empty() || !named("vocab", ".yml").empty();
+  }
+
+  [[noreturn]] void refuse_marian_binary(const fs::path& path) {
+    refuse(fmt::format("{}: is Marian's binary format, which is not supported; .npz is", path.string()),
+           "give the folder of the .npz that marian-conv made it of");
+  }
+
   // A model that Marian trained brings its settings along; decoder.yml says which vocabularies are its.
   Imported run_marian(std::vector<fs::path> models) {
     std::vector<fs::path> vocabularies;
@@ -169,6 +186,7 @@ class Importer {
       refuse(fmt::format("{}: there are {} models; one is supported", folder_.string(), models.size()),
              "give a folder with one .npz, or a decoder.yml that names one");
     const fs::path path = take(models.front(), "decoder.yml names it");
+    if (path.extension() == ".bin") refuse_marian_binary(path);
     const auto file = MappedFile::open(path.string());
     nlohmann::json settings_of_model;
     nlohmann::json sizes = nlohmann::json::object();
@@ -428,6 +446,7 @@ class Importer {
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
     if (!said) {
+      if (!value.absent.empty()) return value_of(value.values.at(value.absent), config);
       if (value.optional) return {};
       if (value.fallback.empty()) said.wrong("is not there");
       return value_of(value.fallback.front(), config);

@@ -52,9 +52,9 @@ Normalizer bert(const JsonValue& part) {
 
 Normalizer strip(const JsonValue& part) {
   const bool left = part["strip_left"].truth(true), right = part["strip_right"].truth(true);
-  // SentencePiece's: spaces alone.
-  const bool spaces = part["spaces_alone"].truth(false);
-  const auto goes = [spaces](char32_t c) { return spaces ? c == U' ' : is_white_space(c); };
+  // Of SentencePiece's files: this character alone.
+  const std::u32string only = part["character"] ? to_characters(part["character"].text()) : std::u32string();
+  const auto goes = [only](char32_t c) { return only.empty() ? is_white_space(c) : c == only.front(); };
   return [=](std::u32string_view text) {
     while (left && !text.empty() && goes(text.front())) text.remove_prefix(1);
     while (right && !text.empty() && goes(text.back())) text.remove_suffix(1);

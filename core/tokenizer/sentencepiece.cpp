@@ -181,11 +181,13 @@ json tokenizer_json(const SentencePieces& of) {
     normalizers.push_back(
         {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(of.charsmap)}, {"longest", true}});
   if (of.single_spaces) {
-    normalizers.push_back({{"type", "Strip"}, {"spaces_alone", true}});
+    normalizers.push_back({{"type", "Strip"}, {"character", " "}});
     normalizers.push_back(replace("Regex", " {2,}", " "));
   }
   if (of.space_first) normalizers.push_back({{"type", "Prepend"}, {"prepend", mark}});
   normalizers.push_back(replace("String", " ", mark));
+  // Those of the text itself as well, and the one in front of nothing else.
+  if (of.single_spaces) normalizers.push_back({{"type", "Strip"}, {"character", mark}, {"strip_left", false}});
   decoders = {replace("String", mark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
   if (of.space_first)
     decoders.push_back(

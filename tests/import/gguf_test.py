@@ -2,6 +2,7 @@
 import json
 import pathlib
 import re
+import struct
 import unittest
 
 from command import CommandTest, attnkit
@@ -132,6 +133,9 @@ class Gguf(CommandTest):
         self.refused(self.edited((b"\4\0\0\0\0\0\0\0gpt2", b"\4\0\0\0\0\0\0\0gpt5")),
                      'general.architecture "gpt5" is not supported; gpt2 are')
         self.refused(self.edited((b"output_norm.bias", b"output_norm.bxas")), 'no tensor "decoder.norm.bias"', 5)
+        self.refused(self.edited((b"output_norm.bias", b"surprise.tensor.")), 'tensor "surprise.tensor." of shape 32 belongs to nothing in this model', 5)
+        wide = b"gpt2.feed_forward_length" + struct.pack("<II", 4, 64)
+        self.refused(self.edited((wide, wide.replace(b"\x40", b"\x30"))), '("blk.0.ffn_up.weight" in the file) is 64x32, the model needs 48x32', 5)
         self.refused(self.edited((b"ggml.pre\x08\0\0\0\6\0\0\0\0\0\0\0smollm", b"ggml.pre\x08\0\0\0\6\0\0\0\0\0\0\0gollum")),
                      'tokenizer.ggml.pre is "gollum", which is not supported')
         whole = (HERE / "tiny.gguf").read_bytes()

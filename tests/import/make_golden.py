@@ -1,5 +1,8 @@
 """Makes tiny random models with transformers, and what it computes with them; and of all-MiniLM-L6-v2 reference vectors.
 
+Every model is drawn from a seed of its own, so that it does not matter which others are made; what is computed with it may differ in the last
+bits from one processor to another.
+
     pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 sentencepiece==0.2.3 ctranslate2==4.8.5
     python3 make_golden.py                    # golden/: folders as save_pretrained writes them, golden.safetensors in each
     python3 make_golden.py --minilm FOLDER    # minilm.npy, from the model's folder and minilm.txt
@@ -12,6 +15,7 @@ import re
 import shutil
 import tempfile
 import wave
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,10 +60,11 @@ def write_sentence_transformer(folder, pool, normalise, max_length):
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": max_length, "do_lower_case": False}) + "\n")
 
 
-def make(name, model, pool, normalise, max_length, shard="1GB", vocab_only=False, tokenizer="uncased"):
+def make(name, kind, config, seed, pool, normalise, max_length, shard="1GB", vocab_only=False, tokenizer="uncased"):
     folder = HERE / "golden" / name
     shutil.rmtree(folder, ignore_errors=True)
-    model = model.eval()
+    torch.manual_seed(seed)
+    model = kind(config).eval()
     with torch.no_grad():  # larger than training starts with, so that every part of the model shows
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 else 0, 0.3)
@@ -111,11 +116,12 @@ def write_texts(folder, model, tokenizer, prompts=("The attention", "of each hea
     return any(one["greedy"] != one["beams"] for one in texts.values())
 
 
-def make_decoder(name, model):
+def make_decoder(name, kind, config, seed):
     """A language model: rows of all layers, the scores of every token, and what it writes."""
     folder = HERE / "golden" / name
     shutil.rmtree(folder, ignore_errors=True)
-    model = model.eval()
+    torch.manual_seed(seed)
+    model = kind(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in key else 0, 0.3)
@@ -360,40 +366,37 @@ def make_whisper(name):
 
 
 def tiny_decoders():
-    torch.manual_seed(2)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
     sizes = dict(vocab_size=vocab + 3, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
                  max_position_embeddings=64)
-    make_decoder("llama", LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2)))
+    make_decoder("llama", LlamaForCausalLM, LlamaConfig(**sizes, num_key_value_heads=2), seed=2)
     # Turns as Llama 3.1 scales them, so short a training that all its cases occur; one head of keys, tied, wider heads.
     scaled = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": 32}
-    make_decoder("llama3", LlamaForCausalLM(LlamaConfig(
-        **sizes, num_key_value_heads=1, head_dim=12, rope_parameters=scaled, tie_word_embeddings=True, rms_norm_eps=1e-3)))
+    make_decoder("llama3", LlamaForCausalLM, LlamaConfig(
+        **sizes, num_key_value_heads=1, head_dim=12, rope_parameters=scaled, tie_word_embeddings=True, rms_norm_eps=1e-3), seed=7)
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-    make_decoder("qwen2", Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, rope_parameters=linear)))
-    make_decoder("qwen3", Qwen3ForCausalLM(Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True)))
-    make_decoder("gemma", GemmaForCausalLM(GemmaConfig(**sizes, num_key_value_heads=1, head_dim=12, eos_token_id=[2, 5])))
-    make_decoder("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
-                                                     bos_token_id=0, eos_token_id=2)))
-    make_decoder("mistral", MistralForCausalLM(MistralConfig(**sizes, num_key_value_heads=2, sliding_window=5)))
+    make_decoder("qwen2", Qwen2ForCausalLM, Qwen2Config(**sizes, num_key_value_heads=2, rope_parameters=linear), seed=8)
+    make_decoder("qwen3", Qwen3ForCausalLM, Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True), seed=9)
+    make_decoder("gemma", GemmaForCausalLM, GemmaConfig(**sizes, num_key_value_heads=1, head_dim=12, eos_token_id=[2, 5]), seed=10)
+    make_decoder("gpt2", GPT2LMHeadModel, GPT2Config(vocab_size=vocab, n_embd=32, n_layer=2, n_head=4, n_positions=64,
+                                                     bos_token_id=0, eos_token_id=2), seed=22)
+    make_decoder("mistral", MistralForCausalLM, MistralConfig(**sizes, num_key_value_heads=2, sliding_window=5), seed=12)
     # Some of the texts are longer than those of its training, and some that it writes become so.
     each = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 16, "short_factor": [1.0, 1.1, 1.5, 2.0],
             "long_factor": [1.0, 2.0, 6.0, 15.0]}
-    torch.manual_seed(5)
-    make_decoder("llama-longrope", LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, rope_parameters=each)))
+    make_decoder("llama-longrope", LlamaForCausalLM, LlamaConfig(**sizes, num_key_value_heads=2, rope_parameters=each), seed=5)
     small = {**sizes, "hidden_size": 16, "intermediate_size": 24, "num_key_value_heads": 2}
     # Biases around attention alone, and of the feed-forward layers alone.
-    torch.manual_seed(6)
-    make_decoder("llama-attention-bias", LlamaForCausalLM(LlamaConfig(**small, attention_bias=True)))
-    make_decoder("llama-mlp-bias", LlamaForCausalLM(LlamaConfig(**small, mlp_bias=True)))
+    make_decoder("llama-attention-bias", LlamaForCausalLM, LlamaConfig(**small, attention_bias=True), seed=6)
+    make_decoder("llama-mlp-bias", LlamaForCausalLM, LlamaConfig(**small, mlp_bias=True), seed=13)
     # A layer that sees a window, and one that sees all.
-    make_decoder("qwen2-window", Qwen2ForCausalLM(Qwen2Config(
-        **small, use_sliding_window=True, sliding_window=5, layer_types=["sliding_attention", "full_attention"])))
+    make_decoder("qwen2-window", Qwen2ForCausalLM, Qwen2Config(
+        **small, use_sliding_window=True, sliding_window=5, layer_types=["sliding_attention", "full_attention"]), seed=14)
     long = {"rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.5], "long_factor": [1.0, 6.0]}
-    make_decoder("phi3", Phi3ForCausalLM(Phi3Config(
+    make_decoder("phi3", Phi3ForCausalLM, Phi3Config(
         **{**small, "num_key_value_heads": 1}, bos_token_id=1, eos_token_id=2, pad_token_id=1, sliding_window=7, rope_parameters=long,
-        original_max_position_embeddings=20)))
+        original_max_position_embeddings=20), seed=15)
 
 
 def tiny_translators():
@@ -491,23 +494,21 @@ def pooled(name):
 
 
 def tiny_models():
-    torch.manual_seed(1)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "uncased.json")).get_vocab_size()
     sizes = dict(vocab_size=vocab + 3, max_position_embeddings=48)
     bert = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, **sizes)
-    make("bert", BertModel(BertConfig(**bert)), "mean", True, 32)
+    make("bert", BertModel, BertConfig(**bert), 1, "mean", True, 32)
     # Without a pooler, in three files, with another activation, epsilon and pooling.
-    make("bert-sharded", BertModel(BertConfig(**bert, hidden_act="gelu_new", layer_norm_eps=1e-3), add_pooling_layer=False),
+    make("bert-sharded", partial(BertModel, add_pooling_layer=False), BertConfig(**bert, hidden_act="gelu_new", layer_norm_eps=1e-3), 16,
          "first", False, 32, shard="50KB")
-    make("distilbert", DistilBertModel(DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=40, **sizes)),
+    make("distilbert", DistilBertModel, DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=40, **sizes), 17,
          None, False, 48, vocab_only=True)
     vocab = Tokenizer.from_file(str(TOKENIZERS / "bytes.json")).get_vocab_size()
-    make("roberta", RobertaModel(RobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1)),
+    make("roberta", RobertaModel, RobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1), 18,
          "mean", True, 32, tokenizer="bytes")
     with tempfile.TemporaryDirectory() as folder:
         vocab = xlm_roberta_files(Path(folder)) + 3
-    torch.manual_seed(1)
-    make("xlm-roberta", XLMRobertaModel(XLMRobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1)),
+    make("xlm-roberta", XLMRobertaModel, XLMRobertaConfig(**{**bert, "vocab_size": vocab, "max_position_embeddings": 50}, type_vocab_size=1), 1,
          "first", True, 32, tokenizer=xlm_roberta_files)
 
 
@@ -522,23 +523,34 @@ def minilm(folder):
     np.save(HERE / "minilm.npy", torch.stack(vectors).numpy().astype(np.float16))
 
 
-def smollm2(file):
-    """Greedy texts, and the perplexity of lines after the word "The", of the numbers that the file has when dequantised."""
-    path = Path(file)
+def opened_smollm2(path):
+    """Tokenizer and model of the numbers that the file has when dequantised."""
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     # What transformers makes of the file splits words as GPT-2 does; SmolLM2's own tokenizer takes digits apart before.
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    return tokenizer, AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+
+
+def continued(tokenizer, model):
+    """What is written greedily of 50 prompts, ids and text, without the token that ends it."""
     heads = ["The capital of", "Once upon a time", "In the year 2050", "A recipe for", "The meaning of", "def sort(", "The history of",
              "Water boils at", "My favourite book is", "To be or not to"]
     tails = ["", " a small village", " the north", " people who", " old machines"]
-    golden = {"texts": []}
+    made = []
     for prompt in (head + tail for tail in tails for head in heads):
         ids = tokenizer(prompt, return_tensors="pt")
         out = model.generate(**ids, max_new_tokens=64, do_sample=False, pad_token_id=0)[0, ids.input_ids.shape[1]:]
-        golden["texts"].append({"prompt": prompt, "ids": until(out.tolist(), [tokenizer.eos_token_id]),
-                                "text": tokenizer.decode(out, skip_special_tokens=True)})
+        made.append({"prompt": prompt, "ids": until(out.tolist(), [tokenizer.eos_token_id]), "text": tokenizer.decode(out, skip_special_tokens=True)})
+    return made
+
+
+def smollm2(file):
+    """smollm2.json: greedy texts, and the perplexity of lines after the word "The"."""
+    path = Path(file)
+    tokenizer, model = opened_smollm2(path)
+    golden = {"texts": continued(tokenizer, model)}
+
     def surprise(line):
         before, wanted = tokenizer("The").input_ids, [*tokenizer(line).input_ids, tokenizer.eos_token_id]
         with torch.no_grad():

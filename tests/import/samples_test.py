@@ -15,7 +15,7 @@ import smollm2_test
 import whisper_test
 from arrays import read_safetensors
 from command import CommandTest
-from import_test import GOLDEN, SENTENCES
+from imported import GOLDEN, SENTENCES
 from speak import can_speak, speak, sentences
 
 

@@ -1,6 +1,7 @@
-"""SmolLM2-135M as PyPI has it, in GGUF (Q4_1): greedy texts and perplexity are those of transformers (make_golden.py --smollm2).
+"""SmolLM2-135M as PyPI has it, in GGUF (Q4_1): greedy tokens and perplexity are those of transformers (make_golden.py --smollm2).
 
-    smollm2_test.py --all    # all 50 texts of 64 tokens and 200 lines, minutes; without it 8 of 32 tokens, and 20 lines
+    smollm2_test.py          # 8 texts of 32 tokens, 20 lines, an ablation of all layers at once: 52 s of processor time on a Xeon
+    smollm2_test.py --all    # 50 texts of 64 tokens, 200 lines, an ablation of each layer too: minutes
 """
 import json
 import pathlib
@@ -24,22 +25,23 @@ class SmolLM2(CommandTest):
         self.manifest = self.folder / "smollm2.toml"
         self.run_ok("import", MODEL, "-o", self.manifest)
 
-    def test_texts_are_those_of_transformers(self):
+    def test_tokens_are_those_of_transformers(self):
         texts, limit = (GOLDEN["texts"], 64) if ALL else (GOLDEN["texts"][:8], 32)
+        self.assertEqual(len(GOLDEN["texts"]), 50)
         prompts = self.folder / "prompts.txt"
         prompts.write_text("".join(t["prompt"] + "\n" for t in texts))
         results = self.run_ok("run", self.manifest, "--file", prompts, "--limit", limit, "--json", timeout=500).json()["results"]
         for text, result in zip(texts, results, strict=True):
-            same = text["text"] == result["output"] if ALL else text["text"].startswith(result["output"])
-            self.assertTrue(same, (text, result["output"]))
+            self.assertEqual(result["ids"], text["ids"][:limit], text)
+            self.assertTrue(text["text"].startswith(result["output"]), (text, result["output"]))
             self.assertTrue(result["output"])
 
-    def perplexity(self, texts):
+    def perplexity(self, texts, manifest=None):
         """The summary of a run of these texts, each behind the word "The"."""
         lines, the = self.folder / "lines.txt", self.folder / "the.txt"
         lines.write_text("".join(line + "\n" for line in texts))
         the.write_text("The\n" * len(texts))
-        return self.run_ok("run", self.manifest, "--file", the, "--target-file", lines, "--limit", 1, "--json", timeout=500).json()["summary"]
+        return self.run_ok("run", manifest or self.manifest, "--file", the, "--target-file", lines, "--limit", 1, "--json", timeout=500).json()["summary"]
 
     def test_perplexity_is_that_of_transformers(self):
         n = 200 if ALL else 20
@@ -62,6 +64,23 @@ class SmolLM2(CommandTest):
             self.manifest.write_text(text.replace("[weights]\n", f'[weights]\ntype = "{kind}"\n'))
             with self.subTest(kind):
                 self.assertAlmostEqual(self.perplexity(GOLDEN["lines"][:20])["perplexity"] / GOLDEN["perplexity"]["20"], 1, delta=most)
+
+    def test_an_ablation_is_perplexity_by_role_layer_and_mechanism(self):
+        """Recomputed from runs of manifests that say the same."""
+        rests = [" history of the north is long and cold.", " old machines of the village still run."]
+        data, out, other = (self.folder / name for name in ("texts.txt", "search", "other.toml"))
+        data.write_text("".join(f"The{rest}\n" for rest in rests))
+        self.run_ok("search", self.manifest, "--strategy", "ablation", *["--per-layer"] * ALL, "--space", "decoder.self=softmax,relu", "--data", data,
+                    "--length", 16, "--lengths", 16, "--rank", "quality", "--quick", "--repetitions", 1, "--finalists", 1, "--jobs", 1,
+                    "--trial-timeout", 600, "-o", out, timeout=3600)
+        placements = [(one["blocks"]["decoder.self"], one["quality"]["value"]) for one in json.loads((out / "result.json").read_text())["placements"]]
+        relus = sorted(blocks.count("relu") for blocks, _ in placements)
+        self.assertEqual(relus, [0, *[1] * 30 * ALL, 30])
+        for blocks, value in placements:
+            layers = [layer for layer, mechanism in enumerate(blocks, 1) if mechanism == "relu"]
+            override = f'[[attention.override]]\nblock = "decoder.self"\nlayers = {layers}\nuse = "relu"\n' if layers else ""
+            other.write_text(self.manifest.read_text() + "\n" + override)
+            self.assertAlmostEqual(value / self.perplexity(rests, other)["perplexity"], 1, delta=1e-4, msg=blocks)
 
     def test_any_mechanism_by_one_line(self):
         text = self.manifest.read_text()

@@ -194,7 +194,7 @@ class Commands(unittest.TestCase):
         r"(build/bin/)?attnkit (search|bundle search/)": "takes minutes; quickstart.sh and the tests of search and bundles run it",
         r"ATTNKIT_\w+=|cmake |ctest |build-test/": "builds or tests the tree itself",
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
-        r".*bertling": "tests/import/import_test.py makes that checkpoint",
+        r".*bertling": "tests/import/architecture_test.py makes that checkpoint",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
         r"scp ": "needs a machine with a GPU",
         r"\.ci/aarch64|qemu-aarch64": "needs a cross compiler: continuous integration runs .ci/aarch64",

@@ -5,7 +5,8 @@
 
 The packages of tests/import are downloaded once and imported by the command.  minilm: sentences a second, beside transformers and ONNX Runtime,
 in batches without padding.  smollm2: tokens a second, read and written, beside transformers (its GGUF file made f32, as attnkit does)
-and llama.cpp (the file's 4 bits as they are), and with weights of 8 and 4 bits too.  whisper: seconds of speech a second, from features to tokens, beside CTranslate2 in f32, which makes no features.
+and llama.cpp (the file's 4 bits as they are), and with weights of 8 and 4 bits too.  whisper: seconds of speech a second, from features to tokens, beside CTranslate2
+in f32, which makes no features, and transformers with the same weights under its names.
 A library that is not installed is left out.  Before anything is timed the answers must be equal, but for those of llama.cpp and of fewer bits,
 which round activations.  Prints medians over the rounds with quartiles, ratios paired by round, and of each library, in a process of its own, the
 time to open the model and what is resident after its first answer.
@@ -16,15 +17,17 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import wave
 from pathlib import Path
 
 import numpy
-from common import cells
+from common import cells, tensors
 
 import attnkit
 
@@ -64,7 +67,6 @@ class Sentences(Work):
 
     @staticmethod
     def prepare(folder):
-        from common import tensors
         from encoder import graph
         from minilm_test import model
         manifest = imported(model(), folder)
@@ -148,10 +150,39 @@ class Texts(Work):
             raise SystemExit(f"the tokens of the same f32 weights differ: {answers}")
 
 
+def save_for_transformers(weights, folder):
+    """An imported Whisper by the names of architectures/whisper.toml, as transformers opens it."""
+    import torch
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+    rules = tomllib.loads((Path(__file__).parents[3] / "architectures/whisper.toml").read_text())["tensors"]["names"]
+    named = {}
+    for name, values in weights.items():
+        for ours, theirs in rules.items():
+            found = re.fullmatch(re.escape(ours).replace(r"\{layer\}", r"(?P<layer>\d+)").replace(r"\*", "(?P<rest>.+)"), name)
+            if found:
+                parts = {"layer": "0", "rest": "", **found.groupdict()}
+                theirs = theirs.replace("{layer-1}", str(int(parts["layer"]) - 1)).replace("{layer}", parts["layer"]).replace("*", parts["rest"])
+                named["model." + theirs] = torch.from_numpy(values)
+    embedding = named["model.decoder.embed_tokens.weight"]
+    layers = {side: 1 + max(int(name.split(".")[3]) for name in named if name.startswith(f"model.{side}.layers.")) for side in ("encoder", "decoder")}
+    vocabulary, width = embedding.shape
+    inner, heads = len(named["model.encoder.layers.0.fc1.bias"]), width // 64
+    model = WhisperForConditionalGeneration(WhisperConfig(
+        vocab_size=vocabulary, d_model=width, num_mel_bins=named["model.encoder.conv1.weight"].shape[1], encoder_layers=layers["encoder"],
+        decoder_layers=layers["decoder"], encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=inner, decoder_ffn_dim=inner,
+        max_source_positions=len(named["model.encoder.embed_positions.weight"]), max_target_positions=len(named["model.decoder.embed_positions.weight"]),
+        decoder_start_token_id=0, bos_token_id=0, eos_token_id=0, pad_token_id=0, suppress_tokens=None, begin_suppress_tokens=None))
+    missing, more = model.load_state_dict(named, strict=False)
+    if missing != ["proj_out.weight"] or any(not name.endswith("k_proj.bias") or named[name].any() for name in more):  # keys have no bias there
+        raise SystemExit(f"transformers' Whisper has other tensors: {missing} {more}")
+    model.tie_weights()
+    model.save_pretrained(folder)
+
+
 class Recordings(Work):
     """What is said in recordings of espeak-ng."""
     measures, baseline = ["seconds of speech a second"], "CTranslate2"
-    needs = {"attnkit": "attnkit", "CTranslate2": "ctranslate2"}
+    needs = {"attnkit": "attnkit", "CTranslate2": "ctranslate2", "transformers": "transformers"}
 
     @staticmethod
     def prepare(folder):
@@ -165,7 +196,9 @@ class Recordings(Work):
                 recording = (numpy.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768).astype(numpy.float32)
             frames.append(numpy.array(own.features(recording)).reshape(1, -1, own.info.features))
             samples += len(recording)
-        return {"checkpoint": model(), "manifest": manifest, "recordings": frames, "seconds": samples / RATE}
+        if importlib.util.find_spec("transformers"):
+            save_for_transformers(tensors(own), folder / "transformers")
+        return {"checkpoint": model(), "manifest": manifest, "folder": folder, "recordings": frames, "seconds": samples / RATE}
 
     def open(self, who, threads):
         if who == "attnkit":
@@ -177,15 +210,38 @@ class Recordings(Work):
                 session.read(frames)
                 return session.generate()[forced:-1]
             return heard
+        ids = {t["content"]: t["id"] for t in json.loads((self.checkpoint / "tokenizer.json").read_text())["added_tokens"]}
+        prompt = [ids[name] for name in ("<|startoftranscript|>", "<|notimestamps|>")]
+        if who == "transformers":
+            return self.open_transformers(prompt, ids["<|endoftext|>"], threads)
         from ctranslate2 import StorageView
         from ctranslate2.models import Whisper
         model = Whisper(str(self.checkpoint), compute_type="float32", intra_threads=threads)
-        names = json.loads((self.checkpoint / "tokenizer.json").read_text())["added_tokens"]
-        prompt = [t["id"] for name in ("<|startoftranscript|>", "<|notimestamps|>") for t in names if t["content"] == name]
 
         def heard(frames):
             features = StorageView.from_array(numpy.ascontiguousarray(frames.transpose(0, 2, 1)))
             return model.generate(features, [prompt], beam_size=1)[0].sequences_ids[0]
+        return heard
+
+    def open_transformers(self, prompt, end, threads):
+        import torch
+        from transformers import WhisperForConditionalGeneration
+        model = WhisperForConditionalGeneration.from_pretrained(self.folder / "transformers", dtype=torch.float32).eval()
+        settings = json.loads((self.checkpoint / "config.json").read_text())
+
+        def heard(frames):
+            torch.set_num_threads(threads)
+            with torch.inference_mode():
+                encoded, given, past, made = model.model.encoder(torch.from_numpy(frames.transpose(0, 2, 1).copy())), prompt, None, []
+                while len(made) < 200:
+                    out = model(encoder_outputs=encoded, decoder_input_ids=torch.tensor([given]), past_key_values=past, use_cache=True)
+                    scores, past = out.logits[0, -1], out.past_key_values
+                    scores[settings["suppress_ids"] + ([] if made else settings["suppress_ids_begin"])] = -torch.inf
+                    given = [int(scores.argmax())]
+                    if given == [end]:
+                        break
+                    made += given
+                return made
         return heard
 
     def run(self, heard):
@@ -193,7 +249,7 @@ class Recordings(Work):
         return out, [self.seconds / seconds]
 
     def check(self, answers):
-        if answers["attnkit"] != answers[self.baseline]:
+        if any(answer != answers[self.baseline] for answer in answers.values()):
             raise SystemExit(f"the tokens of the same f32 weights differ: {answers}")
 
 

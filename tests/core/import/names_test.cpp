@@ -89,6 +89,11 @@ TEST(Architecture, MistakesAreNamed) {
            Case{opening + names + "a = { tensor = \"b\", turned = true }", "unknown key \"turned\""},
            Case{opening + names + "[config]\nonly = { x = 3 }", "must be an array of the values that are supported"},
            Case{opening + names + "[manifest.model]\nffn = { config = \"x\", plus = \"1\" }", "must be an integer"},
+           Case{opening + names + "[manifest.model]\nffn = { config = \"x\", absent = 1, values = { 2 = 3 } }",
+                "must be a word of \"values\""},
+           Case{opening + names +
+                    "[manifest.model]\nffn = { config = \"x\", absent = 2, default = 1, values = { 2 = 3 } }",
+                "one of them is enough"},
        }) {
     try {
       Architecture::read(text, "own.toml");

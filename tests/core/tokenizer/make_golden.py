@@ -207,7 +207,7 @@ def t5():
     return made
 
 
-def write_gguf(name, model, tokens, types, ids, merges=(), scores=(), pre=None, begins=None):
+def write_gguf(name, model, tokens, types, ids, merges=(), scores=(), pre=None, begins=None, charsmap=None):
     """A GGUF file of a vocabulary alone."""
     import gguf
     writer = gguf.GGUFWriter(GOLDEN / f"{name}.gguf", "none")
@@ -224,6 +224,10 @@ def write_gguf(name, model, tokens, types, ids, merges=(), scores=(), pre=None, 
         writer.add_uint32(f"tokenizer.ggml.{key}_token_id", value)
     if begins is not None:
         writer.add_add_bos_token(begins)
+    if charsmap:  # of Unigram, as llama.cpp's converter writes it of T5's and XLM-R's
+        writer.add_add_space_prefix(True)
+        writer.add_remove_extra_whitespaces(True)
+        writer.add_precompiled_charsmap(charsmap)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -240,20 +244,21 @@ def write_gguf_of(name, tokenizer, pre):
 
 
 def write_sentencepiece(texts):
-    """Llama 2's pairs and a unigram model, as files of their own and the former in GGUF; and what SentencePiece makes of the texts."""
+    """Llama 2's pairs and a unigram model, as files of their own and in GGUF; and what SentencePiece makes of the texts."""
     import sentencepiece
     pairs = sentencepiece_model(model_type="bpe", vocab_size=700, byte_fallback=True, normalization_rule_name="identity",
                                 remove_extra_whitespaces=False)
     # Words in angle brackets are tokens for Hugging Face, text for SentencePiece.
-    texts = [text for text in texts if "<" not in text]
-    for name, model in (("pairs", pairs), ("sentences", sentences_model())):
+    texts = [text for text in texts if "<" not in text] + ["a b\u2581", "\u2581", "\u2581a \u2581 \u2581 ", "a\u2581 b\u2581\u3000"]
+    for name, kind, model in (("pairs", "llama", pairs), ("sentences", "t5", sentences_model())):
         (GOLDEN / f"{name}.model").write_bytes(model)
         made = sentencepiece.SentencePieceProcessor(model_proto=model)
         # It writes " ⁇ " for the unknown token, Hugging Face nothing.
         write_lines(name, [(text, ids, made.decode([i for i in ids if i != 0])) for text in texts for ids in [made.encode(text)]])
-    pieces = [dict(fields(value)) for key, value in fields(pairs) if key == 1]
-    write_gguf("pairs", "llama", [piece[1].decode() for piece in pieces], [piece.get(3, 1) for piece in pieces],
-               {"bos": 1, "eos": 2, "unknown": 0}, scores=[piece.get(2, 0.0) for piece in pieces])
+        pieces = [dict(fields(value)) for key, value in fields(model) if key == 1]
+        normalizer = dict(fields(next(value for key, value in fields(model) if key == 3)))
+        write_gguf(name, kind, [piece[1].decode() for piece in pieces], [piece.get(3, 1) for piece in pieces],
+                   {"bos": 1, "eos": 2, "unknown": 0}, scores=[piece.get(2, 0.0) for piece in pieces], charsmap=normalizer.get(2))
 
 
 def write_lines(name, lines):
