@@ -33,15 +33,34 @@ ATTNKIT_INLINE void quarter_turns(double turns, float& cosine, float& sine) {
   sine = static_cast<float>(quadrant & 2 ? -y0 : y0);
 }
 
+// The same in each lane, to 2e-7; |turns| up to 2^21.
+template <class V>
+ATTNKIT_INLINE void quarter_turns(const V& turns, V& cosine, V& sine) {
+  const V shift = 12582912.0f - V{};  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
+  const V shifted = turns + shift;
+  const auto quadrant = simd::bits_as<uint32_t>(shifted);
+  const V y = (turns - (shifted - shift)) * 1.57079633f, y2 = y * y;
+  const V s = y + y * y2 * (y2 * (y2 * (y2 * 2.7557319e-6f - 1.9841270e-4f) + 8.3333333e-3f) - 1.6666667e-1f);
+  const V c = y2 * (y2 * (y2 * (y2 * 2.4801587e-5f - 1.3888889e-3f) + 4.1666667e-2f) - 0.5f) + 1.0f;
+  const auto swap = (quadrant & 1u) == 1u;
+  const V x0 = simd::select(swap, s, c), y0 = simd::select(swap, c, s);
+  cosine = simd::select(((quadrant + 1u) & 2u) == 2u, -x0, x0);
+  sine = simd::select((quadrant & 2u) == 2u, -y0, y0);
+}
+
 // Spreads A, which stands in row[0, d), over row[0, 2 d).
+template <class Real>
+ATTNKIT_INLINE void spread(Real* row, int64_t d, Real cosine, Real sine) {
+  for (int64_t f = 0; f < d; ++f) {
+    row[d + f] = row[f] * sine;
+    row[f] *= cosine;
+  }
+}
 template <class Real>
 ATTNKIT_INLINE void rotate(Real* row, int64_t d, double proportion) {
   Real c, s;
   quarter_turns(proportion, c, s);
-  for (int64_t f = 0; f < d; ++f) {
-    row[d + f] = row[f] * s;
-    row[f] *= c;
-  }
+  spread(row, d, c, s);
 }
 
 // From the gradient of row = [A cos, A sin], given, that of A.
