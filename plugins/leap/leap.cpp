@@ -28,15 +28,20 @@ struct Module {
   int64_t d, r;
   attnkit::View<const Real> w1, b1, w2, b2;
 
-  // y = W1 x + b1 of up to 16 inner units from i on; returns how many.
+  // y = W1 x + b1 of up to 16 inner units from i on, zeros in the other lanes of floats; returns how many.
   template <class Isa>
   ATTNKIT_INLINE int64_t inner(const Real* x, int64_t h, int64_t i, Real* y) const {
     const int64_t n = std::min(r - i, kLanes);
-    if constexpr (std::is_same_v<Real, float>)
+    const Real* bias = b1.row(h) + i;
+    if constexpr (std::is_same_v<Real, float>) {
+      simd::Vec<Isa> units, biases;
       simd::dots<Isa>(x, w1.row(0, h, i), w1.next, r - i, d, y);
-    else
-      for (int64_t j = 0; j < n; ++j) y[j] = simd::dot<Isa>(x, w1.row(0, h, i + j), d);
-    for (int64_t j = 0; j < n; ++j) y[j] += b1.row(h)[i + j];
+      simd::load(y, n, units);
+      simd::load(bias, n, biases);
+      simd::store(units + biases, y);
+    } else {
+      for (int64_t j = 0; j < n; ++j) y[j] = simd::dot<Isa>(x, w1.row(0, h, i + j), d) + bias[j];
+    }
     return n;
   }
   // The argument of the sigmoid.
@@ -49,10 +54,10 @@ struct Module {
       if (r == 1) return y[0];
       const Real* w = w2.row(0, h, 0) + i;
       if constexpr (std::is_same_v<Real, float>) {
-        simd::Vec<Isa> unit, weight;
-        simd::load(y, n, unit);
-        simd::load(w, n, weight);
-        sums += simd::select(unit < 0.0f, simd::Vec<Isa>{}, unit) * weight;
+        const auto units = simd::at<Isa>(y);
+        simd::Vec<Isa> weights;
+        simd::load(w, n, weights);
+        sums += simd::select(units < 0.0f, simd::Vec<Isa>{}, units) * weights;
       } else {
         for (int64_t j = 0; j < n; ++j) t += (y[j] < 0 ? 0 : y[j]) * w[j];
       }
@@ -117,16 +122,17 @@ struct Leap : leap::Model {
     ATTNKIT_INLINE void finish(Real* const* rows, int64_t n) const {
       const int64_t d = leap.d;
       if constexpr (std::is_same_v<Real, float>) {
-        alignas(64) float p[attnkit::linear::kFinish] = {}, c[kLanes], s[kLanes];
-        for (int64_t i = 0; i < n; ++i) p[i] = -rows[i][d];
-        for (int64_t from = 0; from < n; from += kLanes) {
-          simd::Vec<Isa> power = simd::at<Isa>(p + from), cosine, sine;
-          simd::exp(power);
-          attnkit::quarter_turns(1.0f / (power + 1.0f), cosine, sine);
+        constexpr int64_t lanes = simd::Lanes<double>::count;
+        for (int64_t from = 0; from < n; from += lanes) {
+          const int64_t end = std::min(n, from + lanes);
+          alignas(64) double c[lanes] = {}, s[lanes];
+          for (int64_t i = from; i < end; ++i) c[i - from] = rows[i][d];
+          simd::Vector<double, Isa> cosine, sine;
+          attnkit::quarter_turns(attnkit::sigmoid(simd::at<Isa>(c)), cosine, sine);
           simd::store(cosine, c);
           simd::store(sine, s);
-          for (int64_t i = from; i < std::min(n, from + kLanes); ++i)
-            attnkit::spread(rows[i], d, c[i - from], s[i - from]);
+          for (int64_t i = from; i < end; ++i)
+            attnkit::spread(rows[i], d, static_cast<float>(c[i - from]), static_cast<float>(s[i - from]));
         }
       } else {
         for (int64_t i = 0; i < n; ++i) attnkit::rotate(rows[i], d, sigmoid(rows[i][d]));

@@ -11,7 +11,7 @@
 
 namespace attnkit::linear {
 
-constexpr int64_t kEvents = 16;
+constexpr int64_t kEvents = 32;
 
 struct Shape : Widths {
   explicit Shape(const attn_block& b, bool shares_keys = false) : Widths(b, shares_keys), features(d) {}
@@ -41,8 +41,8 @@ concept Rescales = requires(const Map& map, const View<const float>& k, float* h
   map.template rescale<simd::Baseline>(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
 };
 
-// A map that leaves a part of its rows undone: finish does it for up to kFinish rows together, which costs as much as for
-// one where it is a chain of operations on one number of each.
+// A map that leaves a part of its rows undone: finish does it for up to kFinish rows together, which costs as much as
+// for one where it is a chain of operations on one number of each.
 constexpr int64_t kFinish = 2 * kEvents;
 template <class Map, class Real>
 concept Finishes = requires(const Map& map, Real* const* rows) {
@@ -209,8 +209,10 @@ class Walker {
     sums();
     sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
     for (const Event<Real>* x = events_; x != events_ + n_; ++x)
-      if (x->o)
-        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] /= x->den;
+      if (x->o) {
+        const Real by = 1 / x->den;
+        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] *= by;
+      }
     n_ = 0;
   }
 
