@@ -11,7 +11,7 @@
 
 namespace attnkit::linear {
 
-constexpr int64_t kEvents = 32;
+constexpr int64_t kEvents = 16;
 
 struct Shape : Widths {
   explicit Shape(const attn_block& b, bool shares_keys = false) : Widths(b, shares_keys), features(d) {}
@@ -209,10 +209,8 @@ class Walker {
     sums();
     sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
     for (const Event<Real>* x = events_; x != events_ + n_; ++x)
-      if (x->o) {
-        const Real by = 1 / x->den;
-        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] *= by;
-      }
+      if (x->o)
+        for (int64_t c = 0; c < shape_.e; ++c) x->o[c] /= x->den;
     n_ = 0;
   }
 
