@@ -9,7 +9,7 @@ tokens all but attnkit find the new key in its place.  Linear attention with ReL
 fastest of 64, 128 and 256 tokens, one token by its state; LinearAttention of ONNX Runtime, which is causal alone and is not timed for
 one token.  q, k and v lie as each library wants them, features and denominators are part of what is timed.  bf16: the others in bf16, ONNX Runtime
 without; attnkit, which computes whole sequences in f32 alone, in f32, its cache of decode softmax in bf16.  Before anything is timed all
-outputs must be equal to 1e-5 of their size, 2e-2 in bf16.  Prints milliseconds: the median over the rounds with quartiles, and how many
+outputs must be equal to 1e-5 of their size, 3e-2 in bf16.  Prints milliseconds: the median over the rounds with quartiles, and how many
 times as long as attnkit the others take, paired by round.
 """
 
@@ -208,7 +208,7 @@ def measure(case, rounds):
     first = {name: numpy.array(getattr(x, "first", None) if hasattr(x, "first") else x()) for name, x in who.items()}
     for name, out in first.items():
         apart = math.sqrt(((out - first["attnkit"])**2).mean() / (first["attnkit"]**2).mean())
-        if not apart < (2e-2 if bf16 else 1e-5):
+        if not apart < (3e-2 if bf16 else 1e-5):
             raise SystemExit(f"{case}: {name} is {apart:.1e} apart")
     who = fastest_chunk(who)
     idle = case["idle, ms"]
