@@ -20,6 +20,7 @@ namespace {
 
 using attnkit::linear::At;
 using attnkit::simd::kLanes;
+namespace simd = attnkit::simd;
 
 // One LeaP module in a run: its tensors, whose steps from head to head are 0 where heads share them.
 template <class Real>
@@ -27,29 +28,41 @@ struct Module {
   int64_t d, r;
   attnkit::View<const Real> w1, b1, w2, b2;
 
-  // y = W1 x + b1 of up to 16 inner units from i on; returns how many.
+  // y = W1 x + b1 of up to 16 inner units from i on, zeros in the other lanes of floats; returns how many.
   template <class Isa>
   ATTNKIT_INLINE int64_t inner(const Real* x, int64_t h, int64_t i, Real* y) const {
     const int64_t n = std::min(r - i, kLanes);
-    if constexpr (std::is_same_v<Real, float>)
-      attnkit::simd::dots<Isa>(x, w1.row(0, h, i), w1.next, r - i, d, y);
-    else
-      for (int64_t j = 0; j < n; ++j) y[j] = attnkit::simd::dot<Isa>(x, w1.row(0, h, i + j), d);
-    for (int64_t j = 0; j < n; ++j) y[j] += b1.row(h)[i + j];
+    const Real* bias = b1.row(h) + i;
+    if constexpr (std::is_same_v<Real, float>) {
+      simd::Vec<Isa> units, biases;
+      simd::dots<Isa>(x, w1.row(0, h, i), w1.next, r - i, d, y);
+      simd::load(y, n, units);
+      simd::load(bias, n, biases);
+      simd::store(units + biases, y);
+    } else {
+      for (int64_t j = 0; j < n; ++j) y[j] = simd::dot<Isa>(x, w1.row(0, h, i + j), d) + bias[j];
+    }
     return n;
   }
-  // LeaP(x).
+  // The argument of the sigmoid.
   template <class Isa>
-  ATTNKIT_INLINE double proportion(const Real* x, int64_t h) const {
-    const Real* w = r == 1 ? nullptr : w2.row(0, h, 0);
-    double t = 0;
+  ATTNKIT_INLINE Real argument(const Real* x, int64_t h) const {
+    Real y[kLanes], t = 0;
+    simd::Vec<Isa> sums{};
     for (int64_t i = 0; i < r; i += kLanes) {
-      Real y[kLanes];
       const int64_t n = inner<Isa>(x, h, i, y);
-      for (int64_t j = 0; j < n; ++j) t += r == 1 ? y[j] : (y[j] < 0 ? 0 : y[j]) * w[i + j];
+      if (r == 1) return y[0];
+      const Real* w = w2.row(0, h, 0) + i;
+      if constexpr (std::is_same_v<Real, float>) {
+        const auto units = simd::at<Isa>(y);
+        simd::Vec<Isa> weights;
+        simd::load(w, n, weights);
+        sums += simd::select(units < 0.0f, simd::Vec<Isa>{}, units) * weights;
+      } else {
+        for (int64_t j = 0; j < n; ++j) t += (y[j] < 0 ? 0 : y[j]) * w[j];
+      }
     }
-    if (r != 1) t += b2.row(h)[0];
-    return 1 / (1 + std::exp(-t));
+    return t + simd::sum(sums) + b2.row(h)[0];
   }
   // From the gradient of the argument of the sigmoid, given: adds that of x to `to`, those of W1, b1, W2, b2 to
   // learned.
@@ -99,16 +112,38 @@ struct Leap : leap::Model {
     Module<Real> q, k;
 
     attnkit::Learned learned() const { return leap.learned(); }
+    // A, and behind it what its proportion is the sigmoid of.
     template <class Isa>
     ATTNKIT_INLINE void features(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row) const {
       attnkit::relu(x, scale, leap.d, row);
-      attnkit::rotate(row, leap.d, module.template proportion<Isa>(row, h));
+      row[leap.d] = module.template argument<Isa>(row, h);
     }
+    template <class Isa>
+    ATTNKIT_INLINE void finish(Real* const* rows, int64_t n) const {
+      const int64_t d = leap.d;
+      if constexpr (std::is_same_v<Real, float>) {
+        constexpr int64_t lanes = simd::Lanes<double>::count;
+        for (int64_t from = 0; from < n; from += lanes) {
+          const int64_t end = std::min(n, from + lanes);
+          alignas(64) double c[lanes] = {}, s[lanes];
+          for (int64_t i = from; i < end; ++i) c[i - from] = rows[i][d];
+          simd::Vector<double, Isa> cosine, sine;
+          attnkit::quarter_turns(attnkit::sigmoid(simd::at<Isa>(c)), cosine, sine);
+          simd::store(cosine, c);
+          simd::store(sine, s);
+          for (int64_t i = from; i < end; ++i)
+            attnkit::spread(rows[i], d, static_cast<float>(c[i - from]), static_cast<float>(s[i - from]));
+        }
+      } else {
+        for (int64_t i = 0; i < n; ++i) attnkit::rotate(rows[i], d, sigmoid(rows[i][d]));
+      }
+    }
+    static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
     template <class Isa>
     ATTNKIT_INLINE void gradient(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row,
                                  const Real* given, Real* to, Real* learned) const {
       attnkit::relu(x, scale, leap.d, to);
-      const double p = module.template proportion<Isa>(to, h);
+      const double p = sigmoid(module.template argument<Isa>(to, h));
       const Real turned = attnkit::turn_gradient<Isa>(row, leap.d, given);
       attnkit::rotate_gradient(leap.d, p, given, to);
       attnkit::relu(x, scale, leap.d, row);

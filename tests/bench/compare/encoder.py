@@ -1,7 +1,7 @@
 """Sentence vectors by one encoder with the same weights: attnkit beside ONNX Runtime, in turns in one process.
 
     python3 -m venv venv && venv/bin/pip install -r tests/bench/compare/requirements.txt
-    PYTHONPATH=build/lib/attnkit/python venv/bin/python tests/bench/compare/encoder.py [--batch 1,16] [--threads 1,2] [--length 16,128,512] [--idle MS]
+    PYTHONPATH=build/lib/attnkit/python venv/bin/python tests/bench/compare/encoder.py [--batch 1,16] [--threads 1,2] [--length 16,128,512] [--idle 0,50]
 
 An encoder of MiniLM's shape (6 layers, d 384, 12 heads, GELU) with random weights.  ONNX Runtime gets the fused operators that its own
 optimiser would put there (Attention, SkipLayerNormalization, BiasGelu), and for int8 its own quantize_dynamic.  Before anything is timed
@@ -9,13 +9,11 @@ the f32 vectors of both must be equal to 1e-4.  Prints sentences a second: the m
 Runtime with weights of the same type, paired by round.
 """
 
-import argparse
 import tempfile
-import time
 from pathlib import Path
 
 import numpy
-from common import cells, numbers, open_model, tensors
+from common import Lines, in_turns, open_model, options_of, seconds_of, tensors
 
 D, HEADS, FFN, LAYERS, VOCABULARY, LONGEST = 384, 12, 1536, 6, 30522, 512
 TOKENS = ["<pad>", "<s>", "</s>", "<unk>"] + [f"t{i}" for i in range(VOCABULARY - 4)]
@@ -111,13 +109,11 @@ class Attnkit:
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--batch", type=numbers, default=[1, 16])
-    options.add_argument("--threads", type=numbers, default=[1, 2])
-    options.add_argument("--length", type=numbers, default=[16, 128, 512])
-    options.add_argument("--rounds", type=int, default=9)
-    options.add_argument("--idle", type=float, default=0, help="milliseconds without work before every call, which do not count")
-    options = options.parse_args()
+    options = options_of(__doc__, 9, batch=[1, 16], length=[16, 128, 512])
+    lines = Lines(options.results)
+    cases = [{"threads": threads, "tokens": length, "batch": batch, "idle, ms": idle} for threads in options.threads
+             for length in options.length for batch in options.batch for idle in options.idle]
+    cases = [case for case in cases if {**case, "weights": "int8"} not in lines]
 
     with tempfile.TemporaryDirectory() as folder:
         from onnx import TensorProto
@@ -130,34 +126,24 @@ def main():
                          extra_options={"DefaultTensorType": TensorProto.FLOAT})
         random = numpy.random.default_rng(1)
 
-        print("| threads | tokens | batch | weights | who | sentences a second (quartiles) | to ONNX Runtime (quartiles) |")
-        print("|---|---|---|---|---|---|---|")
-        for threads in options.threads:
+        for threads in sorted({case["threads"] for case in cases}):
             who = {}
             for t in ("f32", "int8"):
                 for mechanism in ("softmax", "relu"):
                     who[t, f"attnkit, {mechanism}"] = Attnkit(manifest(vocabulary, t, mechanism), threads)
                 who[t, "ONNX Runtime"] = OnnxRuntime(folder / f"{t}.onnx", threads)
-            for length in options.length:
-                for batch in options.batch:
-                    ids = random.integers(4, VOCABULARY, (batch, length))
-                    first = {k: v.vectors(ids) for k, v in who.items()}
-                    apart = numpy.abs(first["f32", "attnkit, softmax"] - first["f32", "ONNX Runtime"]).max()
-                    if not apart < 1e-4:
-                        raise SystemExit(f"{length} tokens, batch {batch}: the vectors of the same f32 weights are {apart} apart")
-                    speeds, times = {k: [] for k in who}, max(1, (256 if options.idle else 4096) // (batch * length))
-                    for _ in range(options.rounds):
-                        for k, v in who.items():
-                            seconds = 0
-                            for _ in range(times):
-                                time.sleep(options.idle / 1e3)
-                                start = time.perf_counter()
-                                v.vectors(ids)
-                                seconds += time.perf_counter() - start
-                            speeds[k].append(times * batch / seconds)
-                    for (t, name), values in speeds.items():
-                        print(f"| {threads} | {length} | {batch} | {t} | {name} | {cells(values, speeds[t, 'ONNX Runtime'])} |",
-                              flush=True)
+            for case in (case for case in cases if case["threads"] == threads):
+                length, batch, idle = case["tokens"], case["batch"], case["idle, ms"]
+                ids = random.integers(4, VOCABULARY, (batch, length))
+                first = {k: v.vectors(ids) for k, v in who.items()}
+                apart = numpy.abs(first["f32", "attnkit, softmax"] - first["f32", "ONNX Runtime"]).max()
+                if not apart < 1e-4:
+                    raise SystemExit(f"{length} tokens, batch {batch}: the vectors of the same f32 weights are {apart} apart")
+                times = max(1, (256 if idle else 4096) // (batch * length))
+                speeds = in_turns(who, lambda v: batch / seconds_of(lambda: v.vectors(ids), idle, times), options.rounds)
+                for t in ("f32", "int8"):
+                    lines.add({**case, "weights": t}, "sentences a second", "ONNX Runtime",
+                              {name: values for (of, name), values in speeds.items() if of == t})
 
 
 if __name__ == "__main__":

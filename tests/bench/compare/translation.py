@@ -8,15 +8,13 @@ of that length.  Before anything is timed, both must give the same tokens from t
 over the rounds with quartiles, and the ratio to CTranslate2 with weights of the same type, paired by round.
 """
 
-import argparse
 import tempfile
-import time
 from pathlib import Path
 
 import numpy
 
 import attnkit
-from common import cells, numbers, open_model
+from common import Lines, in_turns, open_model, options_of, seconds_of
 from convert import converted, opened
 
 D, HEADS, FFN, LAYERS, VOCABULARY = 512, 8, 2048, 6, 32000
@@ -82,14 +80,11 @@ class CTranslate2:
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--batch", type=numbers, default=[1, 16, 64])
-    options.add_argument("--threads", type=numbers, default=[1, 2])
-    options.add_argument("--length", type=int, default=64)
-    options.add_argument("--rounds", type=int, default=7)
-    options.add_argument("--types", default="f32,int8")
-    options = options.parse_args()
-    longest, types = max(512, options.length + 1), options.types.split(",")
+    options = options_of(__doc__, 7, batch=[1, 16, 64], length=64, types=["f32", "int8"])
+    longest, types, lines = max(512, options.length + 1), options.types, Lines(options.results)
+    cases = [{"threads": threads, "tokens": options.length, "batch": batch, "idle, ms": idle} for threads in options.threads
+             for batch in options.batch for idle in options.idle]
+    cases = [case for case in cases if {**case, "weights": types[-1]} not in lines]
     attentions = {"softmax": {}, "relu decoder": {"decoder.self": "relu", "decoder.cross": "relu"}}
 
     with tempfile.TemporaryDirectory() as folder:
@@ -100,27 +95,23 @@ def main():
         folders = {t: converted(base.model, HEADS, TOKENS, longest, t, folder / t) for t in types}
         random = numpy.random.default_rng(1)
 
-        print("| threads | batch | weights | who | tokens a second (quartiles) | to CTranslate2 (quartiles) |")
-        print("|---|---|---|---|---|---|")
-        for threads in options.threads:
+        for threads in sorted({case["threads"] for case in cases}):
             who = {}
             for t in types:
                 for name, attention in attentions.items():
                     who[t, f"attnkit, {name}"] = Attnkit(manifest(vocabulary, longest, t, attention), threads)
                 who[t, "CTranslate2"] = CTranslate2(folders[t], t, threads)
-            for batch in options.batch:
+            for case in (case for case in cases if case["threads"] == threads):
+                batch = case["batch"]
                 sources = [random.integers(4, VOCABULARY, options.length).tolist() for _ in range(batch)]
                 first = {k: v.translate(sources, options.length) for k, v in who.items()}
                 if "f32" in types and first["f32", "attnkit, softmax"] != first["f32", "CTranslate2"]:
                     raise SystemExit(f"batch {batch}: the two give different tokens from the same f32 weights")
-                speeds = {k: [] for k in who}
-                for _ in range(options.rounds):
-                    for k, v in who.items():
-                        start = time.perf_counter()
-                        v.translate(sources, options.length)
-                        speeds[k].append(batch * options.length / (time.perf_counter() - start))
-                for (t, name), values in speeds.items():
-                    print(f"| {threads} | {batch} | {t} | {name} | {cells(values, speeds[t, 'CTranslate2'])} |", flush=True)
+                speeds = in_turns(who, lambda v: batch * options.length / seconds_of(lambda: v.translate(sources, options.length), case["idle, ms"]),
+                                  options.rounds)
+                for t in types:
+                    lines.add({**case, "weights": t}, "tokens a second", "CTranslate2",
+                              {name: values for (of, name), values in speeds.items() if of == t})
 
 
 if __name__ == "__main__":

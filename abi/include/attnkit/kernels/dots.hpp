@@ -31,19 +31,26 @@ ATTNKIT_INLINE void sum_rows(V* rows, float* sums) {
 // a row does not depend on its place or on n.
 template <class Isa>
 ATTNKIT_INLINE void dots(const float* x, const float* rows, int64_t next, int64_t n, int64_t d, float* out) {
+  constexpr int64_t together = Isa::rows;  // sums in registers
   Vec<Isa> sums[kLanes];
-  float rest[kLanes] = {};
-#pragma GCC unroll 16
-  for (int64_t r = 0; r < kLanes; ++r) {
-    const float* row = rows + (r < n ? r : n - 1) * next;
-    Vec<Isa> sum{};
+  alignas(64) float rest[kLanes] = {};
+#pragma GCC unroll 8
+  for (int64_t from = 0; from < kLanes; from += together) {
+    const float* row[together];
+    Vec<Isa> sum[together] = {};
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < together; ++r) row[r] = rows + (from + r < n ? from + r : n - 1) * next;
     int64_t f = 0;
-    for (; f + kLanes <= d; f += kLanes) sum += at<Isa>(x + f) * at<Isa>(row + f);
-    for (; f < d; ++f) rest[r] += x[f] * row[f];
-    sums[r] = sum;
+    for (; f + kLanes <= d; f += kLanes)
+#pragma GCC unroll 8
+      for (int64_t r = 0; r < together; ++r) sum[r] += at<Isa>(x + f) * at<Isa>(row[r] + f);
+    for (; f < d; ++f)
+      for (int64_t r = 0; r < together; ++r) rest[from + r] += x[f] * row[r][f];
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < together; ++r) sums[from + r] = sum[r];
   }
   sum_rows(sums, out);
-  for (int64_t r = 0; r < kLanes; ++r) out[r] += rest[r];
+  store(at<Isa>(out) + at<Isa>(rest), out);
 }
 
 }  // namespace attnkit::simd

@@ -33,15 +33,48 @@ ATTNKIT_INLINE void quarter_turns(double turns, float& cosine, float& sine) {
   sine = static_cast<float>(quadrant & 2 ? -y0 : y0);
 }
 
+// The same in each lane of doubles, to 1e-11.
+template <class V>
+ATTNKIT_INLINE void quarter_turns(const V& turns, V& cosine, V& sine) {
+  const V shift = 6755399441055744.0 - V{};
+  const V shifted = turns + shift;
+  const auto quadrant = simd::bits_as<uint64_t>(shifted);
+  const V y = (turns - (shifted - shift)) * 1.5707963267948966, y2 = y * y;
+  V s = y2 * (-1.0 / 39916800) + 1.0 / 362880, c = y2 * (1.0 / 479001600) - 1.0 / 3628800;
+  for (const double term : {-1.0 / 5040, 1.0 / 120, -1.0 / 6, 1.0}) s = s * y2 + term;
+  for (const double term : {1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0}) c = c * y2 + term;
+  s *= y;
+  const auto swap = (quadrant & uint64_t{1}) == uint64_t{1};
+  const V x0 = simd::select(swap, s, c), y0 = simd::select(swap, c, s);
+  cosine = simd::select(((quadrant + uint64_t{1}) & uint64_t{2}) == uint64_t{2}, -x0, x0);
+  sine = simd::select((quadrant & uint64_t{2}) == uint64_t{2}, -y0, y0);
+}
+
+// 1 / (1 + e^-x) in each lane of doubles, to 1e-11; NaN stays NaN.
+template <class V>
+ATTNKIT_INLINE V sigmoid(const V& x) {
+  const V shift = 6755399441055744.0 - V{}, most = 700.0 - V{};
+  const V y = simd::select(x < -700.0, most, simd::select(x > 700.0, -most, -x));
+  const V shifted = y * 1.4426950408889634 + shift, r = y - (shifted - shift) * 0.6931471805599453;
+  V p = r * (1.0 / 362880) + 1.0 / 40320;
+  for (const double term : {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0}) p = p * r + term;
+  const V power = simd::bits_as<double>(simd::bits_as<uint64_t>(p) + (simd::bits_as<uint64_t>(shifted) << 52));
+  return simd::select(x == x, 1.0 / (power + 1.0), x);
+}
+
 // Spreads A, which stands in row[0, d), over row[0, 2 d).
+template <class Real>
+ATTNKIT_INLINE void spread(Real* row, int64_t d, Real cosine, Real sine) {
+  for (int64_t f = 0; f < d; ++f) {
+    row[d + f] = row[f] * sine;
+    row[f] *= cosine;
+  }
+}
 template <class Real>
 ATTNKIT_INLINE void rotate(Real* row, int64_t d, double proportion) {
   Real c, s;
   quarter_turns(proportion, c, s);
-  for (int64_t f = 0; f < d; ++f) {
-    row[d + f] = row[f] * s;
-    row[f] *= c;
-  }
+  spread(row, d, c, s);
 }
 
 // From the gradient of row = [A cos, A sin], given, that of A.

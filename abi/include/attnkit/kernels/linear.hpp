@@ -17,6 +17,8 @@
 //   double flops() const;                                            of the map, per row and head
 //   static constexpr const char* output_doc;                         if the output is no weighted mean
 //   static bool shares_keys(const attnkit::Values&);                 false if key() differs between heads of queries
+//   template <class Isa> ATTNKIT_INLINE void finish(Real* const* rows, int64_t n) const;    what query and key left
+//                                                              undone of n rows, at most kFinish
 //   template <class Real> auto bind(const attn_run&) const;          the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP

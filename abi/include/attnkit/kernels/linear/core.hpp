@@ -41,6 +41,14 @@ concept Rescales = requires(const Map& map, const View<const float>& k, float* h
   map.template rescale<simd::Baseline>(k, int64_t{}, int64_t{}, int64_t{}, int64_t{}, head);
 };
 
+// A map that leaves a part of its rows undone: finish does it for up to kFinish rows together, which costs as much as
+// for one where it is a chain of operations on one number of each.
+constexpr int64_t kFinish = 2 * kEvents;
+template <class Map, class Real>
+concept Finishes = requires(const Map& map, Real* const* rows) {
+  map.template finish<simd::Baseline>(rows, int64_t{});
+};
+
 // A worker's scratch: features of kEvents keys and queries, then S and z if there is no state.
 template <class Real = float>
 struct Scratch {
@@ -169,12 +177,12 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   if (e < values) tail(s, features, values, e, events, n);
 }
 
-// One head of one batch row while it runs.
-template <class Isa, class Real = float>
+// One head of one batch row while it runs; map: who finishes its rows.
+template <class Isa, class Real = float, class Map = void>
 class Walker {
  public:
-  ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, Real* s, Real* features)
-      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features) {}
+  ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, Real* s, Real* features, const Map* map = nullptr)
+      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features), map_(map) {}
 
   // The next row of features, of a key or a query; the event is full until flush when this returns room to no more.
   ATTNKIT_INLINE Real* key_row() {
@@ -197,6 +205,7 @@ class Walker {
   }
   ATTNKIT_INLINE void flush() {
     if (n_ == 0) return;
+    if constexpr (Finishes<Map, Real>) finish();
     sums();
     sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
     for (const Event<Real>* x = events_; x != events_ + n_; ++x)
@@ -206,6 +215,15 @@ class Walker {
   }
 
  private:
+  ATTNKIT_INLINE void finish() {
+    Real* rows[kFinish];
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_; ++i) {
+      if (events_[i].v) rows[n++] = features_ + i * shape_.row();
+      if (events_[i].o) rows[n++] = features_ + (kEvents + i) * shape_.row();
+    }
+    map_->template finish<Isa>(rows, n);
+  }
   ATTNKIT_INLINE void sums() {
     for (Event<Real>* x = events_; x != events_ + n_; ++x) {
       if (x->v)
@@ -219,6 +237,7 @@ class Walker {
   const Shape& shape_;
   const Guard& guard_;
   Real *s_, *z_, *features_;
+  const Map* map_;
   int64_t n_ = 0;
   Event<Real> events_[kEvents];
 };
@@ -243,7 +262,7 @@ struct Run {
     const int64_t first = item * together, h = first / shape.group();
     Real* s = state.head(b, h, shape.head_floats(), scratch.sums);
     Real* to = sums ? sums + (b * shape.heads + first) * run.queries : nullptr;
-    Walker<Isa, Real> walker(shape, guard, s, scratch.rows);
+    Walker<Isa, Real, Map> walker(shape, guard, s, scratch.rows, &map);
     const Sight sight(run, b, causal);
     const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
       if constexpr (Rescales<Map>) {

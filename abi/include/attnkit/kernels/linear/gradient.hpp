@@ -134,6 +134,11 @@ struct Gradient {
         std::memset(to.row(b, head, i), 0, static_cast<size_t>(width) * sizeof(Real));
     }
 
+    template <class Isa>
+    ATTNKIT_INLINE void finish(Real* row) const {
+      if constexpr (Finishes<Map, Real>) all.map.template finish<Isa>(&row, 1);
+    }
+
     // Features and value of a key, for event n.
     template <class Isa>
     ATTNKIT_INLINE void load_key(int64_t j, int64_t n, int64_t soon) const {
@@ -142,6 +147,7 @@ struct Gradient {
         prefetch(all.x.v.row(b, kv, soon), shape().e);
       }
       all.map.key(all.x.k.row(b, kv, j), At<Isa>{{b, kv, j}}, p.b + n * p.row);
+      finish<Isa>(p.b + n * p.row);
       std::copy_n(all.x.v.row(b, kv, j), shape().e, p.v + n * p.e);
     }
 
@@ -153,6 +159,7 @@ struct Gradient {
         prefetch(all.g.o.row(b, h, soon), shape().e);
       }
       all.map.query(all.x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, p.a + n * p.row);
+      finish<Isa>(p.a + n * p.row);
       const Real *given = all.g.o.row(b, h, i), den = all.guard(saved[i]);
       for (int64_t c = 0; c < shape().e; ++c) p.u[n * p.e + c] = given[c] / den;
     }
