@@ -9,6 +9,7 @@
 //     __device__ void features(const X& x, const Place&, const Row<Real>& row) const;
 //   template <class Real>
 //   Device<Real> device(const attn_run&) const;         of one run; pointers in it are those of the run
+// Features that are exponentials with scales of their own have logits instead: linear/follow.hpp.
 // It trains if its map has a derivative, and then computes in f64 too:
 //     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
 //     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
@@ -31,8 +32,9 @@ namespace attnkit::cuda::linear {
 
 struct Shape : Widths {
   explicit Shape(const attn_block& b) : Widths(b), features(d) {}
-  int64_t features;  // D'
-  int64_t head_floats() const { return features * (e + 1); }
+  int64_t features;   // D'
+  int64_t extra = 0;  // floats of a head's state behind z
+  int64_t head_floats() const { return features * (e + 1) + extra; }
 };
 
 // The arguments of a map.
@@ -96,7 +98,7 @@ class Mechanism {
     if (!r.streams() && !plan.in_chunks) info.scratch_bytes = aligned(r.real_bytes(items * shape_.head_floats()));
     if constexpr (kTrains)
       if (r.trains()) r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
-    const double row = 2.0 * static_cast<double>(shape_.head_floats()) + map_flops;
+    const double row = 2.0 * static_cast<double>(shape_.features * (shape_.e + 1)) + map_flops;
     info.flops = static_cast<uint64_t>(items) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
     return plan;
   }
@@ -114,7 +116,8 @@ class Mechanism {
       if constexpr (sizeof(Real) >= sizeof(float)) {
         const auto given = [&](Port port) { return View<const Real>(r, port); };
         auto* scratch = static_cast<Real*>(r.exec->scratch);
-        const int64_t learned = r.batch * shape_.heads * learned_.floats();
+        const int64_t learned = (r.batch * shape_.heads * learned_.floats() + 3) / 4 * 4;
+        const int64_t scales = kFollows<Device<Real>> ? (r.batch * shape_.heads * shape_.features + 3) / 4 * 4 : 0;
         const Gradients<Real> work{map_.template device<Real>(r),
                                    sizes(),
                                    given(ports_.q),
@@ -127,11 +130,12 @@ class Mechanism {
                                    View<Real>(g, ports_.v),
                                    Lengths(r, block_.causal != 0),
                                    static_cast<const Real*>(r.saved),
-                                   scratch + (learned + 3) / 4 * 4,
+                                   scratch + learned + scales,
                                    scratch,
                                    static_cast<int>(learned_.floats() / 2),
                                    guard_.kind,
-                                   static_cast<Real>(guard_.eps)};
+                                   static_cast<Real>(guard_.eps),
+                                   scratch + learned};
         run_backward(about.name, *r.exec, work, r.batch, learned_.is_wanted(g));
         if constexpr (Learns<Device<Real>>) learned_.collect(about.name, g, shape_.heads, work.learned);
       }
@@ -144,8 +148,11 @@ class Mechanism {
     return "weighted mean of the values";
   }
   Sizes sizes() const {
-    return {static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
-            static_cast<int>(shape_.features), Device<float>::kSplits,     notes()};
+    Sizes sizes{static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
+                static_cast<int>(shape_.features), Device<float>::kSplits,     notes(),
+                static_cast<int>(shape_.extra),    kFollows<Device<float>>};
+    if constexpr (kFollows<Device<float>>) sizes.table = map_.table_floats();
+    return sizes;
   }
   uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }
   // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?
@@ -172,7 +179,9 @@ class Mechanism {
     const int64_t items = r.batch * shape_.heads;
     const bool in_shared = sizeof(Real) == sizeof(float) && gradient_fits<Work>(sizes(), true);
     const int64_t sums = in_shared ? 0 : items * Scan<Work, false, false>::sum_floats(sizes());
-    info.train(r, items * r.queries, 0, aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + sums)));
+    const int64_t scales = kFollows<Device<Real>> ? items * shape_.features : 0;
+    info.train(r, items * r.queries, 0,
+               aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + (scales + 3) / 4 * 4 + sums)));
   }
   template <class Type>
   void run_in(const Plan& plan, const attn_run& r) const {
