@@ -391,9 +391,10 @@ __device__ void take_steps(const Work& work, const Head& head, typename Work::Re
 }
 
 template <class Work, int kMost>
-static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8 ? 1
-                                                   : kMost == 1                     ? 6
-                                                                                    : 4) steps_kernel(const Work work) {
+static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8              ? 1
+                                                   : kMost == 1 && !kFollows<typename Work::Map> ? 6
+                                                                                                 : 4)
+    steps_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
   typename Work::Real* sums = work.call.scratch + blockIdx.x * floats;
