@@ -110,7 +110,13 @@ struct Performer : performer::Model {
   }
   int table_floats() const { return static_cast<int>((m + 1) * d); }
   double flops() const { return 2.0 * static_cast<double>(m * d); }
-  void check(const attnkit::Request& r, const attnkit::Info&) const { check_stabiliser(block, r); }
+  void check(const attnkit::Request& r, const attnkit::Info&) const {
+    check_stabiliser(block, r);
+    if (r.dtype_bits == 16 && stabiliser != performer::Stabiliser::kRunning)
+      throw attnkit::unsupported(
+          "in 16 bits only features whose scale follows the keys stay within range: set stabiliser to running, "
+          "feature_eps to 0 and guard to none, or compute in f32");
+  }
   template <class Real>
   Map<Real> device(const attn_run& r) const {
     using performer::Stabiliser;

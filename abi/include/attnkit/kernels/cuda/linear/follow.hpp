@@ -31,13 +31,11 @@ constexpr bool kFollows = requires {
 
 template <class Real>
 constexpr Real kLeast = std::numeric_limits<Real>::lowest();
-// c is what a logit exceeds it by less than kMargin.  In 16 bits it lies above the key that made it, so that features
-// of others stay below f16's largest number.
-constexpr float kRange = 16;
+// What a logit may exceed c by: in 16 bits e^10 is near f16's largest number, and features of queries, whose largest
+// would be 1, are lifted as far, for f16 has few bits below 2^-14.
 template <class T>
-constexpr float kHeadroom = sizeof(T) == 2 ? kRange / 2 : 0;
-template <class T>
-constexpr float kMargin = kRange - kHeadroom<T>;
+constexpr float kMargin = sizeof(T) == 2 ? 10 : 16;
+constexpr float kLift = 8192;
 
 // Does a row of logits, a warp's, exceed its scale?
 template <class T, class Real, class C>
@@ -60,7 +58,7 @@ template <class T, class Real>
 __device__ Real risen(Real logit, Real& c) {
   if (!(logit - c > static_cast<Real>(kMargin<T>))) return 1;
   const Real before = c;
-  c = logit + static_cast<Real>(kHeadroom<T>);
+  c = logit;
   return exponential(before - c);
 }
 

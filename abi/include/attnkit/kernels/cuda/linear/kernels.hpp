@@ -496,7 +496,9 @@ class Tiles {
     w_.map.template logits<kQuery>(x, row, table());
     if constexpr (kQuery) {
       const float top = w_.map.query(x, row, scales());
-      if (lane() == 0) top_[r] = top;
+      const bool lifts = sizeof(T) == 2 && w_.map.cancels;
+      for (int f = lane(); lifts && f < size().features; f += 32) row.s[f] *= kLift;
+      if (lane() == 0) top_[r] = lifts ? top - logarithm(kLift) : top;
     } else {
       const bool over = w_.map.follows && outgrows<T>(row.s, size().features, scales());
       if (lane() == 0) over_[r] = over;
