@@ -81,23 +81,6 @@ struct Map {
     for (int f = lane(); f < m; f += 32) row.s[f] = (exponential(row.s[f] - shift) + eps) * share;
     return top;
   }
-  template <bool kQuery, class X>
-  __device__ void gradient(const X& x, const Place&, const Row<Real>& row, const Row<Real>& given) const {
-    const Real floor = kQuery && !cancels ? eps * reciprocal<Real>(m) : eps;
-    Real all = 0;
-    for (int f = lane(); f < m; f += 32) {
-      const Real own = (row.s[f] - floor) * given.s[f];
-      row.s[f] = own;
-      all += own;
-    }
-    all = sum_of_warp(all) * root;
-    __syncwarp();
-    for (int c = lane(); c < d; c += 32) {
-      Real sum = 0;
-      for (int f = 0; f < m; ++f) sum = fused(row.s[f], static_cast<Real>(omega.at(0, 0, f)[c]), sum);
-      given.s[c] = scale * sum - all * x[c];
-    }
-  }
 };
 
 struct Performer : performer::Model {

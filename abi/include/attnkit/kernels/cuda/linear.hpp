@@ -116,8 +116,7 @@ class Mechanism {
       if constexpr (sizeof(Real) >= sizeof(float)) {
         const auto given = [&](Port port) { return View<const Real>(r, port); };
         auto* scratch = static_cast<Real*>(r.exec->scratch);
-        const int64_t learned = (r.batch * shape_.heads * learned_.floats() + 3) / 4 * 4;
-        const int64_t scales = kFollows<Device<Real>> ? (r.batch * shape_.heads * shape_.features + 3) / 4 * 4 : 0;
+        const int64_t learned = r.batch * shape_.heads * learned_.floats();
         const Gradients<Real> work{map_.template device<Real>(r),
                                    sizes(),
                                    given(ports_.q),
@@ -130,12 +129,11 @@ class Mechanism {
                                    View<Real>(g, ports_.v),
                                    Lengths(r, block_.causal != 0),
                                    static_cast<const Real*>(r.saved),
-                                   scratch + learned + scales,
+                                   scratch + (learned + 3) / 4 * 4,
                                    scratch,
                                    static_cast<int>(learned_.floats() / 2),
                                    guard_.kind,
-                                   static_cast<Real>(guard_.eps),
-                                   scratch + learned};
+                                   static_cast<Real>(guard_.eps)};
         run_backward(about.name, *r.exec, work, r.batch, learned_.is_wanted(g));
         if constexpr (Learns<Device<Real>>) learned_.collect(about.name, g, shape_.heads, work.learned);
       }
@@ -179,9 +177,7 @@ class Mechanism {
     const int64_t items = r.batch * shape_.heads;
     const bool in_shared = sizeof(Real) == sizeof(float) && gradient_fits<Work>(sizes(), true);
     const int64_t sums = in_shared ? 0 : items * Scan<Work, false, false>::sum_floats(sizes());
-    const int64_t scales = kFollows<Device<Real>> ? items * shape_.features : 0;
-    info.train(r, items * r.queries, 0,
-               aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + (scales + 3) / 4 * 4 + sums)));
+    info.train(r, items * r.queries, 0, aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + sums)));
   }
   template <class Type>
   void run_in(const Plan& plan, const attn_run& r) const {

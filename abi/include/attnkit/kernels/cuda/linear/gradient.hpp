@@ -46,7 +46,6 @@ struct GradientWork {
   int n_learned;
   int guard;
   Real eps;
-  Real* scales = nullptr;  // c of features that follow, [B][H][features]
 };
 
 template <class Work, bool kForward, bool kInShared>
@@ -171,11 +170,7 @@ class Scan {
       if (r < n) {
         const Rows<const Real>& from = kQuery ? w_.q : w_.k;
         const Place at{head_.b, head_.h, (kQuery ? head_.q_pos : head_.past) + i};
-        const Wide<Real> data{from.at(head_.b, head_.h, i)};
-        if constexpr (kFollows<Map>)
-          follow<kQuery>(i, data, row);
-        else
-          w_.map.template features<kQuery>(data, at, row);
+        w_.map.template features<kQuery>(Wide<Real>{from.at(head_.b, head_.h, i)}, at, row);
       }
       for (int f = (r < n ? size().features : 0) + lane(); f < size().f4(); f += 32) {
         row.s[f] = 0;
@@ -197,27 +192,8 @@ class Scan {
       }
     }
   }
-  // Features that follow have one scale for all keys here, and where that cancels those of queries are divided by the
-  // sum of weights.
-  template <bool kQuery, class X>
-  __device__ void follow(int64_t i, const X& x, const Row<Real>& row) const {
-    const Real* c = w_.scales + (head_.b * size().heads + head_.h) * size().features;
-    const auto scale = [c](int f) { return c[f]; };
-    w_.map.template logits<kQuery>(x, row, w_.map.in_memory());
-    if constexpr (kQuery) {
-      const Real top = w_.map.query(x, row, scale), by = exponential(top - saved(i));
-      for (int f = lane(); w_.map.cancels && f < size().features; f += 32) row.s[f] *= by;
-    } else {
-      w_.map.key(row, scale);
-    }
-  }
-  __device__ Real saved(int64_t i) const {
-    return w_.saved[(head_.b * size().heads + head_.h) * w_.lengths.queries + i];
-  }
   __device__ Real sum_of_weights(int64_t i) const {
-    if constexpr (kFollows<Map>)
-      if (w_.map.cancels) return 1;
-    return saved(i);
+    return w_.saved[(head_.b * size().heads + head_.h) * w_.lengths.queries + i];
   }
   // Newton's step brings it to the last bit: what S u and w z leave of each other is no larger than that.
   __device__ Real inverse_of(int64_t i) const {
@@ -412,36 +388,6 @@ static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) =
   Scan<Work, kForward, kInShared>(work, head).run();
 }
 
-// The scales of features that follow: of each feature the largest logit of a key that a query sees, or what the map
-// names.
-template <class Work>
-static __global__ void __launch_bounds__(kThreads) scales_kernel(const Work w) {
-  using Real = typename Work::Real;
-  const Head head(w.lengths, w.sizes.heads);
-  const int features = w.sizes.features;
-  SharedParts parts;
-  const auto rows = parts.take<Real>(kWarps * w.sizes.row());
-  const auto by_warp = parts.take<Real>(kWarps);
-  const auto key = [&](int64_t j) { return Wide<Real>{w.k.at(head.b, head.h, j)}; };
-  Real* c = w.scales + blockIdx.x * static_cast<int64_t>(features);
-  const int64_t keys = head.queries > 0 ? head.needs(head.queries - 1) : 0;
-  if (!w.map.follows) {
-    const Real named = named_scale(w.map, head.fresh, kWarps, key, by_warp);
-    for (int f = static_cast<int>(threadIdx.x); f < features; f += kThreads) c[f] = named;
-    return;
-  }
-  const auto row = rows + warp() * w.sizes.row();
-  for (int f = static_cast<int>(threadIdx.x); f < features; f += kThreads) c[f] = kLeast<Real>;
-  for (int64_t j = 0; j < keys; j += kWarps) {
-    if (j + warp() < keys) w.map.template logits<false>(key(j + warp()), Row<Real>{row, row}, w.map.in_memory());
-    __syncthreads();
-    const int n = static_cast<int>(keys - j < kWarps ? keys - j : kWarps);
-    for (int f = static_cast<int>(threadIdx.x); f < features; f += kThreads)
-      for (int r = 0; r < n; ++r) c[f] = larger(c[f], static_cast<Real>(rows[r * w.sizes.row() + f]));
-    __syncthreads();
-  }
-}
-
 // A port's part of the sums of blocks, added to its gradient.
 template <class Real>
 struct Collected {
@@ -525,11 +471,6 @@ void run_backward(const char* name, const attn_exec& exec, const Work& w, int64_
       if (gradient_fits<Work>(w.sizes, true)) return start(forward, std::true_type{});
     start(forward, std::false_type{});
   };
-  if constexpr (kFollows<typename Work::Map>)
-    launch(name, scales_kernel<Work>,
-           {dim3(static_cast<unsigned>(batch * w.sizes.heads)), kThreads,
-            static_cast<size_t>(kWarps * (w.sizes.row() + 4)) * sizeof(typename Work::Real)},
-           exec, w);
   if (w.dq.data || learns) scan(std::true_type{});
   if (w.dk.data || w.dv.data || learns) scan(std::false_type{});
 }
