@@ -10,18 +10,19 @@
 // may have its own, here one that follows the keys: S_f = sum_j e^(a_jf - c_f) v_j, and queries carry e^(c_f).  Cost
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
 #include <attnkit/kernels/linear/core.hpp>
-#include <attnkit/kernels/random.hpp>
 #include <optional>
 
 #include "gradient.hpp"
+#include "model.hpp"
 
 namespace {
 
 using attnkit::Guard;
 using attnkit::Layout;
-using attnkit::unsupported;
 using attnkit::View;
 using attnkit::performer::Directions;
+using attnkit::performer::Model;
+using attnkit::performer::Stabiliser;
 namespace linear = attnkit::linear;
 namespace simd = attnkit::simd;
 using simd::at;
@@ -29,64 +30,10 @@ using simd::kLanes;
 using simd::select;
 using simd::Vec;
 
-// The random directions: blocks of D orthonormal rows, rescaled; the same bytes for a seed on every machine.
-ATTNKIT_EXACT double inner(const double* x, const double* y, int64_t n) {
-  ATTNKIT_NO_CONTRACTION
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
-  return sum;
-}
-
-// Gram-Schmidt of a Gaussian row against `done` orthonormal rows before it.  Twice: once leaves the rounding of a row
-// that was nearly in their span.
-ATTNKIT_EXACT void draw_row(attnkit::Random& random, double* rows, int64_t done, int64_t d) {
-  ATTNKIT_NO_CONTRACTION
-  double* row = rows + done * d;
-  double size = 0;
-  while (size < 1e-6) {
-    for (int64_t f = 0; f < d; ++f) row[f] = random.normal();
-    for (int pass = 0; pass < 2; ++pass)
-      for (int64_t r = 0; r < done; ++r) {
-        const double* other = rows + r * d;
-        const double share = inner(row, other, d);
-        for (int64_t f = 0; f < d; ++f) row[f] -= share * other[f];
-      }
-    size = std::sqrt(inner(row, row, d));
-  }
-  for (int64_t f = 0; f < d; ++f) row[f] /= size;
-}
-
-// The norm of a Gaussian row of d numbers.
-ATTNKIT_EXACT double draw_norm(attnkit::Random& random, int64_t d) {
-  ATTNKIT_NO_CONTRACTION
-  double square = 0;
-  for (int64_t f = 0; f < d; ++f) {
-    const double x = random.normal();
-    square += x * x;
-  }
-  return std::sqrt(square);
-}
-
-// Writes m rows of d numbers.  Every row has the direction of a Gaussian one; its norm is that of another Gaussian row,
-// or d^1/2 when equal_norms.
-ATTNKIT_EXACT void draw_omega(attnkit::Random random, bool equal_norms, int64_t m, int64_t d, float* omega) {
-  ATTNKIT_NO_CONTRACTION
-  std::vector<double> block(static_cast<size_t>(d * d));
-  for (int64_t r = 0; r < m; ++r) {
-    const int64_t done = r % d;
-    draw_row(random, block.data(), done, d);
-    const double norm = equal_norms ? std::sqrt(static_cast<double>(d)) : draw_norm(random, d);
-    for (int64_t f = 0; f < d; ++f)
-      omega[r * d + f] = static_cast<float>(norm * block[static_cast<size_t>(done * d + f)]);
-  }
-}
-
 // A key may exceed c_f by this much before S_f and z_f are brought to a new scale: e^16 is far from overflowing, and
 // rescaling becomes rare.
 constexpr float kMargin = 16;
 constexpr float kLeast = -3.402823466e38f;  // the least c_f: the most negative finite number
-
-enum class Stabiliser { kRunning, kFixed, kGlobal };
 
 struct Map {
   int64_t m, d;
@@ -304,87 +251,35 @@ struct Run {
   }
 };
 
-struct Performer {
-  static constexpr attnkit::About about{
-      .name = "performer",
-      .summary = "softmax attention estimated with positive random features (FAVOR+): constant state, streams",
-      .citation = "Choromanski et al., Rethinking Attention with Performers, ICLR 2021, arXiv:2009.14794",
-      .state_revision = "1"};
+struct Performer : Model {
   struct Plan {
     bool is_f64;
     uint32_t workers;
     uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
   };
 
-  static attnkit::Options options() {
-    using attnkit::Option;
-    return {Option::integer("features", 128, 1, 65536, "random features m: rows of omega"),
-            Option::real("feature_eps", 0, 0, 1, "added to every feature; not the guard's eps"),
-            Option::text("scaling", "gaussian", {"gaussian", "sqrt_d"},
-                         "norms of omega's rows: those of independent Gaussian rows, or all D^1/2"),
-            Option::text("stabiliser", "running", {"running", "fixed", "global"},
-                         "what exponents of keys are lowered by: a running maximum, the option fixed, or the largest "
-                         "projection of all keys of the head"),
-            Option::real("fixed", 0, -1e4, 1e4, "the constant of stabiliser = fixed; part of the model"),
-            Guard::option("none"),
-            Guard::eps_option(1e-6)};
-  }
-
   Performer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), shape(b, true), guard(Guard::from(values)), equal_norms(values.text("scaling") == "sqrt_d") {
-    const double width = static_cast<double>(shape.d);
-    shape.features = values.integer("features");
-    map = {shape.features,
-           shape.d,
-           Stabiliser::kRunning,
-           static_cast<float>(1 / std::sqrt(std::sqrt(width))),
-           static_cast<float>(1 / std::sqrt(width)),
-           static_cast<float>(values.real("fixed")),
-           static_cast<float>(values.real("feature_eps")),
-           values.real("feature_eps") == 0 && guard.kind == Guard::kNone};
-    choose(values);
-    exact = {map.m,
-             map.d,
-             1 / std::sqrt(std::sqrt(width)),
-             1 / std::sqrt(width),
-             values.real("fixed"),
-             values.real("feature_eps"),
-             guard,
-             map.cancels,
-             map.stabiliser == Stabiliser::kGlobal};
-    shape.extra = map.stabiliser == Stabiliser::kRunning ? shape.features : 0;
+      : Model(b, values),
+        block(b),
+        shape(b, true),
+        map{m,
+            d,
+            stabiliser,
+            static_cast<float>(scale),
+            static_cast<float>(root),
+            static_cast<float>(fixed),
+            static_cast<float>(feature_eps),
+            cancels},
+        exact{m, d, scale, root, fixed, feature_eps, guard, cancels, stabiliser == Stabiliser::kGlobal} {
+    shape.features = m;
+    shape.extra = stabiliser == Stabiliser::kRunning ? m : 0;
     io = ports.qkv(shape, "weighted mean of the values");
-    omega = ports.table("omega", {shape.features, shape.d}, "random directions, shared by the heads");
-  }
-
-  void choose(const attnkit::Values& values) {
-    const auto name = values.text("stabiliser");
-    if (name == "running" && map.eps > 0)
-      throw unsupported(
-          "feature_eps = ", values.real("feature_eps"),
-          " would make results depend on the order of the keys, because a running stabiliser only cancels "
-          "at 0: set stabiliser to fixed or global")
-          .at(values.index("feature_eps"));
-    if (name == "running" && guard.kind != Guard::kNone)
-      throw unsupported("guard = ", values.text("guard"),
-                        " needs a scale and a running stabiliser has none of its own; its denominators are 1 or more: "
-                        "leave the guard none, or set stabiliser to fixed or global")
-          .at(values.index("guard"));
-    if (name != "fixed" && map.fixed != 0)
-      throw unsupported("fixed = ", values.real("fixed"), " is not read when stabiliser is ", name,
-                        ": set stabiliser to fixed, or leave fixed out")
-          .at(values.index("fixed"));
-    if (name == "fixed") map.stabiliser = Stabiliser::kFixed;
-    if (name == "global" && !map.cancels) map.stabiliser = Stabiliser::kGlobal;
+    list(ports);
   }
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
-    if (map.stabiliser == Stabiliser::kGlobal && (block.causal || r.streams() || r.shows_prefixes()))
-      throw unsupported(
-          "stabiliser = global with feature_eps or a guard lets keys that a query does not see yet change its result, "
-          "because a maximum over all keys does not cancel then: set feature_eps to 0 and guard to none, or stabiliser "
-          "to fixed, for causal blocks, streams and prefixes");
+    check_stabiliser(block, r);
     linear::cost(shape, r, 2.0 * static_cast<double>(map.m * map.d), info);
     const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams(), shape.group()));
     uint64_t shared = 0;
@@ -433,18 +328,11 @@ struct Performer {
 
   attnkit::latents::Shape latents() const { return {shape.kv_heads, map.m, shape.e}; }
 
-  void fill(uint32_t port, uint64_t seed, float* data, int64_t) const {
-    draw_omega(attnkit::Random(seed, port), equal_norms, map.m, map.d, data);
-  }
-
   attn_block block;
   linear::Shape shape;
-  Guard guard;
-  bool equal_norms;
   Map map;
-  attnkit::performer::FeatureMap exact{};
+  attnkit::performer::FeatureMap exact;
   attnkit::QkvPorts io;
-  attnkit::Port omega;
 };
 
 }  // namespace

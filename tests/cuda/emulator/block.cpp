@@ -3,12 +3,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <random>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -57,10 +57,19 @@ struct NoFree {
 struct Copy {
   uint32_t offset;
   size_t bytes;
+  uint32_t unit;
   const void* from;
 };
 
 enum class State { kReady, kAtBarrier, kAtCollective, kDone };
+
+// Lanes that came to one place for one mask.
+struct Gathering {
+  unsigned mask = 0, here = 0;
+  Finish finish = nullptr;
+  int line = 0;
+  std::array<void*, 32> brought{};
+};
 
 struct Thread {
   unsigned number = 0;
@@ -76,7 +85,6 @@ struct Thread {
   int count = 0;
   unsigned mask = 0;
   Finish finish = nullptr;
-  void* brought = nullptr;
 
   std::array<uint32_t, 32> seen{};  // of each lane of its warp, the last moment that is before now
   std::vector<Copy> copies;
@@ -86,17 +94,19 @@ struct Thread {
   unsigned lane() const { return number % 32; }
 };
 
-// The last accesses to two bytes of shared memory.
-struct Granule {
+// The last accesses to two or four bytes of shared memory, in one line of the cache: most of a test's time is spent
+// here.
+struct alignas(64) Granule {
   struct Mark {
-    uint32_t phase = 0, moment = 0;
-    uint16_t thread = 0;
-    Site site{};
+    uint32_t phase = 0, moment : 22 = 0, thread : 10 = 0;
+    uint64_t place = 0;  // line, and above it the file: pointers have 48 bits
+    Site site() const { return {reinterpret_cast<const char*>(place >> 16), static_cast<int>(place & 0xFFFF)}; }
   };
-  uint64_t block = 0;
-  Mark write, read, other_warp_read;
+  uint32_t block = 0;
   bool written = false, atomic = false, in_flight = false;
+  Mark write, read, other_warp_read;
 };
+static_assert(sizeof(Granule) == 64);
 
 struct Running {
   const std::function<void()>* kernel;
@@ -106,13 +116,14 @@ struct Running {
   uint32_t phase = 1;
   size_t dynamic_bytes = 0, shared_bytes = 0;
   std::map<const void*, Part> parts;
+  std::vector<std::vector<Gathering>> gatherings;  // of each warp
   std::string report;
 };
 
-std::mt19937_64 random_bits{1};
+uint64_t random_state = 1;
 Stacks stacks;
 Running block;
-uint64_t block_number = 0;
+uint32_t block_number = 0;
 Thread* current = nullptr;
 context::fiber scheduler;
 #ifdef EMULATOR_ASAN
@@ -232,12 +243,12 @@ bool is_before(const Granule::Mark& mark, const Thread& me) {
 
 [[noreturn]] void race(const char* here, const char* there, const Granule::Mark& mark, Site site) {
   fail(std::string("race in shared memory: ") + here + " at " + text(site) + " and " + there + " by thread " +
-           text(block.threads[mark.thread].index) + " at " + text(mark.site) + " have no barrier between them",
+           text(block.threads[mark.thread].index) + " at " + text(mark.site()) + " have no barrier between them",
        site);
 }
 
-Granule& granule(uint32_t i) {
-  Granule& g = granules[i];
+Granule& granule_at(uint32_t offset) {
+  Granule& g = granules[offset / 2];
   if (g.block != block_number) {
     g = {};
     g.block = block_number;
@@ -246,7 +257,8 @@ Granule& granule(uint32_t i) {
 }
 
 Granule::Mark mark_of(const Thread& me, Site site) {
-  return {block.phase, me.seen[me.lane()] + 1, static_cast<uint16_t>(me.number), site};
+  return {block.phase, me.seen[me.lane()] + 1, me.number,
+          reinterpret_cast<uint64_t>(site.file) << 16 | static_cast<uint16_t>(site.line)};
 }
 
 void check(Granule& g, Access kind, Site site) {
@@ -270,8 +282,14 @@ void check(Granule& g, Access kind, Site site) {
 
 }  // namespace
 
-void set_block_seed(uint64_t seed) { random_bits.seed(seed); }
-uint64_t draw(uint64_t n) { return random_bits() % n; }
+void set_block_seed(uint64_t seed) { random_state = seed; }
+// Splitmix's mixing of a counter; n is small.
+uint64_t draw(uint64_t n) {
+  uint64_t x = random_state += 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return (x >> 32) * n >> 32;
+}
 
 void fail(const std::string& what, Site site) {
   report(what + " at " + text(site));
@@ -323,17 +341,17 @@ void collective(unsigned mask, Finish finish, void* mine, Site site) {
   me.site = site;
   me.mask = mask;
   me.finish = finish;
-  me.brought = mine;
-  std::array<void*, 32> brought{};
-  bool all = true;
-  for (unsigned l = 0; l < 32 && all; ++l) {
-    if (!(mask >> l & 1)) continue;
-    const Thread& t = block.threads[first + l];
-    all = t.state == State::kAtCollective && t.mask == mask && t.finish == finish && t.site.line == site.line;
-    brought[l] = t.brought;
-  }
-  if (all) {
-    finish(brought.data(), mask, site);
+  std::vector<Gathering>& of_warp = block.gatherings[me.warp()];
+  auto at = std::find_if(of_warp.begin(), of_warp.end(), [&](const Gathering& g) {
+    return g.mask == mask && g.finish == finish && g.line == site.line;
+  });
+  if (at == of_warp.end()) at = of_warp.insert(at, {mask, 0, finish, site.line, {}});
+  at->here |= 1u << me.lane();
+  at->brought[me.lane()] = mine;
+  if (at->here == mask) {
+    const Gathering all = *at;
+    of_warp.erase(at);
+    finish(all.brought.data(), mask, site);
     for (unsigned l = 0; l < 32; ++l) {
       if (!(mask >> l & 1)) continue;
       block.threads[first + l].state = State::kReady;
@@ -360,7 +378,7 @@ void join_lanes(unsigned mask, Site site) {
       current, site);
 }
 
-Part static_shared(const void* key, size_t bytes, size_t alignment) {
+Part static_shared(const void* key, size_t bytes, size_t alignment, uint32_t unit) {
   const auto [it, fresh] = block.parts.try_emplace(key);
   if (fresh) {
     const size_t begin = (block.shared_bytes + alignment - 1) / alignment * alignment;
@@ -369,25 +387,26 @@ Part static_shared(const void* key, size_t bytes, size_t alignment) {
       report("the kernel declares " + std::to_string(block.shared_bytes) + " bytes of shared memory");
       throw Stop{};
     }
-    it->second = {static_cast<uint32_t>(begin), static_cast<uint32_t>(block.shared_bytes)};
+    it->second = {static_cast<uint32_t>(begin), static_cast<uint32_t>(block.shared_bytes), unit};
   }
   return it->second;
 }
 
-Part dynamic_shared() { return {0, static_cast<uint32_t>(block.dynamic_bytes)}; }
+Part dynamic_shared() { return {.begin = 0, .end = static_cast<uint32_t>(block.dynamic_bytes)}; }
 
 void* access(uint32_t offset, size_t bytes, Part part, Access kind, Site site) {
   if (offset < part.begin || offset + bytes > part.end) fail("an access beyond its part of shared memory", site);
   if (offset % std::min<size_t>(bytes, 16) != 0) fail("an access to shared memory that is not aligned", site);
-  for (uint32_t i = offset / 2; i < (offset + bytes) / 2; ++i) check(granule(i), kind, site);
+  if (bytes % part.unit != 0) fail("an access to fewer bytes of shared memory than its elements have", site);
+  for (uint32_t at = offset; at < offset + bytes; at += part.unit) check(granule_at(at), kind, site);
   return shared_memory + offset;
 }
 
 void begin_copy(uint32_t offset, size_t bytes, Part part, const void* from, Site site) {
   if (reinterpret_cast<uintptr_t>(from) % bytes != 0) fail("a copy from memory that is not aligned", site);
   std::memset(access(offset, bytes, part, Access::kWrite, site), 0xFF, bytes);
-  for (uint32_t i = offset / 2; i < (offset + bytes) / 2; ++i) granule(i).in_flight = true;
-  current->copies.push_back({offset, bytes, from});
+  for (uint32_t at = offset; at < offset + bytes; at += part.unit) granule_at(at).in_flight = true;
+  current->copies.push_back({offset, bytes, part.unit, from});
 }
 
 void commit_copies() {
@@ -400,9 +419,9 @@ void wait_for_copies(int groups_left, Site site) {
   for (; me.groups.size() > static_cast<size_t>(groups_left); me.groups.erase(me.groups.begin()))
     for (const Copy& copy : me.groups.front()) {
       std::memcpy(shared_memory + copy.offset, copy.from, copy.bytes);
-      for (uint32_t i = copy.offset / 2; i < (copy.offset + copy.bytes) / 2; ++i) {
-        granule(i).in_flight = false;
-        granule(i).write = mark_of(me, site);
+      for (uint32_t at = copy.offset; at < copy.offset + copy.bytes; at += copy.unit) {
+        granule_at(at).in_flight = false;
+        granule_at(at).write = mark_of(me, site);
       }
     }
 }
@@ -421,6 +440,7 @@ std::string run_block(dim3 shape, size_t dynamic_bytes, const std::function<void
   block.dynamic_bytes = dynamic_bytes;
   block.shared_bytes = (dynamic_bytes + 15) / 16 * 16;
   block.threads.resize(n);
+  block.gatherings.resize((n + 31) / 32);
   blockDim = shape;
   for (unsigned i = 0; i < n; ++i) {
     Thread& t = block.threads[i];

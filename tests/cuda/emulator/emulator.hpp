@@ -52,9 +52,10 @@ unsigned alive_lanes();
 // Shared memory, by offsets.  All accesses are held against those of other threads since the last barrier.
 enum class Access { kRead, kWrite, kAtomic };
 struct Part {
-  uint32_t begin, end;  // bytes
+  uint32_t begin = 0, end = 0;  // bytes
+  uint32_t unit = 2;            // bytes that are told apart: 2, or 4 where no access has fewer
 };
-Part static_shared(const void* key, size_t bytes, size_t alignment);
+Part static_shared(const void* key, size_t bytes, size_t alignment, uint32_t unit);
 Part dynamic_shared();
 void* access(uint32_t offset, size_t bytes, Part part, Access access, Site site);
 

@@ -9,6 +9,7 @@
 //     __device__ void features(const X& x, const Place&, const Row<Real>& row) const;
 //   template <class Real>
 //   Device<Real> device(const attn_run&) const;         of one run; pointers in it are those of the run
+// Features that are exponentials with scales of their own have logits instead: linear/follow.hpp.
 // It trains if its map has a derivative, and then computes in f64 too:
 //     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
 //     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
@@ -31,8 +32,9 @@ namespace attnkit::cuda::linear {
 
 struct Shape : Widths {
   explicit Shape(const attn_block& b) : Widths(b), features(d) {}
-  int64_t features;  // D'
-  int64_t head_floats() const { return features * (e + 1); }
+  int64_t features;   // D'
+  int64_t extra = 0;  // floats of a head's state behind z
+  int64_t head_floats() const { return features * (e + 1) + extra; }
 };
 
 // The arguments of a map.
@@ -96,7 +98,7 @@ class Mechanism {
     if (!r.streams() && !plan.in_chunks) info.scratch_bytes = aligned(r.real_bytes(items * shape_.head_floats()));
     if constexpr (kTrains)
       if (r.trains()) r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
-    const double row = 2.0 * static_cast<double>(shape_.head_floats()) + map_flops;
+    const double row = 2.0 * static_cast<double>(shape_.features * (shape_.e + 1)) + map_flops;
     info.flops = static_cast<uint64_t>(items) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
     return plan;
   }
@@ -144,8 +146,11 @@ class Mechanism {
     return "weighted mean of the values";
   }
   Sizes sizes() const {
-    return {static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
-            static_cast<int>(shape_.features), Device<float>::kSplits,     notes()};
+    Sizes sizes{static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
+                static_cast<int>(shape_.features), Device<float>::kSplits,     notes(),
+                static_cast<int>(shape_.extra),    kFollows<Device<float>>};
+    if constexpr (kFollows<Device<float>>) sizes.table = map_.table_floats();
+    return sizes;
   }
   uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }
   // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?

@@ -10,6 +10,7 @@
 #define ATTNKIT_KERNELS_CUDA_LINEAR_KERNELS_HPP
 #include <attnkit/kernels/cuda/call.hpp>
 #include <attnkit/kernels/cuda/linear/features.hpp>
+#include <attnkit/kernels/cuda/linear/follow.hpp>
 #include <attnkit/kernels/cuda/tile.hpp>
 #include <attnkit/kernels/guard.hpp>
 
@@ -18,19 +19,23 @@ namespace attnkit::cuda::linear {
 constexpr int kThreads = 128, kChunk = 32, kSteps = 8;
 constexpr int kWarps = kThreads / 32;
 using Quad = Four<float>;
-using cuda::exponential, cuda::fused, cuda::lane, cuda::quotient, cuda::reciprocal, cuda::Rows, cuda::Shared,
-    cuda::sum_of_warp;  // for maps
+using cuda::exponential, cuda::fused, cuda::kAll, cuda::lane, cuda::larger, cuda::quotient, cuda::reciprocal,
+    cuda::Rows, cuda::Shared, cuda::sum_of_warp;  // for maps
 
 // Widths of a head, and how its rows lie in shared memory: whole Quads, their ends zero.
 struct Sizes {
   int heads, d, e, features;
   bool splits;
-  int notes;  // that a row leaves for LEARNED gradients
+  int notes;      // that a row leaves for LEARNED gradients
+  int extra = 0;  // numbers of a head's state behind z
+  bool follows = false;
+  int table = 0;  // floats of a table
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
   __host__ __device__ int z_at() const { return splits ? f4() : 0; }  // where the features for z begin in a row
-  __host__ __device__ int row() const { return f4() + z_at() + 4; }   // 4: neighbours lie in different banks
-  __host__ __device__ int64_t head_floats() const { return static_cast<int64_t>(features) * (e + 1); }
+  // From row to row, which the row of x and its features share; 4: neighbours lie in different banks.
+  __host__ __device__ int row() const { return (d > features ? round4(d) : f4()) + z_at() + 4; }
+  __host__ __device__ int64_t head_floats() const { return static_cast<int64_t>(features) * (e + 1) + extra; }
   __host__ __device__ bool by_four() const { return e % 4 == 0 && features % 4 == 0; }
   __host__ __device__ static int scores() { return kChunk + 4; }
   // Numbers that the slices of S add to an output.
@@ -38,13 +43,15 @@ struct Sizes {
   uint64_t chunk_bytes() const {
     const uint64_t floats = static_cast<uint64_t>(f4()) * static_cast<uint64_t>(e4()) + static_cast<uint64_t>(f4()) +
                             static_cast<uint64_t>(2 * kChunk * row() + 2 * kChunk * e4()) +
-                            static_cast<uint64_t>((splits ? 2 : 1) * kChunk * scores() + 2 * kChunk);
+                            static_cast<uint64_t>((splits ? 2 : 1) * kChunk * scores() + 2 * kChunk) + follow_floats();
     const uint64_t steps = steps_bytes<float>(kSteps);
     return floats * sizeof(float) > steps ? floats * sizeof(float) : steps;
   }
+  uint64_t follow_floats() const { return follows ? static_cast<uint64_t>(2 * f4() + 2 * kChunk + round4(table)) : 0; }
   template <class Real>
   uint64_t steps_bytes(int steps) const {
-    return static_cast<uint64_t>(steps * (2 * row() + e4() + partial()) + round4(steps * kWarps) + round4(steps)) *
+    return static_cast<uint64_t>(steps * (2 * row() + e4() + partial()) + round4(steps * kWarps) +
+                                 (follows ? 3 : 1) * round4(steps)) *
            sizeof(Real);
   }
 };
@@ -122,16 +129,24 @@ __device__ void save(const Call<T>& c, const Sizes& s, const Head& head, int64_t
 }
 
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
-template <class Map, bool kQuery, class T>
+// finish(r, x, row): what becomes of the logits of a map that follows.
+struct Nothing {
+  template <class... Arguments>
+  __device__ void operator()(const Arguments&...) const {}
+};
+template <class Map, bool kQuery, class T, class Finish = Nothing>
 __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T>& from, const Head& head,
-                              int64_t first, int count, int room, Shared<RealOf<T>> to) {
+                              int64_t first, int count, int room, Shared<RealOf<T>> to, const Finish& finish = {}) {
   const int64_t before = (kQuery ? head.q_pos : head.past) + first;
   for (int r = warp(); r < room; r += kWarps) {
     const Row<RealOf<T>> row{to + r * s.row(), to + (r * s.row() + s.z_at())};
     if (r < count) {
       const Wide<T> x{from.at(head.b, head.h, first + r)};
       const Place place{head.b, head.h, before + r};
-      map.template features<kQuery>(x, place, row);
+      if constexpr (kFollows<Map>)
+        finish(r, x, row);
+      else
+        map.template features<kQuery>(x, place, row);
     }
     for (int f = (r < count ? s.features : 0) + lane(); f < s.f4(); f += 32) {
       row.s[f] = 0;
@@ -191,12 +206,31 @@ class Steps {
     by_warp_ = parts.take<Real>(kMost * kWarps);
     inverse_ = parts.take<Real>(kMost);
     partial_ = parts.take<Real>(kMost * size().partial());
+    if constexpr (kFollows<Map>) {
+      top_ = parts.take<Real>(kMost);
+      over_ = parts.take<int>(kMost);
+      if (!w_.map.follows)
+        named_ = named_scale(
+            w_.map, head.fresh, kWarps, [&](int64_t j) { return key(j); }, by_warp_);
+    }
   }
 
-  __device__ void operator()(int64_t i, int queries, int64_t done, int keys) {
-    load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
+  // Of a map that follows, fewer of both where a key does not suit the scale of those before it.
+  __device__ void operator()(int64_t i, int& queries, int64_t done, int& keys) {
+    if constexpr (kFollows<Map>) {
+      if (keys > 0) keys = load_following(done, keys);
+      while (queries > 0 && head_.needs(i + queries - 1) - done > keys) --queries;
+      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_,
+                               [&](int r, const auto& x, const Row<Real>& row) {
+                                 w_.map.template logits<true>(x, row, w_.map.in_memory());
+                                 const Real top = w_.map.query(x, row, scales());
+                                 if (lane() == 0) top_[r] = top;
+                               });
+    } else {
+      load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
+      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_);
+    }
     load_values(size(), w_.call.v, head_, done, keys, keys, values_);
-    load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_);
 #pragma unroll
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
     __syncthreads();
@@ -213,9 +247,41 @@ class Steps {
 
  private:
   __device__ const Sizes& size() const { return w_.sizes; }
+  __device__ Real* z() const { return sums_ + static_cast<int64_t>(size().features) * size().e; }
+  __device__ Wide<T> key(int64_t j) const { return {w_.call.k.at(head_.b, head_.h, j)}; }
+  __device__ auto scales() const {
+    return [this, c = z() + size().features](int f) { return w_.map.follows ? c[f] : named_; };
+  }
+
+  // As many of the next keys as suit one scale, at least one.
+  __device__ int load_following(int64_t done, int keys) {
+    Real* c = z() + size().features;
+    for (int f = static_cast<int>(threadIdx.x); w_.map.follows && f < size().features; f += kThreads)
+      if (z()[f] == 0) c[f] = kLeast<Real>;
+    __syncthreads();
+    for (;;) {
+      load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_,
+                                [&](int r, const auto& x, const Row<Real>& row) {
+                                  w_.map.template logits<false>(x, row, w_.map.in_memory());
+                                  const bool over = w_.map.follows && outgrows<T>(row.s, size().features, scales());
+                                  if (lane() == 0) over_[r] = over;
+                                  if (!over || r > 0) w_.map.key(row, scales());
+                                });
+      __syncthreads();
+      const int fit = rows_before(over_, keys);
+      if (fit > 0) return fit;
+      for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+        const Real down = risen<T>(static_cast<Real>(keys_[f]), c[f]);
+        if (down == 1) continue;
+        z()[f] *= down;
+        for (int e = 0; e < size().e; ++e) sums_[static_cast<int64_t>(f) * size().e + e] *= down;
+      }
+      __syncthreads();
+    }
+  }
 
   __device__ void denominators(int64_t i, int queries, int keys) {
-    Real* z = sums_ + static_cast<int64_t>(size().features) * size().e;
+    Real* z = this->z();
     Real sum[kMost] = {};
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
       Real now = z[f];
@@ -242,6 +308,8 @@ class Steps {
       Real all = 0;
       for (int w = 0; w < kWarps; ++w) all += by_warp_[t * kWarps + w];
       inverse_[t] = reciprocal(guarded(all, w_.call.guard, w_.call.eps));
+      if constexpr (kFollows<Map>)
+        if (w_.map.cancels) all = logarithm(all) + top_[t];
       save(w_.call, size(), head_, i + t, all);
     }
   }
@@ -291,7 +359,9 @@ class Steps {
   const Work& w_;
   const Head& head_;
   Real* sums_;
-  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
+  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_, top_;
+  Shared<int> over_;
+  Real named_ = 0;
   int needs_[kMost];
 };
 
@@ -312,17 +382,19 @@ __device__ void take_steps(const Work& work, const Head& head, typename Work::Re
     }
     if (keys > kMost) keys = kMost;
     if (queries == 0 && keys == 0) break;
-    step(i, queries, done, static_cast<int>(keys));
+    int taken = static_cast<int>(keys);
+    step(i, queries, done, taken);
     i += queries;
-    done += keys;
+    done += taken;
   }
   clear_outputs(work.call, work.sizes, head, head.queries);
 }
 
 template <class Work, int kMost>
-static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8 ? 1
-                                                   : kMost == 1                     ? 6
-                                                                                    : 4) steps_kernel(const Work work) {
+static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8              ? 1
+                                                   : kMost == 1 && !kFollows<typename Work::Map> ? 6
+                                                                                                 : 4)
+    steps_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
   typename Work::Real* sums = work.call.scratch + blockIdx.x * floats;
@@ -338,6 +410,7 @@ static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) =
 // What chunks keep in shared memory however their products are made: S and z, and the outputs of kChunk queries.
 template <class Work>
 class Tiles {
+  using Map = typename Work::Map;
   using T = typename Work::Type;
 
  public:
@@ -348,27 +421,90 @@ class Tiles {
         s_[f * s_row_ + e] = state && f < size().features && e < size().e ? state[f * size().e + e] : 0.0f;
     for (int f = static_cast<int>(threadIdx.x); f < features; f += kThreads)
       z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
+    if constexpr (kFollows<Map>) {
+      w_.map.load_table(table_);
+      if (!w_.map.follows)
+        named_ = named_scale(
+            w_.map, head_.fresh, kWarps, [&](int64_t j) { return key(j); }, den_);
+      for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+        const bool begun = state && state[size().features * size().e + f] != 0;
+        c_[f] = !w_.map.follows ? named_ : begun ? state[size().features * (size().e + 1) + f] : kLeast<float>;
+      }
+    }
   }
   __device__ void store_state(float* state) const {
     for (int f = warp(); f < size().features; f += kWarps)
       for (int e = lane(); e < size().e; e += 32) state[f * size().e + e] = s_[f * s_row_ + e];
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
       state[size().features * size().e + f] = z_[f];
+    if constexpr (kFollows<Map>)
+      for (int f = static_cast<int>(threadIdx.x); f < size().extra; f += kThreads)
+        state[size().features * (size().e + 1) + f] = c_[f];
   }
   __device__ void write(int64_t from, int n) {
     for (int r = warp(); r < n; r += kWarps) {
       const bool sees = head_.seen(from + r) > 0;
       const float den = den_[r], by = reciprocal(guarded(den, w_.call.guard, w_.call.eps));
-      if (lane() == 0) save(w_.call, size(), head_, from + r, den);
+      float sum = den;
+      if constexpr (kFollows<Map>)
+        if (w_.map.cancels) sum = logarithm(den) + top_[r];
+      if (lane() == 0) save(w_.call, size(), head_, from + r, sum);
       T* to = w_.call.o.at(head_.b, head_.h, from + r);
       for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * o_row_ + e] * by : 0.0f);
     }
+  }
+
+  // Of the n keys that were loaded those whose features suit the scale.
+  __device__ int fitting(int n) const { return rows_before(over_, n); }
+  // c comes to suit key j, and S and z to c.
+  __device__ void raise(int64_t j, const Shared<float>& room) {
+    if (warp() == 0) w_.map.template logits<false>(key(j), Row<float>{room, room}, table());
+    __syncthreads();
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+      float c = c_[f];
+      const float down = risen<T>(static_cast<float>(room[f]), c);
+      c_[f] = c;
+      z_[f] *= down;
+      down_[f] = down;
+    }
+    __syncthreads();
+    for (int f = warp(); f < size().features; f += kWarps)
+      if (const float down = down_[f]; down != 1)
+        for (int e = lane(); e < size().e; e += 32) s_[f * s_row_ + e] *= down;
+    __syncthreads();
   }
 
  protected:
   __device__ Tiles(const Work& work, const Head& head, int s_row, int o_row)
       : w_(work), head_(head), s_row_(s_row), o_row_(o_row) {}
   __device__ const Sizes& size() const { return w_.sizes; }
+  __device__ Wide<T> key(int64_t j) const { return {w_.call.k.at(head_.b, head_.h, j)}; }
+  __device__ auto table() const { return w_.map.in_table(table_); }
+  __device__ auto scales() const {
+    return [this](int f) { return static_cast<float>(c_[f]); };
+  }
+  __device__ void take_follow(SharedParts& parts) {
+    c_ = parts.take<float>(size().f4());
+    down_ = parts.take<float>(size().f4());
+    top_ = parts.take<float>(kChunk);
+    over_ = parts.take<int>(kChunk);
+    table_ = parts.take<float>(size().table);
+  }
+  // Features of row r in place of nothing; of a key, whether it suits the scale.
+  template <bool kQuery, class X>
+  __device__ void follow(int r, const X& x, const Row<float>& row) const {
+    w_.map.template logits<kQuery>(x, row, table());
+    if constexpr (kQuery) {
+      const float top = w_.map.query(x, row, scales());
+      const bool lifts = sizeof(T) == 2 && w_.map.cancels;
+      for (int f = lane(); lifts && f < size().features; f += 32) row.s[f] *= kLift;
+      if (lane() == 0) top_[r] = lifts ? top - logarithm(kLift) : top;
+    } else {
+      const bool over = w_.map.follows && outgrows<T>(row.s, size().features, scales());
+      if (lane() == 0) over_[r] = over;
+      w_.map.key(row, scales());
+    }
+  }
   // Of n queries the keys that they see of the tile that begins with key `first`.
   __device__ void limit(int64_t from, int n, int64_t first) {
     const int t = static_cast<int>(threadIdx.x);
@@ -380,8 +516,9 @@ class Tiles {
   const Work& w_;
   const Head& head_;
   const int s_row_, o_row_;
-  Shared<float> s_, z_, o_, den_;
-  Shared<int> limit_;
+  Shared<float> s_, z_, o_, den_, c_, down_, top_, table_;
+  Shared<int> limit_, over_;
+  float named_ = 0;
 };
 
 // Products in f32.
@@ -404,14 +541,19 @@ class PlainTiles : public Tiles<Work> {
     p_z_ = Map::kSplits ? parts.take<float>(kChunk * Sizes::scores()) : p_;
     den_ = parts.take<float>(kChunk);
     limit_ = parts.take<int>(kChunk);
+    if constexpr (kFollows<Map>) Base::take_follow(parts);
   }
 
   __device__ void load_state(const float* state) { Base::load_state(state, size().f4(), size().e4()); }
   __device__ void load_queries(int64_t first, int n) {
-    load_features<Map, true>(w_.map, size(), w_.call.q, head_, first, n, kChunk, a_);
+    load_features<Map, true>(w_.map, size(), w_.call.q, head_, first, n, kChunk, a_,
+                             [this](int r, const auto& x, const auto& row) { this->template follow<true>(r, x, row); });
   }
+  __device__ void raise(int64_t j) { Base::raise(j, b_); }
   __device__ void load_keys(int64_t first, int n) {
-    load_features<Map, false>(w_.map, size(), w_.call.k, head_, first, n, kChunk, b_);
+    load_features<Map, false>(
+        w_.map, size(), w_.call.k, head_, first, n, kChunk, b_,
+        [this](int r, const auto& x, const auto& row) { this->template follow<false>(r, x, row); });
     load_values(size(), w_.call.v, head_, first, n, kChunk, v_);
   }
 
@@ -518,6 +660,70 @@ class PlainTiles : public Tiles<Work> {
 
   Shared<float> a_, b_, v_, p_, p_z_;
 };
+
+// take_chunks of a map that follows: a tile of keys ends before one that does not suit the scale of those before it,
+// and a tile of queries before those that see it.
+template <class Tiles, class Work>
+__device__ void follow_chunks(const Work& work, const Head& head) {
+  Tiles tiles(work, head);
+  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
+  tiles.load_state(state);
+  __syncthreads();
+  int64_t done = 0;
+  // Loads the next n keys, or as many of them as suit the scale; none: the first does not.
+  const auto load = [&](int n) {
+    for (;;) {
+      tiles.load_keys(done, n);
+      __syncthreads();
+      const int fit = tiles.fitting(n);
+      __syncthreads();
+      if (fit == n || fit == 0) return fit;
+      n = fit;
+    }
+  };
+  // Sums n keys that were loaded; if there are none the scale comes to suit the next.
+  const auto sum = [&](int n) {
+    if (n == 0) return tiles.raise(done);
+    tiles.sum(n);
+    __syncthreads();
+    done += n;
+  };
+  const auto sum_to = [&](int64_t to) {
+    while (done < to) sum(load(static_cast<int>(to - done < kChunk ? to - done : kChunk)));
+  };
+  for (int64_t i = 0; i < head.queries;) {
+    const int64_t first_sees = head.needs(i);
+    if (first_sees - done > kChunk) sum_to(first_sees - kChunk);
+    int n = 1;
+    while (n < kChunk && i + n < head.queries && head.needs(i + n) - done <= kChunk) ++n;
+    int keys = static_cast<int>(head.needs(i + n - 1) - done);
+    if (keys > 0) {
+      const int fit = load(keys);
+      if (fit < first_sees - done) {
+        sum(fit);
+        continue;
+      }
+      while (head.needs(i + n - 1) - done > fit) --n;
+      keys = static_cast<int>(head.needs(i + n - 1) - done);
+      if (keys > 0 && keys < fit) load(keys);
+    }
+    tiles.load_queries(i, n);
+    __syncthreads();
+    tiles.read_state();
+    if (keys > 0) tiles.weigh(i, n, done);
+    __syncthreads();
+    tiles.write(i, n);
+    if (keys > 0) tiles.sum(keys);
+    __syncthreads();
+    done += keys;
+    i += n;
+  }
+  if (state && head.fresh > 0) {
+    sum_to(head.fresh);
+    tiles.store_state(state);
+  }
+  clear_outputs(work.call, work.sizes, head, head.queries);
+}
 
 // The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
 template <class Tiles, class Work>

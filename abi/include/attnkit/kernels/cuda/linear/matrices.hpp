@@ -31,8 +31,8 @@ class MatrixTiles : public Tiles<Work> {
 
  public:
   static uint64_t bytes(const Sizes& s) {
-    const int64_t floats =
-        f16(s) * (s_row(s) + 1) + kChunk * (o_row(s) + (s.splits ? 2 : 1) * kScores + 2) + kWarps * s.row();
+    const int64_t floats = f16(s) * (s_row(s) + 1) + kChunk * (o_row(s) + (s.splits ? 2 : 1) * kScores + 2) +
+                           kWarps * s.row() + static_cast<int64_t>(s.follow_floats());
     return static_cast<uint64_t>(floats) * sizeof(float) +
            static_cast<uint64_t>(kChunk * (2 * row(s) + v_row(s))) * sizeof(T);
   }
@@ -50,9 +50,11 @@ class MatrixTiles : public Tiles<Work> {
     a_ = parts.take<T>(kChunk * row(size()));
     b_ = parts.take<T>(kChunk * row(size()));
     v_ = parts.take<T>(kChunk * v_row(size()));
+    if constexpr (kFollows<Map>) Base::take_follow(parts);
   }
 
   __device__ void load_state(const float* state) { Base::load_state(state, f16(size()), e16(size())); }
+  __device__ void raise(int64_t j) { Base::raise(j, stage_); }
   __device__ void load_queries(int64_t first, int n) {
     copy(w_.call.q, first, n, size().d, a_, row(size()));
     map<true>(first, n, a_);
@@ -150,7 +152,9 @@ class MatrixTiles : public Tiles<Work> {
   __host__ __device__ static int f16(const Sizes& s) { return round16(s.features); }
   __host__ __device__ static int e16(const Sizes& s) { return round16(s.e); }
   // From row to row; chosen so that rows read together lie in different banks.
-  __host__ __device__ static int row(const Sizes& s) { return (s.splits ? 2 : 1) * f16(s) + 8; }
+  __host__ __device__ static int row(const Sizes& s) {
+    return (s.splits ? 2 : 1) * round16(s.d > s.features ? s.d : s.features) + 8;
+  }
   __host__ __device__ static int v_row(const Sizes& s) { return e16(s) + 8; }
   __host__ __device__ static int s_row(const Sizes& s) { return e16(s) + 4; }
   __host__ __device__ static int o_row(const Sizes& s) { return e16(s) + 8; }
@@ -183,7 +187,11 @@ class MatrixTiles : public Tiles<Work> {
       const auto to = rows + r * row(size());
       if (r < n) {
         const Place at{head_.b, head_.h, (kQuery ? head_.q_pos : head_.past) + first + r};
-        w_.map.template features<kQuery>(WideShared<T>{to}, at, Row<float>{stage, stage + size().z_at()});
+        const Row<float> row{stage, stage + size().z_at()};
+        if constexpr (kFollows<Map>)
+          Base::template follow<kQuery>(r, WideShared<T>{to}, row);
+        else
+          w_.map.template features<kQuery>(WideShared<T>{to}, at, row);
         __syncwarp();
       }
       for (int f = lane(); f < f16(size()); f += 32) {
@@ -317,6 +325,8 @@ static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work w
   const Head head(work.call.lengths, work.sizes.heads);
   if (work.call.states && head.queries <= kSteps && head.fresh <= kSteps)
     take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
+  else if constexpr (kFollows<typename Work::Map>)
+    follow_chunks<TilesOf<Work>>(work, head);
   else
     take_chunks<TilesOf<Work>>(work, head);
 }

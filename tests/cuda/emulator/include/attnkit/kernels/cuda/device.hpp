@@ -8,6 +8,9 @@
 
 namespace emulator {
 
+template <class T>
+constexpr uint32_t unit_of = sizeof(T) % 4 == 0 ? 4 : 2;
+
 // An index that knows the line where it stands.
 struct Index {
   template <class I, std::enable_if_t<std::is_integral_v<I> || std::is_enum_v<I>, int> = 0>
@@ -104,7 +107,8 @@ using Shared = emulator::Shared<T>;
 
 template <class T>
 Shared<T> declared(const void* key, size_t n) {
-  const emulator::Part part = emulator::static_shared(key, n * sizeof(T), std::max<size_t>(alignof(T), 16));
+  const emulator::Part part =
+      emulator::static_shared(key, n * sizeof(T), std::max<size_t>(alignof(T), 16), emulator::unit_of<T>);
   return {part.begin, part};
 }
 
@@ -120,7 +124,7 @@ class SharedParts {
                          std::to_string(all_.end - all_.begin),
                      {file, line});
     next_ = (end + 15) / 16 * 16;
-    return {begin, {begin, end}};
+    return {begin, {begin, end, emulator::unit_of<T>}};
   }
 
  private:
@@ -227,8 +231,7 @@ void load_matrices(uint32_t (&to)[4], Shared<T> row, EMULATOR_SITE) {
   } mine{};
   if (row.offset() % 16 != 0)
     emulator::fail("a row of a matrix does not begin at a multiple of 16 bytes", {file, line});
-  for (int i = 0; i < 8; ++i)
-    mine.row[static_cast<size_t>(i)] = static_cast<T>(row[emulator::Index(i, line, file)]).bits;
+  mine.row = row.template as<std::array<uint16_t, 8>>()[emulator::Index(0, line, file)];
   emulator::collective(
       0xFFFFFFFFu,
       [](void* const* brought, unsigned, emulator::Site) {
