@@ -144,7 +144,7 @@ class Result:
     def memory(self) -> memoryview:
         """The numbers; the formats of ctypes, which say the order of bytes, are for no index."""
         code, shape = self._layout
-        return memoryview(self).cast("B").cast(code, shape) if 0 not in shape else memoryview(array.array(code))  # type: ignore[call-overload, no-any-return]
+        return memoryview(self).cast("B").cast(code, shape) if 0 not in shape else memoryview(array.array(code))  # type: ignore[call-overload]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
