@@ -45,9 +45,11 @@ class Plan:
         return hashlib.sha256(json.dumps([toml, self.facts]).encode()).hexdigest()[:16]
 
     def file(self, key):
+        """Where the weights of a key are kept."""
         return self.folder / f"{key}.safetensors"
 
     def keep(self, placement, key, weights):
+        """Writes a placement's weights, and whose they are."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.file(key), weights)
         self.keys[placement] = key
