@@ -69,7 +69,7 @@ struct Map {
     for (int f = lane(); f < m; f += 32) row.s[f] = exponential(row.s[f] - c(f)) + eps;
   }
   template <class X, class C>
-  __device__ Real query(const X& x, const Row<Real>& row, const C& c) const {
+  __device__ void query(const X& x, const Row<Real>& row, const C& c) const {
     Real top = kLeast<Real>;
     for (int f = lane(); f < m; f += 32) {
       const Real y = row.s[f] + (follows ? c(f) : 0);
@@ -79,7 +79,6 @@ struct Map {
     for (int bits = 16; bits > 0; bits /= 2) top = larger(top, __shfl_xor_sync(kAll, top, bits));
     const Real shift = cancels ? top : top + half_square(x), share = cancels ? Real{1} : reciprocal<Real>(m);
     for (int f = lane(); f < m; f += 32) row.s[f] = (exponential(row.s[f] - shift) + eps) * share;
-    return top;
   }
 };
 

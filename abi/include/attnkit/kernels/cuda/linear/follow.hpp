@@ -11,10 +11,11 @@
 //   Real fixed;                                  this
 //   int table_floats() const;                    of the table in shared memory that load_table fills, for chunks
 //   template <class Table> void load_table(const Table&) const;            by all threads of a block
-//   template <bool kQuery, class X, class At> void logits(const X&, const Row<Real>&, const At&) const;   At: of a
-//   table template <class C> void key(const Row<Real>&, const C& c) const;       features in place of a key's logits
-//   template <class X, class C> Real query(const X&, const Row<Real>&, const C& c) const;
-//                                                the same of a query, whose largest is e^0; returns what it lost
+//   template <bool kQuery, class X, class At> void logits(const X&, const Row<Real>&, const At&) const;
+//                                                At: numbers of the table, in_memory() or in_table(...)
+//   template <class C> void key(const Row<Real>&, const C& c) const;   features in place of a key's logits
+//   template <class X, class C> void query(const X&, const Row<Real>&, const C& c) const;
+//                                                the same of a query, whose largest is e^0
 //   Real largest(const X&) const;                of a lane's numbers
 // Feature f of a row is lane f % 32's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_FOLLOW_HPP

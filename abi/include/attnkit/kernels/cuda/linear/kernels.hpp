@@ -207,7 +207,6 @@ class Steps {
     inverse_ = parts.take<Real>(kMost);
     partial_ = parts.take<Real>(kMost * size().partial());
     if constexpr (kFollows<Map>) {
-      top_ = parts.take<Real>(kMost);
       over_ = parts.take<int>(kMost);
       if (!w_.map.follows)
         named_ = named_scale(
@@ -221,10 +220,9 @@ class Steps {
       if (keys > 0) keys = load_following(done, keys);
       while (queries > 0 && head_.needs(i + queries - 1) - done > keys) --queries;
       load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_,
-                               [&](int r, const auto& x, const Row<Real>& row) {
+                               [&](int, const auto& x, const Row<Real>& row) {
                                  w_.map.template logits<true>(x, row, w_.map.in_memory());
-                                 const Real top = w_.map.query(x, row, scales());
-                                 if (lane() == 0) top_[r] = top;
+                                 w_.map.query(x, row, scales());
                                });
     } else {
       load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
@@ -308,8 +306,6 @@ class Steps {
       Real all = 0;
       for (int w = 0; w < kWarps; ++w) all += by_warp_[t * kWarps + w];
       inverse_[t] = reciprocal(guarded(all, w_.call.guard, w_.call.eps));
-      if constexpr (kFollows<Map>)
-        if (w_.map.cancels) all = logarithm(all) + top_[t];
       save(w_.call, size(), head_, i + t, all);
     }
   }
@@ -359,7 +355,7 @@ class Steps {
   const Work& w_;
   const Head& head_;
   Real* sums_;
-  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_, top_;
+  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
   Shared<int> over_;
   Real named_ = 0;
   int needs_[kMost];
@@ -445,10 +441,7 @@ class Tiles {
     for (int r = warp(); r < n; r += kWarps) {
       const bool sees = head_.seen(from + r) > 0;
       const float den = den_[r], by = reciprocal(guarded(den, w_.call.guard, w_.call.eps));
-      float sum = den;
-      if constexpr (kFollows<Map>)
-        if (w_.map.cancels) sum = logarithm(den) + top_[r];
-      if (lane() == 0) save(w_.call, size(), head_, from + r, sum);
+      if (lane() == 0) save(w_.call, size(), head_, from + r, den);
       T* to = w_.call.o.at(head_.b, head_.h, from + r);
       for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? o_[r * o_row_ + e] * by : 0.0f);
     }
@@ -486,7 +479,6 @@ class Tiles {
   __device__ void take_follow(SharedParts& parts) {
     c_ = parts.take<float>(size().f4());
     down_ = parts.take<float>(size().f4());
-    top_ = parts.take<float>(kChunk);
     over_ = parts.take<int>(kChunk);
     table_ = parts.take<float>(size().table);
   }
@@ -495,10 +487,9 @@ class Tiles {
   __device__ void follow(int r, const X& x, const Row<float>& row) const {
     w_.map.template logits<kQuery>(x, row, table());
     if constexpr (kQuery) {
-      const float top = w_.map.query(x, row, scales());
+      w_.map.query(x, row, scales());
       const bool lifts = sizeof(T) == 2 && w_.map.cancels;
       for (int f = lane(); lifts && f < size().features; f += 32) row.s[f] *= kLift;
-      if (lane() == 0) top_[r] = lifts ? top - logarithm(kLift) : top;
     } else {
       const bool over = w_.map.follows && outgrows<T>(row.s, size().features, scales());
       if (lane() == 0) over_[r] = over;
@@ -516,7 +507,7 @@ class Tiles {
   const Work& w_;
   const Head& head_;
   const int s_row_, o_row_;
-  Shared<float> s_, z_, o_, den_, c_, down_, top_, table_;
+  Shared<float> s_, z_, o_, den_, c_, down_, table_;
   Shared<int> limit_, over_;
   float named_ = 0;
 };
