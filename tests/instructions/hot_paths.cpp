@@ -1,101 +1,16 @@
 // Runs ten paths that decide how fast attnkit is, one after another, each as a part of its own for callgrind.
 #include <valgrind/callgrind.h>
 
-#include <attnkit/attnkit.hpp>
 #include <cstdio>
 #include <functional>
-#include <random>
 #include <string>
-#include <vector>
+
+#include "tests/support/timed_block.hpp"
 
 namespace {
 
+using attnkit::TimedBlock;
 using Path = std::function<void()>;
-
-// Random numbers that the tensor of a port looks at.
-struct Numbers {
-  std::vector<float> data;
-  std::vector<int32_t> ids;
-};
-
-// One mechanism, 4 heads of 64, causal: 256 tokens at once, or one behind 256.
-class Kernel {
- public:
-  enum class Form { whole, step, backward };
-
-  Kernel(const attnkit::Runtime& runtime, const char* mechanism, Form form)
-      : form_(form),
-        block_(runtime, mechanism, {sizeof(attn_block), ATTN_DECODER_SELF, 1, heads, heads * width, width, 0, 0}) {
-    const bool step = form == Form::step;
-    const int64_t rows = step ? 1 : length;
-    const uint32_t flags = step ? ATTN_STREAM | ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL
-                                : ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL | (form == Form::backward ? ATTN_TRAIN : 0);
-    request_ = {sizeof request_, flags, 1, 0, 2, 32, 1, 1, 1, rows, rows, step ? length : 0};
-    const attn_info info = block_.plan(request_);
-    std::mt19937 random(1);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    for (const attn_port* port : block_.ports()) {
-      attn_tensor t{};
-      t.ndim = port->ndim;
-      t.dtype_code = port->dtype_bits ? port->dtype_code : 2;
-      t.dtype_bits = port->dtype_bits ? port->dtype_bits : 32;
-      t.dtype_lanes = t.device_type = 1;
-      std::copy_n(port->shape, port->ndim, t.shape);
-      if (port->kind <= ATTN_OUTPUT) t.shape[0] = 1, t.shape[2] = rows;
-      int64_t size = 1;
-      for (uint32_t d = t.ndim; d-- > 0; size *= t.shape[d]) t.stride[d] = size;
-      for (auto* all : {&numbers_, &gradients_}) {
-        std::vector<float>& data = all->emplace_back(static_cast<size_t>(size));
-        for (float& x : data) x = uniform(random);
-      }
-      t.data = numbers_.back().data();
-      ports_.push_back(t);
-      if (port->kind == ATTN_LEARNED || port->kind == ATTN_TABLE)
-        block_.fill(static_cast<uint32_t>(ports_.size() - 1), 1, t);
-      t.data = gradients_.back().data();
-      grads_.push_back(t);
-    }
-    run_.struct_size = sizeof run_;
-    run_.batch = 1;
-    run_.queries = run_.keys = rows;
-    run_.ports = ports_.data();
-    run_.q_total = run_.k_total = &total_;
-    if (step) {
-      state_.resize(info.state_bytes / sizeof(Line) + 1);
-      run_.q_pos = run_.k_pos = &position_;
-      run_.state = state_.data();
-      run_.state_stride = state_.size() * sizeof(Line);
-    }
-    if (form == Form::backward) {
-      saved_.resize(info.saved_bytes / sizeof(Line) + 1);
-      run_.saved = saved_.data();
-      block_.run(request_, run_);
-    }
-  }
-  Kernel(const Kernel&) = delete;
-
-  void operator()() {
-    if (form_ == Form::backward)
-      block_.backward(request_, {sizeof(attn_grad), 0, &run_, grads_.data()});
-    else
-      block_.run(request_, run_);
-  }
-
- private:
-  static constexpr int64_t length = 256, heads = 4, width = 64;
-  struct alignas(ATTN_ALIGN) Line {
-    char bytes[ATTN_ALIGN];
-  };
-  Form form_;
-  attnkit::Block block_;
-  attn_request request_{};
-  attn_run run_{};
-  std::vector<std::vector<float>> numbers_, gradients_;
-  std::vector<attn_tensor> ports_, grads_;
-  std::vector<Line> state_, saved_;
-  const double total_ = 2.0 * length;
-  const int32_t position_ = length;
-};
 
 // Once more than needed: plans, scratch and packed weights are made before anything counts.
 void count(const char* name, const Path& path) {
@@ -114,15 +29,15 @@ int main(int argc, char** argv) try {
   if (argc != 4) return 2;
   const attnkit::Runtime runtime(1);
   const std::string folder = argv[1];
-  for (const auto& [name, mechanism, form] : {std::tuple{"softmax, 256 tokens", "softmax", Kernel::Form::whole},
-                                              {"softmax, one token more", "softmax", Kernel::Form::step},
-                                              {"relu, 256 tokens", "relu", Kernel::Form::whole},
-                                              {"relu, one token more", "relu", Kernel::Form::step},
-                                              {"relu, gradients of 256 tokens", "relu", Kernel::Form::backward},
-                                              {"cosformer, 256 tokens", "cosformer", Kernel::Form::whole},
-                                              {"leap, one token more", "leap", Kernel::Form::step}}) {
-    Kernel kernel(runtime, mechanism, form);
-    count(name, [&] { kernel(); });
+  for (const auto& [name, mechanism, form] : {std::tuple{"softmax, 256 tokens", "softmax", TimedBlock::Form::whole},
+                                              {"softmax, one token more", "softmax", TimedBlock::Form::step},
+                                              {"relu, 256 tokens", "relu", TimedBlock::Form::whole},
+                                              {"relu, one token more", "relu", TimedBlock::Form::step},
+                                              {"relu, gradients of 256 tokens", "relu", TimedBlock::Form::backward},
+                                              {"cosformer, 256 tokens", "cosformer", TimedBlock::Form::whole},
+                                              {"leap, one token more", "leap", TimedBlock::Form::step}}) {
+    TimedBlock block(runtime, mechanism, form, 256, 4);
+    count(name, [&] { block(); });
   }
 
   const attnkit::Model model(runtime, folder + "/model.toml");
