@@ -7,17 +7,19 @@
 
 namespace attnkit {
 
-// One causal block with heads of 64 and its numbers, to be run again and again: `length` tokens at once, their
-// gradients, or one token behind so many.  One thread at a time.
+// One block of self attention with heads of 64 and its numbers, to be run again and again: `length` tokens at once,
+// their gradients, or one token behind so many.  One thread at a time.
 class TimedBlock {
  public:
   enum class Form { whole, step, backward };
 
   // Throws Error: what the mechanism refuses.
-  TimedBlock(const Runtime& runtime, const std::string& mechanism, Form form, int64_t length, uint32_t heads,
-             uint32_t workers = 1)
+  TimedBlock(const Runtime& runtime, const std::string& mechanism, Form form, int64_t length, int32_t heads,
+             uint32_t workers = 1, bool causal = true)
       : form_(form),
-        block_(runtime, mechanism, {sizeof(attn_block), ATTN_DECODER_SELF, 1, heads, heads * width, width, 0, 0}),
+        block_(runtime, mechanism,
+               causal ? attn_block{sizeof(attn_block), ATTN_DECODER_SELF, 1, heads, heads * width, width, 0, 0}
+                      : attn_block{sizeof(attn_block), ATTN_ENCODER_SELF, 0, heads, heads * width, width, 0, 0}),
         total_(2.0 * static_cast<double>(length)),
         position_(static_cast<int32_t>(length)) {
     const bool step = form == Form::step;
@@ -36,7 +38,8 @@ class TimedBlock {
       t.dtype_bits = port->dtype_bits ? port->dtype_bits : 32;
       t.dtype_lanes = t.device_type = 1;
       std::copy_n(port->shape, port->ndim, t.shape);
-      if (port->kind <= ATTN_OUTPUT) t.shape[0] = 1, t.shape[2] = rows;
+      for (uint32_t d = 0; d < t.ndim; ++d)
+        if (t.shape[d] == 0) t.shape[d] = d == 0 ? 1 : rows;
       int64_t size = 1;
       for (uint32_t d = t.ndim; d-- > 0; size *= t.shape[d]) t.stride[d] = size;
       for (auto* all : {&numbers_, &gradients_}) {
@@ -80,7 +83,7 @@ class TimedBlock {
   }
 
  private:
-  static constexpr uint32_t width = 64;
+  static constexpr int32_t width = 64;
   struct alignas(ATTN_ALIGN) Line {
     char bytes[ATTN_ALIGN];
   };
