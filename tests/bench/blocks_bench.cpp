@@ -1,11 +1,12 @@
-// Blocks by Google Benchmark: every mechanism, whole causal sequences, their gradients, and a token behind so many,
-// with their share of what the machine can multiply and add, measured in this process.
+// Blocks by Google Benchmark: every mechanism, whole sequences, causal and not, their gradients, and a token behind so
+// many, with their share of what the machine can multiply and add, measured in this process.
 //   blocks_bench [--benchmark_filter=REGEX] [--benchmark_out=FILE ...]
 #include <benchmark/benchmark.h>
 
 #include <sstream>
-#include <utility>
+#include <tuple>
 
+#include "core/base/clock.hpp"
 #include "hosts/cli/bench/limits.hpp"
 #include "tests/support/timed_block.hpp"
 
@@ -14,17 +15,17 @@ namespace {
 using attnkit::TimedBlock;
 
 void time_block(benchmark::State& state, const attnkit::Runtime& runtime, const std::string& mechanism,
-                TimedBlock::Form form, double limit, uint32_t threads) {
+                TimedBlock::Form form, bool causal, double limit, uint32_t threads) {
   try {
-    TimedBlock block(runtime, mechanism, form, state.range(0), 8, threads);
+    const bool step = form == TimedBlock::Form::step;
+    TimedBlock block(runtime, mechanism, form, state.range(0), 8, threads, causal);
     block();
+    const auto begin = attnkit::core::Clock::now();
     for (auto _ : state) block();
-    const double runs = static_cast<double>(state.iterations());
-    state.counters["tokens"] =
-        benchmark::Counter(runs * (form == TimedBlock::Form::step ? 1.0 : static_cast<double>(state.range(0))),
-                           benchmark::Counter::kIsRate);
+    const double runs = static_cast<double>(state.iterations()), seconds = attnkit::core::seconds_since(begin);
+    state.counters["tokens/s"] = runs * (step ? 1.0 : static_cast<double>(state.range(0))) / seconds;
     if (form != TimedBlock::Form::backward)  // whose operations no mechanism declares
-      state.counters["of_limit"] = benchmark::Counter(runs * block.flops() / limit, benchmark::Counter::kIsRate);
+      state.counters["of_limit"] = runs * block.flops() / seconds / limit;
   } catch (const attnkit::Error& error) {
     state.SkipWithError(error.what());
   }
@@ -42,11 +43,12 @@ int main(int argc, char** argv) {
     const double limit = attnkit::cli::arithmetic_limit(threads);
     std::istringstream mechanisms(ATTNKIT_MECHANISMS);
     for (std::string name; mechanisms >> name;)
-      for (const auto& [form, what] : {std::pair{TimedBlock::Form::whole, "whole"},
-                                       {TimedBlock::Form::backward, "backward"},
-                                       {TimedBlock::Form::step, "step"}})
+      for (const auto& [what, form, causal] : {std::tuple{"causal", TimedBlock::Form::whole, true},
+                                               {"full", TimedBlock::Form::whole, false},
+                                               {"backward", TimedBlock::Form::backward, true},
+                                               {"step", TimedBlock::Form::step, true}})
         benchmark::RegisterBenchmark((name + "/" + what + "/threads:" + std::to_string(threads)).c_str(), time_block,
-                                     std::cref(runtimes[i]), name, form, limit, threads)
+                                     std::cref(runtimes[i]), name, form, causal, limit, threads)
             ->RangeMultiplier(4)
             ->Range(256, 4096)
             ->UseRealTime()

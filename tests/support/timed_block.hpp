@@ -14,12 +14,10 @@ class TimedBlock {
   enum class Form { whole, step, backward };
 
   // Throws Error: what the mechanism refuses.
-  TimedBlock(const Runtime& runtime, const std::string& mechanism, Form form, int64_t length, int32_t heads,
+  TimedBlock(const Runtime& runtime, const std::string& mechanism, Form form, int64_t length, uint32_t heads,
              uint32_t workers = 1, bool causal = true)
       : form_(form),
-        block_(runtime, mechanism,
-               causal ? attn_block{sizeof(attn_block), ATTN_DECODER_SELF, 1, heads, heads * width, width, 0, 0}
-                      : attn_block{sizeof(attn_block), ATTN_ENCODER_SELF, 0, heads, heads * width, width, 0, 0}),
+        block_(runtime, mechanism, self_attention(heads, causal)),
         total_(2.0 * static_cast<double>(length)),
         position_(static_cast<int32_t>(length)) {
     const bool step = form == Form::step;
@@ -83,6 +81,10 @@ class TimedBlock {
   }
 
  private:
+  static attn_block self_attention(uint32_t heads, bool causal) {
+    const auto all = static_cast<int32_t>(heads) * width;
+    return {sizeof(attn_block), causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, causal, heads, all, width, 0, 0};
+  }
   static constexpr int32_t width = 64;
   struct alignas(ATTN_ALIGN) Line {
     char bytes[ATTN_ALIGN];
