@@ -149,7 +149,10 @@ class Mechanism {
     Sizes sizes{static_cast<int>(shape_.heads),    static_cast<int>(shape_.d), static_cast<int>(shape_.e),
                 static_cast<int>(shape_.features), Device<float>::kSplits,     notes(),
                 static_cast<int>(shape_.extra),    kFollows<Device<float>>};
-    if constexpr (kFollows<Device<float>>) sizes.table = map_.table_floats();
+    if constexpr (kFollows<Device<float>>) {
+      sizes.table = map_.table_floats();
+      sizes.wider = std::max(0, round4(sizes.d) - sizes.f4());
+    }
     return sizes;
   }
   uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }

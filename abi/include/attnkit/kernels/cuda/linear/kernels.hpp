@@ -30,11 +30,11 @@ struct Sizes {
   int extra = 0;  // numbers of a head's state behind z
   bool follows = false;
   int table = 0;  // floats of a table
+  int wider = 0;  // by which a row of x exceeds its features, where they share their place
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
   __host__ __device__ int z_at() const { return splits ? f4() : 0; }  // where the features for z begin in a row
-  // From row to row, which the row of x and its features share; 4: neighbours lie in different banks.
-  __host__ __device__ int row() const { return (d > features ? round4(d) : f4()) + z_at() + 4; }
+  __host__ __device__ int row() const { return f4() + wider + z_at() + 4; }  // 4: neighbours lie in different banks
   __host__ __device__ int64_t head_floats() const { return static_cast<int64_t>(features) * (e + 1) + extra; }
   __host__ __device__ bool by_four() const { return e % 4 == 0 && features % 4 == 0; }
   __host__ __device__ static int scores() { return kChunk + 4; }
@@ -207,18 +207,20 @@ class Steps {
     inverse_ = parts.take<Real>(kMost);
     partial_ = parts.take<Real>(kMost * size().partial());
     if constexpr (kFollows<Map>) {
-      over_ = parts.take<int>(kMost);
+      scale_.over = parts.take<int>(kMost);
       if (!w_.map.follows)
-        named_ = named_scale(
+        scale_.named = named_scale(
             w_.map, head.fresh, kWarps, [&](int64_t j) { return key(j); }, by_warp_);
     }
   }
 
   // Of a map that follows, fewer of both where a key does not suit the scale of those before it.
-  __device__ void operator()(int64_t i, int& queries, int64_t done, int& keys) {
+  __device__ void operator()(int64_t i, std::conditional_t<kFollows<Map>, int&, int> queries, int64_t done,
+                             std::conditional_t<kFollows<Map>, int&, int> keys) {
     if constexpr (kFollows<Map>) {
       if (keys > 0) keys = load_following(done, keys);
       while (queries > 0 && head_.needs(i + queries - 1) - done > keys) --queries;
+      load_values(size(), w_.call.v, head_, done, keys, keys, values_);
       load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_,
                                [&](int, const auto& x, const Row<Real>& row) {
                                  w_.map.template logits<true>(x, row, w_.map.in_memory());
@@ -226,9 +228,9 @@ class Steps {
                                });
     } else {
       load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
+      load_values(size(), w_.call.v, head_, done, keys, keys, values_);
       load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_);
     }
-    load_values(size(), w_.call.v, head_, done, keys, keys, values_);
 #pragma unroll
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
     __syncthreads();
@@ -248,7 +250,7 @@ class Steps {
   __device__ Real* z() const { return sums_ + static_cast<int64_t>(size().features) * size().e; }
   __device__ Wide<T> key(int64_t j) const { return {w_.call.k.at(head_.b, head_.h, j)}; }
   __device__ auto scales() const {
-    return [this, c = z() + size().features](int f) { return w_.map.follows ? c[f] : named_; };
+    return [this, c = z() + size().features](int f) { return w_.map.follows ? c[f] : scale_.named; };
   }
 
   // As many of the next keys as suit one scale, at least one.
@@ -262,11 +264,11 @@ class Steps {
                                 [&](int r, const auto& x, const Row<Real>& row) {
                                   w_.map.template logits<false>(x, row, w_.map.in_memory());
                                   const bool over = w_.map.follows && outgrows<T>(row.s, size().features, scales());
-                                  if (lane() == 0) over_[r] = over;
+                                  if (lane() == 0) scale_.over[r] = over;
                                   if (!over || r > 0) w_.map.key(row, scales());
                                 });
       __syncthreads();
-      const int fit = rows_before(over_, keys);
+      const int fit = rows_before(scale_.over, keys);
       if (fit > 0) return fit;
       for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
         const Real down = risen<T>(static_cast<Real>(keys_[f]), c[f]);
@@ -356,8 +358,12 @@ class Steps {
   const Head& head_;
   Real* sums_;
   Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
-  Shared<int> over_;
-  Real named_ = 0;
+  struct Scale {
+    Shared<int> over;
+    Real named = 0;
+  };
+  struct None {};
+  std::conditional_t<kFollows<Map>, Scale, None> scale_;  // no register for who has none
   int needs_[kMost];
 };
 
@@ -378,10 +384,15 @@ __device__ void take_steps(const Work& work, const Head& head, typename Work::Re
     }
     if (keys > kMost) keys = kMost;
     if (queries == 0 && keys == 0) break;
-    int taken = static_cast<int>(keys);
-    step(i, queries, done, taken);
+    if constexpr (kFollows<typename Work::Map>) {
+      int taken = static_cast<int>(keys);
+      step(i, queries, done, taken);
+      keys = taken;
+    } else {
+      step(i, queries, done, static_cast<int>(keys));
+    }
     i += queries;
-    done += taken;
+    done += keys;
   }
   clear_outputs(work.call, work.sizes, head, head.queries);
 }
