@@ -33,7 +33,7 @@ struct Sizes {
   int wider = 0;  // by which a row of x exceeds its features, where they share their place
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
-  __host__ __device__ int z_at() const { return splits ? f4() : 0; }  // where the features for z begin in a row
+  __host__ __device__ int z_at() const { return splits ? f4() : 0; }         // where the features for z begin in a row
   __host__ __device__ int row() const { return f4() + wider + z_at() + 4; }  // 4: neighbours lie in different banks
   __host__ __device__ int64_t head_floats() const { return static_cast<int64_t>(features) * (e + 1) + extra; }
   __host__ __device__ bool by_four() const { return e % 4 == 0 && features % 4 == 0; }
