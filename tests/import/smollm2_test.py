@@ -74,8 +74,12 @@ class SmolLM2(CommandTest):
                     "--length", 16, "--lengths", 16, "--rank", "quality", "--quick", "--repetitions", 1, "--finalists", 1, "--jobs", 1,
                     "--trial-timeout", 600, "-o", out, timeout=3600)
         placements = [(one["blocks"]["decoder.self"], one["quality"]["value"]) for one in json.loads((out / "result.json").read_text())["placements"]]
-        relus = sorted(blocks.count("relu") for blocks, _ in placements)
-        self.assertEqual(relus, [0, *[1] * 30 * ALL, 30])
+        relus = [blocks.count("relu") for blocks, _ in placements]
+        self.assertEqual({0, 30} - {*relus}, set())
+        # By layer each alone, and then those that cost least together.
+        alone = [blocks.index("relu") for blocks, _ in placements if blocks.count("relu") == 1]
+        self.assertEqual(sorted(alone), [*range(30 * ALL)])
+        self.assertEqual(len(placements) > 32, ALL)
         for blocks, value in placements:
             layers = [layer for layer, mechanism in enumerate(blocks, 1) if mechanism == "relu"]
             override = f'[[attention.override]]\nblock = "decoder.self"\nlayers = {layers}\nuse = "relu"\n' if layers else ""
