@@ -132,6 +132,7 @@ def _give_back(managed: int) -> None:
 _capsule_goes = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget)
 _given_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
 
+
 class Result:
     """Numbers that a call made: a memoryview, by its attributes and indices, that NumPy and DLPack take without a copy.
 
@@ -167,7 +168,8 @@ class Result:
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Optional[bool] = None) -> Any:
         if stream is not None or dl_device not in (None, (CPU, 0)):
             raise BufferError(f"results are on the CPU, not in stream {stream} or on device {dl_device}")
-        memory, shape, code = self.memory, self.memory.shape or (), _CODES[self.memory.format]
+        memory = self.memory
+        shape, code = memory.shape or (), _CODES[memory.format]
         if copy:
             memory = memoryview(array.array(memory.format, memory.tobytes()))
         sizes = (ctypes.c_int64 * len(shape))(*shape)

@@ -37,7 +37,7 @@ class Node:
     """Workers on one node.  Ray calls it from several threads, each of which has one worker."""
 
     def __init__(self):
-        self.workers, self.folder = {}, pathlib.Path(tempfile.mkdtemp(prefix="attnkit-ray-"))
+        self.workers, self.folder = {}, tempfile.TemporaryDirectory(prefix="attnkit-ray-")  # it goes with the actor
 
     def is_there(self):
         return True
@@ -58,7 +58,7 @@ class Node:
         worker = self.workers[key]
         if trained:
             from attnkit.ray.training import with_weights, write
-            file = self.folder / f"{trained}.safetensors"
+            file = pathlib.Path(self.folder.name, f"{trained}.safetensors")
             if not file.exists():
                 write(file, weights)
             request = json.loads(line)
