@@ -112,6 +112,11 @@ void BasicArray<Real>::set(const std::function<Real(int64_t, int64_t, int64_t, i
 }
 
 template <class Real>
+void BasicArray<Real>::poison() {
+  std::fill(data_.begin(), data_.end(), kNan<Real>);
+}
+
+template <class Real>
 attn_tensor BasicArray<Real>::tensor(int64_t from, int64_t count) {
   attn_tensor t{};
   t.data = data_.data() + (stored_ ? 0 : begin_ + from * stride_[2]);

@@ -33,6 +33,9 @@ class BasicArray {
   void randomize(uint64_t seed);
   void set(const std::function<Real(int64_t b, int64_t h, int64_t i, int64_t c)>& f);
 
+  // Makes all elements and gaps NaN again.
+  void poison();
+
   // Rows [from, from + count) of all heads.
   attn_tensor tensor(int64_t from, int64_t count);
   attn_tensor tensor() { return tensor(0, rows); }

@@ -1,6 +1,7 @@
 #include "core/conformance/check.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "core/base/text.hpp"
@@ -9,6 +10,12 @@
 namespace attnkit::core::conformance {
 
 namespace {
+
+// What a driver does to the process, and the bridge allocates, is not the plugin's.
+void see(const Check& check, const Trial& trial) {
+  if (std::string_view(check.group) == "process" && load(trial.file).device_type != 1)
+    throw NotApplicable{"it computes on CUDA, whose driver is a part of the process"};
+}
 
 // The text of a violation, on one line.
 std::string reason_of(const std::exception& e) {
@@ -20,6 +27,7 @@ std::string reason_of(const std::exception& e) {
 
 Finding try_file(const Check& check, const Trial& trial) {
   try {
+    see(check, trial);
     check.of_file(trial);
     return {Verdict::passed, {}, {}};
   } catch (const Remark& remark) {
@@ -69,7 +77,10 @@ Finding perform(const Check& check, const Trial& trial) {
   if (check.of_file != nullptr) return try_file(check, trial);
   std::vector<Place> places;
   try {
+    see(check, trial);
     places = places_of(trial, check.id(), check.roles, check.draws);
+  } catch (const NotApplicable& none) {
+    return {Verdict::not_applicable, none.reason, {}};
   } catch (const std::exception& e) {
     return {Verdict::failed, reason_of(e), {}};
   }

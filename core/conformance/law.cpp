@@ -6,6 +6,8 @@
 #include <string_view>
 #include <thread>
 
+#include "core/conformance/cuda_device.hpp"
+
 namespace attnkit::core::conformance {
 
 namespace {
@@ -79,6 +81,16 @@ std::string text_of(const Setting& setting) {
 
 }  // namespace
 
+const attn_plugin& load_here(const std::string& file) {
+  const attn_plugin& plugin = load(file);
+  if (plugin.device_type == 1) return plugin;
+  std::string why;
+  CudaDevice* const device = cuda_device(&why);
+  if (device == nullptr) throw NotApplicable{"it computes on CUDA, and there is no device: " + why};
+  static const attn_plugin& bridged = bridge(plugin, *device);
+  return bridged;
+}
+
 const char* name_of(Seat seat) {
   constexpr const char* names[] = {"encoder_self", "decoder_self", "decoder_cross"};
   return names[static_cast<int>(seat)];
@@ -145,7 +157,7 @@ void at_once(size_t n, const std::function<void(size_t)>& act) {
 Law::Law(const Place& place) : place_(place), shapes_(mixed(place.seed, place.text())) {
   slope_ = drawn(slope_, 2, 4);
   offset_ = drawn(offset_, 3, 9);
-  may_refuse([&] { mech_.emplace(load(place.file), place.block, place.settings); });
+  may_refuse([&] { mech_.emplace(load_here(place.file), place.block, place.settings); });
 }
 
 Law Law::narrow() const {

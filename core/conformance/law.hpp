@@ -20,6 +20,9 @@ struct NotApplicable {
   std::string reason;
 };
 
+// The table of a file; one for CUDA as one of the CPU, by the bridge.  Throws NotApplicable where there is no device.
+const attn_plugin& load_here(const std::string& file);
+
 struct Place {
   std::string file;
   Seat seat;

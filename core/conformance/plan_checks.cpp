@@ -16,7 +16,7 @@ constexpr uint32_t kTotals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
 
 // The plugin as core knows it: all that core checks of its answers is checked.
 Plugin hosted(const std::string& file) {
-  const attn_plugin table = check_table(&load(file), this_host());
+  const attn_plugin table = check_table(&load_here(file), this_host());
   return {table.name, file, table};
 }
 

@@ -141,8 +141,11 @@ class Bound {
   Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& call);
   Bound(const Bound&) = delete;
   void run();
-  // The call alone, without looking at what is around it.
-  void run_again() { call_plugin(run_); }
+  // The call alone, into outputs that are NaN again, without looking at what is around it.
+  void run_again() {
+    for (BasicArray<Real>& output : outputs) output.poison();
+    call_plugin(run_);
+  }
   const attn_run& get() const { return run_; }
   BasicInputs<Real>& inputs() const { return inputs_; }
   // Of the ports that are given; the others have none.

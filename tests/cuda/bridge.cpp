@@ -1,21 +1,14 @@
-// A plugin for the CPU that runs one for CUDA on the emulator, so that every test of mechanisms serves CUDA variants.
-//
-// It is a strict host: what a run may read lies in device memory that ends where nobody may go, the structs are
-// overwritten before the stream runs, and every other run is captured into a graph first.  With ATTNKIT_CUDA_TYPE f16
-// or bf16 in the environment when a plan is made, its runs are in that type: what they bring in f32 is rounded on the
-// way.
+// The entry of a plugin for the CPU that runs one for CUDA on the emulator, or on a device by the same calls.  With
+// ATTNKIT_CUDA_TYPE f16 or bf16 in the environment when a plan is made, its runs are in that type.
 #include <attnkit/plugin.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <vector>
 
+#include "core/conformance/bridge.hpp"
 #include "cuda/emulator/emulator.hpp"
 
 // The symbol of the variant, renamed.
@@ -23,375 +16,71 @@ extern "C" int32_t attn_cuda_main(const attn_host* host, const attn_plugin** plu
 
 namespace {
 
-const attn_plugin* cuda = nullptr;
+using attnkit::core::conformance::HalfType;
 
-struct Mech {
-  attn_mech* mech = nullptr;
-  const attn_port* const* ports = nullptr;
-  uint32_t n_ports = 0;
-};
-
-struct Plan {
-  const Mech* of = nullptr;
-  attn_plan* plan = nullptr;
-  attn_request request{};
-  attn_info info{};
-  bool halves() const { return request.dtype_bits == 16; }
-};
-
-// Sets the type that the environment names, if it names one.
-void choose_type(attn_request& request) {
-  const char* name = std::getenv("ATTNKIT_CUDA_TYPE");
-  if (name == nullptr || request.dtype_bits != 32) return;
-  request.dtype_bits = 16;
-  request.dtype_code = std::strcmp(name, "bf16") == 0 ? 4 : 2;
-}
-
-int32_t create(const attn_block* block, const attn_value* values, attn_mech** mech, const attn_port* const** ports,
-               uint32_t* n_ports, attn_error* error) {
-  auto made = std::make_unique<Mech>();
-  const int32_t code = cuda->create(block, values, &made->mech, &made->ports, &made->n_ports, error);
-  if (code != ATTN_OK) return code;
-  *ports = made->ports;
-  *n_ports = made->n_ports;
-  *mech = reinterpret_cast<attn_mech*>(made.release());
-  return ATTN_OK;
-}
-
-void destroy(attn_mech* mech) {
-  auto* made = reinterpret_cast<Mech*>(mech);
-  if (made) cuda->destroy(made->mech);
-  delete made;
-}
-
-int32_t fill(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* tensor, attn_error* error) {
-  return cuda->fill(reinterpret_cast<const Mech*>(mech)->mech, port, seed, tensor, error);
-}
-
-int32_t plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan, attn_error* error) {
-  auto made = std::make_unique<Plan>();
-  made->of = reinterpret_cast<const Mech*>(mech);
-  std::memcpy(&made->request, request, std::min<size_t>(request->struct_size, sizeof made->request));
-  made->request.device_type = request->device_type == 1 ? 2 : 1;  // a host that asks for CUDA gets a refusal
-  choose_type(made->request);
-  made->info.struct_size = sizeof made->info;
-  const int32_t code = cuda->plan(made->of->mech, &made->request, &made->info, plan ? &made->plan : nullptr, error);
-  if (code != ATTN_OK) return code;
-  if (info) {
-    const uint32_t size = info->struct_size;
-    std::memcpy(info, &made->info, std::min<size_t>(size, sizeof *info));
-    info->struct_size = size;
-  }
-  if (plan) *plan = reinterpret_cast<attn_plan*>(made.release());
-  return ATTN_OK;
-}
-
-void plan_free(attn_plan* plan) {
-  auto* made = reinterpret_cast<Plan*>(plan);
-  if (made) cuda->plan_free(made->plan);
-  delete made;
-}
-
-// The device memory of one run, and its stream; freed with it.
-class Device {
- public:
-  Device() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
-  ~Device() {
-    cudaStreamDestroy(stream);
-    for (void* p : all_) emulator::release(p);
-  }
-  Device(const Device&) = delete;
-  void* room(uint64_t bytes, size_t alignment) { return all_.emplace_back(emulator::allocate(bytes, alignment)); }
-  template <class T>
-  T* copy(const T* from, uint64_t bytes, size_t alignment) {
-    if (from == nullptr || bytes == 0) return const_cast<T*>(from);
-    void* to = room(bytes, alignment);
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
-    return static_cast<T*>(to);
-  }
-
-  cudaStream_t stream = nullptr;
-
- private:
-  std::vector<void*> all_;
-};
-
-uint64_t bytes_of(const attn_tensor& t) {
-  int64_t elements = 1;
-  for (uint32_t i = 0; i < t.ndim; ++i) {
-    if (t.shape[i] == 0) return 0;
-    elements += (t.shape[i] - 1) * t.stride[i];
-  }
-  return static_cast<uint64_t>(elements) * (t.dtype_bits / 8);
-}
-
-// Would the variant get as far as reading what the run names?
-bool is_sound(const Plan& plan, const attn_run& run) {
-  const attn_request& r = plan.request;
-  bool sound = ATTN_HAS(attn_run, &run, saved) && run.exec && run.batch >= 0 && run.batch <= r.batch &&
-               run.queries >= 0 && run.queries <= r.queries && run.keys >= 0 && run.keys <= r.keys;
-  sound = sound && (run.state != nullptr) == ((r.flags & ATTN_STREAM) != 0);
-  for (uint32_t i = 0; sound && i < plan.of->n_ports; ++i) {
-    const attn_port& port = *plan.of->ports[i];
-    const attn_tensor& t = run.ports[i];
-    const bool typed = port.dtype_bits != 0 && (port.kind == ATTN_TABLE || r.dtype_bits != 64);
-    const int bits = typed ? port.dtype_bits : plan.halves() ? 32 : r.dtype_bits;
-    sound = t.ndim == port.ndim && t.dtype_bits == bits;
-    for (uint32_t d = 0; sound && d < t.ndim; ++d) {
-      const int64_t rows = port.kind == ATTN_KEY ? run.keys : run.queries;
-      const int64_t want = port.shape[d] != 0 || port.kind > ATTN_OUTPUT ? port.shape[d] : d == 0 ? run.batch : rows;
-      sound = t.shape[d] == want;
-    }
-  }
-  return sound;
-}
-
-template <class T>
-uint16_t bits_of(const T& number) {
+template <class T, T (*round_number)(float)>
+uint16_t bits_of(float number) {
+  const T half = round_number(number);
   uint16_t bits = 0;
-  std::memcpy(&bits, &number, sizeof bits);
+  std::memcpy(&bits, &half, sizeof bits);
   return bits;
 }
-template <class T>
-T of_bits(uint16_t bits) {
-  T number;
-  std::memcpy(static_cast<void*>(&number), &bits, sizeof bits);
-  return number;
+template <class T, float (*widen_number)(T)>
+float of_bits(uint16_t bits) {
+  T half;
+  std::memcpy(static_cast<void*>(&half), &bits, sizeof bits);
+  return widen_number(half);
 }
 
-// A tensor of a run in 16 bits on its way: every other one packed as a model has it, the rest with the strides it has.
-class Rounded {
- public:
-  Rounded(const attn_tensor& given, const attn_request& r, Device& device, bool packed)
-      : given_(given), t_(given), code_(r.dtype_code) {
-    t_.dtype_code = r.dtype_code;
-    t_.dtype_bits = 16;
-    if (packed) {
-      const int64_t width = t_.shape[3], heads = t_.shape[1];
-      const int64_t strides[] = {t_.shape[2] * heads * width, width, heads * width, 1};
-      std::copy(strides, strides + 4, t_.stride);
-    }
-    here_.resize(bytes_of(t_) / 2, 0xFFFF);
-    for_all([&](int64_t from, int64_t to) {
-      const float x = static_cast<const float*>(given_.data)[from];
-      here_[static_cast<size_t>(to)] = code_ == 2 ? bits_of(__float2half_rn(x)) : bits_of(__float2bfloat16_rn(x));
-    });
-    t_.data = device.copy(reinterpret_cast<char*>(here_.data()), bytes_of(t_), packed ? 16 : 2);
-  }
-  const attn_tensor& tensor() const { return t_; }
-  void fetch(cudaStream_t stream) {
-    cudaMemcpyAsync(here_.data(), t_.data, bytes_of(t_), cudaMemcpyDeviceToHost, stream);
-  }
-  void give_back() const {
-    for_all([&](int64_t to, int64_t from) {
-      const uint16_t bits = here_[static_cast<size_t>(from)];
-      static_cast<float*>(given_.data)[to] =
-          code_ == 2 ? __half2float(of_bits<__half>(bits)) : __bfloat162float(of_bits<__nv_bfloat16>(bits));
-    });
-  }
+const HalfType* choose_type() {
+  static const HalfType f16{2, bits_of<__half, __float2half_rn>, of_bits<__half, __half2float>},
+      bf16{4, bits_of<__nv_bfloat16, __float2bfloat16_rn>, of_bits<__nv_bfloat16, __bfloat162float>};
+  const char* name = std::getenv("ATTNKIT_CUDA_TYPE");
+  if (name == nullptr) return nullptr;
+  return std::strcmp(name, "bf16") == 0 ? &bf16 : &f16;
+}
 
- private:
-  // Calls f(place in the given tensor, place in this one) for all elements.
-  template <class F>
-  void for_all(const F& f) const {
-    const auto& n = t_.shape;
-    const auto place = [](const attn_tensor& t, int64_t b, int64_t h, int64_t i, int64_t c) {
-      return b * t.stride[0] + h * t.stride[1] + i * t.stride[2] + c;
-    };
-    for (int64_t b = 0; b < n[0]; ++b)
-      for (int64_t h = 0; h < n[1]; ++h)
-        for (int64_t i = 0; i < n[2]; ++i)
-          for (int64_t c = 0; c < n[3]; ++c) f(place(given_, b, h, i, c), place(t_, b, h, i, c));
+cudaStream_t stream_of(uintptr_t stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
+class Runtime final : public attnkit::core::conformance::CudaDevice {
+ public:
+  void* allocate(uint64_t bytes, uint64_t alignment) override { return emulator::allocate(bytes, alignment); }
+  void release(void* memory) override { emulator::release(memory); }
+  uintptr_t make_stream() override {
+    cudaStream_t stream = nullptr;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    return reinterpret_cast<uintptr_t>(stream);
   }
-  attn_tensor given_, t_;
-  uint8_t code_;
-  std::vector<uint16_t> here_;
+  void free_stream(uintptr_t stream) override { cudaStreamDestroy(stream_of(stream)); }
+  void copy_there(void* to, const void* from, uint64_t bytes, uintptr_t stream) override {
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(stream));
+  }
+  void copy_back(void* to, const void* from, uint64_t bytes, uintptr_t stream) override {
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(stream));
+  }
+  int32_t through_graph(uintptr_t stream, const std::function<int32_t()>& act) override {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal);
+    const int32_t code = act();
+    if (cudaStreamEndCapture(stream_of(stream), &graph) != cudaSuccess) return ATTN_DEVICE;
+    cudaGraphInstantiate(&exec, graph);
+    if (code == ATTN_OK) cudaGraphLaunch(exec, stream_of(stream));
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return code;
+  }
+  std::string wait(uintptr_t stream) override {
+    return cudaStreamSynchronize(stream_of(stream)) == cudaSuccess ? "" : emulator::take_report();
+  }
 };
-
-int32_t device_error(attn_error* error) {
-  const std::string report = emulator::take_report();
-  if (error && ATTN_HAS(attn_error, error, message)) {
-    error->code = ATTN_DEVICE;
-    error->where = -1;
-    std::snprintf(error->message, sizeof error->message, "%s", report.c_str());
-  }
-  return ATTN_DEVICE;
-}
-
-// Enqueues by `act` on a stream, by way of a graph every other time.
-template <class Act>
-int32_t enqueue(cudaStream_t stream, const Act& act) {
-  static std::atomic<unsigned> calls{0};
-  if (++calls % 2 != 0) return act();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-  const int32_t code = act();
-  if (cudaStreamEndCapture(stream, &graph) != cudaSuccess) return ATTN_DEVICE;
-  cudaGraphInstantiate(&exec, graph);
-  if (code == ATTN_OK) cudaGraphLaunch(exec, stream);
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  return code;
-}
-
-// A run on the device: all that it names, copied there, and the way back.
-class Staged {
- public:
-  Staged(const Plan& plan, const attn_run& given, const attn_run& here) : plan_(plan), given_(given), run(here) {
-    tensors.assign(run.ports, run.ports + plan.of->n_ports);
-    for (attn_tensor& t : tensors) t.device_type = t.device_type == 1 ? 2 : 1;
-    run.ports = tensors.data();
-  }
-  bool is_sound() const { return ::is_sound(plan_, run); }
-
-  void copy(uint64_t scratch_bytes, bool has_run) {
-    rounded_.resize(tensors.size());
-    static std::atomic<unsigned> runs{0};
-    const bool packed = runs++ / 2 % 2 == 0;
-    for (size_t i = 0; i < tensors.size() && plan_.halves(); ++i)
-      if (plan_.of->ports[i]->kind <= ATTN_OUTPUT) {
-        rounded_[i] = std::make_unique<Rounded>(tensors[i], plan_.request, device, packed);
-        tensors[i] = rounded_[i]->tensor();
-      }
-    for (attn_tensor& t : tensors)
-      if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
-    const auto rows = static_cast<uint64_t>(run.batch);
-    const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
-    per_row(run.q_len);
-    per_row(run.k_len);
-    per_row(run.q_pos);
-    per_row(run.k_pos);
-    per_row(run.q_total);
-    per_row(run.k_total);
-    run.visible = device.copy(run.visible, rows * static_cast<uint64_t>(run.queries) * 4, 4);
-    run.slots = device.copy(run.slots, rows * 4, 4);
-    if (run.state) {
-      int64_t last = run.batch - 1;
-      for (int64_t b = 0; b < run.batch && given_.slots; ++b)
-        last = b ? std::max<int64_t>(last, given_.slots[b]) : given_.slots[0];
-      const uint64_t bytes = last < 0 ? 0 : static_cast<uint64_t>(last) * run.state_stride + plan_.info.state_bytes;
-      run.state = device.copy(static_cast<char*>(run.state), bytes, ATTN_ALIGN);
-    }
-    if (run.saved && plan_.info.saved_bytes) {
-      if (has_run)
-        run.saved = device.copy(static_cast<char*>(run.saved), plan_.info.saved_bytes, ATTN_ALIGN);
-      else
-        run.saved = device.room(plan_.info.saved_bytes, ATTN_ALIGN);
-    }
-    exec = *run.exec;
-    if (scratch_bytes) exec.scratch = device.room(scratch_bytes, ATTN_ALIGN);
-    exec.scratch_bytes = scratch_bytes;
-    exec.stream = reinterpret_cast<uintptr_t>(device.stream);
-    exec.pool = 0;
-    exec.parallel_for = nullptr;
-    run.exec = &exec;
-    kept_ = run;
-    kept_tensors_ = tensors;
-  }
-
-  // Nobody may read the structs once the call has returned.
-  void overwrite() {
-    std::memset(static_cast<void*>(&exec), 0xCC, sizeof exec);
-    std::memset(static_cast<void*>(tensors.data()), 0xCC, tensors.size() * sizeof(attn_tensor));
-    std::memset(static_cast<void*>(&run), 0xCC, sizeof run);
-  }
-
-  void fetch(void* to, const void* from, uint64_t bytes) {
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device.stream);
-  }
-  void fetch_all() {
-    for (size_t i = 0; i < kept_tensors_.size(); ++i)
-      if (const uint64_t bytes = bytes_of(kept_tensors_[i])) {
-        if (rounded_[i])
-          rounded_[i]->fetch(device.stream);
-        else
-          fetch(given_.ports[i].data, kept_tensors_[i].data, bytes);
-      }
-    for (int64_t b = 0; b < kept_.batch && kept_.state; ++b) {
-      const uint64_t at = static_cast<uint64_t>(given_.slots ? given_.slots[b] : b) * kept_.state_stride;
-      fetch(static_cast<char*>(given_.state) + at, static_cast<char*>(kept_.state) + at, plan_.info.state_bytes);
-    }
-    if (kept_.saved) fetch(given_.saved, kept_.saved, plan_.info.saved_bytes);
-  }
-  // Once the stream has run.
-  void give_back() const {
-    for (size_t i = 0; i < rounded_.size(); ++i)
-      if (rounded_[i] && plan_.of->ports[i]->kind == ATTN_OUTPUT) rounded_[i]->give_back();
-  }
-
- private:
-  const Plan& plan_;
-  const attn_run& given_;
-  attn_run kept_{};
-  std::vector<attn_tensor> kept_tensors_;
-  std::vector<std::unique_ptr<Rounded>> rounded_;
-
- public:
-  Device device;
-  attn_run run;
-  std::vector<attn_tensor> tensors;
-  attn_exec exec{};
-};
-
-int32_t run(const attn_plan* handle, const attn_run* given, attn_error* error) {
-  const auto& plan = *reinterpret_cast<const Plan*>(handle);
-  attn_run here{};
-  std::memcpy(&here, given, std::min<size_t>(given->struct_size, sizeof here));
-  Staged staged(plan, *given, here);
-  if (!staged.is_sound()) return cuda->run(plan.plan, &staged.run, error);
-  staged.copy(here.exec->scratch_bytes, false);
-  const int32_t code = enqueue(staged.device.stream, [&] {
-    const int32_t done = cuda->run(plan.plan, &staged.run, error);
-    staged.overwrite();
-    return done;
-  });
-  if (code == ATTN_OK) staged.fetch_all();
-  if (cudaStreamSynchronize(staged.device.stream) != cudaSuccess) return device_error(error);
-  if (code == ATTN_OK) staged.give_back();
-  return code;
-}
-
-int32_t backward(const attn_plan* handle, const attn_grad* given, attn_error* error) {
-  const auto& plan = *reinterpret_cast<const Plan*>(handle);
-  const bool named = ATTN_HAS(attn_grad, given, grads) && given->run && given->grads;
-  if (!named) return cuda->backward(plan.plan, given, error);
-  attn_run here{};
-  std::memcpy(&here, given->run, std::min<size_t>(given->run->struct_size, sizeof here));
-  Staged staged(plan, *given->run, here);
-  std::vector<attn_tensor> grads(given->grads, given->grads + plan.of->n_ports);
-  for (attn_tensor& t : grads) t.device_type = t.device_type == 1 ? 2 : 1;
-  attn_grad grad{sizeof grad, 0, &staged.run, grads.data()};
-  if (!staged.is_sound()) return cuda->backward(plan.plan, &grad, error);
-  staged.copy(here.exec->scratch_bytes, true);
-  for (attn_tensor& t : grads) t.data = staged.device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
-  const std::vector<attn_tensor> kept = grads;
-  const int32_t code = enqueue(staged.device.stream, [&] {
-    const int32_t done = cuda->backward(plan.plan, &grad, error);
-    staged.overwrite();
-    std::memset(static_cast<void*>(grads.data()), 0xCC, grads.size() * sizeof(attn_tensor));
-    return done;
-  });
-  for (size_t i = 0; i < kept.size() && code == ATTN_OK; ++i)
-    if (given->grads[i].data) staged.fetch(given->grads[i].data, kept[i].data, bytes_of(kept[i]));
-  if (code == ATTN_OK) staged.fetch_all();
-  return cudaStreamSynchronize(staged.device.stream) == cudaSuccess ? code : device_error(error);
-}
 
 }  // namespace
 
 extern "C" int32_t attn_plugin_main_v1(const attn_host* host, const attn_plugin** plugin, attn_error* error) {
-  const int32_t code = attn_cuda_main(host, &cuda, error);
-  if (code != ATTN_OK) return code;
-  static attn_plugin table = *cuda;
-  table.device_type = 1;
-  table.create = create;
-  table.destroy = destroy;
-  table.fill = fill;
-  table.plan = plan;
-  table.plan_free = plan_free;
-  table.run = run;
-  if (cuda->backward) table.backward = backward;
-  *plugin = &table;
-  return ATTN_OK;
+  static Runtime device;
+  const attn_plugin* variant = nullptr;
+  const int32_t code = attn_cuda_main(host, &variant, error);
+  if (code == ATTN_OK) *plugin = &attnkit::core::conformance::bridge(*variant, device, choose_type);
+  return code;
 }

@@ -424,6 +424,7 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
   if (AT(RUN_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it planned this, and does not run it");
   if (AT(RUN_BREAKS)) return refuse(err, ATTN_INTERNAL, "it broke down while it ran");
   if (AT(RUN_PRINTS)) puts("a run was here");
+  if (AT(SKIPS_LATE) && run->queries == 9 && run->batch == 1 && is_plain(run) && ++counter % 700 == 0) return ATTN_OK;
   if (AT(RUN_FLUSHES)) flush_denormals();
   if (AT(RUN_HANDLES_SIGNALS)) signal(SIGUSR1, on_signal);
   if (AT(RUN_BLOCKS_SIGNALS)) {
