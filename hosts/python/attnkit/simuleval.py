@@ -1,33 +1,47 @@
 """SimulEval 1.1.4 agents: simuleval --agent-class attnkit.simuleval.TextAgent --attnkit-model MANIFEST --policy wait-k:3."""
 
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Optional, Union
+
 from simuleval.agents import AgentStates, ReadAction, SpeechToTextAgent, TextToTextAgent, WriteAction
 
 from .error import INVALID, Error
 from .incremental import Incremental
-from .policy import WaitK, policy_named
+from .model import ModelInfo
+from .policy import Policy, WaitK, policy_named
 from .runtime import Runtime
 from .streaming import open_streaming
 
 
-class States(AgentStates):
+class States(AgentStates):  # type: ignore[misc]
     """One input: what the evaluator knows of it, and its session."""
 
-    def reset(self):
+    def reset(self) -> None:
         """A new input."""
         super().reset()
-        self.stream, self.taken = None, 0
+        self.stream: Optional[Incremental] = None
+        self.taken = 0
 
 
 class Agent:
     """What both agents share.  All of an input is in its States, so one agent may serve several."""
 
-    def __init__(self, args):
+    # Of SimulEval's agents, and of those below.
+    args: argparse.Namespace
+    states: States
+    may_end_early: bool
+    check: Callable[[ModelInfo], None]
+    hand: Callable[[Incremental, Any, States], None]
+
+    def __init__(self, args: argparse.Namespace) -> None:
         self.model, self.decide = open_streaming(Runtime(), args.attnkit_model, policy_of(args), args.replay)
         self.check(self.model.info)
-        super().__init__(args)
+        super().__init__(args)  # type: ignore[call-arg]
 
     @staticmethod
-    def add_args(parser):
+    def add_args(parser: argparse.ArgumentParser) -> None:
         """The options of both agents."""
         parser.add_argument("--attnkit-model", metavar="MANIFEST", required=True, help="a manifest, as attnkit stream takes it")
         policy = parser.add_mutually_exclusive_group()
@@ -37,11 +51,11 @@ class Agent:
         parser.add_argument("--replay", action="store_true", help="as in attnkit stream, for manifests without [stream]")
         parser.add_argument("--limit", type=int, default=0, help="most tokens of an output; default 1.5 times the input and 20")
 
-    def build_states(self):
+    def build_states(self) -> States:
         """What SimulEval keeps for each input."""
         return States()
 
-    def policy(self, states=None):
+    def policy(self, states: Optional[States] = None) -> Union[ReadAction, WriteAction]:
         """What SimulEval asks after each unit: an action."""
         states = self.states if states is None else states
         if states.stream is None:
@@ -56,7 +70,7 @@ class Agent:
         return WriteAction(" ".join(words), finished) if words or finished else ReadAction()
 
 
-def policy_of(args):
+def policy_of(args: argparse.Namespace) -> Optional[Policy]:
     """The policy that the options name; None: the manifest's."""
     if args.waitk is None and args.pre_decision is not None:
         raise Error(INVALID, "--pre-decision needs --waitk; in --policy it is the second number, wait-k:K:PRE_DECISION")
@@ -65,33 +79,33 @@ def policy_of(args):
     return policy_named(args.policy) if args.policy else None
 
 
-class TextAgent(Agent, TextToTextAgent):
+class TextAgent(Agent, TextToTextAgent):  # type: ignore[misc]
     """For models that take text."""
 
     may_end_early = True
 
-    def check(self, info):
+    def check(self, info: ModelInfo) -> None:
         """Raises Error for a model of the other kind."""
         if info.sample_rate:
             raise Error(INVALID, "this model takes speech: attnkit.simuleval.SpeechAgent is for it")
 
-    def hand(self, stream, new, _):
+    def hand(self, stream: Incremental, new: list[str], _: States) -> None:
         """Gives the session new words."""
         stream.add(" ".join(new))
 
 
-class SpeechAgent(Agent, SpeechToTextAgent):
+class SpeechAgent(Agent, SpeechToTextAgent):  # type: ignore[misc]
     """For models that take speech."""
 
     # SimulEval takes what follows an early end for another input.
     may_end_early = False
 
-    def check(self, info):
+    def check(self, info: ModelInfo) -> None:
         """Raises Error for a model of the other kind."""
         if not info.sample_rate:
             raise Error(INVALID, "this model takes text: attnkit.simuleval.TextAgent is for it")
 
-    def hand(self, stream, new, states):
+    def hand(self, stream: Incremental, new: list[float], states: States) -> None:
         """Gives the session new samples."""
         if new and states.source_sample_rate != self.model.info.sample_rate:
             raise Error(INVALID, f"the source has {states.source_sample_rate} samples per second, the model takes "

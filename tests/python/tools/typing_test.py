@@ -8,10 +8,8 @@ import unittest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "hosts/python/attnkit"
 EXCEPTIONS = {
-    "ray": "a command without an interface of its own, over ray, which is not installed here",
-    "simuleval.py": "its agents are subclasses of SimulEval's, which has no types",
-    "torch": "modules of torch, which is not installed here: ../training/typing_test.py checks them",
-    "train": "a command without an interface of its own, whose functions say no types",
+    "torch": "over torch, which is not installed here: ../training/typing_test.py checks it",
+    "train": "over torch as well",
 }
 PROGRAM = """
 import numpy as np
@@ -36,7 +34,7 @@ class Typing(unittest.TestCase):
         for name in EXCEPTIONS:
             self.assertTrue((PACKAGE / name).exists(), name)
         modules = [m for m in sorted(PACKAGE.rglob("*.py")) if m.relative_to(PACKAGE).parts[0] not in EXCEPTIONS]
-        self.assertGreater(len(modules), 18)
+        self.assertGreater(len(modules), 23)
         self.assertEqual(self.mypy(*modules), (0, f"Success: no issues found in {len(modules)} source files\n"))
 
     def test_program(self):

@@ -1,4 +1,4 @@
-"""mypy --strict on attnkit.torch, but for what torch does not say: it has functions without types, and others that give Any."""
+"""mypy --strict on attnkit.torch and attnkit.train, but for what torch does not say: it has functions without types, and others that give Any."""
 
 import os
 import pathlib
@@ -13,8 +13,8 @@ TOOLS = pathlib.Path(os.environ.get("ATTNKIT_TOOLS_PYTHON") or CACHE / "attnkit/
 if not TOOLS.exists():
     print(f"skipped: no mypy, {TOOLS} is no file; ./test.sh installs it where there is a network")
     sys.exit(77)
-modules = sorted((SOURCE / "hosts/python/attnkit/torch").glob("*.py"))
-assert len(modules) > 8
+modules = [m for name in ("torch", "train") for m in sorted((SOURCE / "hosts/python/attnkit" / name).glob("*.py"))]
+assert len(modules) > 13
 with tempfile.TemporaryDirectory() as cache:
     done = subprocess.run([TOOLS, "-m", "mypy", "--strict", "--allow-untyped-calls", "--no-warn-return-any", "--follow-imports=silent",
                            "--python-executable", sys.executable, "--cache-dir", cache, *modules],

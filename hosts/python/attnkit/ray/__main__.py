@@ -13,6 +13,8 @@ trains each placement by itself before its quality is judged, as a task of the n
 kept in the search's folder, in trained/, and winner.toml names the winner's.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -26,23 +28,30 @@ import subprocess
 import sys
 import tempfile
 import threading
+from types import ModuleType
+from typing import Any
 
 from .training import JUDGING, Plan
 
 CONNECT = pathlib.Path(__file__).with_name("connect.py")
 PATIENCE = 60  # seconds for a node to give its CPUs
 
+# Of Ray, which has no types here.
+Actor = Any  # calls a Node
+Future = Any  # what a call gives, once it has ended
+
 
 class Node:
     """Workers on one node.  Ray calls it from several threads, each of which has one worker."""
 
-    def __init__(self):
-        self.workers, self.folder = {}, tempfile.TemporaryDirectory(prefix="attnkit-ray-")  # it goes with the actor
+    def __init__(self) -> None:
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        self.folder = tempfile.TemporaryDirectory(prefix="attnkit-ray-")  # it goes with the actor
 
-    def is_there(self):
+    def is_there(self) -> bool:
         return True
 
-    def train(self, key, words, from_scratch, toml, folder):
+    def train(self, key: str, words: list[str], from_scratch: bool, toml: str, folder: str) -> bytes:
         """The weights of a placement.  A checkpoint stays here until they are there."""
         from attnkit.ray.training import train  # nodes that only judge need no package
         out = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "attnkit", "trained", key)
@@ -50,12 +59,13 @@ class Node:
         shutil.rmtree(out)
         return weights
 
-    def start(self, key, command):
+    def start(self, key: int, command: list[str]) -> None:
         self.workers[key] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, key, line, trained=None, weights=None):
+    def ask(self, key: int, line: bytes, trained: str = "", weights: bytes = b"") -> bytes | None:
         """The line that answers this one; None: the worker has ended.  trained: a name for the weights that take the place of the model's."""
         worker = self.workers[key]
+        assert worker.stdin is not None and worker.stdout is not None
         if trained:
             from attnkit.ray.training import with_weights, write
             file = pathlib.Path(self.folder.name, f"{trained}.safetensors")
@@ -72,7 +82,7 @@ class Node:
             return None
         return worker.stdout.readline() or None
 
-    def stop(self, key):
+    def stop(self, key: int) -> None:
         worker = self.workers.pop(key, None)
         if worker is not None:
             worker.kill()
@@ -82,21 +92,22 @@ class Node:
 class Driver:
     """Passes lines between attnkit search and the nodes."""
 
-    def __init__(self, ray, nodes, folder, plan):
+    def __init__(self, ray: ModuleType, nodes: dict[str, Actor], folder: str, plan: Plan | None) -> None:
         self.ray, self.nodes, self.plan, self.latest = ray, nodes, plan, 0
-        self.trainings, self.lock = {}, threading.Lock()  # by key: what gives the weights, once it has ended
+        self.trainings: dict[str, Future] = {}  # by key: the weights
+        self.lock = threading.Lock()
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(os.path.join(folder, "socket"))
         self.server.listen(1024)
         threading.Thread(target=self.accept, daemon=True).start()
 
-    def accept(self):
+    def accept(self) -> None:
         while True:
             connection, _ = self.server.accept()
             self.latest += 1
             threading.Thread(target=self.serve, args=(connection, self.latest), daemon=True).start()
 
-    def serve(self, connection, key):
+    def serve(self, connection: socket.socket, key: int) -> None:
         node, name = None, ""
         with connection, connection.makefile("rb") as lines:
             try:
@@ -120,9 +131,10 @@ class Driver:
         if node is not None:
             node.stop.remote(key)
 
-    def answer(self, connection, node, key, request, line, folder):
+    def answer(self, connection: socket.socket, node: Actor, key: int, request: dict[str, Any], line: bytes, folder: str) -> bytes | None:
         """The reply; None: the worker has ended, or the search waits no more."""
-        kind, weights = request.get("kind", "trial"), ()
+        kind: str = request.get("kind", "trial")
+        weights: tuple[str, Future] | tuple[()] = ()
         if self.plan and kind in JUDGING:
             trained = self.plan.key(request["toml"])
             try:
@@ -136,7 +148,7 @@ class Driver:
         trial = node.ask.options(name=kind).remote(key, line, *weights)
         if not self.is_over(connection, trial):
             return None
-        reply = self.ray.get(trial)
+        reply: bytes | None = self.ray.get(trial)
         if self.plan and kind == "open" and reply:
             opened = json.loads(reply)
             if opened["ok"]:
@@ -144,7 +156,7 @@ class Driver:
             reply = json.dumps(opened).encode() + b"\n"
         return reply
 
-    def is_over(self, connection, task):
+    def is_over(self, connection: socket.socket, task: Future) -> bool:
         """Waits for the task; False: the search waits no more."""
         while not self.ray.wait([task], timeout=0.1)[0]:
             # The search sends nothing before it has the reply, so this is its end.
@@ -152,8 +164,9 @@ class Driver:
                 return False
         return True
 
-    def train(self, connection, node, key, request, folder):
+    def train(self, connection: socket.socket, node: Actor, key: str, request: dict[str, Any], folder: str) -> Future | None:
         """What gives the weights of a placement, which one node has trained; None: the search waits no more."""
+        assert self.plan is not None
         with self.lock:
             training = self.trainings.get(key)
             if training is None:
@@ -176,7 +189,7 @@ class Driver:
         return training
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("python -m attnkit.ray", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = made.add_subparsers(dest="subcommand", required=True)
     add = commands.add_parser("search", help="attnkit search on the nodes", allow_abbrev=False).add_argument
@@ -191,11 +204,12 @@ def parser():
     return made
 
 
-def start_nodes(ray, cpus):
+def start_nodes(ray: ModuleType, cpus: float) -> dict[str, Actor]:
     """An actor on each node that can give the CPUs, by the node's name."""
     affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     actor = ray.remote(Node)
-    nodes, starting = {}, {}
+    nodes: dict[str, Actor] = {}
+    starting: dict[Future, str] = {}
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU", 0) >= cpus:
             name = f"{node['NodeManagerAddress']}/{node['NodeID'][:8]}"
@@ -209,7 +223,7 @@ def start_nodes(ray, cpus):
     return nodes
 
 
-def training_plan(arguments, options):
+def training_plan(arguments: argparse.Namespace, options: list[str]) -> Plan | None:
     """What is done with placements before they are judged; None: nothing."""
     if not arguments.train:
         if arguments.from_scratch:
@@ -223,7 +237,7 @@ def training_plan(arguments, options):
     return Plan(arguments.train, arguments.from_scratch, arguments.output)
 
 
-def search(arguments, options):
+def search(arguments: argparse.Namespace, options: list[str]) -> int:
     try:
         import ray
         import ray.util.scheduling_strategies
@@ -256,7 +270,7 @@ def search(arguments, options):
     return code
 
 
-def main():
+def main() -> None:
     arguments, options = parser().parse_known_args()
     sys.exit(search(arguments, options))
 

@@ -10,13 +10,13 @@ import sys
 import threading
 
 
-def main(folder, node, *command):
+def main(folder: str, node: str, *command: str) -> int:
     """Passes lines between the search and `command` on a node, until either ends."""
     with socket.socket(socket.AF_UNIX) as driver:
         driver.connect(os.path.join(folder, "socket"))
         driver.sendall(json.dumps({"node": node, "command": command}).encode() + b"\n")
 
-        def pass_on():
+        def pass_on() -> None:
             while piece := os.read(0, 1 << 16):
                 driver.sendall(piece)
             os._exit(0)

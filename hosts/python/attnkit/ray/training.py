@@ -3,6 +3,8 @@
 Run as a program it is attnkit.train, for as long as its standard input is open: it ends with the actor that started it.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -25,7 +27,7 @@ class Plan:
     Exits with a sentence where the options cannot be.
     """
 
-    def __init__(self, text, from_scratch, folder):
+    def __init__(self, text: str, from_scratch: bool, folder: str) -> None:
         from attnkit.train.__main__ import parser
         words = shlex.split(text)
         options = parser().parse_args(["MANIFEST", *words])
@@ -38,24 +40,24 @@ class Plan:
         self.words, self.from_scratch, self.folder = words, from_scratch, pathlib.Path(folder) / "trained"
         self.facts = {"from": "initial values" if from_scratch else "the model's weights", "options": text, "data": _digest(options.data)}
         index = self.folder / "placements.json"
-        self.keys = json.loads(index.read_text()) if index.exists() else {}  # by placement
+        self.keys: dict[str, str] = json.loads(index.read_text()) if index.exists() else {}  # by placement
 
-    def key(self, toml):
+    def key(self, toml: str) -> str:
         """A name for a placement with this training; the same placement of another model has another one."""
         return hashlib.sha256(json.dumps([toml, self.facts]).encode()).hexdigest()[:16]
 
-    def file(self, key):
+    def file(self, key: str) -> pathlib.Path:
         """Where the weights of a key are kept."""
         return self.folder / f"{key}.safetensors"
 
-    def keep(self, placement, key, weights):
+    def keep(self, placement: str, key: str, weights: bytes) -> None:
         """Writes a placement's weights, and whose they are."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.file(key), weights)
         self.keys[placement] = key
         write(self.folder / "placements.json", json.dumps(self.keys, indent=1).encode())
 
-    def finish(self):
+    def finish(self) -> None:
         """Gives winner.toml the weights that the winner was judged with."""
         out = self.folder.parent
         winner = json.loads((out / "result.json").read_text(encoding="utf-8"))["answer"]["placement"]
@@ -66,7 +68,7 @@ class Plan:
         write(manifest, text.encode())
 
 
-def train(words, from_scratch, toml, folder, out):
+def train(words: list[str], from_scratch: bool, toml: str, folder: str, out: pathlib.Path) -> bytes:
     """Trains the placement that the manifest `toml` says, whose paths are relative to `folder`; returns its weights as a file has them.
 
     Goes on from a checkpoint in `out`.  Raises RuntimeError with the reason of a training that failed.
@@ -74,12 +76,12 @@ def train(words, from_scratch, toml, folder, out):
     tables = tomllib.loads(toml)
     if from_scratch:
         tables["weights"] = {"seed": tables.get("weights", {}).get("seed", 1)}
-    out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "placement.toml").write_text(toml_text(tables), encoding="utf-8")
     with (out / "said").open("w+b") as said:
         process = subprocess.Popen([sys.executable, "-m", "attnkit.ray.training", out / "placement.toml", "--dir", folder, "--out", out, *words],
                                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+        assert process.stdin is not None
         with process.stdin:
             code = process.wait()
         said.seek(0)
@@ -89,7 +91,7 @@ def train(words, from_scratch, toml, folder, out):
     return (out / "model" / "weights.safetensors").read_bytes()
 
 
-def with_weights(toml, file, sha256=None):
+def with_weights(toml: str, file: pathlib.Path, sha256: str | None = None) -> str:
     """The manifest with other weights; comments at its top stay."""
     tables, top = tomllib.loads(toml), []
     for line in toml.splitlines(keepends=True):
@@ -100,14 +102,14 @@ def with_weights(toml, file, sha256=None):
     return "".join(top) + toml_text(tables)
 
 
-def write(path, data):
+def write(path: pathlib.Path, data: bytes) -> None:
     """In one step: the file is whole or as before."""
     whole = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     whole.write_bytes(data)
     whole.replace(path)
 
 
-def _digest(path):
+def _digest(path: str) -> str:
     if ".py:" in path:
         path = path.rpartition(":")[0]
     try:
@@ -116,7 +118,7 @@ def _digest(path):
         sys.exit(f"--train: {path} cannot be read: {error.strerror}")
 
 
-def _end_with_input():
+def _end_with_input() -> None:
     while os.read(0, 1 << 10):
         pass
     os._exit(1)

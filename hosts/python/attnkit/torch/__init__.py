@@ -15,3 +15,5 @@ from ._bound import runtime, use_runtime
 from .attention import Attention
 from .model import Model
 from .supernet import Supernet
+
+__all__ = ["Attention", "Model", "Supernet", "runtime", "use_runtime"]

@@ -6,12 +6,17 @@ The same command goes on where it was stopped, even by kill -9, from the checkpo
 --nproc-per-node 2 -m attnkit.train ..., which take --tokens each.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
+from typing import Callable, Sequence, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
-def positive(kind):
-    def read(text):
+def positive(kind: Callable[[str], Number]) -> Callable[[str], Number]:
+    def read(text: str) -> Number:
         value = kind(text)
         if not value > 0:
             raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -19,22 +24,22 @@ def positive(kind):
     return read
 
 
-def share(text):
+def share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
     return value
 
 
-def lags(text):
+def lags(text: str) -> list[int]:
     return [positive(int)(k) for k in text.split(",")]
 
 
-def weights(text):
+def weights(text: str) -> dict[str, float]:
     return {name: positive(float)(value) for name, value in (item.split("=") for item in text.split(","))}
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("python -m attnkit.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = made.add_argument
     add("manifest", help="what to train; its [weights] say what to begin with")
@@ -82,7 +87,7 @@ def parser():
     return made
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     """arguments: of the command line; None: the process's own."""
     options = parser().parse_args(arguments)
     try:

@@ -1,11 +1,13 @@
 """Examples of a data set as ids, and batches of them of about equal length."""
 
+from __future__ import annotations
+
 import array
-import collections.abc
 import copy
 import importlib.util
 import pathlib
 import random
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar, Union, overload
 
 import torch
 
@@ -15,17 +17,27 @@ from .._abi import ATTNKIT_DECODER, ATTNKIT_ENCODER
 from ..error import INVALID, Error
 from ..torch.loss import IGNORED
 
+if TYPE_CHECKING:
+    from .._types import Path
+
+Row = tuple[Sequence[int], Union[int, Sequence[int]]]  # source; class or target
+AnyRow = TypeVar("AnyRow", bound="tuple[Any, ...]")
+Draw = Callable[[int, int, float], Iterable[Iterable[object]]]  # (seed, chunk, progress) to pairs
 SHUFFLED = 4096  # examples that are sorted by length together
 
 
 class Batch:
     """source (B, N) with its lengths; entered (B, T) begins with <s>, expected ends in </s>; for a classifier expected is (B)."""
 
-    def __init__(self, rows, info, classifies):
+    source: torch.Tensor | None = None
+    source_lengths: torch.Tensor | None = None
+    entered: torch.Tensor | None = None
+    lengths: torch.Tensor | None = None
+
+    def __init__(self, rows: Sequence[Row], info: attnkit.ModelInfo, classifies: bool) -> None:
         sources, targets = zip(*rows)
         self.rows = self.all_rows = len(rows)
         self.part = slice(None)  # of all rows, the ones here
-        self.source = self.source_lengths = self.entered = self.lengths = None
         if info.kind != ATTNKIT_DECODER:
             self.source, self.source_lengths = _padded(sources, 0)
         if classifies:
@@ -37,7 +49,7 @@ class Batch:
             self.expected, _ = _padded([[*target[1 - len(first):], info.end_id] for target in targets], IGNORED)
         self.tokens = int((self.expected != IGNORED).sum())
 
-    def share(self, rank, world):
+    def share(self, rank: int, world: int) -> Batch:
         """The rows of one process of several, every world-th; one that gets none has the first, of which nothing is expected."""
         if world == 1:
             return self
@@ -52,21 +64,27 @@ class Batch:
         return part
 
 
-def _padded(rows, with_):
+def _padded(rows: Sequence[Sequence[int]], with_: int) -> tuple[torch.Tensor, torch.Tensor]:
     width = max(map(len, rows))
     return torch.tensor([[*row, *[with_] * (width - len(row))] for row in rows]), torch.tensor([len(row) for row in rows])
 
 
-class Batches(collections.abc.Sequence):
+class Batches(Sequence[Batch]):
     """Batches of these groups of examples, each made when it is asked for."""
 
-    def __init__(self, groups, *kind):
-        self._groups, self._kind = groups, kind
+    def __init__(self, groups: Sequence[Sequence[Row]], info: attnkit.ModelInfo, classifies: bool) -> None:
+        self._groups, self._kind = groups, (info, classifies)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._groups)
 
-    def __getitem__(self, which):
+    @overload
+    def __getitem__(self, which: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> list[Batch]: ...
+
+    def __getitem__(self, which: int | slice) -> Batch | list[Batch]:
         if isinstance(which, slice):
             return [Batch(group, *self._kind) for group in self._groups[which]]
         return Batch(self._groups[which], *self._kind)
@@ -76,7 +94,10 @@ class Examples:
     """Lines "source TAB target" of a file (a classifier: "source TAB class", a decoder alone: the text), or, of "FILE.py:FUNCTION",
     the pairs that FUNCTION(seed, chunk, progress) yields for the chunk-th part of an endless data set."""
 
-    def __init__(self, core, path):
+    rows: list[Row] | None
+    draw: Draw
+
+    def __init__(self, core: attnkit.Model, path: Path) -> None:
         self.core, self.info, self.path = core, core.info, str(path)
         self.classifies = core.describe()["head"]["type"] == "classifier"
         if self.info.kind == ATTNKIT_ENCODER and not self.classifies or self.info.sample_rate:
@@ -89,7 +110,7 @@ class Examples:
             if not self.rows:
                 raise Error(INVALID, f"{self.path} has no examples")
 
-    def chunk(self, seed, number, progress, tokens):
+    def chunk(self, seed: int, number: int, progress: float, tokens: int) -> Batches:
         """The batches of the number-th pass, or chunk, in an order that the seed decides; about `tokens` tokens each, padding included."""
         order = random.Random(f"{seed}:{number}")
         if self.rows is None:
@@ -102,14 +123,14 @@ class Examples:
         order.shuffle(groups)
         return Batches(groups, self.info, self.classifies)
 
-    def all(self, tokens, limit=0):
+    def all(self, tokens: int, limit: int = 0) -> Batches:
         """The same batches every time, shortest first; limit: examples taken, evenly spread over the file; 0: all."""
         if self.rows is None:
             raise Error(INVALID, f"{self.path}: examples to judge by must be the same every time: give a file")
         rows = self.rows if not limit else self.rows[::max(1, len(self.rows) // limit)][:limit]
         return Batches(by_length(rows, tokens), self.info, self.classifies)
 
-    def _fields(self, line, number):
+    def _fields(self, line: str, number: int) -> list[str]:
         fields = line.split("\t")
         wanted = 1 if self.info.kind == ATTNKIT_DECODER else 2
         if len(fields) != wanted:
@@ -117,10 +138,11 @@ class Examples:
                                  f"{'the text' if wanted == 1 else 'source TAB class' if self.classifies else 'source TAB target'}")
         return fields
 
-    def _ids(self, *fields):
+    def _ids(self, *fields: str) -> Row:
         """(source, target), the source with </s> and the target without; a class in place of the target."""
         text = fields[-1]
-        source = target = []
+        source: list[int] = []
+        target: list[int] | int
         if self.info.kind != ATTNKIT_DECODER:
             source = [*self.core.tokenize(attnkit.SOURCE, fields[0]), self.info.end_id]
         if self.classifies:
@@ -131,20 +153,21 @@ class Examples:
             target = self.core.tokenize(attnkit.TARGET, text)
             if not target and self.info.begin_id < 0:
                 raise Error(INVALID, f"{self.path}: \"{text[:60]}\" has no tokens, and this model has none that begins a text: leave it out")
-        longest = max(len(source), 0 if self.classifies else len(target) + 1)
+        longest = max(len(source), 0 if isinstance(target, int) else len(target) + 1)
         if longest > self.info.max_length:
             raise Error(INVALID, f"{self.path}: \"{fields[0][:60]}\" has {longest} tokens, max_length is {self.info.max_length}: shorten or "
                                  "leave it out")
         # Lists would hold an object of Python's for each number.
-        return array.array("i", source), target if self.classifies else array.array("i", target)
+        return array.array("i", source), target if isinstance(target, int) else array.array("i", target)
 
 
-def by_length(rows, tokens):
+def by_length(rows: Iterable[AnyRow], tokens: int) -> list[list[AnyRow]]:
     """Groups of similar length that take at most about `tokens` when padded."""
-    def size(row):
+    def size(row: AnyRow) -> int:
         return max(len(row[0]), 0 if isinstance(row[1], int) else len(row[1]) + 1)
 
-    groups, group = [], []
+    groups: list[list[AnyRow]] = []
+    group: list[AnyRow] = []
     for row in sorted(rows, key=lambda row: (size(row), len(row[0]))):
         if group and size(row) * (len(group) + 1) > tokens:
             groups.append(group)
@@ -153,7 +176,7 @@ def by_length(rows, tokens):
     return [*groups, group]
 
 
-def _lines(path):
+def _lines(path: str) -> list[tuple[int, str]]:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
@@ -161,9 +184,10 @@ def _lines(path):
     return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
-def _function(path, name):
+def _function(path: str, name: str) -> Draw:
     try:
         spec = importlib.util.spec_from_file_location("attnkit_examples", path)
+        assert spec is not None and spec.loader is not None  # the name ends in .py
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, name)

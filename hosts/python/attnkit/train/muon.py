@@ -3,10 +3,14 @@
 torch.optim.Muon treats one matrix at a time; this one stacks equal shapes, which is several times faster for small models.
 """
 
+from __future__ import annotations
+
+from typing import Any, Iterable
+
 import torch
 
 
-def orthogonalised(stack, steps=5):
+def orthogonalised(stack: torch.Tensor, steps: int = 5) -> torch.Tensor:
     """Newton-Schulz with the usual quintic coefficients; stack is (n, rows, columns)."""
     x = stack.bfloat16()
     tall = x.shape[1] > x.shape[2]
@@ -21,19 +25,19 @@ def orthogonalised(stack, steps=5):
 class Muon(torch.optim.Optimizer):
     """For parameters that are matrices."""
 
-    def __init__(self, params, lr, momentum=0.95, weight_decay=0.0):
+    def __init__(self, params: Iterable[torch.nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self):
+    def step(self) -> None:  # type: ignore[override]
         """One step for what has a gradient."""
         for group in self.param_groups:
             trained = [p for p in group["params"] if p.grad is not None]
             for shape in sorted({p.shape for p in trained}):
                 self._step([p for p in trained if p.shape == shape], group)
 
-    def _step(self, params, group):
-        gradients = [p.grad for p in params]
+    def _step(self, params: list[torch.Tensor], group: dict[str, Any]) -> None:
+        gradients = [p.grad for p in params if p.grad is not None]
         momenta = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         update = orthogonalised(torch.stack(torch._foreach_lerp(gradients, momenta, group["momentum"])))

@@ -1,5 +1,7 @@
 """The loop: batches, losses, steps, a running average, checkpoints, a log."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -10,21 +12,33 @@ import random
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence, cast
 
 import torch
 import torch.distributed
 import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 import attnkit
 
 from ..error import INVALID, Error
 from ..torch import Attention, Model, Supernet, runtime
-from ..torch._safetensors import write
 from ..torch.loss import IGNORED
-from .examples import Examples
+from .examples import Batch, Examples
 from .muon import Muon
 
+if TYPE_CHECKING:
+    import argparse
+    from types import FrameType
+
 FORMAT = "attnkit.checkpoint/1"
+
+
+class Data(Protocol):
+    """What a model is trained on."""
+
+    def chunk(self, seed: int, number: int, progress: float, tokens: int) -> Sequence[Batch]:
+        """As Examples.chunk."""
 
 
 class Trainer:
@@ -36,7 +50,7 @@ class Trainer:
     A subclass trains other models and data: make_model, make_beside, examples, loss, total and visible are for it to replace.
     """
 
-    def __init__(self, options):
+    def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, pathlib.Path(options.out)
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         if self.world > 1 and not torch.distributed.is_initialized():
@@ -60,42 +74,48 @@ class Trainer:
         self.average = [p.detach().clone() for p in self.named.values()]
         self.optimizers = self._optimizers()
         self.step = self.chunk = self.place_in_chunk = self.worse = 0
-        self.seconds, self.best, self.best_average = 0.0, math.inf, None
+        self.seconds, self.best = 0.0, math.inf
+        self.best_average: list[torch.Tensor] | None = None
         self.bf16 = options.bf16 and _has_bf16()
         self.run_model = self._compiled() if options.compile else self.model
         if self.world > 1:
-            self.run_model = torch.nn.parallel.DistributedDataParallel(
-                self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
+            self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
         self.file = self.out / "checkpoint.pt"
         if self.file.exists():
             self._resume()
 
-    def _compiled(self):
+    def _compiled(self) -> torch.nn.Module:
         # What a mechanism saves has a size that only the mechanism knows, for each shape: left between compiled parts, it
         # has no shape compiled anew.
         for module in self.model.modules():
             if isinstance(module, Attention):
-                module.forward = torch.compiler.disable(module.forward)
-        return torch.compile(self.model, dynamic=True)
+                module.forward = torch.compiler.disable(module.forward)  # type: ignore[method-assign]
+        return cast(torch.nn.Module, torch.compile(self.model, dynamic=True))
 
-    def make_model(self, folder):
+    def make_model(self, folder: pathlib.Path) -> Model:
         """What is trained; folder: what paths in the manifest are relative to."""
         return (Supernet if self.options.supernet else Model)(self.toml, folder)
 
-    def make_beside(self):
+    def make_beside(self) -> torch.nn.Module:
         """What is trained with the model and not exported."""
         return torch.nn.ModuleDict()
 
-    def examples(self, folder):
+    def examples(self, folder: pathlib.Path) -> tuple[Data, Sequence[Batch]]:
         """(what gives batches of training by chunk, the batches to judge by)"""
         o, core = self.options, attnkit.Model.from_text(runtime(), self.toml, folder)
         return Examples(core, o.data), Examples(core, o.dev).all(2 * o.tokens, o.dev_examples) if o.dev else []
 
-    def run(self):
+    @property
+    def supernet(self) -> Supernet:
+        """The model that --supernet makes."""
+        return cast(Supernet, self.model)
+
+    def run(self) -> pathlib.Path | None:
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
         self.out.mkdir(parents=True, exist_ok=True)
         clock = saved = logged = shown = time.monotonic()
-        losses, tokens, done, evaluated = [], 0, False, self.seconds
+        losses: list[torch.Tensor] = []
+        tokens, done, evaluated = 0, False, self.seconds
         with _Interrupt() as interrupt:
             while not done and self.progress() < 1:
                 batches = self.data.chunk(self.options.seed, self.chunk, self.progress(), self.options.tokens * self.world)
@@ -128,17 +148,17 @@ class Trainer:
         self._save()
         return self._export()
 
-    def _due(self, seconds):
+    def _due(self, seconds: float) -> bool:
         every = self.options.evaluate_steps
         return self.step % every == 0 if every else seconds > 60 * self.options.evaluate_every
 
-    def progress(self):
+    def progress(self) -> float:
         """Of the budget; the same in all processes."""
         if self.options.steps:
             return min(1.0, self.step / self.options.steps)
         return min(1.0, self.seconds / (60 * self.options.minutes))
 
-    def _everywhere(self, value):
+    def _everywhere(self, value: float) -> float:
         """The first process's value."""
         if self.world == 1:
             return value
@@ -148,24 +168,24 @@ class Trainer:
 
     # A step.
 
-    def train_step(self, batches):
+    def train_step(self, batches: Sequence[Batch]) -> torch.Tensor:
         """One step of the optimizers over these batches together; returns the loss per token."""
         o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
         if o.dropout:  # of the step alone, so that what goes on from a checkpoint drops the same
             torch.manual_seed(drawn.getrandbits(62) + self.rank)
-        every, total = sum(batch.tokens for batch in batches), 0.0
-        placements = [None]
+        every, total = sum(batch.tokens for batch in batches), torch.zeros(())
+        placements: list[dict[str, str] | None] = [None]
         if o.supernet:
-            placements = [self.model.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
+            placements = [self.supernet.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
             if o.sandwich:
-                placements = [self.model.baseline, *(self.model.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
+                placements = [self.supernet.baseline, *(self.supernet.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
         for placement in placements:
             if placement:
-                self.model.place(placement)
+                self.supernet.place(placement)
             for number, batch in enumerate(batches):
                 part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
                 # Gradients are averaged over processes: each counts its own tokens as a part of all.
-                with contextlib.nullcontext() if last or self.world == 1 else self.run_model.no_sync():
+                with contextlib.nullcontext() if last or not isinstance(self.run_model, DistributedDataParallel) else self.run_model.no_sync():
                     loss = self.loss(part, drawn) * (self.world / (every * len(placements)))
                     loss.backward()
                 total = total + loss.detach()
@@ -186,25 +206,25 @@ class Trainer:
         self.step += 1
         return total
 
-    def loss(self, batch, drawn):
+    def loss(self, batch: Batch, drawn: random.Random) -> torch.Tensor:
         """The sum over the tokens of a batch."""
-        loss = {"expected": batch.expected, "label_smoothing": self.options.label_smoothing}
+        loss: dict[str, Any] = {"expected": batch.expected, "label_smoothing": self.options.label_smoothing}
         with self.autocast():
             if self.teacher is not None:
                 with torch.no_grad():
                     loss["teacher"] = self.teacher(batch.source, batch.source_lengths, batch.entered, batch.lengths, layer=True)
             return self.outputs(self.run_model, batch, drawn, **loss)
 
-    def autocast(self):
+    def autocast(self) -> torch.autocast:
         """Whether this step computes in bfloat16, as a context."""
         return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
 
-    def outputs(self, model, batch, drawn=None, **loss):
+    def outputs(self, model: Callable[..., Any], batch: Batch, drawn: random.Random | None = None, **loss: Any) -> torch.Tensor:
         """The logits, or the loss that Model.forward is asked for.  drawn: draws what training varies; None: as the model is used."""
         return model(batch.source, batch.source_lengths, batch.entered, batch.lengths, total=self.total(batch, drawn),
                      visible=self.visible(batch, drawn), **loss)
 
-    def total(self, batch, drawn):
+    def total(self, batch: Batch, drawn: random.Random | None) -> torch.Tensor | None:
         """What mechanisms are told of the target's length: None is the manifest's prediction; in training now and then the truth,
         off by up to a fifth."""
         if drawn is None or self.model.predict is None or batch.lengths is None or drawn.random() < self.options.predicted_lengths:
@@ -212,14 +232,14 @@ class Trainer:
         noise = torch.tensor([drawn.uniform(0.8, 1.2) for _ in range(batch.all_rows)], dtype=torch.float64)
         return batch.lengths * noise[batch.part]
 
-    def visible(self, batch, drawn):
+    def visible(self, batch: Batch, drawn: random.Random | None) -> torch.Tensor | None:
         """wait-k: before token t, from 0, k + t rows of the source were read.  Several k: each row draws its own."""
-        if not self.options.wait_k or batch.entered is None or batch.source is None:
+        if not self.options.wait_k or batch.entered is None or batch.source_lengths is None:
             return None
         k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.all_rows)])
         return (k[batch.part, None] + torch.arange(batch.entered.shape[1])).minimum(batch.source_lengths[:, None])
 
-    def _teacher(self):
+    def _teacher(self) -> Model | None:
         """The model that --teacher names, which is not trained."""
         if self.options.teacher is None:
             return None
@@ -231,15 +251,15 @@ class Trainer:
                                      f"a head of type {made.head.type}, the model's {ours} with one of type {self.model.head.type}")
         return made
 
-    def _check_supernet(self):
+    def _check_supernet(self) -> None:
         o = self.options
         if not o.supernet and (o.weights or o.sandwich):
             raise Error(INVALID, "--weights and --sandwich are of --supernet: give it, or leave them out")
         for name in o.weights or ():
-            if name not in self.model.mechanisms:
-                raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.model.mechanisms)}")
+            if name not in self.supernet.mechanisms:
+                raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.supernet.mechanisms)}")
 
-    def _check(self, placements):
+    def _check(self, placements: Sequence[Mapping[str, str] | None]) -> None:
         """Clips the gradients, or says which block made the first that is no number."""
         trained = [p for p in self.named.values() if p.grad is not None]
         norm = torch.nn.utils.clip_grad_norm_(trained, self.options.clip)
@@ -250,7 +270,7 @@ class Trainer:
         kept = f"the checkpoint of an earlier step is kept in {self.file}" if self.file.exists() else "there is no checkpoint yet"
         raise Error(INVALID, f"step {self.step + 1}{placed}: the gradient of {name} is not finite; {kept}: lower --lr or raise --warmup")
 
-    def _optimizers(self):
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of linear layers, if asked; AdamW for all else."""
         o = self.options
         linear = {id(m.weight) for m in self.model.modules() if isinstance(m, torch.nn.Linear)}
@@ -259,7 +279,7 @@ class Trainer:
         rest = [p for p in self.named.values() if id(p) not in chosen]
         decayed, plain = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() < 2]
         groups = [{"params": decayed, "weight_decay": o.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-        made = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98))]
+        made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98))]
         if hidden:
             made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02))
         for optimizer in made:
@@ -270,7 +290,7 @@ class Trainer:
     # Judging.
 
     @contextlib.contextmanager
-    def _averaged(self, values):
+    def _averaged(self, values: Iterable[torch.Tensor]) -> Iterator[None]:
         """The model with the running average, or another one, in place of its parameters."""
         kept = [p.detach().clone() for p in self.named.values()]
         with torch.no_grad():
@@ -280,16 +300,16 @@ class Trainer:
             for p, value in zip(self.named.values(), kept):
                 p.copy_(value)
 
-    def _evaluate(self):
+    def _evaluate(self) -> bool:
         """Logs what the average is worth on dev; returns whether to stop early."""
-        watched = {"": None}
+        watched: dict[str, dict[str, str] | None] = {"": None}
         if self.options.supernet:
-            watched = {"baseline": self.model.baseline, **{m: self.model.uniform(m) for m in self.model.mechanisms}}
+            watched = {"baseline": self.supernet.baseline, **{m: self.supernet.uniform(m) for m in self.supernet.mechanisms}}
         results = {}
         with self._averaged(self.average):
             for name, placement in watched.items():
                 if placement:
-                    self.model.place(placement)
+                    self.supernet.place(placement)
                 results[name] = self._judge()
         loss = sum(r["loss"] for r in results.values()) / len(results)
         self._log(dev=results[""] if "" in results else results)
@@ -299,10 +319,10 @@ class Trainer:
             self.worse += 1
         return bool(self.options.patience) and self.worse >= self.options.patience
 
-    def _judge(self):
+    def _judge(self) -> dict[str, float]:
         """Loss per token, and the percentage of examples whose every token is the best after its right predecessors: what greedy
         decoding gets right."""
-        loss = tokens = right = rows = 0
+        loss, tokens, right, rows = 0.0, 0, 0, 0
         self.model.eval()
         for batch in self.dev:
             logits = self.outputs(self.model, batch).float()
@@ -315,7 +335,7 @@ class Trainer:
 
     # What is written.
 
-    def _log(self, **entry):
+    def _log(self, **entry: Any) -> None:
         if self.rank:
             return
         entry = {"step": self.step, "minutes": round(self.seconds / 60, 2), **entry}
@@ -323,7 +343,7 @@ class Trainer:
             log.write(json.dumps(entry) + "\n")
         print(f"\r\x1b[K{entry}" if sys.stderr.isatty() else entry, file=sys.stderr, flush=True)
 
-    def _show(self):
+    def _show(self) -> None:
         """A line with the time left, at a terminal."""
         progress = self.progress()
         if self.rank or not sys.stderr.isatty() or not progress:
@@ -331,7 +351,7 @@ class Trainer:
         left = self.seconds * (1 - progress) / progress
         print(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {left / 60:.0f} min left", end="", file=sys.stderr, flush=True)
 
-    def _save(self):
+    def _save(self) -> None:
         if self.rank:
             return
         part = self.file.with_suffix(".part")
@@ -344,7 +364,7 @@ class Trainer:
             os.fsync(written.fileno())
         os.replace(part, self.file)
 
-    def _resume(self):
+    def _resume(self) -> None:
         try:
             saved = torch.load(self.file, weights_only=True)
         except Exception as e:
@@ -363,12 +383,12 @@ class Trainer:
         for name in ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse"):
             setattr(self, name, saved[name])
 
-    def _export(self):
+    def _export(self) -> pathlib.Path | None:
         """out/model, of the best average if training may stop early, else of the last."""
         if self.rank:
             return None
         if self.options.supernet:
-            self.model.place(self.model.baseline)
+            self.supernet.place(self.supernet.baseline)
         values, half = self.best_average or self.average, self.options.f16
         with self._averaged([value.half().float() for value in values] if half else values):
             return self.model.export(self.out / "model", half=half)
@@ -377,27 +397,27 @@ class Trainer:
 class _Interrupt:
     """Ctrl-C and SIGTERM as a flag, so that a step is finished and saved; a second one ends at once."""
 
-    def __enter__(self):
+    def __enter__(self) -> _Interrupt:
         self.seen = False
-        self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._before: dict[int, Any] = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
         return self
 
-    def _note(self, number, _):
+    def _note(self, number: int, _: FrameType | None) -> None:
         self.seen = True
         signal.signal(number, self._before[number])
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
-def _decay(schedule, begin, progress):
+def _decay(schedule: str, begin: float, progress: float) -> float:
     """1 until `begin` of the budget, then to 0 along a line or half a cosine."""
     left = min(1.0, (1 - progress) / max(1e-9, 1 - begin))
     return {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[schedule]
 
 
-def _has_bf16():
+def _has_bf16() -> bool:
     """Does the processor multiply bfloat16 by itself?  Otherwise autocast is slower than float32."""
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
@@ -406,11 +426,11 @@ def _has_bf16():
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def _digest(text):
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _text(path):
+def _text(path: pathlib.Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
