@@ -102,8 +102,9 @@ Exec::Exec(uint64_t scratch_bytes, uint32_t workers, int fill)
 template <class Real>
 bool same_memory(const std::vector<BasicArray<Real>>& a, const std::vector<BasicArray<Real>>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.data().size() == y.data().size() &&
-           std::memcmp(x.data().data(), y.data().data(), x.data().size() * sizeof(Real)) == 0;
+    const size_t size = x.data().size();
+    return size == y.data().size() &&
+           (size == 0 || std::memcmp(x.data().data(), y.data().data(), size * sizeof(Real)) == 0);
   });
 }
 
