@@ -240,7 +240,8 @@ void growing_source(Law& law) {
   for (int i = 0; i < n; ++i)
     prefix.visible.push_back(std::min(2 + (i / 3) * 4, static_cast<int32_t>(law.keys_for(n))));
   const Array offline = law.may_refuse([&] { return law.whole(in, prefix, 1, ATTN_PREFIX); });
-  const Planned plan = law.stream_plan(1, n, law.keys_for(n));
+  const int64_t chunk = std::max<int64_t>(n, 4);  // of keys, which come four at a time
+  const Planned plan = law.stream_plan(1, chunk, std::max(law.keys_for(n), chunk));
   const Arena arena(plan.info().state_bytes, 1);
   Array got(1, offline.heads, n, offline.width);
   int32_t known = 0;
