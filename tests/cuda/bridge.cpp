@@ -1,5 +1,7 @@
 // The entry of a plugin for the CPU that runs one for CUDA on the emulator, or on a device by the same calls.  With
 // ATTNKIT_CUDA_TYPE f16 or bf16 in the environment when a plan is made, its runs are in that type.
+#include "core/conformance/bridge.hpp"
+
 #include <attnkit/plugin.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -8,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/conformance/bridge.hpp"
 #include "cuda/emulator/emulator.hpp"
 
 // The symbol of the variant, renamed.

@@ -22,7 +22,8 @@ int32_t run(const attn_plan* plan, const attn_run* of, attn_error* error) {
   attn_exec exec = *of->exec;
   attn_run faulty = *of;
   faulty.exec = &exec;
-  if (FAULT == READS_ON_THE_HOST && static_cast<const volatile float*>(of->ports[0].data)[0] > 1e30f) return ATTN_DEVICE;
+  if (FAULT == READS_ON_THE_HOST && static_cast<const volatile float*>(of->ports[0].data)[0] > 1e30f)
+    return ATTN_DEVICE;
   if (FAULT == OTHER_STREAM) exec.stream = 0;
   if (FAULT == FORGETS_A_RUN && ++runs > 40) return ATTN_OK;
   attn_tensor ports[4];  // q, k, v, o
