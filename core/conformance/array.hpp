@@ -60,6 +60,16 @@ class BasicArray {
   std::vector<Real> data_;
 };
 
+// Bytes from the first element of a tensor to its last.
+inline uint64_t extent(const attn_tensor& t) {
+  int64_t last = 0;
+  for (uint32_t i = 0; i < t.ndim; ++i) {
+    if (t.shape[i] == 0) return 0;
+    last += (t.shape[i] - 1) * t.stride[i];
+  }
+  return static_cast<uint64_t>(last + 1) * (t.dtype_bits / 8);
+}
+
 using Array = BasicArray<float>;
 using Array64 = BasicArray<double>;
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/conformance/array.hpp"
+
 namespace attnkit::core::conformance {
 
 namespace {
@@ -99,15 +101,6 @@ class Device {
   std::vector<void*> all_;
 };
 
-uint64_t bytes_of(const attn_tensor& t) {
-  int64_t elements = 1;
-  for (uint32_t i = 0; i < t.ndim; ++i) {
-    if (t.shape[i] == 0) return 0;
-    elements += (t.shape[i] - 1) * t.stride[i];
-  }
-  return static_cast<uint64_t>(elements) * (t.dtype_bits / 8);
-}
-
 // Would the variant get as far as reading what the run names?
 bool is_sound(const Plan& plan, const attn_run& run) {
   const attn_request& r = plan.request;
@@ -141,14 +134,14 @@ class Rounded {
       const int64_t strides[] = {t_.shape[2] * heads * width, width, heads * width, 1};
       std::copy(strides, strides + 4, t_.stride);
     }
-    here_.resize(bytes_of(t_) / 2, 0xFFFF);
+    here_.resize(extent(t_) / 2, 0xFFFF);
     for_all([&](int64_t from, int64_t to) {
       here_[static_cast<size_t>(to)] = half_.round(static_cast<const float*>(given_.data)[from]);
     });
-    t_.data = device.copy(reinterpret_cast<char*>(here_.data()), bytes_of(t_), packed ? 16 : 2);
+    t_.data = device.copy(reinterpret_cast<char*>(here_.data()), extent(t_), packed ? 16 : 2);
   }
   const attn_tensor& tensor() const { return t_; }
-  void fetch(uintptr_t stream) { gpu->copy_back(here_.data(), t_.data, bytes_of(t_), stream); }
+  void fetch(uintptr_t stream) { gpu->copy_back(here_.data(), t_.data, extent(t_), stream); }
   void give_back() const {
     for_all([&](int64_t to, int64_t from) {
       static_cast<float*>(given_.data)[to] = half_.widen(here_[static_cast<size_t>(from)]);
@@ -209,7 +202,7 @@ class Staged {
         tensors[i] = rounded_[i]->tensor();
       }
     for (attn_tensor& t : tensors)
-      if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
+      if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
     const auto rows = static_cast<uint64_t>(run.batch);
     const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
     per_row(run.q_len);
@@ -254,7 +247,7 @@ class Staged {
   void fetch(void* to, const void* from, uint64_t bytes) { gpu->copy_back(to, from, bytes, device.stream); }
   void fetch_all() {
     for (size_t i = 0; i < kept_tensors_.size(); ++i)
-      if (const uint64_t bytes = bytes_of(kept_tensors_[i])) {
+      if (const uint64_t bytes = extent(kept_tensors_[i])) {
         if (rounded_[i])
           rounded_[i]->fetch(device.stream);
         else
@@ -316,7 +309,7 @@ int32_t backward(const attn_plan* handle, const attn_grad* given, attn_error* er
   attn_grad grad{sizeof grad, 0, &staged.run, grads.data()};
   if (!staged.is_sound()) return cuda->backward(plan.plan, &grad, error);
   staged.copy(here.exec->scratch_bytes, true);
-  for (attn_tensor& t : grads) t.data = staged.device.copy(static_cast<char*>(t.data), bytes_of(t), t.dtype_bits / 8);
+  for (attn_tensor& t : grads) t.data = staged.device.copy(static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
   const std::vector<attn_tensor> kept = grads;
   const int32_t code = enqueue(staged.device.stream, [&] {
     const int32_t done = cuda->backward(plan.plan, &grad, error);
@@ -325,7 +318,7 @@ int32_t backward(const attn_plan* handle, const attn_grad* given, attn_error* er
     return done;
   });
   for (size_t i = 0; i < kept.size() && code == ATTN_OK; ++i)
-    if (given->grads[i].data) staged.fetch(given->grads[i].data, kept[i].data, bytes_of(kept[i]));
+    if (given->grads[i].data) staged.fetch(given->grads[i].data, kept[i].data, extent(kept[i]));
   if (code == ATTN_OK) staged.fetch_all();
   const std::string fault = gpu->wait(staged.device.stream);
   return fault.empty() ? code : device_error(error, fault);

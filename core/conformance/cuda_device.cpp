@@ -14,70 +14,51 @@ namespace {
 using Result = int;  // CUresult
 using Address = unsigned long long;
 
-// The functions of libcuda.so.1 by the names that it exports.
+// A function of libcuda.so.1, of whatever type is wanted.  Throws std::runtime_error where it is not there.
+struct Function {
+  const char* name;
+  template <class Type>
+  operator Type*() const {
+    static void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error("the driver's libcuda.so.1 is not installed");
+    void* const found = dlsym(library, name);
+    if (found == nullptr) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
+    return reinterpret_cast<Type*>(found);
+  }
+};
+
 struct Driver {
-  Result (*cuInit)(unsigned flags);
-  Result (*cuGetErrorString)(Result code, const char** text);
-  Result (*cuDeviceGetCount)(int* count);
-  Result (*cuDevicePrimaryCtxRetain)(void** context, int device);
-  Result (*cuCtxSetCurrent)(void* context);
-  Result (*cuMemAlloc_v2)(Address* memory, size_t bytes);
-  Result (*cuMemFree_v2)(Address memory);
-  Result (*cuMemsetD8_v2)(Address memory, unsigned char byte, size_t bytes);
-  Result (*cuMemcpyHtoDAsync_v2)(Address to, const void* from, size_t bytes, void* stream);
-  Result (*cuMemcpyDtoHAsync_v2)(void* to, Address from, size_t bytes, void* stream);
-  Result (*cuCtxSynchronize)();
-  Result (*cuStreamCreate)(void** stream, unsigned flags);
-  Result (*cuStreamDestroy_v2)(void* stream);
-  Result (*cuStreamSynchronize)(void* stream);
-  Result (*cuStreamBeginCapture_v2)(void* stream, int mode);
-  Result (*cuStreamEndCapture)(void* stream, void** graph);
-  Result (*cuGraphInstantiateWithFlags)(void** exec, void* graph, unsigned long long flags);
-  Result (*cuGraphLaunch)(void* exec, void* stream);
-  Result (*cuGraphExecDestroy)(void* exec);
-  Result (*cuGraphDestroy)(void* graph);
+  Result (*cuInit)(unsigned flags) = Function{"cuInit"};
+  Result (*cuGetErrorString)(Result code, const char** text) = Function{"cuGetErrorString"};
+  Result (*cuDeviceGetCount)(int* count) = Function{"cuDeviceGetCount"};
+  Result (*cuDevicePrimaryCtxRetain)(void** context, int device) = Function{"cuDevicePrimaryCtxRetain"};
+  Result (*cuCtxSetCurrent)(void* context) = Function{"cuCtxSetCurrent"};
+  Result (*cuMemAlloc_v2)(Address* memory, size_t bytes) = Function{"cuMemAlloc_v2"};
+  Result (*cuMemFree_v2)(Address memory) = Function{"cuMemFree_v2"};
+  Result (*cuMemsetD8_v2)(Address memory, unsigned char byte, size_t bytes) = Function{"cuMemsetD8_v2"};
+  Result (*cuMemcpyHtoDAsync_v2)(Address to, const void* from, size_t bytes,
+                                 void* stream) = Function{"cuMemcpyHtoDAsync_v2"};
+  Result (*cuMemcpyDtoHAsync_v2)(void* to, Address from, size_t bytes, void* stream) = Function{"cuMemcpyDtoHAsync_v2"};
+  Result (*cuCtxSynchronize)() = Function{"cuCtxSynchronize"};
+  Result (*cuStreamCreate)(void** stream, unsigned flags) = Function{"cuStreamCreate"};
+  Result (*cuStreamDestroy_v2)(void* stream) = Function{"cuStreamDestroy_v2"};
+  Result (*cuStreamSynchronize)(void* stream) = Function{"cuStreamSynchronize"};
+  Result (*cuStreamBeginCapture_v2)(void* stream, int mode) = Function{"cuStreamBeginCapture_v2"};
+  Result (*cuStreamEndCapture)(void* stream, void** graph) = Function{"cuStreamEndCapture"};
+  Result (*cuGraphInstantiateWithFlags)(void** exec, void* graph,
+                                        unsigned long long flags) = Function{"cuGraphInstantiateWithFlags"};
+  Result (*cuGraphLaunch)(void* exec, void* stream) = Function{"cuGraphLaunch"};
+  Result (*cuGraphExecDestroy)(void* exec) = Function{"cuGraphExecDestroy"};
+  Result (*cuGraphDestroy)(void* graph) = Function{"cuGraphDestroy"};
 };
 
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 constexpr int kThreadLocal = 1;       // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
-Driver load_driver() {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error("the driver's libcuda.so.1 is not installed");
-  Driver d{};
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (function == nullptr) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
-  };
-#define ATTNKIT_FIND(name) find(d.name, #name)
-  ATTNKIT_FIND(cuInit);
-  ATTNKIT_FIND(cuGetErrorString);
-  ATTNKIT_FIND(cuDeviceGetCount);
-  ATTNKIT_FIND(cuDevicePrimaryCtxRetain);
-  ATTNKIT_FIND(cuCtxSetCurrent);
-  ATTNKIT_FIND(cuMemAlloc_v2);
-  ATTNKIT_FIND(cuMemFree_v2);
-  ATTNKIT_FIND(cuMemsetD8_v2);
-  ATTNKIT_FIND(cuMemcpyHtoDAsync_v2);
-  ATTNKIT_FIND(cuMemcpyDtoHAsync_v2);
-  ATTNKIT_FIND(cuCtxSynchronize);
-  ATTNKIT_FIND(cuStreamCreate);
-  ATTNKIT_FIND(cuStreamDestroy_v2);
-  ATTNKIT_FIND(cuStreamSynchronize);
-  ATTNKIT_FIND(cuStreamBeginCapture_v2);
-  ATTNKIT_FIND(cuStreamEndCapture);
-  ATTNKIT_FIND(cuGraphInstantiateWithFlags);
-  ATTNKIT_FIND(cuGraphLaunch);
-  ATTNKIT_FIND(cuGraphExecDestroy);
-  ATTNKIT_FIND(cuGraphDestroy);
-#undef ATTNKIT_FIND
-  return d;
-}
-
 class FirstDevice final : public CudaDevice {
  public:
   // Throws std::runtime_error where there is none.
-  FirstDevice() : d_(load_driver()) {
+  FirstDevice() {
     expect(d_.cuInit(0), "cuInit");
     int count = 0;
     expect(d_.cuDeviceGetCount(&count), "cuDeviceGetCount");

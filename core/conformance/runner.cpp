@@ -158,20 +158,6 @@ void Bound<Real>::call_plugin(const attn_run& run) {
   if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
 }
 
-namespace {
-
-// Bytes from the first element of a tensor to its last.
-uint64_t extent(const attn_tensor& t) {
-  int64_t last = 0;
-  for (uint32_t i = 0; i < t.ndim; ++i) {
-    if (t.shape[i] == 0) return 0;
-    last += (t.shape[i] - 1) * t.stride[i];
-  }
-  return static_cast<uint64_t>(last + 1) * (t.dtype_bits / 8);
-}
-
-}  // namespace
-
 void* Copies::add_bytes(const std::string& what, void* from, uint64_t bytes, uint64_t alignment) {
   if (from == nullptr) return nullptr;
   fences.push_back(std::make_unique<Fence>(what, bytes, alignment));

@@ -34,8 +34,9 @@ int32_t refusal(const Plugin& plugin) {
 
 TEST(Compilers, TheirPluginsShareAProcess) {
   const auto registries = all();
-  if (registries.size() == 1)
-    GTEST_SKIP() << "a sanitizer's build, or one for another machine, has no plugins by other compilers";
+#ifdef ABI_ONE_COMPILER
+  GTEST_SKIP() << "a sanitizer's build, or one for another machine, has no plugins by other compilers";
+#endif
   ASSERT_GE(registries.size(), 3u);
   std::vector<const Plugin*> plugins;
   for (const auto& registry : registries) {
