@@ -39,12 +39,16 @@ class PackedModel : public testing::TestWithParam<std::string> {
     const std::string file = "file = \"w.safetensors\"\n";
     return text.replace(text.find(file), file.size(), file + "type = \"" + GetParam() + "\"\n" + more);
   }
-  // The logits of a model that is opened now; warnings to *said.
+  // The logits of a model that is opened now; warnings to *said, but for AK405, which is of the processor.
   std::vector<float> logits(const std::string& toml, std::string* said = nullptr) const {
     Diagnostics diagnostics;
     const auto model = Model::load(std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 2, 1),
                                    toml, folder_.path(), diagnostics);
-    if (said) *said = all_messages(diagnostics);
+    if (said) {
+      said->clear();
+      for (const Diagnostic& d : diagnostics.sorted())
+        if (d.code != 405) *said += d.message + "\n";
+    }
     EXPECT_TRUE(model) << all_messages(diagnostics);
     std::vector<float> out(4 * static_cast<size_t>(model->outputs()));
     model->forward(ids_of({3, 77, 4999, 2}), ids_of({1, 5, 4000, 9}), out.data());
