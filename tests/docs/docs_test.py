@@ -102,6 +102,13 @@ class Rooms(unittest.TestCase):
         for folder in self.tree:
             self.assertTrue((SOURCE / folder).is_dir(), folder)
 
+    def test_every_room_has_a_first_file(self):
+        said = dict(re.findall(r"(?m)^((?:core|hosts/cli)/[\w/]*)  +\w.*: (\w+\.[ch]pp)$", read("docs/contributing.md")))
+        alike = {"core/", "core/base/formats/", "core/without/", "hosts/cli/", "hosts/cli/commands/"}  # each file is a beginning
+        for room in (f for f in self.tree if f.startswith(("core/", "hosts/cli/")) and f not in alike):
+            named = [f"{pathlib.Path(room).name}.{kind}" for kind in ("hpp", "cpp")]
+            self.assertTrue(any((SOURCE / room / name).exists() for name in ([said[room]] if room in said else named)), room)
+
     def test_rooms_are_not_crowded(self):
         tops = [f for f in SOURCE.iterdir() if f.is_dir() and not f.name.startswith((".", "build"))]
         for folder in [SOURCE, *(f for top in tops for f in top.glob("**/"))]:
