@@ -25,7 +25,7 @@ macro(attnkit_enable_cuda)
   endif()
 endmacro()
 
-# What every plugin library shares: where it goes, what it exports, how strictly it is linked.
+# The properties of every plugin library: its folder, its exports, strict linking.
 function(_attnkit_plugin_library target output)
   set(map ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/exports.map)
   if(NOT EXISTS ${map})

@@ -1,4 +1,4 @@
-// What oneTBB orders, for ThreadSanitizer, which does not see into it.
+// The order that oneTBB makes, for ThreadSanitizer, which does not see into it.
 #pragma once
 
 #if defined(__has_feature)
@@ -10,7 +10,7 @@
 
 namespace attnkit::core {
 
-// What a thread did up to before() happens before what other threads do from behind() on.
+// The acts of a thread up to before() happen before those of other threads from behind() on.
 class Order {
  public:
 #ifdef ATTNKIT_TSAN

@@ -18,7 +18,7 @@ double of_affinity() {
   return some > 0 ? some : std::max(1u, std::thread::hardware_concurrency());
 }
 
-// How many processors' time a control group may take, infinity without a limit.
+// The processors whose time a control group may take, infinity without a limit.
 double quota(const std::string& group) {
   double most = 0, period = 0;
   // Version 2 has "most period" in one file, version 1 has two; "max" and -1 are no limit.

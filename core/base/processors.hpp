@@ -1,4 +1,4 @@
-// How many processors there are for this process.
+// The number of processors that this process may use.
 #pragma once
 
 #include <cstdint>

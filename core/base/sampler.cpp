@@ -40,7 +40,7 @@ void Sampler::look_back(std::span<float> scores) const {
   for (size_t id = 0; penalty != 1 && id < std::min(seen_.size(), scores.size()); ++id)
     if (seen_[id]) scores[id] = scores[id] < 0 ? scores[id] * penalty : scores[id] / penalty;
   const auto may = [](float score) { return score > -std::numeric_limits<float>::infinity(); };
-  // What must come, as a forced end, may have been there.
+  // A token that must come, as a forced end, may have been there.
   if (sampling_.no_repeat == 0 || std::ranges::count_if(scores, may) < 2) return;
   const auto n = static_cast<size_t>(sampling_.no_repeat) - 1;  // tokens that stand before the next one
   if (before_.size() <= n) return;

@@ -30,7 +30,7 @@ class Sampler {
   explicit Sampler(const Sampling& sampling, uint64_t stream = 0);
 
   void saw(std::span<const int32_t> ids);  // tokens that were there, in order
-  // What the tokens that were there do to the scores of the next one.
+  // Changes the scores of the next token by those that were there.
   void look_back(std::span<float> scores) const;
   // The next one, which is then one that was there.  Returns nothing when any of the scores is NaN.
   std::optional<int32_t> draw(std::span<const float> scores);

@@ -7,7 +7,7 @@
 
 namespace attnkit::core {
 
-// Where the first of the stops begins; npos: the text has none.
+// Returns the place of the first of the stops; npos: the text has none.
 inline size_t stop_in(const std::string& text, std::span<const std::string> stops) {
   size_t first = std::string::npos;
   for (const std::string& stop : stops) first = std::min(first, text.find(stop));

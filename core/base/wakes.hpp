@@ -1,4 +1,4 @@
-// Where the workers of a pool wake.
+// The processors on which the workers of a pool wake.
 //
 // Linux wakes a thread that sleeps on the processor of the thread that wakes it, which is about to be busy, and moves
 // it only milliseconds later.  So after a rest of the pool its workers are kept off the processor of the caller until

@@ -11,7 +11,7 @@ namespace attnkit::core::conformance {
 
 namespace {
 
-// What a driver does to the process, and the bridge allocates, is not the plugin's.
+// The plugin does not answer for a driver's acts in the process, nor for the bridge's allocations.
 void see(const Check& check, const Trial& trial) {
   if (std::string_view(check.group) == "process" && load(trial.file).device_type != 1)
     throw NotApplicable{"it computes on CUDA, whose driver is a part of the process"};

@@ -112,7 +112,7 @@ void search_path(const Trial& trial) {
   }
 }
 
-// What a system, a compiler or CUDA brings.
+// Libraries of a system, a compiler or CUDA.
 constexpr std::string_view common[] = {"ld-linux",    "libc.",      "libm.",    "libmvec.",  "libstdc++.", "libgcc_s.",
                                        "libpthread.", "libdl.",     "librt.",   "libc++.",   "libc++abi.", "libunwind.",
                                        "libcuda.",    "libcudart.", "libcudnn", "libcublas", "libnvrtc"};

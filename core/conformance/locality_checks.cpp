@@ -8,7 +8,7 @@ namespace attnkit::core::conformance {
 
 namespace {
 
-// What comes in place of a sequence's numbers.
+// The numbers that take the place of a sequence's own.
 enum class Other { kNumbers, kNan, kInfinity };
 const char* name_of(Other other) {
   constexpr const char* names[] = {"other numbers", "NaN", "infinity"};

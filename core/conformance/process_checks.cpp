@@ -158,7 +158,7 @@ void leaks(Law& usual) {
        kept);
 }
 
-// How act, run in a child of fork(), ended.
+// The end of act, run in a child of fork().
 struct Child {
   std::string wrong;    // what it found wrong, "" where it was content
   std::string printed;  // on standard error
@@ -171,7 +171,7 @@ Child in_child(Act&& act) {
   hold(::pipe(ends) == 0, "pipe: {}", std::strerror(errno));
   const Descriptor from(ends[0]);
   Descriptor to(ends[1]);
-  // What it prints on its way is not a plugin's word.
+  // Its output is not a plugin's word.
   const Descriptor printed(::memfd_create("printed", MFD_CLOEXEC));
   const pid_t child = ::fork();
   hold(child >= 0, "fork: {}", std::strerror(errno));
@@ -240,7 +240,7 @@ int64_t fail_each(bool later, Act&& act) {
   }
 }
 
-// Where memory is out, create and plan say so, keep nothing, and do better the next time.
+// Out of memory, create and plan say so, keep nothing, and do better the next time.
 void out_of_memory(Law& law) {
   needs_counter();
   const auto calls = [&] {

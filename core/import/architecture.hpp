@@ -35,7 +35,7 @@ struct ManifestEntry {
   ManifestValue value;
 };
 
-// What a SentencePiece file lacks that says its ids in fairseq's way, or beside a vocab.json.
+// The tokens that a SentencePiece file lacks whose ids are fairseq's, or stand in a vocab.json.
 struct MoreTokens {
   std::vector<std::string> tokens;  // with ids behind its own
   std::string source;               // the one before a text; empty: none

@@ -647,7 +647,7 @@ class Importer {
                                       value.path(), key, value.json().dump().substr(0, 60)));
   }
 
-  // What transformers' generate() does where nobody says otherwise.
+  // The defaults of transformers' generate().
   void add_writing(const JsonValue& generation, const JsonValue& end) {
     const auto number = [&](const char* key, double neutral) {
       const JsonValue value = generation[key];

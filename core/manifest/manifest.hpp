@@ -178,7 +178,7 @@ void to_json(nlohmann::ordered_json& json, const SearchChoice& choice);
 const char* kind_name(ModelKind kind);  // "encoder-decoder"
 const char* positions_name(Positions positions);
 const char* sinusoids_name(Sinusoids sinusoids);
-// What "all", "all_but_k", "qkv" and "none" mean, and the word for a set; empty: there is none.
+// The meaning of "all", "all_but_k", "qkv" and "none", and the word for a set; empty: there is none.
 std::set<std::string> bias_of(const std::string& word);
 std::string bias_name(const std::set<std::string>& bias);
 const char* early_stop_name(EarlyStop stop);

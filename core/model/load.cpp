@@ -84,7 +84,7 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
                      [&](const BlockChoice& choice) { return choice.mechanism != word; });
 }
 
-// What was packed of these weights before; none where nothing is to be kept.
+// The file of these weights as packed before; none if nothing is to be kept.
 std::optional<PackedCache> cache_of(const Manifest& m, const std::optional<Weights>& weights,
                                     Diagnostics& diagnostics) {
   if (!m.weights_cache || !weights) return {};

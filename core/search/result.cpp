@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 namespace attnkit::core::search {
 namespace {
@@ -117,6 +118,9 @@ std::string failure_text(const std::vector<Ranked>& ranking) {
 // Says what keeps the top group together: the kind that has more of the spread of its differences to the winner.
 std::string tie_text(const Search& search) {
   if (search.top().size() < 2) return "";
+  const bool weighs = search.settings().rank == Rank::rcp || search.settings().rank == Rank::rcp_mem;
+  if (weighs && !(search.std_bench().value_or(0) > 0))
+    return "std_bench is unknown or 0, so only quality could tell them apart";
   std::vector<Racer> racers;
   for (const Record* record : search.top()) racers.push_back(search.racer(*record));
   const double shared = block_variance(racers);
@@ -136,6 +140,11 @@ std::string tie_text(const Search& search) {
   return fmt::format("{} examples are too few", search.max_examples());
 }
 
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code gone;
+  return std::filesystem::equivalent(a, b, gone);
+}
+
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   const Record* winner = search.winner();
   Json answer = {{"placement", nullptr}, {"length", search.settings().length}, {"crossover", nullptr}};
@@ -148,10 +157,10 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   answer["placement"] = winner->id;
   answer["tied"] = search.top().size();
   answer["crossover"] = maybe(crossover(*winner));
-  answer["text"] =
-      answer_text({search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test,
-                   search.top().size(), tie_text(search), search.examples("data"),
-                   search.opened().value("repeated", int64_t{0}), search.opened().contains("training")});
+  answer["text"] = answer_text(
+      {search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test,
+       search.top().size(), tie_text(search), search.examples("data"), search.opened().value("repeated", int64_t{0}),
+       search.opened().contains("training"), test && is_same_file(search.settings().data, search.settings().test)});
   return answer;
 }
 
@@ -502,6 +511,8 @@ std::string answer_text(const AnswerInput& input) {
                                                   input.tied == 2 ? "other is" : "others are",
                                                   input.why.empty() ? "" : ": ", input.why);
   tied += caution(input);
+  if (input.test && input.is_chosen_by_test)
+    tied += " The test set is the data that it was chosen on, so it looks better there than it is.";
   if (input.trained) tied += " Each placement was trained by itself before it was judged.";
   if (placement == input.space.baseline) return what + ": nothing that was tried ranks above the baseline." + tied;
   const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();

@@ -23,6 +23,7 @@ struct AnswerInput {
   std::string why = {};             // they are tied; may be empty
   int64_t lines = 0, repeated = 0;  // of the data; those that stood there before
   bool trained = false;             // workers trained each placement first
+  bool is_chosen_by_test = false;   // the test set is the data of the race
 };
 
 // Names the placement, what it keeps and gains, and the length from which it is faster.

@@ -261,7 +261,7 @@ std::vector<std::span<Session::Reading>> Session::groups_of(std::vector<Reading>
   return groups;
 }
 
-// What the encoder runs over for each of them.
+// The parts of the sources that the encoder runs over.
 std::vector<SourcePart> Session::parts_of(std::span<Reading> group) {
   const Model& model = *group.front().session->model_;
   std::vector<SourcePart> parts;

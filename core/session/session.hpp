@@ -104,7 +104,7 @@ class Session {
   void release();
   void check_carried() const;
   void check_usable() const;
-  // What a read makes of a session, until all of the call succeeded.
+  // The changes of a session by a read, until all of the call succeeded.
   struct Reading {
     Session* session;
     Source to;                // its source with more read

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/base64.hpp"
 #include "core/tokenizer/unicode.hpp"

@@ -68,7 +68,7 @@ class WeightReader {
   using Fill = std::function<void(uint64_t seed, std::vector<std::byte>& bytes)>;
   std::vector<std::byte> integers(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
                                   const Fill& initial);
-  // What a layer of that tensor is kept in; only of WeightType::stored the file decides.
+  // The type in which a layer of that tensor is kept; only of WeightType::stored the file decides.
   WeightType type_of(const std::string& name, WeightType wanted) const;
   void warn(std::string message, std::string help);
   // Reports tensors nobody took, unless ignorable(name).

@@ -68,7 +68,7 @@ class Weights {
   std::vector<float> f32(std::string_view name, const std::vector<int64_t>& shape) const;
   // The same where they lie in a mapped file, if they lie there as f32.
   Numbers numbers(std::string_view name, const std::vector<int64_t>& shape) const;
-  // What the mapped file, or those of an index, and the names in it are, in one line that another file or a change of
+  // Names the mapped file, or those of an index, and the names in it, in one line that another file or a change of
   // it does not have.
   std::string identity() const;
   // Gives back the memory of all that was read from mapped files.

@@ -282,7 +282,7 @@ func (b *Block) run(request Request, run *Run, grads []*Tensor) error {
 	return err
 }
 
-// What would reach past the memory of a slice; the library sees pointers alone.
+// Refuses what would reach past the memory of a slice; the library sees pointers alone.
 func (b *Block) check(request Request, run *Run) error {
 	if len(run.Ports) != len(b.ports) {
 		return invalid("%d tensors for %d ports", len(run.Ports), len(b.ports))

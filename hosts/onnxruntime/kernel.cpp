@@ -170,7 +170,7 @@ void* Memory::reserve(uint64_t bytes) {
   return bytes_.get();
 }
 
-// What the graph gives for one input.
+// The value that the graph gives for one input.
 struct Kernel::Given {
   const std::string* name = nullptr;
   void* data = nullptr;

@@ -1,4 +1,4 @@
-// What an operator needs of ONNX Runtime's C API, declared by its facts: the wheel has no headers.
+// The part of ONNX Runtime's C API that an operator needs, declared here: the wheel has no headers.
 //
 // OrtApi is a table of function pointers that only grows; a function keeps its place.  GetApi(v) answers a runtime's
 // table if it has all functions of version v, else NULL.  OrtCustomOp is filled by the operator; its `version` says how

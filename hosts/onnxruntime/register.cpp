@@ -9,7 +9,7 @@ namespace attnkit::ort {
 
 namespace {
 
-// What f throws, as the runtime's status; NULL: nothing.
+// Returns what f throws as the runtime's status; NULL: nothing.
 template <class F>
 Status* guarded(const Api& api, const std::string& place, F&& f) noexcept {
   try {

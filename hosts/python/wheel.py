@@ -20,7 +20,7 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 CARRIED = re.compile(r"bin/attnkit|lib[^/]*/(?:.*/)?(?:libattnkit\.so\.\d+|attnkit/1/[^/]+\.so|attnkit/libraries/[^/]+|attnkit/attnkit-plugin-process|attnkit/libattnkit-onnxruntime\.so)")
-# What every machine has, and what must not be there twice in a process.
+# Libraries that every machine has, or that must not be there twice in a process.
 SYSTEM = re.compile(r"linux-vdso|ld-linux|lib(?:c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so")
 
 

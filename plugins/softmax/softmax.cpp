@@ -180,7 +180,7 @@ struct Run {
   }
 
   // Calls body(head of [first, last), keys and values of a block, the block's first key) for all keys that are seen.
-  // Where that is much, heads take turns, so that what a position has in the state is read from memory once.
+  // Of a long cache heads take turns, so that a position's part of the state is read from memory once.
   template <class Body>
   ATTNKIT_INLINE void walk(bool keys, int64_t b, int64_t first, int64_t last, const Sight& sight, int64_t seen,
                            const Few& own, const Body& body) const {

@@ -112,7 +112,7 @@ TEST(Softmax, LongChunksEqualTheWhole) {
   }
 }
 
-// What it sees is rounded, whole and in streams; the state takes that much less.
+// Its keys and values are rounded, whole and in streams; the state takes that much less.
 TEST(Softmax, ARoundedCacheIsSoftmaxOfRoundedKeysAndValues) {
   const int64_t n = 200, heads = 2, d = 20, e = 24;
   const auto floats = std::map<std::string, int64_t>{{"f32", d + e}, {"bf16", (d + e) / 2}, {"int8", 2 + (d + e) / 4}};

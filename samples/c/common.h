@@ -1,4 +1,4 @@
-/* What the samples share: an end with the reason, a model and its source from the command line. */
+/* The common part of the samples: an end with the reason, a model and its source from the command line. */
 #ifndef COMMON_H
 #define COMMON_H
 #include <attnkit/attnkit.h>

@@ -1,4 +1,4 @@
-/* How alike texts are to the first: cosines of their vectors.   embed MODEL.toml "text" "text" ... */
+/* Compares texts with the first: cosines of their vectors.   embed MODEL.toml "text" "text" ... */
 #include <math.h>
 
 #include "common.h"

@@ -1,4 +1,4 @@
-/* What refusals look like.   errors MODEL.toml "text" */
+/* Shows refusals.   errors MODEL.toml "text" */
 #include "common.h"
 
 static void count(uintptr_t found, const attnkit_diagnostic* d) {

@@ -1,4 +1,4 @@
-/* What there is: versions, plugins, a model's parts and tensors, initial tensors of a block, frames of speech.
+/* Lists versions, plugins, a model's parts and tensors, initial tensors of a block, frames of speech.
  *   inspect MODEL.toml "text" SPEECH_MODEL.toml */
 #include "common.h"
 

@@ -1,4 +1,4 @@
-/* What is said in a recording.   transcribe MODEL.toml RECORDING.wav */
+/* Writes down a recording.   transcribe MODEL.toml RECORDING.wav */
 #include "common.h"
 
 static uint32_t number(const char* bytes, int n) {

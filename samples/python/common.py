@@ -1,4 +1,4 @@
-"""What the samples share."""
+"""The common part of the samples."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""How alike texts are to the first: cosines of their vectors.   embed.py MODEL.toml "text" "text" ..."""
+"""Compares texts with the first: cosines of their vectors.   embed.py MODEL.toml "text" "text" ..."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""What refusals look like.   errors.py MODEL.toml "text" """
+"""Shows refusals.   errors.py MODEL.toml "text" """
 
 import attnkit
 from common import opened

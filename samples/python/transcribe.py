@@ -1,4 +1,4 @@
-"""What is said in a recording.   transcribe.py MODEL.toml RECORDING.wav"""
+"""Writes down a recording.   transcribe.py MODEL.toml RECORDING.wav"""
 
 import array
 import sys

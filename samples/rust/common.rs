@@ -1,4 +1,4 @@
-// What the samples share.
+// The common part of the samples.
 use attnkit::{Model, Result, Runtime, Side};
 use std::path::Path;
 

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 HEADERS, FROZEN, COMPILER = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
-# What the contract allows: structs that begin with struct_size grow at their end.
+# The contract allows that structs that begin with struct_size grow at their end.
 GROWTH = """[suppress_type]
 type_kind = struct
 has_size_change = yes
@@ -59,7 +59,7 @@ class Abi(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def changed(self, header, before, after):
-        """What abidiff says of headers with one change."""
+        """The output of abidiff for headers with one change."""
         folder = self.folder / "include/attnkit"
         folder.mkdir(parents=True)
         for name in ("attnkit.h", "plugin.h"):

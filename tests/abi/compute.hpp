@@ -50,5 +50,5 @@ inline std::vector<float> compute(const attnkit::core::Plugin& plugin) {
   return out;
 }
 
-// What every plugin named mean answers.
+// The answer of every plugin named mean.
 inline const std::vector<float> means = {4, 5, 6, 7, 4, 5, 6, 7, 16, 17, 18, 19, 16, 17, 18, 19};

@@ -98,7 +98,7 @@ class FailingSearch : public testing::TestWithParam<bool> {
     spared_points = 0;
   }
 
-  // What act gives; "" and `words` of what it throws.
+  // Returns act's result; "" and `words` of what it throws.
   template <class Act>
   std::string result_of(Act&& act) {
     try {

@@ -1,4 +1,4 @@
-// What many threads may do at once: eight of them on however few processors, each scenario beside sessions that decode.
+// Many threads at once: eight of them on however few processors, each scenario beside sessions that decode.
 #include <gtest/gtest.h>
 #include <sched.h>
 

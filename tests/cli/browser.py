@@ -76,7 +76,7 @@ class Browser:
             self.events.append(self.message())
 
     def complaints(self):
-        """What the page's console would show as errors or warnings."""
+        """The errors and warnings of the page's console."""
         kinds = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
         return [json.dumps(e["params"])[:400] for e in self.events if e.get("method") in kinds]
 

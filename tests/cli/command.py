@@ -1,4 +1,4 @@
-"""What the tests of the command share: running it, and reading what it said."""
+"""The common part of the command's tests: running it, and reading its output."""
 
 import json
 import os

@@ -7,7 +7,7 @@ import unittest
 import tiny_model
 from command import COMMAND, SAMPLE, CommandTest
 
-# What stands beside the command; adding a mechanism edits no test.
+# The plugins beside the command; adding a mechanism edits no test.
 MECHANISMS = sorted(f.stem for f in (pathlib.Path(COMMAND).parents[1] / "lib/attnkit/1").glob("*.so")
                     if not f.stem.endswith("-cuda"))
 

@@ -23,7 +23,7 @@ class Manual(CommandTest):
         return {name: re.findall(r"(?m)^  (?:-\w, )?--([a-z-]+)", self.run_ok(name, "--help").out) for name in names}
 
     def complete(self, *words):
-        """What bash offers for the last word."""
+        """The completions that bash offers for the last word."""
         script = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _attnkit 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"'
         done = subprocess.run(["bash", "-c", script, self.pages["bash"], *words], capture_output=True, text=True, cwd=self.folder, check=True)
         return set(done.stdout.split())

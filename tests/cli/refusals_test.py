@@ -1,4 +1,4 @@
-"""What mechanisms must refuse is refused when the manifest is read, at its place and in the mechanism's own words."""
+"""Placements that mechanisms must refuse are refused when the manifest is read, at their place and in the mechanism's own words."""
 
 import pathlib
 import tempfile

@@ -107,7 +107,7 @@ class Page(CommandTest):
     def test_paper(self):
         self.show(dark=True).call("Emulation.setEmulatedMedia", media="print", features=[])
         self.assertEqual(self.browser.run("getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)")
-        # What scrolls on a screen is cut on paper: A4 less its margins has 695 pixels, 1024 lying.
+        # Paper cuts off what scrolls on a screen: A4 less its margins has 695 pixels, 1024 lying.
         self.browser.call("Emulation.setDeviceMetricsOverride", width=695, height=1000, deviceScaleFactor=1, mobile=False)
         self.assertEqual(self.browser.run('[...document.querySelectorAll("table")].map(e => e.className + " " + e.offsetWidth)'
                                           '.filter(t => +t.split(" ")[1] > (t.startsWith("ranks") ? 1024 : 695))'), [])

@@ -152,12 +152,22 @@ class Content(ReportTest):
         self.assertIn(f"All 64 placements were measured on 500 examples and 2 timing blocks; {64 - first['kept']} were dropped. "
                       f"{second['raced']} went on to 1,000 examples and 3 timing blocks", said)
         self.assertIn("At the end 7 placements are tied with the winner.", said)
-        self.assertIn("with 95 % confidence, corrected", said)
+        self.assertIn("when its RCP mem is worse than the leader\u2019s with 95 % confidence, corrected", said)
         for after in ("500", "1,000"):
             lists = int(after.replace(",", ""))
             names = re.search(rf"Dropped after {after} examples ([^.]*?)(?= Dropped|$| How)", said)[1].split("; ")
             self.assertEqual(len(names), sum(p["screened"] and p["quality"]["lists"] == lists
                                              for p in self.document["placements"] if p["rank"]))
+
+    def test_without_a_unit_of_quality(self):
+        self.document["std_bench"] = None
+        for p in self.document["placements"]:
+            if p.get("quality") and p["quality"]["difference"] != 0:
+                p["rcp"] = p["rcp_mem"] = None
+        said = self.page(self.document, env=self.without_gnuplot).said()
+        self.assertIn("when its exact match is worse than the leader\u2019s", said)
+        self.assertIn("so that it decides alone", said)
+        self.assertIn("when std_bench is unknown or zero, where the quality is not the baseline\u2019s", said)
 
     def test_test_set(self):
         page = self.page(self.document, env=self.without_gnuplot)
@@ -171,7 +181,9 @@ class Content(ReportTest):
             self.assertAlmostEqual(number(cells[4])[0], p["test"]["value"], delta=.00501)
             self.assertAlmostEqual(number(cells[5])[0], p["test"]["difference"], delta=.00501)
             self.assertAlmostEqual(number(cells[6])[0], p["quality"]["value"], delta=.00501)
-        self.assertIn("selection bias", page.said())
+        self.assertIn("These numbers are free of it", page.said())
+        self.document["model"]["test_sha256"] = self.document["model"]["data_sha256"]
+        self.assertIn("these numbers are not free of it", self.page(self.document, env=self.without_gnuplot).said())
         for p in read:
             p["test"] = None
         self.assertEqual([kind for kind, _ in self.page(self.document, env=self.without_gnuplot).tables if kind == "tested"], [])

@@ -93,7 +93,7 @@ class Hostile(SearchTest):
         self.assertIn('mechanism "crash_create" cannot be used', said.err)
         self.assertIn("killed by signal 11 (Segmentation fault)", said.err)
         model.write_text(own)
-        # What is wrong otherwise is said with its place, as ever.
+        # Other mistakes are reported with their place, as ever.
         model.write_text(model.read_text().replace("crash_plan", "nope"))
         self.assertIn("model.toml:16:18: error[AK201]", self.search("--plugin-dir", PLUGINS, model=model, code=4).err)
 

@@ -20,7 +20,7 @@ WRONG = {"softmax": (0, 0, 0), "cosformer": (.005, .0005, .0038), "relu": (.008,
 TIME = {"softmax": (0, .32, .44), "cosformer": (0, .012, .02), "relu": (0, .008, .012), "leap": (0, .02, .03)}
 PEAK = {"softmax": (.22, 1.15, 1.6), "cosformer": (.21, .1, .12), "relu": (.17, .06, .08), "leap": (.21, .1, .12)}
 
-# What documents of version 0.1.0 lack.
+# The fields that documents of version 0.1.0 lack.
 NEW = {"settings": ("effort", "confidence"), "answer": ("tied",), "machine": ("compiler", "commit"),
        "model": ("weights_sha256", "data_sha256", "test_sha256"),
        "quality": ("baseline", "difference_low", "difference_high", "p"),

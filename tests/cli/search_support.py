@@ -1,4 +1,4 @@
-"""What the tests of attnkit search share: tiny models with data beside them, and searches that are quick."""
+"""The common part of the tests of attnkit search: tiny models with data beside them, and searches that are quick."""
 
 import json
 import os

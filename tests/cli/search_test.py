@@ -47,6 +47,12 @@ class Strategies(SearchTest):
         self.assertEqual(document["placements"][0]["test"]["value"], document["placements"][0]["greedy"]["test"]["exact"])
         self.runs("half past three")
 
+    def test_without_a_unit_of_quality(self):
+        self.search("--space", "encoder.self=softmax,relu", "--space", "decoder.self=softmax", "--space", "decoder.cross=softmax")
+        self.check_result(self.result())
+        self.assertEqual((self.result()["std_bench"], len(self.result()["top_group"])), (None, 2))
+        self.assertIn("std_bench is unknown or 0, so only quality could tell them apart", self.result()["answer"]["text"])
+
     def test_json_is_one_document(self):
         document = self.search("--json").json()
         self.assertEqual(document, self.result())

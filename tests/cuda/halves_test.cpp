@@ -70,7 +70,7 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
-// What only linear variants promise: their tiles on the tensor cores drop and hold what 16 bits would not.
+// Promises of linear variants alone: their tiles on the tensor cores drop and hold what 16 bits would not.
 class LinearHalves : public Halves {};
 INSTANTIATE_TEST_SUITE_P(Cuda, LinearHalves, testing::ValuesIn([] {
                            std::vector<Case> linear = cases();

@@ -20,13 +20,13 @@ NVCC, INCLUDE, *COMPILED = sys.argv[1:]
 KERNEL = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'.*?\n.*\n\s+(\d+) bytes stack frame, (\d+) bytes spill "
                     r"stores, (\d+) bytes spill loads\n.*?Used (\d+) registers")
 CUOBJDUMP = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=os.path.dirname(NVCC))
-# What the tensor cores are asked for: products of 16 bits, of depth 16, and of tf32, of depth 8.
+# The instructions of the tensor cores: products of 16 bits, of depth 16, and of tf32, of depth 8.
 ASKED = [r"HMMA\.16816\.F32", r"HMMA\.1688\.F32\.TF32"] if CUOBJDUMP else [
     r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.b?f16", r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32"]
 
 
 def compiled(pair):
-    """What ptxas says of the kernels of a file, and their code by name."""
+    """The report of ptxas on the kernels of a file, and their code by name."""
     file, architecture = pair.split(":")
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([NVCC, "-std=c++20", "-O3", f"-arch=sm_{architecture}", "-cubin", "--resource-usage",

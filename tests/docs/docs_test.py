@@ -60,6 +60,15 @@ class Documents(unittest.TestCase):
             for path in name.findall(document.read_text()):
                 self.assertTrue((SOURCE / path).exists(), f"{document}: {path}")
 
+    def test_functions_of_a_run_are_where_it_passes(self):
+        passed = re.search(r"(?s)## How a run travels\n(.*?)\nLoading", read("docs/contributing.md"))[1]
+        places = re.findall(r"`([\w/]+\.[ch]pp)`\s+\(((?:`[\w:]+`(?:, )?)+)\)", passed)
+        self.assertGreater(len(places), 12)
+        for path, names in places:
+            file = [f for f in (SOURCE / path, SOURCE / "abi/include/attnkit" / path) if f.exists()][0].read_text()
+            for name in re.findall(r"`([\w:]+)`", names):
+                self.assertRegex(file, rf"\b{name.rpartition('::')[2]}\(", f"{path}: {name}")
+
     def test_contributing_is_short(self):
         self.assertLess(len(read("docs/contributing.md").splitlines()), 150)
 
@@ -70,6 +79,15 @@ class Headers(unittest.TestCase):
         for header in ("plugin.h", "attnkit.h"):
             for before, name in heading.findall(read(f"abi/include/attnkit/{header}")):
                 self.assertRegex(before, r"^ +\* $", f"{header}: {name}")
+
+
+class Comments(unittest.TestCase):
+    def test_open_with_their_subject(self):
+        opens = re.compile(r'(?m)^\s*(?://+|/?\*|#|""") ?(?:What|How|Where) .*')
+        for folder in ("abi", "core", "hosts", "plugins"):
+            for source in (f for f in (SOURCE / folder).rglob("*") if f.suffix in (".h", ".hpp", ".cpp", ".cu", ".py", ".go", ".rs", ".cmake")):
+                if not {"build", "target"} & set(source.relative_to(SOURCE).parts):
+                    self.assertEqual(opens.findall(source.read_text()), [], source)
 
 
 class Rooms(unittest.TestCase):
@@ -83,6 +101,13 @@ class Rooms(unittest.TestCase):
         self.assertEqual(folders - set(self.tree) - {"abi/"}, set())
         for folder in self.tree:
             self.assertTrue((SOURCE / folder).is_dir(), folder)
+
+    def test_every_room_has_a_first_file(self):
+        said = dict(re.findall(r"(?m)^((?:core|hosts/cli)/[\w/]*)  +\w.*: (\w+\.[ch]pp)$", read("docs/contributing.md")))
+        alike = {"core/", "core/base/formats/", "core/without/", "hosts/cli/", "hosts/cli/commands/"}  # each file is a beginning
+        for room in (f for f in self.tree if f.startswith(("core/", "hosts/cli/")) and f not in alike):
+            named = [f"{pathlib.Path(room).name}.{kind}" for kind in ("hpp", "cpp")]
+            self.assertTrue(any((SOURCE / room / name).exists() for name in ([said[room]] if room in said else named)), room)
 
     def test_rooms_are_not_crowded(self):
         tops = [f for f in SOURCE.iterdir() if f.is_dir() and not f.name.startswith((".", "build"))]

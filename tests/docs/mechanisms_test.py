@@ -79,7 +79,7 @@ def weight_rows():
 
 
 def manifest_refusal(name, pattern, replacement):
-    """What validate says of samples/manifests/<name>.toml after a change."""
+    """The output of validate for samples/manifests/<name>.toml after a change."""
     text = (SOURCE / f"samples/manifests/{name}.toml").read_text().replace("../models", str(SOURCE / "samples/models"))
     text, changes = re.subn(pattern, replacement, text)
     assert changes == 1, (name, pattern)
@@ -107,7 +107,7 @@ def refusal_rows():
 
 
 def measured():
-    """What the laws of gradients found: by plugin and place, the error and the bytes that are saved."""
+    """The findings of the laws of gradients: by plugin and place, the error and the bytes that are saved."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         files = ":".join(f"{FOLDER}/{plugin['name']}.so" for plugin in PLUGINS)
         environment = os.environ | {"ATTNKIT_CONFORMANCE_PLUGINS": files}

@@ -1,4 +1,4 @@
-"""What the tests of `attnkit import` share: the tiny random models of golden/ (make_golden.py), and importing them."""
+"""The common part of the tests of `attnkit import`: the tiny random models of golden/ (make_golden.py), and importing them."""
 import pathlib
 import shutil
 
@@ -30,7 +30,7 @@ class ImportTest(CommandTest):
         return manifest
 
     def written(self, manifest, text, *more):
-        """What one text becomes."""
+        """The result for one text."""
         return self.run_ok("run", manifest, "--text", text, *more, "--json").json()["results"][0]
 
     def compare_searches(self, manifest, golden, what):

@@ -134,7 +134,7 @@ def quantised(model):
     tensors = {}
     for theirs, parameter in model.named_parameters():
         with torch.no_grad():  # larger than training starts with, so that every part of the model shows
-            # What is read shows in what is written, not the token before alone.
+            # The input shows in the output, not the token before alone.
             torch.nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 and "bias" not in theirs else 0, 0.05 if "wte" in theirs else 0.3)
             ours, turned = name_of(theirs), ".c_" in theirs and parameter.dim() == 2
             kind = gguf.GGMLQuantizationType[TYPES.get(ours.split(".")[-2], "F32") if parameter.dim() == 2 else "F32"]

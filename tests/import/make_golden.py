@@ -526,14 +526,14 @@ def minilm(folder):
 def opened_smollm2(path):
     """Tokenizer and model of the numbers that the file has when dequantised."""
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # What transformers makes of the file splits words as GPT-2 does; SmolLM2's own tokenizer takes digits apart before.
+    # The tokenizer that transformers makes of the file splits words as GPT-2 does; SmolLM2's own tokenizer takes digits apart before.
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
     return tokenizer, AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
 
 
 def continued(tokenizer, model):
-    """What is written greedily of 50 prompts, ids and text, without the token that ends it."""
+    """The greedy continuations of 50 prompts, ids and text, without the token that ends them."""
     heads = ["The capital of", "Once upon a time", "In the year 2050", "A recipe for", "The meaning of", "def sort(", "The history of",
              "Water boils at", "My favourite book is", "To be or not to"]
     tails = ["", " a small village", " the north", " people who", " old machines"]
@@ -687,7 +687,7 @@ def translate(folder, sources, first=None):
     return {key: written(beams) for key, beams in (("greedy", 1), ("beams", 4))}
 
 
-# What the converter asks for and transformers 5 does not write.
+# Settings that the converter asks for and transformers 5 does not write.
 CONVERTED = {"marian": {}, "m2m100": {"tokenizer_class": "M2M100Tokenizer", "src_lang": "en", "tgt_lang": "de"},
              "bart": {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}}
 CONVERTED["nllb"] = {**CONVERTED["bart"], "src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}

@@ -1,4 +1,4 @@
-"""What attnkit import says of folders and files that are wrong."""
+"""The errors of attnkit import for folders and files that are wrong."""
 import json
 import shutil
 import unittest

@@ -53,6 +53,6 @@ def speak(voice, sentence, path):
 
 
 def recorded(name, folder, path):
-    """What Allison Smith says in the recording `name` of Asterisk; folder: the unpacked package."""
+    """The words of Allison Smith in the recording `name` of Asterisk; folder: the unpacked package."""
     with wave.open(str(folder / f"usr/share/asterisk/sounds/en_US_f_Allison/{name}.wav")) as file:
         return write(file.readframes(file.getnframes()), file.getframerate(), path)

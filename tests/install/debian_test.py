@@ -58,7 +58,7 @@ class System:
             shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
 
     def run(self, script):
-        """What the lines print; they must succeed."""
+        """The output of the lines; they must succeed."""
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/home", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
         environment |= {k: v for k, v in os.environ.items() if k.lower().endswith("_proxy")}
         done = subprocess.run(["chroot", self.root, "bash", "-euo", "pipefail", "-c", script], env=environment, capture_output=True, text=True)
@@ -84,7 +84,7 @@ def sections():
 
 
 def listed(system):
-    """What lies in the system but for home, what was given to it, and what apt, dpkg and the loader write about packages."""
+    """The files of the system but for home, what was given to it, and what apt, dpkg and the loader write about packages."""
     ours = "/home /given /proc /dev /tmp /var/cache /var/log /var/lib/apt /var/lib/dpkg /etc/ld.so.cache"
     return set(system.run("find / -xdev " + " ".join(f"-path {path} -prune -o" for path in ours.split()) + " -print").splitlines())
 
@@ -187,7 +187,7 @@ def try_source(system, folder):
     system.run("apt-get update -qq")
     system.install(*named.split())
     before, start = listed(system), time.monotonic()
-    # What the sample needs, with the time of compiling above that of running.
+    # The packages of the sample, with the time of compiling above that of running.
     system.run(f"""mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1 && cd /home/source
                    cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Debug -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF
                    cmake --build build --target attnkit-cli attnkit-plugin-process softmax cosformer leap""")

@@ -123,7 +123,7 @@ class Prefix(unittest.TestCase):
 
 
 class Share(unittest.TestCase):
-    """What lies beside the binaries."""
+    """The files beside the binaries."""
 
     def test_has_licence_and_documents(self):
         documents = PREFIX / "share/doc/attnkit"
@@ -187,7 +187,7 @@ def fragments(page, language):
 
 class Commands(unittest.TestCase):
     """Every command of the documents, with the installed attnkit first in PATH."""
-    # What is not run here, and why.
+    # Commands that are not run here, and why.
     elsewhere = {
         r"\./(quickstart|test)\.sh": "this is the test; continuous integration runs both",
         "cpack |vcpkg |conan ": "tests/install/packages_test.py makes the packages, and reads the recipes",

@@ -30,7 +30,7 @@ PLUGINS = {
 
 
 def failures(language, samples, folder, environment=None, python=sys.executable):
-    """What went wrong, a text each; python: the interpreter of the samples in Python.  An exception where nothing could be built."""
+    """The failures, a text each; python: the interpreter of the samples in Python.  An exception where nothing could be built."""
     folder.mkdir(parents=True)
     environment = (os.environ if environment is None else environment) | {"SAMPLES": str(samples), "ATTNKIT_LIBRARY": ""}
 

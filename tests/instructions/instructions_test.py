@@ -1,4 +1,4 @@
-"""What hot paths cost in instructions, by callgrind: a guard that no clock and no other program can disturb.
+"""The cost of hot paths in instructions, by callgrind: a guard that no clock and no other program can disturb.
 
 Valgrind's processor has AVX2 and no AVX-512, so the counts are those of the AVX2 kernels.  Only attnkit's own code counts: what
 malloc and memset take depends on the machine and on what the heap looks like.  counts.json has what the counts were;

@@ -19,7 +19,7 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
-# What is replaced by what, once in a line of code.
+# The replacements, made once in a line of code.
 OPERATORS = [(re.compile(pattern), new) for pattern, new in [
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
     (r" && ", " || "), (r" \|\| ", " && "), (r" \+ 1\b", ""), (r" - 1\b", ""), (r" \+ ", " - "), (r" - ", " + "),
@@ -78,7 +78,7 @@ def equivalent():
 
 
 class Verdicts:
-    """What became of each mutant, in a file of the folder: a mutant is the code of its file and the line changed."""
+    """The verdict of each mutant, in a file of the folder: a mutant is the code of its file and the line changed."""
 
     def __init__(self, sources, file):
         self.sources, self.file, self.known = sources, file, {}

@@ -37,7 +37,7 @@ OURS = {name: value for name, value in vars(_abi).items() if isinstance(value, t
 
 
 def python_type(kind):
-    """What _abi has for a C type.  Handles are void pointers; pointers to structs and numbers are typed."""
+    """The type in _abi of a C type.  Handles are void pointers; pointers to structs and numbers are typed."""
     if kind in PLAIN:
         return PLAIN[kind]
     if found := re.fullmatch(r"(.*)\[(\d+)\]", kind):

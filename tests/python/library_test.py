@@ -1,4 +1,4 @@
-"""Where the package finds libattnkit, where it does not look, and that it runs on Python 3.9."""
+"""The package finds libattnkit in the right places alone, and runs on Python 3.9."""
 
 import ast
 import os

@@ -118,7 +118,7 @@ class Model(PackageTest):
         self.refused("device 2:0", model.forward, Lent(padded, (2, n), kind="i", device=2), targets)
 
     def test_nothing_is_copied(self):
-        # What is lent has the address of the array itself, whether that may be written to or not.
+        # A view has the address of the array itself, whether that may be written to or not.
         numbers = array.array("i", [3, 4])
         address = numbers.buffer_info()[0]
         for values in (numbers, memoryview(numbers), memoryview(numbers).toreadonly()):

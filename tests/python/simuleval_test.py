@@ -41,7 +41,7 @@ class Golden(PackageTest):
                 self.assertEqual((" ".join(instance.prediction), instance.delays), (logged["prediction"], logged["delays"]), text)
 
     def stream(self, policy):
-        """What attnkit stream says of the lists: a summary, and the events of each."""
+        """The output of attnkit stream for the lists: a summary, and the events of each."""
         for side, name in enumerate(("source.txt", "target.txt")):
             (self.folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
         document = self.run_ok("stream", SAMPLE, "--policy", policy, "--file", self.folder / "source.txt", "--target-file",

@@ -56,7 +56,7 @@ class SpeechToTextAgent(GenericAgent):
 
 
 class Instance:
-    """What SimulEval logs of one input."""
+    """The log of SimulEval for one input."""
 
     def __init__(self):
         self.prediction, self.delays, self.finished = [], [], False

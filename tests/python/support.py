@@ -1,4 +1,4 @@
-"""What the tests of the Python package share: a runtime, models, and the command to compare with (../cli)."""
+"""The common part of the tests of the Python package: a runtime, models, and the command to compare with (../cli)."""
 
 import pathlib
 import sys

@@ -130,7 +130,7 @@ typedef struct attn_port {
   int64_t shape[4];
 } attn_port;
 
-/* Where a mechanism is asked to sit. */
+/* The place that a mechanism is asked to take. */
 typedef struct attn_block {
   uint32_t struct_size, role, causal, heads; /* causal 1: a query sees keys at its position and before */
   int32_t d_model, head_width; /* D = d_model / heads (heads divides d_model) unless key_width says otherwise;
@@ -165,7 +165,7 @@ typedef struct attn_info {
 /* Work on [begin, end) by worker, a number below exec->workers that no other thread of the same loop has meanwhile. */
 typedef void (*attn_task)(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker);
 
-/* What a run may use.  One per thread of control; shared by all blocks that it runs one after another. */
+/* The means of a run.  One per thread of control; shared by all blocks that it runs one after another. */
 typedef struct attn_exec {
   uint32_t struct_size, workers;
   void* scratch; /* at least info.scratch_bytes; contents undefined before and after */

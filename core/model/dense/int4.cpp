@@ -13,7 +13,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
 #include "core/model/dense/bytes.hpp"
 

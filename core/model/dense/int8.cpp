@@ -27,7 +27,7 @@ struct Packed {
   const int32_t* offset;  // -shift times the sum of the weights
 };
 
-// What is added to the inputs.
+// The number that is added to the inputs.
 int32_t shift_of(ByteKernel with) { return with == ByteKernel::neon || with == ByteKernel::dot ? 0 : 128; }
 
 using Isas = dense::Isas<32, 4, 2>;

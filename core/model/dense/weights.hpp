@@ -59,7 +59,7 @@ class DenseWeights {
   virtual void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const = 0;
   virtual void row(int64_t output, float* weights) const = 0;  // the weights of one output, as they are used
   virtual void digest(Sha256& to) const = 0;  // the same on every machine; of integers on those with FMA
-  // What was packed, for machines whose packing() is the same: DenseSource takes it in place of the weights.
+  // The packed weights, for machines whose packing() is the same: DenseSource takes it in place of the weights.
   std::span<const std::byte> image() const { return image_.bytes(); }
 
  protected:
@@ -84,7 +84,7 @@ class DenseWeights {
   Image image_;
 };
 
-// How this machine and this version pack, in a word: images are for those that pack alike.
+// The way in which this machine and this version pack, in a word: images are for those that pack alike.
 std::string packing();
 
 // The instructions that multiply bytes; the results have the same bits.

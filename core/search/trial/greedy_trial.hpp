@@ -17,7 +17,7 @@ struct Greedy {
   int64_t tokens = 0;             // written, </s> included
 };
 
-// What the model writes for these examples, </s> included where it was reached, as attnkit_session_generate decodes
+// Returns the model's texts for these examples, </s> included where it was reached, as attnkit_session_generate decodes
 // each with its default limit.  A model that cannot predict the target's length is given that of the reference.
 // Throws Error that names the example: UNSUPPORTED from a mechanism that refuses, INTERNAL for scores that are not
 // numbers.

@@ -269,7 +269,7 @@ void QualityTrial::add(size_t example, const ExampleScore& score, size_t begin, 
   measured.outcomes.set(example - begin, tokens, score.right, score.nll);
 }
 
-// What decoding says of them counts for exact match; what cannot be decoded keeps the answer of the whole sequence.
+// Decoding decides their exact match; examples that cannot be decoded keep the answer of the whole sequence.
 void QualityTrial::settle(const Model& model, size_t begin, const std::vector<std::pair<size_t, ExampleScore>>& close,
                           Measured& measured) const {
   std::vector<size_t> examples;

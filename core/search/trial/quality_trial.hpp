@@ -16,7 +16,7 @@
 
 namespace attnkit::core::search {
 
-// How examples are measured; the sums do not depend on it beyond rounding.
+// The way examples are measured; the sums do not depend on it beyond rounding.
 struct QualityBatch {
   size_t rows = 32;     // at most
   size_t tokens = 600;  // of the longer side, padding included; a single example may have more

@@ -104,7 +104,7 @@ Json Trials::quality(const Json& request) {
   return {{"sums", measured.sums}, {"outcomes", measured.outcomes}, {"decoded", measured.decoded}};
 }
 
-// What a pass over whole sequences is sure of is not decoded.
+// Decodes the examples of which a pass over whole sequences is not sure.
 Json Trials::greedy(const Json& request) {
   const size_t begin = request.at("begin"), end = request.at("end");
   const Model& model = model_of(request.at("toml"));

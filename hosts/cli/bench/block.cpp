@@ -376,7 +376,7 @@ struct BlockResult {
   }
 };
 
-// What bounds each length: multiply-adds for sequences, reading memory of the state's size for tokens.
+// The limit of each length: multiply-adds for sequences, reading memory of the state's size for tokens.
 std::vector<double> limits_of(const BlockResult& r) {
   if (r.setup.whole) return std::vector<double>(r.own.size(), arithmetic_limit(r.setup.threads));
   std::vector<double> limits;

@@ -1,4 +1,4 @@
-// What the machine can do at most, measured in the same process as what is compared with it.
+// The limits of the machine, measured in the same process as what is compared with them.
 #pragma once
 
 #include <cstdint>

@@ -214,6 +214,8 @@ SearchView view_of(const Json& result) {
   if (view.length == 0) view.length = integer_in(member(result, "answer"), "length");
   view.buckets = texts_of(member(result, "buckets"));
   view.std_bench = number_in(result, "std_bench");
+  const std::string test = text_in(member(result, "model"), "test_sha256");
+  view.chosen_by_test = !test.empty() && test == text_in(member(result, "model"), "data_sha256");
   const Json& placements = list_in(result, "placements");
   view.decodes = any_decodes(placements);
   for (const Json& placement : placements) view.trials.push_back(trial_of(placement, view));

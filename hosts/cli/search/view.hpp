@@ -73,8 +73,9 @@ struct SearchView {
   std::vector<Trial> trials;  // ranked by rank, then the others in the document's order
   std::vector<Refusal> refusals;
   std::vector<Stage> stages;
-  bool decided = false;      // the race ended with one placement in the top group
-  double confidence = 0.95;  // of the race and the top group
+  bool chosen_by_test = false;  // the test set is the data of the race
+  bool decided = false;         // the race ended with one placement in the top group
+  double confidence = 0.95;     // of the race and the top group
   std::optional<double> std_bench;
 
   const Trial* baseline() const { return first(&Trial::baseline); }

@@ -121,7 +121,7 @@ def sized(struct: type[Struct], **fields: Any) -> Struct:
 handle, made, error, tensor = c_void_p, POINTER(c_void_p), POINTER(attn_error), POINTER(attn_tensor)
 int32s, size = POINTER(c_int32), POINTER(c_uint64)
 
-# What each function returns and takes.
+# The types that each function returns and takes.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "attnkit_abi_minor": (c_uint32,),
     "attnkit_version": (c_char_p,),

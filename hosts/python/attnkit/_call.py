@@ -73,7 +73,7 @@ class Handle:
 
     @property
     def pointer(self) -> Pointer:
-        """What C functions take.  Hold on to it while they run."""
+        """The pointer for C functions.  Hold on to it while they run."""
         pointer = self._pointer
         if pointer is None:
             raise Error(INVALID, f"this {type(self).__name__} is closed")

@@ -85,7 +85,7 @@ _release_buffer.argtypes, _release_buffer.restype = (ctypes.POINTER(_PyBuffer),)
 
 
 def address_of(view: memoryview) -> int:
-    """Where the bytes of a view are, writable or not."""
+    """The address of a view's bytes, writable or not."""
     buffer = _PyBuffer()
     _get_buffer(view, ctypes.byref(buffer), _STRIDED_WITH_FORMAT)
     found = buffer.buf or 0
@@ -275,7 +275,7 @@ def strided(values: Array, what: str, written: bool = False) -> Tensor:
 
 
 def result(out: Optional[Array], what: str, shape: Sequence[int]) -> tuple[Tensor, Any]:
-    """Where f32 results go, and what the caller gets: the array that was given, or a Result that is made."""
+    """The place of f32 results, and what the caller gets: the array that was given, or a Result that is made."""
     if out is not None:
         return lent(out, what, shape, FLOAT32, written=True), out
     made = zeros(FLOAT32, shape)

@@ -19,7 +19,7 @@ class ArrivingText:
 
     @property
     def units(self) -> int:
-        """How many words have arrived."""
+        """The number of words that have arrived."""
         return len(self._ends)
 
     def add(self, text: str) -> None:
@@ -53,7 +53,7 @@ class ArrivingSpeech:
 
     @property
     def units(self) -> int:
-        """How many rows of the encoder have arrived."""
+        """The number of rows of the encoder that have arrived."""
         arrived = self._taken + len(self._samples)
         rows = max(0, (arrived - self._first) // self._shift + 1)
         return 1 if self.finished and arrived and not rows else rows  # too little for a row: the model says so

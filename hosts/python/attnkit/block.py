@@ -80,7 +80,7 @@ class Block(Handle):
                      batch=batch, queries=queries, keys=keys, past=past)
 
     def plan(self, request: attn_request) -> attn_info:
-        """What runs within an attn_request need, as attn_info; request() makes one."""
+        """The needs of runs within an attn_request, as attn_info; request() makes one."""
         info = sized(attn_info)
         call(self._library.attnkit_block_plan, self.pointer, ctypes.byref(request), ctypes.byref(info))
         return info

@@ -1,4 +1,4 @@
-"""What a failing call becomes."""
+"""The exception that a failing call becomes."""
 
 from __future__ import annotations
 

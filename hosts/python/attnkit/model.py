@@ -202,7 +202,7 @@ class Model(Handle):
 
 
 def tied(description: Any) -> set[str]:
-    """What is one table, of "source", "target" and "output"; description: of Model.describe."""
+    """The names that share one table, of "source", "target" and "output"; description: of Model.describe."""
     said = description["tie_embeddings"]
     return {"target", "output"} if said is True else set(said or ())
 

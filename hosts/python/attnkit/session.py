@@ -155,7 +155,7 @@ class Session(Handle):
 
 
 class _Step:
-    """What a step passes to attnkit_session_write, made once."""
+    """The arguments that a step passes to attnkit_session_write, made once."""
 
     def __init__(self, pointer: Pointer, function: Callable[..., int]) -> None:
         self.function, self.handle = function, (ctypes.c_void_p * 1)(pointer._as_parameter_.value)

@@ -26,7 +26,7 @@ class States(AgentStates):  # type: ignore[misc]
 
 
 class Agent:
-    """What both agents share.  All of an input is in its States, so one agent may serve several."""
+    """The common part of both agents.  All of an input is in its States, so one agent may serve several."""
 
     # Of SimulEval's agents, and of those below.
     args: argparse.Namespace
@@ -52,11 +52,11 @@ class Agent:
         parser.add_argument("--limit", type=int, default=0, help="most tokens of an output; default 1.5 times the input and 20")
 
     def build_states(self) -> States:
-        """What SimulEval keeps for each input."""
+        """The states that SimulEval keeps for each input."""
         return States()
 
     def policy(self, states: Optional[States] = None) -> Union[ReadAction, WriteAction]:
-        """What SimulEval asks after each unit: an action."""
+        """Returns the action that SimulEval asks for after each unit."""
         states = self.states if states is None else states
         if states.stream is None:
             states.stream = Incremental(self.model, self.decide, self.args.limit)

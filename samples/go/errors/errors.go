@@ -1,4 +1,4 @@
-// What refusals look like.   errors MODEL.toml "text"
+// Shows refusals.   errors MODEL.toml "text"
 package main
 
 import (

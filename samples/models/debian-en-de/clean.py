@@ -5,7 +5,7 @@ import unicodedata
 
 LONGEST = 250  # words of a pair
 WORD = re.compile(r"\w+")
-# What programs put in at run time: %s, %1, %(name)s, {0}, $(ARG1), ${name}, $name, %PRODUCTNAME, @1@.
+# The text that programs put in at run time: %s, %1, %(name)s, {0}, $(ARG1), ${name}, $name, %PRODUCTNAME, @1@.
 PLACEHOLDER = re.compile(r"%\([^)]*\)[a-z]|%[-+0#]*[\d.*]*(?:l|ll|h|z|j)?[sdiufgxXcpo]\b|%\d+(?:\$\w)?|%[A-Z]{3,}|\{[^{}]{0,40}\}|\$[({][^)}]*[)}]|\$\w+|@\w+@?")
 INNER = re.compile(r"\w*[^\W_][_~&][^\W_]\w*")  # of a name, which both sides have, or of a word with the marker of a shortcut
 TAG = re.compile(r"<[/!?]?[A-Za-z][^<>]{0,200}>")
@@ -39,7 +39,7 @@ def words(text):
 
 
 def key(text):
-    """What two texts have in common that differ in case, punctuation and spaces alone."""
+    """The words that two texts share which differ in case, punctuation and spaces alone."""
     return " ".join(words(text.casefold()))
 
 

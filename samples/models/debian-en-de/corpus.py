@@ -26,7 +26,7 @@ JOINED, WIDEST = 0.12, 480  # a share of training again, as runs of neighbouring
 
 
 def english_paths(path):
-    """Where the English original of a German page may be."""
+    """The places at which the English original of a German page may be."""
     text = str(path)
     for german, english in (("/help/de/", "/help/en-US/"), ("/man/de/", "/man/"), ("/help/de/", "/help/C/"), ("/de-DE/", "/en-US/"), ("/de/", "/en/"),
                             (".de.html", ".en.html"), (".de.html", ".html"), ("/de/", "/")):
@@ -168,7 +168,7 @@ def make(folder, record):
 
 
 def newest(folder, names):
-    """What --record begins with: the packages of names, {name: licences}, in the versions that the mirror has now."""
+    """The record that --record begins with: the packages of names, {name: licences}, in the versions that the mirror has now."""
     apt = packages.Apt(folder)
     apt.update()
     there = {s["Package"]: s["Version"] for s in readers.stanzas(apt.index("packages")) if "Package" in s}

@@ -13,7 +13,7 @@ INDEXES = {"packages": "*_main_binary-amd64_Packages*", "english": "*_main_i18n_
 
 
 class Changed(Exception):
-    """What was downloaded is not what corpus.json names."""
+    """The downloaded files are not those that corpus.json names."""
 
 
 class Apt:

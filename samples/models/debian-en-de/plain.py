@@ -1,4 +1,4 @@
-"""What a Transformer without adapters and head_norm begins with, from the shipped weights: python plain.py DEV.TSV OUT.safetensors
+"""Weights for a Transformer without adapters and head_norm to begin with, from the shipped ones: python plain.py DEV.TSV OUT.safetensors
 
 Adapters of softmax are folded into the projections. head_norm cannot be: each head's output is multiplied by the mean of what it was divided by, on 60 lines
 of dev.tsv; training mends the rest. PYTHONPATH has the attnkit package and torch.

@@ -14,7 +14,7 @@ TASKS = {
     "pathfinder": {"vocabulary": 512, "classes": 2, "length": 1024, "tokens": [f"g{level}" for level in range(256)]},
 }
 
-# What stands in the tables: a label, the mechanism, its options for sequences of n tokens, more of the head.
+# The rows of the tables: a label, the mechanism, its options for sequences of n tokens, more of the head.
 ROWS = [
     ("softmax", "softmax", "", ""),
     ("relu", "relu", "", ""),

@@ -1,4 +1,4 @@
-"""How well target lengths are predicted, and what that does to all-cosformer: the tables of docs/benchmarks/length.md.
+"""The error of predicted target lengths, and its effect on all-cosformer: the tables of docs/benchmarks/length.md.
 
 measure_length.py ATTNKIT [--splits dev,test] [--encoders]
 """

@@ -1,4 +1,4 @@
-"""Where things are; what this sample shares with numbers-en-de comes from there."""
+"""The folders of this sample; its common part with numbers-en-de comes from there."""
 import sys
 from pathlib import Path
 

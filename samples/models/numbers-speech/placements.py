@@ -79,7 +79,7 @@ def quality_table(options):
 
 
 def anew_table(options):
-    """What it costs to run the encoder anew at every read: the weights are not made for it, so only time counts."""
+    """The cost of running the encoder anew at every read: the weights are not made for it, so only time counts."""
     lines = ["| | rows encoded again | keys filled again | computing, ms |", "|---|---|---|---|"]
     chosen = [(name, p) for name, p in placements() if "in decoder." not in name]
     runs = [lambda p=placement: stream(options, p, "wait-k:3", causal=False) for _, placement in chosen]

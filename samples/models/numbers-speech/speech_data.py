@@ -19,7 +19,7 @@ PAUSES = {"first": (0.0, 0.3), "between": (0.1, 0.4), "last": (0.1, 0.5)}  # sec
 
 
 def words_of(text):
-    """What the auxiliary loss spells the speech with."""
+    """The words by which the auxiliary loss spells the speech."""
     return text.replace("-", " ").split()
 
 

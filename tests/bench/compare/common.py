@@ -1,4 +1,4 @@
-"""What the comparisons share: attnkit models from text, weights by name, rounds in turns, results as JSON lines and as tables."""
+"""The common part of the comparisons: attnkit models from text, weights by name, rounds in turns, results as JSON lines and as tables."""
 
 import argparse
 import datetime
@@ -51,7 +51,7 @@ def cells(speeds, others):
 
 
 def in_turns(who, sample, rounds):
-    """What sample(one) says of each of `who` in each round; the order of a round is turned around from one to the next."""
+    """The results of sample(one) for each of `who` in each round; the order of a round is turned around from one to the next."""
     samples = {name: [] for name in who}
     for i in range(rounds):
         for name in (list(who), list(reversed(who)))[i % 2]:

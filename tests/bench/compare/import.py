@@ -180,7 +180,7 @@ def save_for_transformers(weights, folder):
 
 
 class Recordings(Work):
-    """What is said in recordings of espeak-ng."""
+    """The words in recordings of espeak-ng."""
     measures, baseline = ["seconds of speech a second"], "CTranslate2"
     needs = {"attnkit": "attnkit", "CTranslate2": "ctranslate2", "transformers": "transformers"}
 

@@ -107,7 +107,7 @@ class TorchState:
 
 
 class OnnxRuntime:
-    """What lies beside each other in a row are the heads."""
+    """The heads lie beside each other in a row."""
 
     def __init__(self, mechanism, q, k, v, causal, threads):
         import onnx

@@ -48,7 +48,7 @@ TEST(Threads, ZeroMeansOnePerProcessorAndNonsenseIsCapped) {
 TEST(Threads, AreNoMoreThanTheAffinityMaskHas) {
   const pid_t child = fork();
   if (child == 0) {
-    // What oneTBB knows of the machine it has asked before: a new process asks again.
+    // oneTBB has asked the machine before: a new process asks again.
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);

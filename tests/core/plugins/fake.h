@@ -1,4 +1,4 @@
-/* What the fake mechanisms of the manifest's tests share: a port in, a port out, and no mathematics. */
+/* The common part of the fake mechanisms of the manifest's tests: a port in, a port out, and no mathematics. */
 #ifndef FAKE_H
 #define FAKE_H
 #include <attnkit/plugin.h>

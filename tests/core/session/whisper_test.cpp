@@ -77,7 +77,7 @@ TEST(Whisper, BeamsReadTheKeysOfOneRecording) {
   EXPECT_EQ(counts_of(ATTN_DECODER_CROSS), (Counts{0, 0, layers * 4}));
 }
 
-// What the counts are worth: the same numbers come out as where all is computed at once.
+// The counts are right: the same numbers come out if all is computed at once.
 TEST(Whisper, GivesTokenByTokenWhatItGivesAtOnce) {
   const auto model = whisper("\"decoder.cross\" = \"fake_counter\"\n\"decoder.self\" = \"fake_counter\"\n");
   const std::vector<float> recording = heard();

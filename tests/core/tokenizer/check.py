@@ -36,7 +36,7 @@ seed = 1
 [attention]
 default = "softmax"
 """
-# What ends a text of those that a decoder goes on from.
+# The tokens that end a text from which a decoder goes on.
 ENDS = {"llama3": "<|end|>", "qwen2": "<|end|>", "smollm": "<|end|>", "llama2": "</s>", "mistral": "</s>"}
 
 

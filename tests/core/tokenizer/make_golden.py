@@ -31,7 +31,7 @@ ASSIGNED = [chr(c) for c in range(0x20, 0x30000) if unicodedata.category(chr(c))
 
 
 def broken(pick):
-    """What replacing makes of bytes that are no UTF-8."""
+    """Bytes that are no UTF-8, as replacing decodes them."""
     return bytes(pick.randrange(256) for _ in range(pick.randrange(1, 12))).decode("utf-8", "replace")
 
 

@@ -45,7 +45,7 @@ def main():
             exact = network(rows, batch.lengths).exp() - 1
             nearest = min(nearest, float((exact - exact.floor() - 0.5).abs().min()))
             found[mechanism] = int(network.durations(rows, batch.lengths).sum())
-        # Where a duration is a half but for rounding, other programs may round it the other way.
+        # Other programs may round a duration that is a half but for rounding the other way.
         if nearest > 1e-3:
             samples.append({"text": english, "lut": sum(means[i] for i in ids + [EOS]), "network": found})
     content = {"network": sha256(NETWORK), "samples": samples}

@@ -22,7 +22,7 @@ def per_role(encoder_self, decoder_self, decoder_cross):
 
 
 class Adapter(nn.Module):
-    """What lets one set of projections serve every mechanism: a scale and shift on q and k, a gain on o."""
+    """Lets one set of projections serve every mechanism: a scale and shift on q and k, a gain on o."""
 
     def __init__(self):
         super().__init__()

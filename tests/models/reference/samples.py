@@ -1,4 +1,4 @@
-"""Where the samples are, whose data, vocabulary and weights are used here."""
+"""The folder of the samples, whose data, vocabulary and weights are used here."""
 import sys
 from pathlib import Path
 

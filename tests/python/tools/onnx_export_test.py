@@ -399,7 +399,7 @@ class LinearAttention(unittest.TestCase):
         np.testing.assert_allclose(np.concatenate(got, 1), self.direct("linear", "guard = 'clamp', eps = 1e-3"), rtol=0, atol=1e-5)
 
     def chunks(self, model, empty):
-        """What a graph gives for the rows in three parts; empty: its first state."""
+        """The outputs of a graph for the rows in three parts; empty: its first state."""
         on, state, got = session(model.SerializeToString()), empty, []
         wanted = {i.name for i in on.get_inputs()}
         for begin, end in ((0, 7), (7, 8), (8, ROWS)):

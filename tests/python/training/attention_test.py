@@ -125,7 +125,7 @@ class Attention(TorchTest):
 
 
 class Cuda(TorchTest):
-    """What a CUDA variant is given, by one that computes on the CPU: there is no GPU here."""
+    """The inputs of a CUDA variant, by one that computes on the CPU: there is no GPU here."""
 
     def test_stream_and_scratch(self):
         self.build("cc", "-DPLUGIN_NAME=\"mean\"", "tests/abi/plugins/mean-cuda.c", name="mean-cuda", device=_ops.CUDA)

@@ -1,4 +1,4 @@
-"""What was trained in Python runs in C and Rust, and a plugin from elsewhere trains by its name alone."""
+"""A model that was trained in Python runs in C and Rust, and a plugin from elsewhere trains by its name alone."""
 
 import json
 import os

@@ -97,7 +97,7 @@ class NumbersEnDe(TorchTest):
                 torch.set_default_dtype(torch.float32)
                 self.assertAlmostEqual(found.pop("loss"), expected["loss"], delta=1e-10 * expected.pop("loss"))
                 for name, g in expected.items():
-                    # What is zero but for rounding (softmax does not see a bias of its keys) has nothing to be relative to.
+                    # A gradient that is zero but for rounding (softmax does not see a bias of its keys) has nothing to be relative to.
                     self.assertLess((found[name] - g).norm(), 1e-6 * g.norm() + 1e-12 * norm(expected), name)
 
     def gradients(self, model, placement, batch):

@@ -1,4 +1,4 @@
-"""What the tests of attnkit.torch share: which mechanisms sit where, and which of them have gradients."""
+"""The common part of the tests of attnkit.torch: which mechanisms sit where, and which of them have gradients."""
 
 import os
 import pathlib

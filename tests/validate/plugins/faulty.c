@@ -100,7 +100,7 @@ struct attn_plan {
   attn_request request;
 };
 
-/* What row b of a run knows and sees. */
+/* The keys that row b of a run knows and sees. */
 struct reach {
   int64_t queries, fresh, past, q_pos;
   const int32_t* visible;

@@ -1,6 +1,6 @@
 // Keys and values that a state keeps in fewer bytes: as bf16, or as int8 with a scale for each row of a head.
 //
-// What is kept is what attention sees: a run rounds its own keys and values too, so nothing depends on how a stream is
+// Attention sees the kept numbers: a run rounds its own keys and values too, so nothing depends on how a stream is
 // cut, or on whether there is a state.
 #ifndef ATTNKIT_KERNELS_CACHE_HPP
 #define ATTNKIT_KERNELS_CACHE_HPP
@@ -34,7 +34,7 @@ class Cache {
                         " with cache = \"f32\"");
   }
 
-  // What a row of n numbers takes in a state, in floats.
+  // The floats that a row of n numbers takes in a state.
   int64_t floats(int64_t n) const {
     return type_ == Type::f32 ? n : type_ == Type::bf16 ? (n + 1) / 2 : 1 + (n + 3) / 4;
   }

@@ -133,8 +133,9 @@ std::string missing_note(const SearchView& view) {
   const auto lacks = [](const Trial& t) { return (t.status == "ranked" || t.status == "limited") && !t.rcp.value; };
   if (std::ranges::none_of(view.trials, lacks)) return "";
   return "RCP is n/a where its denominator is not positive, which happens when the quality is better than the "
-         "baseline\u2019s by more than std_bench allows; where quality or throughput was not measured; and everywhere "
-         "when std_bench is unknown or zero. Other values are n/a where nothing was measured.";
+         "baseline\u2019s by more than std_bench allows; where quality or throughput was not measured; and, when "
+         "std_bench is unknown or zero, where the quality is not the baseline\u2019s. Other values are n/a where "
+         "nothing was measured.";
 }
 
 std::string bench_note(const Json& result) {
@@ -315,7 +316,8 @@ std::string test_section(const SearchView& view) {
   const std::string bias =
       "The winner on dev is the best of many there and so looks better than it is: selection bias. ";
   const std::string read =
-      std::ranges::any_of(view.trials, &Trial::top)
+      view.chosen_by_test ? "The test set here is the data that it was chosen on: these numbers are not free of it."
+      : std::ranges::any_of(view.trials, &Trial::top)
           ? "These numbers are free of it, because the test set was read once, after the race, by the top "
             "group and the baseline alone, and nothing was chosen by it."
           : "These numbers are free of it, because nothing was chosen by the test set.";
@@ -360,11 +362,12 @@ std::string race_section(const SearchView& view) {
           : view.decided      ? "The winner alone was left."
           : tied > 0          ? fmt::format("At the end {} are tied with the winner.", counted_text(tied, "placement"))
                               : "";
+  const bool weighs = view.std_bench.value_or(0) > 0 || !view.rank.starts_with("rcp");
   text += fmt::format(
-      "</p><p class=\"quiet\">A placement is dropped when its {} is below the leader\u2019s with {} confidence, "
-      "corrected "
-      "for the number of placements raced and of stages. Comparisons are of pairs, on the same examples.",
-      rank_html(view), percent_text(view.confidence));
+      "</p><p class=\"quiet\">A placement is dropped when its {} is worse than the leader\u2019s with {} confidence, "
+      "corrected for the number of placements raced and of stages. Comparisons are of pairs, on the same examples.{}",
+      weighs ? rank_html(view) : escaped(metric_name(view)), percent_text(view.confidence),
+      weighs ? "" : " Without std_bench nothing can be weighed against quality, so that it decides alone.");
   return section("The race", "<p>" + text + "</p>\n" + table + dropped_html(view));
 }
 

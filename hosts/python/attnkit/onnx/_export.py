@@ -207,7 +207,7 @@ class Exported:
 
     def stack(self, name: str, x: str, lengths: str | None, total: str | None, aux: dict[str, str], memory: str | None = None,
               known: _Known = (None, None, None)) -> tuple[str, dict[str, str]]:
-        """What the last layer gives, and the sequences that mechanisms carried.  known: of the memory's rows how many are real and how
+        """The output of the last layer, and the sequences that mechanisms carried.  known: of the memory's rows how many are real and how
         many were before them, and its length."""
         graph, d = self.graph, self.described
         y = self.embed(name, x)
@@ -393,7 +393,7 @@ class Exported:
         return self.tensors.get(f"{described['block']}.{described['mechanism']}.adapter.{what}", np.float32(what[-5:] != "shift"))
 
     def projected(self, described: dict[str, Any], port: Port, x: str) -> str:
-        """What a QUERY or KEY port gets, all heads of a row beside each other."""
+        """The input of a QUERY or KEY port, all heads of a row beside each other."""
         graph, d = self.graph, self.described
         if port.flags & ATTN_RAW:
             return x

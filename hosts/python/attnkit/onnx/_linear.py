@@ -257,7 +257,7 @@ class _Matcher:
         return node.op_type == "Reshape" and shape is not None and len(shape) == 4 and shape[2] == heads
 
     def values(self, name: str, heads: int) -> str | None:
-        """What was before a one was put behind each value, rows of all heads beside each other; None: something else."""
+        """The values before a one was put behind each, rows of all heads beside each other; None: something else."""
         outer = self.made_by(name, "Reshape")
         joined = self.made_by(outer.input[0], "Concat") if outer is not None else None
         if joined is None or len(joined.input) != 2 or _attributes(joined)["axis"] not in (3, -1):

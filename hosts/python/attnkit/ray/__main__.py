@@ -165,7 +165,7 @@ class Driver:
         return True
 
     def train(self, connection: socket.socket, node: Actor, key: str, request: dict[str, Any], folder: str) -> Future | None:
-        """What gives the weights of a placement, which one node has trained; None: the search waits no more."""
+        """A function that gives the weights of a placement, which one node has trained; None: the search waits no more."""
         assert self.plan is not None
         with self.lock:
             training = self.trainings.get(key)
@@ -224,7 +224,7 @@ def start_nodes(ray: ModuleType, cpus: float) -> dict[str, Actor]:
 
 
 def training_plan(arguments: argparse.Namespace, options: list[str]) -> Plan | None:
-    """What is done with placements before they are judged; None: nothing."""
+    """The training of placements before they are judged; None: there is none."""
     if not arguments.train:
         if arguments.from_scratch:
             sys.exit("--from-scratch says what --train begins with: give that too")

@@ -1,4 +1,4 @@
-"""What attnkit search launches for a node: its lines go to the search's Ray driver, which has them answered there.
+"""The program that attnkit search launches for a node: its lines go to the search's Ray driver, which has them answered there.
 
 Run by path, so that nothing of the package has to be loaded: there is one of these for each worker.
 """

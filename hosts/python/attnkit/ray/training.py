@@ -21,7 +21,7 @@ JUDGING = ("quality", "decode")  # the trials that weights matter to
 
 
 class Plan:
-    """What is done with every placement before it is judged.
+    """The training of every placement before it is judged.
 
     text: options of attnkit.train; from_scratch: it begins with initial values, not with the model's weights; folder: where trained weights are kept.
     Exits with a sentence where the options cannot be.
@@ -47,7 +47,7 @@ class Plan:
         return hashlib.sha256(json.dumps([toml, self.facts]).encode()).hexdigest()[:16]
 
     def file(self, key: str) -> pathlib.Path:
-        """Where the weights of a key are kept."""
+        """The file of a key's weights."""
         return self.folder / f"{key}.safetensors"
 
     def keep(self, placement: str, key: str, weights: bytes) -> None:

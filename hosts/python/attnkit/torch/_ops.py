@@ -35,7 +35,7 @@ _NONE = bytes(_TENSOR.size)
 
 
 def _device(block: str, tensors: list[Any]) -> tuple[int, int, torch.device]:
-    """Where the tensors are: the DLPack type, the index, and torch's device."""
+    """The device of the tensors: the DLPack type, the index, and torch's device."""
     devices = {t.device for t in tensors if t is not None}
     if len(devices) != 1 or next(iter(devices)).type not in ("cpu", "cuda"):
         raise Error(INVALID, f"{block.split(' ')[0]}: tensors are on {', '.join(sorted(map(str, devices)))}; all of a block must be on "
@@ -117,7 +117,7 @@ class _Call:
 
 
 def _outputs(on: Bound, first: Any, queries: Any) -> list[Any]:
-    """Where the outputs go; the heads of a row of OUTPUT lie side by side, as its projection wants them."""
+    """Makes tensors for the outputs; the heads of a row of OUTPUT lie side by side, as its projection wants them."""
     made = []
     for p in on.outputs:
         if p.kind == ATTN_OUTPUT:
@@ -142,7 +142,7 @@ def _forward_shapes(block: str, inputs: list[Any], rows: list[Any], queries: Any
     if not train:
         return made
     flags = ATTN_TRAIN | sum(flag for values, flag in zip(rows, _FLAGS) if values is not None)
-    # What is saved is the mechanism's to say, of sizes that are known: dynamic ones become fixed here.
+    # The mechanism says how much it saves, of sizes that are known: dynamic ones become fixed here.
     info = on.plan(flags, _TYPES[first.dtype][1], 0, int(first.shape[0]), int(queries), int(keys))[1]
     return [*made, first.new_empty((info.saved_bytes,), dtype=torch.uint8)]
 

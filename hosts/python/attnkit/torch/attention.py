@@ -30,7 +30,7 @@ def projection(inputs: int, outputs: int, bias: bool = True, gain: float = 1.0) 
 
 
 def filled(block: Block, port: Port) -> torch.Tensor:
-    """What the plugin puts into a LEARNED or TABLE port, by a seed of torch's generator."""
+    """The plugin's initial values of a LEARNED or TABLE port, by a seed of torch's generator."""
     tensor = torch.empty(port.shape, dtype=torch.float32 if port.code == 2 else _INTEGERS[port.bits])
     block.fill(port, int(torch.randint(1 << 62, ()).item()), tensor)
     return tensor
@@ -80,7 +80,7 @@ class Rotary:
 
 
 class Adapter(nn.Module):
-    """What fits shared projections to a mechanism: a scale and shift of q and k, a gain of the output."""
+    """Fits shared projections to a mechanism: a scale and shift of q and k, a gain of the output."""
 
     def __init__(self, widths: dict[str, int]) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Mechanism(nn.Module):
         return port.name in ("q", "k") and port.shape[3] == key_width
 
     def heads_of(self, port: Port) -> int:
-        """How many are projected: keys and values of fewer heads are repeated for a mechanism that does not share them."""
+        """The heads that are projected: keys and values of fewer heads are repeated for a mechanism that does not share them."""
         return self._kv_heads if port.kind == ATTN_KEY and self._is_shared(port) else port.shape[1]
 
     def _stored(self, port: Port, dtype: torch.dtype) -> torch.Tensor:

@@ -12,7 +12,7 @@ from ._safetensors import tensors_of
 
 
 class Predictor(Protocol):
-    """What predicts the lengths of targets."""
+    """Predicts the lengths of targets."""
 
     def __call__(self, source: Any, memory: Any, lengths: torch.Tensor) -> torch.Tensor: ...
 

@@ -325,7 +325,7 @@ class Model(nn.Module):
         self._load(tensors)
 
     def _common(self, mechanism: str) -> nn.Module:
-        """Where tensors live that are one for all blocks of a mechanism."""
+        """The module of tensors that all blocks of a mechanism share."""
         if mechanism not in self.model:
             self.model[mechanism] = nn.Module()
         return self.model[mechanism]

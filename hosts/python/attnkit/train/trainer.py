@@ -35,7 +35,7 @@ FORMAT = "attnkit.checkpoint/1"
 
 
 class Data(Protocol):
-    """What a model is trained on."""
+    """The data that a model is trained on."""
 
     def chunk(self, seed: int, number: int, progress: float, tokens: int) -> Sequence[Batch]:
         """As Examples.chunk."""
@@ -85,7 +85,7 @@ class Trainer:
             self._resume()
 
     def _compiled(self) -> torch.nn.Module:
-        # What a mechanism saves has a size that only the mechanism knows, for each shape: left between compiled parts, it
+        # The size of what a mechanism saves is known to it alone, for each shape: left between compiled parts, it
         # has no shape compiled anew.
         for module in self.model.modules():
             if isinstance(module, Attention):
@@ -93,11 +93,11 @@ class Trainer:
         return cast(torch.nn.Module, torch.compile(self.model, dynamic=True))
 
     def make_model(self, folder: pathlib.Path) -> Model:
-        """What is trained; folder: what paths in the manifest are relative to."""
+        """The model that is trained; folder: what paths in the manifest are relative to."""
         return (Supernet if self.options.supernet else Model)(self.toml, folder)
 
     def make_beside(self) -> torch.nn.Module:
-        """What is trained with the model and not exported."""
+        """The modules that are trained with the model and not exported."""
         return torch.nn.ModuleDict()
 
     def examples(self, folder: pathlib.Path) -> tuple[Data, Sequence[Batch]]:
@@ -166,8 +166,6 @@ class Trainer:
         torch.distributed.broadcast(shared, 0)
         return float(shared)
 
-    # A step.
-
     def train_step(self, batches: Sequence[Batch]) -> torch.Tensor:
         """One step of the optimizers over these batches together; returns the loss per token."""
         o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
@@ -225,7 +223,7 @@ class Trainer:
                      visible=self.visible(batch, drawn), **loss)
 
     def total(self, batch: Batch, drawn: random.Random | None) -> torch.Tensor | None:
-        """What mechanisms are told of the target's length: None is the manifest's prediction; in training now and then the truth,
+        """The target's length as mechanisms know it: None is the manifest's prediction; in training now and then the truth,
         off by up to a fifth."""
         if drawn is None or self.model.predict is None or batch.lengths is None or drawn.random() < self.options.predicted_lengths:
             return None
@@ -287,8 +285,6 @@ class Trainer:
                 group["peak"] = group["lr"]
         return made
 
-    # Judging.
-
     @contextlib.contextmanager
     def _averaged(self, values: Iterable[torch.Tensor]) -> Iterator[None]:
         """The model with the running average, or another one, in place of its parameters."""
@@ -332,8 +328,6 @@ class Trainer:
             tokens, rows = tokens + batch.tokens, rows + batch.rows
         self.model.train()
         return {"loss": round(loss / tokens, 5), "exact": round(100 * right / rows, 2)}
-
-    # What is written.
 
     def _log(self, **entry: Any) -> None:
         if self.rank:

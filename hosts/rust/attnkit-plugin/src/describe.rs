@@ -113,7 +113,7 @@ impl Values<'_> {
     }
 }
 
-/// Where a mechanism is asked to sit; see attn_block.
+/// The place that a mechanism is asked to take; see attn_block.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// ATTN_ENCODER_SELF, ...
@@ -162,12 +162,12 @@ impl Ports {
         Ports { heads: heads as i64, list: Vec::new(), texts: Vec::new() }
     }
 
-    /// What the host projects the block's input to.
+    /// A projection of the block's input.
     pub fn query(&mut self, name: &str, width: usize, doc: &str) -> Port {
         self.add(sys::ATTN_QUERY, name, doc, &[0, self.heads, 0, width as i64])
     }
 
-    /// What the host projects the context to.
+    /// A projection of the context.
     pub fn key(&mut self, name: &str, width: usize, doc: &str) -> Port {
         self.add(sys::ATTN_KEY, name, doc, &[0, self.heads, 0, width as i64])
     }
@@ -252,7 +252,7 @@ impl Request {
     }
 }
 
-/// What a run at the bounds needs and costs. Numbers are those of the run's type, of a state f32.
+/// The needs and costs of a run at the bounds. Numbers are those of the run's type, of a state f32.
 #[derive(Clone, Copy, Default)]
 pub struct Cost {
     /// Numbers that one head knows of the keys it saw: its part of the state, or memory for one run without a state.

@@ -85,7 +85,7 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// How many keys query i sees, past ones included.
+    /// The number of keys that query i sees, past ones included.
     pub fn seen(&self, i: usize) -> usize {
         let all = self.past + self.fresh;
         match self.visible {
@@ -122,7 +122,7 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// What a head reads, by port.
+/// The tensors that a head reads, by port.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a, T> {
     tensors: &'a [sys::attn_tensor],
@@ -180,13 +180,13 @@ impl<'a, T: Real> Inputs<'a, T> {
     }
 }
 
-// Where row i of head h of row b begins.  A port of the sequence itself has one head.
+// The beginning of row i of head h of row b.  A port of the sequence itself has one head.
 unsafe fn place<T>(t: &sys::attn_tensor, b: usize, h: usize, i: usize) -> *mut T {
     let h = if t.shape[1] == 1 { 0 } else { h };
     (t.data as *mut T).offset((b as i64 * t.stride[0] + h as i64 * t.stride[1] + i as i64 * t.stride[2]) as isize)
 }
 
-/// What a head writes: one port's rows of this head.
+/// The rows that a head writes: one port's rows of this head.
 pub struct Output<'a, T> {
     tensor: &'a sys::attn_tensor,
     b: usize,
@@ -225,7 +225,7 @@ pub struct Head<'a, T> {
     pub inputs: Inputs<'a, T>,
     /// Its rows of the output.
     pub output: Output<'a, T>,
-    /// What it knows of past keys, [`crate::Cost::state`] numbers; zero before the first key.
+    /// Its state of past keys, [`crate::Cost::state`] numbers; zero before the first key.
     pub state: &'a mut [T],
     /// Whether `state` is kept: then every key must go in.
     pub streams: bool,
@@ -241,7 +241,7 @@ pub struct Head<'a, T> {
 pub struct Gradient<'a, T> {
     /// Which keys its queries see.
     pub sight: Sight<'a>,
-    /// What the run read and wrote, by port.
+    /// The tensors that the run read and wrote, by port.
     pub run: Inputs<'a, T>,
     /// The gradient of the output, by its port.
     pub given: Inputs<'a, T>,

@@ -7,7 +7,7 @@ use attnkit_sys as sys;
 use std::ptr::{null, null_mut};
 use std::slice;
 
-/// Where in a transformer a block sits.
+/// The role of a block in a transformer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Self attention of the encoder.
@@ -21,7 +21,7 @@ pub enum Role {
 /// The place of a block; see attn_block.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Where it sits.
+    /// Its place.
     pub role: Role,
     /// A query sees keys at its position and before.
     pub causal: bool,
@@ -48,7 +48,7 @@ pub struct Port {
     pub dtype: (u8, u8),
     /// Unique, but that an AUX_IN and an AUX_OUT may share one.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub doc: String,
     /// 0 where the run decides.
     pub shape: Vec<i64>,
@@ -101,7 +101,7 @@ impl Request {
     }
 }
 
-/// What runs need and cost; see attn_info.
+/// The needs and costs of runs; see attn_info.
 pub type Info = sys::attn_info;
 
 /// Rows of bytes that begin at multiples of ATTN_ALIGN, zero at first: the state of a block, or what backward needs.
@@ -158,13 +158,13 @@ pub struct Run<'a> {
     pub q_total: Option<&'a [f64]>,
     /// Length of the whole key sequence.
     pub k_total: Option<&'a [f64]>,
-    /// How many keys each query sees, (batch, queries).
+    /// The number of keys that each query sees, (batch, queries).
     pub visible: Option<&'a [i32]>,
-    /// What the rows know.
+    /// The state of the rows.
     pub state: Option<&'a mut Aligned>,
     /// Which row of the state a row of the batch uses; absent: its own number.
     pub slots: Option<&'a [i32]>,
-    /// What backward needs, under ATTN_TRAIN.
+    /// The memory that backward needs, under ATTN_TRAIN.
     pub saved: Option<&'a mut Aligned>,
 }
 
@@ -215,7 +215,7 @@ impl Block {
         Ok(Block { ports: ports.collect(), handle })
     }
 
-    /// What every run takes and gives, in the order of [`Run::ports`].
+    /// The tensors that every run takes and gives, in the order of [`Run::ports`].
     pub fn ports(&self) -> &[Port] {
         &self.ports
     }

@@ -44,7 +44,7 @@ pub(crate) fn c_text(text: &str, what: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(format!("{} holds a NUL byte", what)))
 }
 
-/// What the library made, destroyed once.
+/// A handle that the library made, destroyed once.
 #[derive(Debug)]
 pub(crate) struct Handle<T> {
     pointer: NonNull<T>,
@@ -52,7 +52,7 @@ pub(crate) struct Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// What f puts into the place that it is given.
+    /// Returns the handle that f puts into the place that it is given.
     pub fn make(
         destroy: unsafe extern "C" fn(*mut T),
         f: impl FnOnce(*mut *mut T, *mut sys::attn_error) -> i32,

@@ -15,13 +15,13 @@ pub struct Diagnostic {
     pub line: i32,
     /// From 1, in bytes; 0: no place.
     pub column: i32,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do, or empty.
+    /// The advice, or empty.
     pub help: String,
 }
 
-/// What every failure carries.
+/// The details that every failure carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     /// One line: the thing, its value, the limit, what to do.

@@ -33,7 +33,7 @@ pub enum Kind {
 /// Sizes of a model; see attnkit_model_info.
 #[derive(Clone, Debug)]
 pub struct ModelInfo {
-    /// What it is.
+    /// Its description.
     pub kind: Kind,
     /// 0 where the model has no such side.
     pub source_vocab: usize,
@@ -47,9 +47,9 @@ pub struct ModelInfo {
     pub begin_id: i32,
     /// The id of `</s>`, -1: no vocabulary.
     pub end_id: i32,
-    /// What `[decode]` says, at least 1.
+    /// The beams of `[decode]`, at least 1.
     pub beams: u32,
-    /// How many numbers it learned.
+    /// The number of parameters that it learned.
     pub parameters: u64,
     /// Of one session of one row at `max_length` on both sides.
     pub state_bytes: u64,
@@ -170,7 +170,7 @@ impl Model {
         &self.info
     }
 
-    /// What was found in the manifest but is no error.
+    /// The findings in the manifest that are no errors.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }

@@ -8,7 +8,7 @@ use attnkit_sys as sys;
 use std::any::Any;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
-/// How tokens are drawn; see attnkit_sample_options. A number that is 0 means its default.
+/// The way tokens are drawn; see attnkit_sample_options. A number that is 0 means its default.
 #[derive(Clone, Debug, Default)]
 pub struct Sampling<'a> {
     /// Most tokens; 0: as [`Session::generate`].
@@ -81,7 +81,7 @@ impl Session {
         Ok(Session { handle: Handle::make(sys::attnkit_session_destroy, make)?, rows: self.rows, info: self.info.clone() })
     }
 
-    /// How many beams.
+    /// The number of beams.
     pub fn rows(&self) -> usize {
         self.rows
     }

@@ -234,7 +234,7 @@ impl<'a> Batch<'a> {
         Ok(numbers / rows)
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }

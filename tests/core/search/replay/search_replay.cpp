@@ -1,5 +1,6 @@
 // search_replay RECORDED [--runs N] [--seed N] [--screen N] [--blocks N] [--confidence X]: how often a default search
-// would have found the placement that is best when everything is measured.
+// would have found the placement that is best when everything is measured, and how often one without a race would that
+// reads so many times as many examples.
 #include <fmt/core.h>
 
 #include <boost/program_options.hpp>
@@ -9,6 +10,16 @@
 
 namespace po = boost::program_options;
 using namespace attnkit::core::search;
+
+namespace {
+
+std::string share(int64_t part, const ReplayTable& of) {
+  const Interval i = wilson(part, of.runs);
+  return fmt::format("{:.1f} % ({:.1f}-{:.1f})", 100.0 * static_cast<double>(part) / of.runs, 100 * i.low,
+                     100 * i.high);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::string recorded;
@@ -33,13 +44,14 @@ int main(int argc, char** argv) {
     for (const auto& [kind, name] :
          {std::pair(Resampling::order, "order"), std::pair(Resampling::examples, "examples")}) {
       const ReplayTable t = replay(all, settings, kind, runs, seed);
-      const auto share = [&](int64_t part) {
-        const Interval i = wilson(part, t.runs);
-        return fmt::format("{:.1f} % ({:.1f}-{:.1f})", 100.0 * static_cast<double>(part) / t.runs, 100 * i.low,
-                           100 * i.high);
-      };
-      fmt::print("| {} | {} | {} | {} | {:.2f} % | {:.1f} | {:.0f} % | {:.1f} |\n", name, t.runs, share(t.covered),
-                 share(t.close), 100 * t.regret, t.tied, 100 * t.examples, t.blocks);
+      fmt::print("| {} | {} | {} | {} | {:.2f} % | {:.1f} | {:.0f} % | {:.1f} |\n", name, t.runs, share(t.covered, t),
+                 share(t.close, t), 100 * t.regret, t.tied, 100 * t.examples, t.blocks);
+    }
+    fmt::print("\n| examples, all read | winner within 1 % | mean loss |\n|---|---|---|\n");
+    for (const size_t times : {1, 2, 4, 8, 16, 32}) {
+      const size_t examples = times * all.examples();
+      const ReplayTable t = measure_all(all, settings, examples, runs, seed);
+      fmt::print("| {} | {} | {:.2f} % |\n", examples, share(t.close, t), 100 * t.regret);
     }
   } catch (const std::exception& e) {
     std::cerr << "search_replay: " << e.what() << '\n';

@@ -66,7 +66,7 @@ TEST(TrialDecode, AllListsAreRightOrWrongAsAWholeSequenceSays) {
     const Greedy all = decode(model, facts, data, {}, 0, data.size());
     EXPECT_EQ(exact_ones(measured.outcomes), exact_ones(all.outcomes)) << decoder;
     EXPECT_LT(measured.decoded, 20);
-    // What is sure is left out, and changes nothing.
+    // Sure examples are left out, which changes nothing.
     EXPECT_GT(std::ranges::count(measured.sure, true), 1900);
     const Greedy rest = decode(model, facts, data, {}, 0, data.size(), measured.sure);
     EXPECT_EQ(rest.bleu, all.bleu);

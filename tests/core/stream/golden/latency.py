@@ -38,7 +38,7 @@ TEXT = {
 
 
 def text_case(actions, source, reference):
-    """What SimulEval itself logs when an agent acts so."""
+    """The log of SimulEval itself when an agent acts so."""
     made = instances.TextToTextInstance(0, None, Namespace(eval_latency_unit="word"))
     made.source, made.reference = ["w"] * source, " ".join(["r"] * reference)
     for i, action in enumerate(actions):

@@ -32,7 +32,7 @@ constexpr bool kFollows = requires {
 
 template <class Real>
 constexpr Real kLeast = std::numeric_limits<Real>::lowest();
-// What a logit may exceed c by: in 16 bits e^10 is near f16's largest number, and features of queries, whose largest
+// The bound of a logit above c: in 16 bits e^10 is near f16's largest number, and features of queries, whose largest
 // would be 1, are lifted as far, for f16 has few bits below 2^-14.
 template <class T>
 constexpr float kMargin = sizeof(T) == 2 ? 10 : 16;

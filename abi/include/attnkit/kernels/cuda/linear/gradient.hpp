@@ -140,7 +140,7 @@ class Scan {
     }
     return from;
   }
-  // Where a query, or a key, of the order in which this scan has them stands in its sequence.
+  // The position in its sequence of a query, or a key, of the order in which this scan has them.
   template <bool kQuery>
   __device__ int64_t index(int64_t i) const {
     if (kForward) return kQuery ? first_ + i : i;
@@ -227,7 +227,7 @@ class Scan {
     return sources;
   }
 
-  // What readers find in S and z.
+  // The S and z that readers find.
   __device__ void read_sums() {
     dots<4>(y_, wide(size()), s_, wide(size()), size().e4(), size().f4(), to_x_, size().row());
     if constexpr (!kForward)

@@ -414,7 +414,7 @@ static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) =
   take_steps<kMost>(work, head, sums);
 }
 
-// What chunks keep in shared memory however their products are made: S and z, and the outputs of kChunk queries.
+// Shared memory of chunks, however their products are made: S and z, and the outputs of kChunk queries.
 template <class Work>
 class Tiles {
   using Map = typename Work::Map;
