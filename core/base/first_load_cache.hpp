@@ -5,7 +5,7 @@
 
 namespace attnkit::core {
 
-// Returns plugins-VERSION.tsv in cache_folder(); empty where there is none.  Whoever removes the file has every plugin
+// Returns plugins-VERSION-TRIAL.tsv in cache_folder(); empty where there is none.  Whoever removes the file has every plugin
 // tried again.
 std::string first_load_cache();
 
