@@ -398,25 +398,6 @@ static void faulty_plan_free(attn_plan* plan) {
   free(plan);
 }
 
-struct job {
-  const attn_plan* plan;
-  const attn_run* run;
-};
-
-static void work(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
-  const struct job* job = (const struct job*)arg;
-  const int64_t heads = job->run->ports[3].shape[1];
-  (void)worker;
-  for (int64_t item = begin; item < end; ++item) {
-    if (job->run->ports[3].dtype_bits == 16)
-      half_head(job->plan, job->run, item / heads, item % heads);
-    else if (job->run->ports[3].dtype_bits == 64)
-      head_f64(job->plan, job->run, item / heads, item % heads);
-    else
-      head_f32(job->plan, job->run, item / heads, item % heads);
-  }
-}
-
 static float widened(uint16_t bits) {
   const uint32_t wide = (uint32_t)bits << 16;
   float x;
@@ -447,6 +428,25 @@ static void half_head(const attn_plan* plan, const attn_run* run, int64_t b, int
       if (AT(HALVES_ARE_ROUGH)) x *= 1.02f;
       ((uint16_t*)half_row(out, b, h, i))[c] = rounded(x);
     }
+  }
+}
+
+struct job {
+  const attn_plan* plan;
+  const attn_run* run;
+};
+
+static void work(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
+  const struct job* job = (const struct job*)arg;
+  const int64_t heads = job->run->ports[3].shape[1];
+  (void)worker;
+  for (int64_t item = begin; item < end; ++item) {
+    if (job->run->ports[3].dtype_bits == 16)
+      half_head(job->plan, job->run, item / heads, item % heads);
+    else if (job->run->ports[3].dtype_bits == 64)
+      head_f64(job->plan, job->run, item / heads, item % heads);
+    else
+      head_f32(job->plan, job->run, item / heads, item % heads);
   }
 }
 
