@@ -132,7 +132,7 @@ class Good(unittest.TestCase):
 
     def test_pass(self):
         trials = [(file, seed) for seed in range(1, SEEDS + 1) for file in self.files()]
-        for (file, seed), (code, said) in at_once(lambda t: report(t[0], "--seed", t[1], "--draws", 1), trials):
+        for (file, seed), (code, said) in at_once(lambda t: report(t[0], "--seed", t[1], "--draws", 1, "--timeout", 600), trials):
             with self.subTest(file=file, seed=seed):
                 self.assertEqual([c for c in said["checks"] if c["verdict"] == "failed"], [])
                 self.assertEqual((code, said["ok"], said["seed"]), (0, True, seed))
