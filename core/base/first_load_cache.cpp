@@ -6,7 +6,8 @@ namespace attnkit::core {
 
 std::string first_load_cache() {
   const std::string folder = cache_folder();
-  return folder.empty() ? folder : folder + "plugins-" ATTNKIT_VERSION ".tsv";
+  // The last number counts what trials have learned to look for: what an earlier kind found is not enough.
+  return folder.empty() ? folder : folder + "plugins-" ATTNKIT_VERSION "-2.tsv";
 }
 
 }  // namespace attnkit::core

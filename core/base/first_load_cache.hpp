@@ -5,8 +5,8 @@
 
 namespace attnkit::core {
 
-// Returns plugins-VERSION.tsv in cache_folder(); empty where there is none.  Whoever removes the file has every plugin
-// tried again.
+// Returns plugins-VERSION-TRIAL.tsv in cache_folder(); empty where there is none.  Whoever removes the file has every
+// plugin tried again.
 std::string first_load_cache();
 
 }  // namespace attnkit::core

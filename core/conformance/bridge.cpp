@@ -201,8 +201,10 @@ class Staged {
         rounded_[i] = std::make_unique<Rounded>(tensors[i], *plan_.half, device, packed);
         tensors[i] = rounded_[i]->tensor();
       }
-    for (attn_tensor& t : tensors)
-      if (t.dtype_bits != 16) t.data = device.copy(static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      attn_tensor& t = tensors[i];
+      if (!rounded_[i]) t.data = device.copy(static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
+    }
     const auto rows = static_cast<uint64_t>(run.batch);
     const auto per_row = [&](auto& p) { p = device.copy(p, rows * sizeof *p, sizeof *p); };
     per_row(run.q_len);

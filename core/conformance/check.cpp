@@ -45,7 +45,7 @@ Finding try_place(const Check& check, const Place& place) {
   try {
     Law law(place);
     check.of_place(law);
-    return {Verdict::passed, {}, law.measured};
+    return {Verdict::passed, law.remark.empty() ? "" : place.text() + ": " + law.remark, law.measured};
   } catch (const NotApplicable& none) {
     return {Verdict::not_applicable, none.reason, {}};
   } catch (const RefusedInWords& refused) {
@@ -84,7 +84,7 @@ Finding perform(const Check& check, const Trial& trial) {
   } catch (const std::exception& e) {
     return {Verdict::failed, reason_of(e), {}};
   }
-  // A place where it failed counts most, then one where it held.
+  // A place where it failed counts most, then one where it held, and of these one with a remark.
   constexpr int weight[] = {2, 1, 3, 0};
   Finding found;
   std::map<std::string, std::string> measured;
@@ -92,7 +92,9 @@ Finding perform(const Check& check, const Trial& trial) {
     Finding here = try_place(check, place);
     if (here.verdict == Verdict::failed) return here;
     for (const auto& [name, number] : here.measured) measured[fmt::format("{}.{}", name_of(place.seat), name)] = number;
-    if (weight[static_cast<int>(here.verdict)] >= weight[static_cast<int>(found.verdict)]) found = std::move(here);
+    const bool remarked = here.verdict == Verdict::passed && here.verdict == found.verdict && !found.reason.empty();
+    if (weight[static_cast<int>(here.verdict)] >= weight[static_cast<int>(found.verdict)] && !remarked)
+      found = std::move(here);
   }
   found.measured = std::move(measured);
   return found;

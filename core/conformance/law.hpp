@@ -116,6 +116,7 @@ class Law {
               std::vector<int32_t> slots = {}) const;
 
   std::map<std::string, std::string> measured;
+  std::string remark;  // of a law that holds
 
  private:
   static RefusedInWords in_words(const Refused& refused);

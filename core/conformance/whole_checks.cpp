@@ -1,8 +1,10 @@
 // Laws of whole-sequence runs: every element written, repeatable, and independent of layout, workers and company.
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <limits>
 
+#include "core/conformance/halves.hpp"
 #include "core/conformance/law.hpp"
 
 namespace attnkit::core::conformance {
@@ -78,6 +80,8 @@ void scales(Law& law) {
 
 // Of random options.
 constexpr double kDrawnGate = 1e-3;
+// Beyond it a host should know; the processor's own part differs from one to the other, so it is no fault.
+constexpr double kSlowDenormals = 10;
 
 // Row 40 of the last head of the first sequence becomes NaN.
 void spoil(Array& sequence) {
@@ -144,6 +148,20 @@ void no_keys(Law& law) {
   hold(same_bits(out, zero), "queries that see no key must give rows of zeros");
 }
 
+// Seconds of this thread that the fastest of a few runs takes.
+double seconds_of(const Law& law, Inputs& in) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    timespec before{}, after{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    law.whole(in);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    least = std::min(least, static_cast<double>(after.tv_sec - before.tv_sec) +
+                                1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec));
+  }
+  return least;
+}
+
 // Numbers of every size that f32 has, zeros and equal ones; what comes out may be infinite, but is the same again.
 void extremes(Law& law) {
   const float kinds[] = {0.0f, 1e-40f, 1e30f, std::numeric_limits<float>::max()};
@@ -155,6 +173,10 @@ void extremes(Law& law) {
     const Array out = law.may_refuse([&] { return law.whole(in); });
     hold(same_bits(out, law.whole(in)), "inputs of size {} give other bits each time", kind);
     if (kind == 0) hold(law.finite(out), "inputs of zeros give no finite output");
+    if (kind != 1e-40f || load(law.place().file).device_type != 1) continue;
+    Inputs normal = law.inputs(1, 33);
+    const double times = seconds_of(law, in) / seconds_of(law, normal);
+    if (times > kSlowDenormals) law.remark = fmt::format("denormal numbers take {:.0f} times as long", times);
   }
 }
 
@@ -191,6 +213,28 @@ void precision(Law& law) {
   law.measured["f32_error"] = std::to_string(1e9 * ratio()) + "e-9";
 }
 
+// In 16 bits, where it takes them: as near to f32, which gets the same numbers, as rounding the output lets it.
+void halves(Law& law) {
+  const int64_t n = 33;
+  const Call call = law.with_totals({}, 2, n);
+  RefusedInWords words;
+  bool ran = false;
+  for (const Half& half : all_halves()) {
+    Inputs in = law.inputs(2, n);
+    round_inputs(in, half);
+    try {
+      const Array got = law.may_refuse([&] { return run_in_half(in, half, call); });
+      const double error = rms_ratio(got, law.may_refuse([&] { return run_whole(in, 0, call); }));
+      hold(all_written(got), "an output in {} is not written", half.name);
+      hold(error <= half.gate, "{} is {:.2g} from f32, at most {:.2g}", half.name, error, half.gate);
+      ran = true;
+    } catch (const RefusedInWords& refused) {
+      words = refused;
+    }
+  }
+  if (!ran) throw words;
+}
+
 void later_structs(Law& law) {
   const int64_t n = law.length(33);
   Inputs in = law.inputs(2, n);
@@ -221,6 +265,8 @@ constexpr Check all[] = {
      shared_keys, kAnywhere, Draws::none},
     {"whole", "at_once", "runs at once on one plan are as one by one", nullptr, at_once},
     {"whole", "precision", "the f32 form is as near to the f64 one as rounding lets it", nullptr, precision},
+    {"whole", "halves", "what it computes in f16 and bf16 is that of f32, but for rounding", nullptr, halves, kAnywhere,
+     Draws::none},
     {"whole", "later_structs", "longer structs, of a later minor, give the same bits", nullptr, later_structs,
      kAnywhere, Draws::none},
     {"whole", "no_keys", "queries that see no key give rows of zeros", nullptr, no_keys, kCross},

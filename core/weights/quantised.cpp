@@ -1,8 +1,9 @@
 #include "core/weights/quantised.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+
+#include "core/base/half.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -80,17 +81,6 @@ const Kind* kind_of(const std::string& type) {
 }
 
 }  // namespace
-
-float from_half(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = half >> 10 & 31u, fraction = half & 1023u;
-  if (exponent == 0) {  // zero and subnormals, in units of 2^-24
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
 
 bool is_quantised(const std::string& type) { return kind_of(type) != nullptr; }
 

@@ -9,8 +9,6 @@
 
 namespace attnkit::core {
 
-float from_half(uint16_t half);
-
 // Whether there are blocks of that type: "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K".
 bool is_quantised(const std::string& type);
 // The numbers of whole blocks of such a type.

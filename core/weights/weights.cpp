@@ -15,6 +15,7 @@
 #include "core/base/formats/ctranslate2.hpp"
 #include "core/base/formats/gguf.hpp"
 #include "core/base/formats/npz.hpp"
+#include "core/base/half.hpp"
 #include "core/base/int4.hpp"
 #include "core/base/json.hpp"
 #include "core/base/sha256.hpp"

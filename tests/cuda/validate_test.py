@@ -19,11 +19,11 @@ def validate(fault, *checks, devices=1, draws=0):
 
 class OfADevice(unittest.TestCase):
     def test_a_good_one_passes(self):
-        found = validate("NONE", "load", "plan", "table", "memory", "whole.writes", "whole.layout", "whole.repeats", "whole.workers", "whole.at_once",
+        found = validate("NONE", "load", "plan", "table", "memory", "whole.writes", "whole.halves", "whole.layout", "whole.repeats", "whole.workers", "whole.at_once",
                          "refusal", "locality", "stream.chunks", "stream.slots", "stream.moves", "stream.other_process", "gradient.skips", draws=1)
         self.assertEqual({name: said for name, said in found.items() if said[0] == "failed"}, {})
         self.assertGreater(sum(verdict == "passed" for verdict, _ in found.values()), 35)
-        for name in ("load.device", "memory.fences", "whole.writes", "stream.chunks", "stream.other_process", "gradient.skips"):
+        for name in ("load.device", "memory.fences", "whole.writes", "whole.halves", "stream.chunks", "stream.other_process", "gradient.skips"):
             self.assertEqual(found[name][0], "passed", found[name])
 
     def test_its_process_is_not_looked_at(self):

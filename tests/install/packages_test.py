@@ -153,6 +153,18 @@ class Recipes(unittest.TestCase):
 
 
 class Source(unittest.TestCase):
+    def test_leaves_out_what_is_built_and_what_samples_make(self):
+        patterns, = re.findall(r'(?m)^set\(CPACK_SOURCE_IGNORE_FILES "(.*)"\)$', (BUILD / "CPackSourceConfig.cmake").read_text())
+        installs, = re.findall(r'REGEX "(/samples/[^"]*)" EXCLUDE', (BUILD / "cmake_install.cmake").read_text())
+        left_out = lambda path: any(re.search(pattern, str(path)) for pattern in patterns.split(";"))
+        self.assertTrue(left_out(SOURCE / "build-test/a") and left_out(SOURCE / ".git") and left_out(SOURCE / ".git/HEAD"))
+        self.assertFalse(left_out("/home/build/attnkit/README.md") or left_out(SOURCE / "docs/build.md") or left_out(SOURCE / "samples/models/run"))
+        lists = sorted((SOURCE / "samples/models").glob("*/.gitignore"))
+        self.assertGreater(len(lists), 2)
+        for made in (path.parent / name for path in lists for name in path.read_text().split()):
+            self.assertTrue(left_out(made / "a"), made)
+            self.assertTrue(made.name == "__pycache__" or re.search(installs, str(made)), made)
+
     def test_is_what_git_has(self):
         if not (SOURCE / ".git").exists() or not shutil.which("git"):
             self.skipTest("no checkout of git")

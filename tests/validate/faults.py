@@ -47,6 +47,7 @@ FAULTS = {name: [check] for name, check in {
     "CREATE_LEAKS": "process.leaks", "FILL_LEAKS": "process.leaks", "PLAN_LEAKS": "process.leaks", "TABLE_CHANGES": "process.table_stays",
     "OTHER_ALLOCATES": "process.allocates", "ONE_COPY": "process.second_copy", "RUN_EATS_MEMORY": "memory.fences",
     "REPEATS_LATE": "whole.repeats_often", "SKIPS_LATE": "whole.repeats_often", "BY_ODD_WORKERS": "whole.workers", "OTHER_IS_ROUGH": "whole.precision",
+    "HALVES_ARE_ROUGH": "whole.halves",
     "REFUSES_LATER_RUN": "whole.later_structs", "WRITES_LATER_ERROR": "refusal.types", "INFINITE_HEAD": "locality.rows_and_heads",
     "LEAVES_ONE": "whole.writes", "REPEATS": "whole.repeats", "BY_WORKERS": "whole.workers", "BY_LAYOUT": "whole.layout",
     "BY_ALIGNMENT": "whole.layout", "ONE_ROW": "whole.one_row", "LONG": "whole.long", "OFFSET": "whole.scales",

@@ -20,6 +20,8 @@ HARM = {
     "ENTRY_EXITS": "ended with code 0 when it was loaded",
     "ENTRY_PRINTS": 'printed "a plugin was here"',
     "CREATE_CRASHES": "was killed by signal 11 (Segmentation fault) when it was created in encoder.self",
+    "CREATE_THROWS": "threw an exception when it was created in encoder.self: created",
+    "DESTROY_THROWS": "threw an exception when it was created in encoder.self: destroyed",
 }
 
 

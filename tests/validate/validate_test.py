@@ -132,11 +132,22 @@ class Good(unittest.TestCase):
 
     def test_pass(self):
         trials = [(file, seed) for seed in range(1, SEEDS + 1) for file in self.files()]
-        for (file, seed), (code, said) in at_once(lambda t: report(t[0], "--seed", t[1], "--draws", 1), trials):
+        for (file, seed), (code, said) in at_once(lambda t: report(t[0], "--seed", t[1], "--draws", 1, "--timeout", 600), trials):
             with self.subTest(file=file, seed=seed):
                 self.assertEqual([c for c in said["checks"] if c["verdict"] == "failed"], [])
                 self.assertEqual((code, said["ok"], said["seed"]), (0, True, seed))
                 self.assertGreater(said["counts"]["passed"], 40)
+
+    def test_remarks(self):
+        for name, check, words in (("ENTRY_IS_SLOW", "load.works", "loading it took 3"), ("SLOW_DENORMALS", "whole.extremes", "denormal numbers take ")):
+            code, said = report(make(name), "--seed", 1, "--draws", 0, "--only", check)
+            self.assertEqual((code, said["checks"][0]["verdict"]), (0, "passed"))
+            self.assertIn(words, said["checks"][0]["reason"])
+
+    def test_types_of_16_bits(self):
+        for file, verdict in ((make("COMPUTES_HALVES"), "passed"), (MEAN, "refused")):
+            _, said = report(file, "--seed", 1, "--draws", 0, "--only", "whole.halves")
+            self.assertEqual([c["verdict"] for c in said["checks"]], [verdict], said)
 
     def test_the_same_seed_gives_the_same_report(self):
         file = next(self.files())

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
@@ -44,11 +45,41 @@ void limit_harm() {
   ::setrlimit(RLIMIT_FSIZE, &files);
 }
 
+// The table of the plugin that is tried, and the exception that left it, which a host would report as any other
+// failure.
+attn_plugin tried;
+std::optional<std::string> thrown;
+
+template <class Call>
+auto noting(Call&& call) {
+  try {
+    return call();
+  } catch (const std::exception& e) {
+    thrown = clean_line(e.what());
+    throw;
+  } catch (...) {
+    thrown = "of no known type";
+    throw;
+  }
+}
+
+int32_t noting_create(const attn_block* block, const attn_value* values, attn_mech** mech,
+                      const attn_port* const** ports, uint32_t* n_ports, attn_error* error) {
+  return noting([&] { return tried.create(block, values, mech, ports, n_ports, error); });
+}
+
+void noting_destroy(attn_mech* mech) {
+  noting([&] { tried.destroy(mech); });
+}
+
 // Says what it is about to do, so that whoever finds the process dead knows where it died.
 void probe(const std::string& path) {
   try {
     say_line("was loaded");
-    const attn_plugin table = load_plugin(read_plugin_file(path));
+    tried = load_plugin(read_plugin_file(path));
+    attn_plugin table = tried;
+    table.create = noting_create;
+    table.destroy = noting_destroy;
     const Plugin plugin{table.name, path, table};
     for (const auto& [role, causal] :
          {std::pair(ATTN_ENCODER_SELF, 0u), std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
@@ -58,6 +89,8 @@ void probe(const std::string& path) {
       } catch (const Error&) {
         // A host hears it where it matters.
       }
+      if (thrown)
+        return say_line(fmt::format("threw an exception when it was created in {}: {}", role_name(role), *thrown));
     }
   } catch (const Error&) {
     // A fault without a crash is found again, and reported, by the process that loads it.

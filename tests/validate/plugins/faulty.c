@@ -345,12 +345,14 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
   if (AT(NO_PREFIX_TRAINING) && trains && (request->flags & ATTN_PREFIX))
     return refuse(err, ATTN_UNSUPPORTED, "prefixes are not trained");
   const int is_real = request->dtype_code == 2 && (request->dtype_bits == 32 || wide);
-  if (!is_real && !AT(TAKES_INTEGERS)) {
-    if (AT(REFUSES_WORDLESS)) return refuse(err, ATTN_UNSUPPORTED, "");
-    if (AT(REFUSES_IN_LINES)) return refuse(err, ATTN_UNSUPPORTED, "it computes\nin f32 and f64 only");
+  const int is_half = request->dtype_code == 4 && !streams && !trains && (AT(COMPUTES_HALVES) || AT(HALVES_ARE_ROUGH));
+  const int integers = request->dtype_code == 0;
+  if (!is_real && !is_half && !(AT(TAKES_INTEGERS) && integers)) {
+    if (AT(REFUSES_WORDLESS) && integers) return refuse(err, ATTN_UNSUPPORTED, "");
+    if (AT(REFUSES_IN_LINES) && integers) return refuse(err, ATTN_UNSUPPORTED, "it computes\nin f32 and f64 only");
     if (AT(REFUSES_AND_WRITES)) info->flops = 1;
     if (AT(WRITES_LATER_ERROR) && err != NULL && err->struct_size > sizeof *err) memset(err + 1, 0, 8);
-    if (AT(REFUSES_SILENTLY)) return ATTN_UNSUPPORTED;
+    if (AT(REFUSES_SILENTLY) && integers) return ATTN_UNSUPPORTED;
     return refuse(err, AT(REFUSES_AS_INVALID) ? ATTN_INVALID : ATTN_UNSUPPORTED, "it computes in f32 and f64 only");
   }
   if (streams && wide && !AT(STREAMS_F64)) return refuse(err, ATTN_UNSUPPORTED, "its f64 form keeps no state");
@@ -396,6 +398,39 @@ static void faulty_plan_free(attn_plan* plan) {
   free(plan);
 }
 
+static float widened(uint16_t bits) {
+  const uint32_t wide = (uint32_t)bits << 16;
+  float x;
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+
+static uint16_t rounded(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static const uint16_t* half_row(const attn_tensor* t, int64_t b, int64_t h, int64_t i) {
+  return (const uint16_t*)t->data + b * t->stride[0] + h * t->stride[1] + i * t->stride[2];
+}
+
+/* The arithmetic of body.h on numbers of bfloat16. */
+static void half_head(const attn_plan* plan, const attn_run* run, int64_t b, int64_t h) {
+  const attn_tensor *q = &run->ports[0], *v = &run->ports[1], *w = &run->ports[2], *out = &run->ports[3];
+  const struct reach r = reach_of(plan, run, b);
+  for (int64_t i = 0; i < run->queries; ++i) {
+    const int64_t seen = i < r.queries ? r.seen(&r, i) : 0;
+    for (int64_t c = 0; c < out->shape[3]; ++c) {
+      float sum = 0;
+      for (int64_t j = 0; j < seen; ++j) sum += widened(half_row(v, b, h / (out->shape[1] / v->shape[1]), j)[c]);
+      float x = seen > 0 ? ((const float*)w->data)[c] * widened(half_row(q, b, h, i)[0]) * sum / (float)seen : 0;
+      if (AT(HALVES_ARE_ROUGH)) x *= 1.02f;
+      ((uint16_t*)half_row(out, b, h, i))[c] = rounded(x);
+    }
+  }
+}
+
 struct job {
   const attn_plan* plan;
   const attn_run* run;
@@ -406,7 +441,9 @@ static void work(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
   const int64_t heads = job->run->ports[3].shape[1];
   (void)worker;
   for (int64_t item = begin; item < end; ++item) {
-    if (job->run->ports[3].dtype_bits == 64)
+    if (job->run->ports[3].dtype_bits == 16)
+      half_head(job->plan, job->run, item / heads, item % heads);
+    else if (job->run->ports[3].dtype_bits == 64)
       head_f64(job->plan, job->run, item / heads, item % heads);
     else
       head_f32(job->plan, job->run, item / heads, item % heads);
@@ -439,6 +476,9 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
   if (AT(REFUSES_LATER_RUN) && run->struct_size > sizeof *run && run->saved == NULL)
     return refuse(err, ATTN_INVALID, "the run has a size that it does not know");
   if (AT(TABLE_CHANGES)) table.abi_minor = 0;
+  if (AT(SLOW_DENORMALS) && run->batch > 0 && run->queries == 33 && run->ports[1].dtype_bits == 32 &&
+      fpclassify(*(const float*)run->ports[1].data) == FP_SUBNORMAL)
+    for (int i = 0; i < 10000000; ++i) sink = i;
   const struct job job = {plan, run};
   if (run->batch > 0)
     run->exec->parallel_for(run->exec->pool, run->batch * run->ports[3].shape[1], 1, work, (uintptr_t)&job);
@@ -494,6 +534,7 @@ __attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host,
   if (AT(ENTRY_CRASHES)) crash();
   if (AT(ENTRY_HANGS)) hang();
   if (AT(ENTRY_EXITS)) exit(0);
+  if (AT(ENTRY_IS_SLOW)) usleep(300000);
   if (AT(ENTRY_PRINTS)) printf("a plugin was here");
   if (AT(ENTRY_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it serves no host at all");
   if (AT(REFUSES_LATER_HOST) && host->abi_minor > ATTN_ABI_MINOR)
