@@ -12,55 +12,25 @@
 // rounded ones of fewer bytes.
 #include <attnkit/kernels/attend.hpp>
 #include <attnkit/kernels/attend_gradient.hpp>
-#include <attnkit/kernels/cache.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
-#include <cmath>
-#include <limits>
+
+#include "model.hpp"
 
 namespace {
 
 using attnkit::Sight;
+using local::Window;
 namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kBlock = 64;  // queries of one task when there is no state to append to
 
-// The keys that a sliding window shows, and their number.
-struct Window {
-  int64_t size;  // w
-  bool causal;
-
-  // Keys before and behind a query, its own aside: |i - j| < w / 2, or i - w < j <= i.
-  int64_t before() const { return causal ? size - 1 : (size - 1) / 2; }
-  int64_t behind() const { return causal ? 0 : (size - 1) / 2; }
-  int64_t width() const { return before() + behind() + 1; }
-  // Positions of the keys that query i sees.
-  attend::Span of(const Sight& sight, int64_t i) const {
-    const int64_t position = sight.q_pos + i, begin = std::max<int64_t>(0, position - before());
-    return {begin, std::max(begin, std::min(sight.seen(i), position + behind() + 1))};
-  }
-
-  // 1 + 2 + ... + x, each at most limit.
-  static int64_t capped_sum(int64_t x, int64_t limit) {
-    const int64_t free = std::min(x, limit);
-    return free * (free + 1) / 2 + (x - free) * limit;
-  }
-  // Pairs that one run weighs.  Queries stand at the last positions of a causal block, from 0 on otherwise.
-  int64_t pairs(const attnkit::Request& r) const {
-    const int64_t all = r.capacity();
-    if (causal) return capped_sum(all, size) - capped_sum(all - std::min(r.queries, all), size);
-    const int64_t n = std::min(r.queries, all + before());  // those further on see nothing
-    const int64_t missed = std::max<int64_t>(0, n - 1 - before());
-    return capped_sum(n + behind(), all) - capped_sum(behind(), all) - missed * (missed + 1) / 2;
-  }
-  // Keys of the past that some query of such a run sees.
-  int64_t old(const attnkit::Request& r) const {
-    if (r.queries == 0) return 0;
-    const int64_t first = std::max<int64_t>(0, r.capacity() - r.queries - before());
-    return std::max<int64_t>(0, r.past - first);
-  }
-};
+// Positions of the keys that query i sees.
+attend::Span span_of(const Window& window, const Sight& sight, int64_t i) {
+  const int64_t position = sight.q_pos + i, begin = std::max<int64_t>(0, position - window.before());
+  return {begin, std::max(begin, std::min(sight.seen(i), position + window.behind() + 1))};
+}
 
 // The weights of a window's keys, and the keys and values themselves where they are rounded.
 struct Own {
@@ -99,7 +69,7 @@ struct Run {
     const Sight sight(run, b, window.causal);
     float* weights = own.weights;
     for (int64_t i = from; i < std::min(sight.queries, to); ++i) {
-      const attend::Span span = window.of(sight, i);
+      const attend::Span span = span_of(window, sight, i);
       const simd::Segments keys = gather(b, h / shape.group(), sight.past, span.begin, span.end, own.rows);
       float* o = x.o.row(b, h, i);
       if (keys.count == 0) {
@@ -160,47 +130,18 @@ struct Run {
   }
 };
 
-struct Local {
-  static constexpr attnkit::About about{
-      .name = "local",
-      .summary = "softmax attention in a sliding window: linear cost, constant state, blind beyond the window",
-      .citation = "Beltagy et al., Longformer, arXiv:2004.05150; Tay et al., Long Range Arena, ICLR 2021",
-      .state_revision = "1"};
+struct Local : local::Model {
+  using Model::Model;
   struct Plan {
     int64_t keys;    // of a window, at most
     uint64_t bytes;  // scratch of a worker
     attend::Plan backward;
   };
 
-  static attnkit::Options options() {
-    return {attnkit::Option::integer("window", 128, 1, 1 << 24,
-                                     "w: a query sees keys nearer than w / 2, in causal blocks the last w"),
-            attnkit::Option::real("scale", 0, 0, 1e6, "multiplies the scores; 0 means D^-1/2"),
-            attnkit::Cache::option()};
-  }
-
-  Local(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b),
-        shape(b, true),
-        window{values.integer("window"), b.causal != 0},
-        io(ports.qkv(shape, "weighted mean of the values in the window")),
-        cache(values) {
-    const double given = values.real("scale");
-    scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(shape.d));
-  }
-
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     cache.check(r);
-    attnkit::check_sight(block, r);
-    if (block.role == ATTN_DECODER_CROSS)
-      throw attnkit::unsupported(
-          "local attention sees the keys around a query's own position, and positions of a target and a source are not "
-          "related in cross attention: use it in self attention, and a mechanism such as softmax or linear here");
-    const int64_t all = r.capacity(), token = shape.kv_heads * (cache.floats(shape.d) + cache.floats(shape.e));
-    info.flags = r.streams() && all > 0 && all <= window.size ? ATTN_REWINDS : 0;
-    info.state(r, {std::min(all, window.size) * token, window.old(r) * token, std::min(r.keys, window.size) * token});
-    info.flops = static_cast<uint64_t>(r.batch * shape.heads * window.pairs(r) * (2 * (shape.d + shape.e) + 5));
-    const int64_t keys = std::min(window.width(), all);
+    count(r, info);
+    const int64_t keys = std::min(window.width(), r.capacity());
     return {keys, info.scratch(r, attnkit::Layout::measure<Own>(shape, keys, cache.rounds())),
             attend::Plan(shape, r, info)};
   }
@@ -209,7 +150,7 @@ struct Local {
     if (is_f64(run, io.o)) {
       attend::run_f64(run, io, shape, scale, window.causal,
                       [this](const Sight& sight, int64_t, int64_t i, const auto& see) {
-                        const attend::Span span = window.of(sight, i);
+                        const attend::Span span = span_of(window, sight, i);
                         for (int64_t j = span.begin; j < span.end; ++j) see(j);
                       });
       return;
@@ -218,26 +159,18 @@ struct Local {
     const auto queries = static_cast<double>(run.state ? run.queries : std::min(run.queries, kBlock));
     const int64_t together = run.state ? shape.group() : 1;
     const double flops = 2.0 * queries * static_cast<double>(together * window.width() * (shape.d + shape.e));
-    // Never 0, which would make the -infinity of lanes past the window NaN.
-    const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
     simd::for_items(run, run.batch * shape.heads / together * blocks, {flops, plan.bytes},
-                    Run{shape, cache, window, run, factor, blocks, plan.keys, {run, io}, attnkit::State(run)});
+                    Run{shape, cache, window, run, factor(), blocks, plan.keys, {run, io}, attnkit::State(run)});
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const {
     const auto keys = static_cast<double>(std::min(window.width(), grad.run->keys));
     attnkit::with_real(is_f64(*grad.run, io.o), [&](auto real) {
       const attend::Gradient<decltype(real)> gradient(shape, scale, plan.backward, grad, io);
-      gradient.over_spans(keys, window.causal, [this](const Sight& sight, int64_t i) { return window.of(sight, i); });
+      gradient.over_spans(keys, window.causal,
+                          [this](const Sight& sight, int64_t i) { return span_of(window, sight, i); });
     });
   }
-
-  attn_block block;
-  attnkit::Widths shape;
-  Window window;
-  double scale;
-  attnkit::QkvPorts io;
-  attnkit::Cache cache;
 };
 
 }  // namespace

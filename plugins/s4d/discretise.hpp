@@ -5,7 +5,8 @@
 #pragma once
 #include <algorithm>
 #include <attnkit/kernels/pack.hpp>
-#include <attnkit/plugin.hpp>
+
+#include "model.hpp"
 
 namespace s4d {
 
@@ -79,13 +80,6 @@ ATTNKIT_INLINE void turn(const V* angle, V* cosine, V* sine) {
     sine[i] = simd::select((quadrant & 2) > 0, -y0, y0);
   }
 }
-
-// The learned tensors, or their gradients.  readout: forward, backward.
-template <class Real>
-struct Learned {
-  Real *log_step, *skip;
-  attnkit::View<Real> log_decay, frequency, readout[2];
-};
 
 // Rows of 16 channels, all in one block of scratch: for each of `half` states e^(dA) - 1, real parts before imaginary
 // ones, then by direction the readout, where the two parts of a state stand together.

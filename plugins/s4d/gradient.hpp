@@ -23,11 +23,6 @@ using attnkit::View;
 using simd::kLanes;
 using Complex = std::complex<double>;
 
-struct Shape {
-  int64_t heads, channels, half, directions;  // half: states of a channel, one of each conjugate pair
-  int64_t state_floats() const { return channels * (2 * half + 1); }
-};
-
 constexpr int64_t kRows = 64;  // rows that pass one group of states before the next group's turn
 
 // One state of a channel.

@@ -7,6 +7,10 @@
 // size from position 0, so that a long piece of a stream gives the bits of the whole; and no sum has a key that its
 // query does not see.  Keys before this run are read from the state, [position][head of keys][D + E] floats, those of
 // this run from the tensors: other blocks are still appending them.
+//
+// Which keys a query may see by their distance is a type, Everywhere or Window.  Tiles that no row's window touches are
+// not walked, so that cost is linear in the length.  Under a window the state is a ring: to append overwrites keys that
+// the run's first queries see, so it comes after all of them, in a kernel of its own unless a block has the whole row.
 #ifndef ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #define ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #include <algorithm>
@@ -34,7 +38,38 @@ struct Sizes {
   __host__ __device__ int64_t token() const { return static_cast<int64_t>(kv_heads) * (d + e); }
 };
 
-template <class T>
+// All keys that Sight shows, at their positions in the state.
+struct Everywhere {
+  static constexpr bool kNear = false;
+  __device__ int64_t begin(const Sight&, int64_t) const { return 0; }
+  __device__ int64_t end(const Sight& sight, int64_t i) const { return sight.seen(i); }
+  __device__ int64_t first_query(const Sight&, int64_t) const { return 0; }
+  __device__ int64_t place(int64_t position) const { return position; }
+};
+
+// Those at most `before` before a query's position and `behind` behind it; the state is a ring of `size` positions.  An
+// end may lie before its begin: then the query sees none.
+struct Window {
+  static constexpr bool kNear = true;
+  int64_t before, behind;
+  uint32_t size;
+  __device__ int64_t begin(const Sight& sight, int64_t i) const {
+    const int64_t first = sight.q_pos + i - before;
+    return first > 0 ? first : 0;
+  }
+  __device__ int64_t end(const Sight& sight, int64_t i) const {
+    const int64_t seen = sight.seen(i), last = sight.q_pos + i + behind + 1;
+    return seen < last ? seen : last;
+  }
+  // No query before it sees the key.
+  __device__ int64_t first_query(const Sight& sight, int64_t key) const {
+    const int64_t i = key - behind - sight.q_pos;
+    return i > 0 ? i : 0;
+  }
+  __device__ int64_t place(int64_t position) const { return static_cast<uint32_t>(position) % size; }
+};
+
+template <class T, class Reach>
 struct Work {
   Sizes sizes;
   Rows<const T> q, k, v;
@@ -45,6 +80,7 @@ struct Work {
   RealOf<T> scale;
   int pairs, tiles;  // of batch row and head of keys; blocks for each
   bool by_four, state_by_four;
+  Reach reach;
 };
 
 // Four numbers of a row, of which n exist.
@@ -79,9 +115,10 @@ __device__ void for_fours(int count, int width, const Put& put) {
 }
 
 // Up to kRows rows against kKeys keys at a time.
-template <class T, int kRows, int kKeys, int kSlices>
+template <class T, class Reach, int kRows, int kKeys, int kSlices>
 class Attention {
   using Real = RealOf<T>;
+  static constexpr bool kNear = Reach::kNear;
   static constexpr int kScores = kKeys + 4;
   static constexpr int kAcross = kKeys < kThreads / (kRows / 4) ? kKeys : kThreads / (kRows / 4);
 
@@ -89,10 +126,10 @@ class Attention {
   static uint64_t bytes(const Sizes& s) {
     const int64_t numbers = int64_t{kRows + kKeys} * s.row() + int64_t{kKeys} * s.e4() + kRows * kScores +
                             int64_t{kSlices} * kRows * s.e4() + 3 * kRows;
-    return static_cast<uint64_t>(numbers) * sizeof(Real) + kRows * sizeof(int);
+    return static_cast<uint64_t>(numbers) * sizeof(Real) + (kNear ? 2 : 1) * kRows * sizeof(int);
   }
 
-  __device__ Attention(const Work<T>& work, int64_t b, int kv, const Sight& sight)
+  __device__ Attention(const Work<T, Reach>& work, int64_t b, int kv, const Sight& sight)
       : w_(work), sight_(sight), b_(b), kv_(kv) {
     SharedParts parts;
     q_ = parts.take<Real>(kRows * size().row());
@@ -104,6 +141,7 @@ class Attention {
     sum_ = parts.take<Real>(kRows);
     down_ = parts.take<Real>(kRows);
     seen_ = parts.take<int>(kRows);
+    if constexpr (kNear) begin_ = parts.take<int>(kRows);
   }
 
   // The rows from `first` on, as many as there are and fit.
@@ -113,8 +151,9 @@ class Attention {
     groups_ = (rows + 3) / 4;
     begin(first, rows);
     __syncthreads();
-    const auto most = static_cast<int>(sight_.seen((first + rows - 1) / size().group()));
-    for (int from = 0; from < most; from += kKeys) {
+    const auto most = static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / size().group()));
+    const auto least = static_cast<int>(w_.reach.begin(sight_, first / size().group()));
+    for (int from = least / kKeys * kKeys; from < most; from += kKeys) {
       load(from, most - from < kKeys ? most - from : kKeys);
       __syncthreads();
       score(from);
@@ -131,10 +170,12 @@ class Attention {
  private:
   __device__ const Sizes& size() const { return w_.sizes; }
   __device__ int head(int64_t row) const { return kv_ * size().group() + static_cast<int>(row % size().group()); }
-  // Of the keys from `from` on, those in the tile that row r sees.
-  __device__ int live(int r, int from) const {
-    const int n = seen_[r] - from;
-    return n < 0 ? 0 : n < kKeys ? n : kKeys;
+  // Of the keys from `from` on, those in the tile that row r sees: up to live, from the number before.
+  __device__ static int within(int n) { return n < 0 ? 0 : n < kKeys ? n : kKeys; }
+  __device__ int live(int r, int from) const { return within(seen_[r] - from); }
+  __device__ int before(int r, int from) const {
+    if constexpr (kNear) return within(begin_[r] - from);
+    return 0;
   }
 
   __device__ void begin(int64_t first, int rows) {
@@ -146,13 +187,19 @@ class Attention {
     });
     const int t = static_cast<int>(threadIdx.x);
     if (t < groups_ * 4) {  // a row beyond the last sees what that sees, so that they rise
-      const auto seen = static_cast<int>(sight_.seen((first + (t < rows ? t : rows - 1)) / size().group()));
-      seen_[t] = seen;
+      const int64_t i = (first + (t < rows ? t : rows - 1)) / size().group();
+      seen_[t] = static_cast<int>(w_.reach.end(sight_, i));
+      if constexpr (kNear) begin_[t] = static_cast<int>(w_.reach.begin(sight_, i));
       max_[t] = lowest();
       sum_[t] = 0;
     }
     for_fours(kSlices * groups_ * 4, size().e,
               [&](int r, int c) { as<Four<Real>>(o_ + (r * size().e4() + c))[0] = Four<Real>{}; });
+  }
+
+  __device__ bool sees_any(int r) const {
+    if constexpr (kNear) return seen_[r] > begin_[r];
+    return seen_[r] > 0;
   }
 
   // Less than infinity, so that scores of -infinity weigh 0.
@@ -168,7 +215,8 @@ class Attention {
         const int64_t position = from + j;
         Four<Real> x;
         if (position < sight_.past) {
-          const Four<float> kept = load_four(old + position * size().token() + at + c, width - c, w_.state_by_four);
+          const Four<float> kept =
+              load_four(old + w_.reach.place(position) * size().token() + at + c, width - c, w_.state_by_four);
           x = {kept.x, kept.y, kept.z, kept.w};
         } else {
           x = load_four(fresh.at(b_, kv_, position - sight_.past) + c, width - c, w_.by_four);
@@ -214,19 +262,19 @@ class Attention {
   __device__ void weigh(int from) {
     constexpr int kEach = (kKeys + 31) / 32;
     for (int r = warp(); r < groups_ * 4; r += kWarps) {
-      const int n = live(r, from);
-      const Real before = max_[r];
-      Real x[kEach] = {}, most = before, sum = 0;
+      const int n = live(r, from), first = before(r, from);
+      const Real old = max_[r];
+      Real x[kEach] = {}, most = old, sum = 0;
 #pragma unroll
       for (int c = 0; c < kEach; ++c)
-        if (lane() + c * 32 < n) {
+        if (lane() + c * 32 >= first && lane() + c * 32 < n) {
           x[c] = p_[r * kScores + lane() + c * 32] * w_.scale;
           most = larger(x[c], most);
         }
       for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
 #pragma unroll
       for (int c = 0; c < kEach; ++c)
-        if (lane() + c * 32 < n) {
+        if (lane() + c * 32 >= first && lane() + c * 32 < n) {
           const Real weight = exponential(x[c] - most);
           p_[r * kScores + lane() + c * 32] = weight;
           sum += weight;
@@ -235,7 +283,7 @@ class Attention {
       const Real all = sum_[r];
       __syncwarp();  // all have read the row's max and sum
       if (lane() == 0) {
-        const Real down = exponential(before - most);
+        const Real down = exponential(old - most);
         down_[r] = down;
         max_[r] = most;
         sum_[r] = fused(all, down, sum);
@@ -252,7 +300,10 @@ class Attention {
       const Shared<Real> out = o_ + ((slice * groups_ * 4 + i) * size().e4() + e);
       const int begin = slice * kOf, end = begin + kOf;
       const auto upto = [&](int n) { return n < begin ? begin : n < end ? n : end; };
-      const int every = begin + (upto(live(i, from)) - begin) / 4 * 4, some = upto(live(i + 3, from));
+      const int some = upto(live(i + 3, from)), first = upto(before(i, from));
+      int whole = begin + (upto(before(i + 3, from)) - begin + 3) / 4 * 4;  // first and last that all four rows see
+      int every = begin + (upto(live(i, from)) - begin) / 4 * 4;
+      if (kNear && whole >= every) whole = every = some;
       Four<Real> acc[4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
@@ -260,15 +311,19 @@ class Attention {
         acc[r] = four<Real>(out + r * size().e4());
         acc[r] = {acc[r].x * down, acc[r].y * down, acc[r].z * down, acc[r].w * down};
       }
-      multiply<Real>(p_ + (i * kScores + begin), kScores, v_ + (begin * size().e4() + e), size().e4(), every - begin,
-                     acc);
+      const auto add_some = [&](int j, int last) {
 #pragma unroll 1
-      for (int j = every; j < some; ++j) {
-        const Four<Real> v = four<Real>(v_ + (j * size().e4() + e));
+        for (; j < last; ++j) {
+          const Four<Real> v = four<Real>(v_ + (j * size().e4() + e));
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-          if (j < live(i + r, from)) add<Real>(acc[r], p_[(i + r) * kScores + j], v);
-      }
+          for (int r = 0; r < 4; ++r)
+            if (j >= before(i + r, from) && j < live(i + r, from)) add<Real>(acc[r], p_[(i + r) * kScores + j], v);
+        }
+      };
+      if constexpr (kNear) add_some(first, whole);
+      multiply<Real>(p_ + (i * kScores + whole), kScores, v_ + (whole * size().e4() + e), size().e4(), every - whole,
+                     acc);
+      add_some(every, some);
 #pragma unroll
       for (int r = 0; r < 4; ++r) as<Four<Real>>(out + r * size().e4())[0] = acc[r];
     }
@@ -278,7 +333,7 @@ class Attention {
     for (int r = warp(); r < rows; r += kWarps) {
       const int64_t i = (first + r) / size().group();
       const int h = head(first + r);
-      const bool sees = seen_[r] > 0;
+      const bool sees = sees_any(r);
       const Real total = sum_[r], by = reciprocal(total);
       T* to = w_.o.at(b_, h, i);
       for (int e = lane(); e < size().e; e += 32) {
@@ -290,40 +345,52 @@ class Attention {
     }
   }
 
-  const Work<T>& w_;
+  const Work<T, Reach>& w_;
   const Sight& sight_;
   const int64_t b_;
   const int kv_;
   int groups_ = 0;  // of four rows
   Shared<Real> q_, k_, v_, p_, o_, max_, sum_, down_;
-  Shared<int> seen_;
+  Shared<int> seen_, begin_;
 };
 
-template <class T, int kKeys>
-using Blocks = Attention<T, kKeys, kKeys, 1>;
-template <class T, int kKeys>
-using Few = Attention<T, 16, kKeys, 4>;
+template <class T, class Reach, int kKeys>
+using Blocks = Attention<T, Reach, kKeys, kKeys, 1>;
+template <class T, class Reach, int kKeys>
+using Few = Attention<T, Reach, 16, kKeys, 4>;
+
+// The keys of this run from `first` on, kv's part of them, shared among `tiles` blocks.
+template <class T, class Reach>
+__device__ void append(const Work<T, Reach>& w, int64_t b, int kv, const Sight& sight, int64_t first, int tile,
+                       int tiles) {
+  const Sizes& s = w.sizes;
+  for (int64_t j = first + tile * kWarps + warp(); j < sight.fresh; j += tiles * kWarps) {
+    float* token = w.states.row(b) + w.reach.place(sight.past + j) * s.token() + static_cast<int64_t>(kv) * (s.d + s.e);
+    const T *k = w.k.at(b, kv, j), *v = w.v.at(b, kv, j);
+    for (int c = lane(); c < s.d; c += 32) token[c] = static_cast<float>(widened(k[c]));
+    for (int c = lane(); c < s.e; c += 32) token[s.d + c] = static_cast<float>(widened(v[c]));
+  }
+}
+// Those that a ring keeps.
+template <class T>
+__device__ void append_last(const Work<T, Window>& w, int64_t b, int kv, const Sight& sight, int tile, int tiles) {
+  const int64_t size = w.reach.size;
+  append(w, b, kv, sight, sight.fresh > size ? sight.fresh - size : 0, tile, tiles);
+}
 
 // The other work of every block: its share of the keys to append, and of the rows of output past the last query.
-template <class T>
-__device__ void append_and_clear(const Work<T>& w, int64_t b, int kv, const Sight& sight, int tile) {
+template <class T, class Reach>
+__device__ void append_and_clear(const Work<T, Reach>& w, int64_t b, int kv, const Sight& sight, int tile) {
   const Sizes& s = w.sizes;
-  if (w.states) {
-    for (int64_t j = tile * kWarps + warp(); j < sight.fresh; j += w.tiles * kWarps) {
-      float* token = w.states.row(b) + (sight.past + j) * s.token() + static_cast<int64_t>(kv) * (s.d + s.e);
-      const T *k = w.k.at(b, kv, j), *v = w.v.at(b, kv, j);
-      for (int c = lane(); c < s.d; c += 32) token[c] = static_cast<float>(widened(k[c]));
-      for (int c = lane(); c < s.e; c += 32) token[s.d + c] = static_cast<float>(widened(v[c]));
-    }
-  }
+  if (!Reach::kNear && w.states) append(w, b, kv, sight, 0, tile, w.tiles);
   const int group = s.group();
   for (int64_t r = sight.queries * group + tile * kWarps + warp(); r < w.lengths.queries * group; r += w.tiles * kWarps)
     for (int c = lane(); c < s.e; c += 32) w.o.at(b, kv * group + r % group, r / group)[c] = narrowed<T>(0);
 }
 
-template <class T, int kKeys>
-__device__ void attend_few(const Work<T>& w, int64_t b, int kv, const Sight& sight) {
-  Few<T, kKeys> few(w, b, kv, sight);
+template <class T, class Reach, int kKeys>
+__device__ void attend_few(const Work<T, Reach>& w, int64_t b, int kv, const Sight& sight) {
+  Few<T, Reach, kKeys> few(w, b, kv, sight);
   for (int64_t first = 0; first < sight.queries * w.sizes.group(); first += 16) few(first);
 }
 
@@ -332,19 +399,22 @@ template <class T, int kBlocks>
 constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
-template <class T, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 3>) few_kernel(const Work<T> w) {
+template <class T, class Reach, int kKeys>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear ? 2 : 3>)
+    few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
   append_and_clear(w, b, kv, sight, tile);
-  if (tile == 0) attend_few<T, kKeys>(w, b, kv, sight);
+  if (tile == 0) attend_few<T, Reach, kKeys>(w, b, kv, sight);
+  if constexpr (Reach::kNear)
+    if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
 
 // Any other; the blocks with the most keys to see begin first.
-template <class T, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kernel(const Work<T> w) {
+template <class T, class Reach, int kKeys>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = w.tiles - 1 - static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
@@ -352,18 +422,30 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kerne
   append_and_clear(w, b, kv, sight, tile);
   const int64_t first = static_cast<int64_t>(tile) * kKeys;
   if (sight.queries <= kFew) {
-    if (tile == 0) attend_few<T, kKeys>(w, b, kv, sight);
+    if (tile == 0) attend_few<T, Reach, kKeys>(w, b, kv, sight);
   } else if (first < sight.queries * w.sizes.group()) {
-    Blocks<T, kKeys>(w, b, kv, sight)(first);
+    Blocks<T, Reach, kKeys>(w, b, kv, sight)(first);
   }
 }
 
-// Keys of a tile for heads so wide, 0: none fits into a block's shared memory.
+// After blocks_kernel, the keys that the ring keeps.
 template <class T>
+static __global__ void __launch_bounds__(kThreads) append_kernel(const Work<T, Window> w) {
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
+  const int64_t b = pair / w.sizes.kv_heads;
+  append_last(w, b, pair % w.sizes.kv_heads, Sight(w.lengths, b), tile, static_cast<int>(gridDim.x) / w.pairs);
+}
+
+// Keys of a tile for heads so wide, 0: none fits into a block's shared memory.
+template <class T, class Reach = Everywhere>
 int keys_of_tile(const Sizes& s) {
-  const auto fits = [&](uint64_t bytes) { return bytes <= static_cast<uint64_t>(kMostShared); };
-  if (fits(std::max(Blocks<T, kNarrow>::bytes(s), Few<T, kNarrow>::bytes(s)))) return kNarrow;
-  return fits(std::max(Blocks<T, kWide>::bytes(s), Few<T, kWide>::bytes(s))) ? kWide : 0;
+  const auto fits = [&](auto tile) {
+    constexpr int kKeys = decltype(tile)::value;
+    return std::max(Blocks<T, Reach, kKeys>::bytes(s), Few<T, Reach, kKeys>::bytes(s)) <=
+           static_cast<uint64_t>(kMostShared);
+  };
+  if (fits(std::integral_constant<int, kNarrow>{})) return kNarrow;
+  return fits(std::integral_constant<int, kWide>{}) ? kWide : 0;
 }
 
 template <class T>
@@ -373,42 +455,47 @@ bool is_by_four(const Rows<const T>& rows, int64_t width) {
 }
 
 // Enqueues a run whose tensors are of T.  name: of the mechanism.  keys: as keys_of_tile says.
-template <class T>
+template <class T, class Reach = Everywhere>
 void run(const char* name, const attn_run& r, const QkvPorts& ports, const Widths& widths, double scale, bool causal,
-         int keys) {
+         int keys, const Reach& reach = {}) {
   const View<const T> q(r, ports.q), k(r, ports.k), v(r, ports.v);
-  Work<T> w{Sizes(widths),
-            q,
-            k,
-            v,
-            View<T>(r, ports.o),
-            Lengths(r, causal),
-            States(r),
-            static_cast<RealOf<T>*>(r.saved),
-            static_cast<RealOf<T>>(scale),
-            static_cast<int>(r.batch * widths.kv_heads),
-            1,
-            false,
-            widths.d % 4 == 0 && widths.e % 4 == 0};
+  Work<T, Reach> w{Sizes(widths),
+                   q,
+                   k,
+                   v,
+                   View<T>(r, ports.o),
+                   Lengths(r, causal),
+                   States(r),
+                   static_cast<RealOf<T>*>(r.saved),
+                   static_cast<RealOf<T>>(scale),
+                   static_cast<int>(r.batch * widths.kv_heads),
+                   1,
+                   false,
+                   widths.d % 4 == 0 && widths.e % 4 == 0,
+                   reach};
   w.by_four = is_by_four(w.q, widths.d) && is_by_four(w.k, widths.d) && is_by_four(w.v, widths.e);
   const bool few = r.queries <= kFew;
   const auto tiles_of = [keys](int64_t rows) { return static_cast<int>((rows + keys - 1) / keys); };
-  w.tiles = std::max({1, r.state ? tiles_of(r.keys) : 1, few ? 1 : tiles_of(r.queries * widths.group())});
-  const auto start = [&](auto* kernel, uint64_t bytes) {
-    launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(w.tiles)), kThreads, bytes},
+  w.tiles =
+      std::max({1, r.state && !Reach::kNear ? tiles_of(r.keys) : 1, few ? 1 : tiles_of(r.queries * widths.group())});
+  const auto start = [&](auto* kernel, int tiles, uint64_t bytes) {
+    launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes},
            *r.exec, w);
   };
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
+    const uint64_t bytes = Few<T, Reach, kKeys>::bytes(w.sizes);
     if (few)
-      start(few_kernel<T, kKeys>, Few<T, kKeys>::bytes(w.sizes));
+      start(few_kernel<T, Reach, kKeys>, w.tiles, bytes);
     else
-      start(blocks_kernel<T, kKeys>, std::max(Blocks<T, kKeys>::bytes(w.sizes), Few<T, kKeys>::bytes(w.sizes)));
+      start(blocks_kernel<T, Reach, kKeys>, w.tiles, std::max(Blocks<T, Reach, kKeys>::bytes(w.sizes), bytes));
   };
   if (keys == kNarrow)
     with(std::integral_constant<int, kNarrow>{});
   else
     with(std::integral_constant<int, kWide>{});
+  if constexpr (Reach::kNear)
+    if (r.state && !few && r.keys > 0) start(append_kernel<T>, tiles_of(std::min<int64_t>(r.keys, reach.size)), 0);
 }
 
 }  // namespace attnkit::cuda::attend

@@ -7,7 +7,7 @@
 // Three kernels: G . o of each row; dq by tiles of rows that walk the keys; dk and dv by tiles of keys that walk the
 // rows, a row being a query of one of the heads that share a head of keys.  Each makes the scores again.  Every sum is
 // one chain of additions in the order of its index, and a pair of a query and a key that it does not see is in none of
-// them, were they NaN.
+// them, were they NaN.  Tiles that no window touches are not walked.
 #ifndef ATTNKIT_KERNELS_CUDA_ATTEND_GRADIENT_HPP
 #define ATTNKIT_KERNELS_CUDA_ATTEND_GRADIENT_HPP
 #include <attnkit/kernels/cuda/attend.hpp>
@@ -16,7 +16,7 @@ namespace attnkit::cuda::attend {
 
 constexpr int kGradientTile = 32, kWideGradientTile = 8;
 
-template <class Real>
+template <class Real, class Reach>
 struct GradientWork {
   Sizes sizes;
   Rows<const Real> q, k, v, o, given;
@@ -27,20 +27,23 @@ struct GradientWork {
   Real scale;
   int pairs, tiles;
   bool by_four;
+  Reach reach;
 };
 
 // Tiles of rows and of keys, and what they have to do with each other.
-template <class Real, int kTile>
+template <class Real, class Reach, int kTile>
 class Gradient {
   static constexpr int kPairs = kTile + 4;
+  static constexpr bool kNear = Reach::kNear;
 
  public:
   static uint64_t bytes(const Sizes& s) {
     const int64_t keys = int64_t{kTile} * (s.row() + wide(s)), sums = int64_t{kTile} * (s.d4() + s.e4());
-    return static_cast<uint64_t>(2 * keys + 2 * kTile * kPairs + sums + 2 * kTile) * sizeof(Real) + kTile * sizeof(int);
+    return static_cast<uint64_t>(2 * keys + 2 * kTile * kPairs + sums + 2 * kTile) * sizeof(Real) +
+           (kNear ? 2 : 1) * kTile * sizeof(int);
   }
 
-  __device__ Gradient(const GradientWork<Real>& work, int64_t b, int kv, const Sight& sight)
+  __device__ Gradient(const GradientWork<Real, Reach>& work, int64_t b, int kv, const Sight& sight)
       : w_(work), sight_(sight), b_(b), kv_(kv), group_(work.sizes.group()) {
     SharedParts parts;
     q_ = parts.take<Real>(kTile * size().row());
@@ -54,6 +57,7 @@ class Gradient {
     lse_ = parts.take<Real>(kTile);
     out_ = parts.take<Real>(kTile);
     seen_ = parts.take<int>(kTile);
+    if constexpr (kNear) begin_ = parts.take<int>(kTile);
   }
 
   // dq of the rows [first, first + kTile); zeros past the last.
@@ -62,15 +66,19 @@ class Gradient {
     load_rows(first, rows);
     clear(first_, size().d4());
     __syncthreads();
-    const int most = rows > 0 ? static_cast<int>(sight_.seen((first + rows - 1) / group_)) : 0;
-    for (int from = 0; from < most; from += kTile) {
+    const int most = rows > 0 ? static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / group_)) : 0;
+    const auto least = static_cast<int>(w_.reach.begin(sight_, first / group_));
+    for (int from = least / kTile * kTile; from < most; from += kTile) {
       load_keys(from, count(from, most));
       __syncthreads();
       compare<false>(rows);
       __syncthreads();
-      const auto sees = [&](int r, int j) { return j < live(r, from); };
-      const auto every = [&](int i) { return i < rows ? Range{0, live(i, from) / 4 * 4, live(i + 3, from)} : Range{}; };
-      add_products(t_, k_, size().row(), size().d4(), first_, every, sees);
+      const auto sees = [&](int r, int j) { return j >= before(r, from) && j < live(r, from); };
+      const auto range = [&](int i) {
+        return i < rows ? Range(before(i, from), before(i + 3, from), live(i, from) / 4 * 4, live(i + 3, from))
+                        : Range(0, 0, 0, 0);
+      };
+      add_products(t_, k_, size().row(), size().d4(), first_, range, sees);
       __syncthreads();
     }
     write(first, rows, w_.dq, size().d, first_, size().d4(), w_.lengths.queries * group_,
@@ -83,24 +91,32 @@ class Gradient {
     load_keys(from, keys);
     clear(first_, size().d4());
     clear(second_, size().e4());
-    for (int64_t first = 0; first < all_rows(); first += kTile) {
+    for (int64_t first = w_.reach.first_query(sight_, from) * group_ / kTile * kTile; first < all_rows();
+         first += kTile) {
       const int rows = count(first, all_rows());
-      if (sight_.seen((first + rows - 1) / group_) <= from) continue;
+      if (w_.reach.end(sight_, (first + rows - 1) / group_) <= from) continue;
+      if (kNear && w_.reach.begin(sight_, first / group_) >= from + keys) break;
       load_rows(first, rows);
       __syncthreads();
       compare<true>(rows);
       __syncthreads();
-      // Of the rows, which see more and more keys, those that see some of four and those that see them all.
-      const auto sees = [&](int j, int r) { return j < live(r, from); };
+      // Of the rows, which see later and later keys, those that see some of four and those that see them all.
+      const auto sees = [&](int j, int r) { return j >= before(r, from) && j < live(r, from); };
       const auto range = [&](int j) {
         int some = 0;
         while (some < rows && live(some, from) <= j) ++some;
         int every = some;
         while (every < rows && live(every, from) < j + 4) ++every;
-        return Range{some, round4(every) < rows ? round4(every) : rows, rows};
+        int last = rows, end = rows;
+        if constexpr (kNear) {
+          while (end > some && before(end - 1, from) > j + 3) --end;
+          for (last = end; last > some && before(last - 1, from) > j;) --last;
+        }
+        const int middle = round4(every) < rows ? round4(every) : rows;
+        return Range(some, middle, middle + (last - middle) / 4 * 4, end);
       };
-      add_products_behind(t_, q_, size().row(), size().d4(), first_, range, sees);
-      add_products_behind(p_, g_, wide(size()), size().e4(), second_, range, sees);
+      add_products(t_, q_, size().row(), size().d4(), first_, range, sees);
+      add_products(p_, g_, wide(size()), size().e4(), second_, range, sees);
       __syncthreads();
     }
     __syncthreads();
@@ -112,8 +128,13 @@ class Gradient {
   }
 
  private:
+  // [begin, end), of which all four see [from, to), whole fours.
   struct Range {
-    int begin, middle, end;
+    int begin, from, to, end;
+    __device__ Range(int first, int all, int all_end, int last)
+        : begin(first), from(round4(all)), to(all_end), end(last) {
+      if (from >= to) from = to = end;
+    }
   };
   __device__ const Sizes& size() const { return w_.sizes; }
   __host__ __device__ static int wide(const Sizes& s) { return s.e4() + 4; }
@@ -122,9 +143,11 @@ class Gradient {
   __device__ static int count(int64_t from, int64_t to) {
     return static_cast<int>(to - from < 0 ? 0 : to - from < kTile ? to - from : kTile);
   }
-  __device__ int live(int r, int from) const {
-    const int n = seen_[r] - from;
-    return n < 0 ? 0 : n < kTile ? n : kTile;
+  __device__ static int within(int n) { return n < 0 ? 0 : n < kTile ? n : kTile; }
+  __device__ int live(int r, int from) const { return within(seen_[r] - from); }
+  __device__ int before(int r, int from) const {
+    if constexpr (kNear) return within(begin_[r] - from);
+    return 0;
   }
   __device__ void clear(const Shared<Real>& sums, int width) {
     for (int x = static_cast<int>(threadIdx.x); x < kTile * width; x += kThreads) sums[x] = 0;
@@ -145,7 +168,8 @@ class Gradient {
     if (r >= kTile) return;
     const int64_t row = first + (r < rows ? r : rows - 1), i = row / group_,
                   at = (b_ * size().heads + head(row)) * w_.lengths.queries + i;
-    seen_[r] = rows > 0 ? static_cast<int>(sight_.seen(i)) : 0;
+    seen_[r] = rows > 0 ? static_cast<int>(w_.reach.end(sight_, i)) : 0;
+    if constexpr (kNear) begin_[r] = rows > 0 ? static_cast<int>(w_.reach.begin(sight_, i)) : 0;
     lse_[r] = rows > 0 ? w_.lse[at] : 0;
     out_[r] = rows > 0 ? w_.given_out[at] : 0;
   }
@@ -190,8 +214,7 @@ class Gradient {
     }
   }
 
-  // sums[x][...] += sum over y of weights[x][y] rows[y][...]: y below middle for all of four x, up to end where they
-  // see each other.
+  // sums[x][...] += sum over y of weights[x][y] rows[y][...], in the order of y, where x and y see each other.
   template <class RangeOf, class Sees>
   __device__ void add_products(const Shared<Real>& weights, const Shared<Real>& rows, int row, int width,
                                const Shared<Real>& sums, const RangeOf& range_of, const Sees& sees) {
@@ -199,24 +222,10 @@ class Gradient {
       const Range range = range_of(x);
       Four<Real> acc[4];
       fetch_sums(sums, x, c, width, acc);
-      multiply<Real>(weights + x * kPairs, kPairs, rows + c, row, range.middle, acc);
-      add_some(weights, rows + c, row, x, range.middle, range.end, sees, acc);
-      store_sums(sums, x, c, width, acc);
-    });
-  }
-  // The same with those that some see first.
-  template <class RangeOf, class Sees>
-  __device__ void add_products_behind(const Shared<Real>& weights, const Shared<Real>& rows, int row, int width,
-                                      const Shared<Real>& sums, const RangeOf& range_of, const Sees& sees) {
-    for_products(width, [&](int x, int c) {
-      const Range range = range_of(x);
-      const int whole = range.middle + (range.end - range.middle) / 4 * 4;
-      Four<Real> acc[4];
-      fetch_sums(sums, x, c, width, acc);
-      add_some(weights, rows + c, row, x, range.begin, range.middle, sees, acc);
-      multiply<Real>(weights + (x * kPairs + range.middle), kPairs, rows + (range.middle * row + c), row,
-                     whole - range.middle, acc);
-      add_some(weights, rows + c, row, x, whole, range.end, sees, acc);
+      add_some(weights, rows + c, row, x, range.begin, range.from, sees, acc);
+      multiply<Real>(weights + (x * kPairs + range.from), kPairs, rows + (range.from * row + c), row,
+                     range.to - range.from, acc);
+      add_some(weights, rows + c, row, x, range.to, range.end, sees, acc);
       store_sums(sums, x, c, width, acc);
     });
   }
@@ -254,17 +263,17 @@ class Gradient {
       for (int c = lane(); c < width; c += 32) at(first + r)[c] = r < count ? sums[r * row + c] : Real{0};
   }
 
-  const GradientWork<Real>& w_;
+  const GradientWork<Real, Reach>& w_;
   const Sight& sight_;
   const int64_t b_;
   const int kv_, group_;
   Shared<Real> q_, g_, k_, v_, p_, t_, first_, second_, lse_, out_;
-  Shared<int> seen_;
+  Shared<int> seen_, begin_;
 };
 
 // G . o, a warp to a row.
-template <class Real>
-static __global__ void __launch_bounds__(kThreads) given_kernel(const GradientWork<Real> w) {
+template <class Real, class Reach>
+static __global__ void __launch_bounds__(kThreads) given_kernel(const GradientWork<Real, Reach> w) {
   const int64_t all = static_cast<int64_t>(w.pairs) * w.sizes.group() * w.lengths.queries;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp();
   if (row >= all) return;
@@ -279,13 +288,14 @@ static __global__ void __launch_bounds__(kThreads) given_kernel(const GradientWo
   if (lane() == 0) w.given_out[row] = sum;
 }
 
-template <class Real, int kTile, bool kOfKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<Real, 2>) gradient_kernel(const GradientWork<Real> w) {
+template <class Real, class Reach, int kTile, bool kOfKeys>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<Real, 2>)
+    gradient_kernel(const GradientWork<Real, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
-  Gradient<Real, kTile> gradient(w, b, kv, sight);
+  Gradient<Real, Reach, kTile> gradient(w, b, kv, sight);
   if constexpr (kOfKeys)
     gradient.of_keys(tile * kTile);
   else
@@ -293,50 +303,52 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<Real, 2>) gradient_
 }
 
 // Rows of a tile for heads so wide, 0: none fits.
-template <class Real>
+template <class Real, class Reach = Everywhere>
 int gradient_tile(const Sizes& s) {
   const auto fits = [](uint64_t bytes) { return bytes <= static_cast<uint64_t>(kMostShared); };
-  return fits(Gradient<Real, kGradientTile>::bytes(s))       ? kGradientTile
-         : fits(Gradient<Real, kWideGradientTile>::bytes(s)) ? kWideGradientTile
-                                                             : 0;
+  return fits(Gradient<Real, Reach, kGradientTile>::bytes(s))       ? kGradientTile
+         : fits(Gradient<Real, Reach, kWideGradientTile>::bytes(s)) ? kWideGradientTile
+                                                                    : 0;
 }
 
 // Enqueues the gradient of a run whose tensors are of Real.
-template <class Real>
+template <class Real, class Reach = Everywhere>
 void run_backward(const char* name, const attn_grad& g, const QkvPorts& ports, const Widths& widths, double scale,
-                  bool causal) {
+                  bool causal, const Reach& reach = {}) {
   const attn_run& r = *g.run;
   const auto given = [&](Port port) { return View<const Real>(r, port); };
-  GradientWork<Real> w{Sizes(widths),
-                       given(ports.q),
-                       given(ports.k),
-                       given(ports.v),
-                       given(ports.o),
-                       View<const Real>(g, ports.o),
-                       View<Real>(g, ports.q),
-                       View<Real>(g, ports.k),
-                       View<Real>(g, ports.v),
-                       Lengths(r, causal),
-                       static_cast<const Real*>(r.saved),
-                       static_cast<Real*>(r.exec->scratch),
-                       static_cast<Real>(scale),
-                       static_cast<int>(r.batch * widths.kv_heads),
-                       1,
-                       false};
+  GradientWork<Real, Reach> w{Sizes(widths),
+                              given(ports.q),
+                              given(ports.k),
+                              given(ports.v),
+                              given(ports.o),
+                              View<const Real>(g, ports.o),
+                              View<Real>(g, ports.q),
+                              View<Real>(g, ports.k),
+                              View<Real>(g, ports.v),
+                              Lengths(r, causal),
+                              static_cast<const Real*>(r.saved),
+                              static_cast<Real*>(r.exec->scratch),
+                              static_cast<Real>(scale),
+                              static_cast<int>(r.batch * widths.kv_heads),
+                              1,
+                              false,
+                              reach};
   w.by_four = is_by_four(w.q, widths.d) && is_by_four(w.k, widths.d) && is_by_four(w.v, widths.e) &&
               is_by_four(w.given, widths.e);
   const auto start = [&](auto* kernel, int64_t blocks, uint64_t bytes) {
     if (blocks > 0) launch(name, kernel, {dim3(static_cast<unsigned>(blocks)), kThreads, bytes}, *r.exec, w);
   };
-  start(given_kernel<Real>, (r.batch * widths.heads * r.queries + kWarps - 1) / kWarps, 0);
+  start(given_kernel<Real, Reach>, (r.batch * widths.heads * r.queries + kWarps - 1) / kWarps, 0);
   const auto with = [&](auto tile) {
     constexpr int kTile = decltype(tile)::value;
     const auto tiles = [](int64_t rows) { return (rows + kTile - 1) / kTile; };
-    const uint64_t bytes = Gradient<Real, kTile>::bytes(w.sizes);
-    if (w.dq.data) start(gradient_kernel<Real, kTile, false>, w.pairs * tiles(r.queries * widths.group()), bytes);
-    if (w.dk.data || w.dv.data) start(gradient_kernel<Real, kTile, true>, w.pairs * tiles(r.keys), bytes);
+    const uint64_t bytes = Gradient<Real, Reach, kTile>::bytes(w.sizes);
+    if (w.dq.data)
+      start(gradient_kernel<Real, Reach, kTile, false>, w.pairs * tiles(r.queries * widths.group()), bytes);
+    if (w.dk.data || w.dv.data) start(gradient_kernel<Real, Reach, kTile, true>, w.pairs * tiles(r.keys), bytes);
   };
-  if (gradient_tile<Real>(w.sizes) == kGradientTile)
+  if (gradient_tile<Real, Reach>(w.sizes) == kGradientTile)
     with(std::integral_constant<int, kGradientTile>{});
   else
     with(std::integral_constant<int, kWideGradientTile>{});
