@@ -163,7 +163,12 @@ class Mechanism {
     }
     return sizes;
   }
-  uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }
+  // Of chunks, which few tokens of a row pass by; theirs is more where heads are narrow.
+  uint64_t matrix_bytes() const {
+    const Sizes sizes = this->sizes();
+    return std::max(MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes),
+                    sizes.template steps_bytes<float>(kSteps));
+  }
   // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?
   bool is_by_eight(const attn_run& r) const {
     bool whole = shape_.d % 8 == 0 && shape_.e % 8 == 0;
