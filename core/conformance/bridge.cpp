@@ -110,12 +110,14 @@ bool is_sound(const Plan& plan, const attn_run& run) {
   for (uint32_t i = 0; sound && i < plan.of->n_ports; ++i) {
     const attn_port& port = *plan.of->ports[i];
     const attn_tensor& t = run.ports[i];
+    if (port.kind == ATTN_AUX_IN && t.data == nullptr) continue;
     const bool typed = port.dtype_bits != 0 && (port.kind == ATTN_TABLE || r.dtype_bits != 64);
     const int bits = typed ? port.dtype_bits : plan.half ? 32 : r.dtype_bits;
     sound = t.ndim == port.ndim && t.dtype_bits == bits;
     for (uint32_t d = 0; sound && d < t.ndim; ++d) {
       const int64_t rows = port.kind == ATTN_KEY ? run.keys : run.queries;
-      const int64_t want = port.shape[d] != 0 || port.kind > ATTN_OUTPUT ? port.shape[d] : d == 0 ? run.batch : rows;
+      const bool fixed = port.shape[d] != 0 || port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE;
+      const int64_t want = fixed ? port.shape[d] : d == 0 ? run.batch : rows;
       sound = t.shape[d] == want;
     }
   }
@@ -249,7 +251,7 @@ class Staged {
   void fetch(void* to, const void* from, uint64_t bytes) { gpu->copy_back(to, from, bytes, device.stream); }
   void fetch_all() {
     for (size_t i = 0; i < kept_tensors_.size(); ++i)
-      if (const uint64_t bytes = extent(kept_tensors_[i])) {
+      if (const uint64_t bytes = kept_tensors_[i].data ? extent(kept_tensors_[i]) : 0) {
         if (rounded_[i])
           rounded_[i]->fetch(device.stream);
         else

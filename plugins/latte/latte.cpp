@@ -18,6 +18,8 @@
 #include <attnkit/kernels/latents.hpp>
 #include <attnkit/kernels/linear/core.hpp>
 
+#include "model.hpp"
+
 namespace {
 
 using namespace attnkit::simd;
@@ -191,49 +193,21 @@ struct Run {
   }
 };
 
-struct Latte {
-  static constexpr attnkit::About about{
-      .name = "latte",
-      .summary = "attention through latents: linear cost, a state of constant size",
-      .citation = "Dolga, Cobzarenco and Barber, Latent Attention for Linear Time Transformers, arXiv:2402.17512",
-      .state_revision = "1"};
+struct Latte : latte::Model {
   struct Plan {
     bool is_f64;
     uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
   };
 
-  static attnkit::Options options() {
-    return {attnkit::Option::integer("latents", 0, 0, 1 << 16,
-                                     "L, the latents of all heads together; heads must divide it; 0 means d_model"),
-            attnkit::Option::text("scale", "none", {"none", "inverse_sqrt"},
-                                  "multiplies both logits by 1 (none) or D^-1/2 (inverse_sqrt), D = d_model / heads"),
-            attnkit::Option::boolean("cross", false,
-                                     "allows cross attention, which the paper does not define: queries' latents from "
-                                     "the target, keys' latents and values from the source")};
-  }
-
   Latte(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), cross(values.boolean("cross")) {
-    const int64_t given = values.integer("latents"), all = given != 0 ? given : int64_t{b.heads} * b.key_width;
-    if (all % b.heads != 0)
-      throw attnkit::unsupported("latents ", all, " cannot be shared out among ", b.heads,
-                                 " heads: choose a multiple of ", b.heads)
-          .at(values.index("latents"));
-    const double d = b.key_width;
-    const double scale = values.text("scale") == "none" ? 1 : 1 / std::sqrt(d);
-    shape = {{b.heads, all / b.heads, b.head_width}, static_cast<float>(scale)};
-    io = {ports.query("latent_q", shape.latents, "a query's logits over the latents of its head", ATTN_NO_BIAS),
-          ports.key("latent_k", shape.latents, "a position's logits for each latent of its head", ATTN_NO_BIAS),
-          ports.key("v", shape.values, "values"), ports.output("o", shape.values, "weighted mean of the values")};
-    exact = {shape, scale, b.causal != 0, io};
-  }
+      : Model(b, values),
+        shape{{b.heads, latents, b.head_width}, static_cast<float>(scale)},
+        io(list(ports)),
+        exact{shape, scale, b.causal != 0, io} {}
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
-    if (block.role == ATTN_DECODER_CROSS && !cross)
-      throw attnkit::unsupported(
-          "Latte's paper defines self attention alone: set cross = true for the form with queries' latents from the "
-          "target and keys' latents and values from the source, or use another mechanism here");
+    check_role();
     info.state(r, shape.heads * shape.head_floats());
     info.flops = static_cast<uint64_t>(static_cast<double>(r.batch * shape.heads) * shape.flops(r.queries + r.keys));
     const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, r.streams()));
@@ -253,11 +227,9 @@ struct Latte {
     for_items(run, heads * parts, {flops, plan.run_bytes}, body);
   }
 
-  attn_block block;
-  bool cross;
-  Shape shape{};
+  Shape shape;
   attnkit::QkvPorts io;
-  attnkit::latents::SoftmaxAttention exact{};
+  attnkit::latents::SoftmaxAttention exact;
 };
 
 }  // namespace

@@ -139,6 +139,11 @@ void rise(Array& k, float slope) {
       for (int64_t l = 0; l < k.width; ++l) k.at(0, h, j, l) += slope * static_cast<float>(j);
 }
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+void never_before(Array& k, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) k.at(0, 0, j, 2) = kNever;
+}
+
 // Stronger than the law of conformance, which lets different splits differ by rounding.
 TEST(Latte, IsTheSameBitForBitHoweverItIsSplit) {
   const int64_t m = 70;
@@ -154,6 +159,10 @@ TEST(Latte, IsTheSameBitForBitHoweverItIsSplit) {
       for (const std::vector<int64_t>& chunks : {chunks_of(m, 1), {70}, {17, 0, 53}, {1, 31, 38}, chunks_of(m, 7)})
         EXPECT_TRUE(same_bits(streamed(in, {chunks}), whole)) << self << " slope " << slope;
     }
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, 8, 8));
+  Inputs in(mech, 1, 10, 10, 1);
+  never_before(in["latent_k"], 3);
+  EXPECT_TRUE(same_bits(streamed(in, {{2, 5, 3}}), run_whole(in, 0, {})));
 }
 
 TEST(Latte, StaysExactWhenEveryTokenRaisesTheMaximum) {
@@ -179,12 +188,10 @@ TEST(Latte, HasGradientsWhenTheMaximumRises) {
 TEST(Latte, TakesLogitsOfMinusInfinity) {
   const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, 8, 8));
   Inputs in(mech, 1, 10, 10, 1), late = in;
-  const float never = -std::numeric_limits<float>::infinity();
-  for (int64_t j = 0; j < 3; ++j) in["latent_k"].at(0, 0, j, 2) = never;
-  late["latent_k"].at(0, 0, 5, 2) = never;
+  never_before(in["latent_k"], 3);
+  late["latent_k"].at(0, 0, 5, 2) = kNever;
   const Array out = run_whole(in, 0, {});
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(i < 3, std::isnan(out.at(0, 0, i, 0))) << "a softmax over nothing";
-  EXPECT_TRUE(same_bits(streamed(in, {{2, 5, 3}}), out));
   EXPECT_TRUE(all_finite(run_whole(late, 0, {})));
 }
 

@@ -106,10 +106,10 @@ struct Unpack {
   struct Scratch {
     Real *kt, *vt, *w, *dl;  // as in Scores; weights and gradients of scores: [kBlock][lanes]
     Scratch(Layout& layout, const Shape& s)
-        : kt(layout.take<Real>(s.d * s.lanes())),
-          vt(layout.take<Real>(s.values() * s.lanes())),
-          w(layout.take<Real>(kBlock * s.lanes())),
-          dl(layout.take<Real>(kBlock * s.lanes())) {}
+        : kt(layout.take<Real>(s.d * luna::lanes(s))),
+          vt(layout.take<Real>(s.values() * luna::lanes(s))),
+          w(layout.take<Real>(kBlock * luna::lanes(s))),
+          dl(layout.take<Real>(kBlock * luna::lanes(s))) {}
   };
   const Pass<Real>& pass;
   int64_t b, h;
@@ -160,9 +160,9 @@ struct Pack {
     Real *key, *value, *dkey, *dvalue, *a, *da, *pqt, *dyt, *largest, *totals, *sums;
     Scratch(Layout& layout, const Shape& s) {
       for (Real** part : {&key, &value, &dkey, &dvalue}) *part = layout.take<Real>(kBlock * s.pack_d());
-      for (Real** part : {&a, &da}) *part = layout.take<Real>(kBlock * s.lanes());
-      for (Real** part : {&pqt, &dyt}) *part = layout.take<Real>(s.pack_d() * s.lanes());
-      for (Real** part : {&largest, &totals, &sums}) *part = layout.take<Real>(s.lanes());
+      for (Real** part : {&a, &da}) *part = layout.take<Real>(kBlock * luna::lanes(s));
+      for (Real** part : {&pqt, &dyt}) *part = layout.take<Real>(s.pack_d() * luna::lanes(s));
+      for (Real** part : {&largest, &totals, &sums}) *part = layout.take<Real>(luna::lanes(s));
     }
   };
   const Pass<Real>& pass;
@@ -275,7 +275,7 @@ struct Recurrence {
     int64_t row;  // of d or e numbers
     Real *a, *slope, *da, *at, *kt, *vt, *qk, *gv, *pairs, *pqt, *keys, *values, *flat, *rk, *rv, *rkt, *rvt, *w, *dl;
     Scratch(Layout& layout, const Shape& s, int64_t queries) : row(simd::whole_lanes(std::max(s.d, s.values()))) {
-      const int64_t lanes = s.lanes();
+      const int64_t lanes = luna::lanes(s);
       for (Real** part : {&a, &slope, &da, &at}) *part = layout.take<Real>(kRows * lanes);
       for (Real** part : {&kt, &vt}) *part = layout.take<Real>(row * kRows);
       for (Real** part : {&qk, &gv, &pairs}) *part = layout.take<Real>(kRows * kRows);

@@ -11,7 +11,6 @@
 // by heads; C is the block's context, P has l rows, s = D^-1/2, and w is positive.  Tied: W_pk = W_pv and W_k = W_v.
 // Cost per head: 4 l D (N + M) flops, and those of projecting P and Y; the state has l rows of a few numbers.
 #include <attnkit/kernels/attend.hpp>
-#include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
 #include <limits>
@@ -21,22 +20,18 @@
 namespace {
 
 using attnkit::float_bytes;
-using attnkit::unsupported;
 using namespace luna;
 using simd::kLanes;
 using simd::Vec;
 
 constexpr int64_t kTile = 64;  // keys that are packed at once
-// The stream p_start is drawn from in every block, so that a model has one whatever the port's index: no other tensor's
-// index is as low.
-constexpr uint64_t kStartStream = 2;
 
 // Scratch of a worker: weights of l rows for a tile of keys, and keys and values of a head of the pack attention.
 struct Own {
   float *weights, *key, *values;
   Own(Layout& layout, const Shape& s)
       // score writes whole vectors wherever it ends
-      : weights(layout.take((s.causal ? 1 : kTile) * s.lanes() + kLanes)),
+      : weights(layout.take((s.causal ? 1 : kTile) * lanes(s) + kLanes)),
         key(layout.take(s.causal ? 0 : s.pack_d())),
         values(layout.take(s.causal ? 0 : kTile * s.pack_d())) {}
 };
@@ -223,11 +218,11 @@ struct Run {
       for (int64_t j = 0; j < n; ++j) {
         gather(x.pk, s.d, {b, t + j, head * dp, dp}, own.key);
         gather(x.pv, s.d, {b, t + j, head * dp, dp}, own.values + j * dp);
-        weigh<Isa>(own.key, pq, width, dp, own.weights + j * s.lanes());
+        weigh<Isa>(own.key, pq, width, dp, own.weights + j * lanes(s));
       }
       for (int64_t r = 0; r < s.l; r += kLanes)
         rescale<Isa>(own.weights + r, n, s.l - r, largest + r, totals + r, sums + r * width);
-      simd::add_product<Isa, float>({own.weights, 1, s.lanes()}, {own.values, n, dp, dp}, {sums, s.l, dp, width});
+      simd::add_product<Isa, float>({own.weights, 1, lanes(s)}, {own.values, n, dp, dp}, {sums, s.l, dp, width});
     }
   }
 
@@ -235,7 +230,7 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void rescale(float* scores, int64_t n, int64_t rows, float* largest, float* totals,
                               float* sums) const {
-    const int64_t key_next = shape.lanes(), dp = shape.pack_d();
+    const int64_t key_next = lanes(shape), dp = shape.pack_d();
     Vec<Isa> old, total;
     simd::load(largest, rows, old);
     simd::load(totals, rows, total);
@@ -311,88 +306,17 @@ struct Run {
   }
 };
 
-struct Luna {
-  static constexpr attnkit::About about{
-      .name = "luna",
-      .summary = "packs the context into a short sequence that travels between blocks, then attends to that",
-      .citation = "Ma et al., Luna: Linear Unified Nested Attention, NeurIPS 2021, arXiv:2106.01540",
-      .state_revision = "1"};
+struct Luna : luna::Model {
+  using Model::Model;
   struct Plan {
     uint64_t run_bytes, backward_bytes;  // scratch of a worker
     uint32_t workers;
     bool trains;
   };
 
-  static attnkit::Options options() {
-    using attnkit::Option;
-    return {
-        Option::integer("projection", 16, 1, 4096, "l, the rows of the packed sequence P"),
-        Option::integer("pheads", 0, 0, 4096, "heads of the pack attention; 0: those of the block"),
-        Option::boolean("tied", true, "one projection for keys and values, of the pack and of the unpack attention"),
-        Option::boolean("contextual", true,
-                        "P comes from the block before; false: each block starts from the learned P"),
-        Option::boolean("dynamic", true, "rows of P past a sequence's own length are left out"),
-        Option::text("activation", "log2", {"log2", "softplus", "elu1"},
-                     "w of the causal form: log2(1 + 2^x), log(1 + e^x) or elu(x) + 1; part of the model")};
-  }
-
-  Luna(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
-      : block(b), shape{attnkit::Widths(b)} {
-    const auto map = values.text("activation");
-    const int64_t given = values.integer("pheads"), heads = b.heads;
-    shape.pack_heads = given != 0 ? given : heads;
-    shape.l = values.integer("projection");
-    shape.causal = b.causal != 0;
-    shape.tied = values.boolean("tied");
-    // P that other blocks of the same encoder made has seen all of it: no business of a causal one.
-    shape.contextual = values.boolean("contextual") && !(b.causal && b.role == ATTN_ENCODER_SELF);
-    shape.dynamic = values.boolean("dynamic");
-    shape.map = map == "log2" ? Map::kLog2 : map == "softplus" ? Map::kSoftplus : Map::kElu1;
-    if (shape.width() % shape.pack_heads != 0)
-      throw unsupported("pheads is ", given, " and d_model ", shape.width(),
-                        ", which it does not divide: set pheads to a divisor of d_model, or to 0")
-          .at(values.index("pheads"));
-    if (shape.causal && given != 0 && given != heads)
-      throw unsupported("pheads is ", given, " in a causal block of ", heads,
-                        " heads, where packing and unpacking share their heads: set pheads to 0")
-          .at(values.index("pheads"));
-    list(ports);
-  }
-
-  void list(attnkit::Ports& ports) {
-    const int64_t width = shape.width(), l = shape.l;
-    io.q = ports.query("q", shape.d, "queries of the unpack attention");
-    if (shape.causal) {
-      io.k = ports.key("k", shape.d, "keys, and values when tied");
-      if (!shape.tied) io.v = ports.key("v", shape.e, "values");
-    }
-    io.pk = ports.key("pk", shape.d, "keys of the pack attention, and its values when tied");
-    if (!shape.causal && !shape.tied) io.pv = ports.key("pv", shape.d, "values of the pack attention");
-    io.start = ports.learned("p_start", {l, width}, "P before the first block", ATTN_PER_MODEL);
-    io.pq_weight = ports.learned("pq_weight", {width, width}, "queries of the pack attention, of P");
-    io.pq_bias = ports.learned("pq_bias", {width}, "their bias");
-    if (!shape.causal) {
-      io.k_weight = ports.learned("k_weight", {width, width}, "keys of the packed sequence, and values when tied");
-      io.k_bias = ports.learned("k_bias", {width}, "their bias");
-    }
-    if (!shape.causal && !shape.tied) {
-      io.v_weight = ports.learned("v_weight", {shape.heads * shape.e, width}, "values of the packed sequence");
-      io.v_bias = ports.learned("v_bias", {shape.heads * shape.e}, "their bias");
-    }
-    if (shape.gives()) {
-      io.norm_weight = ports.learned("norm_weight", {width}, "scale of the norm of P");
-      io.norm_bias = ports.learned("norm_bias", {width}, "shift of the norm of P");
-    }
-    if (shape.contextual) io.p_in = ports.aux_in("p", l, width, "P as the block before left it");
-    if (shape.gives()) io.p_out = ports.aux_out("p", l, width, "P for the blocks that follow");
-    io.o = ports.output("o", shape.values(), "what the queries find in the packed sequence");
-  }
-
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check(r);
-    info.state(r, memory_size(shape));
-    info.flops = static_cast<uint64_t>(r.batch) * flops(r);
-    if (r.batch > 0 && r.queries + r.keys > 0) info.bytes_read -= r.real_bytes(unread(r));
+    count(r, info);
     Plan plan{Layout::measure<Own>(shape), 0, r.workers, r.trains()};
     attnkit::with_real(r.is_f64(), [&](auto real) {
       using Real = decltype(real);
@@ -404,44 +328,6 @@ struct Luna {
                  Layout::measure<typename Backward<Real>::Sums>(shape, r.batch));
     });
     return plan;
-  }
-
-  void check(const attnkit::Request& r) const {
-    attnkit::check_sight(block, r);
-    if (r.shows_prefixes())
-      throw unsupported(
-          "luna packs the whole context into P before any query reads it, and would have to pack anew for every length "
-          "of the visible prefix: run it without ATTN_PREFIX, or use a mechanism such as linear or softmax");
-    if (!shape.causal && shape.contextual && r.streams() && !r.knows_k_total())
-      throw unsupported(
-          "the P that this block takes from the block before is made of the whole source, so a source that grows would "
-          "change it: read the whole source first, or set contextual = false");
-  }
-
-  // Does a run at these bounds begin sequences, so that P is projected?
-  bool begins(const attnkit::Request& r) const { return r.keys > 0 && (!shape.causal || r.past == 0 || !r.streams()); }
-
-  // Of one batch row.
-  uint64_t flops(const attnkit::Request& r) const {
-    const int64_t width = shape.width(), values = shape.heads * shape.values(), l = shape.l;
-    const int64_t exponentials =
-        5 * l * (shape.causal ? shape.heads * r.queries : shape.heads * r.queries + shape.pack_heads * r.keys);
-    const int64_t append = 2 * l * r.keys * (2 * width + (shape.causal && !shape.tied ? values : 0));
-    const int64_t read = 2 * l * r.queries * (width + values);
-    int64_t columns = begins(r) ? width : 0;
-    if (!shape.causal && r.keys > 0) columns += width + (shape.tied ? 0 : values);
-    return static_cast<uint64_t>(append + read + exponentials + 2 * l * width * columns);
-  }
-
-  // Numbers of the ports that such runs do not read: the learned P where another comes, what is projected only at the
-  // beginning, what only keys need.
-  int64_t unread(const attnkit::Request& r) const {
-    const int64_t width = shape.width(), values = shape.heads * shape.values(), p = shape.l * width;
-    int64_t unread = shape.contextual ? p : 0;
-    if (!begins(r)) unread += width * (width + 1) + (shape.contextual ? r.batch * p : p);
-    if (!shape.causal && r.keys == 0)
-      unread += (width + 1) * (width + (shape.tied ? 0 : values)) + (shape.gives() ? 2 * width : 0);
-    return unread;
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -473,26 +359,6 @@ struct Luna {
     return {
         shape, run, {run, io, shape}, {layout, shape, run.batch, !shape.causal && run.keys > 0, run.state != nullptr}};
   }
-
-  // P standard normal; weights Xavier-uniform with gain 1/sqrt 2, biases uniform in 1/sqrt fan-in; norms the identity.
-  ATTNKIT_EXACT void fill(uint32_t port, uint64_t seed, float* data, int64_t count) const {
-    ATTNKIT_NO_CONTRACTION
-    attnkit::Random random(seed, port == io.start ? kStartStream : port);
-    const auto width = static_cast<double>(shape.width());
-    const double out = port == io.v_weight ? static_cast<double>(shape.heads * shape.e) : width;
-    const double weight = std::sqrt(3 / (width + out)), bias = 1 / std::sqrt(width);
-    for (int64_t i = 0; i < count; ++i) {
-      double x = port == io.norm_weight ? 1 : 0;
-      if (port == io.start) x = random.normal();
-      if (port == io.pq_weight || port == io.k_weight || port == io.v_weight) x = (2 * random.uniform() - 1) * weight;
-      if (port == io.pq_bias || port == io.k_bias || port == io.v_bias) x = (2 * random.uniform() - 1) * bias;
-      data[i] = static_cast<float>(x);
-    }
-  }
-
-  attn_block block;
-  Shape shape;
-  Ports io;
 };
 
 }  // namespace

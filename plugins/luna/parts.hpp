@@ -1,72 +1,17 @@
-// Common to luna's run and its gradient: shapes, ports, the state of a batch row.
+// Common to luna's run on the CPU and its gradient: the arguments of a run, and pieces of both.
 #pragma once
-#include <algorithm>
 #include <attnkit/kernels/pack.hpp>
-#include <attnkit/plugin.hpp>
-#include <cmath>
 #include <type_traits>
+
+#include "model.hpp"
 
 namespace luna {
 
 using attnkit::Layout;
-using attnkit::Port;
-using attnkit::Sight;
 using attnkit::View;
 namespace simd = attnkit::simd;
 
-enum class Map { kLog2, kSoftplus, kElu1 };
-
-struct Shape : attnkit::Widths {
-  int64_t pack_heads = 0, l = 0;  // heads of the pack attention, rows of P
-  bool causal = false, tied = false, contextual = false, dynamic = false;
-  Map map = Map::kLog2;
-  int64_t width() const { return heads * d; }
-  int64_t values() const { return tied ? d : e; }  // of a head's output
-  int64_t pack_d() const { return width() / pack_heads; }
-  int64_t lanes() const { return simd::whole_lanes(l); }
-  bool gives() const { return contextual && !causal; }  // a P for the blocks that follow
-  // Rows of P that count for a bidirectional row.
-  int64_t live(const Sight& sight) const {
-    const int64_t known = sight.past + sight.fresh;
-    return dynamic ? std::min(l, known) : known > 0 ? l : 0;
-  }
-};
-
-inline double scale(int64_t width) { return 1 / std::sqrt(static_cast<double>(width)); }
-
-// The state of a row, bidirectional: of the pack softmax the sums of e^(s - m) v, m and the sums of e^(s - m) by head
-// and row of P; then keys and, untied, values of the packed sequence; then P for the blocks that follow.
-template <class Real = float>
-struct Packed {
-  Real *sums, *largest, *totals, *keys, *values, *p;
-  Packed(Real* base, const Shape& s) {
-    sums = base;
-    largest = sums + s.l * s.width();
-    totals = largest + s.l * s.pack_heads;
-    keys = totals + s.l * s.pack_heads;
-    values = s.tied ? keys : keys + s.l * s.width();
-    p = values + s.l * s.heads * s.values();
-  }
-  static int64_t size(const Shape& s) {
-    const int64_t values = s.tied ? 0 : s.l * s.heads * s.e;
-    return s.l * (2 * s.width() + 2 * s.pack_heads) + values + (s.contextual ? s.l * s.width() : 0);
-  }
-};
-
-// The same, causal: pq, then per head the sums of A k^T and, untied, of A v^T, then how many rows of P count.
-template <class Real = float>
-struct Causal {
-  Real *pq, *keys, *values, *live;
-  Causal(Real* base, const Shape& s) {
-    pq = base;
-    keys = pq + s.l * s.width();
-    values = s.tied ? keys : keys + s.l * s.width();
-    live = values + s.l * s.heads * s.values();
-  }
-  static int64_t size(const Shape& s) { return s.l * (2 * s.width() + (s.tied ? 0 : s.heads * s.e)) + 1; }
-};
-
-inline int64_t memory_size(const Shape& s) { return s.causal ? Causal<>::size(s) : Packed<>::size(s); }
+inline int64_t lanes(const Shape& s) { return simd::whole_lanes(s.l); }
 
 // Of all workers, by batch row: pq, the packed sequence, and what is known if there is no state.  A run that trains
 // saves it all.
@@ -80,11 +25,6 @@ struct Shared {
         memory_next(has_state ? 0 : simd::whole_lanes(memory_size(s))) {
     memory = layout.take<Real>(batch * memory_next);
   }
-};
-
-struct Ports {
-  Port q, k, v, pk, pv, p_in, p_out, start, pq_weight, pq_bias, k_weight, k_bias, v_weight, v_bias, norm_weight,
-      norm_bias, o;
 };
 
 // The arguments of a run.

@@ -17,9 +17,9 @@ struct Case {
   Type type;
 };
 
-std::vector<Case> cases() {
+std::vector<Case> cases(const char* names) {
   std::vector<Case> all;
-  std::istringstream list(ATTNKIT_CUDA_HALVES);
+  std::istringstream list(names);
   for (std::string name; list >> name;)
     for (const Type& type : kTypes) all.push_back({name, type});
   return all;
@@ -41,7 +41,7 @@ class Halves : public testing::TestWithParam<Case> {
   const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam().mechanism + ".so");
   const Type type = GetParam().type;
 };
-INSTANTIATE_TEST_SUITE_P(Cuda, Halves, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Cuda, Halves, testing::ValuesIn(cases(ATTNKIT_CUDA_HALVES)),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
 TEST_P(Halves, WholeSequencesEqualTheCpu) {
@@ -72,13 +72,7 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
 
 // Promises of linear variants alone: their tiles on the tensor cores drop and hold what 16 bits would not.
 class LinearHalves : public Halves {};
-INSTANTIATE_TEST_SUITE_P(Cuda, LinearHalves, testing::ValuesIn([] {
-                           std::vector<Case> linear = cases();
-                           std::erase_if(linear, [](const Case& c) {
-                             return c.mechanism == "softmax" || c.mechanism == "local" || c.mechanism == "s4d";
-                           });
-                           return linear;
-                         }()),
+INSTANTIATE_TEST_SUITE_P(Cuda, LinearHalves, testing::ValuesIn(cases(ATTNKIT_CUDA_LINEAR)),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
 Call causal_call(int64_t n) {
@@ -109,8 +103,8 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
   const Mechanism here(cpu, block), there(cuda, block);
   Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
   for (Inputs* inputs : {&in, &same}) {
-    for (const char* port : {"q", "k"})
-      for (float& x : (*inputs)[port].data()) x = 200 * std::abs(x);
+    for (size_t port = 0; port < 2; ++port)  // queries and keys
+      for (float& x : inputs->arrays[port].data()) x = 200 * std::abs(x);
     round_inputs(*inputs, type);
   }
   const Array want = run_whole(in, 0, causal_call(n));
@@ -147,6 +141,50 @@ TEST_P(Halves, StreamsGoOnWhereTheCpuStopped) {
     const Array want = run(f32, in, one, done, count);
     EXPECT_LE(rms_ratio(run(halves, same, other, done, count), want), type.gate) << "after " << done;
     done += static_cast<int32_t>(count);
+  }
+}
+
+// Tiles of narrow heads are smaller than what a few tokens take of a block's shared memory.
+TEST_P(Halves, NarrowHeadsStreamInAnyLength) {
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 8, 8);
+  const Mechanism here(cpu, block), there(cuda, block);
+  Inputs in(here, 2, 40, 40, 1), same(there, 2, 40, 40, 1);
+  round_inputs(in, type);
+  round_inputs(same, type);
+  const attn_request request = make_request(2, 40, 40, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL);
+  const auto run = [](const Planned& plan, Inputs& inputs) {
+    const Arena arena(plan.info().state_bytes, 2);
+    Call call;
+    call.arena = &arena;
+    call.queries = call.keys = 40;
+    call.q_pos = call.k_pos = {0, 0};
+    call.q_len = call.k_len = {4, 40};
+    call.q_total = {40, 40};
+    return plan.run(inputs, call);
+  };
+  const Array want = run(Planned(here, request), in);
+  const InType chosen(type);
+  EXPECT_LE(rms_ratio(run(Planned(there, request), same), want), type.gate);
+}
+
+// The sum of a latent's exponentials is beyond f16 long before a logit asks for another scale.
+TEST(LatteHalves, SumsMayBeBeyondF16) {
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
+  const int64_t n = 200;
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/latte.so"), block),
+      there(load(ATTNKIT_EMULATED_DIR "/latte.so"), block);
+  for (const Type& type : kTypes) {
+    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+    for (Inputs* inputs : {&in, &same}) {
+      Array& k = (*inputs)["latent_k"];
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t j = 1; j < n; ++j)
+          for (int64_t l = 0; l < k.width; l += 2) k.at(0, h, j, l) = k.at(0, h, 0, l) + 9;
+      round_inputs(*inputs, type);
+    }
+    const Array want = run_whole(in, 0, causal_call(n));
+    const InType chosen(type);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
   }
 }
 

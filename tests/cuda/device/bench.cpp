@@ -182,8 +182,9 @@ class Bench {
     t.dtype_bits = port.dtype_bits ? port.dtype_bits : r.dtype_bits;
     std::copy(port.shape, port.shape + port.ndim, t.shape);
     int64_t count = 1;
+    const bool stored = port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE;
+    if (!stored) t.shape[0] = r.batch;
     if (port.kind <= ATTN_OUTPUT) {
-      t.shape[0] = r.batch;
       t.shape[2] = port.kind == ATTN_KEY ? r.keys : r.queries;
       t.stride[3] = 1;
       t.stride[1] = t.shape[3];
@@ -195,18 +196,18 @@ class Bench {
     }
     const auto bytes = static_cast<uint64_t>(count) * (t.dtype_bits / 8);
     t.data = memory.emplace_back(bytes).data();
-    if (port.kind <= ATTN_OUTPUT) {
+    if (!stored) {
       fill(static_cast<char*>(t.data), bytes, t);
       return t;
     }
-    std::vector<char> stored(bytes);
+    std::vector<char> host(bytes);
     attn_tensor here = t;
     here.device_type = 1;
-    here.data = stored.data();
+    here.data = host.data();
     attn_error error{};
     error.struct_size = sizeof error;
     if (plugin_.fill(mech, index, 1, &here, &error)) throw std::runtime_error(error.message);
-    check(cudaMemcpy(t.data, stored.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    check(cudaMemcpy(t.data, host.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
     return t;
   }
 

@@ -23,6 +23,7 @@
 //   void check(const attnkit::Request&, attnkit::Info&) const;    refuses what it cannot do
 //   double flops() const;                                         of the map, per row and head
 //   static constexpr const char* output_doc;                      if the output is no weighted mean
+//   static QkvPorts list(const Setup&);                           ports of other names, and the widths of their rows
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #include <attnkit/kernels/cuda/linear/gradient.hpp>
@@ -70,7 +71,7 @@ class Mechanism {
       : block_(b),
         shape_(b),
         guard_(Guard::from(values)),
-        ports_(ports.qkv(shape_, output_doc())),
+        ports_(list(Setup{b, values, ports, shape_})),
         map_(Setup{b, values, ports, shape_}) {
     if constexpr (requires { map_.learned(); }) learned_ = map_.learned();
   }
@@ -141,6 +142,12 @@ class Mechanism {
   }
 
  private:
+  static QkvPorts list(const Setup& setup) {
+    if constexpr (requires { T::list(setup); })
+      return T::list(setup);
+    else
+      return setup.ports.qkv(setup.shape, output_doc());
+  }
   static constexpr const char* output_doc() {
     if constexpr (requires { T::output_doc; }) return T::output_doc;
     return "weighted mean of the values";
@@ -152,10 +159,16 @@ class Mechanism {
     if constexpr (kFollows<Device<float>>) {
       sizes.table = map_.table_floats();
       sizes.wider = std::max(0, round4(sizes.d) - sizes.f4());
+      sizes.each = kEach<Device<float>>;
     }
     return sizes;
   }
-  uint64_t matrix_bytes() const { return MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes()); }
+  // Of chunks, which few tokens of a row pass by; theirs is more where heads are narrow.
+  uint64_t matrix_bytes() const {
+    const Sizes sizes = this->sizes();
+    return std::max(MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes),
+                    sizes.template steps_bytes<float>(kSteps));
+  }
   // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?
   bool is_by_eight(const attn_run& r) const {
     bool whole = shape_.d % 8 == 0 && shape_.e % 8 == 0;

@@ -17,6 +17,8 @@
 //   template <class X, class C> void query(const X&, const Row<Real>&, const C& c) const;
 //                                                the same of a query, whose largest is e^0
 //   Real largest(const X&) const;                of a lane's numbers
+// and, where each feature has a denominator of its own, o = sum_f a_f S_f / z_f over the sum of a_f,
+//   enum { kEach };                              then c follows the keys, and in the state it is the largest logit
 // Feature f of a row is lane f % 32's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_FOLLOW_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_FOLLOW_HPP
@@ -28,6 +30,11 @@ namespace attnkit::cuda::linear {
 template <class Map>
 constexpr bool kFollows = requires {
   Map::kFollows;
+};
+
+template <class Map>
+constexpr bool kEach = requires {
+  Map::kEach;
 };
 
 template <class Real>

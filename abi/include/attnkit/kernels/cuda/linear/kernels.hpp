@@ -31,6 +31,7 @@ struct Sizes {
   bool follows = false;
   int table = 0;  // floats of a table
   int wider = 0;  // by which a row of x exceeds its features, where they share their place
+  bool each = false;
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
   __host__ __device__ int z_at() const { return splits ? f4() : 0; }         // where the features for z begin in a row
@@ -47,10 +48,12 @@ struct Sizes {
     const uint64_t steps = steps_bytes<float>(kSteps);
     return floats * sizeof(float) > steps ? floats * sizeof(float) : steps;
   }
-  uint64_t follow_floats() const { return follows ? static_cast<uint64_t>(2 * f4() + 2 * kChunk + round4(table)) : 0; }
+  uint64_t follow_floats() const {
+    return follows ? static_cast<uint64_t>((each ? 2 + 2 * kWarps : 2) * f4() + 2 * kChunk + round4(table)) : 0;
+  }
   template <class Real>
   uint64_t steps_bytes(int steps) const {
-    return static_cast<uint64_t>(steps * (2 * row() + e4() + partial()) + round4(steps * kWarps) +
+    return static_cast<uint64_t>(steps * ((each ? 3 : 2) * row() + e4() + partial()) + round4(steps * kWarps) +
                                  (follows ? 3 : 1) * round4(steps)) *
            sizeof(Real);
   }
@@ -208,7 +211,9 @@ class Steps {
     partial_ = parts.take<Real>(kMost * size().partial());
     if constexpr (kFollows<Map>) {
       scale_.over = parts.take<int>(kMost);
-      if (!w_.map.follows)
+      if constexpr (kEach<Map>)
+        scale_.down = parts.take<Real>(kMost * size().row());
+      else if (!w_.map.follows)
         scale_.named = named_scale(
             w_.map, head.fresh, kWarps, [&](int64_t j) { return key(j); }, by_warp_);
     }
@@ -218,7 +223,10 @@ class Steps {
   __device__ void operator()(int64_t i, std::conditional_t<kFollows<Map>, int&, int> queries, int64_t done,
                              std::conditional_t<kFollows<Map>, int&, int> keys) {
     if constexpr (kFollows<Map>) {
-      if (keys > 0) keys = load_following(done, keys);
+      if constexpr (kEach<Map>)
+        load_each(done, keys);
+      else if (keys > 0)
+        keys = load_following(done, keys);
       while (queries > 0 && head_.needs(i + queries - 1) - done > keys) --queries;
       load_values(size(), w_.call.v, head_, done, keys, keys, values_);
       load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_,
@@ -280,6 +288,31 @@ class Steps {
     }
   }
 
+  // c rises with every key that exceeds it; by how much S and z shrink goes along with the key.
+  __device__ void load_each(int64_t done, int keys) {
+    load_features<Map, false>(
+        w_.map, size(), w_.call.k, head_, done, keys, keys, keys_,
+        [&](int, const auto& x, const Row<Real>& row) { w_.map.template logits<false>(x, row, w_.map.in_memory()); });
+    __syncthreads();
+    Real* c = z() + size().features;
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+      Real most = z()[f] == 0 ? kLeast<Real> : c[f];
+      for (int j = 0; j < keys; ++j) {
+        const int at = j * size().row() + f;
+        const Real logit = keys_[at], top = logit > most ? logit : most;  // a NaN is never the largest
+        scale_.down[at] = exponential(most - top);
+        keys_[at] = exponential(logit - top);
+        most = top;
+      }
+      if (keys > 0) c[f] = most;
+    }
+  }
+  // Of key j: what sum became of the feature's sums.
+  __device__ Real shrunk(int j, int f, Real sum) const {
+    if constexpr (kEach<Map>) return sum * scale_.down[j * size().row() + f];
+    return sum;
+  }
+
   __device__ void denominators(int64_t i, int queries, int keys) {
     Real* z = this->z();
     Real sum[kMost] = {};
@@ -290,10 +323,16 @@ class Steps {
       for (int t = 0; t < kMost; ++t) {
         if (t >= queries) continue;
 #pragma unroll 1
-        for (; j < needs_[t]; ++j) now += keys_[j * size().row() + size().z_at() + f];
-        sum[t] = fused(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
+        for (; j < needs_[t]; ++j) now = shrunk(j, f, now) + keys_[j * size().row() + size().z_at() + f];
+        if constexpr (kEach<Map>) {
+          const Real weight = queries_[t * size().row() + f];
+          queries_[t * size().row() + f] = quotient(weight, now);
+          sum[t] += weight;
+        } else {
+          sum[t] = fused(queries_[t * size().row() + size().z_at() + f], now, sum[t]);
+        }
       }
-      for (; j < keys; ++j) now += keys_[j * size().row() + size().z_at() + f];
+      for (; j < keys; ++j) now = shrunk(j, f, now) + keys_[j * size().row() + size().z_at() + f];
       if (keys > 0) z[f] = now;
     }
 #pragma unroll
@@ -326,8 +365,10 @@ class Steps {
       int j = 0;
       const auto append_to = [&](int limit) {
 #pragma unroll 1
-        for (; j < limit; ++j)
+        for (; j < limit; ++j) {
+          if constexpr (kEach<Map>) s = {shrunk(j, f, s.x), shrunk(j, f, s.y), shrunk(j, f, s.z), shrunk(j, f, s.w)};
           add<Real>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<Real>(values_ + (j * size().e4() + e)));
+        }
       };
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
@@ -360,6 +401,7 @@ class Steps {
   Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
   struct Scale {
     Shared<int> over;
+    Shared<Real> down;  // [key][feature]
     Real named = 0;
   };
   struct None {};
@@ -430,12 +472,15 @@ class Tiles {
       z_[f] = state && f < size().features ? state[size().features * size().e + f] : 0.0f;
     if constexpr (kFollows<Map>) {
       w_.map.load_table(table_);
-      if (!w_.map.follows)
-        named_ = named_scale(
-            w_.map, head_.fresh, kWarps, [&](int64_t j) { return key(j); }, den_);
+      if constexpr (!kEach<Map>)
+        if (!w_.map.follows)
+          named_ = named_scale(
+              w_.map, head_.fresh, kWarps, [&](int64_t j) { return key(j); }, den_);
       for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
         const bool begun = state && state[size().features * size().e + f] != 0;
         c_[f] = !w_.map.follows ? named_ : begun ? state[size().features * (size().e + 1) + f] : kLeast<float>;
+        if constexpr (kEach<Map>)
+          for (int w = 0; w < kWarps; ++w) most_[w * size().f4() + f] = c_[f];
       }
     }
   }
@@ -458,6 +503,13 @@ class Tiles {
     }
   }
 
+  // Of n queries the keys that they see of the tile that begins with key `first`.
+  __device__ void limit(int64_t from, int n, int64_t first) {
+    const int t = static_cast<int>(threadIdx.x);
+    if (t >= kChunk) return;  // a row beyond the last has its limit, so that limits rise
+    const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
+    limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
+  }
   // Of the n keys that were loaded those whose features suit the scale.
   __device__ int fitting(int n) const { return rows_before(over_, n); }
   // c comes to suit key j, and S and z to c.
@@ -471,11 +523,19 @@ class Tiles {
       z_[f] *= down;
       down_[f] = down;
     }
-    __syncthreads();
-    for (int f = warp(); f < size().features; f += kWarps)
-      if (const float down = down_[f]; down != 1)
-        for (int e = lane(); e < size().e; e += 32) s_[f * s_row_ + e] *= down;
-    __syncthreads();
+    shrink();
+  }
+  // c comes to be the largest logit, as the state has it.
+  __device__ void settle() {
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+      float most = kLeast<float>;
+      for (int w = 0; w < kWarps; ++w) most = larger(most, most_[w * size().f4() + f]);
+      const float down = exponential(c_[f] - most);
+      c_[f] = most;
+      z_[f] *= down;
+      down_[f] = down;
+    }
+    shrink();
   }
 
  protected:
@@ -487,38 +547,68 @@ class Tiles {
   __device__ auto scales() const {
     return [this](int f) { return static_cast<float>(c_[f]); };
   }
+  // S comes to suit the scale as z does.
+  __device__ void shrink() {
+    __syncthreads();
+    for (int f = warp(); f < size().features; f += kWarps)
+      if (const float down = down_[f]; down != 1)
+        for (int e = lane(); e < size().e; e += 32) s_[f * s_row_ + e] *= down;
+    __syncthreads();
+  }
   __device__ void take_follow(SharedParts& parts) {
     c_ = parts.take<float>(size().f4());
     down_ = parts.take<float>(size().f4());
     over_ = parts.take<int>(kChunk);
     table_ = parts.take<float>(size().table);
+    if constexpr (kEach<Map>) {
+      most_ = parts.take<float>(kWarps * size().f4());
+      seen_ = parts.take<float>(kWarps * size().f4());
+    }
   }
-  // Features of row r in place of nothing; of a key, whether it suits the scale.
-  template <bool kQuery, class X>
-  __device__ void follow(int r, const X& x, const Row<float>& row) const {
+  // Features of row r in place of nothing; of a key, whether it suits the scale.  key: features of those of the tile.
+  template <bool kQuery, class X, class Key>
+  __device__ void follow(int r, const X& x, const Row<float>& row, const Key& key) const {
     w_.map.template logits<kQuery>(x, row, table());
-    if constexpr (kQuery) {
+    if constexpr (kQuery && kEach<Map>) {
+      w_.map.query(x, row, scales());
+      divide(r, row, key);
+    } else if constexpr (kQuery) {
       w_.map.query(x, row, scales());
       const bool lifts = sizeof(T) == 2 && w_.map.cancels;
       for (int f = lane(); lifts && f < size().features; f += 32) row.s[f] *= kLift;
     } else {
+      if constexpr (kEach<Map>)
+        for (int f = lane(); f < size().features; f += 32)
+          most_[warp() * size().f4() + f] = larger(most_[warp() * size().f4() + f], row.s[f]);
       const bool over = w_.map.follows && outgrows<T>(row.s, size().features, scales());
       if (lane() == 0) over_[r] = over;
       w_.map.key(row, scales());
     }
   }
-  // Of n queries the keys that they see of the tile that begins with key `first`.
-  __device__ void limit(int64_t from, int n, int64_t first) {
-    const int t = static_cast<int>(threadIdx.x);
-    if (t >= kChunk) return;  // a row beyond the last has its limit, so that limits rise
-    const int64_t sees = head_.needs(from + (t < n ? t : n - 1)) - first;
-    limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kChunk ? sees : kChunk);
+  // Divides a query's features by the sums of those of the keys that it sees; the rows of a warp come in their order.
+  template <class Key>
+  __device__ void divide(int r, const Row<float>& row, const Key& key) const {
+    const int before = r < kWarps ? 0 : limit_[r - kWarps], now = limit_[r];
+    float largest = 0;
+    for (int f = lane(); f < size().features; f += 32) {
+      const int at = warp() * size().f4() + f;
+      float sum = r < kWarps ? z_[f] : seen_[at];
+      for (int j = before; j < now; ++j) sum += key(j, f);
+      seen_[at] = sum;
+      row.s[f] = quotient(row.s[f], sum);
+      largest = larger(largest, row.s[f]);
+    }
+    if constexpr (sizeof(T) == 2) {  // sums may be large, and f16 has few bits below 2^-14
+      for (int bits = 16; bits > 0; bits /= 2) largest = larger(largest, __shfl_xor_sync(kAll, largest, bits));
+      for (int f = lane(); f < size().features; f += 32) row.s[f] *= kLift / largest;
+    }
   }
 
   const Work& w_;
   const Head& head_;
   const int s_row_, o_row_;
   Shared<float> s_, z_, o_, den_, c_, down_, table_;
+  Shared<float> most_, seen_;  // by warp and feature: the largest logit of a key, and z as the warp's query sees it
   Shared<int> limit_, over_;
   float named_ = 0;
 };
@@ -549,13 +639,12 @@ class PlainTiles : public Tiles<Work> {
   __device__ void load_state(const float* state) { Base::load_state(state, size().f4(), size().e4()); }
   __device__ void load_queries(int64_t first, int n) {
     load_features<Map, true>(w_.map, size(), w_.call.q, head_, first, n, kChunk, a_,
-                             [this](int r, const auto& x, const auto& row) { this->template follow<true>(r, x, row); });
+                             [this](int r, const auto& x, const auto& row) { follow<true>(r, x, row); });
   }
   __device__ void raise(int64_t j) { Base::raise(j, b_); }
   __device__ void load_keys(int64_t first, int n) {
-    load_features<Map, false>(
-        w_.map, size(), w_.call.k, head_, first, n, kChunk, b_,
-        [this](int r, const auto& x, const auto& row) { this->template follow<false>(r, x, row); });
+    load_features<Map, false>(w_.map, size(), w_.call.k, head_, first, n, kChunk, b_,
+                              [this](int r, const auto& x, const auto& row) { follow<false>(r, x, row); });
     load_values(size(), w_.call.v, head_, first, n, kChunk, v_);
   }
 
@@ -636,6 +725,11 @@ class PlainTiles : public Tiles<Work> {
   }
 
  private:
+  template <bool kQuery, class X>
+  __device__ void follow(int r, const X& x, const Row<float>& row) const {
+    Base::template follow<kQuery>(r, x, row,
+                                  [this](int j, int f) { return static_cast<float>(b_[j * size().row() + f]); });
+  }
   // P = A B^T by tiles of four queries and two keys; tiles that nobody sees are left out.
   __device__ void scores(Shared<float> p, int at) {
     static_assert(kChunk / 4 * (kChunk / 2) == kThreads);
@@ -709,6 +803,10 @@ __device__ void follow_chunks(const Work& work, const Head& head) {
       keys = static_cast<int>(head.needs(i + n - 1) - done);
       if (keys > 0 && keys < fit) load(keys);
     }
+    if constexpr (kEach<typename Work::Map>) {
+      tiles.limit(i, n, done);
+      __syncthreads();
+    }
     tiles.load_queries(i, n);
     __syncthreads();
     tiles.read_state();
@@ -722,6 +820,7 @@ __device__ void follow_chunks(const Work& work, const Head& head) {
   }
   if (state && head.fresh > 0) {
     sum_to(head.fresh);
+    if constexpr (kEach<typename Work::Map>) tiles.settle();
     tiles.store_state(state);
   }
   clear_outputs(work.call, work.sizes, head, head.queries);

@@ -189,7 +189,7 @@ class MatrixTiles : public Tiles<Work> {
         const Place at{head_.b, head_.h, (kQuery ? head_.q_pos : head_.past) + first + r};
         const Row<float> row{stage, stage + size().z_at()};
         if constexpr (kFollows<Map>)
-          Base::template follow<kQuery>(r, WideShared<T>{to}, row);
+          Base::template follow<kQuery>(r, WideShared<T>{to}, row, [this](int j, int f) { return at_z(b_, j, f); });
         else
           w_.map.template features<kQuery>(WideShared<T>{to}, at, row);
         __syncwarp();
