@@ -15,17 +15,22 @@ from placements import ROLES, placed
 from sacrebleu.metrics import BLEU, CHRF
 
 MODEL = pathlib.Path(__file__).resolve().parent / "model.toml"
-METRICS = ("BLEU", "chrF", "perplexity")
+DIGITS = {"BLEU": 2, "chrF": 2, "perplexity": 3}
+METRICS = tuple(DIGITS)
 
 
 def tau(one, other):
-    """Kendall's, of two lists of values; what is tied in one counts for neither side."""
+    """Kendall's, of two lists of values; a pair that is tied in either counts for neither side."""
     pairs = list(itertools.combinations(range(len(one)), 2))
-    return sum(np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs) / len(pairs)
+    return sum(order(one[a], one[b]) * order(other[a], other[b]) for a, b in pairs) / len(pairs)
 
 
-def measured(attnkit, manifest, sources, references):
-    return {"output": translations(attnkit, manifest, sources, 1), "surprises": surprises(attnkit, manifest, sources, references).tolist()}
+def order(a, b):
+    return (a > b) - (a < b)
+
+
+def measured(attnkit, manifest, sources, references, translated):
+    return {"surprises": surprises(attnkit, manifest, sources, references).tolist(), "output": translations(attnkit, manifest, sources[:translated], 1)}
 
 
 def scores(of, references, seed):
@@ -34,12 +39,12 @@ def scores(of, references, seed):
     sums = known[np.random.default_rng(seed).integers(0, len(known), (SAMPLES, len(known)))].sum(1)
     made = {"perplexity": (np.exp(known[:, 0].sum() / known[:, 1].sum()), np.exp(sums[:, 0] / sums[:, 1]))}
     for name, metric in (("BLEU", BLEU()), ("chrF", CHRF())):
-        score, sampled = resampled(metric, of["output"], references, seed)
+        score, sampled = resampled(metric, of["output"], references[:len(of["output"])], seed)
         made[name] = score.score, sampled
     return made
 
 
-def difference(one, other, digits=2):
+def difference(one, other, digits):
     low, high = interval(one[1] - other[1])
     return f"{one[0] - other[0]:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
@@ -47,8 +52,8 @@ def difference(one, other, digits=2):
 def compared(names, first, second, heading):
     print(f"\n| placement | {heading} |\n|{'---|' * (1 + 3 * len(METRICS))}")
     for name in names:
-        cells = (f"{first[name][m][0]:.{2 + (m == 'perplexity')}f} | {second[name][m][0]:.{2 + (m == 'perplexity')}f} | "
-                 f"{difference(second[name][m], first[name][m], 2 + (m == 'perplexity'))}" for m in METRICS)
+        cells = (f"{first[name][m][0]:.{DIGITS[m]}f} | {second[name][m][0]:.{DIGITS[m]}f} | "
+                 f"{difference(second[name][m], first[name][m], DIGITS[m])}" for m in METRICS)
         print(f"| {name} | {' | '.join(cells)} |")
 
 
@@ -59,6 +64,7 @@ def main():
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
     parser.add_argument("placements", nargs="+", metavar="ENCODER/SELF/CROSS")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
+    parser.add_argument("--translated", type=int, help="only so many of these are translated, for BLEU and chrF; all of them are for perplexity")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
     parser.add_argument("--journal", type=pathlib.Path, help="what is there already, and where new outputs go: JSON, a line each")
     options = parser.parse_args()
@@ -70,7 +76,7 @@ def main():
 
     def of(kind, name, manifest):
         if (kind, name) not in known:
-            known[kind, name] = measured(options.attnkit, manifest, sources, references)
+            known[kind, name] = measured(options.attnkit, manifest, sources, references, options.translated)
             if options.journal:
                 with open(options.journal, "a", encoding="utf-8") as journal:
                     journal.write(json.dumps([(kind, name), known[kind, name]], ensure_ascii=False) + "\n")
@@ -85,7 +91,7 @@ def main():
             manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
             if manifest.exists():
                 values[name] = of(kind, name, manifest)
-    print(f"{len(rows)} lines")
+    print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
     compared(alone, shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
     if distilled:
         compared(distilled, alone, distilled, " | ".join(f"{m}, alone | distilled | difference (95 %)" for m in METRICS))

@@ -8,6 +8,7 @@ import contextlib
 import json
 import pathlib
 import re
+import tempfile
 import tomllib
 
 import numpy as np
@@ -31,13 +32,11 @@ def placements(space, more, only):
 
 @contextlib.contextmanager
 def placed(manifest, text, placement):
-    """A manifest with this placement, beside the given one."""
-    path = manifest.with_name(f"{manifest.stem}.placed.toml")
-    path.write_text(text.replace(PLAIN, PLAIN + "".join(f'"{role}" = "{m}"\n' for role, m in placement.items())), encoding="utf-8")
-    try:
-        yield path
-    finally:
-        path.unlink()
+    """A manifest with this placement, beside the given one; several may be there at once."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=manifest.parent, prefix=f"{manifest.stem}.placed.", suffix=".toml") as file:
+        file.write(text.replace(PLAIN, PLAIN + "".join(f'"{role}" = "{m}"\n' for role, m in placement.items())))
+        file.flush()
+        yield pathlib.Path(file.name)
 
 
 class Perplexity:
