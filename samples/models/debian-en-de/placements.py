@@ -8,6 +8,7 @@ import contextlib
 import json
 import pathlib
 import re
+import tempfile
 import tomllib
 
 import numpy as np
@@ -18,10 +19,10 @@ ROLES = ("encoder.self", "decoder.self", "decoder.cross")
 PLAIN = 'default = "softmax"\n'
 
 
-def placements(space, more):
-    """By role: all softmax, then one role at a time, then all roles, then those asked for."""
+def placements(space, more, only):
+    """By role: all softmax, then, if not only those asked for, one role at a time and all roles, then those asked for."""
     yield {}
-    mechanisms = [m for m in space[ROLES[0]] if m != "softmax"]
+    mechanisms = [] if only else [m for m in space[ROLES[0]] if m != "softmax"]
     for role in ROLES:
         yield from ({role: m} for m in mechanisms)
     yield from ({role: m for role in ROLES} for m in mechanisms)
@@ -31,13 +32,11 @@ def placements(space, more):
 
 @contextlib.contextmanager
 def placed(manifest, text, placement):
-    """A manifest with this placement, beside the given one."""
-    path = manifest.with_name(f"{manifest.stem}.placed.toml")
-    path.write_text(text.replace(PLAIN, PLAIN + "".join(f'"{role}" = "{m}"\n' for role, m in placement.items())), encoding="utf-8")
-    try:
-        yield path
-    finally:
-        path.unlink()
+    """A manifest with this placement, beside the given one; several may be there at once."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=manifest.parent, prefix=f"{manifest.stem}.placed.", suffix=".toml") as file:
+        file.write(text.replace(PLAIN, PLAIN + "".join(f'"{role}" = "{m}"\n' for role, m in placement.items())))
+        file.flush()
+        yield pathlib.Path(file.name)
 
 
 class Perplexity:
@@ -93,6 +92,7 @@ def main():
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--more", action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
+    parser.add_argument("--only", action="store_true", help="softmax and --more, no others")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
     parser.add_argument("--journal", type=pathlib.Path, help="translations that are there already, and where new ones go: JSON, a line each")
     parser.add_argument("--perplexity", action="store_true", help="in place of BLEU and chrF")
@@ -104,7 +104,7 @@ def main():
         parser.error(f"{options.manifest}: [attention] must say {PLAIN.strip()}")
     measure = (Perplexity if options.perplexity else Scores)(options, *map(list, zip(*rows)))
     print(f"{len(rows)} lines\n\n| encoder.self | decoder.self | decoder.cross | {measure.heading} |\n|{'---|' * (4 + measure.heading.count('|'))}")
-    for placement in placements(tomllib.loads(text)["search"]["space"], options.more):
+    for placement in placements(tomllib.loads(text)["search"]["space"], options.more, options.only):
         name = "/".join(placement.get(role, "softmax") for role in ROLES)
         with placed(options.manifest, text, placement) as manifest:
             print(f"| {name.replace('/', ' | ')} | {' | '.join(measure.cells(name, manifest))} |", flush=True)

@@ -2,7 +2,8 @@
 # Trains the shipped model in two legs: train.sh OUT, run again after any stop.  OUT/softmax: softmax everywhere; OUT/supernet: every placement, from its
 # weights.  train.sh OUT waitk: a third, which is not shipped, for simultaneous decoding: OUT/waitk, from the shipped weights, with an encoder that sees
 # nothing ahead.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
-# sentencepiece and safetensors.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
+# sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
+# train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
 set -eu
 here=$(dirname "$(realpath "$0")")
 : "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}"
@@ -32,6 +33,27 @@ if [ "${2-}" = plain ]; then
   sed -e 's/^file = .*/file = "start.safetensors"/' -e '/^sha256/d' -e '/^head_norm/d' -e '/^adapters/d' -e '/^params\./d' -e '/^"decoder.self" = "relu"/d' \
     -e '/^# dev.tsv/,$d' "$here/model.toml" >"$out/plain/supernet.toml"
   leg plain --minutes 20 --lr 1.0e-3 --decay 0.7 --average 0.99 --warmup 30 --f16 --evaluate-every 30 --dev-examples 200 --log-every 50
+  exit
+fi
+if [ "${2-}" = alone ] || [ "${2-}" = distilled ]; then
+  name=$2/$(echo "$3" | tr / -)
+  placed() {
+    echo "$1" | {
+      IFS=/ read -r encoder self cross
+      sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^"[a-z.]*" = "relu"/d' \
+        -e "s#^default = .*#&\n\"encoder.self\" = \"$encoder\"\n\"decoder.self\" = \"$self\"\n\"decoder.cross\" = \"$cross\"#" "$here/model.toml"
+    }
+  }
+  mkdir -p "$out/$name"
+  placed "$3" >"$out/$name/supernet.toml"
+  awk 'NR % 12 == 1' "$FOLDER/train.tsv" >"$out/$name/train.tsv" # more than these steps see
+  set --
+  if [ "${name%/*}" = distilled ]; then
+    placed softmax/softmax/softmax >"$out/$name/teacher.toml"
+    set -- --teacher "$out/$name/teacher.toml"
+  fi
+  leg "$name" --data "$out/$name/train.tsv" --tokens 1000 --optimizer adamw --steps 120 --lr 3e-4 --decay 0 --average 0.95 --warmup 10 --f16 \
+    --evaluate-steps 1000 --dev-examples 200 --log-every 20 "$@"
   exit
 fi
 mkdir -p "$out/softmax" "$out/supernet"

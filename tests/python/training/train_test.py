@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import types
+import unittest.mock
 
 import torch
 from support import SOURCE, TorchTest, attnkit, command, main
@@ -20,8 +21,9 @@ from attnkit.torch import Model, Supernet
 from attnkit.torch._safetensors import tensors_of
 from attnkit._abi import ATTNKIT_DECODER
 from attnkit.torch.loss import IGNORED
-from attnkit.train.__main__ import main as train
+from attnkit.train.__main__ import main as train, parser
 from attnkit.train.examples import Batch
+from attnkit.train.muon import orthogonalised
 from attnkit.train.trainer import Trainer
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
@@ -227,6 +229,16 @@ class Train(TorchTest):
         half, single, until = ([entry["loss"] for entry in self.log(out) if "loss" in entry] for out in ("half", "single", "until"))
         self.assertNotEqual(half, single)
         self.assertEqual(until, single)
+
+    def test_muon_multiplies_bfloat16_where_the_processor_does(self):
+        for has, products in ((False, torch.float32), (True, torch.bfloat16)):
+            with unittest.mock.patch("attnkit.train.trainer._has_bf16", return_value=has):
+                muon = Trainer(parser().parse_args(self.arguments("--optimizer", "muon"))).optimizers[0]
+            self.assertEqual(muon.products, products)
+            stack = torch.randn(3, 24, 16, generator=torch.Generator().manual_seed(1))
+            singular = torch.linalg.svdvals(orthogonalised(stack, muon.products))
+            self.assertGreater(singular.min(), 0.5)
+            self.assertLess(singular.max(), 1.3)
 
     def test_a_supernet_holds_the_candidates_of_overridden_layers_too(self):
         path = tiny_model.write_model(self.folder / "override", extra=SPACE,

@@ -279,7 +279,7 @@ class Trainer:
         groups = [{"params": decayed, "weight_decay": o.weight_decay}, {"params": plain, "weight_decay": 0.0}]
         made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98))]
         if hidden:
-            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02))
+            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02, products=torch.bfloat16 if _has_bf16() else torch.float32))
         for optimizer in made:
             for group in optimizer.param_groups:
                 group["peak"] = group["lr"]
@@ -412,7 +412,7 @@ def _decay(schedule: str, begin: float, progress: float) -> float:
 
 
 def _has_bf16() -> bool:
-    """Does the processor multiply bfloat16 by itself?  Otherwise autocast is slower than float32."""
+    """Does the processor multiply bfloat16 by itself?  Otherwise that is slower than float32, as autocast and in Muon."""
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:

@@ -1,0 +1,107 @@
+"""Placements trained by themselves beside the same placements of the shared weights: python alone.py ATTNKIT RUN TSV ENCODER/SELF/CROSS ...
+
+RUN is train.sh's OUT.  BLEU, chrF and perplexity of both, their paired differences, and Kendall's tau between the two orders of placements, each with
+95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with RUN/alone.
+"""
+import argparse
+import itertools
+import json
+import pathlib
+import re
+
+import numpy as np
+from evaluate import SAMPLES, interval, resampled, surprises, translations
+from placements import ROLES, placed
+from sacrebleu.metrics import BLEU, CHRF
+
+MODEL = pathlib.Path(__file__).resolve().parent / "model.toml"
+DIGITS = {"BLEU": 2, "chrF": 2, "perplexity": 3}
+METRICS = tuple(DIGITS)
+
+
+def tau(one, other):
+    """Kendall's, of two lists of values; a pair that is tied in either counts for neither side."""
+    pairs = list(itertools.combinations(range(len(one)), 2))
+    return sum(order(one[a], one[b]) * order(other[a], other[b]) for a, b in pairs) / len(pairs)
+
+
+def order(a, b):
+    return (a > b) - (a < b)
+
+
+def measured(attnkit, manifest, sources, references, translated):
+    return {"surprises": surprises(attnkit, manifest, sources, references).tolist(), "output": translations(attnkit, manifest, sources[:translated], 1)}
+
+
+def scores(of, references, seed):
+    """{metric: (value, that of each sample)}"""
+    known = np.array(of["surprises"])
+    sums = known[np.random.default_rng(seed).integers(0, len(known), (SAMPLES, len(known)))].sum(1)
+    made = {"perplexity": (np.exp(known[:, 0].sum() / known[:, 1].sum()), np.exp(sums[:, 0] / sums[:, 1]))}
+    for name, metric in (("BLEU", BLEU()), ("chrF", CHRF())):
+        score, sampled = resampled(metric, of["output"], references[:len(of["output"])], seed)
+        made[name] = score.score, sampled
+    return made
+
+
+def difference(one, other, digits):
+    low, high = interval(one[1] - other[1])
+    return f"{one[0] - other[0]:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def compared(names, first, second, heading):
+    print(f"\n| placement | {heading} |\n|{'---|' * (1 + 3 * len(METRICS))}")
+    for name in names:
+        cells = (f"{first[name][m][0]:.{DIGITS[m]}f} | {second[name][m][0]:.{DIGITS[m]}f} | "
+                 f"{difference(second[name][m], first[name][m], DIGITS[m])}" for m in METRICS)
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("attnkit", help="the command")
+    parser.add_argument("run", type=pathlib.Path, help="what train.sh wrote")
+    parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
+    parser.add_argument("placements", nargs="+", metavar="ENCODER/SELF/CROSS")
+    parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
+    parser.add_argument("--translated", type=int, help="only so many of these are translated, for BLEU and chrF; all of them are for perplexity")
+    parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
+    parser.add_argument("--journal", type=pathlib.Path, help="what is there already, and where new outputs go: JSON, a line each")
+    options = parser.parse_args()
+    rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
+    sources, references = map(list, zip(*rows))
+    known = {}
+    if options.journal and options.journal.exists():
+        known = {tuple(key): value for key, value in map(json.loads, options.journal.read_text(encoding="utf-8").splitlines())}
+
+    def of(kind, name, manifest):
+        if (kind, name) not in known:
+            known[kind, name] = measured(options.attnkit, manifest, sources, references, options.translated)
+            if options.journal:
+                with open(options.journal, "a", encoding="utf-8") as journal:
+                    journal.write(json.dumps([(kind, name), known[kind, name]], ensure_ascii=False) + "\n")
+        return scores(known[kind, name], references, options.seed)
+
+    text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
+    shared, alone, distilled = {}, {}, {}
+    for name in options.placements:
+        with placed(MODEL, text, dict(zip(ROLES, name.split("/")))) as manifest:
+            shared[name] = of("shared", name, manifest)
+        for kind, values in (("alone", alone), ("distilled", distilled)):
+            manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
+            if manifest.exists():
+                values[name] = of(kind, name, manifest)
+    print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
+    compared(alone, shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
+    if distilled:
+        compared(distilled, alone, distilled, " | ".join(f"{m}, alone | distilled | difference (95 %)" for m in METRICS))
+    print(f"\n| Kendall's tau of {len(alone)} placements | value (95 %) |\n|---|---|")
+    for metric in METRICS:
+        both = [[values[name][metric] for name in alone] for values in (shared, alone)]
+        sampled = [tau(*([v[1][sample] for v in values] for values in both)) for sample in range(SAMPLES)]
+        low, high = interval(sampled)
+        print(f"| {metric} | {tau(*([v[0] for v in values] for values in both)):.2f} ({low:.2f} to {high:.2f}) |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What the scripts of debian-en-de compare: placements, their manifests, and the order of two lists.  placements_test.py SOURCE."""
+import pathlib
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+SAMPLE = pathlib.Path(sys.argv.pop(1)) / "samples/models/debian-en-de"
+sys.path.insert(0, str(SAMPLE))
+
+# What scores translations is not needed here.
+with unittest.mock.patch.dict(sys.modules, {name: unittest.mock.Mock() for name in ("numpy", "sacrebleu", "sacrebleu.metrics")}):
+    import alone
+    import placements
+
+SPACE = {role: ["softmax", "relu", "leap"] for role in placements.ROLES}
+
+
+class Placements(unittest.TestCase):
+    def test_each_mechanism_by_role_then_everywhere_then_more(self):
+        made = list(placements.placements(SPACE, ["leap/relu/softmax"], False))
+        self.assertEqual(len(made), 1 + 3 * 2 + 2 + 1)
+        self.assertEqual(made[0], {})
+        self.assertEqual(made[3], {"decoder.self": "relu"})
+        self.assertEqual(made[8], dict.fromkeys(placements.ROLES, "leap"))
+        self.assertEqual(made[9], dict(zip(placements.ROLES, ("leap", "relu", "softmax"))))
+
+    def test_only_those_asked_for(self):
+        self.assertEqual(list(placements.placements(SPACE, ["leap/leap/leap"], True)), [{}, dict.fromkeys(placements.ROLES, "leap")])
+
+    def test_two_manifests_of_one_model_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, text = pathlib.Path(folder) / "model.toml", f"[attention]\n{placements.PLAIN}"
+            with placements.placed(model, text, {"decoder.self": "relu"}) as one, placements.placed(model, text, {"decoder.self": "leap"}) as other:
+                self.assertEqual(one.parent, model.parent)
+                self.assertTrue(one.read_text(encoding="utf-8").endswith('"decoder.self" = "relu"\n'))
+                self.assertTrue(other.read_text(encoding="utf-8").endswith('"decoder.self" = "leap"\n'))
+            self.assertEqual(list(model.parent.iterdir()), [])
+
+
+class Order(unittest.TestCase):
+    def test_tau(self):
+        self.assertEqual(alone.tau([1, 2, 3], [10, 20, 30]), 1)
+        self.assertEqual(alone.tau([1, 2, 3], [30, 20, 10]), -1)
+        self.assertAlmostEqual(alone.tau([1, 2, 3], [10, 30, 20]), 1 / 3)
+        self.assertAlmostEqual(alone.tau([1, 2, 3], [10, 10, 20]), 2 / 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
