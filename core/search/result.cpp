@@ -512,7 +512,7 @@ std::string answer_text(const AnswerInput& input) {
                                                   input.why.empty() ? "" : ": ", input.why);
   tied += caution(input);
   if (input.test && input.is_chosen_by_test)
-    tied += " The test set is the data that it was chosen on, so it looks better there than it is.";
+    tied += " The test set is the data of the race, so it is no check of the choice.";
   if (input.trained) tied += " Each placement was trained by itself before it was judged.";
   if (placement == input.space.baseline) return what + ": nothing that was tried ranks above the baseline." + tied;
   const bool decodes = cost_of(*input.winner.record, input.settings.length, "decode_ratio").has_value();

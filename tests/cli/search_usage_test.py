@@ -92,7 +92,7 @@ class Usage(SearchTest):
         self.assertIn("chatter", refused[0]["reason"])
         self.assertEqual(len(self.result()["placements"]), 2)
         self.assertIn("chatter", said.out)
-        self.assertIn("The test set is the data that it was chosen on", self.result()["answer"]["text"])
+        self.assertIn("The test set is the data of the race", self.result()["answer"]["text"])
 
     def sample(self):
         (self.folder / "dev.tsv").write_text("\n".join((SAMPLE.parent / "dev.tsv").read_text().splitlines()[:20]) + "\n")

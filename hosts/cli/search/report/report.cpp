@@ -316,7 +316,7 @@ std::string test_section(const SearchView& view) {
   const std::string bias =
       "The winner on dev is the best of many there and so looks better than it is: selection bias. ";
   const std::string read =
-      view.chosen_by_test ? "The test set here is the data that it was chosen on: these numbers are not free of it."
+      view.chosen_by_test ? "The test set here is the data of the race: these numbers are not free of it."
       : std::ranges::any_of(view.trials, &Trial::top)
           ? "These numbers are free of it, because the test set was read once, after the race, by the top "
             "group and the baseline alone, and nothing was chosen by it."
