@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t max_json = uint64_t{64} << 20;
 constexpr double max_tokens = 1048576;  // of a manifest's lengths
 constexpr const char* model_settings = "special:model.yml";
+constexpr int64_t marian_beams = 12;  // where a decoder.yml says none
 constexpr const char* guide = "docs/importing.md lists what is supported, and shows how to add an architecture";
 
 [[noreturn]] void refuse(const std::string& message, const std::string& help = guide) {
@@ -215,10 +216,10 @@ class Importer {
 
   // Takes the settings of the search from decoder.yml, unless they were given.
   void add_marian_search(const JsonValue& decoder) {
-    if (const JsonValue beams = decoder["beam-size"]) {
-      if (beams.integer() < 1 || beams.integer() > 64) beams.wrong("must be 1 to 64");
-      add("decode", "beams", std::to_string(beams.integer()));
-    }
+    const JsonValue beams = decoder["beam-size"];
+    const int64_t rows = beams ? beams.integer() : marian_beams;
+    if (rows < 1 || rows > 64) beams.wrong("must be 1 to 64");
+    add("decode", "beams", std::to_string(rows));
     // By itself it means 1, without it there is none.
     const JsonValue power = decoder["normalize"];
     if (power && !power.json().is_number() && !power.json().is_boolean()) power.wrong("must be a number");

@@ -247,9 +247,10 @@ constexpr KeyRule keys[] = {
     {"decode", "suppress_first", T::tokens, "",
      "tokens that are not written first, behind the forced ones; models with an encoder"},
     {"decode", "length_penalty", T::number, "1.0", 0, 10, "a hypothesis' score is divided by its length to this power"},
-    {"decode", "early_stop", T::choice, "never", "never|guess|full",
+    {"decode", "early_stop", T::choice, "never", "never|guess|full|shrink",
      "when a beam search ends: `never`: when nothing that is unfinished could still win; `guess`: when `beams` "
-     "hypotheses have ended and the best unfinished one would lose if it ended here; `full`: when `beams` have ended"},
+     "hypotheses have ended and the best unfinished one would lose if it ended here; `full`: when `beams` have ended; "
+     "`shrink`: the same, and each that ends leaves a row fewer to the others, as in Marian"},
     {"decode", "limit", T::integer, "", 1, 1048576,
      "tokens of an output where nobody says how many; absent: 1.5 times the source and 20, of a decoder alone what "
      "`max_length` leaves"},

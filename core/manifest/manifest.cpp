@@ -30,7 +30,7 @@ const char* sinusoids_name(Sinusoids sinusoids) {
 }
 
 const char* early_stop_name(EarlyStop stop) {
-  constexpr const char* names[] = {"never", "guess", "full"};
+  constexpr const char* names[] = {"never", "guess", "full", "shrink"};
   return names[static_cast<size_t>(stop)];
 }
 

@@ -36,7 +36,7 @@ enum class Pool { mean, first };
 enum class Features { fbank, log_mel };
 enum class Frontends { conv, centred };
 enum class Numbering { own, fairseq };                               // of a SentencePiece file's tokens
-enum class EarlyStop { never, guess, full };                         // of a beam search
+enum class EarlyStop { never, guess, full, shrink };                 // of a beam search
 enum class Predict { none, ratio, fixed, reference, lut, network };  // after none: the choices of the key, in order
 enum class StreamPolicy { wait_k, offline };
 

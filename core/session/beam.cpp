@@ -1,5 +1,5 @@
-// Beam search: keeps the `rows` best unfinished hypotheses; score = log probability / length^length_penalty.  When it
-// ends is what [decode] early_stop says.
+// Beam search: keeps the `rows` best unfinished hypotheses, fewer where those that end take their rows along; score =
+// log probability / length^length_penalty.  When it ends is what [decode] early_stop says.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -70,8 +70,8 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   const size_t rows = static_cast<size_t>(session.rows());
   const Manifest& m = model.manifest();
   const double penalty = m.length_penalty;
-  // Of these at least `rows` end nothing.
-  const size_t count = (2 + m.more_ends.size()) * rows;
+  const bool shrinks = m.early_stop == EarlyStop::shrink;
+  size_t width = rows;  // of the search
   Session* const self = &session;
   const auto write = [&](const std::vector<int32_t>& ids) {
     Session::write({&self, 1}, {ids.data(), 1, session.rows(), 1, nullptr}, nullptr);
@@ -84,7 +84,7 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   std::vector<double> ended;  // scores of the `rows` best that ended, best first
   // Whether nothing that is alive, of `length` tokens so far, is waited for.
   const auto is_over = [&](size_t length) {
-    if (ended.empty()) return false;
+    if (ended.empty() || shrinks) return false;
     // No hypothesis that is alive can still win when even a certain continuation of the best to the limit could not.
     if (m.early_stop == EarlyStop::never) return ended.front() >= alive[0].score(max_tokens, penalty);
     if (ended.size() < rows) return false;
@@ -94,8 +94,9 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
     size_t rank = 0;
-    for (const Candidate& c : best(session, alive, count)) {
-      const bool leads = rank++ < rows;
+    // At least `width` of these end nothing; where the search shrinks, none beyond `width` is looked at.
+    for (const Candidate& c : best(session, alive, shrinks ? width : (2 + m.more_ends.size()) * width)) {
+      const bool leads = rank++ < width;
       Hypothesis h{alive[c.row].ids, c.log_probability};
       const bool ends = is_end(m, c.id);
       h.ids.push_back(ends ? vocabulary.end_id() : c.id);
@@ -107,13 +108,14 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
         if (ended.empty() || score > ended.front()) found = std::move(h);
         ended.insert(std::ranges::upper_bound(ended, score, std::greater()), score);
         if (ended.size() > rows) ended.pop_back();
-      } else if (grown.size() < rows) {
+      } else if (grown.size() < width) {
         grown.push_back(std::move(h));
         parents.push_back(c.row);
       }
     }
     alive = std::move(grown);
     if (alive.empty()) break;
+    if (shrinks) width = alive.size();
     if (is_over(alive[0].ids.size())) break;
     std::vector<int32_t> next;
     for (size_t r = 0; r < rows; ++r) next.push_back(alive[r < alive.size() ? r : 0].ids.back());

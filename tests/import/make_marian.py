@@ -1,6 +1,6 @@
-"""Makes tiny random models in Marian's own files, and what CTranslate2 makes of them by its own converter.
+"""Makes tiny random models in Marian's own files, and what Marian makes of them, and CTranslate2 by its own converter.
 
-    pip install ctranslate2==4.8.5 sentencepiece==0.2.3 safetensors pyyaml
+    pip install ctranslate2==4.8.5 sentencepiece==0.2.3 safetensors pyyaml pymarian==1.12.42
     python3 make_marian.py
 
 Where positions are sines, CTranslate2 has other ones than Marian (its angles fall by 10000^(-2/d), Marian's by 10000^(-1/(d/2-1))), so it is
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import ctranslate2
 import numpy as np
+import pymarian
 import sentencepiece
 from arrays import write_json
 from ctranslate2.converters import MarianConverter
@@ -126,6 +127,11 @@ def write(folder, settings, tensors, vocabularies, source, ids, save):
                        for key in pieces} for i, text in enumerate(texts)}
         if len({piece for one in pieces["greedy"] for piece in one}) > 8 and any(one["greedy"] != one["beams"] for one in made.values()):
             break
+    # Of a decoder that attends, and normalises before its layers, Marian leaves the norm out of the keys of what it has written.
+    if "encoder_top_ln_scale" not in tensors:
+        for key, beams in (("greedy", 1), ("beams", 4)):
+            theirs = translated_by_marian(npz, ids, [source.encode(text, out_type=str) for text in texts], beams, 12)
+            assert [one for one, _ in theirs] == [one[key]["ids"] for one in made.values()]
     save(folder / "model.npz", **npz)
     write_json(folder / "texts.json", made)
 
@@ -163,63 +169,88 @@ def student():
               before_norm(shapes, count), [listed], pieces, {pieces.id_to_piece(i): i for i in range(count)}, np.savez_compressed)
 
 
-def layer_norm(x, npz, name):
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * npz[f"{name}_ln_scale"] + npz[f"{name}_ln_bias"]
+def layer_norm(npz, name, x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * npz[name.format("scale")] + npz[name.format("bias")]
 
 
-def attended(npz, name, x, keys):
+def around(npz, pre, name, after, x, made):
+    """One layer with its norm, before it or behind: made(x) is what it adds to x.  Behind it has the name `after`."""
+    if pre:
+        return x + made(layer_norm(npz, f"{name}_ln_{{}}_pre", x))
+    return layer_norm(npz, f"{after}_ln_{{}}", x + made(x))
+
+
+def attended(npz, pre, name, x, keys=None):
     """Of all keys: encoders and cross attention."""
-    def heads(rows, part):
-        return (rows @ npz[f"{name}_W{part}"] + npz[f"{name}_b{part}"]).reshape(len(rows), 4, -1).transpose(1, 0, 2)
-    q, k, v = heads(x, "q"), heads(keys, "k"), heads(keys, "v")
-    scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    mixed = (weights / weights.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(x), -1)
-    return layer_norm(x + mixed @ npz[f"{name}_Wo"] + npz[f"{name}_bo"], npz, f"{name}_Wo")
+    def made(rows):
+        def heads(rows, part):
+            return (rows @ npz[f"{name}_W{part}"] + npz[f"{name}_b{part}"]).reshape(len(rows), 4, -1).transpose(1, 0, 2)
+        q, k, v = heads(rows, "q"), *(heads(rows if keys is None else keys, part) for part in "kv")
+        scores = q @ k.transpose(0, 2, 1) / np.sqrt(q.shape[-1])
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = (weights / weights.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(rows), -1)
+        return mixed @ npz[f"{name}_Wo"] + npz[f"{name}_bo"]
+    return around(npz, pre, f"{name}_Wo", f"{name}_Wo", x, made)
 
 
-def fed_forward(npz, name, x):
-    inner = np.maximum(x @ npz[f"{name}_W1"] + npz[f"{name}_b1"], 0)
-    return layer_norm(x + inner @ npz[f"{name}_W2"] + npz[f"{name}_b2"], npz, f"{name}_ffn")
+def fed_forward(npz, pre, name, x):
+    def made(rows):
+        return np.maximum(rows @ npz[f"{name}_W1"] + npz[f"{name}_b1"], 0) @ npz[f"{name}_W2"] + npz[f"{name}_b2"]
+    return around(npz, pre, f"{name}_ffn", f"{name}_ffn", x, made)
 
 
-def recurred(npz, name, x):
+def recurred(npz, pre, name, x):
     """The paper's SSRU."""
-    c, made = np.zeros(x.shape[1]), []
-    for row in x:
-        f = 1 / (1 + np.exp(-(row @ npz[f"{name}_Wf"] + npz[f"{name}_bf"][0])))
-        c = f * c + (1 - f) * (row @ npz[f"{name}_W"])
-        made.append(np.maximum(c, 0))
-    return layer_norm(x + np.array(made), npz, f"{name}_ffn")
+    def made(rows):
+        c, out = np.zeros(rows.shape[1]), []
+        for row in rows:
+            f = 1 / (1 + np.exp(-(row @ npz[f"{name}_Wf"] + npz[f"{name}_bf"][0])))
+            c = f * c + (1 - f) * (row @ npz[f"{name}_W"])
+            out.append(np.maximum(c, 0))
+        return np.array(out)
+    return around(npz, pre, name, f"{name}_ffn", x, made)
 
 
-def scored(npz, source, target):
+def scored(npz, pre, source, target):
     """In float64: what each layer makes of a source and of a target, whose first token stands for nothing."""
     npz = {name: values.astype(np.float64) for name, values in npz.items()}
-    places = sines(64, npz["Wemb"].shape[1]).astype(np.float64)
-    x = npz["Wemb"][source] * np.sqrt(32) + places[:len(source)]
-    layers = {}
+    words = [npz.get("Wemb", npz.get(f"{side}_Wemb")) for side in ("encoder", "decoder")]
+    places = sines(128, words[0].shape[1]).astype(np.float64)
+    def topped(side, x):
+        return layer_norm(npz, side + "_top_ln_{}", x) if pre else x
+    x, layers = words[0][source] * np.sqrt(32) + places[:len(source)], {}
     for layer in (1, 2):
-        x = fed_forward(npz, f"encoder_l{layer}_ffn", attended(npz, f"encoder_l{layer}_self", x, x))
+        x = fed_forward(npz, pre, f"encoder_l{layer}_ffn", attended(npz, pre, f"encoder_l{layer}_self", x))
         layers[f"encoder.ffn.{layer}"] = x
-    y = npz["Wemb"][target] * np.sqrt(32)
+    x = topped("encoder", x)
+    y = words[1][target] * np.sqrt(32)
     y[0] = 0
     y += places[:len(target)]
     for layer in (1, 2):
-        y = attended(npz, f"decoder_l{layer}_context", recurred(npz, f"decoder_l{layer}_rnn", y), x)
-        y = fed_forward(npz, f"decoder_l{layer}_ffn", y)
+        y = attended(npz, pre, f"decoder_l{layer}_context", recurred(npz, pre, f"decoder_l{layer}_rnn", y), x)
+        y = fed_forward(npz, pre, f"decoder_l{layer}_ffn", y)
         layers[f"decoder.ffn.{layer}"] = y
-    return {**layers, "logits": y @ npz["Wemb"].T + npz["decoder_ff_logit_out_b"][0]}
+    head = npz.get("decoder_ff_logit_out_W", words[1].T)
+    layers["logits"] = topped("decoder", y) @ head + npz["decoder_ff_logit_out_b"][0]
+    if pre:  # what leaves a stack, in place of its last layer
+        layers = {{"encoder.ffn.2": "encoder", "decoder.ffn.2": "decoder"}.get(name, name): values for name, values in layers.items()}
+        layers["encoder"], layers["decoder"] = x, topped("decoder", y)
+    return layers
 
 
-def searched(npz, source, beams, most=12):
+def log_probabilities(npz, pre, source, target):
+    """Of every next token behind a target."""
+    scores = scored(npz, pre, source, target)["logits"]
+    return scores - scores.max(-1, keepdims=True) - np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1, keepdims=True))
+
+
+def searched(npz, pre, source, beams, most):
     """The ids of the best text of a beam search that goes on until none can be better; none has <unk>, which is 1, and 0 ends it."""
     alive, done = [([0], 0.0)], []
     for _ in range(most):
         more = []
         for target, before in alive:
-            scores = scored(npz, source, target)["logits"][-1]
-            log = scores - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+            log = log_probabilities(npz, pre, source, target)[-1]
             more += [([*target, id], before + log[id]) for id in range(len(log)) if id != 1]
         more = sorted(more, key=lambda one: -one[1])[:2 * beams]
         done += [one for one in more[:beams] if one[0][-1] == 0]
@@ -228,44 +259,89 @@ def searched(npz, source, beams, most=12):
     return ids[1:-1] if ids[-1] == 0 else ids[1:]
 
 
-def ssru():
-    """A decoder of SSRU, which CTranslate2 refuses, against the float64 form above."""
-    folder, vocabulary = OUT / "ssru", OUT / "student" / "vocab.spm"
+def translated_by_marian(npz, ids, sources, beams, limit=None):
+    """Ids and their log probability with that of the end, of each source."""
+    made = []
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/model.npz", **npz)
+        Path(folder, "vocab.yml").write_text("".join(f"{json.dumps(piece, ensure_ascii=False)}: {id}\n" for piece, id in ids.items()))
+        for source in sources:
+            most = f"--max-length-factor {(limit - 0.5) / (len(source) + 1)} " if limit else ""
+            marian = pymarian.Translator(f"--models {folder}/model.npz --vocabs {folder}/vocab.yml {folder}/vocab.yml --cpu-threads 1 {most}"
+                                         f"--beam-size {beams} --normalize 1 --n-best --workspace 64 --mini-batch 1 --quiet")
+            _, text, score, _ = marian.translate(" ".join(source)).split("\n")[0].split(" ||| ")
+            made.append(([ids[piece] for piece in text.split()], float(score.split()[-1])))
+    return made
+
+
+def drawn(random, shapes):
+    """Four channels hold the place alone, by which the end becomes likely."""
+    npz = {}
+    for name, values in shapes.items():
+        npz[name] = (random.normal(0, 0.15 if "Wemb" in name or name.endswith("out_W") else 0.6 if "_rnn_W" in name else 0.25, values.shape)
+                     + ("_ln_scale" in name)).astype(np.float32)
+        if "Wemb" in name:
+            npz[name][:, 3:7] = 0
+    output = npz["Wemb"].T if "Wemb" in npz else npz["decoder_ff_logit_out_W"]
+    output[3:7, 0] = 2
+    npz["decoder_ff_logit_out_b"][0, 0] += random.uniform(-3, 1)
+    return npz
+
+
+def ssru(name, pre):
+    """A decoder of SSRU, which CTranslate2 refuses, against Marian itself and the float64 form above."""
+    folder, vocabulary = OUT / name, OUT / "student" / "vocab.spm"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shutil.copy(vocabulary, folder)
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
     count = pieces.vocab_size()
-    settings = SETTINGS.format(vocab=count, tied="true", activation="relu", post="dan", top="", pre="")
+    ids = {pieces.id_to_piece(i): i for i in range(count)}
+    settings = SETTINGS.format(vocab=count, tied="false" if pre else "true", activation="relu", post="da" if pre else "dan",
+                               top="n" if pre else "", pre="n" if pre else "")
     settings = settings.replace("autoreg: self-attention", "autoreg: rnn").replace("dec-cell: gru", "dec-cell: ssru")
-    shapes = {}
-    for name, values in of_transformers(load_file(HERE / "golden" / "marian" / "model.safetensors"), count).items():
-        if not (match := re.fullmatch(r"(decoder_l\d)_self_(.*)", name)):
-            shapes[name] = values
-        elif new := {"Wq": "W", "Wk": "Wf", "bk": "bf", "Wo_ln_scale": "ffn_ln_scale", "Wo_ln_bias": "ffn_ln_bias"}.get(match[2]):
-            shapes[f"{match[1]}_rnn_{new}"] = values
-    texts = ("The attention", "of each head", "Unaffable tokens")
-    sources = [[*pieces.encode(text), 0] for text in texts]
-    for seed in range(1, 100):  # until four beams find something else
-        random = np.random.default_rng(seed)
-        npz = {name: (random.normal(0, spread(name), values.shape) + ("_ln_scale" in name)).astype(np.float32) for name, values in shapes.items()}
-        made = {text: {key: searched(npz, source, beams) for key, beams in (("greedy", 1), ("beams", 4))} for text, source in zip(texts, sources)}
-        if any(one["greedy"] != one["beams"] for one in made.values()):
+    (folder / "decoder.yml").write_text("models: [model.npz]\nvocabs: [vocab.spm, vocab.spm]\nbeam-size: 4\nnormalize: 1\n")
+    shapes = of_transformers(load_file(HERE / "golden" / "marian" / "model.safetensors"), count)
+    if pre:
+        shapes = before_norm(shapes, count)
+    norm = ("ln_scale_pre", "ln_bias_pre") if pre else ("ffn_ln_scale", "ffn_ln_bias")
+    renamed = {"Wq": "W", "Wk": "Wf", "bk": "bf", **{f"Wo_{one.removeprefix('ffn_')}": one for one in norm}}
+    for key in [key for key in shapes if re.match(r"decoder_l\d_self_", key)]:
+        values, (layer, part) = shapes.pop(key), key.split("_self_")
+        if part in renamed:
+            shapes[f"{layer}_rnn_{renamed[part]}"] = values
+    texts = ("The attention", "of each head", "Unaffable tokens", "heads of a token", "a", "read it once")
+    sources = [pieces.encode(text, out_type=str) for text in texts]
+    numbers = [[*(ids[piece] for piece in source), 0] for source in sources]
+    limits = [3 * len(source) for source in numbers]  # Marian's own
+    for seed in range(1000):  # until some end, they differ, and a search that gives no row away finds another text
+        npz = drawn(np.random.default_rng(seed), shapes)
+        quick = [searched(npz, pre, source, 1, limit) for source, limit in zip(numbers, limits)]
+        if len({*map(tuple, quick)}) < 4 or sum(2 < len(text) < limit for text, limit in zip(quick, limits)) < 2:
+            continue
+        made = {beams: translated_by_marian(npz_of(settings, npz), ids, sources, beams) for beams in (1, 4)}
+        if any(searched(npz, pre, source, 4, limit) != text for source, limit, (text, _) in zip(numbers, limits, made[4])):
             break
+    for searches in made.values():
+        for source, limit, (text, score) in zip(numbers, limits, searches):
+            log = log_probabilities(npz, pre, source, [0, *text])
+            own = sum(log[i][id] for i, id in enumerate([*text, *[0] * (len(text) < limit)]))
+            assert abs(own / score - 1) < 1e-5, (seed, text, own, score)  # it prints six digits
     np.savez(folder / "model.npz", **npz_of(settings, npz))
-    write_json(folder / "texts.json", made)
+    write_json(folder / "texts.json", {text: {"limit": limits[i], "greedy": made[1][i][0], "beams": made[4][i][0]} for i, text in enumerate(texts)})
     golden = {}
-    for b, source in enumerate(sources):
+    for b, source in enumerate(numbers):
         target = [0, *source[-2::-1]]
-        made = {"source": np.array(source, np.int32), "target": np.array(target, np.int32), **scored(npz, source, target)}
-        for name, values in made.items():
-            whole = golden.setdefault(name, np.zeros((len(sources), 24, *values.shape[1:]), np.int32 if values.dtype == np.int32 else np.float32))
+        made = {"source": np.array(source, np.int32), "target": np.array(target, np.int32), **scored(npz, pre, source, target)}
+        for key, values in made.items():
+            whole = golden.setdefault(key, np.zeros((len(numbers), 40, *values.shape[1:]), np.int32 if values.dtype == np.int32 else np.float32))
             whole[b, :len(values)] = values
-    golden.update({f"{side}_len": np.array([len(source) for source in sources], np.int32) for side in ("source", "target")})
+    golden.update({f"{side}_len": np.array([len(source) for source in numbers], np.int32) for side in ("source", "target")})
     save_file(golden, folder / "golden.safetensors")
+    print(name, "seed", seed)
 
 
 if __name__ == "__main__":
     opus()
     student()
-    ssru()
+    ssru("ssru", pre=False)
+    ssru("ssru-pre", pre=True)

@@ -17,6 +17,8 @@ class Marian(ImportTest):
         if name == "opus":
             for side in ("source", "target"):
                 shutil.copy(GOLDEN / "marian" / f"{side}.spm", folder)
+        elif name != "student":
+            shutil.copy(HERE / "golden-marian/student/vocab.spm", folder)
         return folder
 
     def test_texts_are_those_of_ctranslate2(self):
@@ -35,28 +37,40 @@ class Marian(ImportTest):
         self.run_ok("run", manifest, "--text", "The attention", "--limit", 12)
 
     def test_a_decoder_of_ssru_is_its_float64_form(self):
-        folder = self.folder_of("ssru")
-        manifest = self.imported(folder)
-        layers = self.run_ok("verify", manifest, "--golden", folder / "golden.safetensors", "--json").json()["layers"]
-        self.assertEqual([layer["layer"] for layer in layers],
-                         [f"{side}.ffn.{layer}" for side in ("encoder", "decoder") for layer in (1, 2)] + ["logits"])
-        for layer in layers:
-            self.assertLessEqual(layer["error"], 1e-5, layer)
-            self.assertGreater(layer["largest"], 0.1, layer)
-        manifest.write_text(manifest.read_text().replace("length_penalty = 0.0", "length_penalty = 1.0"))
-        self.compare_searches(manifest, json.loads((folder / "texts.json").read_text()), "ssru")
+        for name, shown in (("ssru", ["ffn.1", "ffn.2"]), ("ssru-pre", ["ffn.1", ""])):
+            folder = self.folder_of(name)
+            layers = self.run_ok("verify", self.imported(folder), "--golden", folder / "golden.safetensors", "--json").json()["layers"]
+            self.assertEqual([layer["layer"] for layer in layers],
+                             [f"{side}.{layer}".rstrip(".") for side in ("encoder", "decoder") for layer in shown] + ["logits"])
+            for layer in layers:
+                self.assertLessEqual(layer["error"], 1e-5, layer)
+                self.assertGreater(layer["largest"], 0.1, layer)
+
+    def test_texts_are_those_of_marian(self):
+        """As its decoder.yml says: with four beams, of which each text that ends takes one along."""
+        for name in ("ssru", "ssru-pre"):
+            folder = self.folder_of(name)
+            manifest, texts, others = self.imported(folder), json.loads((folder / "texts.json").read_text()), 0
+            for text, expected in texts.items():
+                for key, more in (("greedy", ("--beams", 1)), ("beams", ())):
+                    self.assertEqual(self.written(manifest, text, "--limit", expected["limit"], *more)["ids"], expected[key], (name, text, key))
+            manifest.write_text(manifest.read_text().replace('"shrink"', '"never"'))
+            for text, expected in texts.items():
+                others += self.written(manifest, text, "--limit", expected["limit"])["ids"] != expected["beams"]
+            self.assertGreater(others, 0, name)
 
     def test_texts_are_searched_as_decoder_yml_says(self):
         folder = self.folder_of("opus")
         decoder = (folder / "decoder.yml").read_text()
         for said, beams, penalty in (("beam-size: 6\nnormalize: 1\n", "6", "1.0"), ("beam-size: 3\nnormalize: 0.6\n", "3", "0.6"),
-                                     ("normalize: true\n", None, "1.0"), ("", None, "0.0")):
+                                     ("normalize: true\n", "12", "1.0"), ("", "12", "0.0")):
             (folder / "decoder.yml").write_text(decoder.replace("beam-size: 6\nnormalize: 1\n", said))
             text = self.imported(folder).read_text()
             self.assertIn(f"\nlength_penalty = {penalty}\n", text)
-            self.assertEqual(f"\nbeams = {beams}\n" in text, beams is not None)
+            self.assertIn(f"\nbeams = {beams}\n", text)
+            self.assertIn('\nearly_stop = "shrink"\n', text)
             made = self.run_ok("run", self.folder / "model.toml", "--text", "The attention", "--limit", 5, "--json").json()
-            self.assertEqual(made["summary"]["beams"], int(beams or 1))
+            self.assertEqual(made["summary"]["beams"], int(beams))
         for said, message in (("beam-size: 65\n", "beam-size must be 1 to 64"), ("normalize: 11\n", "normalize must be 0 to 10"),
                               ("normalize: [1]\n", "normalize must be a number"), ("beam-size: x\n", "beam-size must be an integer")):
             (folder / "decoder.yml").write_text(decoder.replace("beam-size: 6\nnormalize: 1\n", said))

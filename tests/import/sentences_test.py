@@ -105,8 +105,8 @@ class Models(ImportTest):
         manifest, data, out = self.imported(GOLDEN / "bert"), self.folder / "texts.txt", self.folder / "search"
         texts = [f"The attention of each head {i}." for i in range(20)]
         data.write_text("\n".join(texts) + "\n")
-        self.run_ok("search", manifest, "--strategy", "ablation", "--per-layer", "--space", "encoder.self=softmax,relu,latte",
-                    "--data", data, "--length", 16, "--lengths", "16", "--rank", "quality", "--thorough", "-o", out)
+        said = self.run_ok("search", manifest, "--strategy", "ablation", "--per-layer", "--space", "encoder.self=softmax,relu,latte",
+                           "--data", data, "--length", 16, "--lengths", "16", "--rank", "quality", "--thorough", "-o", out).out
         placements = json.loads((out / "result.json").read_text())["placements"]
         self.assertEqual(len(placements), 7)  # one layer at a time, and one mechanism in all
         vectors = self.folder / "vectors.npy"
@@ -124,6 +124,24 @@ class Models(ImportTest):
             self.assertAlmostEqual(placement["quality"]["value"], sum(cosines) / len(cosines), delta=1e-5)
             if layers == ["softmax", "softmax"]:
                 self.assertAlmostEqual(placement["quality"]["value"], 1, delta=1e-6)
+        self.check_table(said, placements)
+
+    def check_table(self, said, placements):
+        """By layer down and mechanism across."""
+        header, *rows = re.search(r"(?m)^layer .*\n(?:encoder\.self.*\n)+", said)[0].splitlines()
+        self.assertEqual(header.split(), ["layer", "relu", "latte"])
+        table = {}
+        for row in rows:
+            name, *cells = re.split(r"  +", row)
+            table.update({(name, mechanism): cell for mechanism, cell in zip(("relu", "latte"), cells, strict=True)})
+        expected = {}
+        for placement in placements:
+            changed = {layer: mechanism for layer, mechanism in enumerate(placement["blocks"]["encoder.self"], 1) if mechanism != "softmax"}
+            if len({*changed.values()}) == 1:
+                name = "encoder.self, all layers" if len(changed) == 2 else f"encoder.self.{[*changed][0]}"
+                expected[name, [*changed.values()][0]] = f"{placement['quality']['value']:.5f}"
+        self.assertEqual({key: cell.split("\u00b1")[0] for key, cell in table.items()}, expected)
+        self.assertEqual(len(expected), 6)
 
     def test_a_bundle_is_the_same_model(self):
         for name in MODELS:

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "hosts/cli/io/text.hpp"
+#include "hosts/cli/search/by_block.hpp"
 #include "hosts/cli/search/view.hpp"
 
 namespace attnkit::cli {
@@ -85,6 +86,72 @@ std::string ranking_text(const SearchView& view, size_t rows) {
          table.text();
 }
 
+// As many columns side by side as a line has room for, the rest below.
+std::string tables_text(const std::vector<std::string>& titles, const std::vector<std::vector<std::string>>& rows) {
+  const auto width = [&](size_t c) {
+    size_t most = width_of(titles[c]);
+    for (const auto& row : rows) most = std::max(most, width_of(row[c]));
+    return most;
+  };
+  std::string text;
+  for (size_t c = 1; c < titles.size();) {
+    std::vector<size_t> columns = {0};
+    for (size_t all = width(0); c < titles.size() && (columns.size() == 1 || all + 2 + width(c) <= line_width); ++c)
+      all += 2 + width(c), columns.push_back(c);
+    std::vector<std::string> cells;
+    for (const size_t column : columns) cells.push_back((column > 0 ? ">" : "") + titles[column]);
+    Table table(cells);
+    for (const auto& row : rows) {
+      cells.clear();
+      for (const size_t column : columns) cells.push_back(row[column]);
+      table.add(cells);
+    }
+    text += (text.empty() ? "" : "\n") + table.text();
+  }
+  return text;
+}
+
+// On fewer examples than the baseline's it says how many.
+std::string block_cell(const SearchView& view, const BlockCell& cell) {
+  constexpr const char* names[] = {"", "baseline", "", "refused", "failed"};  // by kind
+  if (cell.kind != BlockCell::Kind::measured) return names[static_cast<size_t>(cell.kind)];
+  const Measure& quality = cell.trial->quality;
+  const std::string value = with_half(quality.own, quality_text(view, quality.own.value), quality_digits(view));
+  return quality.lists < view.baseline()->quality.lists ? fmt::format("{} ({})", value, quality.lists) : value;
+}
+
+// What an ablation is made for: quality by the block that was changed.
+std::string ablation_text(const SearchView& view) {
+  const std::vector<BlockRow> rows = rows_by_block(view);
+  if (view.strategy != "ablation" || rows.empty()) return "";
+  std::vector<std::string> titles = {view.per_layer ? "layer" : "block"};
+  std::vector<std::vector<std::string>> cells;
+  for (const BlockRow& row : rows) cells.push_back({plain(row.block)});
+  for (size_t c = 0; c < view.choices.size(); ++c) {
+    const auto says = [&](const BlockRow& row) { return row.cells[c].kind > BlockCell::Kind::baseline; };
+    if (std::ranges::none_of(rows, says)) continue;
+    titles.push_back(plain(view.choices[c]));
+    for (size_t r = 0; r < rows.size(); ++r) cells[r].push_back(block_cell(view, rows[r].cells[c]));
+  }
+  if (titles.size() > cells.size() + 1) {  // more mechanisms than blocks: they go down
+    std::vector<std::string> across = {"mechanism"};
+    for (const auto& row : cells) across.push_back(row[0]);
+    std::vector<std::vector<std::string>> down(titles.size() - 1);
+    for (size_t c = 1; c < titles.size(); ++c) {
+      down[c - 1].push_back(titles[c]);
+      for (const auto& row : cells) down[c - 1].push_back(row[c]);
+    }
+    titles = std::move(across), cells = std::move(down);
+  }
+  const Measure& own = view.baseline()->quality;
+  return wrapped(fmt::format(
+             "by block: {} where that block alone has another mechanism than the baseline, which has {} on {} "
+             "examples; (n): on fewer",
+             metric_title(view), with_half(own.own, quality_text(view, own.own.value), quality_digits(view)),
+             own.lists)) +
+         tables_text(titles, cells) + "\n";
+}
+
 // The first words for whoever asked for a quick answer.
 std::string screening_text(const SearchView& view) {
   if (!view.is_screening()) return "";
@@ -122,7 +189,7 @@ std::string search_table(const Json& result, size_t rows) {
   const SearchView view = view_of(result);
   std::string out = screening_text(view) + wrapped(view.answer);
   if (!out.empty()) out += "\n";
-  if (!view.trials.empty()) out += ranking_text(view, rows) + "\n" + top_text(view);
+  if (!view.trials.empty()) out += ranking_text(view, rows) + "\n" + ablation_text(view) + top_text(view);
   out +=
       fmt::format("{}: {} ranked, {} limited, {} refused, {} failed\n", counted_text(view.trials.size(), "placement"),
                   view.count("ranked"), view.count("limited"), view.count("refused"), view.count("failed"));

@@ -205,6 +205,7 @@ SearchView view_of(const Json& result) {
   view.classifier = text_in(member(model, "head"), "type") == "classifier";
   view.answer = text_in(member(result, "answer"), "text");
   view.metric = text_in(settings, "metric").empty() ? "quality" : text_in(settings, "metric");
+  view.strategy = text_in(settings, "strategy");
   view.rank = text_in(settings, "rank");
   view.effort = text_in(settings, "effort");
   view.confidence = std::clamp(number_in(settings, "confidence").value_or(0.95), 0.0, 1.0);

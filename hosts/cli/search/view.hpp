@@ -63,7 +63,7 @@ struct Refusal {
 };
 
 struct SearchView {
-  std::string model, kind, answer, metric, rank, effort;
+  std::string model, kind, answer, strategy, metric, rank, effort;
   bool lower_is_better = false;  // the metric
   bool classifier = false;       // quality is of classes, not of tokens
   bool per_layer = false;

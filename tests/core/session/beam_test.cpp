@@ -11,12 +11,13 @@ constexpr int32_t begin = 1, end = 2;
 const std::vector<int32_t> source = {3, 4, 3, 2};
 
 // Of five tokens, two of which are <pad> and <s>.
-std::shared_ptr<const Model> model_with(double penalty, unsigned seed, int max_length = 40) {
+std::shared_ptr<const Model> model_with(double penalty, unsigned seed, int max_length = 40,
+                                        const std::string& early_stop = "never") {
   TinyModel tiny;
   tiny.vocab = 5;
   tiny.seed = seed;
   tiny.max_length = max_length;
-  tiny.tail = "[decode]\nlength_penalty = " + std::to_string(penalty) + "\n";
+  tiny.tail = "[decode]\nlength_penalty = " + std::to_string(penalty) + "\nearly_stop = \"" + early_stop + "\"\n";
   return load(tiny);
 }
 
@@ -60,8 +61,9 @@ void enumerate(const std::shared_ptr<const Model>& model, size_t limit, const Ou
   }
 }
 
-// A beam search that goes on to the limit.
-std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size_t rows, size_t limit, double penalty) {
+// A beam search that goes on to the limit; where it shrinks, until all its rows have ended.
+std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size_t rows, size_t limit, double penalty,
+                                 bool shrinks = false) {
   std::vector<Output> alive(1), found;
   for (size_t t = 0; t < limit && !alive.empty(); ++t) {
     std::vector<Output> grown;
@@ -75,7 +77,7 @@ std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size
     }
     std::stable_sort(grown.begin(), grown.end(),
                      [](const Output& a, const Output& b) { return a.log_probability > b.log_probability; });
-    grown.resize(std::min(grown.size(), 2 * rows));
+    grown.resize(std::min(grown.size(), shrinks ? rows : 2 * rows));
     alive.clear();
     for (size_t rank = 0; rank < grown.size(); ++rank)
       if (const Output& g = grown[rank]; g.ids.back() != end && t + 1 < limit) {
@@ -83,6 +85,7 @@ std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size
       } else if (rank < rows) {
         found.push_back(g);
       }
+    if (shrinks) rows = alive.size();
   }
   return std::max_element(found.begin(), found.end(),
                           [&](const Output& a, const Output& b) { return a.score(penalty) < b.score(penalty); })
@@ -117,6 +120,20 @@ TEST(BeamSearch, StopsEarlyOnlyWhereNothingBetterCanCome) {
                     full_search(model, static_cast<size_t>(rows), limit, penalty))
               << "seed " << seed << ", penalty " << penalty << ", " << rows << " rows, limit " << limit;
       }
+}
+
+TEST(BeamSearch, MayGiveARowAwayWithEachOutputThatEnds) {
+  int others = 0;
+  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u})
+    for (const double penalty : {0.0, 1.0})
+      for (const int rows : {1, 2, 3}) {
+        const auto model = model_with(penalty, seed, 40, "shrink");
+        const std::vector<int32_t> ids = open(model, rows)->generate(9);
+        EXPECT_EQ(ids, full_search(model, static_cast<size_t>(rows), 9, penalty, true))
+            << "seed " << seed << ", penalty " << penalty << ", " << rows << " rows";
+        others += ids != open(model_with(penalty, seed), rows)->generate(9);
+      }
+  EXPECT_GT(others, 0) << "another search finds the same outputs";
 }
 
 // If max_length ends the search instead of the limit, outputs that could not end are compared with those that did.
