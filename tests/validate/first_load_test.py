@@ -123,13 +123,27 @@ class FirstLoad(unittest.TestCase):
             self.assertRegex(line, r"^\d+:\d+:\d+:\d+:/[^\t]+\t[0-9a-f]{64}\t[^\t]*$")
         self.assertEqual([f.name for f in self.cache().parent.iterdir()], [self.cache().name])
 
-    def test_without_the_program_doctor_says_so(self):
+    def install(self):
+        """A tree with one plugin and without the program that tries it."""
         lib = COMMAND.parent.parent / "lib"
         (self.root / "bin").mkdir()
         shutil.copy(COMMAND, self.root / "bin/attnkit")
         (self.root / "lib/attnkit/1").mkdir(parents=True)
         shutil.copy(lib / "libattnkit.so.1", self.root / "lib")
         shutil.copy(lib / "attnkit/1/relu.so", self.root / "lib/attnkit/1")
+        return lib / "attnkit/attnkit-plugin-process"
+
+    def test_a_start_with_all_known_starts_no_process(self):
+        program, started = self.install(), self.root / "started"
+        counting = self.root / "lib/attnkit/attnkit-plugin-process"
+        counting.write_text(f'#!/bin/sh\necho >> "{started}"\nexec "{program}" "$@"\n')
+        counting.chmod(0o755)
+        for _ in range(3):
+            self.assertIn("relu", self.attnkit("plugins", command=self.root / "bin/attnkit"))
+            self.assertEqual(started.read_text(), "\n")
+
+    def test_without_the_program_doctor_says_so(self):
+        self.install()
         said = self.attnkit("doctor", command=self.root / "bin/attnkit")
         self.assertIn("new plugins are loaded untried", said)
         self.assertIn("relu", said)
