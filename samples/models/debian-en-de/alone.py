@@ -1,7 +1,7 @@
 """Placements trained by themselves beside the same placements of the shared weights: python alone.py ATTNKIT RUN TSV ENCODER/SELF/CROSS ...
 
-RUN is train.sh's OUT.  BLEU, chrF and perplexity of both, their paired differences, and Kendall's tau between the two orders of placements, each with
-95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with RUN/alone.
+RUN is train.sh's OUT.  BLEU, chrF and perplexity of both, their paired differences, and Kendall's tau between the two orders of three placements or
+more, each with 95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with both.
 """
 import argparse
 import itertools
@@ -26,7 +26,7 @@ def tau(one, other):
 
 
 def order(a, b):
-    return (a > b) - (a < b)
+    return int(a > b) - int(a < b)
 
 
 def measured(attnkit, manifest, sources, references, translated):
@@ -93,8 +93,11 @@ def main():
                 values[name] = of(kind, name, manifest)
     print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
     compared(alone, shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
-    if distilled:
-        compared(distilled, alone, distilled, " | ".join(f"{m}, alone | distilled | difference (95 %)" for m in METRICS))
+    for name, values in (("shared", shared), ("alone", alone)):
+        if distilled:
+            compared(distilled, values, distilled, " | ".join(f"{m}, {name} | distilled | difference (95 %)" for m in METRICS))
+    if len(alone) < 3:
+        return
     print(f"\n| Kendall's tau of {len(alone)} placements | value (95 %) |\n|---|---|")
     for metric in METRICS:
         both = [[values[name][metric] for name in alone] for values in (shared, alone)]
