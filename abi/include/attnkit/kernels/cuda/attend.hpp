@@ -300,10 +300,12 @@ class Attention {
       const Shared<Real> out = o_ + ((slice * groups_ * 4 + i) * size().e4() + e);
       const int begin = slice * kOf, end = begin + kOf;
       const auto upto = [&](int n) { return n < begin ? begin : n < end ? n : end; };
-      const int some = upto(live(i + 3, from)), first = upto(before(i, from));
-      int whole = begin + (upto(before(i + 3, from)) - begin + 3) / 4 * 4;  // first and last that all four rows see
-      int every = begin + (upto(live(i, from)) - begin) / 4 * 4;
-      if (kNear && whole >= every) whole = every = some;
+      const int some = upto(live(i + 3, from));
+      int whole = begin, every = begin + (upto(live(i, from)) - begin) / 4 * 4;  // fours that all four rows see
+      if constexpr (kNear) {
+        whole += (upto(before(i + 3, from)) - begin + 3) / 4 * 4;
+        if (whole >= every) whole = every = some;
+      }
       Four<Real> acc[4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
@@ -311,22 +313,25 @@ class Attention {
         acc[r] = four<Real>(out + r * size().e4());
         acc[r] = {acc[r].x * down, acc[r].y * down, acc[r].z * down, acc[r].w * down};
       }
-      const auto add_some = [&](int j, int last) {
+      if constexpr (kNear) {
 #pragma unroll 1
-        for (; j < last; ++j) {
-          const Four<Real> v = four<Real>(v_ + (j * size().e4() + e));
-#pragma unroll
-          for (int r = 0; r < 4; ++r)
-            if (j >= before(i + r, from) && j < live(i + r, from)) add<Real>(acc[r], p_[(i + r) * kScores + j], v);
-        }
-      };
-      if constexpr (kNear) add_some(first, whole);
+        for (int j = upto(before(i, from)); j < whole; ++j) add_seen(i, j, e, from, acc);
+      }
       multiply<Real>(p_ + (i * kScores + whole), kScores, v_ + (whole * size().e4() + e), size().e4(), every - whole,
                      acc);
-      add_some(every, some);
+#pragma unroll 1
+      for (int j = every; j < some; ++j) add_seen(i, j, e, from, acc);
 #pragma unroll
       for (int r = 0; r < 4; ++r) as<Four<Real>>(out + r * size().e4())[0] = acc[r];
     }
+  }
+
+  // The value of key j, for those of four rows that see it.
+  __device__ void add_seen(int i, int j, int e, int from, Four<Real> (&acc)[4]) const {
+    const Four<Real> v = four<Real>(v_ + (j * size().e4() + e));
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+      if (j >= before(i + r, from) && j < live(i + r, from)) add<Real>(acc[r], p_[(i + r) * kScores + j], v);
   }
 
   __device__ void write(int64_t first, int rows) {
@@ -494,7 +499,7 @@ void run(const char* name, const attn_run& r, const QkvPorts& ports, const Width
     with(std::integral_constant<int, kNarrow>{});
   else
     with(std::integral_constant<int, kWide>{});
-  if constexpr (Reach::kNear)
+  if constexpr (Reach::kNear && sizeof(T) <= sizeof(float))  // f64 never streams
     if (r.state && !few && r.keys > 0) start(append_kernel<T>, tiles_of(std::min<int64_t>(r.keys, reach.size)), 0);
 }
 
