@@ -59,6 +59,11 @@ class Mistakes(ImportTest):
             self.refused(folder, message)
             shutil.rmtree(folder)
 
+    def test_what_no_manifest_can_say_is_said_of_the_folder(self):
+        """Once, though it is said of both sides, and with no place in a manifest that is not written."""
+        folder = self.edited("bart", "config.json", vocab_size=-1)
+        self.refused(folder, f'{folder}: error[AK104]: "vocab_size" is -1; it must be an integer from 1 to 16777216', 3)
+
     def test_files_that_are_cut_off(self):
         for name, file, code in (("bert", "config.json", 6), ("bert", "modules.json", 6), ("bert", "tokenizer.json", 6),
                                  ("bert", "1_Pooling/config.json", 6), ("bert", "model.safetensors", 5),

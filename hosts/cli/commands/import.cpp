@@ -1,6 +1,8 @@
 // attnkit import: a manifest for a checkpoint of another library, which stays where it is.
 #include "core/import/import.hpp"
 
+#include <algorithm>
+
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/open.hpp"
@@ -25,6 +27,21 @@ Imported imported(const ImportRequest& request) {
   }
 }
 
+// Nobody sees the manifest, which is not written: what is wrong with it is said of what was imported, each thing once.
+Model opened(const Runtime& runtime, const std::string& from, const std::string& output, const std::string& toml) {
+  try {
+    return open_model_text(runtime, output, toml, std::filesystem::absolute(output).parent_path().string());
+  } catch (const Failure& e) {
+    if (e.diagnostics().empty()) throw;
+    std::vector<Diagnostic> once;
+    for (Diagnostic d : e.diagnostics()) {
+      d.line = d.column = 0;
+      if (std::ranges::count(once, d.message, &Diagnostic::message) == 0) once.push_back(std::move(d));
+    }
+    throw Failure(e.exit(), from, std::move(once));
+  }
+}
+
 }  // namespace
 
 Exit import_command(const Arguments& arguments) {
@@ -39,8 +56,7 @@ Exit import_command(const Arguments& arguments) {
     if (same_file(file, output))
       fail(Exit::usage, "--output {} is an input of this command: choose another file", quote(output));
   const Runtime runtime = open_runtime(arguments);
-  const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
-  const Model model = open_model_text(runtime, output, made.toml, folder.string());
+  const Model model = opened(runtime, arguments.text("DIR"), output, made.toml);
   write_file(output, made.toml);
   const Json description = Json::parse(model.describe());
   Json document = {{"schema", "attnkit.import/1"},

@@ -124,9 +124,9 @@ TEST(BeamSearch, StopsEarlyOnlyWhereNothingBetterCanCome) {
 
 TEST(BeamSearch, MayGiveARowAwayWithEachOutputThatEnds) {
   int others = 0;
-  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u})
-    for (const double penalty : {0.0, 1.0})
-      for (const int rows : {1, 2, 3}) {
+  for (unsigned seed = 1; seed <= 20 && (seed <= 2 || others == 0); ++seed)
+    for (const double penalty : {0.0, 1.0, 3.0})
+      for (const int rows : {2, 4}) {
         const auto model = model_with(penalty, seed, 40, "shrink");
         const std::vector<int32_t> ids = open(model, rows)->generate(9);
         EXPECT_EQ(ids, full_search(model, static_cast<size_t>(rows), 9, penalty, true))
