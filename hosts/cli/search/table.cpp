@@ -120,7 +120,7 @@ std::string block_cell(const SearchView& view, const BlockCell& cell) {
   return quality.lists < view.baseline()->quality.lists ? fmt::format("{} ({})", value, quality.lists) : value;
 }
 
-// What an ablation is made for: quality by the block that was changed.
+// Quality by the block that was changed, for which an ablation is made.
 std::string ablation_text(const SearchView& view) {
   const std::vector<BlockRow> rows = rows_by_block(view);
   if (view.strategy != "ablation" || rows.empty()) return "";
