@@ -14,9 +14,8 @@
 //     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
 //     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
 // with LEARNED ports also
-//     __device__ Factors factors(int n) const;            which two of the notes that gradient leaves in row.s multiply
-//     to
-//                                                         a row's share of learned gradient n
+//     __device__ Factors factors(int n) const;            which two of the notes that gradient leaves in row.s make,
+//                                                         multiplied, a row's share of learned gradient n
 //   int notes() const;                                  of a row
 //   attnkit::cuda::linear::Learned learned() const;     the ports, those of queries and as many of keys
 // And, where it needs them,
