@@ -255,7 +255,7 @@ class Scan {
     __syncthreads();  // the next rows write over these
   }
 
-  // What the lanes of a channel have left of a row.
+  // Adds up the parts of a row that the lanes of a channel have left.
   __device__ Real sum_of_row(int row, int c) const {
     Real sum = 0;
     for (int part = 0; part < w_.parts; ++part)
