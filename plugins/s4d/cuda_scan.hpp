@@ -48,15 +48,17 @@ __device__ inline Complex operator*(double a, const Complex& b) { return {a * b.
 __device__ inline Complex conj(const Complex& a) { return {a.re, -a.im}; }
 __device__ inline double norm(const Complex& a) { return a.re * a.re + a.im * a.im; }
 
+// As on the CPU: of 709 at most, and NaN stays NaN.
+__device__ inline double bounded_exp(double x) { return exp(x > 709 ? 709 : x); }
+
 // One state of a channel: A, e^(dA) - 1 and b = (e^(dA) - 1) / A, which is d where A is 0.
 struct Oscillation {
   double d;
   Complex a, step, b;
   template <class T>
   __device__ Oscillation(const Work<T>& w, int channel, int n)
-      : d(exp(static_cast<double>(w.log_step[channel]))),
-        a{-exp(fmin(static_cast<double>(w.log_decay.at(0, 0, channel)[n]), 709.0)),
-          static_cast<double>(w.frequency.at(0, 0, channel)[n])} {
+      : d(bounded_exp(w.log_step[channel])),
+        a{-bounded_exp(w.log_decay.at(0, 0, channel)[n]), static_cast<double>(w.frequency.at(0, 0, channel)[n])} {
     double sine, cosine;  // of half the angle, so that nothing cancels where it is small
     sincospi(d * a.im * 0.15915494309189535, &sine, &cosine);
     const double lost = 2 * sine * sine, grown = expm1(d * a.re);
@@ -122,10 +124,14 @@ class Scan {
   __device__ void operator()(int64_t b) {
     const Reading reading(w_.lengths, b);
     float* kept = !kGradient && w_.states ? w_.states.row(b) + channel() : nullptr;
-    each_state([&](int r, int n) {
-      re_[r] = kept ? kept[int64_t{2} * n * w_.channels] : 0;
-      im_[r] = kept ? kept[(int64_t{2} * n + 1) * w_.channels] : 0;
-    });
+    // States that are not there too: an infinity or NaN in them would reach the next batch row.
+#pragma unroll
+    for (int r = 0; r < kOwn; ++r) re_[r] = im_[r] = 0;
+    if (kept)
+      each_state([&](int r, int n) {
+        re_[r] = kept[int64_t{2} * n * w_.channels];
+        im_[r] = kept[(int64_t{2} * n + 1) * w_.channels];
+      });
     if constexpr (!kSecond && !kGradient) read_past(b, reading);
 #pragma unroll 1
     for (int t = 0; t < reading.fresh; t += kRows)
@@ -255,7 +261,7 @@ class Scan {
     __syncthreads();  // the next rows write over these
   }
 
-  // Adds up the parts of a row that the lanes of a channel have left.
+  // The sum of what the lanes of a channel have left of a row.
   __device__ Real sum_of_row(int row, int c) const {
     Real sum = 0;
     for (int part = 0; part < w_.parts; ++part)

@@ -144,6 +144,20 @@ TEST_P(Halves, StreamsGoOnWhereTheCpuStopped) {
   }
 }
 
+// A head whose sums no block can hold: they lie in scratch, in f32.
+TEST_P(Halves, TakesWideHeads) {
+  const attn_block wide = make_block(ATTN_DECODER_SELF, true, 1, 320, 250);
+  const Mechanism here(cpu, wide), there(cuda, wide);
+  Inputs in(here, 1, 19, 19, 1), same(there, 1, 19, 19, 1);
+  round_inputs(in, type);
+  round_inputs(same, type);
+  Call call;
+  call.q_total = {19};
+  const Array want = run_whole(in, 0, call);
+  const InType chosen(type);
+  EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate);
+}
+
 // Tiles of narrow heads are smaller than what a few tokens take of a block's shared memory.
 TEST_P(Halves, NarrowHeadsStreamInAnyLength) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 8, 8);

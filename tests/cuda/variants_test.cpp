@@ -1,7 +1,9 @@
 // Each CUDA variant beside the mechanism's plugin for the CPU: what the laws of conformance do not reach.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 #include "cuda/emulator/emulator.hpp"
@@ -156,6 +158,19 @@ TEST(LinearVariant, GradientsAreTheCpus) {
         if (want[p].heads * want[p].rows * want[p].width > 1 && here.ports()[p]->kind != ATTN_OUTPUT)
           EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name;
     }
+}
+
+// Blocks of short runs take batch rows after each other, two of so many.
+TEST(S4dVariant, ANanStaysInItsBatchRow) {
+  const int64_t batch = 2112, order = 2;
+  const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/s4d.so"), make_block(ATTN_DECODER_SELF, true, 1, 2, 2),
+                       {{"order", order}});
+  Inputs in(mech, batch, 1, 1, 1);
+  const Array want = run_whole(in, 0, {});
+  in["x"].at(0, 0, 0, 0) = std::numeric_limits<float>::quiet_NaN();
+  const Array got = run_whole(in, 0, {});
+  EXPECT_TRUE(std::isnan(got.at(0, 0, 0, 0)));
+  for (int64_t b = 1; b < batch; ++b) EXPECT_EQ(got.at(b, 0, 0, 0), want.at(b, 0, 0, 0)) << b;
 }
 
 // Windows narrower than a tile, as wide and wider, which a stream's pieces leave behind; the ring goes to the CPU and

@@ -14,9 +14,8 @@
 //     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
 //     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
 // with LEARNED ports also
-//     __device__ Factors factors(int n) const;            which two of the notes that gradient leaves in row.s multiply
-//     to
-//                                                         a row's share of learned gradient n
+//     __device__ Factors factors(int n) const;            which two of the notes that gradient leaves in row.s make,
+//                                                         multiplied, a row's share of learned gradient n
 //   int notes() const;                                  of a row
 //   attnkit::cuda::linear::Learned learned() const;     the ports, those of queries and as many of keys
 // And, where it needs them,
@@ -96,7 +95,9 @@ class Mechanism {
     const Plan plan{r.dtype_bits == 16 ? fit(matrix_bytes()) : !r.is_f64() && fit(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
     info.state(r, shape_.heads * shape_.head_floats());
-    if (!r.streams() && !plan.in_chunks) info.scratch_bytes = aligned(r.real_bytes(items * shape_.head_floats()));
+    if (!r.streams() && !plan.in_chunks)  // sums of 16 bits are f32
+      info.scratch_bytes =
+          aligned(static_cast<uint64_t>(items * shape_.head_floats()) * (r.is_f64() ? sizeof(double) : sizeof(float)));
     if constexpr (kTrains)
       if (r.trains()) r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
     const double row = 2.0 * static_cast<double>(shape_.features * (shape_.e + 1)) + map_flops;
