@@ -17,7 +17,8 @@ class Nan(SearchTest):
                 shape, values = weights.tensors["head.weight"]
                 values[place * shape[1]] = math.nan
             model = self.tiny(f"nan{place}", search_table({"encoder.self": ["softmax", "relu"]}, metric="bleu"), damage=spoil)
-            for options in (["run"], ["run", "--beams", 3], ["stream", "--policy", "offline"], ["stream", "--policy", "wait-k:1"]):
+            for options in (["run"], ["run", "--beams", 3], ["stream", "--policy", "offline"], ["stream", "--policy", "wait-k:1"],
+                            ["inspect", "--attention", "decoder.cross.1"]):
                 result = self.run_code(7, options[0], model, "--text", "one", *options[1:])
                 self.assertIn(SAID, result.err)
             said = self.search(model=model, code=3, out=self.folder / f"out{place}").err

@@ -32,6 +32,11 @@ class Strategies(SearchTest):
         self.assertEqual(len(keys), len(set(keys)))
         self.runs()
 
+    def test_an_ablation_shows_the_blocks_that_it_tried(self):
+        said = self.search("--strategy", "ablation", "--space", "encoder.self=softmax,relu", "--space", "decoder.self=softmax",
+                           "--space", "decoder.cross=softmax").out
+        self.assertEqual(re.findall(r"(?m)^(?:block +(\w+)|((?:en|de)coder\.\w+)(?: .*)?)$", said), [("relu", ""), ("", "encoder.self")])
+
     def test_sample_model_per_layer(self):
         lists = (SAMPLE.parent / "dev.tsv").read_text().splitlines()[:24]
         (self.folder / "dev.tsv").write_text("\n".join(lists) + "\n")

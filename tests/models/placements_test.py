@@ -1,4 +1,6 @@
 """What the scripts of debian-en-de compare: placements, their manifests, and the order of two lists.  placements_test.py SOURCE."""
+import contextlib
+import io
 import pathlib
 import sys
 import tempfile
@@ -36,6 +38,13 @@ class Placements(unittest.TestCase):
                 self.assertTrue(one.read_text(encoding="utf-8").endswith('"decoder.self" = "relu"\n'))
                 self.assertTrue(other.read_text(encoding="utf-8").endswith('"decoder.self" = "leap"\n'))
             self.assertEqual(list(model.parent.iterdir()), [])
+
+
+class Compared(unittest.TestCase):
+    def test_a_placement_that_was_distilled_alone_has_no_row(self):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            alone.compared({}, {"softmax/softmax/leap": {}}, "BLEU, alone | distilled")
+        self.assertEqual(said.getvalue(), "")
 
 
 class Order(unittest.TestCase):

@@ -21,7 +21,7 @@ HARM = {
     "ENTRY_PRINTS": 'printed "a plugin was here"',
     "CREATE_CRASHES": "was killed by signal 11 (Segmentation fault) when it was created in encoder.self",
     "CREATE_THROWS": "threw an exception when it was created in encoder.self: created",
-    "DESTROY_THROWS": "threw an exception when it was created in encoder.self: destroyed",
+    "DESTROY_THROWS": "threw an exception when it was destroyed in encoder.self: destroyed",
 }
 
 

@@ -48,28 +48,35 @@ void limit_harm() {
 // The table of the plugin that is tried, and the exception that left it, which a host would report as any other
 // failure.
 attn_plugin tried;
-std::optional<std::string> thrown;
+struct Thrown {
+  const char* when;
+  std::string what;
+};
+std::optional<Thrown> thrown;
 
 template <class Call>
-auto noting(Call&& call) {
+auto noting(const char* when, Call&& call) {
+  const auto note = [&](const std::string& what) {
+    if (!thrown) thrown = Thrown{when, what};
+  };
   try {
     return call();
   } catch (const std::exception& e) {
-    thrown = clean_line(e.what());
+    note(clean_line(e.what()));
     throw;
   } catch (...) {
-    thrown = "of no known type";
+    note("of no known type");
     throw;
   }
 }
 
 int32_t noting_create(const attn_block* block, const attn_value* values, attn_mech** mech,
                       const attn_port* const** ports, uint32_t* n_ports, attn_error* error) {
-  return noting([&] { return tried.create(block, values, mech, ports, n_ports, error); });
+  return noting("created", [&] { return tried.create(block, values, mech, ports, n_ports, error); });
 }
 
 void noting_destroy(attn_mech* mech) {
-  noting([&] { tried.destroy(mech); });
+  noting("destroyed", [&] { tried.destroy(mech); });
 }
 
 // Says what it is about to do, so that whoever finds the process dead knows where it died.
@@ -90,7 +97,8 @@ void probe(const std::string& path) {
         // A host hears it where it matters.
       }
       if (thrown)
-        return say_line(fmt::format("threw an exception when it was created in {}: {}", role_name(role), *thrown));
+        return say_line(
+            fmt::format("threw an exception when it was {} in {}: {}", thrown->when, role_name(role), thrown->what));
     }
   } catch (const Error&) {
     // A fault without a crash is found again, and reported, by the process that loads it.

@@ -150,7 +150,8 @@ Exit validate_plugin_command(const Arguments& arguments) {
   s.timeout = arguments.integer("timeout", 60, 1, 86'400);
   s.memory = arguments.integer("memory", 4096, 64, int64_t{1} << 30);
   if (!arguments.json())
-    print(fmt::format("{}: {} checks, seed {}, {} draws\n", s.file, checks.size(), s.seed, s.draws));
+    print(fmt::format("{}: {}, seed {}, {}\n", s.file, counted_text(checks.size(), "check"), s.seed,
+                      counted_text(static_cast<size_t>(s.draws), "draw")));
   std::vector<Outcome> outcomes;
   std::map<std::string, int> counts;
   for (const char* verdict : verdicts) counts[verdict] = 0;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/roles.hpp"
+#include "hosts/cli/decode/decode.hpp"
 #include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/open.hpp"
@@ -69,9 +70,13 @@ Sides sides_of(const Model& model, const Facts& facts, const Arguments& argument
     const Ids more = tokens_of(model, Side::target, arguments.text("target"), "--target");
     ids.insert(ids.end(), more.begin(), more.end());
   } else if (facts.encoder()) {
-    Session session(model, 1);
-    session.read(sides.source);
-    ids = session.generate();
+    try {
+      Session session(model, 1);
+      session.read(sides.source);
+      ids = session.generate();
+    } catch (const Error& e) {
+      fail_decoding({arguments.text("text"), "--text", {}, {}, {}}, e);
+    }
     if (!ids.empty() && ids.back() == facts.info.end_id) ids.pop_back();
   }
   sides.predicted = ids;

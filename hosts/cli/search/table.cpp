@@ -120,16 +120,17 @@ std::string block_cell(const SearchView& view, const BlockCell& cell) {
   return quality.lists < view.baseline()->quality.lists ? fmt::format("{} ({})", value, quality.lists) : value;
 }
 
-// Quality by the block that was changed, for which an ablation is made.
+// The answer of an ablation: quality by the block that was changed, without blocks that nothing was tried in.
 std::string ablation_text(const SearchView& view) {
-  const std::vector<BlockRow> rows = rows_by_block(view);
+  std::vector<BlockRow> rows = rows_by_block(view);
   if (view.strategy != "ablation" || rows.empty()) return "";
+  const auto says = [](const BlockCell& cell) { return cell.kind > BlockCell::Kind::baseline; };
+  std::erase_if(rows, [&](const BlockRow& row) { return std::ranges::none_of(row.cells, says); });
   std::vector<std::string> titles = {view.per_layer ? "layer" : "block"};
   std::vector<std::vector<std::string>> cells;
   for (const BlockRow& row : rows) cells.push_back({plain(row.block)});
   for (size_t c = 0; c < view.choices.size(); ++c) {
-    const auto says = [&](const BlockRow& row) { return row.cells[c].kind > BlockCell::Kind::baseline; };
-    if (std::ranges::none_of(rows, says)) continue;
+    if (std::ranges::none_of(rows, [&](const BlockRow& row) { return says(row.cells[c]); })) continue;
     titles.push_back(plain(view.choices[c]));
     for (size_t r = 0; r < rows.size(); ++r) cells[r].push_back(block_cell(view, rows[r].cells[c]));
   }

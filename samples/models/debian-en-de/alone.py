@@ -49,7 +49,10 @@ def difference(one, other, digits):
     return f"{one[0] - other[0]:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
-def compared(names, first, second, heading):
+def compared(first, second, heading):
+    names = [name for name in second if name in first]
+    if not names:
+        return
     print(f"\n| placement | {heading} |\n|{'---|' * (1 + 3 * len(METRICS))}")
     for name in names:
         cells = (f"{first[name][m][0]:.{DIGITS[m]}f} | {second[name][m][0]:.{DIGITS[m]}f} | "
@@ -92,10 +95,9 @@ def main():
             if manifest.exists():
                 values[name] = of(kind, name, manifest)
     print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
-    compared(alone, shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
+    compared(shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
     for name, values in (("shared", shared), ("alone", alone)):
-        if distilled:
-            compared(distilled, values, distilled, " | ".join(f"{m}, {name} | distilled | difference (95 %)" for m in METRICS))
+        compared(values, distilled, " | ".join(f"{m}, {name} | distilled | difference (95 %)" for m in METRICS))
     if len(alone) < 3:
         return
     print(f"\n| Kendall's tau of {len(alone)} placements | value (95 %) |\n|---|---|")

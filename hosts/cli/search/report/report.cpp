@@ -294,7 +294,7 @@ std::string quality_section(const SearchView& view) {
 }
 
 std::string block_section(const SearchView& view) {
-  const std::string part = view.per_layer ? "layer" : "role", table = block_table(view);
+  const std::string part = view.per_layer ? "layer, or all layers of one role," : "role", table = block_table(view);
   if (table.empty())
     return section(
         "Quality by block",
@@ -302,9 +302,8 @@ std::string block_section(const SearchView& view) {
   return section(
       "Quality by block",
       fmt::format(
-          "<p class=\"quiet\">Difference in {} (dev) from the baseline{} when one {} alone takes another mechanism, "
-          "and "
-          "its 95 % interval. Blue is better, orange is worse; without a colour the interval holds 0, and nothing "
+          "<p class=\"quiet\">Difference in {} (dev) from the baseline{} where one {} alone has another mechanism, "
+          "and its 95 % interval. Blue is better, orange is worse; without a colour the interval holds 0, and nothing "
           "is decided. Empty: not measured.</p>\n",
           escaped(metric_name(view)), *quality_unit(view) ? ", in points," : "", part) +
           table);
