@@ -10,6 +10,6 @@ install_packages "${build_packages[@]}" "${test_packages[@]}"
 install_torch
 install_python_tools
 build=${ATTNKIT_BUILD:-build-test}
-configure "$build" -DATTNKIT_TESTS=ON -DATTNKIT_STATIC=ON
+configure "$build" -DATTNKIT_TESTS=ON -DATTNKIT_STATIC=ON -DATTNKIT_CUDA=ON
 cmake --build "$build"
 ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@"

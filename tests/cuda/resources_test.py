@@ -1,7 +1,7 @@
 """The kernels of the plugins, compiled by nvcc: no register goes to local memory, no stack, and the chunks of linear
 mechanisms in 16 bits are on the tensor cores.
 
-resources_test.py NVCC INCLUDE_FOLDER FILE:ARCHITECTURE...
+resources_test.py NVCC INCLUDE_FOLDER OBJECT:KEPT_FOLDER... FILE:ARCHITECTURE...
 
 Prints registers by kernel, the first thing to look at when one is slow.  Machine code is read where cuobjdump is
 installed, and PTX elsewhere.
@@ -9,6 +9,7 @@ installed, and PTX elsewhere.
 import concurrent.futures
 import functools
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -25,23 +26,29 @@ ASKED = [r"HMMA\.16816\.F32", r"HMMA\.1688\.F32\.TF32"] if CUOBJDUMP else [
     r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.b?f16", r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32"]
 
 
+def code_of(folder):
+    """The code of the kernels that nvcc kept there, by name."""
+    parts = []
+    for file in pathlib.Path(folder).glob("*.cubin" if CUOBJDUMP else "*.ptx"):
+        if CUOBJDUMP:
+            code = subprocess.run([CUOBJDUMP, "-sass", file], check=True, capture_output=True, text=True).stdout
+            parts += re.split(r"Function : (\w+)", code)[1:]
+        else:
+            parts += re.split(r"\.entry (\w+)", file.read_text(encoding="utf-8"))[1:]
+    return dict(zip(parts[::2], parts[1::2]))
+
+
 def compiled(pair):
-    """The report of ptxas on the kernels of a file, and their code by name."""
-    file, architecture = pair.split(":")
+    """The report of ptxas on kernels, and their code by name: of an object of the build, or of a file that is compiled now."""
+    file, how = pair.split(":")
+    if file.endswith(".o"):
+        return KERNEL.findall(pathlib.Path(file + ".resources").read_text()), code_of(how)
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([NVCC, "-std=c++20", "-O3", f"-arch=sm_{architecture}", "-cubin", "--resource-usage",
-                               "--keep", f"--keep-dir={folder}", f"-I{INCLUDE}", "-o", f"{folder}/out", file],
-                              capture_output=True, text=True)
+        done = subprocess.run([NVCC, "-std=c++20", "-O3", f"-arch=sm_{how}", "-cubin", "--resource-usage", "--keep", f"--keep-dir={folder}",
+                               f"-I{INCLUDE}", "-o", f"{folder}/out.cubin", file], capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
-        if CUOBJDUMP:
-            code = subprocess.run([CUOBJDUMP, "-sass", f"{folder}/out"], check=True, capture_output=True, text=True).stdout
-            parts = re.split(r"Function : (\w+)", code)
-        else:
-            name = os.path.splitext(os.path.basename(file))[0]
-            with open(f"{folder}/{name}.ptx", encoding="utf-8") as ptx:
-                parts = re.split(r"\.entry (\w+)", ptx.read())
-    return KERNEL.findall(done.stdout + done.stderr), dict(zip(parts[1::2], parts[2::2]))
+        return KERNEL.findall(done.stdout + done.stderr), code_of(folder)
 
 
 @functools.cache
