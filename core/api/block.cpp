@@ -276,10 +276,12 @@ int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, co
     const Registry& registry = runtime->runtime->registry;
     const Plugin* plugin = registry.find(mechanism, runtime->runtime->device_type);
     if (!plugin) {
+      if (const SkippedFile* file = registry.skipped(mechanism))
+        fail(ATTN_UNSUPPORTED, "mechanism \"{}\" cannot be used: {}: {}", mechanism, file->path, file->reason);
       const std::vector<std::string> names = registry.names(runtime->runtime->device_type);
       const std::string hint = did_you_mean(mechanism, names);
-      fail(ATTN_INVALID, "no mechanism \"{}\" was found{}", mechanism,
-           hint.empty() ? "; attnkit_runtime_list names those that were, and files that were skipped" : hint);
+      const std::string found = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+      fail(ATTN_INVALID, "no mechanism \"{}\"{}", mechanism, hint.empty() ? "; found: " + found : hint);
     }
     *block = new attnkit_block{
         runtime->runtime, Mechanism::create(*plugin, checked_where, read_options(*plugin, options_toml)), {}, {}};

@@ -18,12 +18,6 @@ std::vector<const Entry*> entries_of(const Node& table) {
   return entries;
 }
 
-// "x" for <folder>/x.so and <folder>/x-<device>.so.
-bool is_file_of(const std::string& path, const std::string& name) {
-  const std::string file = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-  return file == name + ".so" || (file.starts_with(name + "-") && file.ends_with(".so"));
-}
-
 // Returns the mechanism of that name for the device; NULL when there is none, which is then reported at place.
 const Plugin* find_mechanism(const std::string& name, Place place, const Reading& to, Naming by) {
   if (const Plugin* plugin = to.registry.find(name, to.device_type)) return plugin;
@@ -37,10 +31,9 @@ const Plugin* find_mechanism(const std::string& name, Place place, const Reading
              place, message, by == Naming::nobody ? "no block uses it; " + help : help);
     return nullptr;
   };
-  for (const SkippedFile& file : to.registry.skipped())
-    if (is_file_of(file.path, name))
-      return report(ak::unusable_mechanism,
-                    fmt::format("mechanism {} cannot be used: {}: {}", quote(name), file.path, file.reason), found);
+  if (const SkippedFile* file = to.registry.skipped(name))
+    return report(ak::unusable_mechanism,
+                  fmt::format("mechanism {} cannot be used: {}: {}", quote(name), file->path, file->reason), found);
   const auto& all = to.registry.plugins();
   if (std::any_of(all.begin(), all.end(), [&](const auto& p) { return p->name == name; }))
     return report(ak::unusable_mechanism, fmt::format("mechanism {} has no variant for this device", quote(name)),

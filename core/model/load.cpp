@@ -249,6 +249,11 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
           std::make_shared<const EncoderIdentity>(encoder_identity(m, r.registry, r.device_type));
   } catch (const Stopped&) {
     return nullptr;
+  } catch (const std::bad_alloc&) {
+    fail(ATTN_NO_MEMORY,
+         "out of memory while \"{}\" was loaded (d_model {}, ffn {}, {} + {} layers): smaller widths, fewer layers or "
+         "[weights] type = \"int8\" take less",
+         m.name, m.d_model, m.ffn, m.encoder.layers, m.decoder.layers);
   } catch (const Error& e) {
     if (e.code() == ATTN_NO_MEMORY) throw;
     diagnostics.add(ak::weights_do_not_fit, m.weights_place, e.what());

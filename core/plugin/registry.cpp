@@ -30,6 +30,14 @@ const Plugin* Registry::find(const std::string& name, int32_t device_type) const
   return nullptr;
 }
 
+const SkippedFile* Registry::skipped(const std::string& name) const {
+  for (const SkippedFile& skipped : skipped_) {
+    const std::string file = skipped.path.substr(skipped.path.rfind('/') + 1);  // npos + 1 is 0
+    if (file == name + ".so" || (file.starts_with(name + "-") && file.ends_with(".so"))) return &skipped;
+  }
+  return nullptr;
+}
+
 std::vector<std::string> Registry::names(int32_t device_type) const {
   std::vector<std::string> result;
   for (const auto& plugin : plugins_) {

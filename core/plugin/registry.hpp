@@ -33,6 +33,8 @@ class Registry {
   const Plugin* find(const std::string& name, int32_t device_type) const;           // NULL: no such plugin
   const std::vector<std::unique_ptr<Plugin>>& plugins() const { return plugins_; }  // by name, then device
   const std::vector<SkippedFile>& skipped() const { return skipped_; }
+  // The first that the mechanism, or its variant for a device, would be in; NULL: none.
+  const SkippedFile* skipped(const std::string& name) const;
   const std::vector<std::string>& folders() const { return folders_; }
   // The program that tried new files before they were loaded; empty: there is none.
   const std::string& first_load_program() const { return first_load_program_; }

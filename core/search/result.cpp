@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 namespace attnkit::core::search {
 namespace {
@@ -140,11 +139,6 @@ std::string tie_text(const Search& search) {
   return fmt::format("{} examples are too few", search.max_examples());
 }
 
-bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code gone;
-  return std::filesystem::equivalent(a, b, gone);
-}
-
 Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   const Record* winner = search.winner();
   Json answer = {{"placement", nullptr}, {"length", search.settings().length}, {"crossover", nullptr}};
@@ -157,10 +151,10 @@ Json answer_json(const Search& search, const std::vector<Ranked>& ranking) {
   answer["placement"] = winner->id;
   answer["tied"] = search.top().size();
   answer["crossover"] = maybe(crossover(*winner));
-  answer["text"] = answer_text(
-      {search.space(), search.settings(), search.declared(), of(winner), of(&search.baseline()), test,
-       search.top().size(), tie_text(search), search.examples("data"), search.opened().value("repeated", int64_t{0}),
-       search.opened().contains("training"), test && is_same_file(search.settings().data, search.settings().test)});
+  answer["text"] = answer_text({search.space(), search.settings(), search.declared(), of(winner),
+                                of(&search.baseline()), test, search.top().size(), tie_text(search),
+                                search.examples("data"), search.opened().value("repeated", int64_t{0}),
+                                search.opened().contains("training"), test && search.settings().test_is_data});
   return answer;
 }
 

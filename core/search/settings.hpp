@@ -42,6 +42,7 @@ struct Settings {
   int trials = 64;  // placements that strategy pareto tries at most
   uint64_t seed = 1;
   std::string data, test;      // paths; test may be empty
+  bool test_is_data = false;   // byte for byte
   int64_t screen = 500;        // examples that every placement is tried on
   int finalists = 3;           // of the top group, that are timed at every length, the baseline beside them
   int blocks = 2;              // of timing that every placement gets

@@ -86,7 +86,7 @@ class Usage(SearchTest):
     def test_weights_that_were_not_trained_for_a_mechanism(self):
         said = self.search("--plugin-dir", PLUGINS, "--space", "encoder.self=softmax,relu,chatter", "--space",
                            "decoder.self=softmax", "--space", "decoder.cross=softmax", "--data", self.folder / "dev.tsv",
-                           "--test", self.folder / "dev.tsv", model=self.sample())
+                           "--test", self.folder / "same.tsv", model=self.sample())
         refused = self.result()["refused"]
         self.assertEqual([(r["block"], r["choice"]) for r in refused], [("encoder.self", "chatter")])
         self.assertIn("chatter", refused[0]["reason"])
@@ -96,6 +96,7 @@ class Usage(SearchTest):
 
     def sample(self):
         (self.folder / "dev.tsv").write_text("\n".join((SAMPLE.parent / "dev.tsv").read_text().splitlines()[:20]) + "\n")
+        (self.folder / "same.tsv").write_text((self.folder / "dev.tsv").read_text())
         return SAMPLE
 
     def test_folders(self):

@@ -103,7 +103,7 @@ class Block(PackageTest):
         self.refused("not list", block.run, request, {**tensors, "v": [1, 2, 3]})
         self.refused("read-only", block.run, request, {**tensors, "o": tensors["v"].toreadonly()})
         self.refused("slots are places in a state, and this run has none", block.run, request, tensors, slots=[0])
-        self.refused('no mechanism "zzz" was found; attnkit_runtime_list names', attnkit.Block, RUNTIME, "zzz", "decoder.self", 1, 1)
+        self.refused('no mechanism "zzz"; found: ', attnkit.Block, RUNTIME, "zzz", "decoder.self", 1, 1)
         self.refused("state must be bytes", block.run, request, tensors, state=column(1))
         step, one = block.request(past=2, flags=attnkit.STREAM), {name: column(1) for name in "qkv"}
         two = attnkit.aligned(block.plan(step).state_bytes, 2)

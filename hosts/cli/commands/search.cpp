@@ -294,7 +294,7 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   try_manifest(arguments);
   const Model model = open_model(runtime, arguments);
   const json description = json::parse(model.describe());
-  const search::Settings settings = search_settings(arguments, description);
+  search::Settings settings = search_settings(arguments, description);
   search::WorkerCommand command = worker_command(arguments, settings, paths);
   const std::vector<search::LoadedMechanism> mechanisms = loaded_mechanisms(runtime);
   std::vector<std::string> names;
@@ -303,6 +303,7 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   const search::ManifestText manifest(command.open["toml"]);
   json identity = search::identity_of(manifest, space, settings, command, mechanisms, cpu_name());
   if (model.info().sample_rate > 0) identity["recordings"] = search::digest_of_recordings(settings.data, settings.test);
+  settings.test_is_data = !settings.test.empty() && identity["test"] == identity["data"];
   make_folder(paths);
   prepare_hosts(command, manifest, settings.jobs, identity);
   search::Journal journal = arguments.has("resume") ? search::Journal::resume(paths.in("journal.jsonl"), identity)

@@ -289,7 +289,7 @@ class Errors(unittest.TestCase):
         self.assertNotIn("\n", str(caught.exception).strip())
 
     def test_attributes(self):
-        self.refused('attnkit.Block "here": no mechanism "softmix" was found.*softmax', mechanism="softmix")
+        self.refused('attnkit.Block "here": no mechanism "softmix".*softmax', mechanism="softmix")
         self.refused('role "encoder": one of encoder.self', role="encoder")
         self.refused('attribute "heads" is 0', heads=None)
         self.refused('attribute "heads" must be an integer', heads="four")
