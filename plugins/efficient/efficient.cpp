@@ -12,6 +12,8 @@
 #include <attnkit/kernels/latents.hpp>
 #include <attnkit/kernels/linear/core.hpp>
 
+#include "model.hpp"
+
 namespace {
 
 using attnkit::View;
@@ -83,20 +85,14 @@ struct Map {
   }
 };
 
-struct Efficient {
-  static constexpr attnkit::About about{
-      .name = "efficient",
-      .summary = "softmax over features times softmax over positions: linear cost, whole sequences and cross attention",
-      .citation = "Shen et al., Efficient Attention, WACV 2021, arXiv:1812.01243",
-      .state_revision = "1"};
+struct Efficient : efficient::Model {
   struct Plan {
     bool is_f64;
     uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
   };
-  static attnkit::Options options() { return {}; }
 
   Efficient(const attn_block& b, const attnkit::Values&, attnkit::Ports& ports)
-      : block(b),
+      : Model{b},
         shape(b, true),
         io(ports.qkv(shape, "weighted mean of the values")),
         exact{{shape.kv_heads, shape.d, shape.e}, 1, false, io, shape.group()} {
@@ -105,10 +101,7 @@ struct Efficient {
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     attnkit::check_sight(block, r);
-    if (block.causal)
-      throw attnkit::unsupported(
-          "efficient attention normalises each key feature over the whole sequence, later positions included, and its "
-          "paper has no causal form: make the block bidirectional, or use a mechanism such as linear, relu or softmax");
+    check_causal();
     attnkit::linear::cost(shape, r, 0, info);
     const uint64_t run_bytes =
         info.scratch(r, attnkit::Layout::measure<attnkit::linear::Scratch<>>(shape, r.streams()));
@@ -128,7 +121,6 @@ struct Efficient {
 
   void backward(const Plan& plan, const attn_grad& grad) const { exact.backward(grad, plan.exact_bytes); }
 
-  attn_block block;
   attnkit::linear::Shape shape;
   attnkit::QkvPorts io;
   attnkit::latents::SoftmaxAttention exact;
