@@ -25,6 +25,8 @@ const attn_request& checked(const attn_request* request) {
     if (bound < 0 || bound > (int64_t{1} << 40)) fail(ATTN_INVALID, "request: bound {} is outside 0 to 2^40", bound);
   if (request->workers < 1 || request->workers > 4096)
     fail(ATTN_INVALID, "request: {} workers, possible are 1 to 4096", request->workers);
+  if (request->device_type != 1 && request->device_id < 0)
+    fail(ATTN_INVALID, "request: device id {}, devices count from 0", request->device_id);
   return *request;
 }
 
@@ -77,6 +79,9 @@ void check_tensor(const attn_port& port, const attn_tensor& t, const attn_reques
          bits);
   if (t.device_type != request.device_type)
     fail(ATTN_INVALID, "port \"{}\" is on device type {}, not {}", port.name, t.device_type, request.device_type);
+  if (t.device_type != 1 && t.device_id != request.device_id)
+    fail(ATTN_INVALID, "port \"{}\" is on device {}, the request is for device {}", port.name, t.device_id,
+         request.device_id);
   if (t.dtype_lanes > 1) fail(ATTN_INVALID, "port \"{}\" has {} lanes an element, not 1", port.name, t.dtype_lanes);
   if (!t.data && !empty && port.kind != ATTN_AUX_IN) fail(ATTN_INVALID, "port \"{}\" has no data", port.name);
   if (bits >= 8 && reinterpret_cast<uintptr_t>(t.data) % (bits / 8u))
@@ -278,6 +283,9 @@ int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, co
     if (!plugin) {
       if (const SkippedFile* file = registry.skipped(mechanism))
         fail(ATTN_UNSUPPORTED, "mechanism \"{}\" cannot be used: {}: {}", mechanism, file->path, file->reason);
+      if (const Plugin* other = registry.find(mechanism, 3 - runtime->runtime->device_type))
+        fail(ATTN_UNSUPPORTED, "mechanism \"{}\" is here for {} alone: {}", mechanism,
+             other->table.device_type == 2 ? "CUDA" : "the CPU", other->path);
       const std::vector<std::string> names = registry.names(runtime->runtime->device_type);
       const std::string hint = did_you_mean(mechanism, names);
       const std::string found = names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
@@ -309,6 +317,7 @@ int32_t attnkit_block_fill(const attnkit_block* block, uint32_t port, uint64_t s
 int32_t attnkit_block_plan(const attnkit_block* block, const attn_request* request, attn_info* info, attn_error* err) {
   return guard(err, [&] {
     require({{info, "info"}});
+    require_size(*info, "info", offsetof(attn_info, scratch_bytes));
     attn_info full = of(block).ask(checked(request));
     full.struct_size = info->struct_size;
     std::memcpy(info, &full, std::min<size_t>(info->struct_size, sizeof full));

@@ -84,6 +84,7 @@ void attnkit_model_destroy(attnkit_model* model) { delete model; }
 int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err) {
   return guard(err, [&] {
     require({{info, "info"}});
+    require_size(*info, "info", offsetof(attnkit_model_info, source_vocab));
     const Model& m = of(model);
     attnkit_model_info full{};
     full.struct_size = info->struct_size;
@@ -131,11 +132,19 @@ int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* length
   });
 }
 
+namespace {
+void require_data(const attn_tensor& source) {
+  const bool empty = std::count(source.shape, source.shape + std::min(source.ndim, 4u), 0) > 0;
+  if (!source.data && !empty) fail(ATTN_INVALID, "source has no data");
+}
+}  // namespace
+
 int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source, const int32_t* source_len,
                               const attn_tensor* target, const int32_t* target_len, const attn_tensor* out,
                               attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
+    if (m.has_encoder() && source) require_data(*source);
     const SourceBatch s = to_source(m, source, source_len);
     const Ids t = to_ids(target, target_len, "target");
     m.forward(s, t, to_floats(out, m.output_shape(s, t), "out"));
@@ -147,8 +156,7 @@ int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* sour
   return guard(err, [&] {
     const Model& m = of(model);
     require({{source, "source"}, {encoded, "encoded"}});
-    const bool empty = std::count(source->shape, source->shape + std::min(source->ndim, 4u), 0) > 0;
-    if (!source->data && !empty) fail(ATTN_INVALID, "source has no data");
+    require_data(*source);
     *encoded = new attnkit_encoded{m.encode(to_source(m, source, source_len))};
   });
 }

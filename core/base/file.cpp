@@ -31,6 +31,7 @@ struct stat status_of(int fd, const std::string& path) {
 }
 
 Descriptor open_to_read(const std::string& path) {
+  if (path.empty()) fail(ATTN_INVALID, "\"\" is no name of a file");
   if (path.find('\0') != std::string::npos) fail(ATTN_INVALID, "{}: holds a NUL byte", path.c_str());
   // O_NONBLOCK: opening a pipe must not wait for its writer.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));

@@ -59,7 +59,7 @@ void check_texts(const attn_plugin& plugin) {
     if (!text) fail_broken("its {} is NULL", name);
   const std::string_view name(plugin.name, strnlen(plugin.name, max_name + 1));
   if (!is_name(name))
-    fail_broken("its name \"{}\" is not of the form [a-z][a-z0-9_]* (at most {} bytes)", name, max_name);
+    fail_broken("its name \"{}\" is not of the form [a-z][a-z0-9_]* (at most {} bytes)", clean_line(name), max_name);
 }
 
 void check_choices(const attn_option& option) {
@@ -73,7 +73,9 @@ void check_choices(const attn_option& option) {
     if (option.choices[i] == nullptr) fail_broken("a choice of option \"{}\" is NULL", option.name);
     found = found || std::strcmp(option.choices[i], option.fallback.s) == 0;
   }
-  if (!found) fail_broken("the default \"{}\" of option \"{}\" is none of its choices", option.fallback.s, option.name);
+  if (!found)
+    fail_broken("the default \"{}\" of option \"{}\" is none of its choices",
+                clean_line({option.fallback.s, strnlen(option.fallback.s, max_name)}), option.name);
 }
 
 void check_default(const attn_option& option) {

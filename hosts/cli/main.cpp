@@ -1,5 +1,6 @@
 // The attnkit command: finds the subcommand, parses its options, runs it and reports failures.
 #include <algorithm>
+#include <cstdlib>
 
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/io/interrupt.hpp"
@@ -156,21 +157,16 @@ int report(const Failure& failure, bool json) {
   return static_cast<int>(failure.exit());
 }
 
-}  // namespace
+// Until main returns: nothing of attnkit ends the process before.
+bool is_running = false;
 
-const char* const about = "attnkit composes transformers at run time from attention plugins, as a manifest says.";
-const char* const exit_statuses =
-    "0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
-    "7 numerical, 8 a gate failed, 130 interrupted.";
+void tell_who_ended() {
+  if (!is_running) return;
+  note("attnkit: a plugin ended the process\n  help: \"attnkit validate-plugin FILE\" says whether a plugin does\n");
+  std::_Exit(static_cast<int>(Exit::plugin));
+}
 
-std::span<const Command> commands() { return all_commands; }
-
-}  // namespace attnkit::cli
-
-int main(int argc, char** argv) {
-  using namespace attnkit::cli;
-  guard_standard_streams();
-  catch_interrupts();
+int run(int argc, char** argv) {
   bool json = false;
   try {
     const std::vector<std::string> tokens(argv + std::min(argc, 1), argv + argc);
@@ -186,4 +182,27 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     return report(Failure(Exit::internal, e.what()), json);
   }
+}
+
+}  // namespace
+
+const char* const about = "attnkit composes transformers at run time from attention plugins, as a manifest says.";
+const char* const exit_statuses =
+    "0 success, 1 internal, 2 usage, 3 manifest, 4 plugin or ABI, 5 weights, 6 data or I/O,\n"
+    "7 numerical, 8 a gate failed, 130 interrupted.";
+
+std::span<const Command> commands() { return all_commands; }
+
+}  // namespace attnkit::cli
+
+int main(int argc, char** argv) {
+  using namespace attnkit::cli;
+  guard_standard_streams();
+  catch_interrupts();
+  std::atexit(tell_who_ended);
+  // The search tells how its workers ended.
+  is_running = argc < 2 || worker_command.name != std::string_view(argv[1]);
+  const int code = run(argc, argv);
+  is_running = false;
+  return code;
 }

@@ -137,6 +137,20 @@ TEST(Block, PlanAnswersUpToTheCallersSize) {
   small.struct_size = offsetof(attn_info, scratch_bytes);
   ASSERT_EQ(attnkit_block_plan(f.block, &f.request, &small, &f.err), ATTN_OK);
   EXPECT_EQ(small.flops, 0x5a5a5a5a5a5a5a5aull);
+  small.struct_size = 0;
+  EXPECT_EQ(attnkit_block_plan(f.block, &f.request, &small, &f.err), ATTN_INVALID);
+  EXPECT_NE(std::string(f.err.message).find("info.struct_size 0"), std::string::npos) << f.err.message;
+}
+
+TEST(Block, ADeviceIsOneThatCanBe) {
+  Fixture f;
+  attn_info info{};
+  info.struct_size = sizeof info;
+  f.request.device_id = -4;  // of the CPU it is not looked at
+  EXPECT_EQ(attnkit_block_plan(f.block, &f.request, &info, &f.err), ATTN_OK) << f.err.message;
+  f.request.device_type = 2;
+  EXPECT_EQ(attnkit_block_plan(f.block, &f.request, &info, &f.err), ATTN_INVALID);
+  EXPECT_NE(std::string(f.err.message).find("device id -4"), std::string::npos) << f.err.message;
 }
 
 TEST(Block, StreamsWithStateInTheCallersMemory) {

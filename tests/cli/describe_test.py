@@ -96,6 +96,22 @@ class Plugins(CommandTest):
         self.assertEqual(self.run_ok("plugins", "colourful", "--plugin-dir", folder, "--json").json()["plugins"][0]["citation"],
                          "red  [31m 1m and a byte \ufffd")
 
+    def test_a_name_is_shown_and_not_obeyed(self):
+        original = (self.plugin_folder("colourful") / "colourful.so").read_bytes()
+        folder = self.folder / "named"
+        folder.mkdir()
+        (folder / "colourful.so").write_bytes(original.replace(b"colourful", b"co\x1b[31m\nx"))
+        out = self.run_ok("doctor", "--plugin-dir", folder).out
+        self.assertIn('its name "co [31m x" is not of the form', out)
+        self.assertFalse([c for c in out if c != "\n" and ord(c) < 0x20])
+
+    def test_a_folder_that_is_refused_says_so(self):
+        folder = self.folder / "open"
+        folder.mkdir()
+        (folder / "mine.so").write_bytes(b"no library")
+        folder.chmod(0o777)
+        self.assertIn(f'mechanism "mine" cannot be used: {folder}: ', self.run_code(4, "plugins", "mine", "--plugin-dir", folder).err)
+
     def test_unknown_name(self):
         self.assertIn('did you mean "cosformer"?', self.run_code(4, "plugins", "cosfromer").err)
         found = self.run_code(4, "plugins", "nothing").err.split("found were: ")[1].strip().split(", ")

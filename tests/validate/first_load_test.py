@@ -22,6 +22,10 @@ HARM = {
     "CREATE_CRASHES": "was killed by signal 11 (Segmentation fault) when it was created in encoder.self",
     "CREATE_THROWS": "threw an exception when it was created in encoder.self: created",
     "DESTROY_THROWS": "threw an exception when it was destroyed in encoder.self: destroyed",
+    "PLAN_CRASHES": "was killed by signal 11 (Segmentation fault) when it was planned",
+    "PLAN_ABORTS": "was killed by signal 6 (Aborted) when it was planned",
+    "PLAN_EXITS": "ended with code 0 when it was planned",
+    "PLAN_THROWS": "threw an exception when it was planned: of no known type",
 }
 
 

@@ -17,6 +17,9 @@
 #ifndef ATTNKIT_PLUGIN_HPP
 #define ATTNKIT_PLUGIN_HPP
 #include <attnkit/plugin.h>
+#if __cplusplus < 202002L
+#error "attnkit/plugin.hpp needs C++20: compile with -std=c++20, or use attnkit/plugin.h, which needs C99 alone"
+#else
 
 #include <algorithm>
 #include <cstdio>
@@ -844,4 +847,5 @@ struct Table {
   extern "C" int32_t attn_plugin_main_v1(const attn_host* host, const attn_plugin** plugin, attn_error* error) { \
     return attnkit::Table<T>::main(host, plugin, error);                                                         \
   }
+#endif
 #endif

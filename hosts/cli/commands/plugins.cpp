@@ -152,7 +152,9 @@ std::string plugin_page(const Json& plugin) {
 void check_skipped(const Json& runtime, const std::string& name) {
   for (const Json& s : runtime["skipped"]) {
     const std::string path = s["path"], file = std::filesystem::path(path).filename().string();
-    if (file == name + ".so" || (file.starts_with(name + "-") && file.ends_with(".so")))
+    std::error_code unknown;
+    if (file == name + ".so" || (file.starts_with(name + "-") && file.ends_with(".so")) ||
+        std::filesystem::exists(path + "/" + name + ".so", unknown))  // the folder was refused
       fail(Exit::plugin, "mechanism {} cannot be used: {}: {}", quote(name), path, s["reason"].get<std::string>());
   }
 }

@@ -162,9 +162,9 @@ Exit validate_plugin_command(const Arguments& arguments) {
                                        : Outcome{check.name, "not applicable", "without " + stopped});
     const Outcome& o = outcomes.back();
     ++counts[o.verdict];
+    if (!arguments.json() && (o.verdict != "not applicable" || (check.gates && stopped.empty()))) print(line_of(o));
     if (check.gates && (o.verdict == "failed" || o.verdict == "not applicable") && stopped.empty())
       stopped = check.name;
-    if (!arguments.json() && (o.verdict != "not applicable" || stopped.empty())) print(line_of(o));
   }
   const bool ok = counts["failed"] == 0;
   const std::string verdict =

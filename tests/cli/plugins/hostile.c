@@ -6,14 +6,13 @@
 
 #include "mean.h"
 
-enum { CREATE, PLAN, RUN };
+enum { CREATE, RUN };
 
 static void misbehave(int where, const attn_run* run) {
   const char* name = PLUGIN_NAME;
   /* raise() could be blocked or handled; a bad address is what plugins really do. */
   volatile int* volatile nowhere = NULL;
   if (where == CREATE && strcmp(name, "crash_create") == 0) *nowhere = 1;
-  if (where == PLAN && strcmp(name, "crash_plan") == 0) *nowhere = 1;
   if (where != RUN) return;
   if (strcmp(name, "crash_run") == 0) *nowhere = 1;
   if (strcmp(name, "crash_long") == 0 && run->keys > 250) *nowhere = 1;
@@ -40,7 +39,9 @@ static int32_t hostile_create(const attn_block* block, const attn_value* values,
 
 static int32_t hostile_plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
                             attn_error* err) {
-  misbehave(PLAN, NULL);
+  volatile int* volatile nowhere = NULL;
+  /* Not what a file is asked when it is loaded for the first time, after which it would not be loaded again. */
+  if (strcmp(PLUGIN_NAME, "crash_plan") == 0 && request->queries != 1 && request->queries != 512) *nowhere = 1;
   return mean_plan(mech, request, info, plan, err);
 }
 

@@ -34,7 +34,10 @@ void launch(const char* name, void (*kernel)(Parameter...), const Shape& shape, 
   if (error != cudaSuccess)
     throw Refusal(ATTN_DEVICE, say("CUDA cannot launch the kernel of ", name, " (", shape.blocks.x, " x ",
                                    shape.blocks.y, " blocks of ", shape.threads, " threads, ", shape.shared_bytes,
-                                   " bytes of shared memory): ", cudaGetErrorString(error)));
+                                   " bytes of shared memory): ", cudaGetErrorString(error),
+                                   error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice
+                                       ? ": is there a GPU, and a driver for it?"
+                                       : ""));
 }
 
 }  // namespace attnkit::cuda
