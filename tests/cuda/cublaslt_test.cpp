@@ -56,7 +56,7 @@ TEST(Cublaslt, TheRealOneStartsOrSaysWhyNot) {
       try {
         library.expect(status, "cannot start");
       } catch (const Refusal& refusal) {
-        EXPECT_NE(std::string::npos, std::string(refusal.what()).find(" cannot start: CUBLAS_STATUS_"))
+        EXPECT_NE(std::string::npos, std::string(refusal.what()).find(" cannot start: the library was not initialized"))
             << refusal.what();
       }
     }

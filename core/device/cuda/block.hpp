@@ -1,4 +1,4 @@
-// What kernels of the library share: numbers read and written by 16 bytes, and folds over a block's threads.
+// Shared by the kernels of the library: numbers read and written by 16 bytes, and folds over a block's threads.
 #pragma once
 
 #include <attnkit/kernels/cuda/tile.hpp>

@@ -21,7 +21,7 @@ struct ProductKey {
   auto operator<=>(const ProductKey&) const = default;
 };
 
-// What cuBLASLt keeps of a product; freed with it.
+// Descriptions of a product that cuBLASLt keeps; freed with it.
 class Product {
  public:
   Product(const cublaslt::Library& library, const ProductKey& key);

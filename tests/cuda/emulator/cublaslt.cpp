@@ -120,13 +120,13 @@ size_t cublasLtGetVersion() { return 130100; }
 const char* cublasLtGetStatusString(int status) {
   switch (status) {
     case kNotInitialized:
-      return "CUBLAS_STATUS_NOT_INITIALIZED";
+      return "the library was not initialized";
     case kInvalid:
-      return "CUBLAS_STATUS_INVALID_VALUE";
+      return "an invalid value";
     case kNotSupported:
-      return "CUBLAS_STATUS_NOT_SUPPORTED";
+      return "the requested functionality is not supported";
   }
-  return "CUBLAS_STATUS_INTERNAL_ERROR";
+  return "an internal error";
 }
 int cublasLtMatmulDescCreate(void** product, int compute, int) { return make(product, Product{compute}); }
 int cublasLtMatmulDescDestroy(void* product) { return destroy<Product>(product); }
