@@ -82,14 +82,18 @@ int32_t make_current(const DeviceHandle* device, attn_error* err) {
 }
 
 void free_stream(DeviceHandle* device, uintptr_t stream) {
-  const std::unique_lock lock(device->mutex);
-  const auto found = device->workspaces.find(stream);
-  if (found == device->workspaces.end()) return;
+  void* workspace = nullptr;
+  {
+    const std::unique_lock lock(device->mutex);
+    const auto found = device->workspaces.find(stream);
+    if (found == device->workspaces.end()) return;
+    workspace = found->second;
+    device->workspaces.erase(found);
+  }
   cudaSetDevice(device->id);
   cudaStreamSynchronize(device::as_stream(stream));  // or what it runs would lose its workspace
   cudaStreamDestroy(device::as_stream(stream));
-  cudaFree(found->second);
-  device->workspaces.erase(found);
+  cudaFree(workspace);
 }
 
 void release(DeviceHandle* device, void* memory) {
