@@ -260,7 +260,7 @@ TEST_F(DeviceLibrary, ActivatesWhatItMultiplied) {
 
 TEST_F(DeviceLibrary, TakesMemoryThatIsNotAligned) {
   for (const DeviceType type : kTypes)
-    for (const int64_t off : {1, 2, 3}) {
+    for (const int64_t off : {1, 2, 3, 4}) {
       test_dense(type, 64, 64, 3, DeviceActivation::none, true, true, off);
       test_dense(type, 64, 64, 3, DeviceActivation::silu, true, false, off);
     }
@@ -724,6 +724,8 @@ TEST_F(DeviceLibrary, KeepsWhatAProductNeeds) {
   EXPECT_EQ(1u, asked.chosen);
   multiply(one, 17);
   EXPECT_EQ(2u, asked.chosen);
+  multiply(layer_of(DeviceType::bf16, n, n, weight, give(bias, 4)), 3);  // a bias that is less aligned
+  EXPECT_EQ(3u, asked.chosen);
 }
 
 TEST_F(DeviceLibrary, AddsABiasItselfWhereCublasltDoesNot) {

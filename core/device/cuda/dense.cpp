@@ -1,17 +1,9 @@
 // Dense layers: inputs rounded, a product of cuBLASLt, and what follows it.
 #include <algorithm>
-#include <bit>
 
 #include "core/device/cuda/device.hpp"
 
 namespace attnkit::core::device {
-namespace {
-
-uint32_t alignment(const void* p) {
-  return uint32_t{1} << std::min(8, std::countr_zero(reinterpret_cast<uintptr_t>(p)));
-}
-
-}  // namespace
 
 bool has_16_bits(DeviceType type) { return type == DeviceType::bf16 || type == DeviceType::f16; }
 

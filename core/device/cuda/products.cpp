@@ -2,9 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <bit>
-
 #ifndef ATTNKIT_CUBLASLT
 #if CUDART_VERSION >= 13000
 #define ATTNKIT_CUBLASLT "libcublasLt.so.13"
@@ -91,7 +88,7 @@ bool Products::choose(Product& product, const ProductKey& key) {
   ProductKey rounded = key;
   rounded.rows = std::max(kFewRows, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(key.rows))));
   rounded.bias = nullptr;
-  const std::pair asked(rounded, product.adds_bias);
+  const std::pair asked(rounded, key.bias ? alignment(key.bias) : 0);
   cublaslt::Choice choice{};
   const auto fits = [&](const cublaslt::Algorithm& algorithm) {
     return library_->check(handle_, product.raw, product.weight, product.x, product.y, product.y, &algorithm,

@@ -1,6 +1,8 @@
 // Products of cuBLASLt with what they need, kept: a decode step that was taken before makes none.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <compare>
 #include <map>
 #include <memory>
@@ -11,6 +13,11 @@
 #include "core/device/table.hpp"
 
 namespace attnkit::core::device {
+
+// The bytes, up to 256, of which an address is a multiple.
+inline uint32_t alignment(const void* p) {
+  return uint32_t{1} << std::min(8, std::countr_zero(reinterpret_cast<uintptr_t>(p)));
+}
 
 // D = W x + beta D + bias: a product of shapes and types, and of the addresses' alignment.
 struct ProductKey {
@@ -63,7 +70,8 @@ class Products {
   uint64_t workspace_bytes_ = 0;
   std::shared_mutex mutex_;
   std::map<ProductKey, std::shared_ptr<const Product>> kept_;
-  std::map<std::pair<ProductKey, bool>, cublaslt::Algorithm> chosen_;  // by rounded rows, without bias; with one: true
+  // By rounded rows and, in place of a bias, its alignment, which cuBLASLt reads off the address; 0: none.
+  std::map<std::pair<ProductKey, uint32_t>, cublaslt::Algorithm> chosen_;
 };
 
 }  // namespace attnkit::core::device

@@ -3,7 +3,7 @@
 // not promise.
 //
 // It refuses what the library refuses of attnkit's use: addresses that are less aligned than was said when the
-// algorithm was chosen, a bias that is not aligned to 16 bytes, too little workspace.
+// algorithm was chosen, a bias that was not aligned as its then, or not to 16 bytes, too little workspace.
 #include "cuda/emulator/cublaslt.hpp"
 
 #include <cuda_bf16.h>
@@ -172,6 +172,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* a, void* b, void*
   choice->workspace = kWorkspace;
   for (int i = 0; i < 4; ++i) choice->algorithm.data[i] = wishes.aligned[i];
   choice->algorithm.data[4] = p.epilogue;
+  choice->algorithm.data[5] = reinterpret_cast<uintptr_t>(p.bias) & -reinterpret_cast<uintptr_t>(p.bias);
   return 0;
 }
 int cublasLtMatmulAlgoCheck(void*, void* product, void* a, void* b, void*, void* d, const Algorithm* algorithm,
@@ -190,7 +191,8 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
   const uint64_t* aligned = algorithm->data;
   if (*static_cast<const float*>(alpha) != 1 || c != d || !is_known(p, of_a, of_b, of_d) || aligned[0] == 0 ||
       aligned[4] != p.epilogue || !is_aligned(a, aligned[0]) || !is_aligned(b, aligned[1]) ||
-      !is_aligned(d, aligned[3]) || !is_aligned(p.bias, 16) || workspace_bytes < kWorkspace ||
+      !is_aligned(d, aligned[3]) || !is_aligned(p.bias, 16) ||
+      (p.bias && !is_aligned(p.bias, std::min<uint64_t>(aligned[5], 256))) || workspace_bytes < kWorkspace ||
       !is_aligned(workspace, 256))
     return kInvalid;
   const cudaError_t error = emulator::run_on_stream(static_cast<cudaStream_t>(stream), [=] {

@@ -59,7 +59,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** p, size_t bytes) {
-  *p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  *p = bytes > machine().memory ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*p == nullptr) return cudaErrorMemoryAllocation;
   const std::lock_guard lock(emulator::mutex);
   emulator::pinned[static_cast<const char*>(*p)] = bytes;
