@@ -28,6 +28,7 @@ check() {  # check NAME COMMAND...
 
 check variants bin/attnkit_gpu_variants_test --gtest_brief=1
 check halves bin/attnkit_gpu_halves_test --gtest_brief=1
+check library bin/attnkit_gpu_library_test --gtest_brief=1  # with the machine's cuBLASLt
 for file in device/*.so; do
   name=$(basename "$file" .so)
   check "$name" env ATTNKIT_TEST_PLUGINS="$PWD/device" "bin/${name}_test" --gtest_brief=1 \

@@ -29,5 +29,8 @@ class Opened {
 std::string strayed_writes();
 void* new_memory(size_t bytes, size_t alignment);
 bool free_memory(void* p);
+size_t used_memory();
+// Memory of the machine that copies read when they run; other memory they have read when they are enqueued.
+bool is_pinned(const void* p);
 
 }  // namespace emulator

@@ -1,8 +1,5 @@
 // Stands in for the driver's libcuda.so.1, by the emulator: what core/conformance/cuda_device.cpp asks of it.
-// ATTNKIT_EMULATED_DEVICES in the environment says how many devices it knows, 1 if not set.
 #include <cuda_runtime.h>
-
-#include <cstdlib>
 
 #include "cuda/emulator/emulator.hpp"
 
@@ -18,8 +15,7 @@ void* memory_of(unsigned long long address) { return reinterpret_cast<void*>(add
 
 EMULATED cuInit(unsigned) { return 0; }
 EMULATED cuDeviceGetCount(int* count) {
-  const char* devices = std::getenv("ATTNKIT_EMULATED_DEVICES");
-  *count = devices ? std::atoi(devices) : 1;
+  *count = emulator::machine().devices;
   return 0;
 }
 EMULATED cuDevicePrimaryCtxRetain(void** context, int) {

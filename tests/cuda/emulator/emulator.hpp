@@ -26,6 +26,15 @@ void release(void* p);
 // Kernels that ran since the process began.
 uint64_t kernels_run();
 
+// The machine that is emulated, as a test wants it.
+struct Machine {
+  int driver = 13000;               // the CUDA that it is for; 0: there is none
+  int devices;                      // ATTNKIT_EMULATED_DEVICES of the environment, or 1
+  bool has_kernels = true;          // of the device's architecture
+  size_t memory = size_t{1} << 35;  // bytes
+};
+Machine& machine();
+
 // A place in the source.
 struct Site {
   const char* file;

@@ -37,6 +37,7 @@ class Memory {
   }
 
   void* allocate(size_t bytes, size_t alignment) {
+    if (bytes > machine().memory || used_ > machine().memory - bytes) return nullptr;
     const size_t pages = (bytes + alignment + kPage - 1) / kPage;
     if (next_ + (pages + 1) * kPage > space_ + kSpace) return nullptr;
     char* begin = next_;
@@ -47,6 +48,7 @@ class Memory {
     std::memset(data, 0xFF, bytes);
     if (open_ == 0) mprotect(begin, pages * kPage, PROT_NONE);
     all_[data] = {bytes, pages, begin};
+    used_ += bytes;
     return data;
   }
 
@@ -55,9 +57,11 @@ class Memory {
     if (it == all_.end()) return false;
     madvise(it->second.begin, it->second.pages * kPage, MADV_DONTNEED);
     mprotect(it->second.begin, it->second.pages * kPage, PROT_NONE);
+    used_ -= it->second.bytes;
     all_.erase(it);
     return true;
   }
+  size_t used() const { return used_; }
 
   void open() {
     if (open_++ == 0) protect(PROT_READ | PROT_WRITE);
@@ -100,6 +104,7 @@ class Memory {
   }
   char *space_ = nullptr, *next_ = nullptr;
   int open_ = 0;
+  size_t used_ = 0;
   std::map<char*, Allocation> all_;
 };
 
@@ -160,5 +165,7 @@ std::string strayed_writes() { return memory().strayed(); }
 void* new_memory(size_t bytes, size_t alignment) { return memory().allocate(bytes, alignment); }
 
 bool free_memory(void* p) { return memory().free(p); }
+
+size_t used_memory() { return memory().used(); }
 
 }  // namespace emulator

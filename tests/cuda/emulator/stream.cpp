@@ -205,6 +205,16 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorInvalidConfiguration:
       return "invalid configuration argument";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorInvalidDeviceFunction:
+      return "invalid device function";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
     case cudaErrorNotReady:
       return "device not ready";
     case cudaErrorLaunchFailure:
@@ -243,8 +253,15 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (emulator::of(stream).capture) return returned(cudaErrorStreamCaptureUnsupported);
   return enqueue(stream, [p] { return emulator::free_memory(p) ? cudaSuccess : cudaErrorInvalidValue; });
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const Lock lock(mutex);
+  if (kind == cudaMemcpyHostToDevice && !emulator::of(stream).capture && !emulator::is_pinned(from)) {
+    const auto* begin = static_cast<const char*>(from);
+    return enqueue(stream, [to, taken = std::vector<char>(begin, begin + bytes)] {
+      if (!taken.empty()) std::memcpy(to, taken.data(), taken.size());
+      return cudaSuccess;
+    });
+  }
   return enqueue(stream, [to, from, bytes] {
     if (bytes) std::memcpy(to, from, bytes);
     return cudaSuccess;

@@ -2,6 +2,7 @@
 // Shared memory is declared with the macros of attnkit/kernels/cuda/device.hpp, whose stand-in lies beside this.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -205,6 +206,8 @@ template <class A, class B>
 std::common_type_t<A, B> max(A a, B b) {
   return a < b ? b : a;
 }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void sincospi(double x, double* s, double* c) {
   *s = std::sin(3.14159265358979323846 * std::remainder(x, 2.0));
@@ -223,7 +226,10 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -242,6 +248,23 @@ enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cu
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
+
+#define CUDART_VERSION 13000
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int multiProcessorCount, major, minor;
+};
+struct cudaFuncAttributes {
+  int binaryVersion;
+};
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaMallocHost(void** p, size_t bytes);
+cudaError_t cudaFreeHost(void* p);
 
 // Of a kernel's fault, the emulator's report.
 const char* cudaGetErrorString(cudaError_t error);
@@ -295,4 +318,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
   return emulator::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
+}
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
+  attributes->binaryVersion = 90;
+  return emulator::machine().has_kernels ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }

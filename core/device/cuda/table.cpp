@@ -1,0 +1,163 @@
+// The table of the library: each function behind a boundary that no exception crosses, on the device that it names.
+#include <cstring>
+#include <mutex>
+
+#include "core/device/cuda/device.hpp"
+
+namespace attnkit::core {
+namespace {
+
+template <auto f>
+struct Bounded;
+template <class... Argument, void (*f)(DeviceHandle&, Argument...)>
+struct Bounded<f> {
+  static int32_t call(DeviceHandle* device, Argument... arguments, attn_error* err) {
+    return guarded(err, [&] {
+      device->make_current();
+      f(*device, arguments...);
+    });
+  }
+};
+
+// 13020 is 13.2.
+std::string version(int number) { return say(number / 1000, ".", number % 1000 / 10); }
+
+// Errors    Refusal ATTN_DEVICE unless device `id` is there.
+void find_device(int32_t id) {
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    throw Refusal(ATTN_DEVICE, say("there is no driver for CUDA here: install NVIDIA's, for CUDA ",
+                                   version(CUDART_VERSION), " or newer, or set device = \"cpu\""));
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaErrorInsufficientDriver)
+    throw Refusal(ATTN_DEVICE, say("the driver is too old: it is for CUDA ", version(driver),
+                                   ", and libattnkit_cuda.so needs ", version(CUDART_VERSION), ": update the driver"));
+  if (error != cudaErrorNoDevice) device::expect(error, "count the devices");
+  if (devices == 0 || error == cudaErrorNoDevice)
+    throw Refusal(ATTN_DEVICE, "there is a driver for CUDA, but no device: is one visible to this process?");
+  if (id < 0 || id >= devices)
+    throw Refusal(ATTN_DEVICE, say("there is no CUDA device ", id, ": this machine has ", devices, ", from 0"));
+}
+
+int32_t open(int32_t id, DeviceHandle** device, attn_error* err) {
+  return guarded(err, [&] {
+    find_device(id);
+    auto made = std::make_unique<DeviceHandle>();
+    made->id = id;
+    made->make_current();
+    cudaDeviceProp properties{};
+    device::expect(cudaGetDeviceProperties(&properties, id), "describe device ", id);
+    DeviceInfo& info = made->info;
+    std::memcpy(info.name, properties.name, sizeof info.name - 1);
+    info.memory = properties.totalGlobalMem;
+    info.multiprocessors = properties.multiProcessorCount;
+    info.major = properties.major;
+    info.minor = properties.minor;
+    const cudaError_t error = device::has_kernels();
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+      throw Refusal(ATTN_DEVICE, say("device ", id, ", ", info.name, ", is an sm_", info.major, info.minor,
+                                     ", and libattnkit_cuda.so has kernels for ", ATTNKIT_CUDA_ARCHITECTURES,
+                                     " alone: build it with -DCMAKE_CUDA_ARCHITECTURES=", info.major, info.minor));
+    device::expect(error, "load the kernels of libattnkit_cuda.so");
+    made->workspace_bytes = uint64_t{info.major >= 9 ? 32u : 8u} << 20;  // as NVIDIA advises for Hopper, and below
+    made->products.open(made->workspace_bytes);
+    *device = made.release();
+  });
+}
+
+void close(DeviceHandle* device) { delete device; }
+
+int32_t describe(const DeviceHandle* device, DeviceInfo* info, attn_error* err) {
+  return guarded(err, [&] {
+    device->make_current();
+    size_t free = 0, all = 0;
+    device::expect(cudaMemGetInfo(&free, &all), "say how much memory is free");
+    *info = device->info;
+    info->free = free;
+  });
+}
+
+int32_t make_current(const DeviceHandle* device, attn_error* err) {
+  return guarded(err, [&] { device->make_current(); });
+}
+
+void free_stream(DeviceHandle* device, uintptr_t stream) {
+  void* workspace = nullptr;
+  {
+    const std::unique_lock lock(device->mutex);
+    const auto found = device->workspaces.find(stream);
+    if (found == device->workspaces.end()) return;
+    workspace = found->second;
+    device->workspaces.erase(found);
+  }
+  cudaSetDevice(device->id);
+  cudaStreamSynchronize(device::as_stream(stream));  // or what it runs would lose its workspace
+  cudaStreamDestroy(device::as_stream(stream));
+  cudaFree(workspace);
+}
+
+void release(DeviceHandle* device, void* memory) {
+  cudaSetDevice(device->id);
+  cudaFree(memory);
+}
+
+void release_host(DeviceHandle* device, void* memory) {
+  cudaSetDevice(device->id);
+  cudaFreeHost(memory);
+}
+
+void free_graph(DeviceGraph* graph) {
+  if (graph == nullptr) return;
+  cudaGraphExecDestroy(graph->work);
+  delete graph;
+}
+
+uint64_t dense_scratch(const DeviceDense* layer, int64_t rows) {
+  return device::has_16_bits(layer->type) ? static_cast<uint64_t>(rows * layer->inputs) * 2 : 0;
+}
+
+constexpr DeviceTable kTable = {
+    sizeof(DeviceTable),
+    attnkit::cuda::kCudaDevice,
+    ATTNKIT_VERSION,
+    open,
+    close,
+    describe,
+    make_current,
+    Bounded<device::make_stream>::call,
+    free_stream,
+    Bounded<device::wait>::call,
+    Bounded<device::allocate>::call,
+    release,
+    Bounded<device::allocate_host>::call,
+    release_host,
+    Bounded<device::from_host>::call,
+    Bounded<device::to_host>::call,
+    Bounded<device::copy>::call,
+    Bounded<device::zero>::call,
+    Bounded<device::begin_capture>::call,
+    Bounded<device::end_capture>::call,
+    Bounded<device::launch>::call,
+    free_graph,
+    Bounded<device::pack>::call,
+    dense_scratch,
+    Bounded<device::dense>::call,
+    Bounded<device::norm>::call,
+    Bounded<device::embed>::call,
+    Bounded<device::clear_padding>::call,
+    Bounded<device::add>::call,
+    Bounded<device::multiply>::call,
+    Bounded<device::scale>::call,
+    Bounded<device::normalise_heads>::call,
+    Bounded<device::turn>::call,
+    Bounded<device::repeat_heads>::call,
+    Bounded<device::best>::call,
+    Bounded<device::top>::call,
+};
+
+}  // namespace
+}  // namespace attnkit::core
+
+extern "C" __attribute__((visibility("default"))) const attnkit::core::DeviceTable* attnkit_device_table() {
+  return &attnkit::core::kTable;
+}
