@@ -18,8 +18,9 @@ using namespace attnkit::cuda;
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kTile = 32;  // mixtures and columns of a block that appends, keys that it loads together
-constexpr int kOwn = kTile * kTile / kThreads;  // of its sums, a thread's
-constexpr int kQueries = 8;                     // of a block that attends
+constexpr int kOwn = kTile * kTile / kThreads;            // of its sums, a thread's
+constexpr int kQueries = 8;                               // of a block that attends
+constexpr uint64_t kTiles = 4 * kTile * (2 * kTile + 1);  // bytes of shared memory, beside what grows with the rank
 constexpr float kLeast = std::numeric_limits<float>::lowest();
 
 struct Sizes {
@@ -35,7 +36,7 @@ struct Sizes {
   uint64_t bytes(int queries) const { return static_cast<uint64_t>(queries * (rank + d) + 2 * kWarps * queries) * 4; }
   int together() const {
     for (int n = kQueries; n > 0; n /= 2)
-      if (bytes(n) <= static_cast<uint64_t>(kMostShared)) return n;
+      if (kTiles + bytes(n) <= static_cast<uint64_t>(most_shared())) return n;
     return 0;
   }
   // Tiles of the sums of a head: those of Kbar, then those of Vbar.
@@ -233,7 +234,7 @@ struct Linformer : linformer::Model {
     const Sizes s(shape);
     if (s.together() == 0)
       throw attnkit::unsupported("the scores of one query over rank = ", shape.rank, " mixtures take ", s.bytes(1),
-                                 " bytes of a block's shared memory, which is ", kMostShared, " bytes: lower rank");
+                                 " bytes of a block's shared memory, which is ", most_shared(), " bytes: lower rank");
     if (!r.streams()) info.scratch_bytes = attnkit::aligned(sums_bytes(r.batch));
     return {s.together()};
   }

@@ -31,7 +31,7 @@ struct Local : local::Model {
                                 : attend::gradient_tile<float, attend::Window>(sizes);
     if (keys == 0 || (r.trains() && rows == 0))
       throw attnkit::unsupported("heads of ", shape.d, " and ", shape.e, " numbers do not fit, a few rows at a time, ",
-                                 "into a block's ", cuda::kMostShared,
+                                 "into a block's ", cuda::most_shared(),
                                  " bytes of shared memory: make the heads narrower");
     const int64_t queries = r.batch * shape.heads * r.queries;
     info.train(r, queries, 0, attnkit::aligned(r.real_bytes(queries)));

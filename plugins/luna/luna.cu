@@ -704,7 +704,7 @@ struct Luna : luna::Model {
     count(r, info);
     if (!shape.causal && !r.streams()) info.scratch_bytes = attnkit::aligned(r.batch * row_bytes());
     const Sizes s(shape);
-    const auto fits = [](uint64_t bytes) { return bytes <= static_cast<uint64_t>(kMostShared); };
+    const auto fits = [](uint64_t bytes) { return bytes <= static_cast<uint64_t>(most_shared()); };
     const auto bytes = [&](auto rows) {
       constexpr int kRows = decltype(rows)::value;
       if (shape.causal) return Recurrence<float, kRows>::bytes(s);
@@ -713,7 +713,7 @@ struct Luna : luna::Model {
     const uint64_t few = bytes(std::integral_constant<int, kFew>{});
     if (!fits(few))
       throw luna::unsupported("the rows of ", kFew, " tokens and of P take ", few,
-                              " bytes of a block's shared memory, ", "which is ", kMostShared,
+                              " bytes of a block's shared memory, ", "which is ", most_shared(),
                               " bytes: make projection smaller or the heads narrower");
     return {fits(bytes(std::integral_constant<int, kTile>{})) ? kTile : kFew};
   }

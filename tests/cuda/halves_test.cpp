@@ -70,6 +70,10 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
+class CausalHalves : public Halves {};
+INSTANTIATE_TEST_SUITE_P(Cuda, CausalHalves, testing::ValuesIn(cases(ATTNKIT_CUDA_CAUSAL)),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
 // Promises of linear variants alone: their tiles on the tensor cores drop and hold what 16 bits would not.
 class LinearHalves : public Halves {};
 INSTANTIATE_TEST_SUITE_P(Cuda, LinearHalves, testing::ValuesIn(cases(ATTNKIT_CUDA_LINEAR)),
@@ -113,7 +117,7 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
 }
 
 // The state is f32 and the CPU's: a stream begins there and ends in 16 bits.
-TEST_P(Halves, StreamsGoOnWhereTheCpuStopped) {
+TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);
   const Mechanism here(cpu, block), there(cuda, block);
   Inputs in(here, 1, 90, 90, 1), same(there, 1, 90, 90, 1);
@@ -145,7 +149,7 @@ TEST_P(Halves, StreamsGoOnWhereTheCpuStopped) {
 }
 
 // A head whose sums no block can hold: they lie in scratch, in f32.
-TEST_P(Halves, TakesWideHeads) {
+TEST_P(CausalHalves, TakesWideHeads) {
   const attn_block wide = make_block(ATTN_DECODER_SELF, true, 1, 320, 250);
   const Mechanism here(cpu, wide), there(cuda, wide);
   Inputs in(here, 1, 19, 19, 1), same(there, 1, 19, 19, 1);
@@ -159,7 +163,7 @@ TEST_P(Halves, TakesWideHeads) {
 }
 
 // Tiles of narrow heads are smaller than what a few tokens take of a block's shared memory.
-TEST_P(Halves, NarrowHeadsStreamInAnyLength) {
+TEST_P(CausalHalves, NarrowHeadsStreamInAnyLength) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 8, 8);
   const Mechanism here(cpu, block), there(cuda, block);
   Inputs in(here, 2, 40, 40, 1), same(there, 2, 40, 40, 1);

@@ -14,9 +14,9 @@
 namespace attnkit::test {
 namespace {
 
-std::vector<std::string> names() {
+std::vector<std::string> names(const char* names) {
   std::vector<std::string> all;
-  std::istringstream list(ATTNKIT_CUDA_VARIANTS);
+  std::istringstream list(names);
   for (std::string name; list >> name;) all.push_back(name);
   return all;
 }
@@ -48,7 +48,8 @@ class Variant : public testing::TestWithParam<std::string> {
     return run_whole(in, 0, call);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Cuda, Variant, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Cuda, Variant, testing::ValuesIn(names(ATTNKIT_CUDA_CAUSAL)),
+                         [](const auto& info) { return info.param; });
 
 #ifndef ATTNKIT_ON_A_GPU  // where nobody counts
 TEST_P(Variant, RunsKernels) {
@@ -134,6 +135,95 @@ TEST_P(Variant, TakesWideHeads) {
   const Mechanism here(cpu, wide), there(cuda, wide);
   Inputs in(here, 1, 19, 19, 1), same(there, 1, 19, 19, 1);
   EXPECT_LE(rms_ratio(whole(there, same), whole(here, in)), kGate);
+}
+
+// Of GPUs below Hopper: smaller tiles, or a refusal in words.
+TEST_P(Variant, FitsIntoTheSharedMemoryOfTheDevice) {
+  emulator::machine().most_shared = 99 * 1024;
+  const attn_block wide = make_block(ATTN_DECODER_SELF, true, 1, 128, 128);
+  const Mechanism here(cpu, wide), there(cuda, wide);
+  Inputs in(here, 1, 40, 40, 1), same(there, 1, 40, 40, 1);
+  try {
+    EXPECT_LE(rms_ratio(whole(there, same), whole(here, in)), kGate);
+  } catch (const Refused& refused) {
+    EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
+    EXPECT_NE(std::string(refused.what()).find("101376 bytes"), std::string::npos) << refused.what();
+  }
+  emulator::machine().most_shared = 227 * 1024;
+}
+
+// Those without a causal form, in cross attention.
+class CrossVariant : public testing::TestWithParam<std::string> {
+ protected:
+  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/" + GetParam() + ".so");
+  const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam() + ".so");
+  const attn_block block = make_block(ATTN_DECODER_CROSS, false, 3, 24, 40);
+
+  static Array append(const Planned& plan, Inputs& in, const Arena& arena, int32_t from, int64_t keys,
+                      int64_t queries) {
+    Call call;
+    call.arena = &arena;
+    call.k_from = from;
+    call.keys = keys;
+    call.queries = queries;
+    call.q_pos = {0};
+    call.k_pos = {from};
+    return plan.run(in, call);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, CrossVariant, testing::ValuesIn(names(ATTNKIT_CUDA_CROSS)),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(CrossVariant, CountsAsTheCpuDoes) {
+  const Mechanism here(cpu, block), there(cuda, block);
+  const attn_request request = make_request(2, 8, 8, ATTN_STREAM, 40);
+  const attn_info a = Planned(here, request).info(), b = Planned(there, request).info();
+  EXPECT_EQ(a.state_bytes, b.state_bytes);
+  EXPECT_EQ(a.flops, b.flops);
+  EXPECT_EQ(a.bytes_read, b.bytes_read);
+  EXPECT_EQ(a.bytes_written, b.bytes_written);
+  EXPECT_STREQ(cpu.state_revision, cuda.state_revision);
+}
+
+// There and back again.
+TEST_P(CrossVariant, GoesOnWhereTheCpuStopped) {
+  const Mechanism here(cpu, block), there(cuda, block);
+  Inputs in(here, 1, 11, 70, 1), same(there, 1, 11, 70, 1);
+  const attn_request request = make_request(1, 11, 70, ATTN_STREAM);
+  const Planned first(here, request), second(there, request);
+  const Arena one(first.info().state_bytes, 1), other(second.info().state_bytes, 1);
+  append(first, in, one, 0, 33, 0);
+  std::memcpy(other.row(0), one.row(0), one.stride);
+  EXPECT_LE(rms_ratio(append(second, same, other, 33, 30, 11), append(first, in, one, 33, 30, 11)), kGate);
+  std::memcpy(one.row(0), other.row(0), one.stride);
+  EXPECT_LE(rms_ratio(append(first, in, one, 63, 7, 11), append(second, same, other, 63, 7, 11)), kGate);
+}
+
+TEST_P(CrossVariant, ARowDoesNotSeeItsNeighbours) {
+  const Mechanism mech(cuda, block);
+  Inputs in(mech, 5, 20, 40, 1);
+  Call call;
+  call.q_len = {20, 1, 8, 0, 9};
+  call.k_len = {40, 7, 0, 3, 32};
+  const Array got = run_whole(in, 0, call);
+  for (int64_t b = 0; b < 5; ++b) {
+    Inputs one(mech, 1, 20, 40, 1);
+    for (size_t p = 0; p < one.arrays.size(); ++p)
+      if (is_taken(*mech.ports()[p]) && one.arrays[p].batch == 1 && in.arrays[p].batch == 5)
+        one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    Call own;
+    own.q_len = {call.q_len[static_cast<size_t>(b)]};
+    own.k_len = {call.k_len[static_cast<size_t>(b)]};
+    const Array alone = run_whole(one, 0, own);
+    for (int64_t h = 0; h < got.heads; ++h) EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, 20)) << b;
+  }
+}
+
+TEST_P(CrossVariant, TakesWideHeads) {
+  const attn_block wide = make_block(ATTN_DECODER_CROSS, false, 1, 320, 250);
+  const Mechanism here(cpu, wide), there(cuda, wide);
+  Inputs in(here, 1, 19, 23, 1), same(there, 1, 19, 23, 1);
+  EXPECT_LE(rms_ratio(run_whole(same, 0, {}), run_whole(in, 0, {})), kGate);
 }
 
 TEST(LinearVariant, KeepsTheSumsOfWideHeadsInScratch) {

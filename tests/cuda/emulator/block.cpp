@@ -383,7 +383,8 @@ Part static_shared(const void* key, size_t bytes, size_t alignment, uint32_t uni
   if (fresh) {
     const size_t begin = (block.shared_bytes + alignment - 1) / alignment * alignment;
     block.shared_bytes = begin + bytes;
-    if (block.shared_bytes - block.dynamic_bytes > kMostStatic || block.shared_bytes > kMostShared) {
+    if (block.shared_bytes - block.dynamic_bytes > kMostStatic ||
+        block.shared_bytes > static_cast<size_t>(machine().most_shared)) {
       report("the kernel declares " + std::to_string(block.shared_bytes) + " bytes of shared memory");
       throw Stop{};
     }

@@ -53,6 +53,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaSetDevice(int device) {
   return device < 0 || device >= machine().devices ? cudaErrorInvalidDevice : cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return machine().devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  if (device < 0 || device >= machine().devices) return cudaErrorInvalidDevice;
+  *value = machine().most_shared;
+  return cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = machine().memory;
   *free = machine().memory - std::min(machine().memory, emulator::used_memory());

@@ -32,6 +32,7 @@ struct Machine {
   int devices;                      // ATTNKIT_EMULATED_DEVICES of the environment, or 1
   bool has_kernels = true;          // of the device's architecture
   size_t memory = size_t{1} << 35;  // bytes
+  int most_shared = 227 * 1024;     // bytes of a block, at most so many
 };
 Machine& machine();
 

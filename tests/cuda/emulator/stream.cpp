@@ -180,7 +180,7 @@ cudaError_t run_on_stream(cudaStream_t stream, std::function<void()> work) {
 
 cudaError_t allow_shared(const void* kernel, int bytes) {
   const Lock lock(mutex);
-  if (bytes < 0 || bytes > 227 * 1024) return returned(cudaErrorInvalidValue);
+  if (bytes < 0 || bytes > machine().most_shared) return returned(cudaErrorInvalidValue);
   shared_limits[kernel] = static_cast<size_t>(bytes);
   return cudaSuccess;
 }

@@ -447,7 +447,7 @@ int keys_of_tile(const Sizes& s) {
   const auto fits = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
     return std::max(Blocks<T, Reach, kKeys>::bytes(s), Few<T, Reach, kKeys>::bytes(s)) <=
-           static_cast<uint64_t>(kMostShared);
+           static_cast<uint64_t>(most_shared());
   };
   if (fits(std::integral_constant<int, kNarrow>{})) return kNarrow;
   return fits(std::integral_constant<int, kWide>{}) ? kWide : 0;

@@ -305,7 +305,7 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<Real, 2>)
 // Rows of a tile for heads so wide, 0: none fits.
 template <class Real, class Reach = Everywhere>
 int gradient_tile(const Sizes& s) {
-  const auto fits = [](uint64_t bytes) { return bytes <= static_cast<uint64_t>(kMostShared); };
+  const auto fits = [](uint64_t bytes) { return bytes <= static_cast<uint64_t>(most_shared()); };
   return fits(Gradient<Real, Reach, kGradientTile>::bytes(s))       ? kGradientTile
          : fits(Gradient<Real, Reach, kWideGradientTile>::bytes(s)) ? kWideGradientTile
                                                                     : 0;

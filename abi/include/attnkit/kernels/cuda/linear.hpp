@@ -86,11 +86,11 @@ class Mechanism {
     double map_flops = 0;
     if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
     const Sizes sizes = this->sizes();
-    const auto fit = [&](uint64_t bytes) { return static_cast<int64_t>(bytes) <= kMostShared; };
+    const auto fit = [&](uint64_t bytes) { return static_cast<int64_t>(bytes) <= most_shared(); };
     const uint64_t steps_bytes = r.is_f64() ? sizes.steps_bytes<double>(kSteps) : sizes.steps_bytes<float>(kSteps);
     if (!fit(steps_bytes))
       throw unsupported("the rows of ", kSteps, " tokens take ", steps_bytes, " bytes of a block's shared memory, ",
-                        "which is ", kMostShared, " bytes: make the heads narrower");
+                        "which is ", most_shared(), " bytes: make the heads narrower");
     // f64 is for checks.
     const Plan plan{r.dtype_bits == 16 ? fit(matrix_bytes()) : !r.is_f64() && fit(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
@@ -190,7 +190,7 @@ class Mechanism {
     using Work = Gradients<Real>;
     if (!gradient_fits<Work>(sizes(), false))
       throw unsupported("gradients of heads of ", shape_.d, " and ", shape_.e, " numbers do not fit, a few rows at a ",
-                        "time, into a block's ", kMostShared, " bytes of shared memory: make the heads narrower");
+                        "time, into a block's ", most_shared(), " bytes of shared memory: make the heads narrower");
     const int64_t items = r.batch * shape_.heads;
     const bool in_shared = sizeof(Real) == sizeof(float) && gradient_fits<Work>(sizes(), true);
     const int64_t sums = in_shared ? 0 : items * Scan<Work, false, false>::sum_floats(sizes());

@@ -6,7 +6,16 @@
 
 namespace attnkit::cuda {
 
-constexpr int64_t kMostShared = 227 * 1024;  // of a block
+// Bytes of shared memory that a block of the current device may have; without a device Hopper's, so that plans can be
+// made on any machine.
+inline int64_t most_shared() {
+  int device = 0, bytes = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+                     bytes > 0;
+  if (!known) cudaGetLastError();  // forgets it
+  return known ? bytes : 227 * 1024;
+}
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
 __host__ __device__ constexpr int round4(int n) { return (n + 3) / 4 * 4; }

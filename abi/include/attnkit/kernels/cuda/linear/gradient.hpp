@@ -455,7 +455,7 @@ class Learned {
 template <class Work>
 bool gradient_fits(const Sizes& s, bool in_shared) {
   const uint64_t bytes = in_shared ? Scan<Work, false, true>::bytes(s) : Scan<Work, false, false>::bytes(s);
-  return bytes <= static_cast<uint64_t>(kMostShared);
+  return bytes <= static_cast<uint64_t>(most_shared());
 }
 
 // Enqueues both scans; in f64, which is for checks, S is never in shared memory.
