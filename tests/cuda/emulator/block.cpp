@@ -190,10 +190,10 @@ void resume(Thread& thread) {
   thread.state = State::kReady;
   if (!thread.begun) {
     thread.begun = true;
-    char* stack = stacks.at(thread.number);
     context::stack_context memory;
-    memory.size = kStack - kPage;
-    memory.sp = stack + kStack;
+    // Tops of stacks that are alike modulo a page would share a few lines of the cache.
+    memory.sp = stacks.at(thread.number) + kStack - thread.number % 64 * 1088;
+    memory.size = kStack - kPage - 64 * 1088;
     thread.fiber =
         context::fiber(std::allocator_arg, context::preallocated(memory.sp, memory.size, memory), NoFree{}, enter);
   }
@@ -256,12 +256,15 @@ Granule& granule_at(uint32_t offset) {
   return g;
 }
 
-Granule::Mark mark_of(const Thread& me, Site site) {
-  return {block.phase, me.seen[me.lane()] + 1, me.number,
-          reinterpret_cast<uint64_t>(site.file) << 16 | static_cast<uint16_t>(site.line)};
+// Member by member: what was stored in parts is slow to copy as a whole.
+void mark(Granule::Mark& mark, const Thread& me, const Site& site) {
+  mark.phase = block.phase;
+  mark.moment = me.seen[me.lane()] + 1;
+  mark.thread = me.number;
+  mark.place = reinterpret_cast<uint64_t>(site.file) << 16 | static_cast<uint16_t>(site.line);
 }
 
-void check(Granule& g, Access kind, Site site) {
+void check(Granule& g, Access kind, const Site& site) {
   const Thread& me = *current;
   if (g.in_flight) race(kind == Access::kRead ? "a read" : "a write", "a copy that nobody waited for", g.write, site);
   const bool both_atomic = kind == Access::kAtomic && g.atomic;
@@ -270,12 +273,12 @@ void check(Granule& g, Access kind, Site site) {
   if (kind != Access::kWrite && !g.written) fail("a read of shared memory that nobody wrote", site);
   if (kind == Access::kRead) {
     if (g.read.phase == block.phase && g.read.thread / 32u != me.warp()) g.other_warp_read = g.read;
-    g.read = mark_of(me, site);
+    mark(g.read, me, site);
     return;
   }
-  for (const Granule::Mark& read : {g.read, g.other_warp_read})
-    if (read.phase != 0 && !is_before(read, me)) race("a write", "a read", read, site);
-  g.write = mark_of(me, site);
+  for (const Granule::Mark* read : {&g.read, &g.other_warp_read})
+    if (read->phase != 0 && !is_before(*read, me)) race("a write", "a read", *read, site);
+  mark(g.write, me, site);
   g.written = true;
   g.atomic = kind == Access::kAtomic;
 }
@@ -294,6 +297,13 @@ uint64_t draw(uint64_t n) {
 void fail(const std::string& what, Site site) {
   report(what + " at " + text(site));
   throw Stop{};
+}
+
+void fail_beyond(int64_t offset, int64_t bytes, Part part, Site site) {
+  const int64_t first = part.begin, end = part.end;
+  fail("element " + std::to_string((offset - first) / bytes) + " of " + std::to_string((end - first) / bytes) +
+           " in shared memory does not exist",
+       site);
 }
 
 unsigned lane() { return current->lane(); }
@@ -395,7 +405,7 @@ Part static_shared(const void* key, size_t bytes, size_t alignment, uint32_t uni
 
 Part dynamic_shared() { return {.begin = 0, .end = static_cast<uint32_t>(block.dynamic_bytes)}; }
 
-void* access(uint32_t offset, size_t bytes, Part part, Access kind, Site site) {
+void* access(uint32_t offset, size_t bytes, Part part, Access kind, const Site& site) {
   if (offset < part.begin || offset + bytes > part.end) fail("an access beyond its part of shared memory", site);
   if (offset % std::min<size_t>(bytes, 16) != 0) fail("an access to shared memory that is not aligned", site);
   if (bytes % part.unit != 0) fail("an access to fewer bytes of shared memory than its elements have", site);
@@ -422,7 +432,7 @@ void wait_for_copies(int groups_left, Site site) {
       std::memcpy(shared_memory + copy.offset, copy.from, copy.bytes);
       for (uint32_t at = copy.offset; at < copy.offset + copy.bytes; at += copy.unit) {
         granule_at(at).in_flight = false;
-        granule_at(at).write = mark_of(me, site);
+        mark(granule_at(at).write, me, site);
       }
     }
 }

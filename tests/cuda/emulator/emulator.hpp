@@ -67,7 +67,9 @@ struct Part {
 };
 Part static_shared(const void* key, size_t bytes, size_t alignment, uint32_t unit);
 Part dynamic_shared();
-void* access(uint32_t offset, size_t bytes, Part part, Access access, Site site);
+// Fails for an element of `bytes` bytes at an offset outside its part.
+[[noreturn]] void fail_beyond(int64_t offset, int64_t bytes, Part part, Site site);
+void* access(uint32_t offset, size_t bytes, Part part, Access access, const Site& site);
 
 // A copy that the calling thread has begun and that is there once it waited for it.
 void begin_copy(uint32_t offset, size_t bytes, Part part, const void* from, Site site);

@@ -14,7 +14,7 @@ constexpr uint32_t unit_of = sizeof(T) % 4 == 0 ? 4 : 2;
 // An index that knows the line where it stands.
 struct Index {
   template <class I, std::enable_if_t<std::is_integral_v<I> || std::is_enum_v<I>, int> = 0>
-  Index(I i, EMULATOR_SITE) : i(static_cast<int64_t>(i)), site{file, line} {}
+  __forceinline__ Index(I i, EMULATOR_SITE) : i(static_cast<int64_t>(i)), site{file, line} {}
   int64_t i;
   Site site;
 };
@@ -26,14 +26,14 @@ class Shared;
 template <class T>
 class Element {
  public:
-  Element(uint32_t offset, Part part, Site site) : offset_(offset), part_(part), site_(site) {}
+  __forceinline__ Element(uint32_t offset, Part part, Site site) : offset_(offset), part_(part), site_(site) {}
   Element(const Element&) = default;
-  operator T() const {
+  __forceinline__ operator T() const {
     T value;
     std::memcpy(&value, access(offset_, sizeof(T), part_, Access::kRead, site_), sizeof(T));
     return value;
   }
-  const Element& operator=(const T& value) const {
+  __forceinline__ const Element& operator=(const T& value) const {
     std::memcpy(access(offset_, sizeof(T), part_, Access::kWrite, site_), &value, sizeof(T));
     return *this;
   }
@@ -65,12 +65,10 @@ class Shared {
  public:
   Shared() = default;
   Shared(int64_t offset, Part part) : offset_(offset), part_(part) {}
-  Element<T> operator[](Index index) const {
-    const int64_t at = offset_ + index.i * static_cast<int64_t>(sizeof(T)), first = part_.begin, end = part_.end;
-    if (at < first || at + static_cast<int64_t>(sizeof(T)) > end)
-      fail("element " + std::to_string((at - first) / static_cast<int64_t>(sizeof(T))) + " of " +
-               std::to_string((end - first) / static_cast<int64_t>(sizeof(T))) + " in shared memory does not exist",
-           index.site);
+  __forceinline__ Element<T> operator[](const Index& index) const {
+    const int64_t at = offset_ + index.i * static_cast<int64_t>(sizeof(T));
+    if (at < part_.begin || at + static_cast<int64_t>(sizeof(T)) > part_.end)
+      fail_beyond(at, sizeof(T), part_, index.site);
     return {static_cast<uint32_t>(at), part_, index.site};
   }
   Shared operator+(int64_t n) const { return {offset_ + n * static_cast<int64_t>(sizeof(T)), part_}; }
