@@ -465,6 +465,32 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+func TestGenerateWithEveryContext(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	toml := string(must[[]byte](t)(os.ReadFile(filepath.Join(folder, "model.toml"))))
+	live, end := context.WithCancel(background)
+	defer end()
+	generate := func(m *attnkit.Model, ctx context.Context) []int32 {
+		s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		defer s.Close()
+		ok(t, s.Read(attnkit.IDs(source(t, m, "two hundred and two euros and two")...), true))
+		return must[[]int32](t)(s.Generate(ctx, 0))
+	}
+	free := generate(model(t), live)
+	for _, decode := range []string{"limit = 3", "repetition_penalty = 100.0", "no_repeat = 1"} {
+		m := must[*attnkit.Model](t)(attnkit.FromText(r, toml+"\n[decode]\n"+decode+"\n", folder))
+		defer m.Close()
+		expected := generate(m, background)
+		if reflect.DeepEqual(expected, free) {
+			t.Fatal(decode, "changes nothing")
+		}
+		if got := generate(m, live); !reflect.DeepEqual(got, expected) {
+			t.Fatal(decode, got, expected)
+		}
+	}
+}
+
 func TestPanicsOfAPolicyPass(t *testing.T) {
 	m := streaming(t)
 	defer m.Close()
