@@ -72,6 +72,9 @@ func ownSession(made *C.attnkit_session, rows int, info ModelInfo) *Session {
 
 // NewSession makes an empty session of so many beams; 0: as [decode] in the manifest says.
 func NewSession(m *Model, rows int) (*Session, error) {
+	if err := upTo(1024, named{"rows", rows}); err != nil {
+		return nil, err
+	}
 	asked := rows
 	if rows == 0 {
 		rows = m.info.Beams
