@@ -80,6 +80,22 @@ func invalid(format string, arguments ...any) error {
 	return &Error{Code: Invalid, Message: fmt.Sprintf(format, arguments...), Where: -1}
 }
 
+// A number of the caller's, which C has in 32 bits.
+type named struct {
+	what  string
+	value int
+}
+
+// Refuses the first that is not from 0 to most: of some C would make others.
+func upTo(most int, numbers ...named) error {
+	for _, n := range numbers {
+		if n.value < 0 || n.value > most {
+			return invalid("%s %d: it must be 0 to %d", n.what, n.value, most)
+		}
+	}
+	return nil
+}
+
 // They live in C's memory, so that a call allocates none.
 var errorPool = sync.Pool{New: func() any {
 	e := (*C.attn_error)(C.calloc(1, C.sizeof_attn_error))

@@ -465,6 +465,32 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+func TestGenerateWithEveryContext(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	toml := string(must[[]byte](t)(os.ReadFile(filepath.Join(folder, "model.toml"))))
+	live, end := context.WithCancel(background)
+	defer end()
+	generate := func(m *attnkit.Model, ctx context.Context) []int32 {
+		s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		defer s.Close()
+		ok(t, s.Read(attnkit.IDs(source(t, m, "two hundred and two euros and two")...), true))
+		return must[[]int32](t)(s.Generate(ctx, 0))
+	}
+	free := generate(model(t), live)
+	for _, decode := range []string{"limit = 3", "repetition_penalty = 100.0", "no_repeat = 1"} {
+		m := must[*attnkit.Model](t)(attnkit.FromText(r, toml+"\n[decode]\n"+decode+"\n", folder))
+		defer m.Close()
+		expected := generate(m, background)
+		if reflect.DeepEqual(expected, free) {
+			t.Fatal(decode, "changes nothing")
+		}
+		if got := generate(m, live); !reflect.DeepEqual(got, expected) {
+			t.Fatal(decode, got, expected)
+		}
+	}
+}
+
 func TestPanicsOfAPolicyPass(t *testing.T) {
 	m := streaming(t)
 	defer m.Close()
@@ -545,6 +571,55 @@ func tensor(t testing.TB, values ...float32) *attnkit.Tensor {
 }
 
 // Every class of error, of the plugin tests/abi/failing/fails.c.
+func TestNumbersThatCWouldWrap(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	const wide = 1 << 32
+	no := func(err error, part string) {
+		t.Helper()
+		refused(t, err, attnkit.Invalid, part)
+	}
+	for _, threads := range []int{-1, 1025, wide + 1} {
+		_, err := attnkit.NewRuntime(attnkit.Options{Threads: threads})
+		no(err, fmt.Sprintf("threads %d: it must be 0 to 1024", threads))
+	}
+	_, err := attnkit.NewRuntime(attnkit.Options{DeviceType: wide})
+	no(err, "device type 4294967296: it must be 0 to 2147483647")
+	for _, rows := range []int{-1, 1025, wide + 1} {
+		_, err := attnkit.NewSession(model(t), rows)
+		no(err, fmt.Sprintf("rows %d: it must be 0 to 1024", rows))
+		_, err = model(t).Translate(background, english, rows, 0)
+		no(err, fmt.Sprintf("rows %d: it must be 0 to 1024", rows))
+	}
+	_, err = model(t).Tokenize(wide, english)
+	no(err, "side 4294967296: it must be 0 to 1")
+	_, err = model(t).Detokenize(-1, []int32{5})
+	no(err, "side -1: it must be 0 to 1")
+	ids := attnkit.IDs(source(t, model(t), english)...)
+	no(model(t).Attention(attnkit.EncoderSelf, wide+1, &ids, nil, nil), "layer 4294967297: it must be 0 to 2147483647")
+	good := attnkit.Place{Role: attnkit.EncoderSelf, Heads: 1, DModel: 8}
+	for part, change := range map[string]func(*attnkit.Place){
+		"role 4294967297":       func(p *attnkit.Place) { p.Role += wide },
+		"heads 4294967297":      func(p *attnkit.Place) { p.Heads += wide },
+		"d_model 4294967304":    func(p *attnkit.Place) { p.DModel += wide },
+		"head width -1":         func(p *attnkit.Place) { p.HeadWidth = -1 },
+		"heads of keys 4294967": func(p *attnkit.Place) { p.KVHeads = wide },
+		"key width 4294967296":  func(p *attnkit.Place) { p.KeyWidth = wide },
+	} {
+		place := good
+		change(&place)
+		_, err := attnkit.NewBlock(r, "relu", place, "")
+		no(err, part)
+	}
+	b := must[*attnkit.Block](t)(attnkit.NewBlock(r, "relu", good, ""))
+	defer b.Close()
+	no(b.Fill(wide, 1, nil), "port 4294967296: it must be 0 to 3")
+	request := attnkit.Request{Workers: wide + 1, Batch: 1, Queries: 1, Keys: 1}
+	_, err = b.Plan(request)
+	no(err, "workers 4294967297: it must be 0 to 2147483647")
+	no(b.Run(request, &attnkit.Run{}), "workers 4294967297")
+}
+
 func TestErrorsOfEveryClass(t *testing.T) {
 	folder := os.Getenv("ATTNKIT_TEST_FAILING")
 	if folder == "" {

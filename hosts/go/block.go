@@ -4,6 +4,7 @@ package attnkit
 import "C"
 
 import (
+	"math"
 	"reflect"
 	"runtime"
 	"unsafe"
@@ -155,6 +156,11 @@ type Block struct {
 
 // NewBlock makes a mechanism in a block; options: an inline table's content such as "guard = 'add', eps = 1e-6", or "".
 func NewBlock(r *Runtime, mechanism string, place Place, options string) (*Block, error) {
+	err := upTo(math.MaxInt32, named{"role", place.Role}, named{"heads", place.Heads}, named{"d_model", place.DModel},
+		named{"head width", place.HeadWidth}, named{"heads of keys", place.KVHeads}, named{"key width", place.KeyWidth})
+	if err != nil {
+		return nil, err
+	}
 	name, err := cText(mechanism, "the mechanism")
 	if err != nil {
 		return nil, err
@@ -206,6 +212,9 @@ func (b *Block) Ports() []Port { return b.ports }
 
 // Fill writes the initial content of a LEARNED or TABLE port.
 func (b *Block) Fill(port int, seed uint64, t *Tensor) error {
+	if err := upTo(len(b.ports)-1, named{"port", port}); err != nil {
+		return err
+	}
 	err := b.use(func(p *C.attnkit_block, err *C.attn_error) C.int32_t {
 		return C.attnkit_block_fill(p, C.uint32_t(port), C.uint64_t(seed), &t.raw, err)
 	})
@@ -215,6 +224,9 @@ func (b *Block) Fill(port int, seed uint64, t *Tensor) error {
 
 // Plan says whether the mechanism takes runs within these bounds, and what they need.
 func (b *Block) Plan(request Request) (Info, error) {
+	if err := upTo(math.MaxInt32, named{"workers", request.Workers}); err != nil {
+		return Info{}, err
+	}
 	r := request.raw()
 	i := C.attn_info{struct_size: C.sizeof_attn_info}
 	err := b.use(func(p *C.attnkit_block, err *C.attn_error) C.int32_t { return C.attnkit_block_plan(p, &r, &i, err) })
@@ -284,6 +296,9 @@ func (b *Block) run(request Request, run *Run, grads []*Tensor) error {
 
 // Refuses what would reach past the memory of a slice; the library sees pointers alone.
 func (b *Block) check(request Request, run *Run) error {
+	if err := upTo(math.MaxInt32, named{"workers", request.Workers}); err != nil {
+		return err
+	}
 	if len(run.Ports) != len(b.ports) {
 		return invalid("%d tensors for %d ports", len(run.Ports), len(b.ports))
 	}

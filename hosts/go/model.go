@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"runtime/cgo"
 	"unsafe"
 )
@@ -268,6 +269,9 @@ func (m *Model) logits(rows *Batch, out []float32) (C.shim_shape, error) {
 // Attention computes the attention weights of one block for one input into out, (heads, queries, keys) with the rows that
 // the block has for this input; layers count from 1.  nil: a side that the model lacks.
 func (m *Model) Attention(role, layer int, source, target *Source, out []float32) error {
+	if err := upTo(math.MaxInt32, named{"role", role}, named{"layer", layer}); err != nil {
+		return err
+	}
 	s, from, err := source.tensor()
 	if err != nil {
 		return err
@@ -310,6 +314,9 @@ func (m *Model) rows(side C.shim_shape) int {
 
 // Tokenize returns the ids of a text, without <s> and </s>.
 func (m *Model) Tokenize(side int, text string) ([]int32, error) {
+	if err := upTo(TargetSide, named{"side", side}); err != nil {
+		return nil, err
+	}
 	c, err := cText(text, "the text")
 	if err != nil {
 		return nil, err
@@ -328,6 +335,9 @@ func (m *Model) Tokenize(side int, text string) ([]int32, error) {
 
 // Detokenize returns the text of ids; special tokens are left out.
 func (m *Model) Detokenize(side int, ids []int32) (string, error) {
+	if err := upTo(TargetSide, named{"side", side}); err != nil {
+		return "", err
+	}
 	return m.text(func(p *C.attnkit_model, to **C.attnkit_text, err *C.attn_error) C.int32_t {
 		return C.attnkit_model_detokenize(p, C.uint32_t(side), (*C.int32_t)(first(ids)), C.uint64_t(len(ids)), to, err)
 	})

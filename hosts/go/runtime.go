@@ -3,9 +3,11 @@ package attnkit
 // #include "shim.h"
 import "C"
 
+import "math"
+
 // Options of a runtime; those that are zero are the library's.
 type Options struct {
-	Threads              int    // of one call, its caller included; 0: one per processor
+	Threads              int    // of one call, its caller included, 1 to 1024; 0: one per processor
 	PluginPath           string // folders separated by ':', searched first for plugins
 	DeviceType, DeviceID int    // which variants of mechanisms blocks use: 0 and 1 the CPU, 2 CUDA
 }
@@ -17,8 +19,11 @@ type Runtime struct {
 
 // NewRuntime finds and loads every usable plugin of the search path.
 func NewRuntime(options Options) (*Runtime, error) {
-	if options.Threads < 0 || options.Threads > 65535 {
-		return nil, invalid("threads %d: it must be 1 to 65535, or 0 for one per processor", options.Threads)
+	if err := upTo(1024, named{"threads", options.Threads}); err != nil {
+		return nil, err
+	}
+	if err := upTo(math.MaxInt32, named{"device type", options.DeviceType}, named{"device id", options.DeviceID}); err != nil {
+		return nil, err
 	}
 	path, err := cText(options.PluginPath, "the plugin path")
 	if err != nil {

@@ -72,6 +72,9 @@ func ownSession(made *C.attnkit_session, rows int, info ModelInfo) *Session {
 
 // NewSession makes an empty session of so many beams; 0: as [decode] in the manifest says.
 func NewSession(m *Model, rows int) (*Session, error) {
+	if err := upTo(1024, named{"rows", rows}); err != nil {
+		return nil, err
+	}
 	asked := rows
 	if rows == 0 {
 		rows = m.info.Beams
@@ -225,9 +228,12 @@ func useAll(sessions []*Session, f func(**C.attnkit_session, C.uint32_t, *C.attn
 	return err
 }
 
-// Generate goes on until </s> or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more.
-// A greedy session looks at ctx before every token, and then returns what it has; beam search looks once.
+// Generate goes on until </s> or the limit, 0: as [decode] says, or 1.5 times the source and 20; greedy with one row, beam
+// search with more.  A greedy session looks at ctx after every token, and then returns what it has; beam search looks once.
 func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
+	if s.rows == 1 && ctx.Done() != nil {
+		return s.Sample(ctx, nil, Sampling{Limit: limit}, nil)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -237,30 +243,7 @@ func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
 	if limit > s.info.MaxLength {
 		limit = s.info.MaxLength
 	}
-	if s.rows > 1 || ctx.Done() == nil {
-		return s.generate(limit)
-	}
-	if limit == 0 {
-		described, err := s.state()
-		if err != nil {
-			return nil, err
-		}
-		if limit = described.SourceLength*3/2 + 20; limit > s.info.MaxLength {
-			limit = s.info.MaxLength
-		}
-	}
-	var ids []int32
-	for len(ids) < limit && (len(ids) == 0 || ids[len(ids)-1] != s.info.EndID) {
-		if err := ctx.Err(); err != nil {
-			return ids, err
-		}
-		one, err := s.generate(1)
-		if err != nil || len(one) == 0 {
-			return ids, err
-		}
-		ids = append(ids, one...)
-	}
-	return ids, nil
+	return s.generate(limit)
 }
 
 func (s *Session) generate(limit int) ([]int32, error) {

@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ARCHIVE, FOLDER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
 fetch, = re.findall(r"(?ms)^```cmake\n(.*?)^```$", (SOURCE / "docs/using.md").read_text())
 PARTS = {"add_subdirectory": f"add_subdirectory({SOURCE} attnkit)\ntarget_link_libraries(program PRIVATE attnkit::attnkit)\n",
-         "FetchContent": fetch.replace("URL attnkit-0.1.0.tar.gz", f"URL {ARCHIVE}")}
+         "FetchContent": fetch}
 
 
 def run(*command):
@@ -27,6 +27,7 @@ def run(*command):
 for name, lines in PARTS.items():
     start, folder = time.monotonic(), FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ARCHIVE, folder)
     (folder / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(whole LANGUAGES C CXX)\n"
                                            f"add_executable(program {SOURCE}/samples/cpp/translate.cpp)\n{lines}")
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []

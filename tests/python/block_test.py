@@ -121,6 +121,30 @@ class Block(PackageTest):
         error = self.refused('port "v" has size 3', block.run, request, {**tensors, "k": column(1, 3)})
         self.assertEqual((error.where, block.ports[error.where].name), (2, "v"))
 
+    def test_integers_that_c_would_wrap(self):
+        make = lambda **more: attnkit.Block(RUNTIME, "relu", "decoder.self", **{"d_model": 8, "heads": 1, **more})
+        for name, value in (("heads", 2**32 + 1), ("d_model", 2**32 + 8), ("key_width", 2**32 + 8), ("head_width", -2**31 - 1)):
+            self.refused(f"{name} {value}: it must be -2147483648 to 2147483647", make, **{name: value})
+        self.refused(f"kv_heads {2**32 + 1}: it must be 0 to 4294967295", make, kv_heads=2**32 + 1)
+        block, tensors = self.causal()
+        self.refused(f"queries {2**64 + 3}: it must be -9223372036854775808 to 9223372036854775807", block.request, queries=2**64 + 3)
+        request = block.request(queries=3, keys=3)
+        self.refused(f"q_len[0] {2**32 + 1}: it must be -2147483648 to 2147483647", block.run, request, tensors, q_len=[2**32 + 1])
+        port = attnkit.Block(RUNTIME, "leap", "decoder.cross", 32, 4).ports[-1]
+        for seed in (-1, 2**64):
+            self.refused(f"seed {seed}: it must be 0 to 18446744073709551615", block.fill, port, seed)
+
+    def test_wrong_types(self):
+        block = attnkit.Block(RUNTIME, "relu", "decoder.self", 8, 1)
+        for said, function, arguments in (
+                ("runtime must be an attnkit.Runtime, not NoneType", attnkit.Block, (None, "relu", "decoder.self", 8, 1)),
+                ("mechanism must be a str, not bytes", attnkit.Block, (RUNTIME, b"relu", "decoder.self", 8, 1)),
+                ("d_model must be an int, not str", attnkit.Block, (RUNTIME, "relu", "decoder.self", "8", 1)),
+                ("batch must be an int, not float", block.request, (1.0,)),
+                ("port must be an attnkit.Port, not str", block.fill, ("q", 1))):
+            with self.subTest(said):
+                self.assertRaisesRegex(TypeError, said, function, *arguments)
+
     def test_options_as_toml(self):
         self.assertEqual(options_text({"a": 1, "b": 1e-7, "c": True, "d": "ß\"\n"}), 'a = 1, b = 1e-07, c = true, d = "ß\\"\\n"')
 

@@ -27,6 +27,17 @@ class Runtime(PackageTest):
         self.refused("NUL", attnkit.Runtime, plugin_path="a\0b")
         self.refused("threads -1", attnkit.Runtime, -1)
 
+    def test_threads(self):
+        for threads in (-1, 1025, 2**32 + 1):
+            self.refused(f"threads {threads}: it must be 0 to 1024", attnkit.Runtime, threads)
+        self.refused(f"device_type {2**32}: it must be", attnkit.Runtime, device_type=2**32)
+
+    def test_wrong_types(self):
+        for said, options in (("threads must be an int, not str", {"threads": "a"}), ("plugin_path must be a str, not NoneType", {"plugin_path": None}),
+                              ("library must be a path, not int", {"library": 5})):
+            with self.subTest(said):
+                self.assertRaisesRegex(TypeError, said, attnkit.Runtime, **options)
+
     def test_closed(self):
         with attnkit.Runtime() as runtime:
             pass
@@ -58,6 +69,33 @@ class Model(PackageTest):
         described = self.tiny().describe([8, 16])
         self.assertEqual([cost["length"] for cost in described["blocks"][0]["costs"]], [8, 16])
         self.refused("length 0", self.tiny().describe, [0])
+        self.refused(f"lengths[1] {2**64 + 1}: it must be", self.tiny().describe, [8, 2**64 + 1])
+
+    def test_integers_that_c_would_wrap(self):
+        model = self.tiny()
+        for function, argument in ((model.tokenize, "one"), (model.detokenize, [1])):
+            self.refused(f"side {2**32}: it must be 0 to 4294967295", function, 2**32, argument)
+        self.refused(f"layer {2**32 + 1}: it must be", model.attention, "encoder.self", 2**32 + 1, [5, 2])
+        rows = memoryview(array.array("i", [5, 2])).cast("B").cast("i", (1, 2))
+        self.refused(f"lengths[0] {2**32 + 2}: it must be", model.encode, rows, [2**32 + 2])
+
+    def test_wrong_types(self):
+        model = self.tiny()
+        path = self.folder / "model/model.toml"
+        self.assertEqual(attnkit.Model(RUNTIME, str(path).encode()).translate(TEXTS[0]), model.translate(TEXTS[0]))
+        for said, function, arguments in (
+                ("path must be a path, not NoneType", attnkit.Model, (RUNTIME, None)),
+                ("runtime must be an attnkit.Runtime, not NoneType", attnkit.Model, (None, path)),
+                ("runtime must be an attnkit.Runtime, not PosixPath", attnkit.Model.check, (path, "")),
+                ("toml must be a str, not bytes", attnkit.Model.from_text, (RUNTIME, b"")),
+                ("folder must be a path, not int", attnkit.Model.from_text, (RUNTIME, "", 1)),
+                ("golden must be a path, not NoneType", model.verify, (None,)),
+                ("text must be a str, not NoneType", model.tokenize, (attnkit.SOURCE, None)),
+                ("text must be a str, not NoneType", model.translate, (None,)),
+                ("side must be an int, not str", model.tokenize, ("source", "one")),
+                ("beams must be an int, not str", model.translate, ("one", "2"))):
+            with self.subTest(said):
+                self.assertRaisesRegex(TypeError, said, function, *arguments)
 
     def test_warns_of_what_no_block_uses(self):
         model = self.tiny(attention='default = "softmax"\nparams.nope = { factor = 4 }',

@@ -48,6 +48,29 @@ class Session(PackageTest):
         with self.assertRaises(ZeroDivisionError):
             self.begun().sample(each=lambda token: 1 // 0)
 
+    def test_integers_that_c_would_wrap(self):
+        for rows in (-1, 1025, 2**32 + 1):
+            self.refused(f"rows {rows}: it must be 0 to 1024", attnkit.Session, self.model, rows)
+            self.refused(f"beams {rows}: it must be 0 to 1024", self.model.translate, TEXTS[0], rows)
+        session = self.begun()
+        self.refused(f"parents[0] {2**32}: it must be 0 to 4294967295", session.reorder, [2**32])
+        for name in ("top_k", "seed", "stream"):
+            self.refused(f"{name} -1: it must be 0 to 18446744073709551615", session.sample, **{name: -1})
+        self.refused(f"ends[0] {2**64 + 1}: it must be", attnkit.Session(self.model, 1).simulate, self.source, lambda view: 0, ends=[2**64 + 1])
+        self.assertEqual(session.generate(), self.begun().generate())
+
+    def test_wrong_types(self):
+        session = self.begun()
+        for said, function, arguments in (
+                ("model must be an attnkit.Model, not NoneType", attnkit.Session, (None,)),
+                ("model must be an attnkit.Model, not Session", attnkit.Session, (session,)),
+                ("model must be an attnkit.Model, not NoneType", attnkit.Session.load, (None, session.save())),
+                ("rows must be an int, not float", attnkit.Session, (self.model, 1.0)),
+                ("limit must be an int, not str", session.generate, ("8",)),
+                (r"parents\[0\] must be an int, not str", session.reorder, ("0",))):
+            with self.subTest(said):
+                self.assertRaisesRegex(TypeError, said, function, *arguments)
+
     def test_buffers_are_ids(self):
         ids = array.array("i", self.source)
         for source in (ids, memoryview(ids), memoryview(ids).cast("B").cast("i", (1, len(ids))), tuple(ids), array.array("q", ids)):
@@ -170,8 +193,6 @@ class Session(PackageTest):
         for wrong in ([1.5], ["one"], None, 3, [[3]], array.array("d", [1])):
             self.assertRaises(TypeError, attnkit.Session(self.model).read, wrong)
         self.refused("at least one id", attnkit.Session(self.model).read, [])
-        self.refused("1 to 1024", attnkit.Session, self.model, 2000)
-        self.refused("1 to 1024", attnkit.Session, self.model, -1)
         self.assertEqual(session.save(), before)
         classifier = self.tiny("classifier", kind="encoder", head="classifier")
         self.refused("no decoder", attnkit.Session, classifier, code=attnkit.UNSUPPORTED)

@@ -3,7 +3,7 @@
     with attnkit.Runtime() as runtime, attnkit.Model(runtime, "model.toml") as model:
         print(model.translate("two hundred and forty-one euros"))
 
-Shapes, threads and lifetimes are those of attnkit.h.  Every failure raises attnkit.Error.
+Shapes, threads and lifetimes are those of attnkit.h.  Every failure raises attnkit.Error; an argument of a wrong type is a TypeError.
 """
 
 from ._abi import (ATTN_KNOWS_K_TOTAL as KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL as KNOWS_Q_TOTAL, ATTN_PREFIX as PREFIX, ATTN_STREAM as STREAM,

@@ -7,6 +7,8 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c
                     c_uint32, c_uint64, c_void_p, sizeof)
 from typing import Any, TypeVar
 
+from ._arguments import integer, integer_fields
+
 ATTN_OK, ATTN_INVALID, ATTN_UNSUPPORTED, ATTN_NO_MEMORY, ATTN_DEVICE, ATTN_INTERNAL = range(6)
 ATTN_ENCODER_SELF, ATTN_DECODER_SELF, ATTN_DECODER_CROSS = 1, 2, 3
 ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT, ATTN_LEARNED, ATTN_TABLE, ATTN_AUX_IN, ATTN_AUX_OUT = range(1, 8)
@@ -113,8 +115,10 @@ Struct = TypeVar("Struct", bound=Structure)
 
 
 def sized(struct: type[Struct], **fields: Any) -> Struct:
-    """A struct that begins with struct_size."""
-    return struct(struct_size=sizeof(struct), **fields)
+    """A struct that begins with struct_size; an integer that does not fit its field is refused by the field's name."""
+    kinds = integer_fields(struct)
+    checked = {name: integer(value, name, kinds[name]) if name in kinds else value for name, value in fields.items()}
+    return struct(struct_size=sizeof(struct), **checked)
 
 
 # Handles are c_void_p: Python has them by class already.

@@ -56,14 +56,6 @@ def blob_of(library: ctypes.CDLL, function: Callable[..., int], *arguments: Any)
     return _bytes_of(make(library.attnkit_blob_destroy, function, *arguments), library.attnkit_blob_data)
 
 
-def c_text(text: str, what: str) -> bytes:
-    """A str or path as the NUL-terminated UTF-8 that C takes."""
-    raw = text.encode("utf-8", "surrogateescape")
-    if b"\0" in raw:
-        raise Error(INVALID, f"{what} holds a NUL byte")
-    return raw
-
-
 class Handle:
     """Something of the library.  close() or `with` ends it; a later use raises Error."""
 

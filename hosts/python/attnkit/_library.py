@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Optional
 
 from ._abi import FUNCTIONS
+from ._arguments import path_text
 from .error import INVALID, UNSUPPORTED, Error
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def find(path: Optional[Path] = None) -> pathlib.Path:
     """The library's path: the one given, ATTNKIT_LIBRARY, or that of the tree this package was installed or built into."""
     given = path or os.environ.get("ATTNKIT_LIBRARY")
     if given:
-        file = pathlib.Path(os.path.abspath(os.fspath(given)))
+        file = pathlib.Path(os.path.abspath(path_text(given, "library")))
         if not file.is_file():
             raise Error(INVALID, f"{file} is no file: it was named as libattnkit{'' if path else ' by ATTNKIT_LIBRARY'}")
         return file

@@ -9,6 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from ._abi import ATTN_ALIGN, attn_tensor
+from ._arguments import integers
 from .error import INVALID, Error
 
 if TYPE_CHECKING:
@@ -335,7 +336,7 @@ class Rows:
                 padded.frombytes(ctypes.string_at(row.struct.data, 4 * n))
                 padded.frombytes(bytes(4 * (longest - n)))
             self.tensor = Tensor(padded, padded.buffer_info()[0], (len(counts), longest), INT32)
-        self._lengths = (ctypes.c_int32 * max(len(counts), 1))(*counts)
+        self._lengths = integers(counts or [0], "lengths", ctypes.c_int32)
 
     def arguments(self) -> tuple[Any, Any]:
         """Tensor and lengths, as functions of the ABI take them; none for no rows."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, 
 
 from ._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_DECODER_CROSS, ATTN_DECODER_SELF, ATTN_ENCODER_SELF, ATTN_KEY, ATTN_OUTPUT,
                    ATTN_QUERY, ATTN_TRAIN, attn_block, attn_grad, attn_info, attn_port, attn_request, attn_run, attn_tensor, sized)
-from ._call import Handle, c_text, call, make
+from ._arguments import c_text, instance, integer, integers
+from ._call import Handle, call, make
 from ._tensor import BYTE, CPU, FLOAT32, FLOAT64, INT32, Tensor, aligned, lent, strided, zeros
 from .error import INVALID, Error
+from .runtime import Runtime
 
 if TYPE_CHECKING:
     from ._types import Array
-    from .runtime import Runtime
 
 ROLES = {"encoder.self": ATTN_ENCODER_SELF, "decoder.self": ATTN_DECODER_SELF, "decoder.cross": ATTN_DECODER_CROSS}
 _DTYPES = {"float32": FLOAT32, "float64": FLOAT64}
@@ -49,8 +50,11 @@ class Block(Handle):
 
     def __init__(self, runtime: Runtime, mechanism: str, role: str, d_model: int, heads: int, causal: Optional[bool] = None,
                  head_width: Optional[int] = None, options: str = "", kv_heads: int = 0, key_width: int = 0) -> None:
+        instance(runtime, Runtime, "runtime")
         if role not in ROLES:
             raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
+        for what, value in (("d_model", d_model), ("heads", heads), ("key_width", key_width)):
+            integer(value, what, ctypes.c_int32)
         if heads < 1 or not key_width and d_model % heads:
             raise Error(INVALID, f"{heads} heads do not divide d_model {d_model}")
         library = runtime._library
@@ -66,9 +70,10 @@ class Block(Handle):
 
     def fill(self, port: Port, seed: int, out: Optional[Array] = None) -> Any:
         """Writes the initial content of a LEARNED or TABLE port to `out`, a contiguous array, or to a Result; that."""
+        instance(port, Port, "port")
         shape, dtype = port.shape, (port.code, port.bits)
         made = zeros(dtype, shape) if out is None else lent(out, f'port "{port.name}"', shape, dtype, written=True)
-        call(self._library.attnkit_block_fill, self.pointer, port.index, seed, made.reference)
+        call(self._library.attnkit_block_fill, self.pointer, port.index, integer(seed, "seed", ctypes.c_uint64), made.reference)
         return made.view() if out is None else out
 
     def request(self, batch: int = 1, queries: int = 1, keys: int = 1, past: int = 0, flags: int = 0, dtype: str = "float32") -> attn_request:
@@ -187,7 +192,7 @@ def _row(values: Optional[Sequence[Any]], name: str, kind: Any, batch: int) -> A
         return None
     if len(values) != batch:
         raise Error(INVALID, f"{name} has {len(values)} entries for a batch of {batch}")
-    return (kind * batch)(*values)
+    return (kind * batch)(*values) if kind is ctypes.c_double else integers(values, name, kind)
 
 
 def _port(index: int, p: attn_port) -> Port:

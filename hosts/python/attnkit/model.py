@@ -5,19 +5,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, TypeVar
 
 from ._abi import ATTNKIT_ENCODER, ATTNKIT_ENCODER_DECODER, ATTNKIT_ERROR, attnkit_diagnose, attnkit_model_info, sized
-from ._call import Handle, blob_of, c_text, call, make, text_of
+from ._arguments import MOST_ROWS, c_path, c_text, instance, integer, integers
+from ._call import Handle, blob_of, call, make, text_of
 from ._tensor import INT32, Rows, Tensor, ids as ids_of, result, source as source_of
 from .block import ROLES
 from .error import INVALID, Diagnostic, Error
+from .runtime import Runtime
 from .session import Session
 
 if TYPE_CHECKING:
     from ._types import Array, Batch, Ids, Path
-    from .runtime import Runtime
 
 SOURCE, TARGET = 0, 1
 Self = TypeVar("Self", bound="Model")
@@ -62,32 +62,33 @@ class Model(Handle):
     warnings: tuple[Diagnostic, ...]
 
     def __init__(self, runtime: Runtime, path: Path) -> None:
-        self._load(runtime, runtime._library.attnkit_model_open, c_text(os.fspath(path), "path"))
+        self._load(runtime, "attnkit_model_open", c_path(path, "path"))
 
     @classmethod
     def from_text(cls: type[Self], runtime: Runtime, toml: str, folder: Path = ".") -> Self:
         """folder: what paths in the manifest are relative to."""
         model = cls.__new__(cls)
-        model._load(runtime, runtime._library.attnkit_model_create, c_text(toml, "toml"), c_text(os.fspath(folder), "folder"))
+        model._load(runtime, "attnkit_model_create", c_text(toml, "toml"), c_path(folder, "folder"))
         return model
 
     @staticmethod
     def check(runtime: Runtime, toml: str, folder: Path = ".") -> tuple[Diagnostic, ...]:
         """Every problem of a manifest and of its weights, without making a model; none: it opens."""
-        library = runtime._library
+        instance(runtime, Runtime, "runtime")
         found, collect = _collector()
         try:
-            call(library.attnkit_model_create, runtime.pointer, c_text(toml, "toml"), c_text(os.fspath(folder), "folder"), collect, 0, None)
+            call(runtime._library.attnkit_model_create, runtime.pointer, c_text(toml, "toml"), c_path(folder, "folder"), collect, 0, None)
         except Error as e:
             if e.code != INVALID:
                 raise
         return tuple(found)
 
-    def _load(self, runtime: Runtime, function: Any, *arguments: Any) -> None:
+    def _load(self, runtime: Runtime, function: str, *arguments: Any) -> None:
+        instance(runtime, Runtime, "runtime")
         library = runtime._library
         found, collect = _collector()
         try:
-            pointer = make(library.attnkit_model_destroy, function, runtime.pointer, *arguments, collect, 0)
+            pointer = make(library.attnkit_model_destroy, getattr(library, function), runtime.pointer, *arguments, collect, 0)
         except Error as e:
             raise Error(e.code, e.message, e.where, found) from None
         super().__init__(library, pointer)
@@ -102,7 +103,7 @@ class Model(Handle):
 
     def describe(self, lengths: Sequence[int] = ()) -> Any:
         """"attnkit.model-description/1", with costs at the given lengths."""
-        array = (ctypes.c_int64 * len(lengths))(*lengths)
+        array = integers(lengths, "lengths", ctypes.c_int64)
         return json.loads(text_of(self._library, self._library.attnkit_model_describe, self.pointer, array, len(lengths)))
 
     def weights(self) -> bytes:
@@ -111,7 +112,7 @@ class Model(Handle):
 
     def verify(self, golden: Path) -> Any:
         """"attnkit.verification/1": how far every layer is from a file of golden activations."""
-        return json.loads(text_of(self._library, self._library.attnkit_model_verify, self.pointer, c_text(os.fspath(golden), "golden")))
+        return json.loads(text_of(self._library, self._library.attnkit_model_verify, self.pointer, c_path(golden, "golden")))
 
     def features(self, samples: Array, out: Optional[Array] = None) -> Any:
         """The frames that a model which takes speech makes of float32 samples (S): float32 (1, T, features), out or a Result."""
@@ -123,7 +124,7 @@ class Model(Handle):
 
     def tokenize(self, side: int, text: str) -> list[int]:
         """Ids of a text without <s> and </s>; side SOURCE or TARGET."""
-        raw = c_text(text, "the text")
+        raw, side = c_text(text, "text"), integer(side, "side", ctypes.c_uint32)
         n = ctypes.c_uint64(2 * len(raw) + 1)  # each word may be a mark and a token for each byte
         room = (ctypes.c_int32 * n.value)()
         call(self._library.attnkit_model_tokenize, self.pointer, side, raw, room, ctypes.byref(n))
@@ -131,7 +132,7 @@ class Model(Handle):
 
     def detokenize(self, side: int, ids: Ids) -> str:
         """The text of ids; special tokens are left out."""
-        row = ids_of(ids)
+        row, side = ids_of(ids), integer(side, "side", ctypes.c_uint32)
         room = ctypes.cast(row.struct.data, ctypes.POINTER(ctypes.c_int32))
         return text_of(self._library, self._library.attnkit_model_detokenize, self.pointer, side, room, row.shape[1])
 
@@ -173,6 +174,7 @@ class Model(Handle):
         """
         if role not in ROLES:
             raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
+        integer(layer, "layer", ctypes.c_uint32)
         sides = [None if values is None else source_of(values) for values in (source, target)]
         n, m = (self._length(sides[role.startswith(side)]) for side in ("decoder", "decoder.self"))
         to, given = result(out, "out", (self.describe()["heads"], n, m))
@@ -192,7 +194,7 @@ class Model(Handle):
 
     def translate(self, text: str, beams: int = 0, limit: int = 0) -> str:
         """Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text."""
-        with Session(self, beams) as session:
+        with Session(self, integer(beams, "beams", ctypes.c_uint32, MOST_ROWS)) as session:
             if self.info.kind == ATTNKIT_ENCODER_DECODER:
                 session.read([*self.tokenize(SOURCE, text), self.info.end_id])
             else:

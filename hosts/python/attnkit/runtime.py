@@ -8,24 +8,23 @@ import os
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._abi import attnkit_runtime_options, sized
-from ._call import Handle, c_text, make, text_of
+from ._arguments import MOST_THREADS, c_text, integer
+from ._call import Handle, make, text_of
 from ._library import load
-from .error import INVALID, Error
 
 if TYPE_CHECKING:
     from ._types import Path
 
 
 class Runtime(Handle):
-    """threads: used by one call, 0: one per processor; plugin_path: folders separated by ':', searched first.
+    """threads: used by one call, 1 to 1024, 0: one per processor; plugin_path: folders separated by ':', searched first.
 
     library: path of libattnkit, where ATTNKIT_LIBRARY and the place beside this package are not meant.
     device_type: 2 finds CUDA variants, for single blocks.
     """
 
     def __init__(self, threads: int = 0, plugin_path: str = "", library: Optional[Path] = None, device_type: int = 0) -> None:
-        if not 0 <= threads < 1 << 16:
-            raise Error(INVALID, f"threads {threads}: it must be 1 to 65535, or 0 for one per processor")
+        integer(threads, "threads", ctypes.c_uint32, MOST_THREADS)
         loaded = load(library)
         options = sized(attnkit_runtime_options, threads=threads, plugin_path=c_text(plugin_path, "plugin_path"),
                         device_type=device_type)

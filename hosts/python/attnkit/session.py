@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from ._abi import attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
-from ._call import Handle, Pointer, blob_of, c_text, call, check, make, text_of
+from ._arguments import MOST_ROWS, c_text, instance, integer, integers, whole
+from ._call import Handle, Pointer, blob_of, call, check, make, text_of
 from ._simulation import Simulation
 from ._tensor import FLOAT32, Rows, Tensor, bytes_of, ids as ids_of, lent, numbers, result, source as source_of
 from .error import INVALID, Error
@@ -28,11 +29,15 @@ class Session(Handle):
     _step: Optional[_Step] = None
 
     def __init__(self, model: Model, rows: int = 0) -> None:
-        self._begin(model, model._library.attnkit_session_create, model.pointer, rows)
+        self._begin(model, "attnkit_session_create", integer(rows, "rows", ctypes.c_uint32, MOST_ROWS))
         self.rows = rows or model.info.beams
 
-    def _begin(self, model: Model, function: Callable[..., int], *arguments: Any) -> None:
-        super().__init__(model._library, make(model._library.attnkit_session_destroy, function, *arguments))
+    def _begin(self, model: Model, function: str, *arguments: Any) -> None:
+        from .model import Model  # which imports this module
+
+        instance(model, Model, "model")
+        library = model._library
+        super().__init__(library, make(library.attnkit_session_destroy, getattr(library, function), model.pointer, *arguments))
         self._info = model.info
 
     @classmethod
@@ -40,7 +45,7 @@ class Session(Handle):
         """The session that save() gave.  The bytes must come from someone you trust."""
         session = cls.__new__(cls)
         with bytes_of(blob) as (address, n):
-            session._begin(model, model._library.attnkit_session_load, model.pointer, address, n)
+            session._begin(model, "attnkit_session_load", address, n)
         session.rows = session.describe()["rows"]
         return session
 
@@ -56,7 +61,7 @@ class Session(Handle):
         """Row i becomes what row parents[i] was."""
         if len(parents) != self.rows:
             raise Error(INVALID, f"{len(parents)} parents for {self.rows} rows")
-        call(self._library.attnkit_session_reorder, self.pointer, (ctypes.c_uint32 * self.rows)(*parents))
+        call(self._library.attnkit_session_reorder, self.pointer, integers(parents, "parents", ctypes.c_uint32))
 
     def read(self, source: Ids, last: bool = True) -> None:
         """Gives the source, or more of it; last: it is complete.
@@ -85,7 +90,7 @@ class Session(Handle):
         made.write(token)
 
     def generate(self, limit: int = 0) -> list[int]:
-        """Ids until </s> or the limit, 0: 1.5 times the source and 20; greedy with one row, beam search with more."""
+        """Ids until </s> or the limit, 0: as [decode] says, or 1.5 times the source and 20; greedy with one row, beam search with more."""
         room, n = self._room()
         call(self._library.attnkit_session_generate, self.pointer, self._limit(limit), room, ctypes.byref(n))
         return list(room[:n.value])
@@ -130,7 +135,7 @@ class Session(Handle):
         """
         with Simulation(decide, observe) as both:
             room, n = self._room()
-            units = None if ends is None else (ctypes.c_int64 * len(ends))(*ends)
+            units = None if ends is None else integers(ends, "ends", ctypes.c_int64)
             options = sized(attnkit_stream_options, limit=self._limit(limit), decide=both.decide, observe=both.observe, ends=units,
                             units=0 if ends is None else len(ends))
             call(self._library.attnkit_session_simulate, self.pointer, source_of(source).reference, ctypes.byref(options), room,
@@ -149,7 +154,7 @@ class Session(Handle):
         return (ctypes.c_int32 * self._info.max_length)(), ctypes.c_uint64()
 
     def _limit(self, limit: int) -> int:
-        if limit < 0:
+        if whole(limit, "limit") < 0:
             raise Error(INVALID, f"limit {limit}: it must be 1 or more, or 0 for the default")
         return min(limit, self._info.max_length)
 

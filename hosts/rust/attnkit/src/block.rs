@@ -330,6 +330,10 @@ fn writable(tensor: &Tensor<'_>, what: &str) -> Result<()> {
 
 // Which rows of a state are used; the library does not check it.
 fn slots(slots: Option<&[i32]>, rows: usize, batch: i64, keys: i64) -> Result<()> {
+    // Before a row is counted: of a batch that nothing has checked there is no list.
+    if slots.is_none() && batch > rows as i64 {
+        return Err(Error::invalid(format!("a batch of {} for a state with {} rows: each row needs one", batch, rows)));
+    }
     let mut used: Vec<i64> = match slots {
         Some(slots) => slots.iter().map(|&slot| slot.into()).collect(),
         None => (0..batch).collect(),

@@ -417,6 +417,7 @@ fn what_would_be_unsafe_is_refused() {
     assert!(refused(&|_| (), false).contains("is written to"));
     assert!(refused(&|run| run.slots = Some(&[2]), true).contains("2 rows"));
     assert!(refused(&|run| run.slots = Some(&[-1]), true).contains("2 rows"));
+    assert!(refused(&|run| run.sizes.0 = i64::MAX, true).contains("a batch of 9223372036854775807 for a state with 2 rows"));
     assert!(refused(&|run| run.q_pos = Some(&[0, 0]), true).contains("q_pos has 2 entries"));
     assert!(refused(&|run| { run.ports.pop(); }, true).contains("3 tensors for 4 ports"));
     let mut weights = [0f32; 16];
