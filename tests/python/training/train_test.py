@@ -281,8 +281,27 @@ class Train(TorchTest):
         self.train("--steps", 1, "--evaluate-steps", 1000)
         step = torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"]
         said = self.refusal("--steps", 200, "--lr", 1e30, "--evaluate-steps", 1000, "--clip", 1e30, "--schedule", "constant")
-        self.assertRegex(said, r"error: step \d+: the gradient of (encoder|decoder|head)\S* is not finite; the checkpoint of an earlier step")
+        self.assertRegex(said, r"error: step \d+: the (gradient|output) of (encoder|decoder|head)\S* is not finite; the checkpoint of an earlier step")
         self.assertEqual(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], step)
+
+    def test_the_block_that_makes_no_number_is_named(self):
+        trainer = Trainer(parser().parse_args(self.arguments("--dropout", 0.1)))
+        batches = trainer.data.chunk(1, 0, 0.0, 200)[:1]
+
+        def output(module, inputs, y):
+            return y * float("nan")
+
+        def gradient(module, inputs, y):
+            if y.requires_grad:
+                y.register_hook(lambda g: g * float("nan"))
+
+        for spoil in (output, gradient):
+            for name in ("encoder.self.1", "encoder.ffn.1", "decoder.self.1", "decoder.cross.1", "decoder.ffn.1"):
+                with self.subTest(spoil.__name__, block=name), trainer.model.get_submodule(name).register_forward_hook(spoil):
+                    self.refused(f"step 1: the {spoil.__name__} of {name} is not finite; there is no checkpoint", trainer.train_step, batches)
+                for optimizer in trainer.optimizers:
+                    optimizer.zero_grad()
+        trainer.train_step(batches)
 
     def test_refuses_in_words(self):
         self.train("--steps", 1, "--evaluate-steps", 1000)

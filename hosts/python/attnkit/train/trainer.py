@@ -168,29 +168,17 @@ class Trainer:
 
     def train_step(self, batches: Sequence[Batch]) -> torch.Tensor:
         """One step of the optimizers over these batches together; returns the loss per token."""
-        o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
-        if o.dropout:  # of the step alone, so that what goes on from a checkpoint drops the same
-            torch.manual_seed(drawn.getrandbits(62) + self.rank)
-        every, total = sum(batch.tokens for batch in batches), torch.zeros(())
-        placements: list[dict[str, str] | None] = [None]
-        if o.supernet:
-            placements = [self.supernet.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
-            if o.sandwich:
-                placements = [self.supernet.baseline, *(self.supernet.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
-        for placement in placements:
-            if placement:
-                self.supernet.place(placement)
-            for number, batch in enumerate(batches):
-                part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
-                # Gradients are averaged over processes: each counts its own tokens as a part of all.
-                with contextlib.nullcontext() if last or not isinstance(self.run_model, DistributedDataParallel) else self.run_model.no_sync():
-                    loss = self.loss(part, drawn) * (self.world / (every * len(placements)))
-                    loss.backward()
-                total = total + loss.detach()
+        o = self.options
+        placements: list[dict[str, str] | None] = []
+        total = torch.zeros(())
+        for placement, loss in self._losses(batches):
+            loss.backward()
+            placements.append(placement)
+            total = total + loss.detach()
         if self.world > 1:
             torch.distributed.all_reduce(total)
             total = total / self.world
-        self._check(placements)
+        self._check(total, placements, batches)
         progress = self.progress()
         factor = min(1.0, (self.step + 1) / max(1, o.warmup)) * _decay(o.schedule, o.decay, progress)
         for optimizer in self.optimizers:
@@ -203,6 +191,25 @@ class Trainer:
             torch._foreach_lerp_(self.average, [p.detach() for p in self.named.values()], 1 - keep)
         self.step += 1
         return total
+
+    def _losses(self, batches: Sequence[Batch]) -> Iterator[tuple[dict[str, str] | None, torch.Tensor]]:
+        """(placement, its part of the step's loss in this process), the same each time: what is drawn depends on the step alone."""
+        o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
+        if o.dropout:
+            torch.manual_seed(drawn.getrandbits(62) + self.rank)
+        every, placements = sum(batch.tokens for batch in batches), cast("Sequence[dict[str, str] | None]", [None])
+        if o.supernet:
+            placements = [self.supernet.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
+            if o.sandwich:
+                placements = [self.supernet.baseline, *(self.supernet.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
+        for placement in placements:
+            if placement:
+                self.supernet.place(placement)
+            for number, batch in enumerate(batches):
+                part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
+                # Gradients are averaged over processes: each counts its own tokens as a part of all.
+                with contextlib.nullcontext() if last or not isinstance(self.run_model, DistributedDataParallel) else self.run_model.no_sync():
+                    yield placement, self.loss(part, drawn) * (self.world / (every * len(placements)))
 
     def loss(self, batch: Batch, drawn: random.Random) -> torch.Tensor:
         """The sum over the tokens of a batch."""
@@ -257,16 +264,42 @@ class Trainer:
             if name not in self.supernet.mechanisms:
                 raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.supernet.mechanisms)}")
 
-    def _check(self, placements: Sequence[Mapping[str, str] | None]) -> None:
-        """Clips the gradients, or says which block made the first that is no number."""
-        trained = [p for p in self.named.values() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(trained, self.options.clip)
-        if math.isfinite(norm):
+    def _check(self, loss: torch.Tensor, placements: Sequence[Mapping[str, str] | None], batches: Sequence[Batch]) -> None:
+        """Clips the gradients, or says which block made the first number that is none."""
+        with contextlib.suppress(RuntimeError):
+            torch.nn.utils.clip_grad_norm_([p for p in self.named.values() if p.grad is not None], self.options.clip, error_if_nonfinite=True)
             return
-        name = next((n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all()), "the sum of squares")
-        placed = "".join(f" ({'/'.join(dict.fromkeys(placement.values()))})" for placement in placements if placement)
+        if torch.isfinite(loss):
+            # A backward pass goes from the last block to the first, and every one before the bad one is bad as well.
+            bad = [n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
+            what = f"the gradient of {_block(max(bad, key=_place))}" if bad else "the sum of squares of the gradient"
+        else:
+            name = self._first_bad(batches)
+            what = f"the output of {name}" if name else "the loss"
+        placed = "".join(dict.fromkeys(f" ({'/'.join(dict.fromkeys(placement.values()))})" for placement in placements if placement))
         kept = f"the checkpoint of an earlier step is kept in {self.file}" if self.file.exists() else "there is no checkpoint yet"
-        raise Error(INVALID, f"step {self.step + 1}{placed}: the gradient of {name} is not finite; {kept}: lower --lr or raise --warmup")
+        raise Error(INVALID, f"step {self.step + 1}{placed}: {what} is not finite; {kept}: lower --lr or raise --warmup")
+
+    def _first_bad(self, batches: Sequence[Batch]) -> str | None:
+        """The first module whose output is not finite when the step is made again."""
+        found: list[str] = []
+
+        def look(name: str) -> Callable[..., None]:
+            def hook(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+                if torch.is_tensor(output) and not torch.isfinite(output).all():
+                    found.append(name)
+            return hook
+
+        hooks = [module.register_forward_hook(look(name)) for name, module in self.model.named_modules() if name]
+        kept, self.run_model = self.run_model, self.model
+        with torch.no_grad():
+            for _ in self._losses(batches):
+                if found:
+                    break
+        self.run_model = kept
+        for handle in hooks:
+            handle.remove()
+        return found[0] if found else None
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of linear layers, if asked; AdamW for all else."""
@@ -403,6 +436,24 @@ class _Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+_KINDS = ("self", "cross", "ffn")
+
+
+def _block(name: str) -> str:
+    """The block that a parameter is of, or the parameter's own name."""
+    stack, kind, *rest = [*name.split("."), ""]
+    return f"{stack}.{kind}.{rest[0]}" if kind in _KINDS else name
+
+
+def _place(name: str) -> tuple[float, ...]:
+    """Sorts parameters as a forward pass uses them; those of `model` are of all blocks."""
+    stack, kind, *rest = [*name.split("."), ""]
+    place = {"model": -1, "encoder": 0, "decoder": 1}.get(stack, 2)
+    if kind in _KINDS:
+        return place, int(rest[0]), _KINDS.index(kind)
+    return place, math.inf if kind == "norm" else 0
 
 
 def _decay(schedule: str, begin: float, progress: float) -> float:
