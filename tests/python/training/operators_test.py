@@ -1,8 +1,10 @@
 """attnkit::forward and attnkit::backward as torch's own checks, compiler and exporter see them."""
 
+import functools
 import threading
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, bound, inputs, key_of, main, placements, trains
 
 from attnkit.torch import _ops
@@ -100,6 +102,20 @@ class Operators(TorchTest):
         first = torch.autograd.grad(out, leaves, retain_graph=True)
         for a, b in zip(first, torch.autograd.grad(out, leaves)):
             self.assertTrue(a.equal(b))
+
+    def test_checkpointing_gives_the_same(self):
+        attention = attnkit.torch.Attention("leap", role="decoder.cross", d_model=D_MODEL, heads=HEADS, factor=2)
+        x, context, rows = inputs("decoder.cross")
+        found = []
+        for checkpointed in ({}, {"use_reentrant": False}, {"use_reentrant": True}):
+            mine = [t.clone().requires_grad_() for t in (x, context)]
+            attention.zero_grad()
+            run = functools.partial(attention, **rows)
+            (checkpoint(run, *mine, **checkpointed) if checkpointed else run(*mine)).square().sum().backward()
+            found.append([*(t.grad for t in mine), *(p.grad for p in attention.parameters())])
+        for other in found[1:]:
+            for a, b in zip(found[0], other, strict=True):
+                self.assertTrue(a.equal(b))
 
     def test_no_second_derivative(self):
         key, tensors, rows, queries, keys = leap()
