@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 FORMAT = "attnkit.checkpoint/1"
+_KEPT = ("seed", "optimizer", "supernet")  # options that a checkpoint goes on with
 
 
 class Data(Protocol):
@@ -80,6 +81,10 @@ class Trainer:
         self.run_model = self._compiled() if options.compile else self.model
         if self.world > 1:
             self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that is there or can be made") from None
         self.file = self.out / "checkpoint.pt"
         if self.file.exists():
             self._resume()
@@ -112,7 +117,6 @@ class Trainer:
 
     def run(self) -> pathlib.Path | None:
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
-        self.out.mkdir(parents=True, exist_ok=True)
         clock = saved = logged = shown = time.monotonic()
         losses: list[torch.Tensor] = []
         tokens, done, evaluated = 0, False, self.seconds
@@ -248,7 +252,8 @@ class Trainer:
         """The model that --teacher names, which is not trained."""
         if self.options.teacher is None:
             return None
-        made, mine = Model.from_manifest(self.options.teacher).eval().requires_grad_(False), self.model.info
+        manifest = pathlib.Path(self.options.teacher)
+        made, mine = Model(_text(manifest), manifest.parent).eval().requires_grad_(False), self.model.info
         for name in ("kind", "source_vocab", "target_vocab", "outputs"):
             theirs, ours = getattr(made.info, name), getattr(mine, name)
             if theirs != ours or made.head.type != "lm" or self.model.head.type != "lm":
@@ -384,7 +389,7 @@ class Trainer:
         part = self.file.with_suffix(".part")
         torch.save({"format": FORMAT, "manifest": _digest(self.toml), "step": self.step, "chunk": self.chunk,
                     "place_in_chunk": self.place_in_chunk, "seconds": self.seconds, "best": self.best, "worse": self.worse,
-                    "best_average": self.best_average, "average": self.average, "seed": self.options.seed,
+                    "best_average": self.best_average, "average": self.average, **{name: getattr(self.options, name) for name in _KEPT},
                     "model": self.model.state_dict(), "beside": self.beside.state_dict(),
                     "optimizers": [o.state_dict() for o in self.optimizers]}, part)
         with open(part, "rb") as written:
@@ -398,8 +403,12 @@ class Trainer:
             raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
         if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
             raise Error(INVALID, f"{self.file} is of another manifest: give that one, or another --out")
-        if saved["seed"] != self.options.seed:
-            raise Error(INVALID, f"{self.file} has --seed {saved['seed']}: give it, or another --out")
+        for name in _KEPT:
+            had = saved.get(name)  # earlier files have the seed alone
+            if had is not None and had != getattr(self.options, name):
+                option = f"--{name}" if isinstance(had, bool) else f"--{name} {had}"
+                what = f"has no {option}: leave it out" if had is False else f"has {option}: give it"
+                raise Error(INVALID, f"{self.file} {what}, or give another --out")
         self.model.load_state_dict(saved["model"])
         self.beside.load_state_dict(saved["beside"])
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
@@ -409,6 +418,19 @@ class Trainer:
                 group.update(values)
         for name in ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse"):
             setattr(self, name, saved[name])
+        self._cut_log()
+
+    def _cut_log(self) -> None:
+        """The steps behind the checkpoint are made again, and so are their lines."""
+        log = self.out / "log.jsonl"
+        if self.rank or not log.exists():
+            return
+        part, kept = log.with_suffix(".part"), []
+        for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
+            with contextlib.suppress(ValueError):  # the last one may have been cut off
+                kept += [line] if json.loads(line)["step"] <= self.step else []
+        part.write_text("".join(kept), encoding="utf-8")
+        os.replace(part, log)
 
     def _export(self) -> pathlib.Path | None:
         """out/model, of the best average if training may stop early, else of the last."""
