@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import attnkit
 
+from .._toml import tables_of
 from ..error import INVALID, Error
 from ..torch import Attention, Model, Supernet, runtime
 from ..torch.loss import IGNORED
@@ -63,6 +64,7 @@ class Trainer:
         folder = pathlib.Path(options.dir or manifest.parent)
         self.toml = _text(manifest)
         self.model = self.make_model(folder)
+        tables_of(self.toml)  # what cannot be exported at the end is not begun
         self.teacher = self._teacher()
         self._check_supernet()
         for name in ("encoder", "decoder"):
