@@ -78,6 +78,16 @@ class Model(TorchTest):
         self.assertEqual(result.code, code, result.out + result.err)
         return result
 
+    def test_more_rows_than_positions_are_refused(self):
+        text = tiny_model.write_model(self.folder, attention='default = "relu"').read_text()
+        text = re.sub('file = .*\nsha256 = .*', "seed = 1", text)
+        for positions in ("sinusoidal", "learned"):
+            model = attnkit.torch.Model(text.replace("max_length", f'positions = "{positions}"\nmax_length'), self.folder)
+            long, short = torch.full((1, 65), 4), torch.full((1, 64), 4)
+            self.refused("the source has 65 rows, and max_length, which the table of positions ends at, is 64", model, long, None, short)
+            self.refused("the target has 65 rows, and max_length, which the table of positions ends at, is 64", model, short, None, long)
+            model(short, None, short)
+
     def test_a_python_without_tomllib_trains_and_says_what_it_cannot(self):
         """As Python 3.9 and 3.10 are."""
         program = """
