@@ -203,7 +203,7 @@ def _function(path: str, name: str) -> Draw:
 
 
 def _said(e: Exception, path: str) -> str:
-    """What the code in a file raised, in one line, and where."""
+    """An error that the code of a file raised, in one line, with the place."""
     file = pathlib.Path(path).name
     lines = [frame.lineno for frame in traceback.extract_tb(e.__traceback__) if pathlib.Path(frame.filename).name == file]
     return f"{type(e).__name__}: {' '.join(str(e).split())}" + (f" (line {lines[-1]})" if lines else "")
