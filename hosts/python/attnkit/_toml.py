@@ -1,13 +1,26 @@
-"""TOML of what tomllib reads."""
+"""TOML to tables and back."""
 
 from __future__ import annotations
 
 import json
+import platform
 from typing import Any
+
+from .error import UNSUPPORTED, Error
+
+
+def tables_of(text: str) -> dict[str, Any]:
+    """The tables of TOML, by tomllib, which Python has from 3.11 on."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:
+        raise Error(UNSUPPORTED, f"manifests are read by tomllib, which Python has from 3.11 on, and this is {platform.python_version()}: "
+                                 "Supernet, export, attnkit.train and attnkit.ray need a later one") from None
+    return tomllib.loads(text)
 
 
 def toml_text(tables: dict[str, Any], prefix: str = "") -> str:
-    """Tables of tomllib as TOML: values first, then tables."""
+    """Tables as TOML: values first, then tables."""
     lines, inner = [], []
     for key, value in tables.items():
         if isinstance(value, dict) and not prefix:

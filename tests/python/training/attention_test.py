@@ -127,6 +127,14 @@ class Attention(TorchTest):
 class Cuda(TorchTest):
     """The inputs of a CUDA variant, by one that computes on the CPU: there is no GPU here."""
 
+    def test_lists_go_to_the_device_of_x(self):
+        seen = []
+        with mock.patch("attnkit.torch.attention.run", side_effect=lambda key, inputs, rows, *sizes: seen.extend(rows) or [inputs[0]]):
+            attention("relu", role="decoder.cross").to("meta")(
+                torch.empty(2, QUERIES, D_MODEL, device="meta"), torch.empty(2, KEYS, D_MODEL, device="meta"), lengths=[1, 2], total=[1, 2],
+                context_lengths=[1, 2], context_total=[1, 2], visible=[[1] * QUERIES] * 2)
+        self.assertEqual([t.device.type for t in seen], ["meta"] * 5)
+
     def test_stream_and_scratch(self):
         self.build("cc", "-DPLUGIN_NAME=\"mean\"", "tests/abi/plugins/mean-cuda.c", name="mean-cuda", device=_ops.CUDA)
         key, v, given = key_of("mean", "encoder.self", D_MODEL, HEADS, False, WIDTH, {}), torch.randn(2, HEADS, QUERIES, WIDTH), []
@@ -161,6 +169,9 @@ class Refused(TorchTest):
         self.refused("cross attention needs the context", block, x)
         self.refused("q_len[0] is 9", block, x, context, lengths=[9, 1])
         self.refused("visible", block, x, context, visible=torch.ones(2, 3))
+        for lengths in ([1.5, 2], torch.tensor([float("nan"), 2]), torch.tensor([1, float("inf")])):
+            self.refused("rows are counted in whole numbers", block, x, context, lengths=lengths)
+        self.assertTrue(block(x, context, lengths=torch.tensor([1.0, 2.0])).equal(block(x, context, lengths=[1, 2])))
         self.refused("q_len must be a contiguous torch.int32 tensor of shape (2,)", block, x, context, lengths=[1, 2, 3])
         self.refused("port \"k\" has size 1 in dimension 0, not 2", block, x, context[:1])
         with self.assertRaises(RuntimeError):

@@ -1,6 +1,8 @@
 """Model: every manifest as libattnkit makes it, tensor for tensor; what is exported loads and verifies."""
 
 import re
+import subprocess
+import sys
 import tomllib
 import unittest.mock
 
@@ -75,6 +77,40 @@ class Model(TorchTest):
         result = command("verify", manifest)
         self.assertEqual(result.code, code, result.out + result.err)
         return result
+
+    def test_more_rows_than_positions_are_refused(self):
+        text = tiny_model.write_model(self.folder, attention='default = "relu"').read_text()
+        text = re.sub('file = .*\nsha256 = .*', "seed = 1", text)
+        for positions in ("sinusoidal", "learned"):
+            model = attnkit.torch.Model(text.replace("max_length", f'positions = "{positions}"\nmax_length'), self.folder)
+            long, short = torch.full((1, 65), 4), torch.full((1, 64), 4)
+            self.refused("the source has 65 rows, and max_length, which the table of positions ends at, is 64", model, long, None, short)
+            self.refused("the target has 65 rows, and max_length, which the table of positions ends at, is 64", model, short, None, long)
+            model(short, None, short)
+
+    def test_a_python_without_tomllib_trains_and_says_what_it_cannot(self):
+        """As Python 3.9 and 3.10 are."""
+        program = """
+import sys
+sys.modules["tomllib"] = None
+import attnkit.torch, torch
+model = attnkit.torch.Model.from_manifest(sys.argv[1])
+ids = torch.tensor([[3, 4]])
+model(ids, None, ids).sum().backward()
+for function in (model.export, lambda _: attnkit.torch.Supernet.from_manifest(sys.argv[1])):
+    try:
+        function(sys.argv[2])
+    except attnkit.Error as e:
+        print(e)
+from attnkit.train.__main__ import main
+main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
+"""
+        done = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", program, TRANSLATOR, self.folder / "out"], capture_output=True,
+                              text=True, check=False)
+        said = (done.stdout + done.stderr).splitlines()
+        self.assertEqual(len(said), 3, said)
+        for line in said:
+            self.assertRegex(line, "^(error: )?manifests are read by tomllib, which Python has from 3.11 on, and this is 3")
 
     def test_a_layer_that_differs_is_named(self):
         model = attnkit.torch.Model.from_manifest(TRANSLATOR)

@@ -1,8 +1,10 @@
 """attnkit::forward and attnkit::backward as torch's own checks, compiler and exporter see them."""
 
+import functools
 import threading
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, bound, inputs, key_of, main, placements, trains
 
 from attnkit.torch import _ops
@@ -48,7 +50,9 @@ class Operators(TorchTest):
                 rows["visible"] = torch.tensor([[1, 2, 2, 4, KEYS], [0, 1, 3, 3, KEYS]])
                 if role == "decoder.cross" and rows.pop("context_lengths") is not None and trains(attention, x, context, rows):
                     self.assertTrue(torch.autograd.gradcheck(lambda x, *more: attention(x, context, **rows), tensors, fast_mode=True))
-        self.assertLessEqual({"relu", "leap"}, set(checked))
+        trained = {"bigbird", "cosformer", "efficient", "latte", "leap", "linear", "linformer", "local", "luna", "nystromformer", "performer",
+                   "reformer", "relu", "rope_linear", "s4d", "skyformer", "softmax", "ssru"}
+        self.assertLessEqual(trained, set(checked))
         print("gradients of", *sorted(set(checked)))
 
     def test_gradients_are_the_same_in_f32(self):
@@ -100,6 +104,20 @@ class Operators(TorchTest):
         first = torch.autograd.grad(out, leaves, retain_graph=True)
         for a, b in zip(first, torch.autograd.grad(out, leaves)):
             self.assertTrue(a.equal(b))
+
+    def test_checkpointing_gives_the_same(self):
+        attention = attnkit.torch.Attention("leap", role="decoder.cross", d_model=D_MODEL, heads=HEADS, factor=2)
+        x, context, rows = inputs("decoder.cross")
+        found = []
+        for checkpointed in ({}, {"use_reentrant": False}, {"use_reentrant": True}):
+            mine = [t.clone().requires_grad_() for t in (x, context)]
+            attention.zero_grad()
+            run = functools.partial(attention, **rows)
+            (checkpoint(run, *mine, **checkpointed) if checkpointed else run(*mine)).square().sum().backward()
+            found.append([*(t.grad for t in mine), *(p.grad for p in attention.parameters())])
+        for other in found[1:]:
+            for a, b in zip(found[0], other, strict=True):
+                self.assertTrue(a.equal(b))
 
     def test_no_second_derivative(self):
         key, tensors, rows, queries, keys = leap()

@@ -19,7 +19,7 @@ import tiny_model  # noqa: E402, F401
 from command import attnkit as command  # noqa: E402, F401
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
-OPTIONS = {"leap": {"factor": 2}}
+OPTIONS = {"leap": {"factor": 2}, "rope_linear": {"rotated": 4}}
 D_MODEL, HEADS, QUERIES, KEYS = 12, 2, 5, 6
 
 

@@ -136,6 +136,13 @@ class Train(TorchTest):
         self.train(*options)
         self.assertEqual(self.weights("whole"), self.weights())
 
+    def test_a_killed_run_leaves_no_step_twice_in_the_log(self):
+        self.train("--steps", 3, "--evaluate-steps", 1000)
+        log = self.folder / "run" / "log.jsonl"
+        log.write_text(log.read_text(encoding="utf-8") + '{"step": 4, "loss": 1.0}\n{"step": 5, "lo', encoding="utf-8")
+        self.train("--steps", 6, "--evaluate-steps", 1000)
+        self.assertEqual([entry["step"] for entry in self.log() if "loss" in entry], [1, 2, 3, 4, 5, 6])
+
     def test_ctrl_c_finishes_the_step_and_saves(self):
         running = subprocess.Popen(self.command("--steps", 100000), stderr=subprocess.PIPE, text=True)
         log = self.folder / "run" / "log.jsonl"
@@ -281,13 +288,44 @@ class Train(TorchTest):
         self.train("--steps", 1, "--evaluate-steps", 1000)
         step = torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"]
         said = self.refusal("--steps", 200, "--lr", 1e30, "--evaluate-steps", 1000, "--clip", 1e30, "--schedule", "constant")
-        self.assertRegex(said, r"error: step \d+: the gradient of (encoder|decoder|head)\S* is not finite; the checkpoint of an earlier step")
+        self.assertRegex(said, r"error: step \d+: the (gradient|output) of (encoder|decoder|head)\S* is not finite; the checkpoint of an earlier step")
         self.assertEqual(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], step)
+
+    def test_the_block_that_makes_no_number_is_named(self):
+        trainer = Trainer(parser().parse_args(self.arguments("--dropout", 0.1)))
+        batches = trainer.data.chunk(1, 0, 0.0, 200)[:1]
+
+        def output(module, inputs, y):
+            return y * float("nan")
+
+        def gradient(module, inputs, y):
+            if y.requires_grad:
+                y.register_hook(lambda g: g * float("nan"))
+
+        for spoil in (output, gradient):
+            for name in ("encoder.self.1", "encoder.ffn.1", "decoder.self.1", "decoder.cross.1", "decoder.ffn.1"):
+                with self.subTest(spoil.__name__, block=name), trainer.model.get_submodule(name).register_forward_hook(spoil):
+                    self.refused(f"step 1: the {spoil.__name__} of {name} is not finite; there is no checkpoint", trainer.train_step, batches)
+                for optimizer in trainer.optimizers:
+                    optimizer.zero_grad()
+        trainer.train_step(batches)
 
     def test_refuses_in_words(self):
         self.train("--steps", 1, "--evaluate-steps", 1000)
         for options, where, part in (
-                (("--seed", 2), {}, "has --seed 1"),
+                (("--seed", 2), {}, "has --seed 1: give it"),
+                (("--optimizer", "muon"), {}, "has --optimizer adamw: give it"),
+                (("--supernet",), {}, "has no --supernet: leave it out"),
+                (("--teacher", self.folder / "none.toml"), {"out": "new"}, "none.toml"),
+                ((), {"out": "dev.tsv"}, "dev.tsv: File exists: name a folder"),
+                ((), {"out": "dev.tsv/run"}, "run: Not a directory: name a folder"),
+                ((), {"data": "no.py:pairs", "out": "new"}, "no.py:pairs: FileNotFoundError"),
+                ((), {"data": "bad.py:pairs", "out": "new"}, "bad.py:pairs: SyntaxError: invalid syntax (bad.py, line 1)"),
+                ((), {"data": "odd.py:none", "out": "new"}, "odd.py:none: AttributeError"),
+                ((), {"data": "odd.py:fails", "out": "new"}, "odd.py:fails, chunk 0: ValueError: too odd (line 4)"),
+                ((), {"data": "odd.py:one", "out": "new"}, "odd.py:one, chunk 0: 1 fields, not 2: source and target"),
+                ((), {"data": "odd.py:text", "out": "new"}, "odd.py:text, chunk 0: 1 fields, not 2"),
+                ((), {"data": "odd.py:three", "out": "new"}, "odd.py:three, chunk 0: 3 fields, not 2"),
                 (("--sandwich", 1, "--out", "new"), {}, "are of --supernet"),
                 (("--supernet", "--weights", "rellu=2", "--out", "new"), {}, "--weights names rellu"),
                 ((), {"data": "none.tsv"}, "none.tsv"),
@@ -297,8 +335,17 @@ class Train(TorchTest):
             (self.folder / "bad.tsv").write_text("one\teins\ntwo\n", encoding="utf-8")
             (self.folder / "long.tsv").write_text("one " * 70 + "\teins\n", encoding="utf-8")
             (self.folder / "empty.tsv").write_text("", encoding="utf-8")
+            (self.folder / "bad.py").write_text("def pairs(:\n", encoding="utf-8")
+            (self.folder / "odd.py").write_text(
+                "one, text, three = (lambda *_, pair=pair: [pair] * 5 for pair in (('one',), 'one', ('one', 'eins', 'uno')))\n\n"
+                "def fails(seed, chunk, progress):\n    raise ValueError('too\\nodd')\n", encoding="utf-8")
             with self.subTest(part=part):
                 self.assertIn(part, self.refusal("--steps", 2, *options, **where))
+        self.train("--supernet", "--steps", 1, "--evaluate-steps", 1000, out="net")
+        self.assertIn("has --supernet: give it", self.refusal("--steps", 2, out="net"))
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            parser().parse_args(self.arguments("--weight-decay", -5))
+        self.assertIn("-5 is below 0", said.getvalue())
         (self.folder / "run" / "checkpoint.pt").write_bytes(b"broken")
         self.assertIn("is no checkpoint", self.refusal("--steps", 2))
         text = self.manifest.read_text(encoding="utf-8")

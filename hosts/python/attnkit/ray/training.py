@@ -13,9 +13,8 @@ import shlex
 import subprocess
 import sys
 import threading
-import tomllib
 
-from attnkit._toml import toml_text
+from attnkit._toml import tables_of, toml_text
 
 JUDGING = ("quality", "decode")  # the trials that weights matter to
 
@@ -73,7 +72,7 @@ def train(words: list[str], from_scratch: bool, toml: str, folder: str, out: pat
 
     Goes on from a checkpoint in `out`.  Raises RuntimeError with the reason of a training that failed.
     """
-    tables = tomllib.loads(toml)
+    tables = tables_of(toml)
     if from_scratch:
         tables["weights"] = {"seed": tables.get("weights", {}).get("seed", 1)}
     out.mkdir(parents=True, exist_ok=True)
@@ -93,7 +92,7 @@ def train(words: list[str], from_scratch: bool, toml: str, folder: str, out: pat
 
 def with_weights(toml: str, file: pathlib.Path, sha256: str | None = None) -> str:
     """The manifest with other weights; comments at its top stay."""
-    tables, top = tomllib.loads(toml), []
+    tables, top = tables_of(toml), []
     for line in toml.splitlines(keepends=True):
         if not line.startswith("#"):
             break

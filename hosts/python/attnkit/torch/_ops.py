@@ -197,7 +197,8 @@ class _Run(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         block, queries, keys = ctx.call
-        tensors, made = ctx.saved_tensors[:ctx.count], list(ctx.saved_tensors[ctx.count:])
+        saved = ctx.saved_tensors  # checkpointing gives them once
+        tensors, made = saved[:ctx.count], list(saved[ctx.count:])
         given, inputs = _split(ctx.rows, tensors)
         first = 4 + ctx.count - len(inputs)
         wanted = list(ctx.needs_input_grad[first:])

@@ -239,8 +239,9 @@ class Attention(nn.Module):
                 inputs.append(None if aux.get(port.name) is None else aux[port.name].to(dtype))
             else:
                 inputs.append(mechanism._stored(port, dtype))
-        rows = (_numbers(lengths, torch.int32), _numbers(context_lengths, torch.int32), _numbers(total, torch.float64),
-                _numbers(context_total, torch.float64), _numbers(visible, torch.int32))
+        rows = [_numbers(name, values, dtype, x.device) for name, values, dtype in (
+            ("lengths", lengths, torch.int32), ("context_lengths", context_lengths, torch.int32), ("total", total, torch.float64),
+            ("context_total", context_total, torch.float64), ("visible", visible, torch.int32))]
         out, *carried = run(mechanism._key, inputs, rows, x.shape[1], context.shape[1])
         for port, value in zip(mechanism._outputs[1:], carried):
             aux[port.name] = value
@@ -274,5 +275,12 @@ class Attention(nn.Module):
         return F.linear(out.transpose(1, 2).flatten(2).to(weight.dtype), weight, layer.bias)
 
 
-def _numbers(values: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    return None if values is None else torch.as_tensor(values).to(dtype).contiguous()
+def _numbers(name: str, values: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor | None:
+    """A tensor stays where it is; a list goes to the device."""
+    if values is None:
+        return None
+    given = values if torch.is_tensor(values) else torch.as_tensor(values, device=device)
+    made = given.to(dtype).contiguous()
+    if given.is_floating_point() and not dtype.is_floating_point and not made.to(given.dtype).equal(given):
+        raise Error(INVALID, f"{name} {given.tolist()}: rows are counted in whole numbers")
+    return made

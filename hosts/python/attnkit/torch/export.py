@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
-import tomllib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._toml import toml_text
+from .._toml import tables_of, toml_text
 from ._safetensors import save, write
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: in
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tables = tomllib.loads(model.toml)
+    tables = tables_of(model.toml)
     weights = folder / "weights.safetensors"
     halved = {name for name, _ in model.named_parameters()} if half else ()
     tensors = model.state_dict()

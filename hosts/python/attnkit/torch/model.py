@@ -42,6 +42,8 @@ def norm(described: dict[str, Any]) -> nn.Module:
 class Embedding(nn.Module):
     """scale * table[id] + position; nothing behind the end of a row."""
 
+    side: str  # type: ignore[assignment]
+    rows: int  # type: ignore[assignment]
     embed: Any
     positions: Any
     sinusoids: torch.Tensor
@@ -51,6 +53,7 @@ class Embedding(nn.Module):
         super().__init__()
         d, rows, offset = described["d_model"], described["max_target" if name == "decoder" else "max_length"], described["position_offset"]
         self.scale, self.offset = math.sqrt(d) if described["embed_scale"] else 1.0, offset
+        self.side, self.rows = "target" if name == "decoder" else "source", rows
         self.zero_begin = name == "decoder" and described["zero_begin"]
         if vocabulary:
             self.embed = _table(vocabulary, d)
@@ -68,6 +71,8 @@ class Embedding(nn.Module):
     def start(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """x: ids (B, N), or what a front end made of speech (B, N, d_model)."""
         n = x.shape[1]
+        if n > self.rows and (hasattr(self, "positions") or hasattr(self, "sinusoids")):
+            raise Error(INVALID, f"the {self.side} has {n} rows, and max_length, which the table of positions ends at, is {self.rows}: shorten it")
         if x.dim() == 2:
             x = F.embedding(x, self.embed.weight) * self.scale
             if self.zero_begin:

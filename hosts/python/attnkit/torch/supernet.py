@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING, Any, Mapping
 
 import attnkit
@@ -10,7 +9,7 @@ import attnkit
 from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
-from .._toml import toml_text
+from .._toml import tables_of, toml_text
 from .model import Model
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Supernet(Model):
         self.candidates = {name: [mechanism] for name, mechanism in self.baseline.items()}
         self._knows = {(b["block"], b["mechanism"]): (b["knows_q_total"], b["knows_k_total"]) for b in self.description["blocks"]}
         self._options = {(b["block"], b["mechanism"]): b["options"] for b in self.description["blocks"]}
-        tables = tomllib.loads(toml)
+        tables = tables_of(toml)
         space = tables.get("search", {}).get("space")
         if not space:
             raise Error(INVALID, "the manifest has no [search] space, which says what a supernet is to hold: add one, or train a Model")

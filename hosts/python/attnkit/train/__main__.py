@@ -24,6 +24,13 @@ def positive(kind: Callable[[str], Number]) -> Callable[[str], Number]:
     return read
 
 
+def not_negative(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
 def share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
@@ -56,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add("--optimizer", choices=("adamw", "muon"), default="adamw", help="muon: of the linear layers, AdamW for the rest (%(default)s)")
     add("--lr", type=positive(float), default=2e-3, help="AdamW's (%(default)s)")
     add("--muon-lr", type=positive(float), default=0.02, help="(%(default)s)")
-    add("--weight-decay", type=float, default=0.01, help="AdamW's, of matrices (%(default)s)")
+    add("--weight-decay", type=not_negative, default=0.01, help="AdamW's, of matrices (%(default)s)")
     add("--warmup", type=positive(int), default=400, help="steps (%(default)s)")
     add("--schedule", choices=("constant", "linear", "cosine"), default="linear", help="how the rate falls to 0 (%(default)s)")
     add("--decay", type=share, default=0.5, help="fraction of the budget after which it falls (%(default)s)")

@@ -7,6 +7,7 @@ import copy
 import importlib.util
 import pathlib
 import random
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar, Union, overload
 
 import torch
@@ -106,7 +107,8 @@ class Examples:
         if name.endswith(".py"):
             self.rows, self.draw = None, _function(name, function)
         else:
-            self.rows = [self._ids(*self._fields(line, number)) for number, line in _lines(self.path)]
+            self.rows = [self._ids(*self._counted(line.split("\t"), f"{self.path}:{number}", " with a TAB between"))
+                         for number, line in _lines(self.path)]
             if not self.rows:
                 raise Error(INVALID, f"{self.path} has no examples")
 
@@ -114,7 +116,7 @@ class Examples:
         """The batches of the number-th pass, or chunk, in an order that the seed decides; about `tokens` tokens each, padding included."""
         order = random.Random(f"{seed}:{number}")
         if self.rows is None:
-            rows = [self._ids(*(str(field) for field in pair)) for pair in self.draw(seed, number, progress)]
+            rows = [self._ids(*self._counted(pair, f"{self.path}, chunk {number}")) for pair in self._drawn(seed, number, progress)]
             if not rows:
                 raise Error(INVALID, f"{self.path} gave no examples for chunk {number}")
         else:
@@ -130,12 +132,17 @@ class Examples:
         rows = self.rows if not limit else self.rows[::max(1, len(self.rows) // limit)][:limit]
         return Batches(by_length(rows, tokens), self.info, self.classifies)
 
-    def _fields(self, line: str, number: int) -> list[str]:
-        fields = line.split("\t")
+    def _drawn(self, seed: int, number: int, progress: float) -> list[list[str]]:
+        try:
+            return [[pair] if isinstance(pair, str) else [str(field) for field in pair] for pair in self.draw(seed, number, progress)]
+        except Exception as e:
+            raise Error(INVALID, f"{self.path}, chunk {number}: {_said(e, self.path.rpartition(':')[0])}") from e
+
+    def _counted(self, fields: list[str], place: str, between: str = "") -> list[str]:
         wanted = 1 if self.info.kind == ATTNKIT_DECODER else 2
         if len(fields) != wanted:
-            raise Error(INVALID, f"{self.path}:{number}: {len(fields)} fields, not {wanted} with a TAB between: "
-                                 f"{'the text' if wanted == 1 else 'source TAB class' if self.classifies else 'source TAB target'}")
+            raise Error(INVALID, f"{place}: {len(fields)} fields, not {wanted}{between}: "
+                                 f"{'the text' if wanted == 1 else 'source and class' if self.classifies else 'source and target'}")
         return fields
 
     def _ids(self, *fields: str) -> Row:
@@ -191,5 +198,12 @@ def _function(path: str, name: str) -> Draw:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, name)
-    except (OSError, AttributeError) as e:
-        raise Error(INVALID, f"{path}:{name}: {e}") from None
+    except Exception as e:
+        raise Error(INVALID, f"{path}:{name}: {_said(e, path)}") from e
+
+
+def _said(e: Exception, path: str) -> str:
+    """An error that the code of a file raised, in one line, with the place."""
+    file = pathlib.Path(path).name
+    lines = [frame.lineno for frame in traceback.extract_tb(e.__traceback__) if pathlib.Path(frame.filename).name == file]
+    return f"{type(e).__name__}: {' '.join(str(e).split())}" + (f" (line {lines[-1]})" if lines else "")

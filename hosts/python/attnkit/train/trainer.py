@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import attnkit
 
+from .._toml import tables_of
 from ..error import INVALID, Error
 from ..torch import Attention, Model, Supernet, runtime
 from ..torch.loss import IGNORED
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 FORMAT = "attnkit.checkpoint/1"
+_KEPT = ("seed", "optimizer", "supernet")  # options that a checkpoint goes on with
 
 
 class Data(Protocol):
@@ -62,6 +64,7 @@ class Trainer:
         folder = pathlib.Path(options.dir or manifest.parent)
         self.toml = _text(manifest)
         self.model = self.make_model(folder)
+        tables_of(self.toml)  # what cannot be exported at the end is not begun
         self.teacher = self._teacher()
         self._check_supernet()
         for name in ("encoder", "decoder"):
@@ -80,6 +83,10 @@ class Trainer:
         self.run_model = self._compiled() if options.compile else self.model
         if self.world > 1:
             self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that is there or can be made") from None
         self.file = self.out / "checkpoint.pt"
         if self.file.exists():
             self._resume()
@@ -112,7 +119,6 @@ class Trainer:
 
     def run(self) -> pathlib.Path | None:
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
-        self.out.mkdir(parents=True, exist_ok=True)
         clock = saved = logged = shown = time.monotonic()
         losses: list[torch.Tensor] = []
         tokens, done, evaluated = 0, False, self.seconds
@@ -168,29 +174,17 @@ class Trainer:
 
     def train_step(self, batches: Sequence[Batch]) -> torch.Tensor:
         """One step of the optimizers over these batches together; returns the loss per token."""
-        o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
-        if o.dropout:  # of the step alone, so that what goes on from a checkpoint drops the same
-            torch.manual_seed(drawn.getrandbits(62) + self.rank)
-        every, total = sum(batch.tokens for batch in batches), torch.zeros(())
-        placements: list[dict[str, str] | None] = [None]
-        if o.supernet:
-            placements = [self.supernet.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
-            if o.sandwich:
-                placements = [self.supernet.baseline, *(self.supernet.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
-        for placement in placements:
-            if placement:
-                self.supernet.place(placement)
-            for number, batch in enumerate(batches):
-                part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
-                # Gradients are averaged over processes: each counts its own tokens as a part of all.
-                with contextlib.nullcontext() if last or not isinstance(self.run_model, DistributedDataParallel) else self.run_model.no_sync():
-                    loss = self.loss(part, drawn) * (self.world / (every * len(placements)))
-                    loss.backward()
-                total = total + loss.detach()
+        o = self.options
+        placements: list[dict[str, str] | None] = []
+        total = torch.zeros(())
+        for placement, loss in self._losses(batches):
+            loss.backward()
+            placements.append(placement)
+            total = total + loss.detach()
         if self.world > 1:
             torch.distributed.all_reduce(total)
             total = total / self.world
-        self._check(placements)
+        self._check(total, placements, batches)
         progress = self.progress()
         factor = min(1.0, (self.step + 1) / max(1, o.warmup)) * _decay(o.schedule, o.decay, progress)
         for optimizer in self.optimizers:
@@ -203,6 +197,25 @@ class Trainer:
             torch._foreach_lerp_(self.average, [p.detach() for p in self.named.values()], 1 - keep)
         self.step += 1
         return total
+
+    def _losses(self, batches: Sequence[Batch]) -> Iterator[tuple[dict[str, str] | None, torch.Tensor]]:
+        """(placement, its part of the step's loss in this process), the same each time: what is drawn depends on the step alone."""
+        o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
+        if o.dropout:
+            torch.manual_seed(drawn.getrandbits(62) + self.rank)
+        every, placements = sum(batch.tokens for batch in batches), cast("Sequence[dict[str, str] | None]", [None])
+        if o.supernet:
+            placements = [self.supernet.draw(drawn, o.weights, o.baseline_share, o.per_layer_share)]
+            if o.sandwich:
+                placements = [self.supernet.baseline, *(self.supernet.draw(drawn, o.weights, 0, o.per_layer_share) for _ in range(o.sandwich))]
+        for placement in placements:
+            if placement:
+                self.supernet.place(placement)
+            for number, batch in enumerate(batches):
+                part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
+                # Gradients are averaged over processes: each counts its own tokens as a part of all.
+                with contextlib.nullcontext() if last or not isinstance(self.run_model, DistributedDataParallel) else self.run_model.no_sync():
+                    yield placement, self.loss(part, drawn) * (self.world / (every * len(placements)))
 
     def loss(self, batch: Batch, drawn: random.Random) -> torch.Tensor:
         """The sum over the tokens of a batch."""
@@ -241,7 +254,8 @@ class Trainer:
         """The model that --teacher names, which is not trained."""
         if self.options.teacher is None:
             return None
-        made, mine = Model.from_manifest(self.options.teacher).eval().requires_grad_(False), self.model.info
+        manifest = pathlib.Path(self.options.teacher)
+        made, mine = Model(_text(manifest), manifest.parent).eval().requires_grad_(False), self.model.info
         for name in ("kind", "source_vocab", "target_vocab", "outputs"):
             theirs, ours = getattr(made.info, name), getattr(mine, name)
             if theirs != ours or made.head.type != "lm" or self.model.head.type != "lm":
@@ -257,16 +271,42 @@ class Trainer:
             if name not in self.supernet.mechanisms:
                 raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.supernet.mechanisms)}")
 
-    def _check(self, placements: Sequence[Mapping[str, str] | None]) -> None:
-        """Clips the gradients, or says which block made the first that is no number."""
-        trained = [p for p in self.named.values() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(trained, self.options.clip)
-        if math.isfinite(norm):
+    def _check(self, loss: torch.Tensor, placements: Sequence[Mapping[str, str] | None], batches: Sequence[Batch]) -> None:
+        """Clips the gradients, or says which block made the first number that is none."""
+        with contextlib.suppress(RuntimeError):
+            torch.nn.utils.clip_grad_norm_([p for p in self.named.values() if p.grad is not None], self.options.clip, error_if_nonfinite=True)
             return
-        name = next((n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all()), "the sum of squares")
-        placed = "".join(f" ({'/'.join(dict.fromkeys(placement.values()))})" for placement in placements if placement)
+        if torch.isfinite(loss):
+            # A backward pass goes from the last block to the first, and every one before the bad one is bad as well.
+            bad = [n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
+            what = f"the gradient of {_block(max(bad, key=_place))}" if bad else "the sum of squares of the gradient"
+        else:
+            name = self._first_bad(batches)
+            what = f"the output of {name}" if name else "the loss"
+        placed = "".join(dict.fromkeys(f" ({'/'.join(dict.fromkeys(placement.values()))})" for placement in placements if placement))
         kept = f"the checkpoint of an earlier step is kept in {self.file}" if self.file.exists() else "there is no checkpoint yet"
-        raise Error(INVALID, f"step {self.step + 1}{placed}: the gradient of {name} is not finite; {kept}: lower --lr or raise --warmup")
+        raise Error(INVALID, f"step {self.step + 1}{placed}: {what} is not finite; {kept}: lower --lr or raise --warmup")
+
+    def _first_bad(self, batches: Sequence[Batch]) -> str | None:
+        """The first module whose output is not finite when the step is made again."""
+        found: list[str] = []
+
+        def look(name: str) -> Callable[..., None]:
+            def hook(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+                if torch.is_tensor(output) and not torch.isfinite(output).all():
+                    found.append(name)
+            return hook
+
+        hooks = [module.register_forward_hook(look(name)) for name, module in self.model.named_modules() if name]
+        kept, self.run_model = self.run_model, self.model
+        with torch.no_grad():
+            for _ in self._losses(batches):
+                if found:
+                    break
+        self.run_model = kept
+        for handle in hooks:
+            handle.remove()
+        return found[0] if found else None
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         """Muon for the matrices of linear layers, if asked; AdamW for all else."""
@@ -351,7 +391,7 @@ class Trainer:
         part = self.file.with_suffix(".part")
         torch.save({"format": FORMAT, "manifest": _digest(self.toml), "step": self.step, "chunk": self.chunk,
                     "place_in_chunk": self.place_in_chunk, "seconds": self.seconds, "best": self.best, "worse": self.worse,
-                    "best_average": self.best_average, "average": self.average, "seed": self.options.seed,
+                    "best_average": self.best_average, "average": self.average, **{name: getattr(self.options, name) for name in _KEPT},
                     "model": self.model.state_dict(), "beside": self.beside.state_dict(),
                     "optimizers": [o.state_dict() for o in self.optimizers]}, part)
         with open(part, "rb") as written:
@@ -365,8 +405,12 @@ class Trainer:
             raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
         if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
             raise Error(INVALID, f"{self.file} is of another manifest: give that one, or another --out")
-        if saved["seed"] != self.options.seed:
-            raise Error(INVALID, f"{self.file} has --seed {saved['seed']}: give it, or another --out")
+        for name in _KEPT:
+            had = saved.get(name)  # earlier files have the seed alone
+            if had is not None and had != getattr(self.options, name):
+                option = f"--{name}" if isinstance(had, bool) else f"--{name} {had}"
+                what = f"has no {option}: leave it out" if had is False else f"has {option}: give it"
+                raise Error(INVALID, f"{self.file} {what}, or give another --out")
         self.model.load_state_dict(saved["model"])
         self.beside.load_state_dict(saved["beside"])
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
@@ -376,6 +420,19 @@ class Trainer:
                 group.update(values)
         for name in ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse"):
             setattr(self, name, saved[name])
+        self._cut_log()
+
+    def _cut_log(self) -> None:
+        """The steps behind the checkpoint are made again, and so are their lines."""
+        log = self.out / "log.jsonl"
+        if self.rank or not log.exists():
+            return
+        part, kept = log.with_suffix(".part"), []
+        for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
+            with contextlib.suppress(ValueError):  # the last one may have been cut off
+                kept += [line] if json.loads(line)["step"] <= self.step else []
+        part.write_text("".join(kept), encoding="utf-8")
+        os.replace(part, log)
 
     def _export(self) -> pathlib.Path | None:
         """out/model, of the best average if training may stop early, else of the last."""
@@ -403,6 +460,24 @@ class _Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+_KINDS = ("self", "cross", "ffn")
+
+
+def _block(name: str) -> str:
+    """The block that a parameter is of, or the parameter's own name."""
+    stack, kind, *rest = [*name.split("."), ""]
+    return f"{stack}.{kind}.{rest[0]}" if kind in _KINDS else name
+
+
+def _place(name: str) -> tuple[float, ...]:
+    """Sorts parameters as a forward pass uses them; those of `model` are of all blocks."""
+    stack, kind, *rest = [*name.split("."), ""]
+    place = {"model": -1, "encoder": 0, "decoder": 1}.get(stack, 2)
+    if kind in _KINDS:
+        return place, int(rest[0]), _KINDS.index(kind)
+    return place, math.inf if kind == "norm" else 0
 
 
 def _decay(schedule: str, begin: float, progress: float) -> float:
