@@ -465,6 +465,33 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// A context that is done when it was asked so often.
+type asked struct {
+	context.Context
+	left int
+}
+
+func (a *asked) Err() error {
+	if a.left--; a.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestGenerateKeepsWhatItHasWhenCancelled(t *testing.T) {
+	live, end := context.WithCancel(background)
+	defer end()
+	expected := must[[]int32](t)(begun(t, model(t)).Generate(background, 0))
+	s := begun(t, model(t))
+	made, err := s.Generate(&asked{live, 3}, 0) // before the first token, and after each
+	if !errors.Is(err, context.Canceled) || !reflect.DeepEqual(made, expected[:3]) {
+		t.Fatal(made, err)
+	}
+	if rest := must[[]int32](t)(s.Generate(live, 0)); !reflect.DeepEqual(rest, expected[3:]) {
+		t.Fatal(rest, expected)
+	}
+}
+
 func TestGenerateWithEveryContext(t *testing.T) {
 	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
 	defer r.Close()
