@@ -24,6 +24,7 @@ class DeviceTensors {
   void add(const LayerNorm& norm);
   void add(const Embedding& embedding);  // after all dense layers, with one of which it may share its table
   void add(const Rotary& rotary, int64_t max_length);
+  void wait() const { stream_.wait(); }  // until all are there
 
   const std::shared_ptr<const Device>& device() const { return device_; }
   const DeviceDense& dense(const Dense& layer) const;

@@ -220,6 +220,7 @@ void Model::move_to(const std::shared_ptr<const Device>& device) {
     if (manifest_.final_norm && !stack->layers.empty()) add(stack->norm);
   }
   for (const Embedding* embedding : {&encoder_.embedding, &decoder_.embedding}) add(*embedding);
+  tensors->wait();
   tensors_ = std::move(tensors);
 }
 
