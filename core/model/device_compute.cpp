@@ -111,12 +111,16 @@ void* DeviceCompute::allocate(size_t bytes) {
   return memory;
 }
 
-// Work that reads it may be on its way.
-void DeviceCompute::release(void* memory) noexcept {
+void DeviceCompute::settle() noexcept {
   try {
     stream_.wait();
   } catch (...) {  // the device is lost, and with it the work
   }
+}
+
+// Work that reads it may be on its way.
+void DeviceCompute::release(void* memory) noexcept {
+  settle();
   device_->release(memory);
 }
 
@@ -149,6 +153,10 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
     if (const int64_t n = ids->length_of(b); n > 0)
       std::memcpy(packed_.data() + row, ids->data + b * ids->stride, static_cast<size_t>(n) * sizeof(int32_t));
   }
+  placed_.clear();
+  if (packed_.empty())
+    for (const Side* side : sides) placed_[side] = {};
+  if (packed_.empty()) return;
   char* const to = arrays_.get<char>(static_cast<int64_t>(packed_.size()));
   if (packed_.size() != placed_bytes_ || placed_to_ != to ||
       std::memcmp(packed_.data(), pinned_.data(), packed_.size()) != 0) {
@@ -160,7 +168,6 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
     placed_to_ = to;
     in_flight_ = true;
   }
-  placed_.clear();
   auto offsets = at.begin();
   for (const Side* side : sides) {
     const auto& [totals, lengths, positions, slots] = *offsets++;
@@ -174,12 +181,14 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
 }
 
 void DeviceCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
+  if (rows == 0) return;
   const DeviceNorm norm{tensors_->floats(layer.weight), tensors_->floats(layer.bias),
                         static_cast<int64_t>(layer.weight.size()), layer.epsilon, layer.type == NormType::rms};
   device_->call(&DeviceTable::norm, stream_.get(), &norm, x, y, rows);
 }
 
 void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, DeviceActivation f, bool add) {
+  if (rows == 0) return;
   const DeviceDense& made = tensors_->dense(layer);
   const uint64_t bytes = device_->table().dense_scratch(&made, rows);
   void* const scratch = bytes > 0 ? scratch_.get<char>(static_cast<int64_t>(bytes)) : nullptr;
@@ -224,19 +233,19 @@ void DeviceCompute::embed(const Embedding& layer, const Ids& ids, const Side& si
 }
 
 void DeviceCompute::add(float* x, const float* y, int64_t n) {
-  device_->call(&DeviceTable::add, stream_.get(), x, y, n);
+  if (n > 0) device_->call(&DeviceTable::add, stream_.get(), x, y, n);
 }
 
 void DeviceCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
-  device_->call(&DeviceTable::multiply, stream_.get(), x, y, rows * width);
+  if (rows > 0) device_->call(&DeviceTable::multiply, stream_.get(), x, y, rows * width);
 }
 
 void DeviceCompute::normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
-  device_->call(&DeviceTable::normalise_heads, stream_.get(), o, rows, heads, width);
+  if (rows > 0) device_->call(&DeviceTable::normalise_heads, stream_.get(), o, rows, heads, width);
 }
 
 void DeviceCompute::scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) {
-  device_->call(&DeviceTable::scale, stream_.get(), x, by, tensors_->floats(bias), rows, width);
+  if (rows > 0) device_->call(&DeviceTable::scale, stream_.get(), x, by, tensors_->floats(bias), rows, width);
 }
 
 const float* DeviceCompute::given(const AuxValue& value, Buffer& room) {

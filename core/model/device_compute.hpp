@@ -80,6 +80,8 @@ class DeviceCompute final : public Compute, public BufferMemory {
   void from_host(float* to, const float* from, int64_t n) { stream_.from_host(to, from, bytes_of<float>(n)); }
   void to_host(float* to, const float* from, int64_t n);
   void wait() { stream_.wait(); }
+  // After this nothing is under way, whatever went wrong before.
+  void settle() noexcept;
 
   // Runs `enqueue`, the step of so many rows that gives `result`: at first as it is, then as a graph.  states: changes
   // with the addresses of states.

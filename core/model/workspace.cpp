@@ -1,6 +1,6 @@
 #include "core/model/workspace.hpp"
 
-#include "core/model/compute.hpp"
+#include "core/model/device_compute.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -38,6 +38,7 @@ WorkspacePool::Lease WorkspacePool::take() {
 }
 
 void WorkspacePool::give(Workspace* workspace) {
+  if (workspace->device) workspace->device->settle();
   const size_t own = own_place();
   for (size_t i = 0; i < places_.size(); ++i) {
     Workspace* none = nullptr;

@@ -289,8 +289,8 @@ void Session::append(std::span<Reading> group) {
   for (const SourcePart& part : parts) longest = std::max(longest, part.length);
   std::vector<int32_t> slots;
   for (const Reading& r : group) slots.push_back(r.session->encoder_slot_);
+  const Arena::Pins pinned = model.pin_states();  // longer than what is under way
   const WorkspacePool::Lease ws = model.lease();
-  const Arena::Pins pinned = model.pin_states();
   Aux aux;
   const float* const encoded = model.encoder().run(*ws, parts, slots, aux);
   // Sources that grow, whose rows are kept, are not for devices.
@@ -476,13 +476,10 @@ void Session::advance(int row, int32_t tokens) {
 void Session::write(std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
-  const WorkspacePool::Lease ws = sessions.front()->model_->lease();
-  write(*ws, sessions, tokens, logits);
-}
-
-void Session::write(Workspace& ws, std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   const Model& model = *sessions.front()->model_;
-  const Arena::Pins pinned = model.pin_states();
+  const Arena::Pins pinned = model.pin_states();  // longer than what is under way
+  const WorkspacePool::Lease leased = model.lease();
+  Workspace& ws = *leased;
   gather(sessions, tokens, ws);
   const Manifest& m = model.manifest();
   const int64_t d = m.d_model, width = model.outputs(), length = tokens.length, all = tokens.batch * length;
@@ -543,8 +540,13 @@ void Session::Steps::write(const Ids& tokens) {
   const Model& model = *session_.model_;
   const Arena::Pins pinned = model.pin_states();
   gather({&self, 1}, tokens, *lease_);
-  model.step(*lease_, result_);
-  lease_->device->fetch(result_, tokens.batch);
+  try {
+    model.step(*lease_, result_);
+    lease_->device->fetch(result_, tokens.batch);
+  } catch (...) {
+    lease_->device->settle();
+    throw;
+  }
   Session::advance({&self, 1}, tokens);
   wrote_ = true;
 }

@@ -145,7 +145,6 @@ class Session {
   bool begins_with_end(int row) const;
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
-  static void write(Workspace& ws, std::span<Session* const> sessions, const Ids& tokens, float* logits);
   static void advance(std::span<Session* const> sessions, const Ids& tokens);
   void advance(int row, int32_t tokens);
   void check_begun() const;
