@@ -18,13 +18,6 @@ void Device::check(int32_t code, const attn_error& err) const {
   if (code != ATTN_OK) check_plugin(code, err, "the CUDA device");
 }
 
-DeviceInfo Device::info() const {
-  DeviceInfo info{};
-  attn_error err = empty_error();
-  check(table_->describe(handle_, &info, &err), err);
-  return info;
-}
-
 void Device::make_current() const {
   attn_error err = empty_error();
   check(table_->make_current(handle_, &err), err);

@@ -21,7 +21,6 @@ class Device : public std::enable_shared_from_this<Device> {
   ~Device();
   Device(const Device&) = delete;
 
-  DeviceInfo info() const;
   // Calls a function of the table that takes the device and returns a code.  Throws Error.
   template <class... Parameters, class... Arguments>
   void call(int32_t (*DeviceTable::*function)(DeviceHandle*, Parameters...), Arguments... arguments) const {
