@@ -367,7 +367,7 @@ HeadSteps Block::steps_behind(size_t i) const {
   const attn_port& port = *mechanism_->ports()[i];
   const auto norm = norms_.find(i);
   return {norm == norms_.end() ? nullptr : &norm->second,
-          turns(i) ? rotary_.get() : nullptr,
+          rotary_ && turns(i) ? rotary_.get() : nullptr,
           heads_of(port),
           port.shape[1],
           port.shape[3],
