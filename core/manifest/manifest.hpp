@@ -164,7 +164,8 @@ struct Manifest {
 
 // Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if
 // !diagnostics.failed(). dir: the folder that relative paths start from.  Mechanisms must be in registry for
-// device_type, 0: the manifest's; their own refusals (create, plan) are reported at the line that chose them, in their own words.
+// device_type, 0: the manifest's; their own refusals (create, plan) are reported at the line that chose them, in their
+// own words.
 Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
                        Diagnostics& diagnostics);
 

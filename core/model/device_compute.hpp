@@ -43,7 +43,7 @@ class DeviceTensors {
   std::unordered_map<const DenseWeights*, DeviceDense> dense_;
 };
 
-// What a decoding step on a device gives beside its scores.
+// The results of a decoding step on a device beside its scores.
 struct StepResult {
   enum Kind { scores, best, top } kind = scores;
   int64_t count = 0;  // top
@@ -137,9 +137,9 @@ class DeviceCompute final : public Compute, public BufferMemory {
   std::vector<float> top_, norms_;
 };
 
-// Where the host may write what belongs to x: x itself, or `room`.
+// A place for the host to write what belongs to x: x itself, or `room`.
 float* on_host(const Workspace& ws, float* x, int64_t n, std::vector<float>& room);
-// What lies at x, where the host may read it.
+// The numbers at x as the host may read them.
 const float* seen_by_host(const Workspace& ws, const float* x, int64_t n, std::vector<float>& room);
 
 }  // namespace attnkit::core
