@@ -34,9 +34,6 @@ void report(const Diagnostics& diagnostics, attnkit_diagnose diagnose, uintptr_t
 
 void load(attnkit_runtime* runtime, const std::string& toml, const std::string& dir, attnkit_diagnose diagnose,
           uintptr_t context, attnkit_model** model) {
-  if (runtime->runtime->device_type != 1)
-    fail(ATTN_UNSUPPORTED, "device type {}: models run on the CPU (1) in this version; single blocks run on CUDA",
-         runtime->runtime->device_type);
   Diagnostics diagnostics;
   std::shared_ptr<const Model> loaded = Model::load(runtime->runtime, toml, dir, diagnostics);
   report(diagnostics, diagnose, context);

@@ -31,7 +31,7 @@ int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_r
     }
     if (threads > 1024) fail(ATTN_INVALID, "threads {}: 0 (one per processor) to 1024 are possible", threads);
     if (device < 0 || device > 2) fail(ATTN_UNSUPPORTED, "device type {}: CPU (1) and CUDA (2) are possible", device);
-    auto made = std::make_shared<Runtime>(default_search_path(path), threads, device == 0 ? 1 : device);
+    auto made = std::make_shared<Runtime>(default_search_path(path), threads, device);
     *runtime = new attnkit_runtime{std::move(made)};
   });
 }

@@ -11,8 +11,20 @@
 
 namespace attnkit::core {
 
+// Where memory comes from that is not the host's.
+class BufferMemory {
+ public:
+  virtual ~BufferMemory() = default;
+  // Multiples of ATTN_ALIGN.  Throws Error.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+};
+
 class Buffer {
  public:
+  Buffer() = default;
+  // from: outlives the buffer; NULL: the host's memory.
+  explicit Buffer(BufferMemory* from) : data_(nullptr, Free{from}) {}
   // Returns at least n elements of T, aligned to ATTN_ALIGN, contents undefined.  Invalidates the last result.
   template <class T>
   T* get(int64_t n) {
@@ -20,7 +32,8 @@ class Buffer {
     if (bytes > bytes_) {
       data_.reset();
       bytes_ = 0;
-      data_.reset(std::aligned_alloc(ATTN_ALIGN, bytes));
+      BufferMemory* const from = data_.get_deleter().from;
+      data_.reset(from ? from->allocate(bytes) : std::aligned_alloc(ATTN_ALIGN, bytes));
       if (!data_) throw std::bad_alloc();
       bytes_ = bytes;
     }
@@ -30,7 +43,8 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(void* p) const { std::free(p); }
+    BufferMemory* from;
+    void operator()(void* p) const { from ? from->release(p) : std::free(p); }
   };
   std::unique_ptr<void, Free> data_;
   size_t bytes_ = 0;

@@ -29,6 +29,8 @@ class Sampler {
   // stream: texts of one seed that differ in it are unrelated.  Throws Error (ATTN_INVALID): out of bounds.
   explicit Sampler(const Sampling& sampling, uint64_t stream = 0);
 
+  // It draws the best token, whatever was there before.
+  bool is_greedy() const { return sampling_.temperature == 0 && !sampling_.looks_back(); }
   void saw(std::span<const int32_t> ids);  // tokens that were there, in order
   // Changes the scores of the next token by those that were there.
   void look_back(std::span<float> scores) const;

@@ -12,6 +12,10 @@ constexpr const char* must = nullptr;  // be given
 
 constexpr KeyRule keys[] = {
     {"", "schema", T::text, must, "the format of the file: `attnkit.model/1`"},
+    {"", "device", T::choice, "cpu", "cpu|cuda",
+     "what it runs on, unless the program that opens it says another (`--device`): `cuda` is the first GPU, with f32 "
+     "or "
+     "bf16 weights, mechanisms that have a variant for it, and without [stream]"},
     {"", "model", T::table, must, "the transformer around the attention blocks"},
     {"", "weights", T::table, must, "where the weights are"},
     {"", "attention", T::table, must, "which mechanism sits in which block"},
@@ -210,6 +214,9 @@ constexpr KeyRule keys[] = {
      "scale for each 32 of them; stored is for each tensor what is nearest to what the file has: int4 for GGUF's Q4_0, "
      "Q4_1 and Q4_K, int8 "
      "for Q8_0, Q6_K and I8, bf16 for BF16"},
+    {"weights", "tf32", T::boolean, "false",
+     "on a GPU, products of f32 numbers with 10 bits of fraction, which tensor cores do faster; elsewhere without "
+     "effect"},
     {"weights", "cache", T::boolean, "false",
      "layers of `file` as they were packed are kept in the user's folder for caches, from where the next start maps "
      "them: it opens in a fraction of the time, and processes share their memory; not with `sha256`"},

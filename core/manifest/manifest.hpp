@@ -105,6 +105,7 @@ struct RotaryTable {  // positions = "rotary": how q and k of self attention are
 struct Manifest {
   std::string name;
   ModelKind kind = ModelKind::encoder_decoder;
+  int32_t device_type = 1;  // where it runs: 1, or 2 for CUDA
   int d_model = 0, heads = 0, ffn = 0, max_length = 0;
   int kv_heads = 0, head_width = 0;  // as given, or heads and d_model / heads
   Norm norm = Norm::pre;
@@ -135,6 +136,7 @@ struct Manifest {
   std::shared_ptr<const NameMap> weights_names;  // what the file calls its tensors; NULL: what attnkit calls them
   WeightType weights_type = WeightType::f32;
   std::optional<uint64_t> weights_seed;  // initialises the tensors that the file lacks
+  bool tf32 = false;                     // on a device f32 weights are multiplied as tf32
   bool weights_cache = false;            // layers that were packed are kept for the next start
   Place weights_place;
   std::vector<BlockChoice> blocks;  // encoder.self 1..n, then per decoder layer self, cross
@@ -162,7 +164,8 @@ struct Manifest {
 
 // Parses and checks a manifest.  Every problem goes to diagnostics; the result is complete only if
 // !diagnostics.failed(). dir: the folder that relative paths start from.  Mechanisms must be in registry for
-// device_type; their own refusals (create, plan) are reported at the line that chose them, in their own words.
+// device_type, 0: the manifest's; their own refusals (create, plan) are reported at the line that chose them, in their
+// own words.
 Manifest read_manifest(const std::string& toml, const std::string& dir, const Registry& registry, int32_t device_type,
                        Diagnostics& diagnostics);
 

@@ -608,6 +608,7 @@ void read_weights(const Node& weights, Reading& to) {
     to.not_applicable(table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given");
   m.weights_sha256 = sha256_of(table, to);
   take(table.choice("type"), m.weights_type);
+  take(table.boolean("tf32"), m.tf32);
   take(table.boolean("cache"), m.weights_cache);
   if (m.weights_cache && (!file || !m.weights_sha256.empty()))
     to.not_applicable(table.place("cache"), file ? "\"cache\" maps what \"sha256\" promises to read"
@@ -775,7 +776,9 @@ Manifest read_manifest(const std::string& toml, const std::string& dir, const Re
   for (const Diagnostic& d : syntax.sorted()) diagnostics.add(d.code, d.place, d.message, d.help, d.area);
   if (syntax.failed() || !check_schema(tree, diagnostics)) return manifest;
   const TableReader root(tree, "", diagnostics);
-  Reading reading{dir, registry, device_type, diagnostics, manifest};
+  const bool cuda = root.choice("device").value_or(0) == 1;
+  manifest.device_type = device_type != 0 ? device_type : cuda ? 2 : 1;
+  Reading reading{dir, registry, manifest.device_type, diagnostics, manifest};
   reading.length_meant = root.meant("length");
   using Section = void (*)(const Node&, Reading&);
   const std::pair<const char*, Section> sections[] = {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/sha256.hpp"
+#include "core/model/compute.hpp"
 #include "core/model/layers.hpp"
 #include "core/session/arena.hpp"
 
@@ -16,7 +17,7 @@ const double inward = std::sqrt(0.5);
 // More than any memory, and so little that the states of all blocks can be added up.
 constexpr uint64_t max_state = uint64_t{1} << 48;
 
-// (batch, heads, rows, width), the heads of a row side by side.
+// (batch, heads, rows, width), the heads of a row side by side; on the CPU.
 attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
   const int64_t stride = heads * width;
   attn_tensor t{};
@@ -212,13 +213,20 @@ void Block::load_stored(size_t i, WeightReader& reader) {
     parameters_ += size;
 }
 
+attn_request Block::request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys,
+                            int64_t past) const {
+  attn_request r = cpu_request(flags, workers, batch, queries, keys, past);
+  r.device_type = mechanism_->plugin().table.device_type;
+  return r;
+}
+
 Plan Block::plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const {
-  return mechanism_->plan(cpu_request(totals_, workers, batch, queries, keys, 0));
+  return mechanism_->plan(request(totals_, workers, batch, queries, keys, 0));
 }
 
 Plan Block::plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const {
   Plan plan = mechanism_->plan(
-      cpu_request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
+      request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
   const uint64_t needed = plan.info().state_bytes, room = state_bytes(std::max(capacity, keys));
   if (needed > room)
     fail(
@@ -233,7 +241,7 @@ bool Block::needs_target(int64_t queries, int64_t keys) const {
   if (choice_.role == ATTN_ENCODER_SELF || !(totals_ & ATTN_KNOWS_Q_TOTAL)) return false;
   const uint32_t target = ATTN_KNOWS_Q_TOTAL | (choice_.role == ATTN_DECODER_SELF ? ATTN_KNOWS_K_TOTAL : 0u);
   try {
-    mechanism_->plan(cpu_request((totals_ & ~target) | ATTN_STREAM, 1, 1, queries, keys, 1));
+    mechanism_->plan(request((totals_ & ~target) | ATTN_STREAM, 1, 1, queries, keys, 1));
     return false;
   } catch (const Error& e) {
     if (e.code() != ATTN_UNSUPPORTED) throw;
@@ -244,7 +252,7 @@ bool Block::needs_target(int64_t queries, int64_t keys) const {
 uint64_t Block::state_bytes(int64_t capacity) const {
   if (capacity == 0) return 0;
   if (capacity == max_length_ && row_bytes_ > 0) return row_bytes_;
-  const uint64_t bytes = mechanism_->ask(cpu_request(totals_ | ATTN_STREAM, 1, 1, 1, 0, capacity)).state_bytes;
+  const uint64_t bytes = mechanism_->ask(request(totals_ | ATTN_STREAM, 1, 1, 1, 0, capacity)).state_bytes;
   if (bytes > max_state)
     fail(ATTN_UNSUPPORTED, "{}: \"{}\" needs {} bytes of state for {} keys, at most {} are possible: lower max_length",
          path_, choice_.mechanism, bytes, capacity, max_state);
@@ -269,7 +277,7 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   const int64_t batch = call.batch(), queries = call.queries.length, keys = call.keys.length;
   if (batch == 0 || (queries == 0 && keys == 0)) return;
   if (!plan) {
-    const Plan made = plan_whole(ws.threads->workers(), batch, queries, keys);
+    const Plan made = plan_whole(ws.compute->workers(), batch, queries, keys);
     return run(ws, &made, call);
   }
   plan->run(prepare(ws, *plan, call));
@@ -279,21 +287,24 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   float* o = static_cast<float*>(ws.tensors[output_].data);
   const int64_t rows = batch * queries;
   if (out_raw_) {
-    add(call.sum, o, rows * d_model_);
+    ws.compute->add(call.sum, o, rows * d_model_);
     return;
   }
-  if (head_norm_) normalise_heads(o, rows, port.shape[1], port.shape[3]);
-  out_.add(*ws.threads, o, port.shape[1] * port.shape[3], call.sum, d_model_, rows);
+  if (head_norm_) ws.compute->normalise_heads(o, rows, port.shape[1], port.shape[3]);
+  ws.compute->dense_add(out_, o, call.sum, rows);
 }
 
 // The run of a call whose inputs are projected; it borrows from ws.
 attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const {
-  if (ws.ports.size() < projections_.size()) ws.ports.resize(projections_.size());
+  while (ws.ports.size() < projections_.size()) ws.ports.emplace_back(ws.compute->memory());
   ws.tensors.resize(projections_.size());
-  for (size_t i = 0; i < ws.tensors.size(); ++i) ws.tensors[i] = project(ws, call, i);
+  for (size_t i = 0; i < ws.tensors.size(); ++i) {
+    ws.tensors[i] = project(ws, call, i);
+    ws.tensors[i].device_type = plan.request().device_type;
+  }
   const uint64_t scratch = plan.info().scratch_bytes;
-  ws.exec = ws.threads->exec(plan.scratch(ws.scratch, scratch), scratch);
-  const auto or_null = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+  ws.exec = ws.compute->exec(plan.scratch(ws.scratch, scratch), scratch);
+  const RowArrays of_queries = ws.compute->rows(call.queries), of_keys = ws.compute->rows(call.keys);
   attn_run run{};
   run.struct_size = sizeof run;
   run.exec = &ws.exec;
@@ -301,17 +312,17 @@ attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) 
   run.queries = call.queries.length;
   run.keys = call.keys.length;
   run.ports = ws.tensors.data();
-  run.q_len = or_null(call.queries.lengths);
-  run.k_len = or_null(call.keys.lengths);
-  run.q_pos = or_null(call.queries.positions);
-  run.k_pos = or_null(call.keys.positions);
-  if (totals_ & ATTN_KNOWS_Q_TOTAL) run.q_total = or_null(call.queries.totals);
-  if (totals_ & ATTN_KNOWS_K_TOTAL) run.k_total = or_null(call.keys.totals);
+  run.q_len = of_queries.lengths;
+  run.k_len = of_keys.lengths;
+  run.q_pos = of_queries.positions;
+  run.k_pos = of_keys.positions;
+  if (totals_ & ATTN_KNOWS_Q_TOTAL) run.q_total = of_queries.totals;
+  if (totals_ & ATTN_KNOWS_K_TOTAL) run.k_total = of_keys.totals;
   if (const Arena* states = call.keys.states) {
     const size_t index = static_cast<size_t>(choice_.layer) - 1;
     run.state = states->base(index);
     run.state_stride = states->stride(index);
-    run.slots = or_null(call.keys.slots);
+    run.slots = of_keys.slots;
   }
   return run;
 }
@@ -327,10 +338,8 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
       const float* x = query ? call.input : call.context;
       if (port.flags & ATTN_RAW) return sequence(x, batch, 1, rows, d_model_);
       float* y = ws.ports[i].get<float>(batch * rows * heads * width);
-      if (rows > 0) {
-        projections_[i].apply(*ws.threads, x, d_model_, y, heads * width, batch * rows);
-        finish(*ws.threads, query ? call.queries : call.keys, i, y, batch * rows);
-      }
+      if (rows > 0)
+        ws.compute->project(projections_[i], x, y, batch * rows, query ? call.queries : call.keys, steps_behind(i));
       return sequence(y, batch, heads, rows, width);
     }
     case ATTN_OUTPUT:
@@ -338,8 +347,7 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
                       call.queries.length, width);
     case ATTN_LEARNED:
     case ATTN_TABLE:
-      if (stored_[i].raw.empty()) return contiguous(port, stored_[i].f32.data());
-      return contiguous(port, stored_[i].raw.data());
+      return contiguous(port, ws.compute->stored(stored_[i].bytes().data()));
     default: {
       const int64_t rows = port.shape[2];
       if (port.kind == ATTN_AUX_OUT)
@@ -350,31 +358,20 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
       if (value.rows != rows || value.width != width)
         fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
              choice_.mechanism, port.name, rows, width, value.rows, value.width);
-      return sequence(value.data.data(), batch, 1, rows, width);
+      return sequence(ws.compute->given(value, ws.ports[i]), batch, 1, rows, width);
     }
   }
 }
 
-// Applies the model's steps to projected rows y (rows, heads * width) of a port: norm, turn, repeat heads; in place.
-void Block::finish(Threads& threads, const Side& side, size_t i, float* y, int64_t rows) const {
+HeadSteps Block::steps_behind(size_t i) const {
   const attn_port& port = *mechanism_->ports()[i];
-  const int64_t heads = port.shape[1], made = heads_of(port), width = port.shape[3];
   const auto norm = norms_.find(i);
-  const bool turned = rotary_ && turns(i);
-  if (norm == norms_.end() && !turned && made == heads) return;
-  threads.each(rows, 4096 / (heads * width) + 1, [&](int64_t begin, int64_t end, uint32_t) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* row = y + r * heads * width;
-      if (norm != norms_.end()) norm->second.apply(row, row, made);
-      const auto of = static_cast<size_t>(r / side.length);
-      const int64_t first = side.positions.empty() ? 0 : side.positions[of];
-      // Padding behind a row's end may stand beyond max_length.
-      if (turned)
-        rotary_->turn(row, made, width, std::min(first + r % side.length, max_length_ - 1), first + side.lengths[of]);
-      for (int64_t h = heads; h-- > 0 && made < heads;)
-        if (h * made / heads != h) std::copy_n(row + (h * made / heads) * width, width, row + h * width);
-    }
-  });
+  return {norm == norms_.end() ? nullptr : &norm->second,
+          rotary_ && turns(i) ? rotary_.get() : nullptr,
+          heads_of(port),
+          port.shape[1],
+          port.shape[3],
+          max_length_};
 }
 
 // Sequences that the mechanism gave out become inputs of the next blocks.
@@ -386,7 +383,7 @@ void Block::hand_on(const Workspace& ws, const BlockCall& call) const {
     const std::string_view name = mechanism_->ports()[i]->name;
     auto at = call.aux.find(name);
     if (at == call.aux.end()) at = call.aux.try_emplace(std::string(name)).first;
-    at->second.data.assign(data, data + call.batch() * t.shape[2] * t.shape[3]);
+    ws.compute->take(data, call.batch() * t.shape[2] * t.shape[3], at->second.data);
     at->second.rows = t.shape[2];
     at->second.width = t.shape[3];
   }
@@ -403,7 +400,7 @@ void Block::attention(Workspace& ws, const BlockCall& call, float* weights) cons
     fail(ATTN_UNSUPPORTED, "{}: the output of \"{}\" is not shaped like its values, so its weights cannot be read off",
          path_, choice_.mechanism);
   const int64_t queries = call.queries.length, keys = call.keys.length;
-  const Plan plan = plan_whole(ws.threads->workers(), 1, queries, keys);
+  const Plan plan = plan_whole(ws.compute->workers(), 1, queries, keys);
   const attn_run run = prepare(ws, plan, call);
   float* values = ws.ports[v].get<float>(keys * kv_heads * width);
   const float* o = static_cast<const float*>(ws.tensors[output_].data);

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 namespace attnkit::core {
 
 class Sha256;
+struct HeadSteps;
 
 // One run of a block.
 struct BlockCall {
@@ -38,7 +40,15 @@ class Block {
   const BlockChoice& choice() const { return choice_; }
   const std::string& path() const { return path_; }  // "encoder.self.1"
   const Mechanism& mechanism() const { return *mechanism_; }
-  void digest(Sha256& to) const;                      // adds all stored tensors
+  void digest(Sha256& to) const;  // adds all stored tensors
+  // Calls f with each Dense, LayerNorm and std::span<const std::byte> that its runs read.
+  template <class F>
+  void each_stored(F&& f) const {
+    for (const Dense& projection : projections_) f(projection);
+    for (const auto& [port, norm] : norms_) f(norm);
+    for (const Stored& stored : stored_) f(stored.bytes());
+    f(out_);
+  }
   bool streams() const { return streams_; }           // its runs in sessions carry state
   bool turns() const;                                 // rotary positions have something to turn
   int64_t max_length() const { return max_length_; }  // of what its keys are made of
@@ -65,6 +75,7 @@ class Block {
   struct Stored {
     std::vector<float> f32;
     std::vector<std::byte> raw;
+    std::span<const std::byte> bytes() const { return raw.empty() ? std::as_bytes(std::span(f32)) : std::span(raw); }
   };
   template <class Adapt>
   Dense load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs, double gain,
@@ -80,7 +91,9 @@ class Block {
   std::string own_name(const attn_port& port) const;
   attn_run prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const;
   attn_tensor project(Workspace& ws, const BlockCall& call, size_t port) const;
-  void finish(Threads& threads, const Side& side, size_t port, float* y, int64_t rows) const;
+  HeadSteps steps_behind(size_t port) const;
+  attn_request request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys,
+                       int64_t past) const;
   void hand_on(const Workspace& ws, const BlockCall& call) const;
 
   BlockChoice choice_;

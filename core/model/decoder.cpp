@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/model/compute.hpp"
+
 namespace attnkit::core {
 
 void Decoder::load(LayerReader& from) {
@@ -12,21 +14,29 @@ void Decoder::load(LayerReader& from) {
 
 float* Decoder::run(Workspace& ws, const Ids& target, const float* memory, Aux& aux, const Probe* probe) const {
   float* x = ws.x.get<float>(target.batch * target.length * manifest_.d_model);
-  embedding.apply(target, ws.target.positions, x);
+  ws.compute->place({&ws.target, &ws.source}, &target);
+  ws.compute->embed(embedding, target, ws.target, x);
   stack.run(ws, {ws.target, ws.source, memory, aux, nullptr, probe}, x);
   return x;
 }
 
-const float* Decoder::step(Workspace& ws) const {
+Ids Decoder::begin_step(Workspace& ws) const {
   Side &target = ws.target, &source = ws.source;
-  const int64_t rows = static_cast<int64_t>(target.lengths.size()), length = target.length;
   target.states = &stack.states(false);
   if (manifest_.encoder.layers > 0) source.states = &stack.states(true);
-  float* x = ws.x.get<float>(rows * length * manifest_.d_model);
-  embedding.apply({ws.ids.data(), length, rows, length, target.lengths.data()}, target.positions, x);
-  const int32_t past = rows > 0 ? *std::max_element(target.positions.begin(), target.positions.end()) : 0;
-  const Plans& plans = stack.plans(ws, PlanKind::step, rows, length, past);
-  stack.run(ws, {target, source, nullptr, ws.aux, &plans, nullptr}, x);
+  const Ids ids{ws.ids.data(), target.length, static_cast<int64_t>(target.lengths.size()), target.length,
+                target.lengths.data()};
+  ws.compute->place({&target, &source}, &ids);
+  return ids;
+}
+
+const float* Decoder::step(Workspace& ws, const Ids& ids) const {
+  const Side& target = ws.target;
+  float* x = ws.x.get<float>(ids.batch * ids.length * manifest_.d_model);
+  ws.compute->embed(embedding, ids, target, x);
+  const int32_t past = ids.batch > 0 ? *std::max_element(target.positions.begin(), target.positions.end()) : 0;
+  const Plans& plans = stack.plans(ws, PlanKind::step, ids.batch, ids.length, past);
+  stack.run(ws, {target, ws.source, nullptr, ws.aux, &plans, nullptr}, x);
   return x;
 }
 
@@ -54,6 +64,7 @@ void Decoder::append(Workspace& ws, std::span<SourceKeys> sources, const float* 
       keys.slots.push_back(s.slot);
       keys.totals.push_back(static_cast<double>(end));
     }
+    ws.compute->place({&none, &keys}, nullptr);
     block.run(ws, &stack.plans(ws, PlanKind::append, batch, keys.length, past)[l],
               {none, keys, nullptr, encoded ? encoded : side_by_side(ws, sources), nullptr, aux});
   }

@@ -30,9 +30,10 @@ class Decoder {
   // The rows (batch, length, D) of whole targets; they live in ws.  ws.source describes memory, and ws.target has the
   // totals of the targets.
   float* run(Workspace& ws, const Ids& target, const float* memory, Aux& aux, const Probe* probe) const;
-  // The rows (batch, length, D) of the next tokens ws.ids of sessions; they live in ws.  ws.target and ws.source
-  // describe the sessions, ws.aux has the sequences for them.
-  const float* step(Workspace& ws) const;
+  // The rows (batch, length, D) of the next tokens ws.ids of sessions, which begin_step gives; they live in ws.
+  // ws.target and ws.source describe the sessions, ws.aux has the sequences for them.
+  Ids begin_step(Workspace& ws) const;
+  const float* step(Workspace& ws, const Ids& ids) const;
   // Fills the cross states of sources with their keys.  encoded: their rows as the encoder put them out, (sources,
   // length of the longest, D), or NULL where they do not lie so; all: every block is filled anew, not only those that
   // replay.

@@ -79,13 +79,13 @@ EncoderIdentity model_traits(const Manifest& m) {
   return traits;
 }
 
-EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, int32_t device_type) {
+EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry) {
   EncoderIdentity traits = model_traits(m);
   traits.add("weights", weights_text(m));
   traits.add("weights.type", weight_type_name(m.weights_type));
   for (const BlockChoice& block : m.blocks) {
     if (block.role != ATTN_ENCODER_SELF) continue;
-    const Plugin& plugin = *registry.find(block.mechanism, device_type);
+    const Plugin& plugin = *registry.find(block.mechanism, m.device_type);
     traits.add(block_path(block.role, block.layer), use_text(plugin, block.options));
     traits.add("the plugin of " + block_path(block.role, block.layer), plugin.path);
   }

@@ -28,7 +28,7 @@ EncoderIdentity model_traits(const Manifest& manifest);
 
 // Everything that decides what the encoder of a checked manifest computes.  Weights count by their sha256 where the
 // manifest states it, else by their file's path, size and time of change.
-EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry, int32_t device_type);
+EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry);
 
 // Throws Error (ATTN_INVALID) naming the first trait that differs.  opening and here complete the sentence: "the
 // sources were encoded by another encoder: heads is 4 there, but 2 in this model".

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "core/model/compute.hpp"
+#include "core/model/device_compute.hpp"
+
 namespace attnkit::core {
 
 void check_ids(const Ids& ids, const char* side, const Tokenizer* vocabulary, int64_t max_length) {
@@ -80,22 +83,32 @@ void Encoder::embed(const SourcePart& part, float* x) const {
 void Encoder::run(Workspace& ws, const SourceBatch& source, float* x, Aux& aux, const Probe* probe) const {
   Side& side = ws.source;
   side.reset(rows(source));
-  if (!frontend) {
-    embedding.apply(source.as_ids(), {}, x);
+  const Ids ids = source.as_ids();
+  if (frontend) {
+    embed_speech(ws, source, x);
+  } else {
     for (int64_t b = 0; b < source.batch; ++b) side.lengths.push_back(static_cast<int32_t>(source.length_of(b)));
   }
-  const int64_t width = side.length * manifest_.d_model;
-  if (frontend) std::fill(x, x + source.batch * width, 0.0f);
-  for (int64_t b = 0; frontend && b < source.batch; ++b) {
+  side.totals.assign(side.lengths.begin(), side.lengths.end());
+  ws.compute->place({&side}, frontend ? nullptr : &ids);
+  if (!frontend) ws.compute->embed(embedding, ids, side, x);
+  stack.run(ws, {side, side, nullptr, aux, nullptr, probe}, x);
+}
+
+void Encoder::embed_speech(Workspace& ws, const SourceBatch& source, float* x) const {
+  const int64_t width = ws.source.length * manifest_.d_model;
+  std::vector<float> room;
+  float* const to = on_host(ws, x, source.batch * width, room);
+  std::fill(to, to + source.batch * width, 0.0f);
+  for (int64_t b = 0; b < source.batch; ++b) {
     Frontend::Waiting waiting = frontend->start();
     const std::vector<float> made =
         frontend->take(*ws.threads, waiting, source.kind, source.speech + b * source.stride, source.length_of(b));
     const int64_t length = static_cast<int64_t>(made.size()) / manifest_.d_model;
-    embed({nullptr, made.data(), length}, x + b * width);
-    side.lengths.push_back(static_cast<int32_t>(length));
+    embed({nullptr, made.data(), length}, to + b * width);
+    ws.source.lengths.push_back(static_cast<int32_t>(length));
   }
-  side.totals.assign(side.lengths.begin(), side.lengths.end());
-  stack.run(ws, {side, side, nullptr, aux, nullptr, probe}, x);
+  if (ws.device) ws.device->from_host(x, to, source.batch * width);
 }
 
 const float* Encoder::run(Workspace& ws, std::span<const SourcePart> parts, const std::vector<int32_t>& slots,
@@ -110,17 +123,24 @@ const float* Encoder::run(Workspace& ws, std::span<const SourcePart> parts, cons
   side.reset(longest);
   const int64_t width = longest * manifest_.d_model;
   float* const all = ws.memory.get<float>(batch * width);
-  float* x = all;
+  const bool speech = batch > 0 && parts.front().rows;
+  std::vector<float> room;
+  float* x = speech ? on_host(ws, all, batch * width, room) : nullptr;
+  ws.ids.assign(static_cast<size_t>(speech ? 0 : batch * longest), 0);
+  auto ids = ws.ids.begin();
   for (const SourcePart& part : parts) {
-    if (part.rows)
+    if (speech) {
       embed(part, x);
-    else
-      embedding.apply({part.ids, part.length, 1, part.length, nullptr}, {static_cast<int32_t>(part.first)}, x);
-    std::fill(x + part.length * manifest_.d_model, x + width, 0.0f);
+      std::fill(x + part.length * manifest_.d_model, x + width, 0.0f);
+      x += width;
+    } else {
+      std::copy_n(part.ids, part.length, ids);
+      ids += longest;
+    }
     side.lengths.push_back(static_cast<int32_t>(part.length));
     side.positions.push_back(static_cast<int32_t>(part.first));
-    x += width;
   }
+  if (speech && ws.device) ws.device->from_host(all, room.data(), batch * width);
   const Plans* plans = nullptr;
   if (appends()) {
     plans = &stack.plans(ws, PlanKind::encode, batch, longest, past);
@@ -130,6 +150,9 @@ const float* Encoder::run(Workspace& ws, std::span<const SourcePart> parts, cons
     side.positions.clear();
     side.totals.assign(side.lengths.begin(), side.lengths.end());
   }
+  const Ids text{ws.ids.data(), longest, batch, longest, side.lengths.data()};
+  ws.compute->place({&side}, speech ? nullptr : &text);
+  if (!speech) ws.compute->embed(embedding, text, side, all);
   stack.run(ws, {side, side, nullptr, aux, plans, nullptr}, all);
   return all;
 }

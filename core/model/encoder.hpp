@@ -35,6 +35,7 @@ class Encoder {
 
  private:
   void embed(const SourcePart& part, float* x) const;
+  void embed_speech(Workspace& ws, const SourceBatch& source, float* x) const;
 
   const Manifest& manifest_;
 };

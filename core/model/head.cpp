@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/model/compute.hpp"
+
 namespace attnkit::core {
 
 namespace {
@@ -42,10 +44,9 @@ void Head::load(LayerReader& from, const Embedding& embedding) {
 }
 
 void Head::score(Workspace& ws, const float* x, int64_t rows, float* scores) const {
-  out.apply(*ws.threads, x, out.inputs(), scores, out.outputs(), rows);
-  if (manifest_.head_scale != 1)
-    for (int64_t i = 0; i < rows * out.outputs(); ++i) scores[i] *= manifest_.head_scale;
-  for (int64_t r = 0; r < rows && !bias.empty(); ++r) add(scores + r * out.outputs(), bias.data(), out.outputs());
+  ws.compute->dense(out, x, scores, rows);
+  if (manifest_.head_scale != 1 || !bias.empty())
+    ws.compute->scale(scores, manifest_.head_scale, bias, rows, out.outputs());
 }
 
 void Head::judge(Workspace& ws, const float* x, const Aux& aux, float* results) const {

@@ -170,7 +170,7 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
   Attention& to = choice.role == ATTN_DECODER_CROSS ? layer.cross : layer.self;
   const std::string path = block_path(choice.role, choice.layer);
   to.norm = from.norm(path + ".norm", manifest_.d_model);
-  const Plugin* plugin = runtime_->registry.find(choice.mechanism, runtime_->device_type);
+  const Plugin* plugin = runtime_->registry.find(choice.mechanism, manifest_.device_type);
   try {
     to.block = std::make_unique<Block>(manifest_, choice, *plugin, from.weights, rotary_);
     blocks_.push_back(to.block.get());
@@ -229,8 +229,15 @@ std::vector<std::byte> Model::weights() const {
 std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const std::string& toml,
                                          const std::string& dir, Diagnostics& diagnostics) {
   Runtime& r = *runtime;
-  Manifest manifest = read_manifest(toml, dir, r.registry, r.device_type, diagnostics);
+  Manifest manifest = read_manifest(toml, dir, r.registry, r.asked_device, diagnostics);
   if (diagnostics.failed()) return nullptr;
+  std::shared_ptr<const Device> device;
+  if (manifest.device_type != 1) {
+    if (manifest.stream)
+      fail(ATTN_UNSUPPORTED,
+           "[stream]: sources that grow are read on the CPU alone: remove it, or run the model there");
+    device = r.device();
+  }
   std::shared_ptr<Model> model(new Model(std::move(runtime), std::move(manifest)));
   const Manifest& m = model->manifest_;
   try {
@@ -242,11 +249,11 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     check_speed(m, diagnostics);
     model->load(reader, diagnostics);
     if (cache && !diagnostics.failed()) keep(*cache, m, diagnostics);
+    if (device && !diagnostics.failed()) model->move_to(device);
     if (weights) weights->release();
     model->length_ = make_length(m, model->vocabulary(false), diagnostics);
     if (model->has_encoder())
-      model->encoder_identity_ =
-          std::make_shared<const EncoderIdentity>(encoder_identity(m, r.registry, r.device_type));
+      model->encoder_identity_ = std::make_shared<const EncoderIdentity>(encoder_identity(m, r.registry));
   } catch (const Stopped&) {
     return nullptr;
   } catch (const std::bad_alloc&) {
@@ -255,7 +262,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
          "[weights] type = \"int8\" take less",
          m.name, m.d_model, m.ffn, m.encoder.layers, m.decoder.layers);
   } catch (const Error& e) {
-    if (e.code() == ATTN_NO_MEMORY) throw;
+    if (e.code() == ATTN_NO_MEMORY || e.code() == ATTN_DEVICE) throw;
     diagnostics.add(ak::weights_do_not_fit, m.weights_place, e.what());
   }
   if (diagnostics.failed()) return nullptr;

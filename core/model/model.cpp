@@ -3,12 +3,25 @@
 #include <algorithm>
 
 #include "core/base/sha256.hpp"
+#include "core/model/device_compute.hpp"
 
 namespace attnkit::core {
+
+namespace {
+int64_t rows_of(const Side& side) { return static_cast<int64_t>(side.lengths.size()) * side.length; }
+}  // namespace
 
 WorkspacePool::Lease Model::lease() const {
   WorkspacePool::Lease lease = idle_.take();
   lease->threads = &runtime_->threads;
+  if (!lease->compute && tensors_) {
+    auto compute = std::make_unique<DeviceCompute>(tensors_);
+    DeviceCompute* const device = compute.get();
+    lease->use(std::move(compute), device);
+  } else if (!lease->compute) {
+    lease->use(std::make_unique<HostCompute>(runtime_->threads));
+  }
+  if (lease->device) lease->device->begin();
   return lease;
 }
 
@@ -30,11 +43,13 @@ void Model::forward(const SourceBatch& source, const Ids& target, float* out, co
   if (has_encoder() && has_decoder() && source.batch != target.batch)
     fail(ATTN_INVALID, "source has {} rows, target {}: they must be pairs", source.batch, target.batch);
   const WorkspacePool::Lease ws = lease();
+  if (probe && ws->device)
+    fail(ATTN_UNSUPPORTED, "what layers put out and attention weights are shown on the CPU alone: run the model there");
   Aux aux;
   float* x = ws->memory.get<float>(source.batch * source_rows(source) * manifest_.d_model);
   if (has_encoder()) encoder_.run(*ws, source, x, aux, probe);
   if (head_.pools()) {
-    if (out) head_.judge(*ws, x, aux, out);
+    if (out) judge(*ws, x, aux, out);
     return;
   }
   if (has_decoder()) {
@@ -44,10 +59,23 @@ void Model::forward(const SourceBatch& source, const Ids& target, float* out, co
   if (out) score(*ws, x, has_decoder() ? target : source.as_ids(), out);
 }
 
+// On the CPU, wherever x lies.
+void Model::judge(Workspace& ws, const float* x, const Aux& aux, float* out) const {
+  if (!ws.device) return head_.judge(ws, x, aux, out);
+  std::vector<float> room;
+  Workspace host;
+  host.threads = ws.threads;
+  host.use(std::make_unique<HostCompute>(*ws.threads));
+  host.source = ws.source;
+  head_.judge(host, seen_by_host(ws, x, rows_of(ws.source) * manifest_.d_model, room), aux, out);
+}
+
 // Source by source, so that neither padding nor other rows matter.
 void Model::predict(Workspace& ws, const int32_t* ids, int64_t stride, const float* memory) const {
   ws.predicted.clear();
   if (!length_ || !has_encoder()) return;
+  std::vector<float> room;
+  if (length_->needs_rows) memory = seen_by_host(ws, memory, rows_of(ws.source) * manifest_.d_model, room);
   for (const int32_t n : ws.source.lengths) {
     ws.predicted.push_back(length_->predict(*ws.threads, ws.length, {ids, memory, n}));
     if (ids) ids += stride;
@@ -82,9 +110,12 @@ std::unique_ptr<const Encoded> Model::encode(const SourceBatch& source) const {
   const WorkspacePool::Lease ws = lease();
   auto encoded = std::make_unique<Encoded>();
   const int64_t length = source_rows(source);
-  float* x = encoded->memory.get<float>(source.batch * length * manifest_.d_model);
-  encoder_.run(*ws, source, x, encoded->aux, nullptr);
-  predict(*ws, source.ids, source.stride, x);
+  const int64_t numbers = source.batch * length * manifest_.d_model;
+  float* const x = encoded->memory.get<float>(numbers);
+  float* const there = ws->device ? ws->memory.get<float>(numbers) : x;
+  encoder_.run(*ws, source, there, encoded->aux, nullptr);
+  if (ws->device) ws->device->to_host(x, there, numbers);
+  predict(*ws, source.ids, source.stride, there);
   encoded->encoder = encoder_identity_;
   encoded->target_lengths = ws->predicted;
   encoded->predictor = length_ ? length_->identity : "";
@@ -108,15 +139,89 @@ void Model::check_decode(const Encoded& encoded, const Ids& target) const {
 
 void Model::decode(const Encoded& encoded, const Ids& target, float* out) const {
   const WorkspacePool::Lease ws = lease();
+  const float* memory = encoded.rows;
   ws->source.reset(encoded.length);
   ws->source.lengths = encoded.lengths;
   ws->source.totals.assign(encoded.lengths.begin(), encoded.lengths.end());
+  if (ws->device) {
+    const int64_t numbers = rows_of(ws->source) * manifest_.d_model;
+    float* const there = ws->memory.get<float>(numbers);
+    ws->device->from_host(there, encoded.rows, numbers);
+    memory = there;
+  }
   if (length_ && length_->identity != encoded.predictor)
-    predict(*ws, encoded.ids.data(), encoded.length, encoded.rows);
+    predict(*ws, encoded.ids.data(), encoded.length, memory);
   else
     ws->predicted = encoded.target_lengths;
   Aux aux = encoded.aux;  // decoders replace what encoders put out
-  score(*ws, decode(*ws, target, encoded.rows, aux, nullptr), target, out);
+  score(*ws, decode(*ws, target, memory, aux, nullptr), target, out);
+}
+
+void Model::logits(Workspace& ws, const float* x, int64_t rows, float* out) const {
+  if (!ws.device) return head_.score(ws, x, rows, out);
+  float* const scores = ws.scores.get<float>(rows * outputs());
+  head_.score(ws, x, rows, scores);
+  ws.device->to_host(out, scores, rows * outputs());
+}
+
+void Model::step(Workspace& ws, const StepResult& result) const {
+  const Ids ids = decoder_.begin_step(ws);
+  const auto enqueue = [&] {
+    const float* const x = decoder_.step(ws, ids);
+    float* const scores = ws.scores.get<float>(ids.batch * outputs());
+    head_.score(ws, x, ids.batch, scores);
+    ws.device->enqueue(result, scores, ids.batch, outputs());
+  };
+  // Sequences between blocks pass through the host, which no graph does.
+  if (carries_) return enqueue();
+  uint64_t states = decoder_.stack.states(false).moves();
+  if (has_encoder()) states += decoder_.stack.states(true).moves();
+  ws.device->replay(ids.batch, result, states, enqueue);
+}
+
+Arena::Pins Model::pin_states() const {
+  if (!tensors_) return {};
+  Arena::Pins pins;
+  for (const auto& [stack, cross] :
+       {std::pair(&encoder_.stack, false), std::pair(&decoder_.stack, false), std::pair(&decoder_.stack, true)})
+    if (!stack->layers.empty() && (cross ? has_encoder() : stack == &decoder_.stack || encoder_.appends()))
+      pins.push_back(stack->states(cross).pin());
+  return pins;
+}
+
+void Model::move_to(const std::shared_ptr<const Device>& device) {
+  auto tensors = std::make_shared<DeviceTensors>(device);
+  const auto add = [&](const auto& tensor) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(tensor)>, Dense>)
+      tensors->add(tensor, manifest_.tf32);
+    else
+      tensors->add(tensor);
+  };
+  const auto add_floats = [&](const std::vector<float>& floats) { tensors->add(std::as_bytes(std::span(floats))); };
+  if (rotary_) tensors->add(*rotary_, manifest_.max_length);
+  if (!head_.pools()) {
+    add(head_.out);
+    add_floats(head_.bias);
+  }
+  for (Transformer* stack : {&encoder_.stack, &decoder_.stack}) {
+    stack->device = device;
+    for (const Layer& layer : stack->layers) {
+      for (const Attention* attention : {&layer.self, &layer.cross}) {
+        if (!attention->block) continue;
+        add(attention->norm);
+        attention->block->each_stored(add);
+        for (const attn_port* port : attention->block->mechanism().ports())
+          carries_ |= port->kind == ATTN_AUX_IN || port->kind == ATTN_AUX_OUT;
+      }
+      const FeedForward& ffn = layer.feed_forward;
+      add(ffn.norm);
+      for (const Dense* dense : {&ffn.in, &ffn.gate, &ffn.out}) add(*dense);
+    }
+    if (manifest_.final_norm && !stack->layers.empty()) add(stack->norm);
+  }
+  for (const Embedding* embedding : {&encoder_.embedding, &decoder_.embedding}) add(*embedding);
+  tensors->wait();
+  tensors_ = std::move(tensors);
 }
 
 Arena& Model::states(uint32_t role) const {

@@ -19,6 +19,9 @@
 
 namespace attnkit::core {
 
+class DeviceTensors;
+struct StepResult;
+
 class Model {
  public:
   // Reads manifest and weights; NULL after diagnostics.failed().
@@ -58,7 +61,11 @@ class Model {
   // Decoder::append, Decoder::step).
   const Encoder& encoder() const { return encoder_; }
   const Decoder& decoder() const { return decoder_; }
-  void logits(Workspace& ws, const float* x, int64_t rows, float* out) const { head_.score(ws, x, rows, out); }
+  void logits(Workspace& ws, const float* x, int64_t rows, float* out) const;  // out: on the host
+  bool on_device() const { return tensors_ != nullptr; }
+  // On a device: takes the next tokens, one for each row, and leaves their scores in ws.scores.
+  void step(Workspace& ws, const StepResult& result) const;
+  Arena::Pins pin_states() const;                         // for as long as work on states is under way
   const Length* length() const { return length_.get(); }  // what predicts the target's length; NULL: nothing does
   // The states of the blocks of a role, one for each layer, and the bytes of each at a length; empty where these blocks
   // have none.
@@ -84,9 +91,12 @@ class Model {
   void predict(Workspace& ws, const int32_t* ids, int64_t stride, const float* memory) const;
   float* decode(Workspace& ws, const Ids& target, const float* memory, Aux& aux, const Probe* probe) const;
   void score(Workspace& ws, const float* x, const Ids& ids, float* out) const;
+  void judge(Workspace& ws, const float* x, const Aux& aux, float* out) const;
+  void move_to(const std::shared_ptr<const Device>& device);
 
   std::shared_ptr<Runtime> runtime_;
   Manifest manifest_;
+  std::shared_ptr<const DeviceTensors> tensors_;  // NULL: on the CPU
   Encoder encoder_;
   Decoder decoder_;
   Head head_;
@@ -97,6 +107,7 @@ class Model {
   std::string measures_by_target_;
   int64_t parameters_ = 0;
   bool within_total_ = false;
+  bool carries_ = false;  // on a device: sequences go from block to block
   mutable std::once_flag digested_;
   mutable std::string digest_;
   mutable WorkspacePool idle_;

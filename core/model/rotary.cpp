@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/error.hpp"
+
 namespace attnkit::core {
 namespace {
 
@@ -55,13 +57,33 @@ Rotary::Turns Rotary::turns(const RotaryTable& table, const std::vector<double>&
   return {turns_of(each, stride, 1, table.attention_factor), turns_of(each, max_length / stride + 1, stride)};
 }
 
-void Rotary::turn(float* heads, int64_t count, int64_t width, int64_t position, int64_t length) const {
-  const Turns& by = length > short_length_ ? all_.back() : all_.front();
+std::pair<float, float> Rotary::turn_of(const Turns& by, int64_t position, int64_t i) const {
   const double *near = by.near.data() + position % stride * 2 * pairs_,
                *far = by.far.data() + position / stride * 2 * pairs_;
+  return {static_cast<float>(near[2 * i] * far[2 * i] - near[2 * i + 1] * far[2 * i + 1]),
+          static_cast<float>(near[2 * i + 1] * far[2 * i] + near[2 * i] * far[2 * i + 1])};
+}
+
+std::vector<float> Rotary::table(int64_t max_length) const {
+  if (all_.size() > 1)
+    fail(ATTN_UNSUPPORTED,
+         "[model.rotary] scaling = \"longrope\": models on a device have one table of positions; run it "
+         "on the CPU");
+  std::vector<float> table;
+  table.reserve(static_cast<size_t>(2 * max_length * pairs_));
+  for (int64_t p = 0; p < max_length; ++p)
+    for (int64_t i = 0; i < pairs_; ++i) {
+      const auto [cosine, sine] = turn_of(all_.front(), p, i);
+      table.push_back(cosine);
+      table.push_back(sine);
+    }
+  return table;
+}
+
+void Rotary::turn(float* heads, int64_t count, int64_t width, int64_t position, int64_t length) const {
+  const Turns& by = length > short_length_ ? all_.back() : all_.front();
   for (int64_t i = 0; i < pairs_; ++i) {
-    const auto cosine = static_cast<float>(near[2 * i] * far[2 * i] - near[2 * i + 1] * far[2 * i + 1]),
-               sine = static_cast<float>(near[2 * i + 1] * far[2 * i] + near[2 * i] * far[2 * i + 1]);
+    const auto [cosine, sine] = turn_of(by, position, i);
     for (int64_t h = 0; h < count; ++h) {
       float &a = heads[h * width + i * first_], &b = heads[h * width + i * first_ + second_];
       const float turned = a * cosine - b * sine;

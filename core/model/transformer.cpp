@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/model/compute.hpp"
+
 namespace attnkit::core {
 namespace {
 
@@ -33,16 +35,16 @@ template <class F>
 void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, F&& f) const {
   if (manifest_.norm == Norm::pre) {
     float* normed = ws.normed.get<float>(rows * manifest_.d_model);
-    around.apply(*ws.threads, x, normed, rows);
+    ws.compute->norm(around, x, normed, rows);
     f(normed);
   } else {
     f(x);
-    around.apply(*ws.threads, x, x, rows);
+    ws.compute->norm(around, x, x, rows);
   }
 }
 
 void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
-  const int64_t d = manifest_.d_model, width = manifest_.ffn;
+  const int64_t width = manifest_.ffn;
   const int64_t rows = static_cast<int64_t>(walk.self.lengths.size()) * walk.self.length;
   const auto show = [&](const std::string& layer) {
     if (walk.probe && walk.probe->show) walk.probe->show(layer, walk.self, x);
@@ -65,19 +67,17 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
     residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in) {
       const FeedForward& ffn = layer.feed_forward;
       float* hidden = ws.hidden.get<float>(rows * width * (manifest_.gated ? 2 : 1));
-      (manifest_.gated ? ffn.gate : ffn.in).apply(*ws.threads, in, d, hidden, width, rows, manifest_.activation);
+      ws.compute->dense(manifest_.gated ? ffn.gate : ffn.in, in, hidden, rows, manifest_.activation);
       if (manifest_.gated) {
         float* plain = hidden + rows * width;
-        ffn.in.apply(*ws.threads, in, d, plain, width, rows);
-        ws.threads->each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
-          for (int64_t i = begin * width; i < end * width; ++i) hidden[i] *= plain[i];
-        });
+        ws.compute->dense(ffn.in, in, plain, rows);
+        ws.compute->multiply(hidden, plain, rows, width);
       }
-      ffn.out.add(*ws.threads, hidden, width, x, d, rows);
+      ws.compute->dense_add(ffn.out, hidden, x, rows);
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
-  if (manifest_.final_norm) norm.apply(*ws.threads, x, x, rows);
+  if (manifest_.final_norm) ws.compute->norm(norm, x, x, rows);
   show(name_);
 }
 
@@ -99,7 +99,7 @@ const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int6
         const bool cross = attention == &layer.cross;
         if (!attention->block || (kind == PlanKind::append && !cross)) continue;
         plans->push_back(
-            attention->block->plan_stream(ws.threads->workers(), batch, kind == PlanKind::append ? 0 : bound,
+            attention->block->plan_stream(ws.compute->workers(), batch, kind == PlanKind::append ? 0 : bound,
                                           kind == PlanKind::step && cross ? 0 : bound, attention->block->max_length()));
       }
     made = std::move(plans);
@@ -113,7 +113,7 @@ Arena& Transformer::states(bool cross) const {
     for (const Layer& layer : layers)
       if (const Block* block = (cross ? layer.cross : layer.self).block.get())
         bytes.push_back(block->state_bytes(block->max_length()));
-    states_[cross] = std::make_unique<Arena>(bytes);
+    states_[cross] = std::make_unique<Arena>(bytes, device);
   });
   return *states_[cross];
 }

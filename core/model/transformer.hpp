@@ -53,7 +53,8 @@ class Transformer {
   void load(LayerReader& from, const std::string& name, int layers);  // all but the attention
 
   std::vector<Layer> layers;
-  LayerNorm norm;  // after the last layer of a pre-norm model
+  LayerNorm norm;                        // after the last layer of a pre-norm model
+  std::shared_ptr<const Device> device;  // where its states are; NULL: on the CPU
 
   // Runs all layers over x (batch, self.length, D), in place.
   void run(Workspace& ws, const Walk& walk, float* x) const;

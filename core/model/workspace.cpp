@@ -1,5 +1,7 @@
 #include "core/model/workspace.hpp"
 
+#include "core/model/device_compute.hpp"
+
 namespace attnkit::core {
 namespace {
 
@@ -11,6 +13,15 @@ size_t own_place() {
 }
 
 }  // namespace
+
+Workspace::Workspace() = default;
+Workspace::~Workspace() = default;
+
+void Workspace::use(std::unique_ptr<Compute> how, DeviceCompute* device_of) {
+  compute = std::move(how);
+  device = device_of;
+  for (Buffer* b : {&scratch, &x, &normed, &y, &hidden, &memory, &scores}) *b = Buffer(compute->memory());
+}
 
 WorkspacePool::~WorkspacePool() {
   for (Place& place : places_) delete place.idle.load();
@@ -27,6 +38,7 @@ WorkspacePool::Lease WorkspacePool::take() {
 }
 
 void WorkspacePool::give(Workspace* workspace) {
+  if (workspace->device) workspace->device->settle();
   const size_t own = own_place();
   for (size_t i = 0; i < places_.size(); ++i) {
     Workspace* none = nullptr;

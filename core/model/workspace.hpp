@@ -17,6 +17,8 @@
 namespace attnkit::core {
 
 class Arena;
+class Compute;
+class DeviceCompute;
 
 // A sequence that travels from block to block by name (ATTN_AUX_IN, ATTN_AUX_OUT): (batch, 1, rows, width).
 struct AuxValue {
@@ -46,11 +48,18 @@ using PlanKey = std::tuple<PlanKind, int64_t, int64_t>;  // kind, rows, tokens
 using Plans = std::vector<Plan>;                         // of the blocks that run, in their order
 
 struct Workspace {
+  Workspace();
+  ~Workspace();
+  // Its memory is the device's then, if it computes on one.
+  void use(std::unique_ptr<Compute> how, DeviceCompute* device_of = nullptr);
+
+  std::unique_ptr<Compute> compute;
+  DeviceCompute* device = nullptr;  // the same; NULL on the CPU
   Threads* threads = nullptr;
   std::vector<Buffer> ports;
   std::vector<attn_tensor> tensors;
   attn_exec exec{};
-  Buffer scratch, x, normed, y, hidden, memory;
+  Buffer scratch, x, normed, y, hidden, memory, scores;
   Side source, target;
   std::vector<int32_t> ids;               // (rows, target.length) of a decoding step
   Aux aux;                                // of the rows of a decoding step

@@ -32,9 +32,20 @@ void clear(char* begin, uint64_t bytes) {
 
 }  // namespace
 
-Arena::Arena(const std::vector<uint64_t>& row_bytes) : row_bytes_(row_bytes) {
+Arena::Arena(const std::vector<uint64_t>& row_bytes, std::shared_ptr<const Device> device)
+    : row_bytes_(row_bytes), device_(std::move(device)) {
+  if (device_) {
+    bases_.resize(row_bytes_.size());
+    blocks_.resize(row_bytes_.size());
+    stream_ = std::make_unique<Stream>(*device_);
+    return;
+  }
   uint64_t per_slot = 0;
   for (uint64_t b : row_bytes_) per_slot += b;
+  map(per_slot);
+}
+
+void Arena::map(uint64_t per_slot) {
   if (per_slot > reserve)
     fail(ATTN_NO_MEMORY, "one session needs {} bytes of state; {} are possible: lower max_length", per_slot, reserve);
   slots_ = std::clamp<int64_t>(static_cast<int64_t>(reserve / std::max<uint64_t>(1, per_slot)), 1, max_slots);
@@ -50,14 +61,45 @@ Arena::Arena(const std::vector<uint64_t>& row_bytes) : row_bytes_(row_bytes) {
   }
   // A huge page for the first bytes of a state that has room to grow would cost far more than was written.
   madvise(memory_, bytes_, MADV_NOHUGEPAGE);
-  uint64_t offset = 0;
+  char* base = static_cast<char*>(memory_);
   for (uint64_t b : row_bytes_) {
-    offsets_.push_back(offset);
-    offset += b * static_cast<uint64_t>(slots_);
+    bases_.push_back(base);
+    base += b * static_cast<uint64_t>(slots_);
   }
 }
 
-Arena::~Arena() { munmap(memory_, bytes_); }
+Arena::~Arena() {
+  if (memory_) munmap(memory_, bytes_);
+}
+
+// All memory is there before anything changes.
+void Arena::grow() {
+  const int64_t slots = std::max(min_slots, 2 * slots_);
+  std::vector<DeviceMemory> blocks;
+  device_->make_current();
+  for (const uint64_t b : row_bytes_) blocks.emplace_back(*device_, b * static_cast<uint64_t>(slots));
+  const std::unique_lock lock(moving_);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const uint64_t held = row_bytes_[b] * static_cast<uint64_t>(slots_);
+    stream_->copy(blocks[b].data(), bases_[b], held);
+    stream_->zero(blocks[b].data() + held, blocks[b].bytes() - held);
+  }
+  stream_->wait();
+  blocks_ = std::move(blocks);
+  for (size_t b = 0; b < blocks_.size(); ++b) bases_[b] = blocks_[b].data();
+  slots_ = slots;
+  ++moves_;
+}
+
+// Calls of several threads share one stream; what a call did is done when it returns.
+template <class F>
+void Arena::on_device(F&& enqueue) const {
+  const std::shared_lock pinned = pin();
+  const std::lock_guard lock(stream_mutex_);
+  device_->make_current();
+  enqueue();
+  stream_->wait();
+}
 
 int32_t Arena::acquire() {
   std::lock_guard lock(mutex_);
@@ -66,17 +108,26 @@ int32_t Arena::acquire() {
     free_.pop_back();
     return slot;
   }
+  if (device_ && next_ == slots_ && slots_ < max_slots) grow();
   if (next_ == slots_)
     fail(ATTN_NO_MEMORY, "all {} session rows of this model are in use: destroy sessions first", slots_);
   return static_cast<int32_t>(next_++);
 }
 
 void Arena::empty(size_t block, int32_t slot, uint64_t used_bytes) {
-  clear(row(block, slot), std::min(used_bytes, row_bytes_[block]));
+  const uint64_t bytes = std::min(used_bytes, row_bytes_[block]);
+  if (!device_) return clear(row(block, slot), bytes);
+  on_device([&] { stream_->zero(row(block, slot), bytes); });
 }
 
 void Arena::empty(int32_t slot, const std::vector<uint64_t>& used) {
-  for (size_t b = 0; b < used.size(); ++b) empty(b, slot, used[b]);
+  if (!device_) {
+    for (size_t b = 0; b < used.size(); ++b) empty(b, slot, used[b]);
+    return;
+  }
+  on_device([&] {
+    for (size_t b = 0; b < used.size(); ++b) stream_->zero(row(b, slot), std::min(used[b], row_bytes_[b]));
+  });
 }
 
 void Arena::release(int32_t slot, const std::vector<uint64_t>& used) {
@@ -86,11 +137,34 @@ void Arena::release(int32_t slot, const std::vector<uint64_t>& used) {
 }
 
 void Arena::copy(int32_t from, int32_t to, const std::vector<uint64_t>& bytes, const std::vector<uint64_t>& used) {
+  // Bytes past the copy must be as in an empty state.
+  if (device_)
+    return on_device([&] {
+      for (size_t b = 0; b < bytes.size(); ++b) {
+        stream_->copy(row(b, to), row(b, from), bytes[b]);
+        if (used[b] > bytes[b]) stream_->zero(row(b, to) + bytes[b], used[b] - bytes[b]);
+      }
+    });
   for (size_t b = 0; b < bytes.size(); ++b) {
     std::memcpy(row(b, to), row(b, from), bytes[b]);
-    // Bytes past the copy must be as in an empty state.
     if (used[b] > bytes[b]) std::memset(row(b, to) + bytes[b], 0, used[b] - bytes[b]);
   }
+}
+
+void Arena::save(size_t block, int32_t slot, void* to, uint64_t bytes) const {
+  if (bytes == 0) return;
+  if (!device_)
+    std::memcpy(to, row(block, slot), bytes);
+  else
+    on_device([&] { stream_->to_host(to, row(block, slot), bytes); });
+}
+
+void Arena::load(size_t block, int32_t slot, const void* from, uint64_t bytes) {
+  if (bytes == 0) return;
+  if (!device_)
+    std::memcpy(row(block, slot), from, bytes);
+  else
+    on_device([&] { stream_->from_host(row(block, slot), from, bytes); });
 }
 
 }  // namespace attnkit::core

@@ -27,7 +27,33 @@ struct Candidate {
   int32_t id;
 };
 
-// The best continuations over all rows, best first; ties by row, then id, so that a search repeats itself.
+// The `count` best, best first; ties by row, then id, so that a search repeats itself.
+std::vector<Candidate> sorted(std::vector<Candidate> all, size_t count) {
+  count = std::min(count, all.size());
+  std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(),
+                    [](const Candidate& a, const Candidate& b) {
+                      return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
+                                                                    : std::pair(a.row, a.id) < std::pair(b.row, b.id);
+                    });
+  all.resize(count);
+  return all;
+}
+
+// The same of those that a device found in each row, `each` of them.
+std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count,
+                            const DeviceCompute& found, size_t each) {
+  std::vector<Candidate> all;
+  for (uint32_t r = 0; r < alive.size(); ++r) {
+    const double norm = found.norms()[r];
+    if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
+    for (size_t i = r * each; i < (r + 1) * each; ++i)
+      if (found.top()[i] > -std::numeric_limits<float>::infinity())
+        all.push_back({alive[r].log_probability + found.top()[i] - norm, r, found.ids()[i]});
+  }
+  return sorted(std::move(all), count);
+}
+
+// The best continuations over all rows.
 std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count) {
   const int64_t outputs = session.model().outputs();
   const int32_t begin = session.model().vocabulary(true)->begin_id();
@@ -52,14 +78,7 @@ std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis
       if (scores[i] > -std::numeric_limits<float>::infinity())
         all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }
-  count = std::min(count, all.size());
-  std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(),
-                    [](const Candidate& a, const Candidate& b) {
-                      return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
-                                                                    : std::pair(a.row, a.id) < std::pair(b.row, b.id);
-                    });
-  all.resize(count);
-  return all;
+  return sorted(std::move(all), count);
 }
 
 }  // namespace
@@ -77,6 +96,12 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     Session::write({&self, 1}, {ids.data(), 1, session.rows(), 1, nullptr}, nullptr);
   };
   if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
+  // At least `width` of these end nothing; where the search shrinks, none beyond `width` is looked at.
+  const size_t looks = shrinks ? 1 : 2 + m.more_ends.size(), each = looks * rows;
+  std::optional<Session::Steps> steps;  // on a device that can say which scores are the highest
+  if (model.on_device() && !restricts(m) && !m.sampling.looks_back() &&
+      each <= std::min<size_t>(256, static_cast<size_t>(model.outputs())))
+    steps.emplace(session, StepResult{StepResult::top, static_cast<int64_t>(each)});
   // The longest target is written in full; nothing follows it.
   const auto max_tokens = static_cast<size_t>(std::min<int64_t>(limit, m.max_target() - session.position(0) + 1));
   std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
@@ -94,8 +119,9 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
     size_t rank = 0;
-    // At least `width` of these end nothing; where the search shrinks, none beyond `width` is looked at.
-    for (const Candidate& c : best(session, alive, shrinks ? width : (2 + m.more_ends.size()) * width)) {
+    const bool written = steps && alive[0].ids.size() > 0;  // by steps
+    for (const Candidate& c :
+         written ? best(session, alive, looks * width, steps->results(), each) : best(session, alive, looks * width)) {
       const bool leads = rank++ < width;
       Hypothesis h{alive[c.row].ids, c.log_probability};
       const bool ends = is_end(m, c.id);
@@ -121,8 +147,12 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     for (size_t r = 0; r < rows; ++r) next.push_back(alive[r < alive.size() ? r : 0].ids.back());
     parents.resize(rows, parents[0]);
     session.reorder(parents);
-    write(next);
+    if (steps)
+      steps->write({next.data(), 1, session.rows(), 1, nullptr});
+    else
+      write(next);
   }
+  if (steps) steps->finish();
   return found.ids;
 }
 

@@ -32,6 +32,12 @@ inline bool restrict_scores(const Manifest& m, int64_t written, std::span<float>
   return true;
 }
 
+// Whether restrict_scores ever changes any.
+inline bool restricts(const Manifest& m) {
+  return !m.suppressed.empty() || !m.suppressed_first.empty() || !m.forced.empty() || m.min_decode_length > 0 ||
+         m.force_end;
+}
+
 // Whether a token ends a target.
 inline bool is_end(const Manifest& m, int32_t id) {
   return id == m.decoder.tokenizer->end_id() || std::ranges::find(m.more_ends, id) != m.more_ends.end();

@@ -1,7 +1,6 @@
 // Sessions to bytes and back; the format is that of core/session/blob.hpp.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "core/manifest/manifest.hpp"
 #include "core/model/encoded.hpp"
@@ -153,10 +152,13 @@ std::vector<std::byte> Session::save() const {
     to.numbers(value.data);
   }
   to.section("STAT");
+  std::vector<char> state;
   for (const States& s : states(reach_))
     for (size_t block = 0; block < s.bytes.size(); ++block) {
+      state.resize(s.bytes[block]);
+      s.arena.save(block, s.slot, state.data(), s.bytes[block]);
       to.u64(s.bytes[block]);
-      to.bytes(s.arena.row(block, s.slot), s.bytes[block]);
+      to.bytes(state.data(), s.bytes[block]);
     }
   return to.finish();
 }
@@ -185,7 +187,7 @@ std::unique_ptr<Session> Session::load(std::shared_ptr<const Model> model, std::
         fail(ATTN_INVALID,
              "the saved session holds a state of {} bytes where the plugin declares {}: another build of it", saved,
              declared);
-      if (declared > 0) std::memcpy(s.arena.row(block, s.slot), from.bytes(declared).data(), declared);
+      s.arena.load(block, s.slot, from.bytes(declared).data(), declared);
     }
   return session;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/greedy.hpp"
+#include "core/model/device_compute.hpp"
 #include "core/session/restrict.hpp"
 
 namespace attnkit::core {
@@ -288,13 +289,19 @@ void Session::append(std::span<Reading> group) {
   for (const SourcePart& part : parts) longest = std::max(longest, part.length);
   std::vector<int32_t> slots;
   for (const Reading& r : group) slots.push_back(r.session->encoder_slot_);
+  const Arena::Pins pinned = model.pin_states();  // longer than what is under way
   const WorkspacePool::Lease ws = model.lease();
   Aux aux;
   const float* const encoded = model.encoder().run(*ws, parts, slots, aux);
+  // Sources that grow, whose rows are kept, are not for devices.
+  const bool predicts = model.length() && model.length()->needs_rows;
+  std::vector<float> room;
+  const float* const seen =
+      predicts ? seen_by_host(*ws, encoded, static_cast<int64_t>(group.size()) * longest * d, room) : encoded;
   std::vector<SourceKeys> keys;
   for (size_t i = 0; i < group.size(); ++i) {
     auto& [session, to, rows, more, total] = group[i];
-    SourcePart hidden{to.ids.data(), encoded + static_cast<int64_t>(i) * longest * d, parts[i].length, parts[i].first};
+    SourcePart hidden{to.ids.data(), seen + static_cast<int64_t>(i) * longest * d, parts[i].length, parts[i].first};
     if (model.keeps_rows()) {
       to.rows.insert(to.rows.end(), hidden.rows, hidden.rows + hidden.length * d);
       hidden = {to.ids.data(), to.rows.data(), to.length};
@@ -312,6 +319,7 @@ void Session::append(std::span<Reading> group) {
     to.aux = std::move(own);
   }
   model.decoder().append(*ws, keys, model.keeps_rows() ? nullptr : encoded, !model.encoder().appends(), aux);
+  if (ws->device) ws->device->wait();
   for (size_t i = 0; i < group.size(); ++i) {
     group[i].to.keys_replayed += keys[i].replayed;
     group[i].to.replays += keys[i].replayed > 0;
@@ -469,19 +477,32 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
   const Model& model = *sessions.front()->model_;
+  const Arena::Pins pinned = model.pin_states();  // longer than what is under way
   const WorkspacePool::Lease leased = model.lease();
   Workspace& ws = *leased;
   gather(sessions, tokens, ws);
-  const float* x = model.decoder().step(ws);
   const Manifest& m = model.manifest();
-  const int64_t d = m.d_model, width = model.outputs(), length = tokens.length;
-  if (logits) model.logits(ws, x, tokens.batch * length, logits);
+  const int64_t d = m.d_model, width = model.outputs(), length = tokens.length, all = tokens.batch * length;
+  const float* x = nullptr;
+  std::vector<float> room;
+  float* scores = logits;  // of all tokens; NULL: of the last ones alone
+  if (ws.device && length == 1) {
+    if (!scores) {
+      room.resize(static_cast<size_t>(all * width));
+      scores = room.data();
+    }
+    model.step(ws, {});
+    ws.device->to_host(scores, ws.scores.get<float>(all * width), all * width);
+  } else {
+    x = model.decoder().step(ws, model.decoder().begin_step(ws));
+    if (scores) model.logits(ws, x, all, scores);
+  }
   int64_t row = 0;
   for (Session* s : sessions)
     for (int r = 0; r < s->rows(); ++r, ++row) {
       const int32_t n = ws.target.lengths[row];
-      float* rows = logits ? logits + row * length * width : nullptr;
-      if (rows) std::fill(rows + n * width, rows + length * width, 0.0f);
+      float* rows = scores ? scores + row * length * width : nullptr;
+      if (logits) std::fill(rows + n * width, rows + length * width, 0.0f);
       if (n == 0) continue;
       float* last = s->last_.data() + r * width;
       if (rows)
@@ -489,14 +510,59 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
       // Those kept for generate() are as the model made them.
-      for (int32_t i = 0; rows && i < n; ++i) {
-        const std::span scores(rows + i * width, static_cast<size_t>(width));
-        if (all_numbers(scores) && !restrict_scores(m, s->positions_[r] + i + 1, scores)) join_ends(m, scores);
+      for (int32_t i = 0; logits && i < n; ++i) {
+        const std::span scored(rows + i * width, static_cast<size_t>(width));
+        if (all_numbers(scored) && !restrict_scores(m, s->positions_[r] + i + 1, scored)) join_ends(m, scored);
       }
+    }
+  advance(sessions, tokens);
+}
+
+void Session::advance(std::span<Session* const> sessions, const Ids& tokens) {
+  int64_t row = 0;
+  for (Session* s : sessions)
+    for (int r = 0; r < s->rows(); ++r, ++row) {
+      const auto n = static_cast<int32_t>(tokens.length_of(row));
+      if (n == 0) continue;
       const bool begins = n == 1 && s->begins_with_end(r);
-      s->ended_[r] = s->ended_[r] || (!begins && is_end(m, tokens.data[row * tokens.stride + n - 1]));
+      s->ended_[r] =
+          s->ended_[r] || (!begins && is_end(s->model_->manifest(), tokens.data[row * tokens.stride + n - 1]));
       s->advance(r, n);
     }
+}
+
+Session::Steps::Steps(Session& session, const StepResult& result)
+    : session_(session), result_(result), lease_(session.model_->lease()) {}
+
+void Session::Steps::write(const Ids& tokens) {
+  Session* const self = &session_;
+  check_write({&self, 1}, tokens);
+  const Model& model = *session_.model_;
+  const Arena::Pins pinned = model.pin_states();
+  gather({&self, 1}, tokens, *lease_);
+  try {
+    model.step(*lease_, result_);
+    lease_->device->fetch(result_, tokens.batch);
+  } catch (...) {
+    lease_->device->settle();
+    throw;
+  }
+  Session::advance({&self, 1}, tokens);
+  wrote_ = true;
+}
+
+const DeviceCompute& Session::Steps::results() const { return *lease_->device; }
+
+void Session::Steps::finish() {
+  const auto n = static_cast<int64_t>(session_.last_.size());
+  if (std::exchange(wrote_, false)) lease_->device->to_host(session_.last_.data(), lease_->scores.get<float>(n), n);
+}
+
+Session::Steps::~Steps() {
+  try {
+    finish();
+  } catch (...) {  // the error that ended the steps is the one to hear of
+  }
 }
 
 int64_t Session::default_limit() const {
@@ -561,16 +627,27 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   std::vector<int32_t> ids;
   const int64_t max_length = model_->manifest().max_target();
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
+  std::optional<Steps> steps;  // on a device, where its best token is the one to draw
+  if (model_->on_device() && sampler.is_greedy() && !restricts(model_->manifest()) &&
+      model_->manifest().more_ends.empty())
+    steps.emplace(*this, StepResult{StepResult::best});
+  std::optional<int32_t> next;  // as the device says
   while (static_cast<int64_t>(ids.size()) < limit) {
-    const std::optional<int32_t> id = sampler.draw(next_scores(0));
-    if (!id) fail(ATTN_INTERNAL, "{}", nan_message(positions_[0] - 1));
+    const std::optional<int32_t> id = next ? next : sampler.draw(next_scores(0));
+    if (!id || *id < 0) fail(ATTN_INTERNAL, "{}", nan_message(positions_[0] - 1));
     ids.push_back(*id);
     const bool stopped = stop && stop(*id);
     // The longest target is written in full; nothing follows it.
     if (*id == vocabulary.end_id() || positions_[0] >= max_length) break;
-    write({&self, 1}, tokens_of({&*id, 1}), nullptr);
+    if (steps) {
+      steps->write(tokens_of({&*id, 1}));
+      next = steps->results().ids().front();
+    } else {
+      write({&self, 1}, tokens_of({&*id, 1}), nullptr);
+    }
     if (stopped) break;
   }
+  if (steps) steps->finish();
   return ids;
 }
 

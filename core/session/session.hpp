@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/sampler.hpp"
+#include "core/model/device_compute.hpp"
 #include "core/model/model.hpp"
 #include "core/session/arena.hpp"
 
@@ -80,6 +81,24 @@ class Session {
   // Steps to an output when nothing else limits it.
   int64_t default_limit() const;
 
+  // Decoding steps of one token for each row on a device, which give `result` and leave the scores there until
+  // finish().
+  class Steps {
+   public:
+    Steps(Session& session, const StepResult& result);
+    ~Steps();
+    Steps(const Steps&) = delete;
+    void write(const Ids& tokens);         // as Session::write
+    const DeviceCompute& results() const;  // of the last
+    void finish();
+
+   private:
+    Session& session_;
+    const StepResult result_;
+    const WorkspacePool::Lease lease_;
+    bool wrote_ = false;
+  };
+
   // Marks sessions busy for a call; throws when one of them is in use already, or stands there twice.
   class Use {
    public:
@@ -126,6 +145,7 @@ class Session {
   bool begins_with_end(int row) const;
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
+  static void advance(std::span<Session* const> sessions, const Ids& tokens);
   void advance(int row, int32_t tokens);
   void check_begun() const;
   void load_rows(BlobReader& from);

@@ -48,7 +48,7 @@ class Arguments {
   boost::program_options::variables_map values_;
 };
 
-// --plugin-dir, --threads, --json, --progress, --help, --version.
+// --plugin-dir, --threads, --device, --json, --progress, --help, --version.
 extern const Options global_options;
 
 // Whether a global option with this token takes the next token as its value.

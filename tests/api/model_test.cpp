@@ -46,15 +46,20 @@ TEST(Runtime, RefusesImpossibleOptions) {
   EXPECT_EQ(attnkit_runtime_create(nullptr, nullptr, &err), ATTN_INVALID);
 }
 
-TEST(Runtime, OfCudaServesSingleBlocksAlone) {
+TEST(Runtime, OfCudaNeedsVariantsAndADeviceForModels) {
   attn_error err{sizeof err, 0, -1, ""};
   attnkit_runtime* runtime = nullptr;
   attnkit_runtime_options options{};
   options.struct_size = sizeof options;
   options.device_type = 2;
   ASSERT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_OK) << err.message;
-  EXPECT_EQ(attnkit_model_open(runtime, path.c_str(), nullptr, 0, nullptr, &err), ATTN_UNSUPPORTED);
-  EXPECT_NE(std::string(err.message).find("models run on the CPU"), std::string::npos) << err.message;
+  setenv("ATTNKIT_DEVICE_LIBRARY", "/nowhere", 1);
+  const int32_t code = attnkit_model_open(runtime, path.c_str(), nullptr, 0, nullptr, &err);
+  EXPECT_TRUE(code == ATTN_INVALID || code == ATTN_DEVICE) << code;  // where the build has no variants: the first
+  EXPECT_NE(std::string(err.message).find(code == ATTN_DEVICE ? "/nowhere" : "has no variant for this device"),
+            std::string::npos)
+      << err.message;
+  unsetenv("ATTNKIT_DEVICE_LIBRARY");
   attnkit_runtime_destroy(runtime);
 }
 

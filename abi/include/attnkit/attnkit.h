@@ -47,7 +47,8 @@ typedef struct attnkit_runtime_options {
   uint32_t struct_size, threads; /* threads used by one call, its caller included; 0 = one per processor */
   const char* plugin_path; /* folders separated by ':', searched first; then ATTNKIT_PLUGIN_PATH (ignored in set-uid
                               programs), then <folder of libattnkit>/attnkit/1.  Never the working directory */
-  int32_t device_type, device_id; /* which variants of mechanisms blocks use; 0 = CPU (1), which models need */
+  int32_t device_type, device_id; /* where blocks and models run: CPU (1) or CUDA (2); 0 = blocks on the CPU, models
+                                     where their manifests say.  device_id is 0 */
 } attnkit_runtime_options;
 
 /* One problem of a manifest or of what it names. */

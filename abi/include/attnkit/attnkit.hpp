@@ -168,10 +168,11 @@ struct SpeechBatch {
 };
 
 // Threads and loaded plugins.  threads 0: one per processor.  plugin_path: folders separated by ':', searched first.
+// device_type: as in attnkit_runtime_options.
 class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> {
  public:
-  explicit Runtime(uint32_t threads = 0, const std::string& plugin_path = "") {
-    const attnkit_runtime_options options{sizeof options, threads, detail::c_str(plugin_path), 0, 0};
+  explicit Runtime(uint32_t threads = 0, const std::string& plugin_path = "", int32_t device_type = 0) {
+    const attnkit_runtime_options options{sizeof options, threads, detail::c_str(plugin_path), device_type, 0};
     make(attnkit_runtime_create, &options);
   }
   std::string describe() const { return detail::text_of(attnkit_runtime_describe, get()); }  // "attnkit.runtime/1"

@@ -66,6 +66,7 @@ Dense::Dense(int64_t inputs, int64_t outputs, std::span<const float> weight, std
     : inputs_(inputs),
       outputs_(outputs),
       has_bias_(!bias.empty()),
+      type_(type),
       weights_(packed({inputs, outputs, weight, bias, threads}, type)) {}
 
 Dense::Dense(int64_t inputs, int64_t outputs, bool has_bias, WeightType type, std::span<const std::byte> image,
@@ -73,6 +74,7 @@ Dense::Dense(int64_t inputs, int64_t outputs, bool has_bias, WeightType type, st
     : inputs_(inputs),
       outputs_(outputs),
       has_bias_(has_bias),
+      type_(type),
       weights_(packed({inputs, outputs, {}, {}, nullptr, image, std::move(owner)}, type)) {}
 
 Dense convolution_of(int64_t inputs, int64_t outputs, int64_t kernel, const std::vector<float>& weight,

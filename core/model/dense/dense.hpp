@@ -29,8 +29,10 @@ class Dense {
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
   int64_t parameters() const { return inputs_ * outputs_ + (has_bias_ ? outputs_ : 0); }
+  bool has_bias() const { return has_bias_; }
   uint64_t bytes() const { return weights_ ? weights_->image().size() : 0; }
-  std::shared_ptr<const DenseWeights> weights() const { return weights_; }
+  const std::shared_ptr<const DenseWeights>& weights() const { return weights_; }
+  WeightType type() const { return type_; }
   // The weights of one output, as they are used: (inputs).
   void row(int64_t output, float* weights) const { weights_->row(output, weights); }
   // Adds the weights as they are used and the bias.
@@ -39,6 +41,7 @@ class Dense {
  private:
   int64_t inputs_ = 0, outputs_ = 0;
   bool has_bias_ = false;
+  WeightType type_ = WeightType::f32;
   std::shared_ptr<const DenseWeights> weights_;
 };
 

@@ -489,6 +489,8 @@ BlockSetup setup_of(const Arguments& arguments) {
 Exit bench_block(const Arguments& arguments) {
   for (const char* option : {"batch", "sessions"})
     if (arguments.has(option)) fail(Exit::usage, "--{} is for a model: name its manifest first", option);
+  if (device_type(arguments) > 1)
+    fail(Exit::usage, "--device: single blocks are timed on the CPU here; docs/cuda.md has the benchmarks of a GPU");
   const BlockSetup setup = setup_of(arguments);
   const BlockResult result = time_beside(open_runtime(arguments, setup.threads), setup, arguments);
   const std::vector<double> limits = limits_of(result);

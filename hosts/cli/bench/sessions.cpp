@@ -304,7 +304,8 @@ Exit bench_sessions(const Arguments& arguments) {
   if (setup.threads == 0) setup.threads = core::usable_processors();
   open_model(open_runtime(arguments), arguments);  // reports warnings and errors of the manifest once
   const auto open = [&](uint32_t threads) {
-    return open_model_quietly(Runtime(threads, plugin_path(arguments)), arguments.text("MANIFEST"));
+    return open_model_quietly(Runtime(threads, plugin_path(arguments), device_type(arguments)),
+                              arguments.text("MANIFEST"));
   };
   const SessionsResult result = time_sessions(open, setup);
   print_result(arguments.json(), json_of(arguments.text("MANIFEST"), setup, result),

@@ -290,6 +290,8 @@ Json with_circumstances(Json result, const Arguments& arguments, const json& des
 Exit search_model(const Arguments& arguments, const Paths& paths) {
   const Clock::time_point start = Clock::now();
   check_bundle(arguments, paths);
+  if (arguments.has("device"))
+    fail(Exit::usage, "--device: a search runs where the manifest says; set \"device\" there");
   const Runtime runtime = open_runtime(arguments, 1);  // before workers: it says what is wrong with folders
   try_manifest(arguments);
   const Model model = open_model(runtime, arguments);

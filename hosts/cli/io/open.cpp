@@ -51,6 +51,7 @@ Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make
   } catch (const Error& e) {
     const Exit exit = exit_of(e.diagnostics());
     if (exit != Exit::success) throw Failure(exit, path, e.diagnostics());
+    if (e.code() == ATTN_DEVICE) throw Failure(Exit::internal, e.what(), "--device cpu runs it on the CPU");
     const bool unreadable = e.code() == ATTN_INVALID;
     throw Failure(unreadable ? Exit::data : Exit::internal, e.what(),
                   unreadable ? "a manifest is a TOML file; its name comes first, then the options" : "");
@@ -60,7 +61,12 @@ Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make
 }  // namespace
 
 Runtime open_runtime(const Arguments& arguments, uint32_t threads) {
-  return Runtime(static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)), plugin_path(arguments));
+  return Runtime(static_cast<uint32_t>(arguments.integer("threads", threads, 0, 1024)), plugin_path(arguments),
+                 device_type(arguments));
+}
+
+int32_t device_type(const Arguments& arguments) {
+  return arguments.has("device") ? 1 + static_cast<int32_t>(arguments.choice("device", 0, {"cpu", "cuda"})) : 0;
 }
 
 std::string plugin_path(const Arguments& arguments) {

@@ -11,6 +11,9 @@ Runtime open_runtime(const Arguments& arguments, uint32_t threads = 0);
 // The folders of --plugin-dir, absolute, separated by ':'.  Throws Failure (usage).
 std::string plugin_path(const Arguments& arguments);
 
+// That of --device, 0 where it is not given.  Throws Failure (usage).
+int32_t device_type(const Arguments& arguments);
+
 // The exit code of the first error among them; success when there is none.
 Exit exit_of(const std::vector<Diagnostic>& diagnostics);
 

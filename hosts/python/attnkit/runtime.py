@@ -20,7 +20,7 @@ class Runtime(Handle):
     """threads: used by one call, 1 to 1024, 0: one per processor; plugin_path: folders separated by ':', searched first.
 
     library: path of libattnkit, where ATTNKIT_LIBRARY and the place beside this package are not meant.
-    device_type: 2 finds CUDA variants, for single blocks.
+    device_type: 1, the CPU, or 2, CUDA, for blocks and models; 0: blocks on the CPU, models where their manifests say.
     """
 
     def __init__(self, threads: int = 0, plugin_path: str = "", library: Optional[Path] = None, device_type: int = 0) -> None:

@@ -1,0 +1,72 @@
+// On the CPU.
+#include "core/model/compute.hpp"
+
+#include <algorithm>
+
+namespace attnkit::core {
+
+RowArrays HostCompute::rows(const Side& side) const {
+  const auto or_null = [](const auto& values) { return values.empty() ? nullptr : values.data(); };
+  return {or_null(side.lengths), or_null(side.positions), or_null(side.slots), or_null(side.totals)};
+}
+
+void HostCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
+  layer.apply(threads_, x, y, rows);
+}
+
+void HostCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) {
+  layer.apply(threads_, x, layer.inputs(), y, layer.outputs(), rows, f);
+}
+
+void HostCompute::dense_add(const Dense& layer, const float* x, float* y, int64_t rows) {
+  layer.add(threads_, x, layer.inputs(), y, layer.outputs(), rows);
+}
+
+void HostCompute::project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+                          const HeadSteps& steps) {
+  const auto& [norm, rotary, made, heads, width, max_length] = steps;
+  layer.apply(threads_, x, layer.inputs(), y, heads * width, rows);
+  if (!norm && !rotary && made == heads) return;
+  threads_.each(rows, 4096 / (heads * width) + 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = y + r * steps.heads * steps.width;
+      if (steps.norm) steps.norm->apply(row, row, steps.made);
+      const auto of = static_cast<size_t>(r / side.length);
+      const int64_t first = side.positions.empty() ? 0 : side.positions[of];
+      if (steps.rotary)
+        steps.rotary->turn(row, steps.made, steps.width, std::min(first + r % side.length, steps.max_length - 1),
+                           first + side.lengths[of]);
+      for (int64_t h = steps.heads; h-- > 0 && steps.made < steps.heads;)
+        if (const int64_t from = h * steps.made / steps.heads; from != h)
+          std::copy_n(row + from * steps.width, steps.width, row + h * steps.width);
+    }
+  });
+}
+
+void HostCompute::embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) {
+  layer.apply(ids, side.positions, x);
+}
+
+void HostCompute::add(float* x, const float* y, int64_t n) { core::add(x, y, n); }
+
+void HostCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
+  threads_.each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t i = begin * width; i < end * width; ++i) x[i] *= y[i];
+  });
+}
+
+void HostCompute::normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
+  core::normalise_heads(o, rows, heads, width);
+}
+
+void HostCompute::scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) {
+  if (by != 1)
+    for (int64_t i = 0; i < rows * width; ++i) x[i] *= by;
+  for (int64_t r = 0; r < rows && !bias.empty(); ++r) core::add(x + r * width, bias.data(), width);
+}
+
+const float* HostCompute::given(const AuxValue& value, Buffer&) { return value.data.data(); }
+
+void HostCompute::take(const float* from, int64_t n, std::vector<float>& to) { to.assign(from, from + n); }
+
+}  // namespace attnkit::core

@@ -1,0 +1,84 @@
+// The operations of a walk over layers: on the CPU, or on a device where all tensors of the walk lie.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+#include "core/model/layers.hpp"
+#include "core/model/rotary.hpp"
+#include "core/model/workspace.hpp"
+
+namespace attnkit::core {
+
+// The vectors of a Side where the tensors lie.
+struct RowArrays {
+  const int32_t *lengths = nullptr, *positions = nullptr, *slots = nullptr;
+  const double* totals = nullptr;
+};
+
+// The model's steps behind a projection into heads.
+struct HeadSteps {
+  const LayerNorm* norm;       // of each head; NULL: none
+  const Rotary* rotary;        // NULL: none
+  int64_t made, heads, width;  // heads that are projected, and as many as these become by repeating each
+  int64_t max_length;          // padding behind a row's end may stand beyond
+};
+
+// For one thread of control.  Tensors are contiguous and row by row.
+class Compute {
+ public:
+  virtual ~Compute() = default;
+  virtual BufferMemory* memory() { return nullptr; }  // of buffers; NULL: the host's
+  virtual uint32_t workers() const = 0;               // of plans
+  virtual attn_exec exec(void* scratch, uint64_t bytes) = 0;
+
+  // Said before a walk: the sides that it sees, and the ids that it embeds or NULL.  Sides stay as they are until then.
+  virtual void place(std::initializer_list<const Side*> sides, const Ids* ids) = 0;
+  virtual RowArrays rows(const Side& side) const = 0;
+  virtual const void* stored(const void* tensor) const = 0;  // a block's LEARNED or TABLE tensor
+
+  virtual void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) = 0;
+  // y = f(W x + b), or y += W x + b
+  virtual void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f = {}) = 0;
+  virtual void dense_add(const Dense& layer, const float* x, float* y, int64_t rows) = 0;
+  virtual void project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+                       const HeadSteps& steps) = 0;
+  // The ids that were placed, of the rows of `side`.
+  virtual void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) = 0;
+  virtual void add(float* x, const float* y, int64_t n) = 0;
+  virtual void multiply(float* x, const float* y, int64_t rows, int64_t width) = 0;  // x *= y
+  virtual void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) = 0;
+  virtual void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) = 0;
+
+  // A sequence between blocks, which lies on the host: where the walk's tensors lie, in `room` if it has to be copied.
+  virtual const float* given(const AuxValue& value, Buffer& room) = 0;
+  virtual void take(const float* from, int64_t n, std::vector<float>& to) = 0;
+};
+
+class HostCompute final : public Compute {
+ public:
+  explicit HostCompute(Threads& threads) : threads_(threads) {}
+  uint32_t workers() const override { return threads_.workers(); }
+  attn_exec exec(void* scratch, uint64_t bytes) override { return threads_.exec(scratch, bytes); }
+  void place(std::initializer_list<const Side*>, const Ids*) override {}
+  RowArrays rows(const Side& side) const override;
+  const void* stored(const void* tensor) const override { return tensor; }
+  void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) override;
+  void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) override;
+  void dense_add(const Dense& layer, const float* x, float* y, int64_t rows) override;
+  void project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+               const HeadSteps& steps) override;
+  void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
+  void add(float* x, const float* y, int64_t n) override;
+  void multiply(float* x, const float* y, int64_t rows, int64_t width) override;
+  void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) override;
+  void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) override;
+  const float* given(const AuxValue& value, Buffer& room) override;
+  void take(const float* from, int64_t n, std::vector<float>& to) override;
+
+ private:
+  Threads& threads_;
+};
+
+}  // namespace attnkit::core

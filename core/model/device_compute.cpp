@@ -1,0 +1,305 @@
+#include "core/model/device_compute.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnkit::core {
+namespace {
+
+DeviceActivation activation_of(std::optional<Activation> f) {
+  if (!f) return DeviceActivation::none;
+  switch (*f) {
+    case Activation::relu:
+      return DeviceActivation::relu;
+    case Activation::gelu:
+      return DeviceActivation::gelu;
+    case Activation::gelu_tanh:
+      return DeviceActivation::gelu_tanh;
+    case Activation::quick_gelu:
+      return DeviceActivation::quick_gelu;
+    case Activation::silu:
+      return DeviceActivation::silu;
+  }
+  return DeviceActivation::none;
+}
+
+DeviceType type_of(const Dense& layer, bool tf32) {
+  if (layer.type() == WeightType::bf16) return DeviceType::bf16;
+  if (layer.type() != WeightType::f32)
+    fail(ATTN_UNSUPPORTED, "[weights] type = \"{}\": weights on a device are f32 or bf16",
+         weight_type_name(layer.type()));
+  return tf32 ? DeviceType::tf32 : DeviceType::f32;
+}
+
+}  // namespace
+
+void* DeviceTensors::upload(const void* key, std::span<const std::byte> bytes) {
+  DeviceMemory memory(*device_, bytes.size());
+  stream_.from_host(memory.data(), bytes.data(), bytes.size());
+  return memory_.insert_or_assign(key, std::move(memory)).first->second.data();
+}
+
+void DeviceTensors::add(std::span<const std::byte> bytes) {
+  if (!bytes.empty() && !memory_.contains(bytes.data())) upload(bytes.data(), bytes);
+}
+
+void DeviceTensors::add(const LayerNorm& norm) {
+  add(std::as_bytes(std::span(norm.weight)));
+  add(std::as_bytes(std::span(norm.bias)));
+}
+
+void DeviceTensors::add(const Dense& layer, bool tf32) {
+  const DenseWeights* const weights = layer.weights().get();
+  if (!weights || dense_.contains(weights)) return;
+  const int64_t inputs = layer.inputs(), outputs = layer.outputs();
+  DeviceDense made{nullptr, nullptr, inputs, outputs, type_of(layer, tf32)};
+  std::vector<float> numbers(static_cast<size_t>(inputs * outputs));
+  for (int64_t o = 0; o < outputs; ++o) layer.row(o, numbers.data() + o * inputs);
+  DeviceMemory memory(*device_, numbers.size() * (made.type == DeviceType::bf16 ? 2 : 4));
+  device_->call(&DeviceTable::pack, stream_.get(), made.type, static_cast<const float*>(numbers.data()),
+                static_cast<int64_t>(numbers.size()), static_cast<void*>(memory.data()));
+  made.weight = memory.data();
+  memory_[weights] = std::move(memory);
+  if (layer.has_bias()) {
+    // W 0 + b
+    const std::vector<float> nothing(static_cast<size_t>(inputs));
+    std::vector<float> bias(static_cast<size_t>(outputs));
+    Threads alone(1);
+    layer.apply(alone, nothing.data(), inputs, bias.data(), outputs, 1);
+    made.bias = static_cast<const float*>(
+        upload(reinterpret_cast<const char*>(weights) + 1, std::as_bytes(std::span<const float>(bias))));
+  }
+  dense_[weights] = made;
+}
+
+void DeviceTensors::add(const Embedding& embedding) {
+  add(std::as_bytes(std::span(embedding.positions)));
+  add(embedding.norm);
+  const int64_t rows = embedding.vocabulary();
+  if (rows == 0) return;
+  if (!embedding.table.empty()) return add(std::as_bytes(std::span(embedding.table.values)));
+  const auto shared = dense_.find(embedding.packed.weights().get());
+  if (shared != dense_.end() && shared->second.type != DeviceType::bf16) return;
+  std::vector<float> numbers(static_cast<size_t>(rows * embedding.width));
+  for (int64_t id = 0; id < rows; ++id) embedding.row(id, numbers.data() + id * embedding.width);
+  upload(&embedding, std::as_bytes(std::span<const float>(numbers)));
+}
+
+void DeviceTensors::add(const Rotary& rotary, int64_t max_length) {
+  const std::vector<float> table = rotary.table(max_length);
+  upload(&rotary, std::as_bytes(std::span(table)));
+}
+
+const DeviceDense& DeviceTensors::dense(const Dense& layer) const { return dense_.at(layer.weights().get()); }
+
+const void* DeviceTensors::at(const void* tensor) const { return memory_.at(tensor).data(); }
+
+const float* DeviceTensors::table(const Embedding& embedding) const {
+  for (const void* key : {static_cast<const void*>(&embedding), static_cast<const void*>(embedding.table.data())})
+    if (const auto found = memory_.find(key); found != memory_.end())
+      return reinterpret_cast<const float*>(found->second.data());
+  return static_cast<const float*>(dense(embedding.packed).weight);
+}
+
+DeviceCompute::DeviceCompute(std::shared_ptr<const DeviceTensors> tensors)
+    : tensors_(std::move(tensors)), device_(tensors_->device().get()), stream_(*device_), pinned_(*device_) {}
+
+void* DeviceCompute::allocate(size_t bytes) {
+  ++allocations_;
+  void* memory = nullptr;
+  device_->call(&DeviceTable::allocate, static_cast<uint64_t>(bytes), &memory);
+  return memory;
+}
+
+void DeviceCompute::settle() noexcept {
+  try {
+    stream_.wait();
+  } catch (...) {  // the device is lost, and with it the work
+  }
+}
+
+// Work that reads it may be on its way.
+void DeviceCompute::release(void* memory) noexcept {
+  settle();
+  device_->release(memory);
+}
+
+attn_exec DeviceCompute::exec(void* scratch, uint64_t bytes) {
+  attn_exec exec{};
+  exec.struct_size = sizeof exec;
+  exec.workers = 1;
+  exec.scratch = scratch;
+  exec.scratch_bytes = bytes;
+  exec.stream = stream_.get();
+  return exec;
+}
+
+// All arrays in one copy, in an order that depends on their sizes alone, so that a graph finds them again.
+void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* ids) {
+  packed_.clear();
+  const auto put = [&](const auto& values) {
+    const size_t at = packed_.size(), bytes = values.size() * sizeof(values[0]);
+    packed_.resize(at + (bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN);
+    if (bytes > 0) std::memcpy(packed_.data() + at, values.data(), bytes);
+    return at;
+  };
+  std::vector<std::array<size_t, 4>> at;
+  for (const Side* side : sides)
+    at.push_back({put(side->totals), put(side->lengths), put(side->positions), put(side->slots)});
+  const size_t ids_at = packed_.size();
+  for (int64_t b = 0; ids && b < ids->batch; ++b) {
+    const size_t row = packed_.size();
+    packed_.resize(row + static_cast<size_t>(ids->length) * sizeof(int32_t));
+    if (const int64_t n = ids->length_of(b); n > 0)
+      std::memcpy(packed_.data() + row, ids->data + b * ids->stride, static_cast<size_t>(n) * sizeof(int32_t));
+  }
+  placed_.clear();
+  if (packed_.empty())
+    for (const Side* side : sides) placed_[side] = {};
+  if (packed_.empty()) return;
+  char* const to = arrays_.get<char>(static_cast<int64_t>(packed_.size()));
+  if (packed_.size() != placed_bytes_ || placed_to_ != to ||
+      std::memcmp(packed_.data(), pinned_.data(), packed_.size()) != 0) {
+    if (in_flight_) stream_.wait();
+    placed_bytes_ = 0;
+    std::memcpy(pinned_.get(packed_.size()), packed_.data(), packed_.size());
+    stream_.from_host(to, pinned_.data(), packed_.size());
+    placed_bytes_ = packed_.size();
+    placed_to_ = to;
+    in_flight_ = true;
+  }
+  auto offsets = at.begin();
+  for (const Side* side : sides) {
+    const auto& [totals, lengths, positions, slots] = *offsets++;
+    const auto found = [&](const auto& values, size_t offset) {
+      return values.empty() ? nullptr : reinterpret_cast<decltype(values.data())>(to + offset);
+    };
+    placed_[side] = {found(side->lengths, lengths), found(side->positions, positions), found(side->slots, slots),
+                     found(side->totals, totals)};
+  }
+  placed_ids_ = reinterpret_cast<const int32_t*>(to + ids_at);
+}
+
+void DeviceCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
+  if (rows == 0) return;
+  const DeviceNorm norm{tensors_->floats(layer.weight), tensors_->floats(layer.bias),
+                        static_cast<int64_t>(layer.weight.size()), layer.epsilon, layer.type == NormType::rms};
+  device_->call(&DeviceTable::norm, stream_.get(), &norm, x, y, rows);
+}
+
+void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, DeviceActivation f, bool add) {
+  if (rows == 0) return;
+  const DeviceDense& made = tensors_->dense(layer);
+  const uint64_t bytes = device_->table().dense_scratch(&made, rows);
+  void* const scratch = bytes > 0 ? scratch_.get<char>(static_cast<int64_t>(bytes)) : nullptr;
+  device_->call(&DeviceTable::dense, stream_.get(), &made, x, y, rows, f, add, scratch);
+}
+
+void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) {
+  dense(layer, x, y, rows, activation_of(f), false);
+}
+
+void DeviceCompute::dense_add(const Dense& layer, const float* x, float* y, int64_t rows) {
+  dense(layer, x, y, rows, DeviceActivation::none, true);
+}
+
+void DeviceCompute::project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+                            const HeadSteps& steps) {
+  const auto& [norm_of, rotary, made, heads, width, max_length] = steps;
+  float* const to = made < heads ? heads_.get<float>(rows * made * width) : y;
+  dense(layer, x, to, rows, DeviceActivation::none, false);
+  if (norm_of) norm(*norm_of, to, to, rows * made);
+  if (rotary) {
+    const DeviceRotary turns{static_cast<const float*>(tensors_->at(rotary)), max_length, rotary->pairs(),
+                             rotary->first(), rotary->second()};
+    device_->call(&DeviceTable::turn, stream_.get(), &turns, to, this->rows(side).positions, rows / side.length,
+                  side.length, made, width);
+  }
+  if (made < heads)
+    device_->call(&DeviceTable::repeat_heads, stream_.get(), static_cast<const float*>(to), y, rows, made, heads,
+                  width);
+}
+
+void DeviceCompute::embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) {
+  if (ids.batch == 0 || ids.length == 0) return;
+  const DeviceEmbedding made{tensors_->table(layer), tensors_->floats(layer.positions), layer.width, layer.scale,
+                             layer.zero_begin};
+  const RowArrays arrays = rows(side);
+  device_->call(&DeviceTable::embed, stream_.get(), &made, placed_ids_, arrays.lengths, arrays.positions, ids.batch,
+                ids.length, x);
+  if (layer.norm.weight.empty()) return;
+  norm(layer.norm, x, x, ids.batch * ids.length);
+  device_->call(&DeviceTable::clear_padding, stream_.get(), x, arrays.lengths, ids.batch, ids.length, layer.width);
+}
+
+void DeviceCompute::add(float* x, const float* y, int64_t n) {
+  if (n > 0) device_->call(&DeviceTable::add, stream_.get(), x, y, n);
+}
+
+void DeviceCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
+  if (rows > 0) device_->call(&DeviceTable::multiply, stream_.get(), x, y, rows * width);
+}
+
+void DeviceCompute::normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
+  if (rows > 0) device_->call(&DeviceTable::normalise_heads, stream_.get(), o, rows, heads, width);
+}
+
+void DeviceCompute::scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) {
+  if (rows > 0) device_->call(&DeviceTable::scale, stream_.get(), x, by, tensors_->floats(bias), rows, width);
+}
+
+const float* DeviceCompute::given(const AuxValue& value, Buffer& room) {
+  const auto n = static_cast<int64_t>(value.data.size());
+  float* const to = room.get<float>(n);
+  from_host(to, value.data.data(), n);
+  return to;
+}
+
+void DeviceCompute::take(const float* from, int64_t n, std::vector<float>& to) {
+  to.resize(static_cast<size_t>(n));
+  to_host(to.data(), from, n);
+}
+
+void DeviceCompute::to_host(float* to, const float* from, int64_t n) {
+  stream_.to_host(to, from, bytes_of<float>(n));
+  in_flight_ = in_flight_ && n == 0;
+}
+
+// Ids, then scores, then norms.
+void DeviceCompute::enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs) {
+  const int64_t count = rows * result.count;
+  if (result.kind == StepResult::best)
+    device_->call(&DeviceTable::best, stream_.get(), scores, rows, outputs, results_.get<int32_t>(rows));
+  if (result.kind == StepResult::top) {
+    auto* const ids = results_.get<int32_t>(2 * count + rows);
+    auto* const top = reinterpret_cast<float*>(ids + count);
+    device_->call(&DeviceTable::top, stream_.get(), scores, rows, outputs, result.count, ids, top, top + count);
+  }
+}
+
+void DeviceCompute::fetch(const StepResult& result, int64_t rows) {
+  const bool one = result.kind == StepResult::best;
+  const int64_t count = one ? rows : rows * result.count;
+  ids_.resize(static_cast<size_t>(count));
+  top_.resize(static_cast<size_t>(one ? 0 : count));
+  norms_.resize(static_cast<size_t>(one ? 0 : rows));
+  const int32_t* const at = results_.get<int32_t>(one ? rows : 2 * count + rows);
+  stream_.to_host(ids_.data(), at, bytes_of<int32_t>(count));
+  stream_.to_host(top_.data(), at + count, bytes_of<float>(static_cast<int64_t>(top_.size())));
+  stream_.to_host(norms_.data(), at + 2 * count, bytes_of<float>(static_cast<int64_t>(norms_.size())));
+  in_flight_ = false;
+}
+
+float* on_host(const Workspace& ws, float* x, int64_t n, std::vector<float>& room) {
+  if (!ws.device) return x;
+  room.resize(static_cast<size_t>(n));
+  return room.data();
+}
+
+const float* seen_by_host(const Workspace& ws, const float* x, int64_t n, std::vector<float>& room) {
+  if (!ws.device) return x;
+  ws.device->take(x, n, room);
+  return room.data();
+}
+
+}  // namespace attnkit::core

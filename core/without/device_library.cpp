@@ -1,0 +1,10 @@
+// A library without dlopen has no other device.
+#include "core/device/device.hpp"
+
+namespace attnkit::core {
+
+const DeviceTable& load_device_library() {
+  fail(ATTN_DEVICE, "this attnkit is built without dlopen (ATTNKIT_DLOPEN=OFF): its models run on the CPU alone");
+}
+
+}  // namespace attnkit::core

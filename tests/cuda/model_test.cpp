@@ -1,0 +1,462 @@
+// Models on a device: variants on the emulator, and a library of plain loops (device_library.cpp) or that of
+// ATTNKIT_DEVICE_LIBRARY, against the same models on the CPU.  ATTNKIT_DEVICE_LISTS says how many lists each of
+// four placements translates, 5 if not set.
+#include "core/model/model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include "core/session/session.hpp"
+
+namespace attnkit::core {
+namespace {
+
+const std::string samples = ATTNKIT_SAMPLES, numbers = samples + "/models/numbers-en-de";
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::shared_ptr<Runtime> runtime(int32_t device) {
+  static const auto cpu = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 2, 1);
+  static const auto cuda = [] {
+    setenv("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_DEVICE_LIBRARY_DEFAULT, 0);
+    return std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}, 2, 2);
+  }();
+  return device == 2 ? cuda : cpu;
+}
+
+using Loaded = std::shared_ptr<const Model>;
+
+Loaded open(const std::string& toml, const std::string& folder, int32_t device) {
+  Diagnostics diagnostics;
+  Loaded model = Model::load(runtime(device), toml, folder, diagnostics);
+  for (const Diagnostic& d : diagnostics.sorted())
+    if (d.severity == ATTNKIT_ERROR) ADD_FAILURE() << d.message << "; " << d.help;
+  return model;
+}
+
+// The same model on both devices.
+struct Both {
+  Loaded cpu, device;
+  Both(const std::string& toml, const std::string& folder) : cpu(open(toml, folder, 1)), device(open(toml, folder, 2)) {
+    EXPECT_TRUE(cpu && device && device->on_device() && !cpu->on_device());
+  }
+};
+
+// placement: "encoder.self/decoder.self/decoder.cross"
+std::string numbers_toml(const std::string& placement, const std::string& more = "") {
+  std::string toml = read_text(numbers + "/model.toml"), mechanism;
+  std::istringstream parts(placement);
+  for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"}) {
+    std::getline(parts, mechanism, '/');
+    toml = std::regex_replace(toml, std::regex("\"" + std::string(role) + "\" *= *\"[a-z]*\""),
+                              "\"" + std::string(role) + "\" = \"" + mechanism + "\"");
+  }
+  return toml + more;
+}
+
+Both translators(const std::string& placement, const std::string& more = "") {
+  return {numbers_toml(placement, more), numbers};
+}
+
+std::string sample(const std::string& name) {
+  return std::regex_replace(read_text(samples + "/manifests/" + name), std::regex("\\.\\./models/numbers-en-de/"), "");
+}
+
+using Tokens = std::vector<int32_t>;
+
+Ids row(const Tokens& ids) {
+  const auto n = static_cast<int64_t>(ids.size());
+  return {ids.data(), n, 1, n, nullptr};
+}
+
+std::vector<Tokens> sources(const Model& model, size_t count, size_t stride = 7) {
+  std::istringstream lines(read_text(numbers + "/test.tsv"));
+  std::vector<Tokens> all;
+  std::string line;
+  for (size_t i = 0; all.size() < count && std::getline(lines, line); ++i) {
+    if (i % stride != 0) continue;
+    all.push_back(model.vocabulary(false)->tokenize(line.substr(0, line.find('\t'))));
+    all.back().push_back(model.vocabulary(false)->end_id());
+  }
+  EXPECT_EQ(all.size(), count);
+  return all;
+}
+
+size_t lists() {
+  const char* const set = std::getenv("ATTNKIT_DEVICE_LISTS");
+  return set ? std::strtoul(set, nullptr, 10) : 5;
+}
+
+Tokens translated(const Loaded& model, const Tokens& source, int rows) {
+  Session session(model, rows);
+  session.read(row(source));
+  return session.generate(0);
+}
+
+void expect_near(std::span<const float> a, std::span<const float> b, float off) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], off * std::max(1.0f, std::abs(a[i]))) << i;
+}
+
+std::vector<float> last(const Session& session) {
+  return {session.last(0), session.last(0) + session.rows() * session.model().outputs()};
+}
+
+class Placements : public testing::TestWithParam<const char*> {};
+
+TEST_P(Placements, TranslateAsOnTheCpu) {
+  const Both both = translators(GetParam());
+  for (const Tokens& source : sources(*both.cpu, lists(), 1500 / lists())) {
+    EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
+    EXPECT_EQ(translated(both.device, source, 4), translated(both.cpu, source, 4));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Placements,
+                         testing::Values("softmax/softmax/softmax", "relu/relu/relu", "cosformer/leap/softmax",
+                                         "leap/cosformer/relu"));
+
+TEST(DeviceModel, HasTheLogitsOfTheCpu) {
+  const Both both = translators("cosformer/leap/softmax");
+  const std::vector<Tokens> two = sources(*both.cpu, 2, 3);
+  const size_t longest = std::max(two[0].size(), two[1].size());
+  Tokens source, target;
+  const std::vector<int32_t> lengths{static_cast<int32_t>(two[0].size()), static_cast<int32_t>(two[1].size())},
+      written{6, 3};
+  for (Tokens row : two) {
+    row.resize(longest, -1);
+    source.insert(source.end(), row.begin(), row.end());
+  }
+  for (int32_t i = 0; i < 12; ++i) target.push_back(i < 9 ? i * 5 + 3 : -1);
+  const Ids s{source.data(), static_cast<int64_t>(longest), 2, static_cast<int64_t>(longest), lengths.data()},
+      t{target.data(), 6, 2, 6, written.data()};
+  const auto n = static_cast<size_t>(12 * both.cpu->outputs());
+  std::vector<float> on_cpu(n), on_device(n), decoded(n);
+  both.cpu->forward(s, t, on_cpu.data());
+  both.device->forward(s, t, on_device.data());
+  expect_near(on_cpu, on_device, 2e-4f);
+  const auto encoded = both.device->encode(s);
+  both.device->decode(*encoded, t, decoded.data());
+  EXPECT_EQ(decoded, on_device);
+  const auto there = both.cpu->encode(s);
+  const std::span<const float> rows(there->rows, 2 * longest * 128);
+  expect_near(rows, {encoded->rows, rows.size()}, 2e-4f);
+}
+
+TEST(DeviceModel, WritesForManySessionsAtOnce) {
+  const Both both = translators("relu/leap/softmax");
+  const std::vector<Tokens> all = sources(*both.cpu, 5, 11);
+  std::vector<std::unique_ptr<Session>> held;
+  std::vector<Session*> of[2];
+  for (const Loaded& model : {both.cpu, both.device})
+    for (const Tokens& source : all) {
+      held.push_back(std::make_unique<Session>(model, 1));
+      held.back()->read(row(source));
+      of[model == both.device].push_back(held.back().get());
+    }
+  // Prompts of several lengths, then tokens one by one: as they are, then as a graph.
+  Tokens prompts(15, 4);
+  const std::vector<int32_t> lengths{3, 1, 2, 3, 1};
+  const auto outputs = static_cast<size_t>(both.cpu->outputs());
+  std::vector<float> logits[2];
+  for (const int device : {0, 1}) {
+    logits[device].resize(15 * outputs);
+    Session::write(of[device], {prompts.data(), 3, 5, 3, lengths.data()}, logits[device].data());
+  }
+  expect_near(logits[0], logits[1], 2e-4f);
+  for (int32_t step = 0; step < 5; ++step) {
+    const Tokens next{step, 9, 3 * step, 12, 7};
+    std::vector<float> scores[2];
+    for (const int device : {0, 1}) {
+      scores[device].resize(5 * outputs);
+      Session::write(of[device], {next.data(), 1, 5, 1, nullptr}, step % 2 ? scores[device].data() : nullptr);
+    }
+    if (step % 2) expect_near(scores[0], scores[1], 2e-4f);
+    for (size_t i = 0; i < 5; ++i) expect_near(last(*of[0][i]), last(*of[1][i]), 2e-4f);
+  }
+}
+
+TEST(DeviceModel, ReadsManySourcesAtOnce) {
+  const Both both = translators("softmax/softmax/cosformer");
+  const std::vector<Tokens> two = sources(*both.cpu, 2, 23);
+  const size_t longest = std::max(two[0].size(), two[1].size());
+  Tokens padded;
+  for (Tokens row : two) {
+    row.resize(longest, -1);
+    padded.insert(padded.end(), row.begin(), row.end());
+  }
+  const std::vector<int32_t> lengths{static_cast<int32_t>(two[0].size()), static_cast<int32_t>(two[1].size())};
+  Session a(both.device, 1), b(both.device, 1);
+  Session* const sessions[] = {&a, &b};
+  const uint32_t ends[] = {1, 1};
+  Session::read(sessions,
+                Ids{padded.data(), static_cast<int64_t>(longest), 2, static_cast<int64_t>(longest), lengths.data()},
+                ends);
+  EXPECT_EQ(a.generate(0), translated(both.cpu, two[0], 1));
+  EXPECT_EQ(b.generate(0), translated(both.cpu, two[1], 1));
+}
+
+TEST(DeviceModel, ClonesReordersAndMovesSessions) {
+  const Both both = translators("softmax/leap/softmax");
+  const Tokens source = sources(*both.cpu, 1)[0], begin(3, both.cpu->vocabulary(true)->begin_id()), next{5, 6, 7};
+  std::vector<float> found[2];
+  for (const Loaded& model : {both.cpu, both.device}) {
+    Session session(model, 3);
+    session.read(row(source));
+    Session* self = &session;
+    Session::write({&self, 1}, {begin.data(), 1, 3, 1, nullptr}, nullptr);
+    Session::write({&self, 1}, {next.data(), 1, 3, 1, nullptr}, nullptr);
+    const auto copy = session.clone();
+    session.reorder({2, 2, 0});
+    for (Session* s : {self, copy.get()}) {
+      Session::write({&s, 1}, {next.data(), 1, 3, 1, nullptr}, nullptr);
+      const std::vector<float> scores = last(*s);
+      found[model == both.device].insert(found[model == both.device].end(), scores.begin(), scores.end());
+    }
+  }
+  expect_near(found[0], found[1], 2e-4f);
+}
+
+TEST(DeviceModel, TakesSessionsOfTheOtherDevice) {
+  const Both both = translators("relu/softmax/leap");
+  const Tokens source = sources(*both.cpu, 1, 5)[0], whole = translated(both.cpu, source, 1);
+  ASSERT_GT(whole.size(), 4u);
+  for (const bool to_device : {true, false}) {
+    const Loaded &from = to_device ? both.cpu : both.device, &to = to_device ? both.device : both.cpu;
+    Session session(from, 1);
+    session.read(row(source));
+    Tokens made = session.generate(3);
+    const auto blob = session.save();
+    const auto moved = Session::load(to, blob);
+    const Tokens rest = moved->generate(0);
+    made.insert(made.end(), rest.begin(), rest.end());
+    EXPECT_EQ(made, whole);
+    EXPECT_EQ(Session::load(from, session.save())->save(), blob);
+  }
+}
+
+TEST(DeviceModel, HasMoreRowsThanTheStatesBeganWith) {
+  const Both both = translators("relu/softmax/softmax");
+  const std::vector<Tokens> all = sources(*both.cpu, 3, 13);
+  Session first(both.device, 1);
+  first.read(row(all[0]));
+  Tokens made = first.generate(4);  // its graph is of memory that moves
+  std::vector<std::unique_ptr<Session>> many;
+  for (int i = 0; i < 20; ++i) many.push_back(std::make_unique<Session>(both.device, 2));
+  for (const size_t i : {size_t{0}, size_t{19}}) {
+    Session there(both.cpu, 2);
+    for (Session* session : {&there, many[i].get()}) session->read(row(all[1 + i / 19]));
+    EXPECT_EQ(many[i]->generate(6), there.generate(6));
+  }
+  const Tokens rest = first.generate(0);
+  made.insert(made.end(), rest.begin(), rest.end());
+  EXPECT_EQ(made, translated(both.cpu, all[0], 1));
+}
+
+TEST(DeviceModel, RunsFromManyThreads) {
+  const Both both = translators("softmax/relu/softmax");
+  const std::vector<Tokens> all = sources(*both.cpu, 3, 17);
+  std::vector<Tokens> made(3);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 3; ++i) threads.emplace_back([&, i] { made[i] = translated(both.device, all[i], 1); });
+  for (std::thread& t : threads) t.join();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(made[i], translated(both.cpu, all[i], 1));
+}
+
+TEST(DeviceModel, ObeysTheRulesOfDecoding) {
+  const Both both = translators("softmax/softmax/softmax",
+                                "\n[decode]\nsuppress = [5]\nrepetition_penalty = 1.2\nmin_length = 4\nbeams = 2\n");
+  const Tokens source = sources(*both.cpu, 1, 3)[0];
+  EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
+  EXPECT_EQ(translated(both.device, source, 2), translated(both.cpu, source, 2));
+}
+
+TEST(DeviceModel, DrawsAsOnTheCpu) {
+  const Both both = translators("softmax/softmax/softmax");
+  const Tokens source = sources(*both.cpu, 1, 3)[0];
+  Tokens drawn[2];
+  for (const Loaded& model : {both.cpu, both.device}) {
+    Session session(model, 1);
+    session.read(row(source));
+    Sampling warm;
+    warm.temperature = 0.7;
+    warm.seed = 3;
+    Sampler sampler(warm);
+    drawn[model == both.device] = session.sample({}, sampler, 8, nullptr);
+  }
+  EXPECT_EQ(drawn[0], drawn[1]);
+}
+
+TEST(DeviceModel, IsADecoderAlone) {
+  const Both both(sample("language-model.toml"), numbers);  // rotary positions, shared heads of keys, gates
+  const Tokens prompt{3, 14, 15, 9, 2, 6};
+  Tokens made[2];
+  for (const Loaded& model : {both.cpu, both.device}) {
+    Session session(model, 1);
+    Sampling best;
+    Sampler greedy(best);
+    made[model == both.device] = session.sample(prompt, greedy, 6, nullptr);
+  }
+  EXPECT_EQ(made[0], made[1]);
+  std::vector<float> logits[2];
+  for (const Loaded& model : {both.cpu, both.device}) {
+    std::vector<float>& to = logits[model == both.device];
+    to.resize(prompt.size() * static_cast<size_t>(model->outputs()));
+    model->forward({}, row(prompt), to.data());
+  }
+  expect_near(logits[0], logits[1], 2e-4f);
+}
+
+TEST(DeviceModel, IsAnEncoderAlone) {
+  const Both both(sample("sentence-encoder.toml"), numbers);  // norms behind, learned positions, a pool
+  const Tokens text{3, 14, 15, 9, 2, 6, -1, -1};
+  const int32_t lengths[] = {5, 3};
+  std::vector<float> vectors[2];
+  for (const Loaded& model : {both.cpu, both.device}) {
+    std::vector<float>& to = vectors[model == both.device];
+    to.resize(2 * 64);
+    const Tokens two{3, 14, 15, 9, 2, 6, 7, 8, -1, -1};
+    model->forward(Ids{two.data(), 5, 2, 5, lengths}, {}, to.data());
+  }
+  expect_near(vectors[0], vectors[1], 1e-4f);
+}
+
+TEST(DeviceModel, CarriesSequencesFromBlockToBlock) {
+  const Both both(sample("luna-pair.toml"), numbers);
+  const Tokens source{3, 14, 15, 9, 2};
+  EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
+}
+
+TEST(DeviceModel, HasWeightsOfBf16) {
+  const std::string toml = std::regex_replace(numbers_toml("softmax/softmax/softmax"), std::regex("\\[weights\\]"),
+                                              "[weights]\ntype = \"bf16\"");
+  const Both both(toml, numbers);
+  const Tokens source = sources(*both.cpu, 1, 3)[0], target{1, 7, 9};
+  std::vector<float> logits[2];
+  for (const Loaded& model : {both.cpu, both.device}) {
+    std::vector<float>& to = logits[model == both.device];
+    to.resize(target.size() * static_cast<size_t>(model->outputs()));
+    model->forward(row(source), row(target), to.data());
+  }
+  // Inputs are rounded as well there.
+  double squares = 0, off = 0;
+  for (size_t i = 0; i < logits[0].size(); ++i) {
+    squares += logits[0][i] * logits[0][i];
+    off += (logits[0][i] - logits[1][i]) * (logits[0][i] - logits[1][i]);
+  }
+  EXPECT_LT(off, squares * 2e-2 * 2e-2);
+}
+
+std::string refusal(const std::string& toml, const std::string& folder = numbers) {
+  Diagnostics diagnostics;
+  try {
+    if (Model::load(runtime(2), toml, folder, diagnostics)) return "none";
+  } catch (const Error& e) {
+    return e.what();
+  }
+  for (const Diagnostic& d : diagnostics.sorted())
+    if (d.severity == ATTNKIT_ERROR) return d.message + "; " + d.help;
+  return "no reason";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(DeviceModel, RefusesInWords) {
+  const std::string toml = numbers_toml("softmax/softmax/softmax");
+  const auto typed = [&](const char* type) {
+    return std::regex_replace(toml, std::regex("\\[weights\\]"), "[weights]\ntype = \"" + std::string(type) + "\"");
+  };
+  expect_contains(refusal(typed("int8")), "type = \"int8\": weights on a device are f32 or bf16");
+  expect_contains(refusal(typed("int4")), "type = \"int4\"");
+  expect_contains(refusal(numbers_toml("efficient/softmax/softmax")),
+                  "mechanism \"efficient\" has no variant for this device");
+  expect_contains(refusal(numbers_toml("efficient/softmax/softmax")), "softmax");
+  expect_contains(refusal(std::regex_replace(toml, std::regex("\\[length\\][^\\[]*"), "[stream]\n")), "[stream]");
+  const Both both = translators("softmax/softmax/softmax");
+  const Tokens source = sources(*both.cpu, 1)[0], target{1, 2};
+  Probe probe;
+  EXPECT_THROW(both.device->forward(row(source), row(target), nullptr, &probe), Error);
+}
+
+// While it lives, the device gives no more memory.
+struct NoMemory {
+  NoMemory() { setenv("ATTNKIT_TEST_DEVICE_MEMORY", "1", 1); }
+  ~NoMemory() { unsetenv("ATTNKIT_TEST_DEVICE_MEMORY"); }
+};
+
+TEST(DeviceModel, IsUnharmedWhenMemoryIsOut) {
+  const Both both = translators("softmax/softmax/softmax");
+  const Tokens source = sources(*both.cpu, 1, 9)[0];
+  Session session(both.device, 1);
+  session.read(row(source));
+  Tokens made = session.generate(3);
+  Session late(both.device, 1);
+  std::vector<std::unique_ptr<Session>> more;
+  {
+    const NoMemory until_here;
+    try {
+      for (int i = 0; i < 40; ++i) more.push_back(std::make_unique<Session>(both.device, 1));
+      ADD_FAILURE() << "slots for all";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ATTN_NO_MEMORY) << e.what();
+    }
+    expect_contains(refusal(numbers_toml("relu/relu/relu")), "memory");
+    EXPECT_THROW(late.read(row(Tokens(300, 4))), Error);  // longer than any source before
+  }
+  late.read(row(source));
+  const Tokens rest = session.generate(0), whole = translated(both.cpu, source, 1);
+  made.insert(made.end(), rest.begin(), rest.end());
+  EXPECT_EQ(made, whole);
+  EXPECT_EQ(late.generate(0), whole);
+  more.push_back(std::make_unique<Session>(both.device, 1));
+}
+
+TEST(DeviceModel, IsWhereTheManifestSays) {
+  const std::string toml = std::regex_replace(numbers_toml("softmax/softmax/softmax"), std::regex("\\[model\\]"),
+                                              "device = \"cuda\"\n[model]");
+  const auto says_nothing =
+      std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}, 1, 0);
+  const auto cpu = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 1, 1);
+  Diagnostics diagnostics;
+  EXPECT_TRUE(Model::load(says_nothing, toml, numbers, diagnostics)->on_device());
+  EXPECT_FALSE(Model::load(says_nothing, numbers_toml("softmax/softmax/softmax"), numbers, diagnostics)->on_device());
+  EXPECT_FALSE(Model::load(cpu, toml, numbers, diagnostics)->on_device());
+}
+
+// In a process of its own, which has loaded no library yet.
+void say_refusal_of_library(const char* variable, const char* value) {
+  setenv(variable, value, 1);
+  setenv("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_DEVICE_LIBRARY_DEFAULT, 0);
+  try {
+    Device::open(0);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%d: %s\n", e.code(), e.what());
+  }
+  std::_Exit(1);
+}
+
+TEST(DeviceLibraryDeathTest, IsRefusedInWords) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(say_refusal_of_library("ATTNKIT_DEVICE_LIBRARY", "/nowhere/lib.so"), testing::ExitedWithCode(1),
+              "4: models on a device need attnkit's library for it, and it cannot be loaded: /nowhere/lib.so");
+  EXPECT_EXIT(say_refusal_of_library("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_DEVICE_PLUGINS "/relu-cuda.so"),
+              testing::ExitedWithCode(1), "4: .*relu-cuda.so: is no library of attnkit for a device");
+  EXPECT_EXIT(say_refusal_of_library("ATTNKIT_TEST_DEVICE_VERSION", "0.0.0"), testing::ExitedWithCode(1),
+              "4: .*another version of attnkit .0.0.0; this is");
+}
+
+}  // namespace
+}  // namespace attnkit::core
