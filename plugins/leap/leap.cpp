@@ -55,23 +55,36 @@ struct Module {
     }
     return t + simd::sum(sums) + b2.row(h)[0];
   }
-  // From the gradient of what the sigmoid is of, given, and y: adds that of x to `to`, those of W1, b1, W2, b2 to
-  // learned.
+  // From the gradient of what the sigmoid is of, given, and y, which it writes over: adds that of x to `to`, those of
+  // W1, b1, W2, b2 to learned.
   template <class Isa>
-  ATTNKIT_INLINE void gradient(const Real* x, const Real* y, int64_t h, Real given, Real* to, Real* learned) const {
+  ATTNKIT_INLINE void gradient(const Real* x, Real* y, int64_t h, Real given, Real* to, Real* learned) const {
+    constexpr int64_t lanes = simd::Lanes<Real>::count;
     Real *to_b1 = learned + r * d, *to_w2 = to_b1 + r;
     for (int64_t j = 0; j < r; ++j) {
       // No branch: half of the units are off, which ones no machine foresees.
       const Real on = r == 1 || y[j] > 0 ? given : 0, unit = r == 1 ? on : on * w2.row(0, h, 0)[j];
       if (r != 1) to_w2[j] += on * y[j];
       to_b1[j] += unit;
-      const auto add = [unit](const auto& sum, const auto& row) __attribute__((always_inline)) {
-        return sum + row * unit;
-      };
-      simd::map<Isa>(d, learned + j * d, add, learned + j * d, x);
-      simd::map<Isa>(d, to, add, to, w1.row(0, h, j));
+      y[j] = unit;
     }
     if (r != 1) to_w2[r] += given;
+    const Real* w = w1.row(0, h, 0);
+    int64_t f = 0;
+    for (; f + lanes <= d; f += lanes) {
+      const auto features = simd::at<Isa>(x + f);
+      auto sum = simd::at<Isa>(to + f);
+      for (int64_t j = 0; j < r; ++j) {
+        simd::store(simd::at<Isa>(learned + j * d + f) + features * y[j], learned + j * d + f);
+        sum += simd::at<Isa>(w + j * w1.next + f) * y[j];
+      }
+      simd::store(sum, to + f);
+    }
+    for (; f < d; ++f)
+      for (int64_t j = 0; j < r; ++j) {
+        learned[j * d + f] += x[f] * y[j];
+        to[f] += w[j * w1.next + f] * y[j];
+      }
   }
 };
 
@@ -139,7 +152,7 @@ struct Leap : leap::Model {
     template <class Isa>
     ATTNKIT_INLINE void gradient(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row,
                                  const Real* given, Real* to, Real* learned) const {
-      const Real* kept = row + leap.kept_at;
+      Real* kept = row + leap.kept_at;
       const Real turned = attnkit::turn_gradient<Isa>(row, leap.d, given) * kept[2];
       attnkit::spread_gradient<Isa>(leap.d, kept[0], kept[1], given, to);
       attnkit::relu<Isa>(x, scale, leap.d, row);

@@ -4,7 +4,7 @@
 // such rows is (A . B) cos(pi/2 (p - r)).
 #ifndef ATTNKIT_KERNELS_FEATURES_HPP
 #define ATTNKIT_KERNELS_FEATURES_HPP
-#include <attnkit/kernels/simd.hpp>
+#include <attnkit/kernels/map.hpp>
 #include <cmath>
 #include <type_traits>
 

@@ -365,16 +365,6 @@ ATTNKIT_INLINE Lane<V> largest(const V& v) {
   return two[0] > two[1] ? two[0] : two[1];
 }
 
-// to[i] = f(from[i] ...) for i < n; f takes vectors and numbers.  Where a loop is short, gcc's own vectors of it cost
-// more than it does: they check first whether its rows overlap.
-template <class Isa, class Real, class F, class... From>
-ATTNKIT_INLINE void map(int64_t n, Real* to, F f, const From*... from) {
-  constexpr int64_t lanes = Lanes<Real>::count;
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) store(f(at<Isa>(from + i)...), to + i);
-  for (; i < n; ++i) to[i] = f(from[i]...);
-}
-
 template <class Isa, class Real>
 ATTNKIT_INLINE Real dot(const Real* a, const Real* b, int64_t n) {
   constexpr int64_t lanes = Lanes<Real>::count;

@@ -7,6 +7,7 @@
 #ifndef ATTNKIT_KERNELS_LINEAR_CORE_HPP
 #define ATTNKIT_KERNELS_LINEAR_CORE_HPP
 #include <attnkit/kernels/guard.hpp>
+#include <attnkit/kernels/map.hpp>
 #include <attnkit/kernels/product.hpp>
 #include <attnkit/kernels/work.hpp>
 
