@@ -63,8 +63,12 @@ struct Module {
     Real *to_b1 = learned + r * d, *to_w2 = to_b1 + r;
     for (int64_t j = 0; j < r; ++j) {
       // No branch: half of the units are off, which ones no machine foresees.
-      const Real on = r == 1 || y[j] > 0 ? given : 0, unit = r == 1 ? on : on * w2.row(0, h, 0)[j];
-      if (r != 1) to_w2[j] += on * y[j];
+      Real unit = given;
+      if (r != 1) {
+        const Real out = y[j] > 0 ? y[j] : 0;
+        to_w2[j] += given * out;
+        unit = out > 0 ? given * w2.row(0, h, 0)[j] : 0;
+      }
       to_b1[j] += unit;
       y[j] = unit;
     }
