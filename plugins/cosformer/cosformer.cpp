@@ -17,6 +17,7 @@
 
 namespace {
 
+using attnkit::linear::At;
 using attnkit::linear::Place;
 
 struct Cosformer : cosformer::Model {
@@ -48,31 +49,31 @@ struct Cosformer : cosformer::Model {
     return proportion(at.position, n(at.b), joint ? m(at.b) : 0);
   }
   ATTNKIT_INLINE double of_key(const Place& at) const { return proportion(at.position, m(at.b), joint ? n(at.b) : 0); }
-  template <class Real>
+  template <class Isa, class Real>
   ATTNKIT_INLINE void features(const Real* x, double proportion, Real* row) const {
-    attnkit::relu(x, 1, d, row);
-    attnkit::rotate(row, d, proportion);
+    attnkit::relu<Isa>(x, 1, d, row);
+    attnkit::rotate<Isa>(row, d, proportion);
   }
-  template <class Real>
+  template <class Isa, class Real>
   ATTNKIT_INLINE void gradient(const Real* x, double proportion, const Real* given, Real* to) const {
-    attnkit::rotate_gradient(d, proportion, given, to);
-    attnkit::relu_gradient(x, 1, d, to, to);
+    attnkit::rotate_gradient<Isa>(d, proportion, given, to);
+    attnkit::relu_gradient<Isa>(x, 1, d, to, to);
   }
-  template <class Real>
-  ATTNKIT_INLINE void query(const Real* x, const Place& at, Real* row) const {
-    features(x, of_query(at), row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query(const Real* x, const At<Isa>& at, Real* row) const {
+    features<Isa>(x, of_query(at), row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key(const Real* x, const Place& at, Real* row) const {
-    features(x, of_key(at), row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const {
+    features<Isa>(x, of_key(at), row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real*, const Real* given, Real* to) const {
-    gradient(x, of_query(at), given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const At<Isa>& at, Real*, const Real* given, Real* to) const {
+    gradient<Isa>(x, of_query(at), given, to);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real*, const Real* given, Real* to) const {
-    gradient(x, of_key(at), given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const At<Isa>& at, Real*, const Real* given, Real* to) const {
+    gradient<Isa>(x, of_key(at), given, to);
   }
 
   const attn_run* run = nullptr;

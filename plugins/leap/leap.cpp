@@ -28,67 +28,67 @@ struct Module {
   int64_t d, r;
   attnkit::View<const Real> w1, b1, w2, b2;
 
-  // y = W1 x + b1 of up to 16 inner units from i on, zeros in the other lanes of floats; returns how many.
+  // y = W1 x + b1, a vector for each 16 units, and what the sigmoid is of.
   template <class Isa>
-  ATTNKIT_INLINE int64_t inner(const Real* x, int64_t h, int64_t i, Real* y) const {
-    const int64_t n = std::min(r - i, kLanes);
-    const Real* bias = b1.row(h) + i;
-    if constexpr (std::is_same_v<Real, float>) {
-      simd::Vec<Isa> units, biases;
-      simd::dots<Isa>(x, w1.row(0, h, i), w1.next, r - i, d, y);
-      simd::load(y, n, units);
-      simd::load(bias, n, biases);
-      simd::store(units + biases, y);
-    } else {
-      for (int64_t j = 0; j < n; ++j) y[j] = simd::dot<Isa>(x, w1.row(0, h, i + j), d) + bias[j];
-    }
-    return n;
-  }
-  // The argument of the sigmoid.
-  template <class Isa>
-  ATTNKIT_INLINE Real argument(const Real* x, int64_t h) const {
-    Real y[kLanes], t = 0;
+  ATTNKIT_INLINE Real argument(const Real* x, int64_t h, Real* y) const {
+    const Real* bias = b1.row(h);
+    Real t = 0;
     simd::Vec<Isa> sums{};
     for (int64_t i = 0; i < r; i += kLanes) {
-      const int64_t n = inner<Isa>(x, h, i, y);
-      if (r == 1) return y[0];
-      const Real* w = w2.row(0, h, 0) + i;
+      const int64_t n = std::min(r - i, kLanes);
+      const Real* w = r == 1 ? nullptr : w2.row(0, h, 0) + i;
       if constexpr (std::is_same_v<Real, float>) {
-        const auto units = simd::at<Isa>(y);
-        simd::Vec<Isa> weights;
+        simd::Vec<Isa> units, biases, weights;
+        simd::dots<Isa>(x, w1.row(0, h, i), w1.next, r - i, d, y + i);
+        simd::load(y + i, n, units);
+        simd::load(bias + i, n, biases);
+        units = units + biases;
+        simd::store(units, y + i);
+        if (r == 1) return y[0];
         simd::load(w, n, weights);
         sums += simd::select(units < 0.0f, simd::Vec<Isa>{}, units) * weights;
       } else {
-        for (int64_t j = 0; j < n; ++j) t += (y[j] < 0 ? 0 : y[j]) * w[j];
+        for (int64_t j = i; j < i + n; ++j) y[j] = simd::dot<Isa>(x, w1.row(0, h, j), d) + bias[j];
+        if (r == 1) return y[0];
+        for (int64_t j = 0; j < n; ++j) t += (y[i + j] < 0 ? 0 : y[i + j]) * w[j];
       }
     }
     return t + simd::sum(sums) + b2.row(h)[0];
   }
-  // From the gradient of the argument of the sigmoid, given: adds that of x to `to`, those of W1, b1, W2, b2 to
-  // learned.
+  // From the gradient of what the sigmoid is of, given, and y, which it writes over: adds that of x to `to`, those of
+  // W1, b1, W2, b2 to learned.
   template <class Isa>
-  ATTNKIT_INLINE void gradient(const Real* x, int64_t h, Real given, Real* to, Real* learned) const {
+  ATTNKIT_INLINE void gradient(const Real* x, Real* y, int64_t h, Real given, Real* to, Real* learned) const {
+    constexpr int64_t lanes = simd::Lanes<Real>::count;
     Real *to_b1 = learned + r * d, *to_w2 = to_b1 + r;
-    for (int64_t i = 0; i < r; i += kLanes) {
-      Real y[kLanes];
-      const int64_t n = inner<Isa>(x, h, i, y);
-      for (int64_t j = 0; j < n; ++j) {
-        Real inner_given = given;
-        if (r != 1) {
-          if (!(y[j] > 0)) continue;
-          to_w2[i + j] += given * y[j];
-          inner_given *= w2.row(0, h, 0)[i + j];
-        }
-        const Real* w = w1.row(0, h, i + j);
-        Real* to_w = learned + (i + j) * d;
-        to_b1[i + j] += inner_given;
-        for (int64_t f = 0; f < d; ++f) {
-          to_w[f] += inner_given * x[f];
-          to[f] += inner_given * w[f];
-        }
+    for (int64_t j = 0; j < r; ++j) {
+      // No branch: half of the units are off, which ones no machine foresees.
+      Real unit = given;
+      if (r != 1) {
+        const Real out = y[j] > 0 ? y[j] : 0;
+        to_w2[j] += given * out;
+        unit = out > 0 ? given * w2.row(0, h, 0)[j] : 0;
       }
+      to_b1[j] += unit;
+      y[j] = unit;
     }
     if (r != 1) to_w2[r] += given;
+    const Real* w = w1.row(0, h, 0);
+    int64_t f = 0;
+    for (; f + lanes <= d; f += lanes) {
+      const auto features = simd::at<Isa>(x + f);
+      auto sum = simd::at<Isa>(to + f);
+      for (int64_t j = 0; j < r; ++j) {
+        simd::store(simd::at<Isa>(learned + j * d + f) + features * y[j], learned + j * d + f);
+        sum += simd::at<Isa>(w + j * w1.next + f) * y[j];
+      }
+      simd::store(sum, to + f);
+    }
+    for (; f < d; ++f)
+      for (int64_t j = 0; j < r; ++j) {
+        learned[j * d + f] += x[f] * y[j];
+        to[f] += w[j * w1.next + f] * y[j];
+      }
   }
 };
 
@@ -98,7 +98,12 @@ Module<Real> bind(const leap::ModulePorts& m, const attn_run& run) {
 }
 
 struct Leap : leap::Model {
-  using Model::Model;
+  explicit Leap(const attnkit::linear::Setup& s) : Model(s) {
+    s.shape.kept = kUnits + attnkit::simd::whole_lanes(q.r);
+    kept_at = s.shape.kept_at();
+  }
+  static constexpr int64_t kUnits = 4;  // where, behind kept_at, inner units begin
+  int64_t kept_at;
 
   // A module of its own makes other features of a key for each head of queries.
   static bool shares_keys(const attnkit::Values& values) { return values.boolean("shared"); }
@@ -112,43 +117,51 @@ struct Leap : leap::Model {
     Module<Real> q, k;
 
     attnkit::Learned learned() const { return leap.learned(); }
-    // A, and behind it what its proportion is the sigmoid of.
+    // A; and what is kept: first what its proportion is the sigmoid of, last the inner units.
     template <class Isa>
     ATTNKIT_INLINE void features(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row) const {
-      attnkit::relu(x, scale, leap.d, row);
-      row[leap.d] = module.template argument<Isa>(row, h);
+      attnkit::relu<Isa>(x, scale, leap.d, row);
+      Real* kept = row + leap.kept_at;
+      kept[0] = module.template argument<Isa>(row, h, kept + leap.kUnits);
     }
+    // The features of A, and in the place of the sigmoid's argument cosine, sine, and the sigmoid's slope.
     template <class Isa>
     ATTNKIT_INLINE void finish(Real* const* rows, int64_t n) const {
-      const int64_t d = leap.d;
-      if constexpr (std::is_same_v<Real, float>) {
-        constexpr int64_t lanes = simd::Lanes<double>::count;
-        for (int64_t from = 0; from < n; from += lanes) {
-          const int64_t end = std::min(n, from + lanes);
-          alignas(64) double c[lanes] = {}, s[lanes];
-          for (int64_t i = from; i < end; ++i) c[i - from] = rows[i][d];
+      constexpr int64_t lanes = simd::Lanes<double>::count;
+      for (int64_t from = 0; from < n; from += lanes) {
+        const int64_t count = std::min(n - from, lanes);
+        alignas(64) double c[lanes] = {}, s[lanes], slope[lanes];
+        for (int64_t i = 0; i < count; ++i) c[i] = rows[from + i][leap.kept_at];
+        if constexpr (std::is_same_v<Real, float>) {
           simd::Vector<double, Isa> cosine, sine;
-          attnkit::quarter_turns(attnkit::sigmoid(simd::at<Isa>(c)), cosine, sine);
+          const auto p = attnkit::sigmoid(simd::at<Isa>(c));
+          attnkit::quarter_turns(p, cosine, sine);
           simd::store(cosine, c);
           simd::store(sine, s);
-          for (int64_t i = from; i < end; ++i)
-            attnkit::spread(rows[i], d, static_cast<float>(c[i - from]), static_cast<float>(s[i - from]));
+          simd::store(p * (1.0 - p), slope);
+        } else {
+          for (int64_t i = 0; i < count; ++i) {
+            const double p = 1 / (1 + std::exp(-c[i]));
+            attnkit::quarter_turns(p, c[i], s[i]);
+            slope[i] = p * (1 - p);
+          }
         }
-      } else {
-        for (int64_t i = 0; i < n; ++i) attnkit::rotate(rows[i], d, sigmoid(rows[i][d]));
+        for (int64_t i = 0; i < count; ++i) {
+          Real *row = rows[from + i], *kept = row + leap.kept_at;
+          kept[0] = static_cast<Real>(c[i]), kept[1] = static_cast<Real>(s[i]), kept[2] = static_cast<Real>(slope[i]);
+          attnkit::spread<Isa>(row, leap.d, kept[0], kept[1]);
+        }
       }
     }
-    static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
     template <class Isa>
     ATTNKIT_INLINE void gradient(const Real* x, double scale, const Module<Real>& module, int64_t h, Real* row,
                                  const Real* given, Real* to, Real* learned) const {
-      attnkit::relu(x, scale, leap.d, to);
-      const double p = sigmoid(module.template argument<Isa>(to, h));
-      const Real turned = attnkit::turn_gradient<Isa>(row, leap.d, given);
-      attnkit::rotate_gradient(leap.d, p, given, to);
-      attnkit::relu(x, scale, leap.d, row);
-      module.template gradient<Isa>(row, h, static_cast<Real>(static_cast<double>(turned) * p * (1 - p)), to, learned);
-      attnkit::relu_gradient(x, scale, leap.d, to, to);
+      Real* kept = row + leap.kept_at;
+      const Real turned = attnkit::turn_gradient<Isa>(row, leap.d, given) * kept[2];
+      attnkit::spread_gradient<Isa>(leap.d, kept[0], kept[1], given, to);
+      attnkit::relu<Isa>(x, scale, leap.d, row);
+      module.template gradient<Isa>(row, kept + leap.kUnits, h, turned, to, learned);
+      attnkit::relu_gradient<Isa>(x, scale, leap.d, to, to);
     }
     template <class Isa>
     ATTNKIT_INLINE void query(const Real* x, const At<Isa>& at, Real* row) const {

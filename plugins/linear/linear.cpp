@@ -15,7 +15,6 @@
 namespace {
 
 using attnkit::linear::At;
-using attnkit::linear::Place;
 
 struct Linear : linear::Model {
   using Model::Model;
@@ -28,12 +27,12 @@ struct Linear : linear::Model {
   ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const {
     query(x, at, row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void query_gradient(const Real* x, const Place&, Real* row, const Real* given, Real* to) const {
-    attnkit::elu1_gradient(x, row, 1, d, given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const At<Isa>&, Real* row, const Real* given, Real* to) const {
+    attnkit::elu1_gradient<Isa>(x, row, 1, d, given, to);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const At<Isa>& at, Real* row, const Real* given, Real* to) const {
     query_gradient(x, at, row, given, to);
   }
 };

@@ -13,26 +13,26 @@
 
 namespace {
 
-using attnkit::linear::Place;
+using attnkit::linear::At;
 
 struct Relu : relu::Model {
   using Model::Model;
 
-  template <class Real>
-  ATTNKIT_INLINE void query(const Real* x, const Place&, Real* row) const {
-    attnkit::relu(x, scale, d, row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query(const Real* x, const At<Isa>&, Real* row) const {
+    attnkit::relu<Isa>(x, scale, d, row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key(const Real* x, const Place&, Real* row) const {
-    attnkit::relu(x, 1, d, row);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key(const Real* x, const At<Isa>&, Real* row) const {
+    attnkit::relu<Isa>(x, 1, d, row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void query_gradient(const Real* x, const Place&, Real*, const Real* given, Real* to) const {
-    attnkit::relu_gradient(x, scale, d, given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const At<Isa>&, Real*, const Real* given, Real* to) const {
+    attnkit::relu_gradient<Isa>(x, scale, d, given, to);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key_gradient(const Real* x, const Place&, Real*, const Real* given, Real* to) const {
-    attnkit::relu_gradient(x, 1, d, given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const At<Isa>&, Real*, const Real* given, Real* to) const {
+    attnkit::relu_gradient<Isa>(x, 1, d, given, to);
   }
 };
 

@@ -46,13 +46,13 @@ struct RopeLinear : rope_linear::Model {
     }
   }
   // The turned features' gradient, turned back, and that of the plain ones.
-  template <class Real>
+  template <class Isa, class Real>
   ATTNKIT_INLINE void gradient(const Real* x, double by, int64_t position, const Real* row, const Real* given,
                                Real* to) const {
     std::memcpy(to, given, static_cast<size_t>(d) * sizeof(Real));
     turn(-position, to);
     for (int64_t f = 0; f < d; ++f) to[f] += given[d + f];
-    attnkit::elu1_gradient(x, row + d, by, d, to, to);
+    attnkit::elu1_gradient<Isa>(x, row + d, by, d, to, to);
   }
   template <class Real, class Isa>
   ATTNKIT_INLINE void query(const Real* x, const At<Isa>& at, Real* row) const {
@@ -62,13 +62,13 @@ struct RopeLinear : rope_linear::Model {
   ATTNKIT_INLINE void key(const Real* x, const At<Isa>& at, Real* row) const {
     spread<Isa>(x, 1, at.position, row);
   }
-  template <class Real>
-  ATTNKIT_INLINE void query_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
-    gradient(x, scale, at.position, row, given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void query_gradient(const Real* x, const At<Isa>& at, Real* row, const Real* given, Real* to) const {
+    gradient<Isa>(x, scale, at.position, row, given, to);
   }
-  template <class Real>
-  ATTNKIT_INLINE void key_gradient(const Real* x, const Place& at, Real* row, const Real* given, Real* to) const {
-    gradient(x, 1, at.position, row, given, to);
+  template <class Real, class Isa>
+  ATTNKIT_INLINE void key_gradient(const Real* x, const At<Isa>& at, Real* row, const Real* given, Real* to) const {
+    gradient<Isa>(x, 1, at.position, row, given, to);
   }
 
   std::vector<double> turns;  // quarter turns of each pair per position

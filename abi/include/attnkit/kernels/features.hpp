@@ -4,7 +4,7 @@
 // such rows is (A . B) cos(pi/2 (p - r)).
 #ifndef ATTNKIT_KERNELS_FEATURES_HPP
 #define ATTNKIT_KERNELS_FEATURES_HPP
-#include <attnkit/kernels/simd.hpp>
+#include <attnkit/kernels/map.hpp>
 #include <cmath>
 #include <type_traits>
 
@@ -63,26 +63,33 @@ ATTNKIT_INLINE V sigmoid(const V& x) {
 }
 
 // Spreads A, which stands in row[0, d), over row[0, 2 d).
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void spread(Real* row, int64_t d, Real cosine, Real sine) {
-  for (int64_t f = 0; f < d; ++f) {
-    row[d + f] = row[f] * sine;
-    row[f] *= cosine;
-  }
+  const auto by_sine = [sine](const auto& x) __attribute__((always_inline)) { return x * sine; };
+  const auto by_cosine = [cosine](const auto& x) __attribute__((always_inline)) { return x * cosine; };
+  simd::map<Isa>(d, row + d, by_sine, row);
+  simd::map<Isa>(d, row, by_cosine, row);
 }
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void rotate(Real* row, int64_t d, double proportion) {
   Real c, s;
   quarter_turns(proportion, c, s);
-  spread(row, d, c, s);
+  spread<Isa>(row, d, c, s);
 }
 
 // From the gradient of row = [A cos, A sin], given, that of A.
-template <class Real>
+template <class Isa, class Real>
+ATTNKIT_INLINE void spread_gradient(int64_t d, Real cosine, Real sine, const Real* given, Real* to) {
+  const auto turned = [=](const auto& a, const auto& b) __attribute__((always_inline)) {
+    return a * cosine + b * sine;
+  };
+  simd::map<Isa>(d, to, turned, given, given + d);
+}
+template <class Isa, class Real>
 ATTNKIT_INLINE void rotate_gradient(int64_t d, double proportion, const Real* given, Real* to) {
   Real c, s;
   quarter_turns(proportion, c, s);
-  for (int64_t f = 0; f < d; ++f) to[f] = c * given[f] + s * given[d + f];
+  spread_gradient<Isa>(d, c, s, given, to);
 }
 // The same, that of the proportion.
 template <class Isa, class Real>
@@ -99,23 +106,22 @@ ATTNKIT_INLINE Real turn_gradient(const Real* row, int64_t d, const Real* given)
 }
 
 // row = max(0, scale * x), NaN stays NaN.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void relu(const Real* x, double scale, int64_t d, Real* row) {
-  const auto by = static_cast<Real>(scale);
-  for (int64_t f = 0; f < d; ++f) {
-    const Real y = x[f] * by;
-    row[f] = y < 0 ? 0 : y;
-  }
+  const auto positive = [by = static_cast<Real>(scale)](const auto& of) __attribute__((always_inline)) {
+    const auto y = of * by;
+    return simd::select(y < Real{0}, decltype(of * by){}, y);
+  };
+  simd::map<Isa>(d, row, positive, x);
 }
 
 // From the gradient of relu(x), given, that of x; 0 where x is 0.  They may stand in one place.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void relu_gradient(const Real* x, double scale, int64_t d, const Real* given, Real* to) {
-  const auto by = static_cast<Real>(scale);
-  for (int64_t f = 0; f < d; ++f) {
-    const Real scaled = by * given[f];  // of each, so that the compiler makes vectors of the loop
-    to[f] = x[f] > 0 ? scaled : 0;
-  }
+  const auto where = [by = static_cast<Real>(scale)](const auto& of, const auto& g) __attribute__((always_inline)) {
+    return simd::select(of > Real{0}, g * by, decltype(g * by){});
+  };
+  simd::map<Isa>(d, to, where, x, given);
 }
 
 // row = elu(scale * x) + 1: y + 1 for positive y, otherwise e^y, which is 0 below -87; NaN stays NaN.
@@ -136,14 +142,15 @@ ATTNKIT_INLINE void elu1(const Real* x, double scale, int64_t d, Real* row) {
 }
 
 // From the gradient of row = elu1(x), that of x: 1 or e^y times it.
-template <class Real>
+template <class Isa, class Real>
 ATTNKIT_INLINE void elu1_gradient(const Real* x, const Real* row, double scale, int64_t d, const Real* given,
                                   Real* to) {
-  const auto by = static_cast<Real>(scale);
-  for (int64_t f = 0; f < d; ++f) {
-    const Real power = row[f];
-    to[f] = by * given[f] * (x[f] > 0 ? 1 : power);
-  }
+  const auto slope = [by = static_cast<Real>(scale)](const auto& of, const auto& power, const auto& g)
+      __attribute__((always_inline)) {
+    const auto scaled = g * by;
+    return simd::select(of > Real{0}, scaled, scaled * power);
+  };
+  simd::map<Isa>(d, to, slope, x, row, given);
 }
 
 }  // namespace attnkit

@@ -49,8 +49,11 @@ struct GradientScratch {
   Real* dx;          // of one row of queries or keys
   GradientScratch(Layout& layout, const Shape& shape)
       : row(simd::whole_lanes(shape.row())), e(simd::whole_lanes(shape.e)) {
-    for (Real** part : {&a, &b, &given, &rest}) *part = layout.take<Real>(kBlock * row);
-    for (Real** part : {&u, &v, &dv}) *part = layout.take<Real>(kBlock * e);
+    // Rows that are used together stand a few lines off from equal places of a page, where they would share a set of
+    // the cache.
+    constexpr int64_t apart = 5 * simd::kLanes;
+    for (Real** part : {&a, &b, &given, &rest}) *part = layout.take<Real>(kBlock * row + apart);
+    for (Real** part : {&u, &v, &dv}) *part = layout.take<Real>(kBlock * e + apart);
     for (Real** part : {&s, &st}) *part = layout.take<Real>(row * e);
     z = layout.take<Real>(row);
     dx = layout.take<Real>(shape.d);
@@ -134,11 +137,6 @@ struct Gradient {
         std::memset(to.row(b, head, i), 0, static_cast<size_t>(width) * sizeof(Real));
     }
 
-    template <class Isa>
-    ATTNKIT_INLINE void finish(Real* row) const {
-      if constexpr (Finishes<Map, Real>) all.map.template finish<Isa>(&row, 1);
-    }
-
     // Features and value of a key, for event n.
     template <class Isa>
     ATTNKIT_INLINE void load_key(int64_t j, int64_t n, int64_t soon) const {
@@ -147,8 +145,9 @@ struct Gradient {
         prefetch(all.x.v.row(b, kv, soon), shape().e);
       }
       all.map.key(all.x.k.row(b, kv, j), At<Isa>{{b, kv, j}}, p.b + n * p.row);
-      finish<Isa>(p.b + n * p.row);
-      std::copy_n(all.x.v.row(b, kv, j), shape().e, p.v + n * p.e);
+      simd::map<Isa>(
+          shape().e, p.v + n * p.e, [](const auto& v) __attribute__((always_inline)) { return v; },
+          all.x.v.row(b, kv, j));
     }
 
     // a and u of a query, for event n.
@@ -159,9 +158,10 @@ struct Gradient {
         prefetch(all.g.o.row(b, h, soon), shape().e);
       }
       all.map.query(all.x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, p.a + n * p.row);
-      finish<Isa>(p.a + n * p.row);
-      const Real *given = all.g.o.row(b, h, i), den = all.guard(saved[i]);
-      for (int64_t c = 0; c < shape().e; ++c) p.u[n * p.e + c] = given[c] / den;
+      const auto part = [den = all.guard(saved[i])](const auto& given) __attribute__((always_inline)) {
+        return given / den;
+      };
+      simd::map<Isa>(shape().e, p.u + n * p.e, part, all.g.o.row(b, h, i));
     }
 
     // w of a query.
@@ -174,12 +174,13 @@ struct Gradient {
     // more, for z, which it weighs, is large.
     template <class Isa>
     ATTNKIT_INLINE Real weight(int64_t i, const Real* a, const Real* su) const {
-      double sums[8] = {};
+      using Vec = simd::Vector<double, Isa>;
+      Vec sums{};
+      double rest = 0;
       int64_t f = 0;
-      for (; f + 8 <= shape().features; f += 8)
-        for (int64_t c = 0; c < 8; ++c) sums[c] += static_cast<double>(a[f + c]) * su[f + c];
-      for (; f < shape().features; ++f) sums[0] += static_cast<double>(a[f]) * su[f];
-      return slope(i, ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7])));
+      for (; f + 8 <= shape().features; f += 8) sums += simd::load_as<Vec>(a + f) * simd::load_as<Vec>(su + f);
+      for (; f < shape().features; ++f) rest += static_cast<double>(a[f]) * su[f];
+      return slope(i, simd::sum(sums) + rest);
     }
     ATTNKIT_INLINE Real slope(int64_t i, double product) const {
       return static_cast<Real>(-all.guard.slope(saved[i]) * product / all.guard(saved[i]));
@@ -213,19 +214,24 @@ struct Gradient {
       const At<Isa> at{{b, kv, j}};
       const Real* row = all.x.k.row(b, kv, j);
       Real *features = p.b + n * p.row, *given = p.given + n * p.row;
+      Real* to = starts && all.g.k ? all.g.k.row(b, kv, j) : p.dx;
       if constexpr (requires { all.map.learned(); })
-        all.map.key_gradient(row, at, features, given, p.dx, learned);
+        all.map.key_gradient(row, at, features, given, to, learned);
       else
-        all.map.key_gradient(row, at, features, given, p.dx);
-      give(all.g.k, j, p.dx, shape().d);
-      give(all.g.v, j, p.dv + n * p.e, shape().e);
+        all.map.key_gradient(row, at, features, given, to);
+      if (all.g.k && !starts) add<Isa>(all.g.k.row(b, kv, j), to, shape().d);
+      if (!all.g.v) return;
+      const Real* dv = p.dv + n * p.e;
+      if (starts)
+        std::copy_n(dv, shape().e, all.g.v.row(b, kv, j));
+      else
+        add<Isa>(all.g.v.row(b, kv, j), dv, shape().e);
     }
 
-    // A row of the gradient of keys or values.
-    ATTNKIT_INLINE void give(const View<Real>& to, int64_t j, const Real* row, int64_t width) const {
-      if (!to) return;
-      Real* sum = to.row(b, kv, j);
-      for (int64_t c = 0; c < width; ++c) sum[c] = starts ? row[c] : sum[c] + row[c];
+    template <class Isa>
+    ATTNKIT_INLINE static void add(Real* sum, const Real* row, int64_t width) {
+      simd::map<Isa>(
+          width, sum, [](const auto& a, const auto& b) __attribute__((always_inline)) { return a + b; }, sum, row);
     }
   };
 
@@ -249,7 +255,7 @@ struct Gradient {
 
     void flush() {
       const Shape& shape = head_.shape();
-      const int64_t columns = shape.split ? shape.features : p_.row;  // of st
+      const int64_t columns = shape.split ? shape.features : simd::whole_lanes(shape.features);  // of st
       load();
       Term<Real> transposed[kBlock], plain[kBlock];  // of st, and of s
       bool reads = false;
@@ -287,44 +293,66 @@ struct Gradient {
       in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         using Isa = decltype(isa);
         for (int64_t n = 0; n < n_; ++n) {
-          if (in_[n] >= 0) {
-            Real w = 1;
-            if constexpr (kForward)
-              head_.template load_key<Isa>(in_[n], n, soon(in_[n]));
-            else
-              head_.template load_query<Isa>(in_[n], n, soon(in_[n]));
-            if constexpr (!kForward) w = head_.template weight<Isa>(in_[n], soon(in_[n]));
-            const Real* row = (kForward ? p_.b : p_.a) + n * p_.row + split;
-            for (int64_t f = 0; f < features; ++f) p_.z[f] += w * row[f];
-          }
+          if (in_[n] >= 0) load_row<Isa, kForward>(in_[n], n);
           if (out_[n] >= 0) {
             head_.template ask<kForward>(out_[n]);
-            Real* given = p_.given + n * p_.row;
-            if constexpr (kForward)
-              head_.template load_query<Isa>(out_[n], n, soon(out_[n]));
-            else
-              head_.template load_key<Isa>(out_[n], n, soon(out_[n]));
-            std::fill(given, given + p_.row, Real{0});
-            for (int64_t f = 0; f < features; ++f) p_.rest[n * p_.row + f] = p_.z[f];
-            for (int64_t c = 0; !kForward && c < p_.e; ++c) p_.dv[n * p_.e + c] = 0;
+            load_row<Isa, !kForward>(out_[n], n);
           }
         }
+        finish<Isa>();
+        for (int64_t n = 0; n < n_; ++n) {
+          if (in_[n] >= 0) {
+            const Real w = kForward ? Real{1} : head_.template weight<Isa>(in_[n], soon(in_[n]));
+            add<Isa>(p_.z, w, (kForward ? p_.b : p_.a) + n * p_.row + split, features);
+          }
+          if (out_[n] < 0) continue;
+          std::fill_n(p_.given + n * p_.row, p_.row, Real{0});
+          std::copy_n(p_.z, features, p_.rest + n * p_.row);
+          if constexpr (!kForward) std::fill_n(p_.dv + n * p_.e, p_.e, Real{0});
+        }
       });
+    }
+    template <class Isa, bool key>
+    ATTNKIT_INLINE void load_row(int64_t i, int64_t n) const {
+      if constexpr (key)
+        head_.template load_key<Isa>(i, n, soon(i));
+      else
+        head_.template load_query<Isa>(i, n, soon(i));
+    }
+    template <class Isa>
+    ATTNKIT_INLINE void finish() const {
+      if constexpr (Finishes<Map, Real>) {
+        Real* rows[2 * kBlock];
+        int64_t count = 0;
+        for (int64_t n = 0; n < n_; ++n) {
+          if ((kForward ? in_ : out_)[n] >= 0) rows[count++] = p_.b + n * p_.row;
+          if ((kForward ? out_ : in_)[n] >= 0) rows[count++] = p_.a + n * p_.row;
+        }
+        for (int64_t from = 0; from < count; from += kFinish)
+          head_.all.map.template finish<Isa>(rows + from, std::min(kFinish, count - from));
+      }
+    }
+    // sum += w row.
+    template <class Isa>
+    ATTNKIT_INLINE static void add(Real* sum, Real w, const Real* row, int64_t width) {
+      simd::map<Isa>(
+          width, sum, [w](const auto& a, const auto& b) __attribute__((always_inline)) { return a + b * w; }, sum, row);
     }
 
     void give() const {
       const int64_t split = head_.shape().split, features = head_.shape().features;
       in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
+        using Isa = decltype(isa);
         for (int64_t n = 0; n < n_; ++n) {
           if (out_[n] < 0) continue;
           // Last, for it cancels much of the others' sum.
           Real w = 1, *given = p_.given + n * p_.row;
-          if constexpr (kForward) w = head_.template weight<decltype(isa)>(out_[n], p_.a + n * p_.row, given);
-          for (int64_t f = 0; f < features; ++f) given[split + f] += w * p_.rest[n * p_.row + f];
+          if constexpr (kForward) w = head_.template weight<Isa>(out_[n], p_.a + n * p_.row, given);
+          add<Isa>(given + split, w, p_.rest + n * p_.row, features);
           if constexpr (kForward)
-            head_.template give_query<decltype(isa)>(out_[n], n);
+            head_.template give_query<Isa>(out_[n], n);
           else
-            head_.template give_key<decltype(isa)>(out_[n], n);
+            head_.template give_key<Isa>(out_[n], n);
         }
       });
     }
