@@ -42,8 +42,8 @@ def norm(described: dict[str, Any]) -> nn.Module:
 class Embedding(nn.Module):
     """scale * table[id] + position; nothing behind the end of a row."""
 
-    side: str  # type: ignore[assignment]
-    rows: int  # type: ignore[assignment]
+    side: str
+    rows: int
     embed: Any
     positions: Any
     sinusoids: torch.Tensor

@@ -468,14 +468,14 @@ _KINDS = ("self", "cross", "ffn")
 def _block(name: str) -> str:
     """The block that a parameter is of, or the parameter's own name."""
     stack, kind, *rest = [*name.split("."), ""]
-    return f"{stack}.{kind}.{rest[0]}" if kind in _KINDS else name
+    return f"{stack}.{kind}.{rest[0]}" if kind in _KINDS and rest[0].isdigit() else name
 
 
 def _place(name: str) -> tuple[float, ...]:
     """Sorts parameters as a forward pass uses them; those of `model` are of all blocks."""
     stack, kind, *rest = [*name.split("."), ""]
     place = {"model": -1, "encoder": 0, "decoder": 1}.get(stack, 2)
-    if kind in _KINDS:
+    if kind in _KINDS and rest[0].isdigit():
         return place, int(rest[0]), _KINDS.index(kind)
     return place, math.inf if kind == "norm" else 0
 
