@@ -125,9 +125,7 @@ class Train(TorchTest):
         self.train(*options, out="whole")
         running = subprocess.Popen(self.command(*options), stderr=subprocess.DEVNULL)
         checkpoint = self.folder / "run" / "checkpoint.pt"
-        for _ in range(2000):
-            if checkpoint.exists() or running.poll() is not None:
-                break
+        while not checkpoint.exists() and running.poll() is None:
             time.sleep(0.01)
         running.send_signal(signal.SIGKILL)
         running.wait()
