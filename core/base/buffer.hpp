@@ -11,7 +11,7 @@
 
 namespace attnkit::core {
 
-// Where memory comes from that is not the host's.
+// Memory that is not the host's, for buffers.
 class BufferMemory {
  public:
   virtual ~BufferMemory() = default;

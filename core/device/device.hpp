@@ -83,7 +83,7 @@ class PinnedMemory {
   uint64_t bytes_ = 0;
 };
 
-// What is enqueued runs in order.
+// Runs in order what is enqueued.
 class Stream {
  public:
   explicit Stream(const Device& device);
