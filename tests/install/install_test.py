@@ -196,7 +196,7 @@ class Commands(unittest.TestCase):
         r"python |python3 -m venv|apt-get|arecord": "trains models, installs packages, records speech",
         r".*bertling": "tests/import/architecture_test.py makes that checkpoint",
         r"PYTHONPATH=hosts": "the tests of the Python package do this",
-        r"scp ": "needs a machine with a GPU",
+        r"scp |.* --device cuda": "needs a machine with a GPU; tests/cuda/model_test.cpp has such models on the emulator",
         r"\.ci/aarch64|qemu-aarch64": "needs a cross compiler: continuous integration runs .ci/aarch64",
         r"venv/bin/python corpus.py|here=|PYTHON=|\$here/": "downloads 149 packages, trains for hours: tests/models/corpus_test.py has the parts",
         r"python3 -m attnkit.onnx": "needs packages of PyPI: tests/python/tools/onnx_export_test.py",
