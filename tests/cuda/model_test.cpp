@@ -381,9 +381,9 @@ TEST(DeviceModel, RefusesInWords) {
   };
   expect_contains(refusal(typed("int8")), "type = \"int8\": weights on a device are f32 or bf16");
   expect_contains(refusal(typed("int4")), "type = \"int4\"");
-  expect_contains(refusal(numbers_toml("efficient/softmax/softmax")),
-                  "mechanism \"efficient\" has no variant for this device");
-  expect_contains(refusal(numbers_toml("efficient/softmax/softmax")), "softmax");
+  expect_contains(refusal(numbers_toml("bigbird/softmax/softmax")),
+                  "mechanism \"bigbird\" has no variant for this device");
+  expect_contains(refusal(numbers_toml("bigbird/softmax/softmax")), "softmax");
   expect_contains(refusal(std::regex_replace(toml, std::regex("\\[length\\][^\\[]*"), "[stream]\n")), "[stream]");
   const Both both = translators("softmax/softmax/softmax");
   const Tokens source = sources(*both.cpu, 1)[0], target{1, 2};

@@ -80,11 +80,6 @@ void noting_destroy(attn_mech* mech) {
   noting("destroyed", [&] { tried.destroy(mech); });
 }
 
-int32_t noting_plan(const attn_mech* mech, const attn_request* request, attn_info* info, attn_plan** plan,
-                    attn_error* error) {
-  return noting("planned", [&] { return tried.plan(mech, request, info, plan, error); });
-}
-
 // Says what it is about to do, so that whoever finds the process dead knows where it died.
 void probe(const std::string& path) {
   try {
@@ -93,7 +88,6 @@ void probe(const std::string& path) {
     attn_plugin table = tried;
     table.create = noting_create;
     table.destroy = noting_destroy;
-    table.plan = noting_plan;
     const Plugin plugin{table.name, path, table};
     for (const auto& [role, causal] :
          {std::pair(ATTN_ENCODER_SELF, 0u), std::pair(ATTN_DECODER_SELF, 1u), std::pair(ATTN_DECODER_CROSS, 0u)}) {
@@ -107,10 +101,9 @@ void probe(const std::string& path) {
         return say_line(
             fmt::format("threw an exception when it was {} in {}: {}", thrown->when, role_name(role), thrown->what));
     }
-    // All that a host asks before it runs.
+    // All that a host asks before it runs.  What plan throws is caught there, and costs that place alone.
     say_line("was planned");
     attnkit::core::probe(plugin);
-    if (thrown) return say_line(fmt::format("threw an exception when it was {}: {}", thrown->when, thrown->what));
   } catch (const Error&) {
     // A fault without a crash is found again, and reported, by the process that loads it.
   }
