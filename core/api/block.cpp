@@ -282,9 +282,9 @@ int32_t attnkit_block_create(attnkit_runtime* runtime, const char* mechanism, co
     const Plugin* plugin = registry.find(mechanism, runtime->runtime->device_type);
     if (!plugin) {
       if (const SkippedFile* file = registry.skipped(mechanism))
-        fail(ATTN_UNSUPPORTED, "mechanism \"{}\" cannot be used: {}: {}", mechanism, file->path, file->reason);
+        fail(ATTN_INVALID, "mechanism \"{}\" cannot be used: {}: {}", mechanism, file->path, file->reason);
       if (const Plugin* other = registry.find(mechanism, 3 - runtime->runtime->device_type))
-        fail(ATTN_UNSUPPORTED, "mechanism \"{}\" is here for {} alone: {}", mechanism,
+        fail(ATTN_INVALID, "mechanism \"{}\" is here for {} alone: {}", mechanism,
              other->table.device_type == 2 ? "CUDA" : "the CPU", other->path);
       const std::vector<std::string> names = registry.names(runtime->runtime->device_type);
       const std::string hint = did_you_mean(mechanism, names);
