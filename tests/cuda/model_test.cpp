@@ -1,5 +1,5 @@
-// Models on a device: variants on the emulator, and a library of plain loops (device_library.cpp) or that of
-// ATTNKIT_DEVICE_LIBRARY, against the same models on the CPU.  ATTNKIT_DEVICE_LISTS says how many lists each of
+// Models on a device: variants and libattnkit_cuda.so, or the library of ATTNKIT_DEVICE_LIBRARY, on the emulator,
+// against the same models on the CPU.  ATTNKIT_DEVICE_LISTS says how many lists each of
 // four placements translates, 5 if not set.
 #include "core/model/model.hpp"
 
@@ -12,8 +12,10 @@
 #include <regex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "core/session/session.hpp"
+#include "cuda/emulator/emulator.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -393,8 +395,9 @@ TEST(DeviceModel, RefusesInWords) {
 
 // While it lives, the device gives no more memory.
 struct NoMemory {
-  NoMemory() { setenv("ATTNKIT_TEST_DEVICE_MEMORY", "1", 1); }
-  ~NoMemory() { unsetenv("ATTNKIT_TEST_DEVICE_MEMORY"); }
+  NoMemory() { std::swap(emulator::machine().memory, memory); }
+  ~NoMemory() { std::swap(emulator::machine().memory, memory); }
+  size_t memory = 0;
 };
 
 TEST(DeviceModel, IsUnharmedWhenMemoryIsOut) {
@@ -413,7 +416,7 @@ TEST(DeviceModel, IsUnharmedWhenMemoryIsOut) {
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ATTN_NO_MEMORY) << e.what();
     }
-    expect_contains(refusal(numbers_toml("relu/relu/relu")), "memory");
+    expect_contains(refusal(numbers_toml("relu/relu/relu")), "has no room for");
     EXPECT_THROW(late.read(row(Tokens(300, 4))), Error);  // longer than any source before
   }
   late.read(row(source));
@@ -454,7 +457,7 @@ TEST(DeviceLibraryDeathTest, IsRefusedInWords) {
               "4: models on a device need attnkit's library for it, and it cannot be loaded: /nowhere/lib.so");
   EXPECT_EXIT(say_refusal_of_library("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_DEVICE_PLUGINS "/relu-cuda.so"),
               testing::ExitedWithCode(1), "4: .*relu-cuda.so: is no library of attnkit for a device");
-  EXPECT_EXIT(say_refusal_of_library("ATTNKIT_TEST_DEVICE_VERSION", "0.0.0"), testing::ExitedWithCode(1),
+  EXPECT_EXIT(say_refusal_of_library("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_ANOTHER_VERSION), testing::ExitedWithCode(1),
               "4: .*another version of attnkit .0.0.0; this is");
 }
 

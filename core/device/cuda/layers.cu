@@ -45,20 +45,13 @@ struct Round {
   }
 };
 
-struct Add {
-  float* x;
-  const float* y;
-  template <int kWidth>
-  __device__ void at(int64_t, int64_t i) const {
-    auto v = load<kWidth>(x + i);
-    const auto other = load<kWidth>(y + i);
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) v.at[k] += other.at[k];
-    store(v, x + i);
-  }
+struct Times {
+  __device__ float operator()(float a, float b) const { return a * b; }
 };
 
-struct Multiply {
+// x = f(x, y)
+template <class F>
+struct Combine {
   float* x;
   const float* y;
   template <int kWidth>
@@ -66,7 +59,7 @@ struct Multiply {
     auto v = load<kWidth>(x + i);
     const auto other = load<kWidth>(y + i);
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) v.at[k] *= other.at[k];
+    for (int k = 0; k < kWidth; ++k) v.at[k] = F{}(v.at[k], other.at[k]);
     store(v, x + i);
   }
 };
@@ -329,11 +322,11 @@ void clear_padding(DeviceHandle&, uintptr_t stream, float* x, const int32_t* len
 }
 
 void add(DeviceHandle&, uintptr_t stream, float* x, const float* y, int64_t n) {
-  for_each(stream, "sums", Add{x, y}, 1, n, are_by_four(n, x, y));
+  for_each(stream, "sums", Combine<Sum>{x, y}, 1, n, are_by_four(n, x, y));
 }
 
 void multiply(DeviceHandle&, uintptr_t stream, float* x, const float* y, int64_t n) {
-  for_each(stream, "products", Multiply{x, y}, 1, n, are_by_four(n, x, y));
+  for_each(stream, "products", Combine<Times>{x, y}, 1, n, are_by_four(n, x, y));
 }
 
 void scale(DeviceHandle&, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows, int64_t width) {
