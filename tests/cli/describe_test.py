@@ -112,6 +112,11 @@ class Plugins(CommandTest):
         folder.chmod(0o777)
         self.assertIn(f'mechanism "mine" cannot be used: {folder}: ', self.run_code(4, "plugins", "mine", "--plugin-dir", folder).err)
 
+    def test_a_plugin_that_ends_the_process_is_told_of(self):
+        result = self.run_code(4, "bench", "--block", "exit_run", "--role", "encoder.self", "--against", "none", "--length", "16",
+                               "--plugin-dir", self.plugin_folder("exit_run"))
+        self.assertIn("a plugin ended the process", result.err)
+
     def test_unknown_name(self):
         self.assertIn('did you mean "cosformer"?', self.run_code(4, "plugins", "cosfromer").err)
         found = self.run_code(4, "plugins", "nothing").err.split("found were: ")[1].strip().split(", ")
