@@ -50,7 +50,7 @@ struct Settings {
   int repetitions = 3;         // of a timing
   int jobs = 2;                // worker processes; timings run alone
   int threads = 1;             // of a worker
-  double trial_timeout = 120;  // seconds
+  double trial_timeout = 120;  // seconds; of more examples than `screen` longer in proportion
   uint64_t trial_memory = 0;   // bytes that a worker may take; 0: no limit
 };
 

@@ -39,6 +39,12 @@ Json entry_of(const TrialReply& reply, const Settings& settings) {
   return entry;
 }
 
+// Of examples of data or test: as many times as long as so many examples of the screening.
+double timeout_of(const Json& request, const Settings& settings) {
+  const int64_t examples = request.value("end", int64_t{0}) - request.value("begin", int64_t{0});
+  return settings.trial_timeout * std::max(1.0, static_cast<double>(examples) / static_cast<double>(settings.screen));
+}
+
 // A trial that was beyond a limit is tried again by a search with a higher one.
 bool is_final(const Json& entry, const Settings& settings) {
   return entry.value("timeout", settings.trial_timeout) >= settings.trial_timeout &&
@@ -166,7 +172,7 @@ void TrialRunner::run(const std::string& stage, WorkerPool& pool, const std::vec
     if (entry && is_final(*entry, settings_))
       finish(tasks[i], *entry);
     else
-      requests.push_back({tasks[i].request, settings_.trial_timeout, i,
+      requests.push_back({tasks[i].request, timeout_of(tasks[i].request, settings_), i,
                           [&request = tasks[i].request](const Json& result) { return is_result(request, result); }});
   }
   const auto done = [&](TrialReply reply) {

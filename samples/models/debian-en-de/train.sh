@@ -52,8 +52,8 @@ if [ "${2-}" = alone ] || [ "${2-}" = distilled ]; then
     placed softmax/softmax/softmax >"$out/$name/teacher.toml"
     set -- --teacher "$out/$name/teacher.toml"
   fi
-  leg "$name" --data "$out/$name/train.tsv" --tokens 1000 --optimizer adamw --steps 120 --lr 3e-4 --decay 0 --average 0.95 --warmup 10 --f16 \
-    --evaluate-steps 1000 --dev-examples 200 --log-every 20 "$@"
+  leg "$name" --data "$out/$name/train.tsv" --tokens 1000 --optimizer adamw --steps 500 --lr 1e-4 --decay 0 --average 0.98 --warmup 25 --f16 \
+    --evaluate-steps 1000 --dev-examples 200 --log-every 50 "$@"
   exit
 fi
 mkdir -p "$out/softmax" "$out/supernet"

@@ -159,6 +159,14 @@ TEST_F(SearchTest, ATimeOutBeyondTheRankedLengthIsTriedAgainWithMoreTime) {
   EXPECT_EQ(count(""), trials);
 }
 
+TEST_F(SearchTest, ATrialOfMoreExamplesHasMoreTime) {
+  settings_.screen = 25;
+  settings_.trial_timeout = 0.3;
+  mischief({{"kind", "quality"}, {"mechanism", "c"}, {"above", 50}, {"do", "hang"}});
+  search(3);
+  EXPECT_THAT(placement(best)["reason"].get<std::string>(), HasSubstr("no reply within 0.6 s")) << "50 examples";
+}
+
 TEST_F(SearchTest, ARefusalIsNotedAtOtherLengthsAndCountsAtTheRankedOne) {
   mischief({{"kind", "cost"}, {"mechanism", "c"}, {"above", 512}, {"do", "refuse"}});
   EXPECT_EQ(search(3).winner()->untimed.at(4096), "too long");

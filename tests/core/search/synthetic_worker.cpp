@@ -1,6 +1,6 @@
 // A worker that makes up every figure from the mechanisms in the manifest, and does the mischief it is told to.
 //
-// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens, "prefill": also false, "do"}, ...],
+// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens or examples, "prefill": also false, "do"}, ...],
 // "seconds" that a trial takes at least.  The last argument is a descriptor, or "-" for standard input and output.
 #include <signal.h>
 #include <unistd.h>
@@ -79,6 +79,7 @@ bool is_meant(const json& mischief, const json& request) {
   const std::string name = "\"" + mischief.value("mechanism", "") + "\"";
   if (mischief["kind"] != request["kind"] || request["toml"].get<std::string>().find(name) == std::string::npos)
     return false;
+  if (request.contains("end")) return request["end"] > mischief.value("above", 0);
   if (!request.contains("prefill")) return true;
   const auto lengths = request["lengths"].get<std::vector<int64_t>>();
   return *std::max_element(lengths.begin(), lengths.end()) > mischief.value("above", 0) &&
