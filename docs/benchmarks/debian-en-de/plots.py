@@ -1,4 +1,4 @@
-"""Draws the plots of ../debian-en-de.md from its tables, by gnuplot: python3 docs/benchmarks/debian-en-de/plots.py"""
+"""Draws the plots of ../debian-en-de.md from its tables and search.txt, by gnuplot: python3 docs/benchmarks/debian-en-de/plots.py"""
 import pathlib
 import re
 import subprocess
@@ -35,6 +35,17 @@ def by_placement():
          [block], "$d0 using 1:2:3:4 with xerrorbars pt 7 ps 0.7 lw 1.5")
 
 
+def searched():
+    """The difference in BLEU of every placement of search.txt against its speed, by the mechanism of cross attention."""
+    row = re.compile(r"^ *\*?\d+ \([\d-]+\)  (\S.*?)  +\d+  +[\d.]+ +([+−-]?[\d.]+)±[\d.]+ +([\d.]+)x", re.M)
+    points = {}
+    for name, difference, speed in row.findall((HERE / "search.txt").read_text(encoding="utf-8")):
+        points.setdefault(name.split(", ")[-1], []).append(f"{speed} {difference.replace('−', '-')}")
+    draw("search", "860,560", "All 125 placements: BLEU of dev.tsv against decoding speed at 512 tokens, both beside softmax everywhere",
+         ['set xlabel "times as fast"', 'set ylabel "difference in BLEU"', "set grid", 'set key outside right title "decoder.cross"'],
+         ["\n".join(p) for p in points.values()], ", ".join(f'$d{i} with points pt 7 ps 0.6 title "{name}"' for i, name in enumerate(points)))
+
+
 def against_lag(column, name):
     """BLEU of each placement under wait-k against a lag, the column-th of those that the second table says."""
     quality = table("## Simultaneous: wait-k", "placement")
@@ -53,5 +64,6 @@ def against_lag(column, name):
 
 
 by_placement()
+searched()
 for column, name in enumerate(("AL", "LAAL", "DAL")):
     against_lag(column, name)
