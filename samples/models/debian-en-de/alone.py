@@ -5,12 +5,11 @@ more, each with 95 % percentiles over resampled sentences, the same samples ever
 """
 import argparse
 import itertools
-import json
 import pathlib
 import re
 
 import numpy as np
-from evaluate import SAMPLES, interval, resampled, surprises, translations
+from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
 from placements import ROLES, placed
 from sacrebleu.metrics import BLEU, CHRF
 
@@ -69,31 +68,24 @@ def main():
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--translated", type=int, help="only so many of these are translated, for BLEU and chrF; all of them are for perplexity")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
-    parser.add_argument("--journal", type=pathlib.Path, help="what is there already, and where new outputs go: JSON, a line each")
+    parser.add_argument("--journal", type=pathlib.Path, help="what is there already, and where new outputs go")
     options = parser.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
     sources, references = map(list, zip(*rows))
-    known = {}
-    if options.journal and options.journal.exists():
-        known = {tuple(key): value for key, value in map(json.loads, options.journal.read_text(encoding="utf-8").splitlines())}
+    journal = Journal(options.journal)
 
-    def of(kind, name, manifest):
-        if (kind, name) not in known:
-            known[kind, name] = measured(options.attnkit, manifest, sources, references, options.translated)
-            if options.journal:
-                with open(options.journal, "a", encoding="utf-8") as journal:
-                    journal.write(json.dumps([(kind, name), known[kind, name]], ensure_ascii=False) + "\n")
-        return scores(known[kind, name], references, options.seed)
+    def of(manifest):
+        return scores(journal.value(measured, options.attnkit, manifest, sources, references, options.translated), references, options.seed)
 
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
     shared, alone, distilled = {}, {}, {}
     for name in options.placements:
         with placed(MODEL, text, dict(zip(ROLES, name.split("/")))) as manifest:
-            shared[name] = of("shared", name, manifest)
+            shared[name] = of(manifest)
         for kind, values in (("alone", alone), ("distilled", distilled)):
             manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
             if manifest.exists():
-                values[name] = of(kind, name, manifest)
+                values[name] = of(manifest)
     print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
     compared(shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
     for name, values in (("shared", shared), ("alone", alone)):

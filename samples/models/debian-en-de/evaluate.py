@@ -33,6 +33,25 @@ def written(path, lines):
     return path
 
 
+class Journal:
+    """What was made of a manifest before, and what is made now: a file of JSON, a line each.  Without a file only what is made now."""
+
+    def __init__(self, file):
+        self.file, self.known = file, {}
+        if file and file.exists():
+            self.known = dict(map(json.loads, file.read_text(encoding="utf-8").splitlines()))
+
+    def value(self, make, attnkit, manifest, *arguments):
+        """make(attnkit, manifest, *arguments); known by the manifest's text, which has the weights' digest, and by the arguments."""
+        key = hashlib.sha256(json.dumps([make.__name__, manifest.read_text(encoding="utf-8"), arguments]).encode()).hexdigest()
+        if key not in self.known:
+            self.known[key] = make(attnkit, manifest, *arguments)
+            if self.file:
+                with open(self.file, "a", encoding="utf-8") as journal:
+                    journal.write(json.dumps([key, self.known[key]], ensure_ascii=False) + "\n")
+        return self.known[key]
+
+
 def translations(attnkit, manifest, sources, beams):
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = written(pathlib.Path(folder) / "inputs", sources), pathlib.Path(folder) / "outputs"

@@ -5,14 +5,13 @@ the same sentences, and every sample draws the same ones.
 """
 import argparse
 import contextlib
-import json
 import pathlib
 import re
 import tempfile
 import tomllib
 
 import numpy as np
-from evaluate import SAMPLES, interval, resampled, surprises, translations
+from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
 from sacrebleu.metrics import BLEU, CHRF
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
@@ -47,7 +46,7 @@ class Perplexity:
         self.options, self.data, self.base = options, (sources, references), None
         self.drawn = np.random.default_rng(options.seed).integers(0, len(sources), (SAMPLES, len(sources)))
 
-    def cells(self, name, manifest):
+    def cells(self, manifest):
         known = surprises(self.options.attnkit, manifest, *self.data)
         sums = known[self.drawn].sum(1)
         means, mean = sums[:, 0] / sums[:, 1], known[:, 0].sum() / known[:, 1].sum()
@@ -63,19 +62,13 @@ class Scores:
     heading = "BLEU (95 %) | to softmax (95 %) | chrF | to softmax (95 %)"
 
     def __init__(self, options, sources, references):
-        self.options, self.sources, self.references, self.base, self.known = options, sources, references, {}, {}
-        if options.journal and options.journal.exists():
-            self.known = dict(map(json.loads, options.journal.read_text(encoding="utf-8").splitlines()))
+        self.options, self.sources, self.references, self.base, self.journal = options, sources, references, {}, Journal(options.journal)
 
-    def cells(self, name, manifest):
-        if name not in self.known:
-            self.known[name] = translations(self.options.attnkit, manifest, self.sources, 1)
-            if self.options.journal:
-                with open(self.options.journal, "a", encoding="utf-8") as journal:
-                    journal.write(json.dumps([name, self.known[name]], ensure_ascii=False) + "\n")
+    def cells(self, manifest):
+        made = self.journal.value(translations, self.options.attnkit, manifest, self.sources, 1)
         cells = []
         for metric in (BLEU(), CHRF()):
-            score, scores = resampled(metric, self.known[name], self.references, self.options.seed)
+            score, scores = resampled(metric, made, self.references, self.options.seed)
             first = score.name not in self.base
             whole, sampled = self.base.setdefault(score.name, (score.score, scores))
             low, high = interval(scores)
@@ -94,7 +87,7 @@ def main():
     parser.add_argument("--more", action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
     parser.add_argument("--only", action="store_true", help="softmax and --more, no others")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
-    parser.add_argument("--journal", type=pathlib.Path, help="translations that are there already, and where new ones go: JSON, a line each")
+    parser.add_argument("--journal", type=pathlib.Path, help="translations that are there already, and where new ones go")
     parser.add_argument("--perplexity", action="store_true", help="in place of BLEU and chrF")
     options = parser.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
@@ -107,7 +100,7 @@ def main():
     for placement in placements(tomllib.loads(text)["search"]["space"], options.more, options.only):
         name = "/".join(placement.get(role, "softmax") for role in ROLES)
         with placed(options.manifest, text, placement) as manifest:
-            print(f"| {name.replace('/', ' | ')} | {' | '.join(measure.cells(name, manifest))} |", flush=True)
+            print(f"| {name.replace('/', ' | ')} | {' | '.join(measure.cells(manifest))} |", flush=True)
 
 
 if __name__ == "__main__":

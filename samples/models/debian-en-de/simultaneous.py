@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 
-from evaluate import interval, resampled, written
+from evaluate import Journal, interval, resampled, written
 from placements import PLAIN, ROLES, placed
 from sacrebleu.metrics import BLEU
 
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--k", type=lambda text: [int(k) for k in text.split(",")], default=[1, 3, 5, 7, 9], help="(1,3,5,7,9)")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
-    parser.add_argument("--journal", type=pathlib.Path, help="what is there already, and where new outputs go: JSON, a line each")
+    parser.add_argument("--journal", type=pathlib.Path, help="what is there already, and where new outputs go")
     options = parser.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
     sources, references = map(list, zip(*rows))
@@ -42,18 +42,11 @@ def main():
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", options.manifest.read_text(encoding="utf-8"))
     if PLAIN not in text:
         parser.error(f"{options.manifest}: [attention] must say {PLAIN.strip()}")
-    known = {}
-    if options.journal and options.journal.exists():
-        known = {tuple(key): value for key, value in map(json.loads, options.journal.read_text(encoding="utf-8").splitlines())}
+    known, journal = {}, Journal(options.journal)
     for placement in options.placements:
         with placed(options.manifest, text, dict(zip(ROLES, placement.split("/")))) as manifest:
             for k in options.k:
-                if (placement, k) in known:
-                    continue
-                known[placement, k] = simulated(options.attnkit, manifest, k, sources, references)
-                if options.journal:
-                    with open(options.journal, "a", encoding="utf-8") as journal:
-                        journal.write(json.dumps([(placement, k), known[placement, k]], ensure_ascii=False) + "\n")
+                known[placement, k] = journal.value(simulated, options.attnkit, manifest, k, sources, references)
     heading = " | ".join(f"k = {k}" for k in options.k)
     print(f"{len(rows)} lines\n\n| placement | {heading} |\n|{'---|' * (1 + len(options.k))}")
     base = {}
