@@ -31,7 +31,7 @@ namespace attnkit::latents {
 constexpr int64_t kBlock = 32;  // queries, and keys, of a block
 constexpr double kGrowth = 50;
 constexpr int64_t kTile = 1024;
-constexpr int64_t kSlots = 16;
+constexpr int64_t kSlots = 32;
 
 struct Shape {
   int64_t heads, latents, values;  // H, l, E
