@@ -73,6 +73,20 @@ TEST(Efficient, HasGradientsWhereExponentialsWouldOverflow) {
   check_gradients(plugin(), {}, {enlarge, bidirectional});
 }
 
+// Several tiles of the gradient, and more than it keeps the sums of; queries that see no more than those before, one
+// key more or a hundred.
+TEST(Efficient, HasGradientsOfLongSequences) {
+  const Mechanism encoder(plugin(), make_block(ATTN_ENCODER_SELF, false, 1, 8, 8)),
+      cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 8, 8));
+  Inputs whole(encoder, 1, 2100, 2100, 1);
+  record_error(check_gradients(whole, 0, {}, false));
+  const int n = 20000;
+  Inputs prefixes(cross, 1, n, n, 1);
+  Call call;
+  for (int i = 0; i < n; ++i) call.visible.push_back(std::max(0, i % 1000 < 700 ? i - 40 : i / 100 * 100));
+  record_error(check_gradients(prefixes, ATTN_PREFIX, call, false));
+}
+
 // Ever larger keys change the scale of everything that was summed; ever smaller ones never do.
 TEST(Efficient, AppendsKeysThatOutgrowTheScale) {
   const int64_t n = 6, m = 48;

@@ -144,6 +144,16 @@ TEST(Performer, HasGradientsWhereExponentialsWouldUnderflow) {
   check_gradients(plugin(), {{"features", int64_t{40}}}, {.prepare = shrinking});
 }
 
+// Several tiles of the gradient, and more than it keeps the sums of.
+TEST(Performer, HasGradientsOfLongSequences) {
+  for (const auto& [n, stabiliser] : {std::pair{2100, "fixed"}, {20000, "running"}}) {
+    const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 1, 8, 8),
+                         {{"features", int64_t{8}}, {"stabiliser", stabiliser}});
+    Inputs in(mech, 1, n, n, 1);
+    record_error(check_gradients(in, 0, {}, false));
+  }
+}
+
 // One head with its stabilisers as they are at first, whatever becomes of its inputs.
 struct Frozen {
   Matrix omega;

@@ -14,7 +14,10 @@
 // As in kernels/linear/gradient.hpp a block of queries meets the keys that all of them see through S or R and the
 // others by masked products.  m_l is the largest logit of the keys that a block's queries see; a block ends where m_l
 // would outgrow what its first query sees by kGrowth, so that no exponential overflows and no query's keys all vanish.
-// The first scan leaves 3 l numbers of a query in scratch for the second.
+//
+// The first scan leaves 3 l numbers of a query for the second, of kTile queries at a time.  These tiles come last
+// first, each in both scans before the next: the sums that they begin with are made once before, and those of up to
+// kSlots of them kept.  Where a sequence has more, those between are made again, so memory does not grow with it.
 #ifndef ATTNKIT_KERNELS_LATENTS_HPP
 #define ATTNKIT_KERNELS_LATENTS_HPP
 #include <attnkit/kernels/gradient.hpp>
@@ -27,6 +30,8 @@ namespace attnkit::latents {
 
 constexpr int64_t kBlock = 32;  // queries, and keys, of a block
 constexpr double kGrowth = 50;
+constexpr int64_t kTile = 1024;
+constexpr int64_t kSlots = 32;
 
 struct Shape {
   int64_t heads, latents, values;  // H, l, E
@@ -86,28 +91,35 @@ ATTNKIT_INLINE Real total(const Real* x, int64_t n) {
 // Of a worker.  Rows of latents are whole vectors, and what stands behind the l is never mixed with them.
 template <class Real>
 struct Scratch {
-  int64_t row, e;
-  Real *logits, *b, *db;        // [kBlock][row]: of keys
-  Real *z, *h;                  // [kBlock][row]: z_i and H_i of queries
-  Real *g, *dv;                 // [kBlock][e]
-  Real *at, *gt;                // A and G transposed: [][kBlock]
-  Real *weights, *scores;       // [keys][queries] of a block: v_j . G_i, and B_j . A_i
-  Real *s, *st;                 // R, [row][e]; S or R transposed, [e][row]
-  Real *sum, *m, *factor;       // [row]: z or r, m, what they shrink by
-  Real *n, *rest;               // [kBlock]
-  Real *all_a, *all_n, *all_m;  // [queries][row]: A, A n, and m by block
-  int64_t* begins;              // of the blocks
+  int64_t row, e, slots;
+  Real *logits, *b, *db;           // [kBlock][row]: of keys
+  Real *z, *h;                     // [kBlock][row]: z_i and H_i of queries
+  Real *g, *dv;                    // [kBlock][e]
+  Real *at, *gt;                   // A and G transposed: [][kBlock]
+  Real *weights, *scores;          // [keys][queries] of a block: v_j . G_i, and B_j . A_i
+  Real *s, *factor;                // R, [row][e]; [row]: what sums shrink by
+  Real *forward, *reverse;         // sums of the scans: S or R transposed, [e][row]; z or r and m, [row]
+  Real *n, *rest;                  // [kBlock]
+  Real *tile_a, *tile_n, *tile_m;  // [queries of a tile][row]: A, A n, and m by block
+  Real* kept;                      // sums that tiles begin with
+  int64_t* begins;                 // of the blocks
   Scratch(Layout& layout, const Shape& shape, int64_t queries)
-      : row(simd::whole_lanes(shape.latents)), e(simd::whole_lanes(shape.values)) {
+      : row(simd::whole_lanes(shape.latents)),
+        e(simd::whole_lanes(shape.values)),
+        slots(std::min(kSlots, (queries + kTile - 1) / kTile)) {
     for (Real** part : {&logits, &b, &db, &z, &h, &at}) *part = layout.take<Real>(kBlock * row);
     for (Real** part : {&g, &dv, &gt}) *part = layout.take<Real>(kBlock * e);
     for (Real** part : {&weights, &scores}) *part = layout.take<Real>(kBlock * kBlock);
-    for (Real** part : {&s, &st}) *part = layout.take<Real>(row * e);
-    for (Real** part : {&sum, &m, &factor}) *part = layout.take<Real>(row);
+    s = layout.take<Real>(row * e);
+    factor = layout.take<Real>(row);
+    for (Real** part : {&forward, &reverse}) *part = layout.take<Real>(sums());
     for (Real** part : {&n, &rest}) *part = layout.take<Real>(kBlock);
-    for (Real** part : {&all_a, &all_n, &all_m}) *part = layout.take<Real>(queries * row);
-    begins = layout.take<int64_t>(queries + 1);
+    const int64_t most = std::min(kTile, queries);
+    for (Real** part : {&tile_a, &tile_n, &tile_m}) *part = layout.take<Real>(most * row);
+    kept = layout.take<Real>(slots * sums());
+    begins = layout.take<int64_t>(most + 1);
   }
+  int64_t sums() const { return row * (e + 2); }
 };
 
 // One head of one batch row.  A Map has
@@ -131,6 +143,9 @@ struct Head {
   int64_t b, h;
   Sight sight;
   Scratch<Real> p;
+  Real *st{}, *sum{}, *m{};            // the sums of the scan that goes on
+  int64_t appended = 0;                // keys in S and z
+  int64_t tile = 0;                    // its first query
   int64_t window = 0, window_end = 0;  // keys whose logits are in p.logits
   int64_t loaded = 0, loaded_end = 0;  // keys whose B is in p.b
 
@@ -142,14 +157,25 @@ struct Head {
   };
 
   void operator()() {
-    std::memset(p.logits, 0, static_cast<size_t>(reinterpret_cast<char*>(p.all_a) - reinterpret_cast<char*>(p.logits)));
+    std::memset(p.logits, 0,
+                static_cast<size_t>(reinterpret_cast<char*>(p.tile_a) - reinterpret_cast<char*>(p.logits)));
     int64_t first = 0;
     while (first < sight.queries && sight.seen(first) <= 0) ++first;
     if (first == sight.queries) return;
+    use(p.forward);
     const Real least = std::numeric_limits<Real>::lowest();
-    std::fill(p.m, p.m + shape.latents, map.follows() ? least : map.constant(b, h, sight.fresh, p.b, p.row));
-    const int64_t blocks = forward(first);
-    if (g && (g->k || g->v)) reverse(blocks);
+    std::fill(m, m + shape.latents, map.follows() ? least : map.constant(b, h, sight.fresh, p.b, p.row));
+    if (!g)
+      forward(first, sight.queries);
+    else
+      gradient(first);
+  }
+
+  void use(Real* sums) {
+    st = sums;
+    sum = st + p.row * p.e;
+    m = sum + p.row;
+    loaded_end = loaded;
   }
 
   const Real* logits(int64_t j) {
@@ -162,7 +188,7 @@ struct Head {
   }
 
   // m = max(m, logits of keys [from, to)); a NaN is never the largest.
-  void raise(Real* m, int64_t from, int64_t to) {
+  void raise(int64_t from, int64_t to) {
     in_vectors<Real>([&](auto) __attribute__((always_inline)) {
       for (int64_t j = from; j < to; ++j) {
         const Real* y = logits(j);
@@ -171,7 +197,7 @@ struct Head {
     });
   }
   // Would one of the keys raise m by more than kGrowth?
-  bool outgrow(const Real* m, int64_t from, int64_t to) {
+  bool outgrow(int64_t from, int64_t to) {
     int any = 0;
     in_vectors<Real>([&](auto) __attribute__((always_inline)) {
       for (int64_t j = from; j < to && !any; ++j) {
@@ -182,30 +208,42 @@ struct Head {
     return any != 0;
   }
 
-  // The block that begins with query `from`; keys before `appended` are summed.  Brings the sums to its m.
-  Block block(int64_t from, int64_t appended) {
+  // Of a gradient's block that begins with query i, the keys that are summed before.  Those that all its queries see
+  // and none before it, if they are few, go with the masked ones: that costs less than products of their own.
+  int64_t before(int64_t i) const {
+    const int64_t now = sight.seen(i), last = i > 0 ? std::max(sight.seen(i - 1), int64_t{0}) : 0;
+    return now - last > kBlock ? now : last;
+  }
+
+  // The block that begins with query `from` and ends before `end`.  Brings the sums to its m.
+  Block block(int64_t from, int64_t end) {
+    if (g) append_scaled(before(from));
     Block q{from, from + 1, sight.seen(from), sight.seen(from)};
-    const int64_t end = std::min(from + kBlock, sight.queries);
-    if (!map.follows()) return {from, end, q.lo, sight.seen(end - 1)};
-    Real* old = p.factor;
-    std::copy(p.m, p.m + p.row, old);
-    raise(p.m, appended, q.lo);
-    for (; q.to < end && !outgrow(p.m, q.hi, sight.seen(q.to)); ++q.to) q.hi = sight.seen(q.to);
-    raise(p.m, q.lo, q.hi);
-    shrink(old, p.m);
+    end = std::min(from + kBlock, end);
+    if (map.follows()) {
+      std::copy(m, m + p.row, p.factor);
+      raise(appended, q.lo);
+      for (; q.to < end && !outgrow(q.hi, sight.seen(q.to)); ++q.to) q.hi = sight.seen(q.to);
+      raise(q.lo, q.hi);
+      shrink(p.factor, m);
+    } else {
+      q.to = end;
+      q.hi = sight.seen(end - 1);
+    }
+    if (g) q.lo = appended;
     return q;
   }
 
-  // Sums at scale `from` come to the scale `to`.
-  void shrink(const Real* from, const Real* to) {
+  // Sums at scale `from` come to the scale `to`; `plain`: S or R as it is, if there is one beside its transpose.
+  void shrink(const Real* from, const Real* to, Real* plain = nullptr) {
     loaded_end = loaded;
     if (std::equal(from, from + shape.latents, to)) return;
     for (int64_t l = 0; l < shape.latents; ++l) p.factor[l] = std::exp(from[l] - to[l]);
-    for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] *= p.factor[l];
+    for (int64_t l = 0; l < shape.latents; ++l) sum[l] *= p.factor[l];
     for (int64_t c = 0; c < shape.values; ++c)
-      for (int64_t l = 0; l < shape.latents; ++l) p.st[c * p.row + l] *= p.factor[l];
-    for (int64_t l = 0; l < shape.latents; ++l)
-      for (int64_t c = 0; c < shape.values; ++c) p.s[l * p.e + c] *= p.factor[l];
+      for (int64_t l = 0; l < shape.latents; ++l) st[c * p.row + l] *= p.factor[l];
+    for (int64_t l = 0; plain && l < shape.latents; ++l)
+      for (int64_t c = 0; c < shape.values; ++c) plain[l * p.e + c] *= p.factor[l];
   }
 
   void load_keys(int64_t from, int64_t to) {
@@ -214,7 +252,7 @@ struct Head {
     loaded_end = to;
     for (int64_t j = from; j < to; ++j) {
       const Real* y = logits(j);
-      for (int64_t l = 0; l < p.row; ++l) p.b[(j - from) * p.row + l] = y[l] - p.m[l];
+      for (int64_t l = 0; l < p.row; ++l) p.b[(j - from) * p.row + l] = y[l] - m[l];
     }
     in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
       exponentials<decltype(isa)>(p.b, (to - from) * p.row);
@@ -223,7 +261,9 @@ struct Head {
     });
   }
 
-  Real* a(const Block& q) const { return p.all_a + q.from * p.row; }
+  // Rows of the tile's queries from i on.
+  Real* of_tile(Real* rows, int64_t i) const { return rows + (i - tile) * p.row; }
+  Real* a(const Block& q) const { return of_tile(p.tile_a, q.from); }
 
   // A of a block's queries from z of what each of them sees, and what the gradient takes.  z comes to hold all keys.
   void load_queries(const Block& q) {
@@ -234,17 +274,17 @@ struct Head {
       load_keys(from, to);
       in_vectors<Real>([&](auto) __attribute__((always_inline)) {
         for (;; ++from) {
-          for (; i < q.size() && sight.seen(q.from + i) <= from; ++i) std::copy(p.sum, p.sum + p.row, p.z + i * p.row);
+          for (; i < q.size() && sight.seen(q.from + i) <= from; ++i) std::copy(sum, sum + p.row, p.z + i * p.row);
           if (from == to) break;
           const Real* row = p.b + (from - loaded) * p.row;
-          for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += row[l];
+          for (int64_t l = 0; l < shape.latents; ++l) sum[l] += row[l];
         }
       });
     } while (from < q.hi);
     in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
       using Isa = decltype(isa);
       for (int64_t i = 0; i < q.size(); ++i) {
-        const Mixed<Real> mixed = map.template mix<Isa>(b, h, q.from + i, p.z + i * p.row, p.m, a(q) + i * p.row);
+        const Mixed<Real> mixed = map.template mix<Isa>(b, h, q.from + i, p.z + i * p.row, m, a(q) + i * p.row);
         if (!g) continue;
         p.n[i] = mixed.slope * simd::dot<Isa>(g->o.row(b, h, q.from + i), x.o.row(b, h, q.from + i), shape.values);
         p.rest[i] = mixed.rest;
@@ -284,39 +324,91 @@ struct Head {
   // S takes keys [from, to), whose B is loaded.
   void append(int64_t from, int64_t to) const {
     simd::product<Real>({x.v.row(b, h, from), 1, x.v.next}, {p.b, to - from, p.row, p.row},
-                        {p.st, shape.values, p.row, p.row});
+                        {st, shape.values, p.row, p.row});
+  }
+  // S and z take the keys before `to`.
+  void append(int64_t to) {
+    for (int64_t end; appended < to; appended = end) {
+      end = std::min(appended + kBlock, to);
+      load_keys(appended, end);
+      append(appended, end);
+      const Real one = 1;
+      simd::product<Real>({&one, 0, 0}, {p.b, end - appended, p.row, p.row}, {sum, 1, p.row, p.row});
+    }
+  }
+  // The same, and m grows with them.
+  void append_scaled(int64_t to) {
+    while (appended < to) {
+      const int64_t end = std::min(appended + kBlock, to);
+      if (map.follows()) {
+        std::copy(m, m + p.row, p.factor);
+        raise(appended, end);
+        shrink(p.factor, m);
+      }
+      append(end);
+    }
   }
 
-  // Returns the number of blocks.
-  int64_t forward(int64_t first) {
-    int64_t appended = 0, blocks = 0;
-    for (Block q{}; first < sight.queries; first = q.to) {
-      q = block(first, appended);
-      p.begins[blocks] = first;
-      std::copy(p.m, p.m + p.row, p.all_m + blocks++ * p.row);
-      for (int64_t to; appended < q.lo; appended = to) {
-        to = std::min(appended + kBlock, q.lo);
-        load_keys(appended, to);
-        append(appended, to);
-        const Real one = 1;
-        simd::product<Real>({&one, 0, 0}, {p.b, to - appended, p.row, p.row}, {p.sum, 1, p.row, p.row});
-      }
-      load_queries(q);
-      if (g)
+  // Returns the number of blocks of queries [from, to); for a gradient they are a tile.
+  int64_t forward(int64_t from, int64_t to) {
+    tile = from;
+    int64_t blocks = 0;
+    for (Block q{}; from < to; from = q.to) {
+      q = block(from, to);
+      append(q.lo);
+      if (g) {
+        p.begins[blocks] = from;
+        std::copy(m, m + p.row, p.tile_m + blocks++ * p.row);
+        load_queries(q);
         read_gradient(q);
-      else
+      } else {
+        tile = from;
+        load_queries(q);
         read_outputs(q);
+      }
       appended = q.hi;
     }
-    p.begins[blocks] = first;
+    p.begins[blocks] = from;
     return blocks;
+  }
+
+  // Tiles from the last to the first.
+  void gradient(int64_t first) {
+    struct {
+      int64_t tile, keys;
+    } kept[kSlots]{};
+    const auto begin = [&](int64_t n) { return std::min(first + n * kTile, sight.queries); };
+    const auto keep = [&](int64_t slot, int64_t n) {
+      kept[slot] = {n, appended};
+      std::copy(p.forward, p.forward + p.sums(), p.kept + slot * p.sums());
+    };
+    append_scaled(before(first));
+    keep(0, 0);
+    int64_t end = sight.seen(sight.queries - 1);  // keys from here on have their gradients
+    const int64_t tiles = (sight.queries - first + kTile - 1) / kTile;
+    for (int64_t n = tiles, slot = 0; n-- > 0;) {
+      while (kept[slot].tile > n) --slot;
+      use(p.forward);
+      std::copy(p.kept + slot * p.sums(), p.kept + (slot + 1) * p.sums(), p.forward);
+      appended = kept[slot].keys;
+      for (int64_t at = kept[slot].tile; at < n;) {
+        const int64_t parts = p.slots - slot;  // one more than sums can be kept
+        at += (n - at + parts - 1) / parts;
+        append_scaled(before(begin(at)));
+        if (at < n) keep(++slot, at);
+      }
+      const int64_t blocks = forward(begin(n), begin(n + 1));
+      if (n == tiles - 1) std::copy(m, m + p.row, p.reverse + (m - p.forward));
+      use(p.reverse);
+      if (g->k || g->v) reverse(blocks, n > 0 ? before(begin(n)) : 0, end);
+    }
   }
 
   void read_outputs(const Block& q) {
     transpose_rows(a(q), p.row, q.size(), shape.latents, p.at, kBlock);
     std::fill(p.gt, p.gt + p.e * kBlock, Real{0});
     const simd::Matrix<Real> ot{p.gt, shape.values, q.lanes(), kBlock};
-    simd::product<Real>({p.st, p.row}, {p.at, shape.latents, q.lanes(), kBlock}, ot);
+    simd::product<Real>({st, p.row}, {p.at, shape.latents, q.lanes(), kBlock}, ot);
     for (int64_t from = q.lo, to; from < q.hi; from = to) {
       to = std::min(from + kBlock, q.hi);
       load_keys(from, to);
@@ -332,7 +424,7 @@ struct Head {
   void read_gradient(const Block& q) {
     std::fill(p.h, p.h + q.size() * p.row, Real{0});
     const simd::Matrix<Real> read{p.h, q.size(), p.row, p.row};
-    simd::product<Real>({p.g, p.e}, {p.st, shape.values, p.row, p.row}, read);
+    simd::product<Real>({p.g, p.e}, {st, shape.values, p.row, p.row}, read);
     for (int64_t from = q.lo, to; from < q.hi; from = to) {
       to = std::min(from + kBlock, q.hi);
       load_keys(from, to);
@@ -343,7 +435,7 @@ struct Head {
     in_vectors<Real>([&](auto) __attribute__((always_inline)) {
       for (int64_t i = 0; i < q.size(); ++i) {
         const Real *own = a(q) + i * p.row, *z = p.z + i * p.row;
-        Real *h_row = p.h + i * p.row, *own_n = p.all_n + (q.from + i) * p.row;
+        Real *h_row = p.h + i * p.row, *own_n = of_tile(p.tile_n, q.from + i);
         for (int64_t l = 0; l < shape.latents; ++l) {
           own_n[l] = own[l] * (Map::each ? h_row[l] / z[l] : p.n[i]);
           h_row[l] = (own[l] - p.rest[i]) * (h_row[l] - p.n[i] * z[l]);
@@ -361,7 +453,7 @@ struct Head {
     std::fill(p.db, p.db + keys * p.row, Real{0});
     std::fill(p.dv, p.dv + keys * p.e, Real{0});
     const simd::Matrix<Real> db{p.db, keys, p.row, p.row}, dv{p.dv, keys, p.e, p.e};
-    simd::product<Real>({x.v.row(b, h, from), x.v.next}, {p.st, shape.values, p.row, p.row}, db);
+    simd::product<Real>({x.v.row(b, h, from), x.v.next}, {st, shape.values, p.row, p.row}, db);
     simd::product<Real>({p.b, p.row}, {p.s, shape.latents, p.e, p.e}, dv);
     if (q) {
       weigh_values(*q, from, to);
@@ -374,7 +466,7 @@ struct Head {
       for (int64_t j = keys; j-- > 0;) {
         if (q) add_seen(*q, from + j, last);
         Real *to_row = p.db + j * p.row, *own = p.b + j * p.row;
-        for (int64_t l = 0; l < shape.latents; ++l) to_row[l] = (own[l] - floor) * (to_row[l] - p.sum[l]);
+        for (int64_t l = 0; l < shape.latents; ++l) to_row[l] = (own[l] - floor) * (to_row[l] - sum[l]);
       }
     });
     if (g->k) map.key_gradient(b, h, from, keys, p.db, p.row);
@@ -388,13 +480,12 @@ struct Head {
   // r takes the queries of q before `last` that see key j.
   ATTNKIT_INLINE void add_seen(const Block& q, int64_t j, int64_t& last) {
     for (; last > q.from && sight.seen(last - 1) > j; --last)
-      for (int64_t l = 0; l < shape.latents; ++l) p.sum[l] += p.all_n[(last - 1) * p.row + l];
+      for (int64_t l = 0; l < shape.latents; ++l) sum[l] += of_tile(p.tile_n, last - 1)[l];
   }
 
-  void reverse(int64_t blocks) {
-    for (Real* part : {p.s, p.st}) std::fill(part, part + p.row * p.e, Real{0});
-    std::fill(p.sum, p.sum + p.row, Real{0});
-    int64_t end = sight.seen(sight.queries - 1), last = 0;  // keys from end on have their gradients
+  // Of the tile, and of keys from `first` to `end`.
+  void reverse(int64_t blocks, int64_t first, int64_t& end) {
+    int64_t last = 0;
     const auto give = [&](int64_t from, const Block* q) {
       while (end > from) {
         const int64_t begin = std::max(from, end - kBlock);
@@ -404,20 +495,20 @@ struct Head {
     };
     for (int64_t n = blocks; n-- > 0;) {
       const int64_t from = p.begins[n];
-      const Block q{from, p.begins[n + 1], sight.seen(from), sight.seen(p.begins[n + 1] - 1)};
+      const Block q{from, p.begins[n + 1], before(from), sight.seen(p.begins[n + 1] - 1)};
       give(q.hi, nullptr);
-      std::copy(p.m, p.m + p.row, p.factor);
-      std::copy(p.all_m + n * p.row, p.all_m + (n + 1) * p.row, p.m);
-      shrink(p.m, p.factor);  // A grows with m, so R shrinks as m does
+      std::copy(m, m + p.row, p.factor);
+      std::copy(p.tile_m + n * p.row, p.tile_m + (n + 1) * p.row, m);
+      shrink(m, p.factor, p.s);  // A grows with m, so R shrinks as m does
       load_gradient(q);
       transpose_rows(a(q), p.row, q.size(), shape.latents, p.at, kBlock);
       last = q.to;
       give(q.lo, &q);
       add_seen(q, -1, last);
       simd::product<Real>({a(q), 1, p.row}, {p.g, q.size(), p.e, p.e}, {p.s, shape.latents, p.e, p.e});
-      transpose_rows(p.s, p.e, shape.latents, shape.values, p.st, p.row);
+      transpose_rows(p.s, p.e, shape.latents, shape.values, st, p.row);
     }
-    give(0, nullptr);
+    give(first, nullptr);
   }
 };
 
