@@ -80,7 +80,7 @@ TEST(Efficient, HasGradientsOfLongSequences) {
       cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 8, 8));
   Inputs whole(encoder, 1, 2100, 2100, 1);
   record_error(check_gradients(whole, 0, {}, false));
-  const int n = 20000;
+  const int n = 40000;
   Inputs prefixes(cross, 1, n, n, 1);
   Call call;
   for (int i = 0; i < n; ++i) call.visible.push_back(std::max(0, i % 1000 < 700 ? i - 40 : i / 100 * 100));
