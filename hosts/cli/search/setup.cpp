@@ -115,7 +115,7 @@ const Options search_options = {
     {"repetitions", "N", "of a timing, of which the median counts (default 3)"},
     {"jobs", "N", "worker processes; timings run alone (default one per processor; with --launch 1 of each host)"},
     {"launch", "COMMAND", "starts a worker on another machine, such as \"ssh HOST\"; one for each machine", true},
-    {"trial-timeout", "SECONDS", "longest trial, of at most --screen examples, before its worker is killed (default 120)"},
+    {"trial-timeout", "SECONDS", "longest trial of --screen examples before its worker is killed (default 120)"},
     {"trial-memory", "SIZE", "most memory of a worker, such as 8GiB (default half of the machine's)"},
     {"rows", "N", "placements that the table shows (default 12)"},
 };

@@ -1,7 +1,8 @@
 // A worker that makes up every figure from the mechanisms in the manifest, and does the mischief it is told to.
 //
-// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens or examples, "prefill": also false, "do"}, ...],
-// "seconds" that a trial takes at least.  The last argument is a descriptor, or "-" for standard input and output.
+// The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens or examples, "prefill": also false,
+// "do"}, ...], "seconds" that a trial takes at least.  The last argument is a descriptor, or "-" for standard input and
+// output.
 #include <signal.h>
 #include <unistd.h>
 
