@@ -61,8 +61,14 @@ ATTNKIT_INLINE void mask(int64_t n, float other, V& x) {
 template <class Isa>
 class Walker {
  public:
-  ATTNKIT_INLINE Walker(const Shape& shape, float* head, float* rows)
-      : shape_(shape), s_(head), z_(head + shape.latents * shape.values), m_(z_ + shape.latents), rows_(rows) {}
+  // events: room for kEvents.
+  ATTNKIT_INLINE Walker(const Shape& shape, float* head, float* rows, Event* events)
+      : shape_(shape),
+        s_(head),
+        z_(head + shape.latents * shape.values),
+        m_(z_ + shape.latents),
+        rows_(rows),
+        events_(events) {}
 
   ATTNKIT_INLINE void append(const float* logits, const float* v) {
     if (n_ == kEvents) flush();
@@ -95,15 +101,36 @@ class Walker {
     std::memset(o, 0, static_cast<size_t>(shape_.values) * sizeof(float));
   }
 
+  // As of linear's Walker: a function of its own, on a copy.
   ATTNKIT_INLINE void flush() {
-    attnkit::linear::sweep<Isa>(s_, shape_.latents, shape_.values, events_, n_);
-    for (const Event* x = events_; x != events_ + n_; ++x)
-      if (x->o)
-        for (int64_t c = 0; c < shape_.values; ++c) x->o[c] *= x->factor;
+    if (n_ == 0) return;
+    apart<Isa>(Flush{*this});
     n_ = 0;
+  }
+  ATTNKIT_INLINE void end() {
+    if (n_ == 1)
+      take(true);
+    else
+      flush();
   }
 
  private:
+  struct Flush {
+    Walker walker;
+    template <class>
+    ATTNKIT_INLINE void operator()() const {
+      walker.take(false);
+    }
+  };
+  ATTNKIT_INLINE void take(bool one) const {
+    if (one)
+      attnkit::linear::step<Isa>(s_, shape_.latents, shape_.values, events_[0]);
+    else
+      attnkit::linear::sweep<Isa>(s_, shape_.latents, shape_.values, events_, n_);
+    for (const Event* x = events_; x != events_ + n_; ++x)
+      if (x->o)
+        for (int64_t c = 0; c < shape_.values; ++c) x->o[c] *= x->factor;
+  }
   // Row `which` of event n_: weights of its key, shrinking factors, weights of its query.
   ATTNKIT_INLINE float* row(int64_t which) const { return rows_ + (3 * n_ + which) * whole_lanes(shape_.latents); }
 
@@ -156,8 +183,8 @@ class Walker {
 
   const Shape& shape_;
   float *s_, *z_, *m_, *rows_;
+  Event* events_;
   int64_t n_ = 0;
-  Event events_[kEvents];
 };
 
 // One run; called for parts of heads of all batch rows.  A part is some columns of S and of the values: they meet in no
@@ -179,7 +206,8 @@ struct Run {
       Shape part = shape;
       part.values = std::min(columns, shape.values - from);
       float* head = state.head(b, h, part.head_floats(), scratch.sums);
-      Walker<Isa> walker(part, head, scratch.rows);
+      Event events[kEvents];
+      Walker<Isa> walker(part, head, scratch.rows, events);
       Sight(run, b, causal)
           .walk(
               bool{state},
@@ -188,7 +216,7 @@ struct Run {
               },
               [&](int64_t i)
                   __attribute__((always_inline)) { walker.read(x.q.row(b, h, i), x.o.row(b, h, i) + from); });
-      walker.flush();
+      walker.end();
     }
   }
 };

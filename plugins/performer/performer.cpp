@@ -211,9 +211,10 @@ struct Run {
     const int64_t h = first / shape.group();
     float *s = state.head(b, h, shape.head_floats(), scratch.core.sums), *z = s + map.m * shape.e;
     const Projected<Isa> keys(map, scratch.omega, x.k, x.k.row(b, h, 0), 1, sight.fresh, scratch.keys);
+    linear::Waiting<float> waiting;
     Head<Isa> head{
         map,
-        linear::Walker<Isa>(shape, guard, s, scratch.core.rows),
+        linear::Walker<Isa>(shape, guard, s, scratch.core.rows, waiting),
         Projected<Isa>(map, scratch.omega, x.q, x.q.row(b, first, 0), together, sight.queries, scratch.queries),
         keys,
         s,
@@ -233,7 +234,7 @@ struct Run {
         [&](int64_t i) __attribute__((always_inline)) {
           for (int64_t n = 0; n < together; ++n) head.read(i, n, x.o.row(b, first + n, i));
         });
-    head.walker.flush();
+    head.walker.end();
   }
 
   // The largest w_f . k^ of n keys.

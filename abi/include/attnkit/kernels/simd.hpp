@@ -221,7 +221,7 @@ ATTNKIT_INLINE void store(const V& x, int64_t n, float* p) {
 }
 
 template <class Body>
-void run_baseline(const Body& body) {
+__attribute__((noinline)) void run_baseline(const Body& body) {
   body.template operator()<Baseline>();
 }
 
@@ -232,11 +232,11 @@ void run_baseline(const Body& body) {
 #define ATTNKIT_AVX512 "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma,prefer-vector-width=512"
 #endif
 template <class Body>
-__attribute__((target(ATTNKIT_AVX512))) void run_avx512(const Body& body) {
+__attribute__((noinline, target(ATTNKIT_AVX512))) void run_avx512(const Body& body) {
   body.template operator()<Avx512>();
 }
 template <class Body>
-__attribute__((target("avx2,fma"))) void run_avx2(const Body& body) {
+__attribute__((noinline, target("avx2,fma"))) void run_avx2(const Body& body) {
   body.template operator()<Avx2>();
 }
 // ATTNKIT_INSTRUCTIONS=avx2 or =baseline in the environment keeps to fewer than the machine has, for tests; other
@@ -269,7 +269,7 @@ void dispatch(const Body& body) {
 #define ATTNKIT_FUSED __attribute__((optimize("fp-contract=fast")))
 #endif
 template <class Body>
-ATTNKIT_FUSED void run_neon(const Body& body) {
+__attribute__((noinline)) ATTNKIT_FUSED void run_neon(const Body& body) {
   body.template operator()<Neon>();
 }
 // Every machine has NEON; ATTNKIT_INSTRUCTIONS=baseline in the environment does without fused operations, for tests.
@@ -291,6 +291,17 @@ void dispatch(const Body& body) {
   run_baseline(body);
 }
 #endif
+// Calls body for Isa from code that is compiled for it, as a function of its own.
+template <class Isa, class Body>
+void apart(const Body& body) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<Isa, Avx512>) return run_avx512(body);
+  if constexpr (std::is_same_v<Isa, Avx2>) return run_avx2(body);
+#elif defined(__aarch64__)
+  if constexpr (std::is_same_v<Isa, Neon>) return run_neon(body);
+#endif
+  if constexpr (std::is_same_v<Isa, Baseline>) run_baseline(body);
+}
 // Of doubles, which check gradients, the baseline is enough.
 template <class Real, class Body>
 void dispatch_real(const Body& body) {

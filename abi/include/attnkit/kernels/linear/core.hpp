@@ -53,6 +53,20 @@ concept Finishes = requires(const Map& map, Real* const* rows) {
   map.template finish<simd::Baseline>(rows, int64_t{});
 };
 
+// Append k, v if v; then read q into o if o, and into sum, if it is there, the sum of the weights.
+template <class Real = float>
+struct Event {
+  const Real *k, *v, *q;
+  Real *o, *sum, den;
+};
+
+// Events that wait, and where their outputs go.
+template <class Real>
+struct Waiting {
+  Event<Real> events[kEvents];
+  Real* outputs[kEvents];
+};
+
 // A worker's scratch: features of kEvents keys and queries, their values and outputs; then S and z if there is no
 // state.
 template <class Real = float>
@@ -80,13 +94,6 @@ inline void cost(const Shape& s, const Request& r, double map_flops, Info& info)
   };
   info.flops = rows(s.heads, r.queries) + rows(s.kv_heads, r.keys);
 }
-
-// Append k, v if v; then read q into o if o, and into sum, if it is there, the sum of the weights.
-template <class Real = float>
-struct Event {
-  const Real *k, *v, *q;
-  Real *o, *sum, den;
-};
 
 // Events whose key multiplies row f of S by shrink[f] first, if shrink.
 template <class Event>
@@ -131,12 +138,26 @@ struct Tile {
   }
 };
 
+// One event.
+template <class Event>
+struct Alone {
+  Event x;
+  // Takes it to the tile of rows from f and columns from e on; has it changed?
+  template <class Tile>
+  ATTNKIT_INLINE bool operator()(Tile& tile, int64_t f, int64_t e) const {
+    if constexpr (Shrinks<Event>)
+      if (x.shrink) tile.shrink(x.shrink + f);
+    if (x.v) tile.append(x.k + f, x.v + e);
+    if (x.o) tile.read(x.q + f, x.o + e);
+    return x.v != nullptr;
+  }
+};
+
 // Events one after another, whatever they are.
 template <class Event>
 struct Listed {
   const Event* events;
   int64_t n;
-  // Takes them to the tile of rows from f and columns from e on; has it changed?
   template <class Tile>
   ATTNKIT_INLINE bool operator()(Tile& tile, int64_t f, int64_t e) const {
     bool changed = false;
@@ -259,12 +280,28 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   if (rest > 0) tail(s, features, values, whole, events, n);
 }
 
+// The same against one event, as a step of a stream has, which stays in registers.
+template <class Isa, class Real, class Event>
+ATTNKIT_INLINE void step(Real* s, int64_t features, int64_t values, const Event& event) {
+  panels<Isa>(s, features, values, Alone<Event>{event}, true);
+  const int64_t rest = values % simd::Lanes<Real>::count;
+  if (rest > 0) tail(s, features, values, values - rest, &event, 1);
+}
+
 // One head of one batch row while it runs; map: who finishes its rows.
 template <class Isa, class Real = float, class Map = void>
 class Walker {
  public:
-  ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, Real* s, Real* features, const Map* map = nullptr)
-      : shape_(shape), guard_(guard), s_(s), z_(s + shape.features * shape.e), features_(features), map_(map) {}
+  ATTNKIT_INLINE Walker(const Shape& shape, const Guard& guard, Real* s, Real* features, Waiting<Real>& waiting,
+                        const Map* map = nullptr)
+      : shape_(shape),
+        guard_(guard),
+        s_(s),
+        z_(s + shape.features * shape.e),
+        features_(features),
+        map_(map),
+        events_(waiting.events),
+        outputs_(waiting.outputs) {}
 
   // The next row of features, of a key or a query; the event is full until flush when this returns room to no more.
   ATTNKIT_INLINE Real* key_row() {
@@ -293,24 +330,46 @@ class Walker {
     events_[n_ - 1].sum = sum;
     outputs_[n_ - 1] = o;
   }
+  // Takes what waits.  This is nearly all of the kernel's code and called at several places, so it is a function of its
+  // own, on a copy: what the walker has stays in registers.
   ATTNKIT_INLINE void flush() {
     if (n_ == 0) return;
+    simd::apart<Isa>(Flush{*this});
+    n_ = 0;
+  }
+  // The same where a run ends, with one event if it is a step of a stream.
+  ATTNKIT_INLINE void end() {
+    if (n_ == 1)
+      take(true);
+    else
+      flush();
+  }
+
+ private:
+  struct Flush {
+    Walker walker;
+    template <class>
+    ATTNKIT_INLINE void operator()() const {
+      walker.take(false);
+    }
+  };
+  ATTNKIT_INLINE void take(bool one) const {
     if constexpr (Finishes<Map, Real>) finish();
     sums();
-    sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
+    if (one)
+      step<Isa>(s_, shape_.features, shape_.e, events_[0]);
+    else
+      sweep<Isa>(s_, shape_.features, shape_.e, events_, n_);
     for (int64_t i = 0; i < n_; ++i)
       if (const Event<Real>& x = events_[i]; x.o)
         simd::map<Isa>(
             shape_.e, outputs_[i], [den = x.den](const auto& o) __attribute__((always_inline)) { return o / den; },
             x.o);
-    n_ = 0;
   }
-
- private:
   // The place of the values of event i, or, kEvents later, of what it reads.  Rows of one head are far apart where
   // others' stand between them, and would take each other's places in the cache.
   ATTNKIT_INLINE Real* values(int64_t i) const { return features_ + 2 * kEvents * shape_.row() + i * shape_.e; }
-  ATTNKIT_INLINE void finish() {
+  ATTNKIT_INLINE void finish() const {
     Real* rows[kFinish];
     int64_t n = 0;
     for (int64_t i = 0; i < n_; ++i) {
@@ -319,7 +378,7 @@ class Walker {
     }
     map_->template finish<Isa>(rows, n);
   }
-  ATTNKIT_INLINE void sums() {
+  ATTNKIT_INLINE void sums() const {
     for (Event<Real>* x = events_; x != events_ + n_; ++x) {
       if (x->v)
         simd::map<Isa>(
@@ -335,9 +394,9 @@ class Walker {
   const Guard& guard_;
   Real *s_, *z_, *features_;
   const Map* map_;
+  Event<Real>* events_;
+  Real** outputs_;
   int64_t n_ = 0;
-  Event<Real> events_[kEvents];
-  Real* outputs_[kEvents];
 };
 
 // One run; called for `together` heads of queries at a time, which share a head of keys.
@@ -360,7 +419,8 @@ struct Run {
     const int64_t first = item * together, h = first / shape.group();
     Real* s = state.head(b, h, shape.head_floats(), scratch.sums);
     Real* to = sums ? sums + (b * shape.heads + first) * run.queries : nullptr;
-    Walker<Isa, Real, Map> walker(shape, guard, s, scratch.rows, &map);
+    Waiting<Real> waiting;
+    Walker<Isa, Real, Map> walker(shape, guard, s, scratch.rows, waiting, &map);
     const Sight sight(run, b, causal);
     const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
       if constexpr (Rescales<Map>) {
@@ -394,7 +454,7 @@ struct Run {
       }
     };
     sight.walk(bool{state}, append, read);
-    walker.flush();
+    walker.end();
   }
 };
 
