@@ -53,20 +53,6 @@ concept Finishes = requires(const Map& map, Real* const* rows) {
   map.template finish<simd::Baseline>(rows, int64_t{});
 };
 
-// Append k, v if v; then read q into o if o, and into sum, if it is there, the sum of the weights.
-template <class Real = float>
-struct Event {
-  const Real *k, *v, *q;
-  Real *o, *sum, den;
-};
-
-// Events that wait, and where their outputs go.
-template <class Real>
-struct Waiting {
-  Event<Real> events[kEvents];
-  Real* outputs[kEvents];
-};
-
 // A worker's scratch: features of kEvents keys and queries, their values and outputs; then S and z if there is no
 // state.
 template <class Real = float>
@@ -94,6 +80,13 @@ inline void cost(const Shape& s, const Request& r, double map_flops, Info& info)
   };
   info.flops = rows(s.heads, r.queries) + rows(s.kv_heads, r.keys);
 }
+
+// Append k, v if v; then read q into o if o, and into sum, if it is there, the sum of the weights.
+template <class Real = float>
+struct Event {
+  const Real *k, *v, *q;
+  Real *o, *sum, den;
+};
 
 // Events whose key multiplies row f of S by shrink[f] first, if shrink.
 template <class Event>
@@ -287,6 +280,13 @@ ATTNKIT_INLINE void step(Real* s, int64_t features, int64_t values, const Event&
   const int64_t rest = values % simd::Lanes<Real>::count;
   if (rest > 0) tail(s, features, values, values - rest, &event, 1);
 }
+
+// Events that wait, and where their outputs go.
+template <class Real>
+struct Waiting {
+  Event<Real> events[kEvents];
+  Real* outputs[kEvents];
+};
 
 // One head of one batch row while it runs; map: who finishes its rows.
 template <class Isa, class Real = float, class Map = void>
