@@ -29,7 +29,7 @@ def order(a, b):
 
 
 def measured(attnkit, manifest, sources, references, translated):
-    return {"surprises": surprises(attnkit, manifest, sources, references).tolist(), "output": translations(attnkit, manifest, sources[:translated], 1)}
+    return {"surprises": surprises(attnkit, manifest, sources, references), "output": translations(attnkit, manifest, sources[:translated], 1)}
 
 
 def scores(of, references, seed):

@@ -60,12 +60,12 @@ def translations(attnkit, manifest, sources, beams):
 
 
 def surprises(attnkit, manifest, sources, references):
-    """(-ln p(reference | source), its tokens) of each sentence, as an array."""
+    """(-ln p(reference | source), its tokens) of each sentence."""
     with tempfile.TemporaryDirectory() as folder:
         inputs, targets = written(pathlib.Path(folder) / "inputs", sources), written(pathlib.Path(folder) / "targets", references)
         said = subprocess.run([attnkit, "run", manifest, "--file", inputs, "--target-file", targets, "--limit", "1", "--json", "--progress", "none"],
                               check=True, capture_output=True).stdout
-    return np.array([(r["nll"], r["reference_tokens"]) for r in json.loads(said)["results"]])
+    return [(r["nll"], r["reference_tokens"]) for r in json.loads(said)["results"]]
 
 
 def main():

@@ -1,10 +1,11 @@
 """BLEU and chrF, or perplexity, of placements of a supernet beside its softmax: python placements.py ATTNKIT MANIFEST TSV.
 
-Each mechanism of the search space in one role alone, in all of them, and what --more names. Differences are paired: all placements translate
-the same sentences, and every sample draws the same ones.
+Each mechanism of the search space in one role alone, in all of them, and what --more names; --all: every placement of the space. Differences are
+paired: all placements translate the same sentences, and every sample draws the same ones.
 """
 import argparse
 import contextlib
+import itertools
 import pathlib
 import re
 import tempfile
@@ -19,8 +20,11 @@ PLAIN = 'default = "softmax"\n'
 
 
 def placements(space, more, only):
-    """By role: all softmax, then, if not only those asked for, one role at a time and all roles, then those asked for."""
+    """By role: all softmax, then, if not only those asked for, one role at a time and all roles, then those asked for; without `more`, every one."""
     yield {}
+    if more is None:
+        yield from (dict(zip(ROLES, names)) for names in itertools.product(*(space[role] for role in ROLES)) if set(names) != {"softmax"})
+        return
     mechanisms = [] if only else [m for m in space[ROLES[0]] if m != "softmax"]
     for role in ROLES:
         yield from ({role: m} for m in mechanisms)
@@ -45,9 +49,10 @@ class Perplexity:
     def __init__(self, options, sources, references):
         self.options, self.data, self.base = options, (sources, references), None
         self.drawn = np.random.default_rng(options.seed).integers(0, len(sources), (SAMPLES, len(sources)))
+        self.journal = Journal(options.journal)
 
     def cells(self, manifest):
-        known = surprises(self.options.attnkit, manifest, *self.data)
+        known = np.array(self.journal.value(surprises, self.options.attnkit, manifest, *self.data))
         sums = known[self.drawn].sum(1)
         means, mean = sums[:, 0] / sums[:, 1], known[:, 0].sum() / known[:, 1].sum()
         first, self.base = self.base is None, self.base or (mean, means)
@@ -85,9 +90,10 @@ def main():
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--more", action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
+    parser.add_argument("--all", action="store_true", help="every placement of the search space")
     parser.add_argument("--only", action="store_true", help="softmax and --more, no others")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
-    parser.add_argument("--journal", type=pathlib.Path, help="translations that are there already, and where new ones go")
+    parser.add_argument("--journal", type=pathlib.Path, help="what was made already, and where new ones go")
     parser.add_argument("--perplexity", action="store_true", help="in place of BLEU and chrF")
     options = parser.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()][:options.lines]
@@ -97,7 +103,7 @@ def main():
         parser.error(f"{options.manifest}: [attention] must say {PLAIN.strip()}")
     measure = (Perplexity if options.perplexity else Scores)(options, *map(list, zip(*rows)))
     print(f"{len(rows)} lines\n\n| encoder.self | decoder.self | decoder.cross | {measure.heading} |\n|{'---|' * (4 + measure.heading.count('|'))}")
-    for placement in placements(tomllib.loads(text)["search"]["space"], options.more, options.only):
+    for placement in placements(tomllib.loads(text)["search"]["space"], None if options.all else options.more, options.only):
         name = "/".join(placement.get(role, "softmax") for role in ROLES)
         with placed(options.manifest, text, placement) as manifest:
             print(f"| {name.replace('/', ' | ')} | {' | '.join(measure.cells(manifest))} |", flush=True)
