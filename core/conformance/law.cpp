@@ -312,7 +312,7 @@ Call Law::step(int64_t from, int64_t count, const Arena& arena, int64_t batch, i
 }
 
 Array Law::probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t known, int64_t n,
-                 std::vector<int32_t> slots) const {
+                 std::vector<int32_t> slots, bool fenced) const {
   Call call = step(known, cross() ? 0 : 1, arena, in.arrays[mech_->output()].batch, n);
   if (cross()) {
     call.q_from = 0;
@@ -320,6 +320,7 @@ Array Law::probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t kn
     call.q_pos.assign(call.q_pos.size(), 0);
   }
   call.slots = std::move(slots);
+  call.fenced = fenced;
   return plan.run(in, call);
 }
 

@@ -113,7 +113,7 @@ class Law {
   Call step(int64_t from, int64_t count, const Arena& arena, int64_t batch, int64_t n) const;
   // Returns the state's knowledge after keys [0, known), as an output: the next row of self, or some queries of cross.
   Array probe(const Planned& plan, Inputs& in, const Arena& arena, int64_t known, int64_t n,
-              std::vector<int32_t> slots = {}) const;
+              std::vector<int32_t> slots = {}, bool fenced = false) const;
 
   std::map<std::string, std::string> measured;
   std::string remark;  // of a law that holds

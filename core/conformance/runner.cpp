@@ -26,6 +26,21 @@ bool Bytes::intact() const {
   return std::all_of(before, before + ATTN_ALIGN, canary) && std::all_of(after, after + ATTN_ALIGN, canary);
 }
 
+Arena::Arena(uint64_t bytes_of_row, int64_t rows)
+    : row_bytes(bytes_of_row),
+      stride((bytes_of_row + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN + 5 * ATTN_ALIGN),
+      bytes(stride * static_cast<uint64_t>(rows - 1) + bytes_of_row, 0),
+      rows_(rows) {
+  for (int64_t slot = 0; slot < rows - 1; ++slot) std::memset(row(slot) + row_bytes, 0xFF, stride - row_bytes);
+}
+
+bool Arena::intact() const {
+  bool same = bytes.intact();
+  for (int64_t slot = 0; slot < rows_ - 1; ++slot)
+    same = same && std::all_of(row(slot) + row_bytes, row(slot + 1), [](char c) { return c == '\xFF'; });
+  return same;
+}
+
 bool is_taken(const attn_port& port) {
   return port.kind == ATTN_QUERY || port.kind == ATTN_KEY || port.kind == ATTN_AUX_IN;
 }
@@ -217,7 +232,7 @@ void Bound<Real>::run() {
   }
   if (!exec_.intact()) throw Violation("the run wrote beyond its scratch");
   if (!saved.intact()) throw Violation("the run saved beyond its room");
-  if (call_.arena && !call_.arena->bytes.intact()) throw Violation("the run wrote beyond the state rows");
+  if (call_.arena && !call_.arena->intact()) throw Violation("the run wrote beside the state rows");
   for (const BasicArray<Real>& output : outputs)
     if (!output.gaps_intact()) throw Violation("the run wrote past the rows of an output");
   if (!same_memory(before, inputs_.arrays)) throw Violation("the run changed an input");

@@ -21,15 +21,17 @@ class Bytes {
   std::unique_ptr<unsigned char, void (*)(void*)> raw_;
 };
 
-// An arena of state rows, all zero at first.
+// An arena of state rows, all zero at first.  Rows lie further apart than they must, with NaN between them, and the
+// last one ends the arena.
 struct Arena {
-  Arena(uint64_t bytes_of_row, int64_t rows)
-      : row_bytes(bytes_of_row),
-        stride((bytes_of_row + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN),
-        bytes(stride * static_cast<uint64_t>(rows), 0) {}
+  Arena(uint64_t bytes_of_row, int64_t rows);
   char* row(int64_t slot) const { return static_cast<char*>(bytes.data()) + static_cast<uint64_t>(slot) * stride; }
+  bool intact() const;  // nothing was written but rows
   uint64_t row_bytes, stride;
   Bytes bytes;
+
+ private:
+  int64_t rows_;
 };
 
 // Does a run take a sequence there, or give one?

@@ -1,6 +1,7 @@
 // Laws of state: streaming is the whole in pieces, and state is bytes that may be copied, shared, grown and moved.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "core/base/child.hpp"
 #include "core/base/plugin_process.hpp"
@@ -79,7 +80,7 @@ void moves(Law& law) {
   const Arena arena(plan.info().state_bytes, 3);
   plan.run(in, law.step(0, 20, arena, 1, n));
   // Slot 0 to slot 2, through a buffer as a file would be.
-  const std::vector<char> saved(arena.row(0), arena.row(0) + arena.stride);
+  const std::vector<char> saved(arena.row(0), arena.row(0) + arena.row_bytes);
   std::memcpy(arena.row(2), saved.data(), saved.size());
   const Array here = law.probe(plan, in, arena, 20, n);
   hold(same_bits(here, law.probe(plan, in, arena, 20, n, {2})),
@@ -97,10 +98,10 @@ void other_process(Law& law) {
   const ChildResult there =
       run_child({program, "state", law.place().file, std::to_string(1u << static_cast<int>(law.place().seat))}, 30);
   const Arena arena(plan.info().state_bytes, 1), moved(plan.info().state_bytes, 1);
-  hold(there.ending == ChildResult::ended && there.status == 0 && there.reply.size() == arena.stride,
-       "another process {} and gave {} bytes of state of {}", there.text(), there.reply.size(), arena.stride);
+  hold(there.ending == ChildResult::ended && there.status == 0 && there.reply.size() == arena.row_bytes,
+       "another process {} and gave {} bytes of state of {}", there.text(), there.reply.size(), arena.row_bytes);
   plan.run(in, law.step(0, 20, arena, 1, n));
-  std::memcpy(moved.row(0), there.reply.data(), moved.stride);
+  std::memcpy(moved.row(0), there.reply.data(), moved.row_bytes);
   hold(same_bits(law.probe(plan, in, arena, 20, n), law.probe(plan, in, moved, 20, n)),
        "a state that another process made gives other bits");
 }
@@ -163,7 +164,7 @@ void own_positions(Law& law) {
     const Array got = plan.run(one, law.step(0, taken, alone, 1, n));
     for (int64_t h = 0; h < first.heads && !law.cross(); ++h)
       hold(same_bits(got, 0, h, first, b, h, taken), "a row that takes {} of {} differs from the row alone", taken, n);
-    hold(std::memcmp(alone.row(0), together.row(b), alone.stride) == 0,
+    hold(std::memcmp(alone.row(0), together.row(b), alone.row_bytes) == 0,
          "the state of a row that takes {} of {} differs from that of the row alone", taken, n);
   }
 }
@@ -176,7 +177,7 @@ void slots(Law& law) {
   const Arena ordered(plan.info().state_bytes, 5), mixed(plan.info().state_bytes, 5);
   const std::vector<int32_t> all = law.order({4, 0, 2, 1, 3}), order(all.begin(), all.begin() + 3);
   const std::vector<int32_t> others(all.begin() + 3, all.end());
-  for (const int32_t free : others) std::memset(mixed.row(free), 0x5C, mixed.stride);
+  for (const int32_t free : others) std::memset(mixed.row(free), 0x5C, mixed.row_bytes);
   plan.run(in, law.step(0, 20, ordered, 3, n));
   Call call = law.step(0, 20, mixed, 3, n);
   call.slots = order;
@@ -184,7 +185,7 @@ void slots(Law& law) {
   hold(same_bits(law.probe(plan, in, ordered, 20, n), law.probe(plan, in, mixed, 20, n, order)),
        "rows in slots {}, {} and {} give other bits than in 0, 1 and 2", order[0], order[1], order[2]);
   for (const int32_t free : others)
-    for (uint64_t i = 0; i < mixed.stride; ++i)
+    for (uint64_t i = 0; i < mixed.row_bytes; ++i)
       hold(mixed.row(free)[i] == 0x5C, "a run wrote to a slot that none of its rows uses");
 }
 
@@ -198,7 +199,7 @@ void shared_slots(Law& law) {
   const Array got = law.probe(plan, beams, arena, m, n, order);
   const Arena copies(plan.info().state_bytes, 4);
   for (const int64_t b : {0, 1, 2, 3})
-    std::memcpy(copies.row(b), arena.row(order[static_cast<size_t>(b)]), arena.stride);
+    std::memcpy(copies.row(b), arena.row(order[static_cast<size_t>(b)]), arena.row_bytes);
   hold(same_bits(got, law.probe(plan, beams, copies, m, n)),
        "rows that share a slot differ from rows with copies of it");
 }
@@ -209,7 +210,7 @@ void empty_runs(Law& law) {
   const Planned plan = law.stream_plan(2, n, n);
   const Arena arena(plan.info().state_bytes, 2);
   plan.run(in, law.step(0, 8, arena, 2, n));
-  const std::vector<char> before(arena.row(0), arena.row(0) + 2 * arena.stride);
+  const std::vector<char> before(arena.row(0), arena.row(1) + arena.row_bytes);
   plan.run(in, law.step(8, 0, arena, 2, n));
   Call masked = law.step(8, 4, arena, 2, n);
   masked.q_len = masked.k_len = {0, 0};
@@ -231,6 +232,44 @@ void rewinds(Law& law) {
   const bool says = (plan.info().flags & ATTN_REWINDS) != 0;
   hold(same || !says, "it says ATTN_REWINDS, and a run with a smaller k_pos does not undo what was appended after it");
   hold(says || !same, "a run with a smaller k_pos undoes what was appended after it, and it does not say ATTN_REWINDS");
+}
+
+// A host may keep a state where bytes get lost, and hand back others.
+void any_state(Law& law) {
+  const int64_t n = law.drawn(24, 6, 40), known = n - 2;
+  Inputs in = law.inputs(2, n);
+  const Planned plan = law.stream_plan(2, n, n);
+  const Arena sound(plan.info().state_bytes, 2);
+  plan.run(in, law.step(0, known, sound, 2, n));
+  const auto after = [&](const std::function<void(char*)>& damage) {
+    const Arena arena(plan.info().state_bytes, 2);
+    std::memcpy(arena.bytes.data(), sound.bytes.data(), arena.bytes.size());
+    damage(arena.row(0));
+    Call step = law.step(known, 1, arena, 2, n);
+    step.fenced = true;
+    plan.run(in, step);
+    return law.probe(plan, in, arena, known + 1, n, {}, true);
+  };
+  const Array other = after([](char*) {});
+  Random random(law.place().seed);
+  const std::vector<std::pair<const char*, std::function<void(char*)>>> damages = {
+      {"random bytes",
+       [&](char* row) { std::generate_n(row, sound.row_bytes, [&] { return static_cast<char>(random.bits()); }); }},
+      {"bytes 0xff", [&](char* row) { std::memset(row, 0xFF, sound.row_bytes); }},
+      {"bytes 0x7f", [&](char* row) { std::memset(row, 0x7F, sound.row_bytes); }},
+      {"a half that was lost",
+       [&](char* row) { std::memset(row + sound.row_bytes / 2, 0, sound.row_bytes - sound.row_bytes / 2); }},
+  };
+  for (const auto& [what, damage] : damages) {
+    Array got;
+    try {
+      got = after(damage);
+    } catch (const RefusedRun&) {
+      continue;
+    }
+    for (int64_t h = 0; h < other.heads; ++h)
+      hold(same_bits(got, 1, h, other, 1, h, other.rows), "a row beside one whose state is {} gives other bits", what);
+  }
 }
 
 void growing_source(Law& law) {
@@ -289,6 +328,9 @@ constexpr Check all[] = {
      nullptr, shared_keys, kStreams, Draws::none},
     {"stream", "empty_runs", "a run that appends nothing leaves the state as it is", nullptr, empty_runs, kStreams},
     {"stream", "rewinds", "it says ATTN_REWINDS if and only if it rewinds", nullptr, rewinds, kStreams, Draws::none},
+    {"stream", "any_state",
+     "whatever the bytes of a state, a run ends, touches nothing else and leaves other rows as they are", nullptr,
+     any_state, kStreams},
     {"stream", "growing_source", "a source that grows equals queries that see prefixes of it", nullptr, growing_source,
      kCross, Draws::blocks},
 };
@@ -304,7 +346,7 @@ std::string state_of(const std::string& file, uint32_t role) {
   const Planned plan = law.stream_plan(1, n, n);
   const Arena arena(plan.info().state_bytes, 1);
   plan.run(in, law.step(0, 20, arena, 1, n));
-  return {arena.row(0), arena.stride};
+  return {arena.row(0), arena.row_bytes};
 }
 
 }  // namespace attnkit::core::conformance

@@ -34,6 +34,15 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
       memcpy(sum, kept, (size_t)e * sizeof(REAL));
       usleep(20);
     }
+    if (AT(OWN_STRIDE) && run->batch == 2 && run->slots != NULL)
+      sum = (REAL*)((char*)run->state + plan->state_bytes * (uint64_t)slot) + h * e;
+    if (AT(STATE_PAST_ROW) && run->batch == 2 && run->slots != NULL && slot == 0)
+      ((char*)run->state)[plan->state_bytes] = 1;
+    if (AT(INDEX_IN_STATE)) {
+      int64_t* known = (int64_t*)((char*)sum + (H - h) * e * (int64_t)sizeof(REAL)) + h;
+      sum += *known - r.past;
+      *known += r.fresh;
+    }
     if (AT(STATE_PAST_END) && b == run->batch - 1 && h == H - 1) ((char*)run->state)[run->state_stride * 3] = 1;
   }
   if (AT(STATIC_BUFFER) && run->exec->workers == 1 && run->state == NULL && run->saved == NULL) {

@@ -98,6 +98,7 @@ struct attn_mech {
 struct attn_plan {
   const attn_mech* mech;
   attn_request request;
+  uint64_t state_bytes;
 };
 
 /* The keys that row b of a run knows and sees. */
@@ -366,7 +367,8 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     info->backward_scratch_bytes = 0;
     info->saved_bytes = trains ? 64 : 0;
     if (AT(SAVES_SQUARES) && trains) info->saved_bytes = (uint64_t)(request->queries * request->keys * 4);
-    const uint64_t row = (uint64_t)(mech->block.heads * (uint32_t)mech->block.head_width) * sizeof(float);
+    uint64_t row = (uint64_t)(mech->block.heads * (uint32_t)mech->block.head_width) * sizeof(float);
+    if (AT(INDEX_IN_STATE)) row += mech->block.heads * sizeof(int64_t);
     info->state_bytes = streams ? (row + 63) / 64 * 64 : 0;
     if (AT(STATE_ALWAYS)) info->state_bytes = row;
     if (AT(STATE_FOR_READING) && streams && request->keys == 0) info->state_bytes += 64;
@@ -389,6 +391,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
   if (made == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
   made->mech = mech;
   made->request = *request;
+  made->state_bytes = info->state_bytes;
   *plan = made;
   return ATTN_OK;
 }
