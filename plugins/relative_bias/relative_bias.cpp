@@ -10,6 +10,7 @@
 // Each query walks its visible keys by itself, so nothing depends on the chunking.  Cost per head: 2 N M (D+E) + 6 N M
 // flops, half of it when causal; the state is the cache of keys and values, [position][head][D + E] floats.
 #include <attnkit/kernels/attend.hpp>
+#include <attnkit/kernels/attend_gradient.hpp>
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
@@ -20,6 +21,7 @@
 namespace {
 
 using attnkit::Sight;
+namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 // The bias for a distance: half of the buckets are for one distance each, the others for ranges that grow with it, and
@@ -53,6 +55,53 @@ class Buckets {
 struct Shape : attnkit::Widths {
   using Widths::Widths;
   int64_t token() const { return heads * (d + e); }  // floats of one position in the state
+};
+
+// The table, and, where they are wanted, the sums of its gradients: by row, head and block of keys, which are added up
+// in this order for any number of workers.
+template <class Real>
+struct Bias {
+  const Buckets* buckets = nullptr;
+  const attn_run* run = nullptr;
+  attn_tensor table{};  // (buckets, heads)
+  Real* sums = nullptr;
+
+  double of(const Sight& sight, int64_t h, int64_t i, int64_t j) const {
+    return static_cast<const Real*>(table.data)[buckets->of(sight.q_pos + i, j) * table.stride[0] + h];
+  }
+  void add(int64_t b, int64_t h, const attend::Span& queries, const attend::Span& keys, Real scale,
+           Real* weights) const {
+    const Sight sight(*run, b, false);
+    for (int64_t i = 0; i < queries.size(); ++i)
+      for (int64_t j = 0; j < keys.size(); ++j) {
+        Real& weight = weights[i * attend::kTile + j];
+        weight = weight * scale + static_cast<Real>(of(sight, h, queries.begin + i, keys.begin + j));
+      }
+  }
+  void take(int64_t b, int64_t h, const attend::Span& queries, const attend::Span& keys, const attend::Span* seen,
+            const Real* slopes) const {
+    if (!sums) return;
+    const Sight sight(*run, b, false);
+    Real* to = sums_of(b, h) + keys.begin / attend::kTile * table.shape[0];
+    for (int64_t i = 0; i < queries.size(); ++i) {
+      const attend::Span span = seen ? seen[i] : attend::Span{0, keys.size()};
+      for (int64_t j = span.begin; j < span.end; ++j)
+        to[buckets->of(sight.q_pos + queries.begin + i, keys.begin + j)] += slopes[i * attend::kTile + j];
+    }
+  }
+  static int64_t blocks(int64_t keys) { return (keys + attend::kTile - 1) / attend::kTile; }
+  Real* sums_of(int64_t b, int64_t h) const {
+    return sums + (b * table.shape[1] + h) * blocks(run->keys) * table.shape[0];
+  }
+  void collect(const attn_tensor& to) const {
+    for (int64_t h = 0; h < table.shape[1]; ++h)
+      for (int64_t bucket = 0; bucket < table.shape[0]; ++bucket) {
+        Real sum = 0;
+        for (int64_t b = 0; b < run->batch; ++b)
+          for (int64_t n = 0; n < blocks(run->keys); ++n) sum += sums_of(b, h)[n * table.shape[0] + bucket];
+        static_cast<Real*>(to.data)[bucket * to.stride[0] + h * to.stride[1]] += sum;
+      }
+  }
 };
 
 // One run; called for heads of batch rows.
@@ -96,6 +145,7 @@ struct Run {
       float* o = x.o.row(b, h, i);
       const int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o);
       if (c < shape.e) simd::mean_panel<Isa, 1>(weights, sum, keys, c, shape.e - c, o);
+      if (float* lse = attend::saved<float>(run, shape, b, h)) lse[i] = max + std::log(sum);
     }
   }
 };
@@ -111,6 +161,7 @@ struct RelativeBias {
       .state_revision = "1"};
   struct Plan {
     uint64_t bytes;  // scratch of a worker
+    attend::Plan backward;
   };
 
   static attnkit::Options options() {
@@ -164,16 +215,44 @@ struct RelativeBias {
     info.state(r, {.floats = r.capacity() * token, .read = r.capacity() * token, .written = r.keys * token});
     info.flops = static_cast<uint64_t>(shape.heads) * attnkit::pairs(r, block.causal) *
                  static_cast<uint64_t>(2 * (shape.d + shape.e) + 6);
-    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(r.capacity() + 2 * simd::kLanes)))};
+    const int64_t sums = r.batch * shape.heads * Bias<float>::blocks(r.keys) * count;
+    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(r.capacity() + 2 * simd::kLanes))),
+            attend::Plan(shape, r, info, sums)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
+    if (is_f64(run, io.o)) {
+      attend::run_f64(
+          run, io, shape, scale, block.causal != 0,
+          [](const Sight& sight, int64_t, int64_t i, const auto& see) {
+            for (int64_t j = 0; j < sight.seen(i); ++j) see(j);
+          },
+          Bias<double>{&buckets, &run, bias.of(run.ports)});
+      return;
+    }
     const double flops = 2.0 * static_cast<double>(run.queries * (run.keys + 1) * (shape.d + shape.e));
     // Never 0, which would make the -infinity of lanes past the keys NaN.
     const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
     simd::for_items(
         run, run.batch * shape.heads, {flops, plan.bytes},
         Run{shape, buckets, run, factor, block.causal != 0, {run, io}, bias.of(run.ports), attnkit::State(run)});
+  }
+
+  void backward(const Plan& plan, const attn_grad& grad) const {
+    const attn_run& run = *grad.run;
+    const bool causal = block.causal != 0;
+    attnkit::with_real(is_f64(run, io.o), [&](auto real) {
+      using Real = decltype(real);
+      attend::Gradient<Real, Bias<Real>> gradient(shape, scale, plan.backward, grad, io);
+      const attn_tensor to = bias.of(grad.grads);
+      Real* sums = to.data ? gradient.means + run.batch * shape.heads * run.queries : nullptr;
+      gradient.bias = {&buckets, &run, bias.of(run.ports), sums};
+      if (sums) std::fill(sums, gradient.bias.sums_of(run.batch, 0), Real{0});
+      gradient.over_spans(static_cast<double>(run.keys) / (causal ? 2 : 1), causal, [](const Sight& sight, int64_t i) {
+        return attend::Span{0, std::max<int64_t>(0, sight.seen(i))};
+      });
+      if (sums) gradient.bias.collect(to);
+    });
   }
 
   attn_block block;

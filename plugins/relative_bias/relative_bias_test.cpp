@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "reference.hpp"
+#include "support/gradient.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
 
@@ -52,6 +53,22 @@ TEST(RelativeBias, SurvivesScoresOf900) {
     for (float& x : in["q"].data()) x *= 100;
   };
   check_situations(plugin(), {}, weights(32, 128), undivided, enlarge, false, fits);
+}
+
+TEST(RelativeBias, ItsGradientEqualsCentralDifferences) {
+  record_error(check_gradients(plugin()));
+  check_gradients(plugin(), {{"buckets", int64_t{8}}, {"max_distance", int64_t{12}}, {"scale", 0.3}});
+}
+
+// Several tiles of keys and of queries, whose shares of the table add up.
+TEST(RelativeBias, GradientsOfManyTilesEqualCentralDifferences) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, causal, 2, 20, 24));
+    Inputs in(mech, 2, 333, 333, 5);
+    Call padded;
+    padded.q_len = padded.k_len = {333, 70};
+    check_gradients(in, 0, padded, false);
+  }
 }
 
 // Of T5's own code: the first and the last distance of each bucket of a decoder.

@@ -66,6 +66,22 @@ class Model(TorchTest):
                     self.assert_close(results, logits_of_core(manifest, inputs), 1e-5)
                 self.verified(model)
 
+    def test_a_t5_trains_its_biases(self):
+        manifest = self.folder / "t5.toml"
+        self.assertEqual(command("import", SOURCE / "tests/import/golden/t5", "-o", manifest).code, 0)
+        model = attnkit.torch.Model.from_manifest(manifest)
+        inputs = batch(model)
+        tables = [parameter for name, parameter in model.named_parameters() if "relative_bias" in name]
+        self.assertEqual(len(tables), 2)
+        model(**inputs).square().mean().backward()
+        for table in tables:
+            values, way = table.detach().clone(), table.grad / table.grad.norm()
+            with torch.no_grad():
+                means = [model(**inputs).double().square().mean() for step in (1e-2, -1e-2) if table.copy_(values + step * way) is not None]
+                table.copy_(values)
+            slope = (means[0] - means[1]).item() / 2e-2
+            self.assertAlmostEqual(slope / table.grad.norm().item(), 1, delta=0.02)
+
     def test_weights_of_few_bits_are_refused(self):
         for kind in ("int8", "bf16"):
             with self.assertRaises(attnkit.Error) as caught:

@@ -5,6 +5,8 @@
 //   p_ij = exp(s_ij - lse_i),   t_ij = scale p_ij (G_i . v_j - G_i . o_i)
 //   dv_j = sum_i p_ij G_i,   dk_j = sum_i t_ij q_i,   dq_i = sum_j t_ij k_j
 //
+// A bias that is added to scores gets the gradients t_ij / scale.
+//
 // Each sum is one chain of additions in the order of its index, however the tiles are shared out: same bits for any
 // number of workers.  A pair of a query and a key that it does not see is in none of them, were they NaN.
 #ifndef ATTNKIT_KERNELS_ATTEND_GRADIENT_HPP
@@ -63,15 +65,20 @@ struct Scratch {
         given(layout.take<Real>(kTile * w.e)) {}
 };
 
-// The memory of a plan under ATTN_TRAIN: lse of each query is saved, and G . o of each shared by the workers.
+// The memory of a plan under ATTN_TRAIN: lse of each query is saved, and G . o of each shared by the workers, with so
+// many numbers of a bias.
 struct Plan {
   uint64_t worker_bytes = 0;
   uint32_t workers = 0;
-  Plan(const Widths& w, const Request& r, Info& info) : workers(r.workers) {
+  Plan(const Widths& w, const Request& r, Info& info, int64_t bias = 0) : workers(r.workers) {
     with_real(r.is_f64(), [&](auto real) { worker_bytes = Layout::measure<Scratch<decltype(real)>>(w); });
     const int64_t queries = r.batch * w.heads * r.queries;
-    info.train(r, queries, worker_bytes, r.real_bytes(queries));
+    info.train(r, queries, worker_bytes, r.real_bytes(queries + bias));
   }
+};
+
+struct NoBias {
+  double of(const Sight&, int64_t, int64_t, int64_t) const { return 0; }
 };
 
 // Returns the place for lse of a head's queries in a run of an f32 or f64 plan; NULL if it does not train.
@@ -80,9 +87,11 @@ ATTNKIT_INLINE Real* saved(const attn_run& run, const Widths& w, int64_t b, int6
   return run.saved ? static_cast<Real*>(run.saved) + (b * w.heads + h) * run.queries : nullptr;
 }
 
-// The run of an f64 plan.  keys(sight, h, i, see) calls see(j) for each key that query i sees.
-template <class Keys>
-void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double scale, bool causal, const Keys& keys) {
+// The run of an f64 plan.  keys(sight, h, i, see) calls see(j) for each key that query i sees; bias.of(sight, h, i, j)
+// is added to its score.
+template <class Keys, class Bias = NoBias>
+void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double scale, bool causal, const Keys& keys,
+             const Bias& bias = {}) {
   const Qkv<double> x(run, ports);
   const double flops = 2.0 * static_cast<double>(run.queries * run.keys * (w.d + w.e));
   for_each_head(run, w.heads, {flops, 0}, [&](int64_t b, int64_t h, void*) {
@@ -93,7 +102,8 @@ void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double
       double* o = x.o.row(b, h, i);
       std::fill(o, o + w.e, 0.0);
       keys(sight, h, i, [&](int64_t j) {
-        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, kv, j), w.d),
+        const double score = scale * simd::dot<simd::Baseline>(x.q.row(b, h, i), x.k.row(b, kv, j), w.d) +
+                             bias.of(sight, h, i, j),
                      *v = x.v.row(b, kv, j);
         const double above = std::max(max, score), down = std::exp(max - above), weight = std::exp(score - above);
         sum = sum * down + weight;
@@ -126,8 +136,10 @@ void product_within(const Span* spans, const simd::Factor<Real>& a, const simd::
   }
 }
 
-// One backward call.
-template <class Real>
+// One backward call.  Of tiles of weights and slopes, [queries][kTile], of which it is told the row and the head, a
+// bias has add(b, h, queries, keys, scale, weights), which makes scores of products, and, each tile once, take(b, h,
+// queries, keys, seen, slopes), whose slopes are those of scores.
+template <class Real, class Bias = NoBias>
 struct Gradient {
   const Widths& w;
   Real scale;
@@ -136,6 +148,7 @@ struct Gradient {
   Qkv<Real> x;
   QkvGrad<Real> g;
   Real* means;  // G . o of the queries: [batch][heads][queries]
+  Bias bias;
 
   Gradient(const Widths& widths, double factor, const Plan& p, const attn_grad& grad, const QkvPorts& ports)
       : w(widths),
@@ -201,7 +214,10 @@ struct Gradient {
       for (Real* matrix : {p.weights, p.slopes}) std::fill(matrix, matrix + n * kTile, Real{0});
       simd::product<Real>({q.data, q.row}, {p.kt, d, lanes, kTile}, {p.weights, n, lanes, kTile});
       simd::product<Real>({given.data, given.row}, {p.vt, e, lanes, kTile}, {p.slopes, n, lanes, kTile});
-      const Real log2e = static_cast<Real>(1.4426950408889634), scale = all.scale, scale2 = scale * log2e;
+      constexpr bool biased = !std::is_same_v<Bias, NoBias>;
+      if constexpr (biased) all.bias.add(b, h, queries, keys, all.scale, p.weights);
+      const Real log2e = static_cast<Real>(1.4426950408889634), scale = biased ? Real{1} : all.scale,
+                 scale2 = scale * log2e;
       in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         using Isa = decltype(isa);
         for (int64_t i = 0; i < n; ++i) {
@@ -214,6 +230,11 @@ struct Gradient {
           }
         }
       });
+      if constexpr (biased) {
+        if (to_keys) all.bias.take(b, h, queries, keys, seen, p.slopes);
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < m; ++j) p.slopes[i * kTile + j] *= all.scale;
+      }
       Span reading[kTile];  // which queries see each key
       for (int64_t j = 0, begin = 0, end = 0; seen && j < m; reading[j++] = {begin, end}) {
         while (begin < n && seen[begin].end <= j) ++begin;
