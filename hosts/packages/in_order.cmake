@@ -1,4 +1,5 @@
 # Packs again, by name, what CPack has packed in the order in which the file system lists it: the same files give the same bytes anywhere.
+# The archive of the source is told its commit.
 foreach(package IN LISTS CPACK_PACKAGE_FILES)
   set(folder ${package}.files)
   file(REMOVE_RECURSE ${folder})
@@ -25,6 +26,10 @@ foreach(package IN LISTS CPACK_PACKAGE_FILES)
     set(times)
     if(DEFINED ENV{SOURCE_DATE_EPOCH})
       set(times --mtime=@$ENV{SOURCE_DATE_EPOCH})
+    endif()
+    file(GLOB commit ${folder}/*/hosts/commit)  # of the source, which an archive of git has as well
+    if(commit AND CPACK_ATTNKIT_COMMIT)
+      file(WRITE ${commit} "${CPACK_ATTNKIT_COMMIT}\n")
     endif()
     file(GLOB top RELATIVE ${folder} ${folder}/*)
     execute_process(COMMAND tar --sort=name --owner=0 --group=0 --numeric-owner ${times} -C ${folder} -cf - ${top} COMMAND gzip -n OUTPUT_FILE ${package}

@@ -166,15 +166,29 @@ class Source(unittest.TestCase):
             self.assertTrue(left_out(made) and left_out(made / "a"), made)
             self.assertTrue(made.name == "__pycache__" or re.search(installs, str(made)), made)
 
-    def test_is_what_git_has(self):
+
+class SourceArchive(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
         if not (SOURCE / ".git").exists() or not shutil.which("git"):
-            self.skipTest("no checkout of git")
+            raise unittest.SkipTest("no checkout of git")
         run(CPACK, "--config", BUILD / "CPackSourceConfig.cmake", "-B", ROOT / "source")
-        archive, = (ROOT / "source").glob("*.tar.gz")
-        packed = {name.partition("/")[2] for name in run("tar", "-tzf", archive).splitlines() if not name.endswith("/")}
-        git = ["git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        ours = {name for name in run(*git).split("\0") if name and (SOURCE / name).exists()}
+        cls.archive, = (ROOT / "source").glob("*.tar.gz")
+
+    def git(self, *command):
+        return run("git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, *command)
+
+    def test_is_what_git_has(self):
+        packed = {name.partition("/")[2] for name in run("tar", "-tzf", self.archive).splitlines() if not name.endswith("/")}
+        ours = {name for name in self.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+                if name and (SOURCE / name).exists()}
         self.assertEqual(packed, ours)
+
+    def test_says_its_commit(self):
+        configured, = re.findall(r'(?m)^set\(CPACK_ATTNKIT_COMMIT "([0-9a-f]{40})"\)$', (BUILD / "CPackSourceConfig.cmake").read_text())
+        self.assertEqual(run("tar", "-xzOf", self.archive, "--wildcards", "*/hosts/commit"), configured + "\n")
+        self.git("archive", "--output", ROOT / "head.tar", "HEAD", "hosts")
+        self.assertEqual(run("tar", "-xOf", ROOT / "head.tar", "hosts/commit"), self.git("rev-parse", "HEAD"))
 
 
 if __name__ == "__main__":
