@@ -22,8 +22,11 @@ BUILD = {
 }
 # Samples of mechanisms; that in Rust is among the lines of docs/using.md.
 PLUGINS = {
-    "cpp": "cmake -S $SAMPLES/hello_plugin -B hello && cmake --build hello && ctest --test-dir hello --output-on-failure",
+    "cpp": "cmake -S $SAMPLES/hello_plugin -B hello && cmake --build hello && ctest --test-dir hello --output-on-failure\n"
+           "cmake -S $SAMPLES/failing_plugin -B failing && cmake --build failing && test -f failing/lib/attnkit/1/fails.so",
 }
+# What the samples of errors are shown errors by; a wheel has no headers.
+FAILS = f"mkdir fails && ${{CXX:-c++}} -std=c++20 -shared -fPIC -I{SOURCE}/abi/include $SAMPLES/failing_plugin/fails.cpp -o fails/fails.so"
 
 
 def failures(language, samples, folder, environment=None, python=sys.executable):
@@ -38,12 +41,12 @@ def failures(language, samples, folder, environment=None, python=sys.executable)
         done = run("bash", "-euo", "pipefail", "-c", lines)
         return "" if done.returncode == 0 else f"{lines}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
 
-    if problem := shell(BUILD[language]):
+    if problem := shell(FAILS) or shell(BUILD[language]):
         raise AssertionError(problem)
     start, suffix = ([python, "-B"], ".py") if language == "python" else ([], "")
     programs = {"python": samples / "python", "rust": folder / "target/debug"}.get(language, folder)
     places = {"model": samples / "models/numbers-en-de/model.toml", "speech": samples / "models/numbers-speech/model.toml",
-              "bad": SOURCE / "tests/core/manifest/data/ten_mistakes.toml", "file": folder / "written"}
+              "bad": SOURCE / "tests/core/manifest/data/ten_mistakes.toml", "file": folder / "written", "fails": folder / "fails"}
     cases = [case for case in json.loads((SOURCE / "samples/expected.json").read_text()) if language in case["languages"]]
     wrong = []
     for case in cases:
