@@ -2,7 +2,7 @@
 
     cmake --install build --prefix tree && python3 hosts/python/wheel.py tree dist
 
-It needs patchelf, and of the machine that installs it a C library as new as this one's, and a libstdc++.  With --system-libraries it
+It needs Python 3.11 and patchelf, and of the machine that installs it a C library as new as this one's, and a libstdc++.  With --system-libraries it
 carries none (TBB, fmt, OpenSSL, ...) and is for machines of the same distribution.  The same tree gives the same bytes.
 """
 
@@ -16,10 +16,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import tomllib
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-CARRIED = re.compile(r"bin/attnkit|lib[^/]*/(?:.*/)?(?:libattnkit\.so\.\d+|attnkit/1/[^/]+\.so|attnkit/libraries/[^/]+|attnkit/attnkit-plugin-process|attnkit/libattnkit-onnxruntime\.so)")
+PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CARRIED = re.compile(r"bin/attnkit|lib[^/]*/(?:.*/)?(?:libattnkit\.so\.\d+|libattnkit_cuda\.so|attnkit/1/[^/]+\.so|attnkit/libraries/[^/]+|attnkit/attnkit-plugin-process|attnkit/libattnkit-onnxruntime\.so)")
 # Libraries that every machine has, or that must not be there twice in a process.
 SYSTEM = re.compile(r"linux-vdso|ld-linux|lib(?:c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so")
 
@@ -93,11 +95,11 @@ def contents(tree):
         yield f"attnkit/prefix/{name}", (tree / name).read_bytes(), True
 
 
-def metadata(info, version, platform):
-    about = (HERE / "pyproject.toml").read_text(encoding="utf-8")
-    summary, python = (re.search(rf'(?m)^{key} = "(.*)"$', about)[1] for key in ("description", "requires-python"))
-    yield f"{info}/METADATA", (f"Metadata-Version: 2.1\nName: attnkit\nVersion: {version}\nSummary: {summary}\nLicense: Apache-2.0\n"
-                               f"Requires-Python: {python}\nProvides-Extra: torch\nRequires-Dist: torch>=2.4; extra == 'torch'\n")
+def metadata(info, platform):
+    extras = "".join(f"Provides-Extra: {extra}\n" + "".join(f"Requires-Dist: {need}; extra == '{extra}'\n" for need in needs)
+                     for extra, needs in PROJECT["optional-dependencies"].items())
+    yield f"{info}/METADATA", (f"Metadata-Version: 2.1\nName: attnkit\nVersion: {PROJECT['version']}\nSummary: {PROJECT['description']}\n"
+                               f"License: {PROJECT['license']['text']}\nRequires-Python: {PROJECT['requires-python']}\n{extras}")
     yield f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: attnkit\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n"
     yield f"{info}/entry_points.txt", "[console_scripts]\nattnkit = attnkit._command:main\n"
 
@@ -122,9 +124,9 @@ def main():
 
 
 def make(tree, folder, platform, licences):
-    version = re.search(r'(?m)^version = "(.*)"$', (HERE / "pyproject.toml").read_text(encoding="utf-8"))[1]
-    info = f"attnkit-{version}.dist-info"
-    files = [*contents(tree), *((name, text.encode(), False) for name, text in metadata(info, version, platform))]
+    release = f"attnkit-{PROJECT['version']}"
+    info = f"{release}.dist-info"
+    files = [*contents(tree), *((name, text.encode(), False) for name, text in metadata(info, platform))]
     licences = {"LICENSE": (HERE.parents[1] / "LICENSE").read_bytes(), "copyright": (HERE.parent / "packages/copyright").read_bytes(), **licences}
     files.extend((f"{info}/licenses/{name}", text, False) for name, text in sorted(licences.items()))
     names = " ".join(name for name, *_ in files)
@@ -135,7 +137,7 @@ def make(tree, folder, platform, licences):
               for name, data, _ in files]
     files.append((f"{info}/RECORD", "".join([*record, f"{info}/RECORD,,\n"]).encode(), False))
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / f"attnkit-{version}-py3-none-{platform}.whl"
+    wheel = folder / f"{release}-py3-none-{platform}.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data, program in files:
             entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
