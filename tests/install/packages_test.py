@@ -134,17 +134,31 @@ class Archive(unittest.TestCase):
 class Recipes(unittest.TestCase):
     """vcpkg's and Conan's, which nothing here can run."""
     version = re.search(r"project\(attnkit VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
-    needed = {"boost": "Boost", "fmt": "fmt", "tbb": "TBB", "openssl": "OpenSSL", "nlohmann": "nlohmann", "tomlplusplus": "TOMLPLUSPLUS",
-              "utf8proc": "UTF8PROC", "pcre2": "PCRE2", "kissfft": "KISSFFT", "sndfile": "SNDFILE", "yaml": "YAML", "zlib": "ZLIB"}
+    # By what CMake looks for: the port of vcpkg and the package of Conan.
+    names = {"fmt": ("fmt", "fmt"), "tbb": ("tbb", "onetbb"), "openssl": ("openssl", "openssl"), "nlohmann": ("nlohmann-json", "nlohmann_json"),
+             "tomlplusplus": ("tomlplusplus", "tomlplusplus"), "utf8proc": ("utf8proc", "utf8proc"), "pcre2": ("pcre2", "pcre2"),
+             "kissfft": ("kissfft", "kissfft"), "sndfile": ("libsndfile", "libsndfile"), "yaml": ("yaml-cpp", "yaml-cpp"), "zlib": ("zlib", "zlib")}
+    files = [file for folder in ("abi", "core", "hosts", "plugins") for file in (SOURCE / folder).rglob("*") if file.is_file()]
+    cmake = "".join(file.read_text() for file in files if file.name == "CMakeLists.txt")
+    ports = [need for need in json.loads((SOURCE / "hosts/packages/vcpkg/vcpkg.json").read_text())["dependencies"] if isinstance(need, str)]
+    conan = dict(re.findall(r'"([\w-]+)/([^"]+)"', (SOURCE / "hosts/packages/conan/conanfile.py").read_text().partition("requires = (")[2].partition(")")[0]))
 
     def test_libraries_are_those_of_the_build(self):
-        cmake = "".join((SOURCE / f).read_text() for f in ("core/CMakeLists.txt", "hosts/cli/CMakeLists.txt"))
-        found = {name.upper().partition("_")[0] for name in re.findall(r"find_(?:package|path|library)\((\w+)", cmake)}
-        # libmd is for what has no OpenSSL.
-        self.assertEqual(found - {"MD"}, {name.upper() for name in self.needed.values()})
-        for recipe in ("vcpkg/vcpkg.json", "conan/conanfile.py"):
-            text = (SOURCE / "hosts/packages" / recipe).read_text()
-            self.assertEqual([name for name in self.needed if name not in text], [])
+        found = {name.lower().partition("_")[0] for name in re.findall(r"(?m)^ *find_(?:package|path|library)\((\w+)", self.cmake)}
+        # libmd is for what has no OpenSSL; no package has CUDA.
+        self.assertEqual(found - {"md", "cudatoolkit"}, {"boost", *self.names})
+        self.assertEqual(set(self.conan), {"boost", *(conan for _, conan in self.names.values())})
+        self.assertEqual({port for port in self.ports if not port.startswith("boost-")}, {port for port, _ in self.names.values()})
+
+    def test_vcpkg_has_the_parts_of_boost(self):
+        sources = (file.read_text() for file in self.files if file.suffix in (".hpp", ".cpp", ".cu"))
+        parts = {part for text in sources for part in re.findall(r"(?m)^#include <boost/(\w+)", text)}
+        of = {"archive": "serialization"}  # whose folder has another name
+        self.assertEqual({port for port in self.ports if port.startswith("boost-")}, {"boost-" + of.get(part, part).replace("_", "-") for part in parts})
+
+    def test_conan_asks_for_no_older_versions_than_the_build(self):
+        for name, version in re.findall(r"(?m)^ *find_package\(([\w-]+) ([\d.]+)", self.cmake):
+            self.assertRegex(self.conan[name.lower()], rf"^\[>={re.escape(version)}\b", name)
 
     def test_versions_agree(self):
         self.assertEqual(json.loads((SOURCE / "hosts/packages/vcpkg/vcpkg.json").read_text())["version"], self.version)
