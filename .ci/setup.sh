@@ -5,7 +5,7 @@ build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev 
   libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev libutf8proc-dev libpcre2-dev libyaml-cpp-dev zlib1g-dev libsndfile1-dev
   gnuplot-nox)
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev valgrind golang-go pkg-config rustc cargo python3 python3-venv python3-num2words python3-babel
-  clang-format-14 chromium espeak-ng dpkg-dev patchelf abigail-tools)
+  clang-format-14 chromium espeak-ng dpkg-dev patchelf abigail-tools man-db zsh fish)
 ci_packages=(clang libc++-dev libc++abi-dev)
 
 install_packages() {

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "tests/abi/compute.hpp"
@@ -37,7 +39,9 @@ TEST(Compilers, TheirPluginsShareAProcess) {
 #ifdef ABI_ONE_COMPILER
   GTEST_SKIP() << "a sanitizer's build, or one for another machine, has no plugins by other compilers";
 #endif
-  ASSERT_GE(registries.size(), 3u);
+  const char* ci = std::getenv("CI");
+  // gcc, its C++ library linked in, clang, libc++, Rust and C; elsewhere than in CI some may not be installed.
+  ASSERT_GE(registries.size(), ci && std::string_view(ci) == "true" ? 6u : 3u);
   std::vector<const Plugin*> plugins;
   for (const auto& registry : registries) {
     const std::string folder = registry->folders().front();
