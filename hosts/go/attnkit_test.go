@@ -597,7 +597,6 @@ func tensor(t testing.TB, values ...float32) *attnkit.Tensor {
 	return made
 }
 
-// Every class of error, of the plugin tests/abi/failing/fails.c.
 func TestNumbersThatCWouldWrap(t *testing.T) {
 	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
 	defer r.Close()
@@ -647,6 +646,7 @@ func TestNumbersThatCWouldWrap(t *testing.T) {
 	no(b.Run(request, &attnkit.Run{}), "workers 4294967297")
 }
 
+// Every class of error, of the plugin tests/abi/failing/fails.c.
 func TestErrorsOfEveryClass(t *testing.T) {
 	folder := os.Getenv("ATTNKIT_TEST_FAILING")
 	if folder == "" {
