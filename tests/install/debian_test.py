@@ -19,6 +19,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "attnkit"
 MIRROR = os.environ.get("ATTNKIT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 TRANSLATION = "zweihunderteinundvierzig Euro"
+TOOLS = ["gcc libc6-dev", "g++", "cmake make", "python3", "golang-go", "cargo", "pkg-config"]
+LANGUAGES = ["c", "cpp", "rust", "go", "python"]
 NAMES = ["libattnkit1", "libattnkit-dev", "attnkit-plugins", "attnkit"]
 
 
@@ -107,6 +109,22 @@ def check_translates(what, system, command):
     check(f"{what} translates", out == TRANSLATION + "\n", out)
 
 
+def unpack_source(system, folder):
+    source, = folder.glob("attnkit-?.?.?.tar.gz")
+    give(system, source)
+    system.run(f"mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1")
+
+
+def check_samples(what, system, variables, python, samples, *languages):
+    system.run(f"{variables} {python} -B /home/source/tests/install/samples.py {samples} /home/samples {' '.join(languages)}")
+    check(f"{what} runs every sample in {', '.join(languages)}", True)
+
+
+def variables_of(tree):
+    return (f"PATH={tree}/bin:$PATH PKG_CONFIG_PATH={tree}/lib/pkgconfig LD_LIBRARY_PATH={tree}/lib PYTHONPATH={tree}/lib/attnkit/python "
+            f"CMAKE_PREFIX_PATH={tree}")
+
+
 def needs(package):
     """The packages of Debian that a package of ours depends on, in Debian's words."""
     fields = subprocess.run(["dpkg-deb", "-f", package, "Depends"], check=True, capture_output=True, text=True).stdout
@@ -128,9 +146,8 @@ def try_debian(system, folder):
     system.run("apt-get purge -y -qq --auto-remove " + " ".join(NAMES))
     check_as_before("apt-get purge", system, before)
 
-    tools = {"C": "gcc libc6-dev", "C++": "g++", "CMake": "cmake make", "Python": "python3", "Go": "golang-go", "Rust": "cargo"}
     archives = "libfmt-dev libtbb-dev libssl-dev libpcre2-dev libutf8proc-dev libyaml-cpp-dev zlib1g-dev" if static else ""
-    system.install("pkg-config", *tools.values(), archives, *(need for package in packages for need in needs(package)))
+    system.install(*TOOLS, archives, *(need for package in packages for need in needs(package)))
     before = listed(system)
     system.install("/given/*.deb")
     for language, lines in sections().items():
@@ -139,12 +156,8 @@ def try_debian(system, folder):
             continue
         out = system.run(f"mkdir -p '/home/{language}' && cd '/home/{language}' && export PREFIX=/usr && {lines}").splitlines()
         check(f"{language}: the lines of docs/using.md", out[0] == "halb vier" and TRANSLATION in out)
-    source, = folder.glob("attnkit-?.?.?.tar.gz")
-    give(system, source)
-    system.run(f"mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1")
-    system.run("PYTHONPATH=/usr/lib/attnkit/python python3 -B /home/source/tests/install/samples.py "
-               "/usr/share/attnkit/samples /home/samples c cpp rust go python")
-    check("every sample in five languages", True)
+    unpack_source(system, folder)
+    check_samples("what apt installed", system, "PYTHONPATH=/usr/lib/attnkit/python", "python3", "/usr/share/attnkit/samples", *LANGUAGES)
     system.run("PYTHONPATH=/usr/lib/attnkit/python python3 -c 'import attnkit'")  # root's Python writes beside what it imports
     system.run("apt-get purge -y -qq " + " ".join(NAMES))
     check_as_before("use and apt-get purge", system, before)
@@ -166,6 +179,14 @@ def try_wheel(system, folder):
     system.run("/venv/bin/pip uninstall --yes --quiet attnkit")
     check_as_before("pip uninstall", system, before)
 
+    unpack_source(system, folder)
+    system.install("g++")  # of the plugin that fails in one of them
+    before = listed(system)
+    system.run(f"/venv/bin/pip install --no-index --quiet /given/{wheel.name}")
+    check_samples("the wheel", system, "PATH=/venv/bin:$PATH", "/venv/bin/python", "/home/source/samples", "python")
+    system.run("/venv/bin/pip uninstall --yes --quiet attnkit")
+    check_as_before("use and pip uninstall", system, before)
+
 
 def try_archive(system, folder):
     archive, = folder.glob("attnkit-*-linux-*.tar.gz")
@@ -179,19 +200,29 @@ def try_archive(system, folder):
     system.run("rm -r '/opt/some where'")
     check_as_before("rm", system, before)
 
+    unpack_source(system, folder)
+    system.install(*TOOLS)
+    before = listed(system)
+    system.run(f"mkdir /opt/attnkit && tar -xf /given/{archive.name} -C /opt/attnkit --strip-components 1")
+    check_samples("the unpacked archive", system, variables_of("/opt/attnkit"), "python3", "/opt/attnkit/share/attnkit/samples", *LANGUAGES)
+    system.run("rm -r /opt/attnkit")
+    check_as_before("use and rm", system, before)
+
 
 def try_source(system, folder):
-    source, = folder.glob("attnkit-?.?.?.tar.gz")
-    give(system, source, SOURCE / "samples/models/numbers-en-de")
+    give(system, SOURCE / "samples/models/numbers-en-de")
     named = re.search(r"(?ms)^build_packages=\((.*?)\)", (SOURCE / ".ci/setup.sh").read_text())[1]
     system.run("apt-get update -qq")
-    system.install(*named.split())
+    system.install(*named.split(), "pkg-config", "python3")
     before, start = listed(system), time.monotonic()
-    # The packages of the sample, with the time of compiling above that of running.
-    system.run(f"""mkdir /home/source && tar -xf /given/{source.name} -C /home/source --strip-components 1 && cd /home/source
-                   cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Debug -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF
-                   cmake --build build --target attnkit-cli attnkit-plugin-process softmax cosformer leap""")
+    unpack_source(system, folder)
+    # What the samples in C and Python need, with the time of compiling above that of running.
+    system.run("""cd /home/source
+                  cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Debug -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF
+                  cmake --build build --target attnkit-cli attnkit-plugin-process attnkit_python softmax relu cosformer leap""")
     check_translates(f"the source, built in {time.monotonic() - start:.0f} s,", system, "/home/source/build/bin/attnkit")
+    variables = f"{variables_of('/home/source/build')} PKG_CONFIG_PATH=/home/source/build/abi/build"
+    check_samples("the source", system, variables, "python3", "/home/source/samples", "c", "python")
     check_as_before("a build", system, before)
 
 
