@@ -1,6 +1,6 @@
-"""attnkit inside one program: without dlopen, oneTBB and OpenSSL, fmt compiled in.
+"""attnkit inside one program, fmt compiled in: without dlopen, oneTBB and OpenSSL, and with archives of these two.
 
-    embedded_test.py FOLDER    what is built stays in FOLDER
+    embedded_test.py FOLDER    what is built stays in FOLDER; ends with 77 if oneTBB's source, which becomes an archive, cannot be downloaded
 """
 
 import os
@@ -12,9 +12,11 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = pathlib.Path(sys.argv[1]).resolve()
-BUILD, PREFIX, PROGRAM = FOLDER / "build", FOLDER / "prefix", FOLDER / "program"
-LEFT_OUT = ["-DATTNKIT_DLOPEN=OFF", "-DATTNKIT_TBB=OFF", "-DATTNKIT_OPENSSL=OFF", "-DATTNKIT_FMT_HEADER_ONLY=ON"]
+MIRROR = os.environ.get("ATTNKIT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+EMBEDDED = ["-DATTNKIT_DLOPEN=OFF", "-DATTNKIT_FMT_HEADER_ONLY=ON"]
+LEFT_OUT = [*EMBEDDED, "-DATTNKIT_TBB=OFF", "-DATTNKIT_OPENSSL=OFF"]
 MODEL = SOURCE / "samples/models/numbers-en-de/model.toml"
+TRANSLATION = "zweihunderteinundvierzig Euro\n"
 RUNTIME = """
 #include <attnkit/attnkit.h>
 #include <stdio.h>
@@ -65,30 +67,58 @@ def expect(right, what):
     print(f"ok: {what.splitlines()[0][:150]}")
 
 
-start = time.monotonic()
-PROGRAM.mkdir(parents=True, exist_ok=True)
 launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
 configure = ["cmake", "-S", SOURCE, "-G", "Ninja", *launcher]
-run(*configure, "-B", BUILD, *LEFT_OUT, "-DATTNKIT_PLUGINS=softmax;cosformer;leap")
-run("cmake", "--build", BUILD)
-shutil.rmtree(PREFIX, ignore_errors=True)
-run("cmake", "--install", BUILD, "--prefix", PREFIX)
-expect(not list(PREFIX.rglob("*.so*")) and not (PREFIX / "bin").exists(), "archives alone are installed")
 
-(PROGRAM / "CMakeLists.txt").write_text(PROJECT)
-(PROGRAM / "options.c").write_text(RUNTIME)
-shutil.rmtree(PROGRAM / "build", ignore_errors=True)
-run("cmake", "-S", PROGRAM, "-B", PROGRAM / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={PREFIX}")
-run("cmake", "--build", PROGRAM / "build")
-translate, save, options = (PROGRAM / "build" / name for name in ("translate", "save", "options"))
-for program in (translate, options):
-    needed = run("readelf", "-d", program)
-    expect(not any(name in needed for name in ("libtbb", "libcrypto", "libfmt", "libdl.", "libattnkit")), f"{program.name} needs none of the libraries")
-    names = run("nm", "-D", "--undefined-only", program)
-    expect("GLIBC_" in names and not any(name in names for name in (" dlopen", " dlsym", " dlmopen")), f"{program.name} calls no dlopen")
 
-expect("zweihunderteinundvierzig Euro\n" in run(translate, MODEL, "two hundred and forty-one euros"), "it translates, with weights of a known SHA-256")
-expect("zweihunderteinundvierzig Euro\n" in run(save, MODEL, "two hundred and forty-one euros", PROGRAM / "saved"), "it saves a session and restores it")
+def programs(name, library, program=()):
+    """Builds attnkit and the programs with these options; returns their folder."""
+    build, prefix, folder = (FOLDER / name / part for part in ("build", "prefix", "program"))
+    run(*configure, "-B", build, *library, "-DATTNKIT_PLUGINS=softmax;cosformer;leap")
+    run("cmake", "--build", build)
+    shutil.rmtree(prefix, ignore_errors=True)
+    run("cmake", "--install", build, "--prefix", prefix)
+    expect(not list(prefix.rglob("*.so*")) and not (prefix / "bin").exists(), "archives alone are installed")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "CMakeLists.txt").write_text(PROJECT)
+    (folder / "options.c").write_text(RUNTIME)
+    run("cmake", "-S", folder, "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", *program)
+    run("cmake", "--build", folder / "build")
+    for made in (folder / "build" / sample for sample in ("translate", "save", "options")):
+        needed = run("readelf", "-d", made)
+        expect("libc." in needed and not any(name in needed for name in ("libtbb", "libcrypto", "libfmt", "libdl.", "libattnkit")),
+               f"{made.name} needs none of the libraries")
+    out = run(folder / "build/translate", MODEL, "two hundred and forty-one euros")
+    expect(TRANSLATION in out, "it translates, with weights of a known SHA-256")
+    out = run(folder / "build/save", MODEL, "two hundred and forty-one euros", folder / "saved")
+    expect(TRANSLATION in out, "it saves a session and restores it")
+    return folder / "build"
+
+
+def archive_of_tbb():
+    """The option that names an archive of oneTBB; Debian has none, so it is made of Debian's source.  None without a network."""
+    apt, prefix = FOLDER / "apt", FOLDER / "tbb"
+    if not prefix.exists():
+        shutil.rmtree(apt, ignore_errors=True)
+        (apt / "lists/partial").mkdir(parents=True)
+        (apt / "sources").write_text(f"deb-src {MIRROR} bookworm main\n")
+        own = ["apt-get", "-qq", "-o", f"Dir::Etc::SourceList={apt}/sources", "-o", "Dir::Etc::SourceParts=/dev/null", "-o", f"Dir::State::Lists={apt}/lists"]
+        if any(subprocess.run([*own, *words], cwd=apt).returncode != 0 for words in (["update"], ["source", "onetbb"])):
+            return None
+        source, = (folder for folder in apt.glob("onetbb-*") if folder.is_dir())
+        run("cmake", "-S", source, "-B", apt / "build", "-G", "Ninja", *launcher, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
+            "-DTBB_TEST=OFF", "-DTBB_STRICT=OFF", "-DTBBMALLOC_BUILD=OFF", f"-DCMAKE_INSTALL_PREFIX={prefix}")
+        run("cmake", "--build", apt / "build", "--target", "install")
+    return f"-DTBB_DIR={next(prefix.rglob('TBBConfig.cmake')).parent}"
+
+
+start = time.monotonic()
+left_out = programs("left-out", LEFT_OUT)
+for name in ("translate", "options"):
+    names = run("nm", "-D", "--undefined-only", left_out / name)
+    expect("GLIBC_" in names and not any(call in names for call in (" dlopen", " dlsym", " dlmopen")), f"{name} calls no dlopen")
+options = left_out / "options"
 sentence = "this attnkit is built without dlopen (ATTNKIT_DLOPEN=OFF) and has the mechanisms of its program alone"
 expect(run(options, "/tmp") == f'2 plugin_path "/tmp": {sentence}; leave it out\n', "a folder of plugins is refused in words")
 listed = run(options, ATTNKIT_PLUGIN_PATH="/tmp")
@@ -101,3 +131,13 @@ for lines, words in ((["-DATTNKIT_TBB=OFF"], "set ATTNKIT_DLOPEN=OFF as well"), 
     expect(words in said, f"{lines[-1]} is refused in words")
     shutil.rmtree(FOLDER / "refused")
 print(f"ok: an embedded attnkit in {time.monotonic() - start:.0f} s")
+
+start = time.monotonic()
+tbb = archive_of_tbb()
+if not tbb:
+    print(f"skipped: the source of oneTBB cannot be downloaded from {MIRROR}")
+    sys.exit(77)
+archives = [tbb, "-DOPENSSL_USE_STATIC_LIBS=ON"]
+linked_in = programs("linked-in", [*EMBEDDED, *archives], archives)
+expect('"softmax"' in run(linked_in / "options", "", "4"), "it has threads")
+print(f"ok: one with archives of oneTBB and OpenSSL in {time.monotonic() - start:.0f} s")
