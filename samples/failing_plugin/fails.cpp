@@ -1,5 +1,7 @@
-// fails: refuses every block with the class of error that it is told, so that a program can be shown all of them: the
-// samples named errors take the folder of fails.so.
+// fails: refuses every block with the class of error that it is told, so that a program can be shown all of them.
+//
+//   cmake -S samples/failing_plugin -B failing && cmake --build failing
+//   errors model.toml "half past three" $PWD/failing/lib/attnkit/1      # the sample in any language
 #include <attnkit/plugin.hpp>
 
 namespace {
