@@ -216,7 +216,7 @@ def try_source(system, folder):
     system.install(*named.split(), "pkg-config", "python3")
     before, start = listed(system), time.monotonic()
     unpack_source(system, folder)
-    # What the samples in C and Python need, with the time of compiling above that of running.
+    # What these samples need, not optimised: compiling takes longer than running.
     system.run("""cd /home/source
                   cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Debug -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF
                   cmake --build build --target attnkit-cli attnkit-plugin-process attnkit_python softmax relu cosformer leap""")
