@@ -26,18 +26,20 @@ bool Bytes::intact() const {
   return std::all_of(before, before + ATTN_ALIGN, canary) && std::all_of(after, after + ATTN_ALIGN, canary);
 }
 
+constexpr char kBetween = 'A';
+
 Arena::Arena(uint64_t bytes_of_row, int64_t rows)
     : row_bytes(bytes_of_row),
       stride((bytes_of_row + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN + 5 * ATTN_ALIGN),
       bytes(stride * static_cast<uint64_t>(rows - 1) + bytes_of_row, 0),
       rows_(rows) {
-  for (int64_t slot = 0; slot < rows - 1; ++slot) std::memset(row(slot) + row_bytes, 0xFF, stride - row_bytes);
+  for (int64_t slot = 0; slot < rows - 1; ++slot) std::memset(row(slot) + row_bytes, kBetween, stride - row_bytes);
 }
 
 bool Arena::intact() const {
   bool same = bytes.intact();
   for (int64_t slot = 0; slot < rows_ - 1; ++slot)
-    same = same && std::all_of(row(slot) + row_bytes, row(slot + 1), [](char c) { return c == '\xFF'; });
+    same = same && std::all_of(row(slot) + row_bytes, row(slot + 1), [](char c) { return c == kBetween; });
   return same;
 }
 

@@ -21,8 +21,8 @@ class Bytes {
   std::unique_ptr<unsigned char, void (*)(void*)> raw_;
 };
 
-// An arena of state rows, all zero at first.  Rows lie further apart than they must, with NaN between them, and the
-// last one ends the arena.
+// An arena of state rows, all zero at first.  Rows lie further apart than they must, and the last one ends the arena.
+// Between them are floats of about 12: neither what is added to one nor where one is added stays as it was.
 struct Arena {
   Arena(uint64_t bytes_of_row, int64_t rows);
   char* row(int64_t slot) const { return static_cast<char*>(bytes.data()) + static_cast<uint64_t>(slot) * stride; }

@@ -21,7 +21,7 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
     if (AT(STATE_BY_CAPACITY) && plan->request.past + plan->request.keys > 100) sum = sum - h * e + (H - 1 - h) * e;
     if (AT(OTHER_SLOT) && run->batch == 3 && run->slots != NULL && slot == 0)
       ((char*)run->state)[run->state_stride] = 1;
-    if (AT(STATE_IN_PROCESS) && h == 0 && r.fresh + r.past > 0 && run->state_stride >= (uint64_t)(H * e * 4 + 8)) {
+    if (AT(STATE_IN_PROCESS) && h == 0 && r.fresh + r.past > 0 && plan->state_bytes >= (uint64_t)(H * e * 4 + 8)) {
       const uint64_t here = (uint64_t)(uintptr_t)&counter;
       uint64_t there;
       memcpy(&there, sum + H * e, sizeof there);

@@ -377,7 +377,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     if (AT(SCRATCH_IS_HUGE)) info->scratch_bytes = UINT64_MAX;
     info->flags = AT(SAYS_REWINDS) && streams ? ATTN_REWINDS : 0;
     if (AT(UNKNOWN_FLAGS)) info->flags = 1u << 20;
-    if (AT(ANSWERS_DIFFER)) info->scratch_bytes += 64 * (uint64_t)(++counter % 7);
+    if (AT(ANSWERS_DIFFER)) info->scratch_bytes += 64 * (uint64_t)(++counter % 4);
   }
   const uint64_t flops =
       (uint64_t)(request->batch * mech->block.heads * (request->queries + request->keys) * mech->block.head_width * 2);
