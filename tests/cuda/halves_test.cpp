@@ -206,6 +206,24 @@ TEST(LatteHalves, SumsMayBeBeyondF16) {
   }
 }
 
+// Situations have no more than two blocks of the default size.
+TEST(BigBirdHalves, ManyBlocksEqualTheCpu) {
+  const attn_block block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
+  const Settings settings{{"block", 24}, {"random", 2}, {"length", 240}};
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/bigbird.so"), block, settings),
+      there(load(ATTNKIT_EMULATED_DIR "/bigbird.so"), block, settings);
+  for (const Type& type : kTypes) {
+    Inputs in(here, 2, 230, 230, 1), same(there, 2, 230, 230, 1);
+    round_inputs(in, type);
+    round_inputs(same, type);
+    Call call;
+    call.q_len = call.k_len = {230, 151};
+    const Array want = run_whole(in, 0, call);
+    const InType chosen(type);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name;
+  }
+}
+
 TEST_P(Halves, RefusesToTrain) {
   const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 16, 16));
   const InType chosen(type);
