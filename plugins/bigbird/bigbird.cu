@@ -116,7 +116,7 @@ struct BigBird : bigbird::Model {
   }
 
   void run(const Plan& plan, const attn_run& r) const {
-    if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
+    if (r.batch == 0 || r.queries == 0) return;
     cuda::with_type<true>(io.o.of(r.ports), [&](auto number) {
       attend::run<decltype(number)>(about.name, r, io, shape, scale(), false, plan.keys, reach(r));
     });

@@ -513,7 +513,7 @@ void run(const char* name, const attn_run& r, const QkvPorts& ports, const Width
   const bool few = !Reach::kListed && r.queries <= kFew;
   const auto tiles_of = [keys](int64_t rows) { return static_cast<int>((rows + keys - 1) / keys); };
   if constexpr (Reach::kListed)
-    w.tiles = static_cast<int>(std::max<int64_t>(1, reach.tiles(r.queries, keys)));
+    w.tiles = static_cast<int>(reach.tiles(r.queries, keys));
   else
     w.tiles =
         std::max({1, r.state && !Reach::kNear ? tiles_of(r.keys) : 1, few ? 1 : tiles_of(r.queries * widths.group())});
