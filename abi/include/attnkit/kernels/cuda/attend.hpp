@@ -34,6 +34,8 @@ namespace attnkit::cuda::attend {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kFew = 4;                  // queries of a row up to which its keys are shared among slices
 constexpr int kNarrow = 64, kWide = 16;  // keys of a tile, by the width of heads
+template <class Real>
+constexpr Real kUnknown = std::numeric_limits<Real>::quiet_NaN();
 
 struct Sizes {
   int heads, kv_heads, d, e;
@@ -212,10 +214,8 @@ class Attention {
       if constexpr (kNear) begin_[t] = static_cast<int>(w_.reach.begin(sight_, i));
       max_[t] = lowest();
       sum_[t] = 0;
-      if constexpr (Reach::kListed) {
-        constexpr Real kUnknown = std::numeric_limits<Real>::quiet_NaN();
-        if (!w_.reach.is_known(kv_, i)) sum_[t] = kUnknown;
-      }
+      if constexpr (Reach::kListed)
+        if (!w_.reach.is_known(kv_, i)) sum_[t] = kUnknown<Real>;
     }
     for_fours(kSlices * groups_ * 4, size().e,
               [&](int r, int c) { as<Four<Real>>(o_ + (r * size().e4() + c))[0] = Four<Real>{}; });
