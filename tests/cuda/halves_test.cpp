@@ -139,7 +139,7 @@ TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
   ASSERT_EQ(f32.info().state_bytes, halves.info().state_bytes);
   const Arena one(f32.info().state_bytes, 1), other(f32.info().state_bytes, 1);
   run(f32, in, one, 0, 20);
-  std::memcpy(other.row(0), one.row(0), one.stride);
+  std::memcpy(other.row(0), one.row(0), one.row_bytes);
   int32_t done = 20;
   for (const int64_t count : {1, 3, 9, 40, 17}) {
     const Array want = run(f32, in, one, done, count);

@@ -115,7 +115,7 @@ TEST_P(Variant, ARowDoesNotSeeItsNeighbours) {
     const Array alone = single.run(one, rows(own, 1, 0, n));
     for (int64_t h = 0; h < got.heads && n > 0; ++h)
       EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, n)) << "length " << n;
-    EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[row]), own.stride)) << "length " << n;
+    EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[row]), own.row_bytes)) << "length " << n;
   }
 }
 
@@ -125,7 +125,7 @@ TEST_P(Variant, GoesOnWhereTheCpuStopped) {
   const Planned first = plan(here, 1, 50), second = plan(there, 1, 50);
   const Arena one(first.info().state_bytes, 1), other(second.info().state_bytes, 1);
   first.run(in, rows(one, 1, 0, 50));
-  std::memcpy(other.row(0), one.row(0), one.stride);
+  std::memcpy(other.row(0), one.row(0), one.row_bytes);
   EXPECT_LE(rms_ratio(second.run(same, rows(other, 1, 50, 10)), first.run(in, rows(one, 1, 50, 10))), kGate);
 }
 
@@ -193,9 +193,9 @@ TEST_P(CrossVariant, GoesOnWhereTheCpuStopped) {
   const Planned first(here, request), second(there, request);
   const Arena one(first.info().state_bytes, 1), other(second.info().state_bytes, 1);
   append(first, in, one, 0, 33, 0);
-  std::memcpy(other.row(0), one.row(0), one.stride);
+  std::memcpy(other.row(0), one.row(0), one.row_bytes);
   EXPECT_LE(rms_ratio(append(second, same, other, 33, 30, 11), append(first, in, one, 33, 30, 11)), kGate);
-  std::memcpy(one.row(0), other.row(0), one.stride);
+  std::memcpy(one.row(0), other.row(0), one.row_bytes);
   EXPECT_LE(rms_ratio(append(first, in, one, 63, 7, 11), append(second, same, other, 63, 7, 11)), kGate);
 }
 
