@@ -78,9 +78,8 @@ struct Listed : attend::Everywhere {
   }
   // How often block i sees block t.
   __device__ int times(int h, int i, int t) const {
-    const int fixed = global(i) || is_fixed(i, t) ? 1 : 0;
-    if (global(i) || (fixed != 0 && !repeats)) return fixed;
-    int n = fixed;
+    if (global(i)) return 1;
+    int n = is_fixed(i, t) ? 1 : 0;
     for (int r = 0; r < random; ++r) n += drawn(h, i)[r] == t ? 1 : 0;
     return repeats || n == 0 ? n : 1;
   }
