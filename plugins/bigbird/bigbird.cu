@@ -76,7 +76,7 @@ struct Listed : attend::Everywhere {
     for (int r = 0; r < x - 5; ++r) counts = counts && list[r] != t;
     return counts ? t : blocks;
   }
-  // How often block i sees block t.
+  // Returns how often block i sees block t.
   __device__ int times(int h, int i, int t) const {
     if (global(i)) return 1;
     int n = is_fixed(i, t) ? 1 : 0;
