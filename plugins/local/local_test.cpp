@@ -176,8 +176,8 @@ TEST(Local, ItsStateIsARingThatCapacityCutsShort) {
   const Arena little(small.info().state_bytes, 1), grown(large.info().state_bytes, 1), big(large.info().state_bytes, 1);
   small.run(in, at(0, 10, little));
   large.run(in, at(0, 10, big));
-  ASSERT_EQ(0, std::memcmp(little.row(0), big.row(0), little.stride));
-  std::memcpy(grown.row(0), little.row(0), little.stride);
+  ASSERT_EQ(0, std::memcmp(little.row(0), big.row(0), little.row_bytes));
+  std::memcpy(grown.row(0), little.row(0), little.row_bytes);
   EXPECT_TRUE(same_bits(large.run(in, at(10, 30, grown)), large.run(in, at(10, 30, big))));
 }
 

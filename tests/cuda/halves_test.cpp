@@ -139,7 +139,7 @@ TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
   ASSERT_EQ(f32.info().state_bytes, halves.info().state_bytes);
   const Arena one(f32.info().state_bytes, 1), other(f32.info().state_bytes, 1);
   run(f32, in, one, 0, 20);
-  std::memcpy(other.row(0), one.row(0), one.stride);
+  std::memcpy(other.row(0), one.row(0), one.row_bytes);
   int32_t done = 20;
   for (const int64_t count : {1, 3, 9, 40, 17}) {
     const Array want = run(f32, in, one, done, count);
@@ -203,6 +203,24 @@ TEST(LatteHalves, SumsMayBeBeyondF16) {
     const Array want = run_whole(in, 0, causal_call(n));
     const InType chosen(type);
     EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
+  }
+}
+
+// Situations have no more than two blocks of the default size.
+TEST(BigBirdHalves, ManyBlocksEqualTheCpu) {
+  const attn_block block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
+  const Settings settings{{"block", 24}, {"random", 2}, {"length", 240}};
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/bigbird.so"), block, settings),
+      there(load(ATTNKIT_EMULATED_DIR "/bigbird.so"), block, settings);
+  for (const Type& type : kTypes) {
+    Inputs in(here, 2, 230, 230, 1), same(there, 2, 230, 230, 1);
+    round_inputs(in, type);
+    round_inputs(same, type);
+    Call call;
+    call.q_len = call.k_len = {230, 151};
+    const Array want = run_whole(in, 0, call);
+    const InType chosen(type);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name;
   }
 }
 

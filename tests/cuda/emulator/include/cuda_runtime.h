@@ -194,6 +194,8 @@ T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> x) 
 }
 inline void __threadfence() {}
 
+inline int __ffs(int x) { return __builtin_ffs(x); }
+
 template <class T>
 T __ldg(const T* p) {
   return *p;

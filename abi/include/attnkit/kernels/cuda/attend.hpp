@@ -11,18 +11,31 @@
 // Which keys a query may see by their distance is a type, Everywhere or Window.  Tiles that no row's window touches are
 // not walked, so that cost is linear in the length.  Under a window the state is a ring: to append overwrites keys that
 // the run's first queries see, so it comes after all of them, in a kernel of its own unless a block has the whole row.
+//
+// A plugin's own type has kListed: it says which keys a tile of queries walks, all of whose queries see all of them,
+// and is for whole sequences and heads that have keys of their own.  Beside what Everywhere has it has
+//
+//   tiles(rows, size)               of at most `size` rows each, that it cuts so many rows into
+//   first(turn, turns, size)        the first row of the tile that such a turn takes
+//   last(first)                     the end of the rows that may be in a tile with it
+//   is_known(kv, row)               or else its output is NaN
+//   for_keys(sight, kv, row, walk)  calls walk(from, to) for spans of keys that the row sees
+//   for_rows(sight, kv, key, walk)  calls walk(from, to) for spans of rows that see the key, in gradients
 #ifndef ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #define ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #include <algorithm>
 #include <attnkit/kernels/cuda/call.hpp>
 #include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/kernels/cuda/tile.hpp>
+#include <limits>
 
 namespace attnkit::cuda::attend {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kFew = 4;                  // queries of a row up to which its keys are shared among slices
 constexpr int kNarrow = 64, kWide = 16;  // keys of a tile, by the width of heads
+template <class Real>
+constexpr Real kUnknown = std::numeric_limits<Real>::quiet_NaN();
 
 struct Sizes {
   int heads, kv_heads, d, e;
@@ -40,7 +53,7 @@ struct Sizes {
 
 // All keys that Sight shows, at their positions in the state.
 struct Everywhere {
-  static constexpr bool kNear = false;
+  static constexpr bool kNear = false, kListed = false;
   __device__ int64_t begin(const Sight&, int64_t) const { return 0; }
   __device__ int64_t end(const Sight& sight, int64_t i) const { return sight.seen(i); }
   __device__ int64_t first_query(const Sight&, int64_t) const { return 0; }
@@ -50,7 +63,7 @@ struct Everywhere {
 // Those at most `before` before a query's position and `behind` behind it; the state is a ring of `size` positions.  An
 // end may lie before its begin: then the query sees none.
 struct Window {
-  static constexpr bool kNear = true;
+  static constexpr bool kNear = true, kListed = false;
   int64_t before, behind;
   uint32_t size;
   __device__ int64_t begin(const Sight& sight, int64_t i) const {
@@ -144,24 +157,30 @@ class Attention {
     if constexpr (kNear) begin_ = parts.take<int>(kRows);
   }
 
-  // The rows from `first` on, as many as there are and fit.
-  __device__ void operator()(int64_t first) {
-    const int64_t left = sight_.queries * size().group() - first;
-    const int rows = static_cast<int>(left < kRows ? left : kRows);
+  // The rows from `first` to `last`, as many as fit.
+  __device__ void operator()(int64_t first, int64_t last) {
+    const int rows = static_cast<int>(last - first < kRows ? last - first : kRows);
     groups_ = (rows + 3) / 4;
     begin(first, rows);
     __syncthreads();
-    const auto most = static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / size().group()));
-    const auto least = static_cast<int>(w_.reach.begin(sight_, first / size().group()));
-    for (int from = least / kKeys * kKeys; from < most; from += kKeys) {
-      load(from, most - from < kKeys ? most - from : kKeys);
-      __syncthreads();
-      score(from);
-      __syncthreads();
-      weigh(from);
-      __syncthreads();
-      mix(from);
-      __syncthreads();
+    const auto walk = [&](int from, int to) {
+      end_ = to;
+      for (; from < to; from += kKeys) {
+        load(from, to - from < kKeys ? to - from : kKeys);
+        __syncthreads();
+        score(from);
+        __syncthreads();
+        weigh(from);
+        __syncthreads();
+        mix(from);
+        __syncthreads();
+      }
+    };
+    if constexpr (Reach::kListed) {
+      w_.reach.for_keys(sight_, kv_, first, walk);
+    } else {
+      const auto least = static_cast<int>(w_.reach.begin(sight_, first / size().group()));
+      walk(least / kKeys * kKeys, static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / size().group())));
     }
     write(first, rows);
     __syncthreads();  // the next rows write over these
@@ -172,7 +191,10 @@ class Attention {
   __device__ int head(int64_t row) const { return kv_ * size().group() + static_cast<int>(row % size().group()); }
   // Of the keys from `from` on, those in the tile that row r sees: up to live, from the number before.
   __device__ static int within(int n) { return n < 0 ? 0 : n < kKeys ? n : kKeys; }
-  __device__ int live(int r, int from) const { return within(seen_[r] - from); }
+  __device__ int live(int r, int from) const {
+    if constexpr (Reach::kListed) return within(end_ - from);
+    return within(seen_[r] - from);
+  }
   __device__ int before(int r, int from) const {
     if constexpr (kNear) return within(begin_[r] - from);
     return 0;
@@ -192,6 +214,8 @@ class Attention {
       if constexpr (kNear) begin_[t] = static_cast<int>(w_.reach.begin(sight_, i));
       max_[t] = lowest();
       sum_[t] = 0;
+      if constexpr (Reach::kListed)
+        if (!w_.reach.is_known(kv_, i)) sum_[t] = kUnknown<Real>;
     }
     for_fours(kSlices * groups_ * 4, size().e,
               [&](int r, int c) { as<Four<Real>>(o_ + (r * size().e4() + c))[0] = Four<Real>{}; });
@@ -355,6 +379,7 @@ class Attention {
   const int64_t b_;
   const int kv_;
   int groups_ = 0;  // of four rows
+  int end_ = 0;     // of the span of keys that is walked
   Shared<Real> q_, k_, v_, p_, o_, max_, sum_, down_;
   Shared<int> seen_, begin_;
 };
@@ -396,7 +421,8 @@ __device__ void append_and_clear(const Work<T, Reach>& w, int64_t b, int kv, con
 template <class T, class Reach, int kKeys>
 __device__ void attend_few(const Work<T, Reach>& w, int64_t b, int kv, const Sight& sight) {
   Few<T, Reach, kKeys> few(w, b, kv, sight);
-  for (int64_t first = 0; first < sight.queries * w.sizes.group(); first += 16) few(first);
+  const int64_t rows = sight.queries * w.sizes.group();
+  for (int64_t first = 0; first < rows; first += 16) few(first, rows);
 }
 
 // Blocks that are to fit into a multiprocessor; f64 is for checks.
@@ -420,16 +446,21 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear ? 2
 // Any other; the blocks with the most keys to see begin first.
 template <class T, class Reach, int kKeys>
 static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kernel(const Work<T, Reach> w) {
-  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = w.tiles - 1 - static_cast<int>(blockIdx.x) / w.pairs;
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, turn = static_cast<int>(blockIdx.x) / w.pairs;
+  const int tile = w.tiles - 1 - turn;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
   append_and_clear(w, b, kv, sight, tile);
-  const int64_t first = static_cast<int64_t>(tile) * kKeys;
-  if (sight.queries <= kFew) {
+  const int64_t rows = sight.queries * w.sizes.group();
+  if constexpr (Reach::kListed) {
+    const int64_t first = w.reach.first(turn, w.tiles, kKeys), last = w.reach.last(first);
+    if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, last < rows ? last : rows);
+  } else if (sight.queries <= kFew) {
     if (tile == 0) attend_few<T, Reach, kKeys>(w, b, kv, sight);
-  } else if (first < sight.queries * w.sizes.group()) {
-    Blocks<T, Reach, kKeys>(w, b, kv, sight)(first);
+  } else {
+    const int64_t first = static_cast<int64_t>(tile) * kKeys;
+    if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, rows);
   }
 }
 
@@ -479,10 +510,13 @@ void run(const char* name, const attn_run& r, const QkvPorts& ports, const Width
                    widths.d % 4 == 0 && widths.e % 4 == 0,
                    reach};
   w.by_four = is_by_four(w.q, widths.d) && is_by_four(w.k, widths.d) && is_by_four(w.v, widths.e);
-  const bool few = r.queries <= kFew;
+  const bool few = !Reach::kListed && r.queries <= kFew;
   const auto tiles_of = [keys](int64_t rows) { return static_cast<int>((rows + keys - 1) / keys); };
-  w.tiles =
-      std::max({1, r.state && !Reach::kNear ? tiles_of(r.keys) : 1, few ? 1 : tiles_of(r.queries * widths.group())});
+  if constexpr (Reach::kListed)
+    w.tiles = static_cast<int>(reach.tiles(r.queries, keys));
+  else
+    w.tiles =
+        std::max({1, r.state && !Reach::kNear ? tiles_of(r.keys) : 1, few ? 1 : tiles_of(r.queries * widths.group())});
   const auto start = [&](auto* kernel, int tiles, uint64_t bytes) {
     launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes},
            *r.exec, w);
@@ -490,10 +524,9 @@ void run(const char* name, const attn_run& r, const QkvPorts& ports, const Width
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
     const uint64_t bytes = Few<T, Reach, kKeys>::bytes(w.sizes);
-    if (few)
-      start(few_kernel<T, Reach, kKeys>, w.tiles, bytes);
-    else
-      start(blocks_kernel<T, Reach, kKeys>, w.tiles, std::max(Blocks<T, Reach, kKeys>::bytes(w.sizes), bytes));
+    if constexpr (!Reach::kListed)
+      if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, bytes);
+    start(blocks_kernel<T, Reach, kKeys>, w.tiles, std::max(Blocks<T, Reach, kKeys>::bytes(w.sizes), bytes));
   };
   if (keys == kNarrow)
     with(std::integral_constant<int, kNarrow>{});

@@ -60,42 +60,46 @@ class Gradient {
     if constexpr (kNear) begin_ = parts.take<int>(kTile);
   }
 
-  // dq of the rows [first, first + kTile); zeros past the last.
-  __device__ void of_queries(int64_t first) {
-    const int rows = count(first, all_rows());
+  // dq of the rows [first, first + kTile), as many as lie before `last`; zeros past the last that there is.
+  __device__ void of_queries(int64_t first, int64_t last) {
+    const int rows = count(first, smaller(last, all_rows()));
     load_rows(first, rows);
     clear(first_, size().d4());
     __syncthreads();
-    const int most = rows > 0 ? static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / group_)) : 0;
-    const auto least = static_cast<int>(w_.reach.begin(sight_, first / group_));
-    for (int from = least / kTile * kTile; from < most; from += kTile) {
-      load_keys(from, count(from, most));
-      __syncthreads();
-      compare<false>(rows);
-      __syncthreads();
-      const auto sees = [&](int r, int j) { return j >= before(r, from) && j < live(r, from); };
-      const auto range = [&](int i) {
-        return i < rows ? Range(before(i, from), before(i + 3, from), live(i, from) / 4 * 4, live(i + 3, from))
-                        : Range(0, 0, 0, 0);
-      };
-      add_products(t_, k_, size().row(), size().d4(), first_, range, sees);
-      __syncthreads();
+    const auto walk = [&](int begin, int end) {
+      end_ = end;
+      for (int from = begin; from < end; from += kTile) {
+        load_keys(from, count(from, end));
+        __syncthreads();
+        compare<false>(rows);
+        __syncthreads();
+        const auto sees = [&](int r, int j) { return j >= before(r, from) && j < live(r, from); };
+        const auto range = [&](int i) {
+          return i < rows ? Range(before(i, from), before(i + 3, from), live(i, from) / 4 * 4, live(i + 3, from))
+                          : Range(0, 0, 0, 0);
+        };
+        add_products(t_, k_, size().row(), size().d4(), first_, range, sees);
+        __syncthreads();
+      }
+    };
+    if constexpr (Reach::kListed) {
+      if (rows > 0) w_.reach.for_keys(sight_, kv_, first, walk);
+    } else {
+      const auto least = static_cast<int>(w_.reach.begin(sight_, first / group_));
+      walk(least / kTile * kTile, rows > 0 ? static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / group_)) : 0);
     }
-    write(first, rows, w_.dq, size().d, first_, size().d4(), w_.lengths.queries * group_,
+    write(first, rows, w_.dq, size().d, first_, size().d4(), smaller(last, w_.lengths.queries * group_),
           [&](int64_t row) { return w_.dq.at(b_, head(row), row / group_); });
   }
 
-  // dk and dv of the keys [from, from + kTile); zeros past the last.
-  __device__ void of_keys(int from) {
-    const int keys = count(from, sight_.fresh);
+  // dk and dv of the keys [from, from + kTile), as many as lie before `last`; zeros past the last that there is.
+  __device__ void of_keys(int from, int64_t last) {
+    const int keys = count(from, smaller(last, sight_.fresh));
+    end_ = from + keys;
     load_keys(from, keys);
     clear(first_, size().d4());
     clear(second_, size().e4());
-    for (int64_t first = w_.reach.first_query(sight_, from) * group_ / kTile * kTile; first < all_rows();
-         first += kTile) {
-      const int rows = count(first, all_rows());
-      if (w_.reach.end(sight_, (first + rows - 1) / group_) <= from) continue;
-      if (kNear && w_.reach.begin(sight_, first / group_) >= from + keys) break;
+    const auto take = [&](int64_t first, int rows) {
       load_rows(first, rows);
       __syncthreads();
       compare<true>(rows);
@@ -118,10 +122,25 @@ class Gradient {
       add_products(t_, q_, size().row(), size().d4(), first_, range, sees);
       add_products(p_, g_, wide(size()), size().e4(), second_, range, sees);
       __syncthreads();
+    };
+    if constexpr (Reach::kListed) {
+      const auto walk = [&](int64_t first, int64_t end) {
+        for (; first < end; first += kTile) take(first, count(first, end));
+      };
+      if (keys > 0) w_.reach.for_rows(sight_, kv_, from, walk);
+    } else {
+      for (int64_t first = w_.reach.first_query(sight_, from) * group_ / kTile * kTile; first < all_rows();
+           first += kTile) {
+        const int rows = count(first, all_rows());
+        if (w_.reach.end(sight_, (first + rows - 1) / group_) <= from) continue;
+        if (kNear && w_.reach.begin(sight_, first / group_) >= from + keys) break;
+        take(first, rows);
+      }
     }
     __syncthreads();
     const auto put = [&](const Rows<Real>& to, int width, const Shared<Real>& sums, int row) {
-      write(from, keys, to, width, sums, row, w_.lengths.keys, [&](int64_t j) { return to.at(b_, kv_, j); });
+      write(from, keys, to, width, sums, row, smaller(last, w_.lengths.keys),
+            [&](int64_t j) { return to.at(b_, kv_, j); });
     };
     put(w_.dk, size().d, first_, size().d4());
     put(w_.dv, size().e, second_, size().e4());
@@ -143,8 +162,12 @@ class Gradient {
   __device__ static int count(int64_t from, int64_t to) {
     return static_cast<int>(to - from < 0 ? 0 : to - from < kTile ? to - from : kTile);
   }
+  __device__ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
   __device__ static int within(int n) { return n < 0 ? 0 : n < kTile ? n : kTile; }
-  __device__ int live(int r, int from) const { return within(seen_[r] - from); }
+  __device__ int live(int r, int from) const {
+    if constexpr (Reach::kListed) return within(end_ - from);
+    return within(seen_[r] - from);
+  }
   __device__ int before(int r, int from) const {
     if constexpr (kNear) return within(begin_[r] - from);
     return 0;
@@ -267,6 +290,7 @@ class Gradient {
   const Sight& sight_;
   const int64_t b_;
   const int kv_, group_;
+  int end_ = 0;  // of the span of keys that is walked
   Shared<Real> q_, g_, k_, v_, p_, t_, first_, second_, lse_, out_;
   Shared<int> seen_, begin_;
 };
@@ -291,15 +315,20 @@ static __global__ void __launch_bounds__(kThreads) given_kernel(const GradientWo
 template <class Real, class Reach, int kTile, bool kOfKeys>
 static __global__ void __launch_bounds__(kThreads, kBlocksOf<Real, 2>)
     gradient_kernel(const GradientWork<Real, Reach> w) {
-  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, turn = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
   Gradient<Real, Reach, kTile> gradient(w, b, kv, sight);
+  int64_t first = static_cast<int64_t>(turn) * kTile, last = first + kTile;
+  if constexpr (Reach::kListed) {
+    first = w.reach.first(turn, static_cast<int>(gridDim.x) / w.pairs, kTile);
+    last = w.reach.last(first);
+  }
   if constexpr (kOfKeys)
-    gradient.of_keys(tile * kTile);
+    gradient.of_keys(static_cast<int>(first), last);
   else
-    gradient.of_queries(static_cast<int64_t>(tile) * kTile);
+    gradient.of_queries(first, last);
 }
 
 // Rows of a tile for heads so wide, 0: none fits.
@@ -342,7 +371,10 @@ void run_backward(const char* name, const attn_grad& g, const QkvPorts& ports, c
   start(given_kernel<Real, Reach>, (r.batch * widths.heads * r.queries + kWarps - 1) / kWarps, 0);
   const auto with = [&](auto tile) {
     constexpr int kTile = decltype(tile)::value;
-    const auto tiles = [](int64_t rows) { return (rows + kTile - 1) / kTile; };
+    const auto tiles = [&](int64_t rows) {
+      if constexpr (Reach::kListed) return reach.tiles(rows, kTile);
+      return (rows + kTile - 1) / kTile;
+    };
     const uint64_t bytes = Gradient<Real, Reach, kTile>::bytes(w.sizes);
     if (w.dq.data)
       start(gradient_kernel<Real, Reach, kTile, false>, w.pairs * tiles(r.queries * widths.group()), bytes);
