@@ -103,7 +103,8 @@ def archive_of_tbb():
         shutil.rmtree(apt, ignore_errors=True)
         (apt / "lists/partial").mkdir(parents=True)
         (apt / "sources").write_text(f"deb-src {MIRROR} bookworm main\n")
-        own = ["apt-get", "-qq", "-o", f"Dir::Etc::SourceList={apt}/sources", "-o", "Dir::Etc::SourceParts=/dev/null", "-o", f"Dir::State::Lists={apt}/lists"]
+        own = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "-o", f"Dir::Etc::SourceList={apt}/sources", "-o", "Dir::Etc::SourceParts=/dev/null",
+               "-o", f"Dir::State::Lists={apt}/lists"]
         if any(subprocess.run([*own, *words], cwd=apt).returncode != 0 for words in (["update"], ["source", "onetbb"])):
             return None
         source, = (folder for folder in apt.glob("onetbb-*") if folder.is_dir())
