@@ -198,8 +198,9 @@ class Mechanism {
   template <class Real>
   void plan_gradients(const Request& r, Info& info) const {
     if (!fits(LargestScan<Real, false>::bytes(sizes())))
-      throw unsupported("gradients of heads of ", shape_.d, " and ", shape_.e, " numbers do not fit, a few rows at a ",
-                        "time, into a block's ", most_shared(), " bytes of shared memory: make the heads narrower");
+      throw unsupported("gradients of heads of ", shape_.d, " and ", shape_.e, " numbers with ", shape_.features,
+                        " features do not fit, a few rows at a time, into a block's ", most_shared(),
+                        " bytes of shared memory: make the heads narrower or the features fewer");
     const int64_t items = r.batch * shape_.heads;
     const int64_t floats = has_sums_in_shared<Real>() ? LargestScan<Real, true>::scratch_floats(sizes(), r.queries)
                                                       : LargestScan<Real, false>::scratch_floats(sizes(), r.queries);
