@@ -19,7 +19,7 @@ struct Map {
 
   // omega by feature and column: as it is, and as a block of chunks holds it, so that features lie side by side.
   __device__ auto in_memory() const {
-    return [this](int f, int c) { return omega.at(0, 0, f)[c]; };
+    return [this](int f, int c) { return static_cast<Real>(omega.at(0, 0, f)[c]); };
   }
   __device__ auto in_table(const Shared<Real>& table) const {
     return [table, this](int f, int c) { return static_cast<Real>(table[c * (m + 1) + f]); };
@@ -39,7 +39,7 @@ struct Map {
         const Real own = x[c];
 #pragma unroll
         for (int n = 0; n < 4; ++n)
-          if (from + 32 * n < m) sum[n] = fused(static_cast<Real>(at(from + 32 * n, c)), own, sum[n]);
+          if (from + 32 * n < m) sum[n] = fused(at(from + 32 * n, c), own, sum[n]);
       }
 #pragma unroll
       for (int n = 0; n < 4; ++n)
@@ -77,8 +77,25 @@ struct Map {
       top = larger(top, y);
     }
     for (int bits = 16; bits > 0; bits /= 2) top = larger(top, __shfl_xor_sync(kAll, top, bits));
-    const Real shift = cancels ? top : top + half_square(x), share = cancels ? Real{1} : reciprocal<Real>(m);
-    for (int f = lane(); f < m; f += 32) row.s[f] = (exponential(row.s[f] - shift) + eps) * share;
+    const Real shift = cancels ? top : top + half_square(x);
+    for (int f = lane(); f < m; f += 32) row.s[f] = (exponential(row.s[f] - shift) + eps) * share();
+  }
+  __device__ Real share() const { return cancels ? Real{1} : reciprocal<Real>(m); }
+
+  template <bool kQuery>
+  __device__ Real floor() const {
+    return kQuery ? eps * share() : eps;
+  }
+  template <class X, class At, class Visit>
+  __device__ void gradient(const X& x, const Row<Real>& given, const At& at, const Visit& visit) const {
+    Real sum = 0;
+    for (int f = lane(); f < m; f += 32) sum += given.s[f];
+    sum = sum_of_warp(sum) * root;
+    for (int c = lane(); c < d; c += 32) {
+      Real along = 0;
+      for (int f = 0; f < m; ++f) along = fused(at(f, c), given.s[f], along);
+      visit(c, fused(scale, along, -sum * x[c]));
+    }
   }
 };
 

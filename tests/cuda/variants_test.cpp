@@ -234,7 +234,7 @@ TEST(LinearVariant, KeepsTheSumsOfWideHeadsInScratch) {
 // Of heads whose S stays in global memory, too.  A single number, b2 of leap, is what a sum's terms leave of each
 // other: the CPU's is no measure for it.
 TEST(LinearVariant, GradientsAreTheCpus) {
-  for (const char* name : {"linear", "leap"})
+  for (const char* name : {"linear", "leap", "latte"})
     for (const int32_t width : {24, 144}) {
       SCOPED_TRACE(testing::Message() << name << " " << width);
       const attn_block block = make_block(ATTN_DECODER_SELF, true, 1, width, width + 8);
@@ -248,6 +248,29 @@ TEST(LinearVariant, GradientsAreTheCpus) {
         if (want[p].heads * want[p].rows * want[p].width > 1 && here.ports()[p]->kind != ATTN_OUTPUT)
           EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name;
     }
+}
+
+// More segments than the sums of are kept; queries that see no more keys than those before, one more or a hundred, and
+// logits that rise, so that blocks end early.
+TEST(LinearVariant, GradientsOfManySegmentsAreTheCpus) {
+  const int32_t n = 4500;
+  const attn_block block = make_block(ATTN_DECODER_CROSS, false, 1, 8, 8);
+  const Settings settings{{"cross", true}};
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/latte.so"), block, settings),
+      there(load(ATTNKIT_EMULATED_DIR "/latte.so"), block, settings);
+  Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+  for (Inputs* inputs : {&in, &same}) {
+    Array& k = (*inputs)["latent_k"];
+    for (int64_t j = n / 2; j < n; ++j)
+      for (int64_t l = 0; l < k.width; ++l) k.at(0, 0, j, l) += 0.25f * static_cast<float>(j - n / 2);
+  }
+  Call call;
+  for (int32_t i = 0; i < n; ++i) call.visible.push_back(std::max(0, i % 1000 < 700 ? i - 40 : i / 100 * 100));
+  const Gradients<float> want = backward(in, ATTN_PREFIX, call), got = backward(same, ATTN_PREFIX, call);
+  for (const char* name : {"latent_q", "latent_k", "v"}) {
+    const auto p = static_cast<size_t>(here.find(name));
+    EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << name;
+  }
 }
 
 // Blocks of short runs take batch rows after each other, two of so many.

@@ -2,8 +2,7 @@
  *
  * Order     runtime -> model -> session; runtime -> block.  A handle keeps its parents alive, so handles may be
  *           destroyed in any order.  destroy takes NULL.
- * Shapes    Tensors are contiguous CPU tensors.  Token ids are int32.  What a call writes shares no byte with what it is
- *           given: promised by the caller, and checked of blocks alone.
+ * Shapes    Tensors are contiguous and on the CPU, ids int32.  Outputs overlap no input: checked of blocks alone.
  * Text      UTF-8.  const char* arguments are NUL-terminated.
  * Errors    A fallible function returns an ATTN_ code of plugin.h and fills the nullable err; outputs are untouched
  *           unless it returns ATTN_OK.  Bad manifests, weights, plugins, texts and arguments are errors, never crashes.

@@ -10,7 +10,7 @@
 //   template <class Real>
 //   Device<Real> device(const attn_run&) const;         of one run; pointers in it are those of the run
 // Features that are exponentials with scales of their own have logits instead: linear/follow.hpp.
-// It trains if its map has a derivative, and then computes in f64 too:
+// It trains if its map has a derivative (of logits: linear/follow.hpp), and then computes in f64 too:
 //     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
 //     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
 // with LEARNED ports also
@@ -25,7 +25,7 @@
 //   static QkvPorts list(const Setup&);                           ports of other names, and the widths of their rows
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
-#include <attnkit/kernels/cuda/linear/gradient.hpp>
+#include <attnkit/kernels/cuda/linear/follow_gradient.hpp>
 #include <attnkit/kernels/cuda/linear/matrices.hpp>
 
 namespace attnkit::cuda::linear {
@@ -52,6 +52,10 @@ class Mechanism {
   static constexpr bool kTrains = Differentiable<Device<float>>;
   template <class Real>
   using Gradients = GradientWork<Device<Real>, Real>;
+  // The scan of a gradient that needs most.
+  template <class Real, bool kInShared>
+  using LargestScan = std::conditional_t<kFollows<Device<Real>>, FollowScans<Gradients<Real>, kInShared>,
+                                         Scan<Gradients<Real>, false, kInShared>>;
 
  public:
   struct Plan {
@@ -86,13 +90,12 @@ class Mechanism {
     double map_flops = 0;
     if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
     const Sizes sizes = this->sizes();
-    const auto fit = [&](uint64_t bytes) { return static_cast<int64_t>(bytes) <= most_shared(); };
     const uint64_t steps_bytes = r.is_f64() ? sizes.steps_bytes<double>(kSteps) : sizes.steps_bytes<float>(kSteps);
-    if (!fit(steps_bytes))
+    if (!fits(steps_bytes))
       throw unsupported("the rows of ", kSteps, " tokens take ", steps_bytes, " bytes of a block's shared memory, ",
                         "which is ", most_shared(), " bytes: make the heads narrower");
     // f64 is for checks.
-    const Plan plan{r.dtype_bits == 16 ? fit(matrix_bytes()) : !r.is_f64() && fit(sizes.chunk_bytes())};
+    const Plan plan{r.dtype_bits == 16 ? fits(matrix_bytes()) : !r.is_f64() && fits(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
     info.state(r, shape_.heads * shape_.head_floats());
     if (!r.streams() && !plan.in_chunks)  // sums of 16 bits are f32
@@ -136,7 +139,7 @@ class Mechanism {
                                    static_cast<int>(learned_.floats() / 2),
                                    guard_.kind,
                                    static_cast<Real>(guard_.eps)};
-        run_backward(about.name, *r.exec, work, r.batch, learned_.is_wanted(g));
+        run_backward(about.name, *r.exec, work, r.batch, has_sums_in_shared<Real>(), learned_.is_wanted(g));
         if constexpr (Learns<Device<Real>>) learned_.collect(about.name, g, shape_.heads, work.learned);
       }
     });
@@ -184,28 +187,37 @@ class Mechanism {
     if constexpr (requires { map_.notes(); }) return map_.notes();
     return 0;
   }
-  // Adds what a gradient needs: beside the sums of learned gradients S of every head, where shared memory has no room.
+  static bool fits(uint64_t bytes) { return static_cast<int64_t>(bytes) <= most_shared(); }
+  template <class Real>
+  bool has_sums_in_shared() const {
+    return sizeof(Real) == sizeof(float) && fits(LargestScan<Real, true>::bytes(sizes()));
+  }
+  // Do runs save their sums of weights?  Scales that follow make them again.
+  static constexpr bool saves() { return !kFollows<Device<float>>; }
+  // Adds what a gradient needs: the sums of learned gradients, then the scratch of every head.
   template <class Real>
   void plan_gradients(const Request& r, Info& info) const {
-    using Work = Gradients<Real>;
-    if (!gradient_fits<Work>(sizes(), false))
-      throw unsupported("gradients of heads of ", shape_.d, " and ", shape_.e, " numbers do not fit, a few rows at a ",
-                        "time, into a block's ", most_shared(), " bytes of shared memory: make the heads narrower");
+    if (!fits(LargestScan<Real, false>::bytes(sizes())))
+      throw unsupported("gradients of heads of ", shape_.d, " and ", shape_.e, " numbers with ", shape_.features,
+                        " features do not fit, a few rows at a time, into a block's ", most_shared(),
+                        " bytes of shared memory: make the heads narrower or the features fewer");
     const int64_t items = r.batch * shape_.heads;
-    const bool in_shared = sizeof(Real) == sizeof(float) && gradient_fits<Work>(sizes(), true);
-    const int64_t sums = in_shared ? 0 : items * Scan<Work, false, false>::sum_floats(sizes());
-    info.train(r, items * r.queries, 0, aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + sums)));
+    const int64_t floats = has_sums_in_shared<Real>() ? LargestScan<Real, true>::scratch_floats(sizes(), r.queries)
+                                                      : LargestScan<Real, false>::scratch_floats(sizes(), r.queries);
+    info.train(r, saves() ? items * r.queries : 0, 0,
+               aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + items * floats)));
   }
   template <class Type>
   void run_in(const Plan& plan, const attn_run& r) const {
     using Real = RealOf<Type>;
     using Work = linear::Work<Device<Real>, Type>;
     const auto rows = [&](Port port) { return View<const Type>(r, port); };
-    const Work work{map_.template device<Real>(r),
-                    sizes(),
-                    {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o),
-                     Lengths(r, block_.causal != 0), States(r), static_cast<Real*>(r.exec->scratch),
-                     static_cast<Real*>(r.saved), guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r)}};
+    const Work work{
+        map_.template device<Real>(r),
+        sizes(),
+        {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o), Lengths(r, block_.causal != 0),
+         States(r), static_cast<Real*>(r.exec->scratch), saves() ? static_cast<Real*>(r.saved) : nullptr, guard_.kind,
+         static_cast<Real>(guard_.eps), is_by_eight(r)}};
     const auto blocks = dim3(static_cast<unsigned>(r.batch * shape_.heads));
     const auto start = [&](auto* kernel, uint64_t bytes) {
       launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);

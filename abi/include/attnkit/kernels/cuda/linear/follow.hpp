@@ -19,6 +19,10 @@
 //   Real largest(const X&) const;                of a lane's numbers
 // and, where each feature has a denominator of its own, o = sum_f a_f S_f / z_f over the sum of a_f,
 //   enum { kEach };                              then c follows the keys, and in the state it is the largest logit
+// It trains if it has
+//   template <class X, class At, class Visit> void gradient(const X&, const Row<Real>& given, const At&, Visit) const;
+//                                                from that of its logits a lane's of x, as visit(c, number)
+//   template <bool kQuery> Real floor() const;   unless kEach, what a feature has beside its exponential
 // Feature f of a row is lane f % 32's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_FOLLOW_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_FOLLOW_HPP

@@ -20,6 +20,9 @@ namespace attnkit::cuda::linear {
 template <class Map>
 concept Differentiable = requires(const Map& map, const Wide<float>& x, const Place& at, const Row<float>& row) {
   map.template gradient<true>(x, at, row, row);
+}
+|| requires(const Map& map, const Wide<float>& x, const Row<float>& row) {
+  map.gradient(x, row, map.in_memory(), Nothing{});
 };
 // A map of LEARNED ports: a row leaves notes, and a learned gradient is the sum over all rows of two of them
 // multiplied.
@@ -41,34 +44,37 @@ struct GradientWork {
   Rows<Real> dq, dk, dv;  // without data where they are skipped
   Lengths lengths;
   const Real* saved;  // sums of weights, [B][H][N]
-  Real* sums;         // S of every block, where shared memory does not hold it
+  Real* scratch;      // of every block: S, where shared memory does not hold it, and what a scan of a kind keeps
   Real* learned;      // [B][H][2][n_learned]: of queries, of keys
   int n_learned;
   int guard;
   Real eps;
 };
 
-template <class Work, bool kForward, bool kInShared>
-class Scan {
-  using Map = typename Work::Map;
+// Tiles of readers and sources in shared memory, and the products of scans.
+template <class Work, bool kInShared>
+class GradientTiles {
+ public:
+  __host__ __device__ static int64_t sum_floats(const Sizes& s) { return int64_t{s.f4()} * wide(s); }
+
+ protected:
   using Real = typename Work::Real;
   using Sums = std::conditional_t<kInShared, Shared<Real>, Real*>;
   static constexpr int kTile = sizeof(Real) == 8 ? 16 : 32, kPairs = kTile + 4;
 
- public:
-  static uint64_t bytes(const Sizes& s) {
-    const int64_t rows = reader(s) + 2 * s.row() + (kForward ? 2 : 3) * wide(s) + (kForward ? 1 : 2) * kPairs + s.f4();
+  // both: do readers take from x and from y?
+  static uint64_t bytes(const Sizes& s, bool both) {
+    const int64_t rows = reader(s) + 2 * s.row() + (both ? 3 : 2) * wide(s) + (both ? 2 : 1) * kPairs + s.f4();
     const int64_t sums = kInShared ? sum_floats(s) : 0;
-    return static_cast<uint64_t>(sums + s.f4() + kTile * (rows + 2)) * sizeof(Real) + kTile * sizeof(int);
+    return static_cast<uint64_t>(sums + s.f4() + kTile * rows) * sizeof(Real) + kTile * sizeof(int);
   }
-  __host__ __device__ static int64_t sum_floats(const Sizes& s) { return int64_t{s.f4()} * wide(s); }
-
-  __device__ Scan(const Work& work, const Head& head) : w_(work), head_(head) {
-    SharedParts parts;
+  // sums: S, where it is not in shared memory.
+  __device__ GradientTiles(const Work& work, const Head& head, SharedParts& parts, bool both, Real* sums)
+      : w_(work), head_(head) {
     if constexpr (kInShared)
       s_ = parts.take<Real>(sum_floats(size()));
     else
-      s_ = w_.sums + blockIdx.x * sum_floats(size());
+      s_ = sums;
     z_ = parts.take<Real>(size().f4());
     x_ = parts.take<Real>(kTile * reader(size()));
     y_ = parts.take<Real>(kTile * wide(size()));
@@ -77,9 +83,7 @@ class Scan {
     yy_ = parts.take<Real>(kTile * kPairs);
     to_x_ = parts.take<Real>(kTile * size().row());
     rest_ = parts.take<Real>(kTile * size().f4());
-    inverse_ = parts.take<Real>(kTile);
-    weight_ = parts.take<Real>(kTile);
-    if constexpr (!kForward) {
+    if (both) {
       xx_ = parts.take<Real>(kTile * kPairs);
       to_y_ = parts.take<Real>(kTile * wide(size()));
     }
@@ -88,34 +92,6 @@ class Scan {
     top_ = first_ < head_.queries ? head_.needs(head_.queries - 1) : 0;
   }
 
-  __device__ void run() {
-    if constexpr (kForward) {
-      clear(w_.dq, 0, first_, size().d);
-      clear(w_.dq, head_.queries, w_.lengths.queries, size().d);
-    } else {
-      clear(w_.dk, top_, w_.lengths.keys, size().d);
-      clear(w_.dv, top_, w_.lengths.keys, size().e);
-    }
-    for (int64_t x = threadIdx.x; x < sum_floats(size()); x += kThreads) s_[x] = 0;
-    for (int x = static_cast<int>(threadIdx.x); x < size().f4(); x += kThreads) z_[x] = 0;
-    for (int x = static_cast<int>(threadIdx.x); x < w_.n_learned; x += kThreads) learned()[x] = 0;
-    const int64_t readers = kForward ? head_.queries - first_ : top_;
-    int64_t done = 0;
-    for (int64_t i = 0; i < readers; i += kTile) {
-      const int n = static_cast<int>(readers - i < kTile ? readers - i : kTile);
-      const int64_t all_see = needs(i), last_sees = needs(i + n - 1);
-      while (all_see - done >= kTile) done += take<false>(done, all_see, i, n);
-      load<kForward>(i, n, x_, reader(size()), y_, inverse_);
-      __syncthreads();
-      read_sums();
-      while (done < last_sees) done += take<true>(done, last_sees, i, n);
-      __syncthreads();
-      give(i, n);
-      __syncthreads();
-    }
-  }
-
- private:
   __device__ const Sizes& size() const { return w_.sizes; }
   __host__ __device__ static int wide(const Sizes& s) { return s.e4() + 4; }
   // From row to row of x, where notes take the place of features.
@@ -123,10 +99,6 @@ class Scan {
     const int notes = round4(s.notes);
     return notes > s.row() ? notes : s.row();
   }
-  __device__ Real* learned() const {
-    return w_.learned + ((head_.b * size().heads + head_.h) * 2 + (kForward ? 0 : 1)) * w_.n_learned;
-  }
-
   // The first of n indices for which f holds, as it then does for all behind it.
   template <class F>
   __device__ static int64_t first_of(int64_t n, const F& f) {
@@ -140,97 +112,17 @@ class Scan {
     }
     return from;
   }
-  // The position in its sequence of a query, or a key, of the order in which this scan has them.
-  template <bool kQuery>
-  __device__ int64_t index(int64_t i) const {
-    if (kForward) return kQuery ? first_ + i : i;
-    return kQuery ? head_.queries - 1 - i : top_ - 1 - i;
-  }
-  // Sources that a reader sees.
-  __device__ int64_t needs(int64_t reader) const {
-    if (kForward) return head_.needs(first_ + reader);
-    const int64_t j = top_ - 1 - reader;
-    return head_.queries - first_of(head_.queries, [&](int64_t i) { return head_.needs(i) > j; });
-  }
-
   __device__ void clear(const Rows<Real>& rows, int64_t from, int64_t to, int width) const {
     if (!rows.data) return;
     for (int64_t i = from + warp(); i < to; i += kWarps)
       for (int c = lane(); c < width; c += 32) rows.at(head_.b, head_.h, i)[c] = 0;
   }
 
-  // Features and u of queries, or features and values of keys; zeros behind the last.  of_query: the inverse of a
-  // query's denominator for one that reads, w for a source.
-  template <bool kQuery>
-  __device__ void load(int64_t first, int n, const Shared<Real>& x, int x_row, const Shared<Real>& y,
-                       const Shared<Real>& of_query) const {
-    for (int r = warp(); r < kTile; r += kWarps) {
-      const Row<Real> row{x + r * x_row, x + (r * x_row + size().z_at())};
-      const int64_t i = r < n ? index<kQuery>(first + r) : 0;
-      if (r < n) {
-        const Rows<const Real>& from = kQuery ? w_.q : w_.k;
-        const Place at{head_.b, head_.h, (kQuery ? head_.q_pos : head_.past) + i};
-        w_.map.template features<kQuery>(Wide<Real>{from.at(head_.b, head_.h, i)}, at, row);
-      }
-      for (int f = (r < n ? size().features : 0) + lane(); f < size().f4(); f += 32) {
-        row.s[f] = 0;
-        if constexpr (Map::kSplits) row.z[f] = 0;
-      }
-      Real by = 1;
-      if (kQuery && r < n) by = inverse_of(i);
-      const Real* values = r < n ? (kQuery ? w_.given : w_.v).at(head_.b, head_.h, i) : nullptr;
-      for (int c = lane(); c < size().e4(); c += 32)
-        y[r * wide(size()) + c] = r < n && c < size().e ? values[c] * by : 0;
-      if constexpr (kQuery) {
-        if (!kForward && r < n) {
-          const Real* o = w_.o.at(head_.b, head_.h, i);
-          Real product = 0;
-          for (int c = lane(); c < size().e; c += 32) product = fused(values[c], o[c], product);
-          by *= -slope(i) * sum_of_warp(product);
-        }
-        if (lane() == 0) of_query[r] = by;
-      }
-    }
-  }
-  __device__ Real sum_of_weights(int64_t i) const {
-    return w_.saved[(head_.b * size().heads + head_.h) * w_.lengths.queries + i];
-  }
-  // Newton's step brings it to the last bit: what S u and w z leave of each other is no larger than that.
-  __device__ Real inverse_of(int64_t i) const {
-    const Real x = guarded(sum_of_weights(i), w_.guard, w_.eps), y = reciprocal(x);
-    return fused(fused(-x, y, Real{1}), y, y);
-  }
-  __device__ Real slope(int64_t i) const {
-    return w_.guard == Guard::kClamp && sum_of_weights(i) < w_.eps ? Real{0} : Real{1};
-  }
-
-  // Sources [done, to) as far as they fit, read by readers [i, i + n) if these do not all see them, then summed.
-  template <bool kSomeSee>
-  __device__ int take(int64_t done, int64_t to, int64_t i, int n) {
-    const int sources = static_cast<int>(to - done < kTile ? to - done : kTile);
-    load<!kForward>(done, sources, from_x_, size().row(), from_y_, weight_);
-    const int t = static_cast<int>(threadIdx.x);
-    if (kSomeSee && t < kTile) {  // a row beyond the last has its limit, so that limits rise
-      const int64_t sees = needs(i + (t < n ? t : n - 1)) - done;
-      limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kTile ? sees : kTile);
-    }
-    __syncthreads();
-    if constexpr (kSomeSee) {
-      dots<2>(y_, wide(size()), from_y_, wide(size()), size().e4(), kTile, yy_, kPairs);
-      if constexpr (!kForward) dots<2>(x_, reader(size()), from_x_, size().row(), size().f4(), kTile, xx_, kPairs);
-      __syncthreads();
-      add_seen(yy_, from_x_, size().row(), size().f4(), to_x_, size().row());
-      if constexpr (!kForward) add_seen(xx_, from_y_, wide(size()), size().e4(), to_y_, wide(size()));
-    }
-    sum<kSomeSee>(sources);
-    __syncthreads();
-    return sources;
-  }
-
   // The S and z that readers find.
+  template <bool kBoth>
   __device__ void read_sums() {
     dots<4>(y_, wide(size()), s_, wide(size()), size().e4(), size().f4(), to_x_, size().row());
-    if constexpr (!kForward)
+    if constexpr (kBoth)
       for_fours(size().e4(), [&](int i, int c) {
         Four<Real> acc[4] = {};
         multiply<Real>(x_ + i * reader(size()), reader(size()), s_ + c, wide(size()), size().f4(), acc);
@@ -241,9 +133,20 @@ class Scan {
       for (int i = 0; i < kTile; ++i) rest_[i * size().f4() + f] = z_[f];
   }
 
-  // S += x'^T y', z += the weighed sum of x', which readers that see some of it leave with on the way.
-  template <bool kSomeSee>
-  __device__ void sum(int n) {
+  // What they find besides in the sources that they see.
+  template <bool kBoth>
+  __device__ void read_sources() {
+    dots<2>(y_, wide(size()), from_y_, wide(size()), size().e4(), kTile, yy_, kPairs);
+    if constexpr (kBoth) dots<2>(x_, reader(size()), from_x_, size().row(), size().f4(), kTile, xx_, kPairs);
+    __syncthreads();
+    add_seen(yy_, from_x_, size().row(), size().f4(), to_x_, size().row());
+    if constexpr (kBoth) add_seen(xx_, from_y_, wide(size()), size().e4(), to_y_, wide(size()));
+  }
+
+  // S += x'^T y', and z takes the n sources, as added(j, f, z), which readers that see some of them leave with on the
+  // way.
+  template <bool kSomeSee, class Added>
+  __device__ void sum(int n, const Added& added) {
     const int fours = size().e4() / 4;
     for (int unit = static_cast<int>(threadIdx.x); unit < size().f4() / 4 * fours; unit += kThreads) {
       const int f = unit / fours * 4, c = unit % fours * 4;
@@ -265,9 +168,7 @@ class Scan {
       Real z = z_[f];
       int j = 0;
       const auto add_to = [&](int limit) {
-        for (; j < limit; ++j)
-          z = fused(kForward ? Real{1} : static_cast<Real>(weight_[j]), from_x_[j * size().row() + size().z_at() + f],
-                    z);
+        for (; j < limit; ++j) z = added(j, f, z);
       };
       for (int i = 0; kSomeSee && i < kTile; ++i) {
         if (limit_[i] == 0) continue;
@@ -334,6 +235,146 @@ class Scan {
       visit(unit / fours * 4, unit % fours * 4);
   }
 
+  const Work& w_;
+  const Head& head_;
+  Sums s_;
+  Shared<Real> z_, x_, y_, from_x_, from_y_, yy_, xx_, to_x_, to_y_, rest_;
+  Shared<int> limit_;
+  int64_t first_, top_;  // the first query that sees a key, keys that a query sees
+};
+
+template <class Work, bool kForward, bool kInShared>
+class Scan : GradientTiles<Work, kInShared> {
+  using Map = typename Work::Map;
+  using Base = GradientTiles<Work, kInShared>;
+  using Base::kTile, Base::w_, Base::head_, Base::s_, Base::z_, Base::x_, Base::y_, Base::from_x_, Base::from_y_,
+      Base::to_x_, Base::to_y_, Base::rest_, Base::limit_, Base::first_, Base::top_, Base::size, Base::wide,
+      Base::reader, Base::first_of, Base::clear;
+  using typename Base::Real;
+
+ public:
+  using Base::sum_floats;
+  static uint64_t bytes(const Sizes& s) { return Base::bytes(s, !kForward) + 2 * kTile * sizeof(Real); }
+  // Of a head's scratch.
+  static int64_t scratch_floats(const Sizes& s, int64_t) { return kInShared ? 0 : sum_floats(s); }
+
+  __device__ Scan(const Work& work, const Head& head) : Scan(work, head, SharedParts{}) {}
+
+  __device__ void run() {
+    if constexpr (kForward) {
+      clear(w_.dq, 0, first_, size().d);
+      clear(w_.dq, head_.queries, w_.lengths.queries, size().d);
+    } else {
+      clear(w_.dk, top_, w_.lengths.keys, size().d);
+      clear(w_.dv, top_, w_.lengths.keys, size().e);
+    }
+    for (int64_t x = threadIdx.x; x < sum_floats(size()); x += kThreads) s_[x] = 0;
+    for (int x = static_cast<int>(threadIdx.x); x < size().f4(); x += kThreads) z_[x] = 0;
+    for (int x = static_cast<int>(threadIdx.x); x < w_.n_learned; x += kThreads) learned()[x] = 0;
+    const int64_t readers = kForward ? head_.queries - first_ : top_;
+    int64_t done = 0;
+    for (int64_t i = 0; i < readers; i += kTile) {
+      const int n = static_cast<int>(readers - i < kTile ? readers - i : kTile);
+      const int64_t all_see = needs(i), last_sees = needs(i + n - 1);
+      while (all_see - done >= kTile) done += take<false>(done, all_see, i, n);
+      load<kForward>(i, n, x_, reader(size()), y_, inverse_);
+      __syncthreads();
+      Base::template read_sums<!kForward>();
+      while (done < last_sees) done += take<true>(done, last_sees, i, n);
+      __syncthreads();
+      give(i, n);
+      __syncthreads();
+    }
+  }
+
+ private:
+  __device__ Scan(const Work& work, const Head& head, SharedParts parts)
+      : Base(work, head, parts, !kForward, work.scratch + blockIdx.x * sum_floats(work.sizes)),
+        inverse_(parts.take<Real>(kTile)),
+        weight_(parts.take<Real>(kTile)) {}
+
+  __device__ Real* learned() const {
+    return w_.learned + ((head_.b * size().heads + head_.h) * 2 + (kForward ? 0 : 1)) * w_.n_learned;
+  }
+
+  // The position in its sequence of a query, or a key, of the order in which this scan has them.
+  template <bool kQuery>
+  __device__ int64_t index(int64_t i) const {
+    if (kForward) return kQuery ? first_ + i : i;
+    return kQuery ? head_.queries - 1 - i : top_ - 1 - i;
+  }
+  // Sources that a reader sees.
+  __device__ int64_t needs(int64_t reader) const {
+    if (kForward) return head_.needs(first_ + reader);
+    const int64_t j = top_ - 1 - reader;
+    return head_.queries - first_of(head_.queries, [&](int64_t i) { return head_.needs(i) > j; });
+  }
+
+  // Features and u of queries, or features and values of keys; zeros behind the last.  of_query: the inverse of a
+  // query's denominator for one that reads, w for a source.
+  template <bool kQuery>
+  __device__ void load(int64_t first, int n, const Shared<Real>& x, int x_row, const Shared<Real>& y,
+                       const Shared<Real>& of_query) const {
+    for (int r = warp(); r < kTile; r += kWarps) {
+      const Row<Real> row{x + r * x_row, x + (r * x_row + size().z_at())};
+      const int64_t i = r < n ? index<kQuery>(first + r) : 0;
+      if (r < n) {
+        const Rows<const Real>& from = kQuery ? w_.q : w_.k;
+        const Place at{head_.b, head_.h, (kQuery ? head_.q_pos : head_.past) + i};
+        w_.map.template features<kQuery>(Wide<Real>{from.at(head_.b, head_.h, i)}, at, row);
+      }
+      for (int f = (r < n ? size().features : 0) + lane(); f < size().f4(); f += 32) {
+        row.s[f] = 0;
+        if constexpr (Map::kSplits) row.z[f] = 0;
+      }
+      Real by = 1;
+      if (kQuery && r < n) by = inverse_of(i);
+      const Real* values = r < n ? (kQuery ? w_.given : w_.v).at(head_.b, head_.h, i) : nullptr;
+      for (int c = lane(); c < size().e4(); c += 32)
+        y[r * wide(size()) + c] = r < n && c < size().e ? values[c] * by : 0;
+      if constexpr (kQuery) {
+        if (!kForward && r < n) {
+          const Real* o = w_.o.at(head_.b, head_.h, i);
+          Real product = 0;
+          for (int c = lane(); c < size().e; c += 32) product = fused(values[c], o[c], product);
+          by *= -slope(i) * sum_of_warp(product);
+        }
+        if (lane() == 0) of_query[r] = by;
+      }
+    }
+  }
+  __device__ Real sum_of_weights(int64_t i) const {
+    return w_.saved[(head_.b * size().heads + head_.h) * w_.lengths.queries + i];
+  }
+  // Newton's step brings it to the last bit: what S u and w z leave of each other is no larger than that.
+  __device__ Real inverse_of(int64_t i) const {
+    const Real x = guarded(sum_of_weights(i), w_.guard, w_.eps), y = reciprocal(x);
+    return fused(fused(-x, y, Real{1}), y, y);
+  }
+  __device__ Real slope(int64_t i) const {
+    return w_.guard == Guard::kClamp && sum_of_weights(i) < w_.eps ? Real{0} : Real{1};
+  }
+
+  // Sources [done, to) as far as they fit, read by readers [i, i + n) if these do not all see them, then summed.
+  template <bool kSomeSee>
+  __device__ int take(int64_t done, int64_t to, int64_t i, int n) {
+    const int sources = static_cast<int>(to - done < kTile ? to - done : kTile);
+    load<!kForward>(done, sources, from_x_, size().row(), from_y_, weight_);
+    const int t = static_cast<int>(threadIdx.x);
+    if (kSomeSee && t < kTile) {  // a row beyond the last has its limit, so that limits rise
+      const int64_t sees = needs(i + (t < n ? t : n - 1)) - done;
+      limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kTile ? sees : kTile);
+    }
+    __syncthreads();
+    if constexpr (kSomeSee) Base::template read_sources<!kForward>();
+    Base::template sum<kSomeSee>(sources, [this](int j, int f, Real z) {
+      return fused(kForward ? Real{1} : static_cast<Real>(weight_[j]), from_x_[j * size().row() + size().z_at() + f],
+                   z);
+    });
+    __syncthreads();
+    return sources;
+  }
+
   // From the gradients of n rows of features those of the rows.
   __device__ void give(int64_t first, int n) {
     for (int r = warp(); r < n; r += kWarps) {
@@ -373,12 +414,7 @@ class Scan {
     }
   }
 
-  const Work& w_;
-  const Head& head_;
-  Sums s_;
-  Shared<Real> z_, x_, y_, from_x_, from_y_, yy_, xx_, to_x_, to_y_, rest_, inverse_, weight_;
-  Shared<int> limit_;
-  int64_t first_, top_;  // the first query that sees a key, keys that a query sees
+  Shared<Real> inverse_, weight_;
 };
 
 template <class Work, bool kForward, bool kInShared>
@@ -451,24 +487,17 @@ class Learned {
   std::vector<Part> parts_;
 };
 
-// Does the gradient of such heads fit into a block's shared memory, with S in it, or without?
-template <class Work>
-bool gradient_fits(const Sizes& s, bool in_shared) {
-  const uint64_t bytes = in_shared ? Scan<Work, false, true>::bytes(s) : Scan<Work, false, false>::bytes(s);
-  return bytes <= static_cast<uint64_t>(most_shared());
-}
-
 // Enqueues both scans; in f64, which is for checks, S is never in shared memory.
 template <class Work>
-void run_backward(const char* name, const attn_exec& exec, const Work& w, int64_t batch, bool learns) {
-  const auto start = [&](auto forward, auto in_shared) {
-    using Kernel = Scan<Work, decltype(forward)::value, decltype(in_shared)::value>;
-    launch(name, gradient_kernel<Work, decltype(forward)::value, decltype(in_shared)::value>,
+void run_backward(const char* name, const attn_exec& exec, const Work& w, int64_t batch, bool in_shared, bool learns) {
+  const auto start = [&](auto forward, auto has_sums) {
+    using Kernel = Scan<Work, decltype(forward)::value, decltype(has_sums)::value>;
+    launch(name, gradient_kernel<Work, decltype(forward)::value, decltype(has_sums)::value>,
            {dim3(static_cast<unsigned>(batch * w.sizes.heads)), kThreads, Kernel::bytes(w.sizes)}, exec, w);
   };
   const auto scan = [&](auto forward) {
     if constexpr (sizeof(typename Work::Real) == sizeof(float))
-      if (gradient_fits<Work>(w.sizes, true)) return start(forward, std::true_type{});
+      if (in_shared) return start(forward, std::true_type{});
     start(forward, std::false_type{});
   };
   if (w.dq.data || learns) scan(std::true_type{});

@@ -34,6 +34,10 @@ struct LatentMap {
     for (int bits = 16; bits > 0; bits /= 2) top = larger(top, __shfl_xor_sync(kAll, top, bits));
     for (int l = lane(); l < latents; l += 32) row.s[l] = exponential(row.s[l] - top);
   }
+  template <class X, class Visit>
+  __device__ void gradient(const X&, const Row<Real>& given, Nothing, const Visit& visit) const {
+    for (int l = lane(); l < latents; l += 32) visit(l, given.s[l] * scale);
+  }
 };
 
 }  // namespace attnkit::cuda::linear
