@@ -27,8 +27,9 @@ struct Fixture {
   attn_run run{};
   attn_error err{sizeof(attn_error), 0, -1, ""};
 
-  explicit Fixture(uint32_t role = ATTN_ENCODER_SELF, uint32_t causal = 0, const char* mechanism = "softmax") {
-    EXPECT_EQ(attnkit_runtime_create(nullptr, &runtime, &err), ATTN_OK) << err.message;
+  explicit Fixture(uint32_t role = ATTN_ENCODER_SELF, uint32_t causal = 0, const char* mechanism = "softmax",
+                   const attnkit_runtime_options* options = nullptr) {
+    EXPECT_EQ(attnkit_runtime_create(options, &runtime, &err), ATTN_OK) << err.message;
     const attn_block where{sizeof where, role, causal, heads, heads * width, width, 0, 0};
     EXPECT_EQ(attnkit_block_create(runtime, mechanism, &where, nullptr, &block, &err), ATTN_OK) << err.message;
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 7) - 2.5f;
@@ -151,6 +152,55 @@ TEST(Block, ADeviceIsOneThatCanBe) {
   f.request.device_type = 2;
   EXPECT_EQ(attnkit_block_plan(f.block, &f.request, &info, &f.err), ATTN_INVALID);
   EXPECT_NE(std::string(f.err.message).find("device id -4"), std::string::npos) << f.err.message;
+}
+
+// A folder with a mechanism that says it computes on CUDA, and is here for no other device.
+constexpr attnkit_runtime_options of_cuda(int32_t device) {
+  return {sizeof(attnkit_runtime_options), 1, ATTNKIT_PLUGINS_OF_CUDA, device, 0};
+}
+
+struct OnCuda : Fixture {
+  OnCuda() : Fixture(ATTN_ENCODER_SELF, 0, "mean", &options) {
+    request.device_type = 2;
+    request.device_id = 1;
+    for (attn_tensor& t : ports) t.device_type = 2, t.device_id = 1;
+    exec.struct_size = sizeof exec;
+    exec.workers = 1;
+    run.exec = &exec;
+  }
+  static constexpr attnkit_runtime_options options = of_cuda(2);
+  attn_exec exec{};
+};
+
+TEST(Block, TensorsAreOnTheDeviceOfTheRequest) {
+  OnCuda f;
+  EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  f.ports[1].device_id = 0;
+  EXPECT_EQ(f.go(), ATTN_INVALID);
+  EXPECT_STREQ(f.err.message, "port \"out\" is on device 0, the request is for device 1");
+  EXPECT_EQ(f.err.where, 1);
+  f.ports[1].device_id = 1;
+  f.ports[0].device_type = 1;
+  EXPECT_EQ(f.go(), ATTN_INVALID);
+  EXPECT_STREQ(f.err.message, "port \"v\" is on device type 1, not 2");
+}
+
+TEST(Block, IsOfAPluginForTheRuntimesDevice) {
+  const attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, heads, heads * width, width, 0, 0};
+  const auto refusal = [&](int32_t device, const char* mechanism) {
+    attnkit_runtime* runtime = nullptr;
+    attnkit_block* block = nullptr;
+    attn_error err{sizeof err, 0, -1, ""};
+    const attnkit_runtime_options options = of_cuda(device);
+    EXPECT_EQ(attnkit_runtime_create(&options, &runtime, &err), ATTN_OK) << err.message;
+    EXPECT_EQ(attnkit_block_create(runtime, mechanism, &where, nullptr, &block, &err), ATTN_INVALID);
+    EXPECT_EQ(block, nullptr);
+    attnkit_runtime_destroy(runtime);
+    return std::string(err.message);
+  };
+  EXPECT_EQ(refusal(1, "mean"), "mechanism \"mean\" is here for CUDA alone: " ATTNKIT_PLUGINS_OF_CUDA "/mean-cuda.so");
+  const std::string words = refusal(2, "ssru");
+  EXPECT_TRUE(words.starts_with("mechanism \"ssru\" is here for the CPU alone: /")) << words;
 }
 
 TEST(Block, StreamsWithStateInTheCallersMemory) {

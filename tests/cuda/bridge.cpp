@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/emulator/emulator.hpp"
+#include "cuda/memory.hpp"
 
 // The symbol of the variant, renamed.
 extern "C" int32_t attn_cuda_main(const attn_host* host, const attn_plugin** plugin, attn_error* error);

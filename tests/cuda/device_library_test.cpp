@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "core/device/table.hpp"
@@ -624,8 +625,6 @@ TEST_F(DeviceLibrary, RefusesWhatItCannotDo) {
   EXPECT_EQ("a dense layer cannot add f(W x + b): let it add without an activation, or add its result", message());
   EXPECT_EQ(ATTN_INVALID, code_of(table().dense, &layer, x, y, 1, DeviceActivation::relu, false, nullptr));
   EXPECT_EQ("a dense layer in 16 bits needs scratch: ask dense_scratch how much", message());
-  EXPECT_EQ(ATTN_INVALID, table().dense(device_, 0, &layer, x, y, 1, DeviceActivation::relu, false, y, &error_));
-  EXPECT_EQ("the stream is none of device 0: take one of make_stream of this device", message());
   EXPECT_EQ(ATTN_INVALID, code_of(table().clear_padding, y, nullptr, int64_t{1} << 20, int64_t{1} << 20, 4));
   EXPECT_EQ("padding of 1048576 times 1048576 rows: at most 2147483647 are possible", message());
   EXPECT_EQ(ATTN_INVALID, code_of(table().best, x, int64_t{1} << 31, 4, nullptr));
@@ -824,25 +823,58 @@ TEST(DeviceLibraryWithout, AMachineThatFits) {
   emulator::cublaslt() = {};
 }
 
-TEST(DeviceLibraryWithout, AGraphOfItsOwn) {
-  const auto whole = emulator::machine();
-  emulator::machine().devices = 2;
+// Two devices, each with a stream.
+class DeviceLibraryOfTwo : public testing::Test {
+ protected:
+  void SetUp() override {
+    emulator::machine().devices = 2;
+    error.struct_size = sizeof error;
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(ATTN_OK, table().open(i, &devices[i], &error)) << error.message;
+      ASSERT_EQ(ATTN_OK, table().make_stream(devices[i], &streams[i], &error)) << error.message;
+    }
+  }
+  void TearDown() override {
+    for (DeviceHandle* device : devices) table().close(device);  // with its stream
+    emulator::machine().devices = 1;
+  }
+
+  // Called with zeros on a stream that is not the first device's, f says so.
+  template <class... Parameter>
+  void expect_refusal(uintptr_t stream, int32_t (*f)(DeviceHandle*, uintptr_t, Parameter...)) {
+    std::tuple<Parameter...> zeros{};
+    std::get<attn_error*>(zeros) = &error;
+    error.message[0] = 0;
+    EXPECT_EQ(ATTN_INVALID, std::apply(f, std::tuple_cat(std::tuple(devices[0], stream), zeros)));
+    EXPECT_STREQ("the stream is none of device 0: take one of make_stream of this device", error.message);
+  }
+  template <class... F>
+  void expect_refusals(uintptr_t stream, F... f) {
+    (expect_refusal(stream, f), ...);
+  }
+
   attn_error error{};
-  error.struct_size = sizeof error;
   DeviceHandle* devices[2] = {};
   uintptr_t streams[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(ATTN_OK, table().open(i, &devices[i], &error)) << error.message;
-    ASSERT_EQ(ATTN_OK, table().make_stream(devices[i], &streams[i], &error)) << error.message;
-  }
+};
+
+TEST_F(DeviceLibraryOfTwo, RunsOnItsOwnStreamsAlone) {
+  const DeviceTable& t = table();
+  for (const uintptr_t stream : {streams[1], uintptr_t{0}})
+    expect_refusals(stream, t.wait, t.from_host, t.to_host, t.copy, t.zero, t.begin_capture, t.end_capture, t.launch,
+                    t.pack, t.dense, t.norm, t.embed, t.clear_padding, t.add, t.multiply, t.scale, t.normalise_heads,
+                    t.turn, t.repeat_heads, t.best, t.top);
+  table().free_stream(devices[0], streams[1]);
+  EXPECT_EQ(ATTN_OK, table().wait(devices[1], streams[1], &error)) << error.message;
+}
+
+TEST_F(DeviceLibraryOfTwo, LaunchesItsOwnGraphsAlone) {
   DeviceGraph* graph = nullptr;
   ASSERT_EQ(ATTN_OK, table().begin_capture(devices[0], streams[0], &error));
   ASSERT_EQ(ATTN_OK, table().end_capture(devices[0], streams[0], &graph, &error)) << error.message;
   EXPECT_EQ(ATTN_INVALID, table().launch(devices[1], streams[1], graph, &error));
   EXPECT_STREQ("the graph was captured on device 0, not 1: capture it here too", error.message);
   table().free_graph(graph);
-  for (DeviceHandle* device : devices) table().close(device);  // with its stream
-  emulator::machine() = whole;
 }
 
 #endif

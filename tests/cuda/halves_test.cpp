@@ -41,7 +41,7 @@ class Halves : public testing::TestWithParam<Case> {
   const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam().mechanism + ".so");
   const Type type = GetParam().type;
 };
-INSTANTIATE_TEST_SUITE_P(Cuda, Halves, testing::ValuesIn(cases(ATTNKIT_CUDA_HALVES)),
+INSTANTIATE_TEST_SUITE_P(Cuda, Halves, testing::ValuesIn(cases(ATTNKIT_CUDA_NAMES)),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
 TEST_P(Halves, WholeSequencesEqualTheCpu) {

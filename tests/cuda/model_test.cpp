@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -75,12 +76,63 @@ std::string sample(const std::string& name) {
   return std::regex_replace(read_text(samples + "/manifests/" + name), std::regex("\\.\\./models/numbers-en-de/"), "");
 }
 
+std::vector<std::string> names() {
+  std::istringstream list(ATTNKIT_CUDA_NAMES);
+  return {std::istream_iterator<std::string>(list), {}};
+}
+
+// A small model, weights made from a seed, with the mechanism wherever it can be.
+std::string untrained_toml(const std::string& mechanism) {
+  const bool asks_for_cross = mechanism == "latte" || mechanism == "rope_linear";
+  std::string toml = R"(schema = "attnkit.model/1"
+[model]
+name = "untrained"
+kind = "encoder-decoder"
+d_model = 48
+heads = 4
+ffn = 64
+max_length = 512
+encoder = { layers = 2, vocab = "vocab.txt", lowercase = true }
+decoder = { layers = 2, vocab = "vocab.txt" }
+[weights]
+seed = 1
+[length]
+predict = "ratio"
+alpha = 1.15
+[attention]
+default = { use = ")" +
+                     mechanism + (asks_for_cross ? "\", cross = true }\n" : "\" }\n");
+  if (mechanism == "efficient" || mechanism == "linformer") toml += "\"decoder.self\" = \"softmax\"\n";
+  if (mechanism == "bigbird") toml += "\"decoder.self\" = \"softmax\"\n\"decoder.cross\" = \"softmax\"\n";
+  if (mechanism == "local" || mechanism == "s4d") toml += "\"decoder.cross\" = \"softmax\"\n";
+  return toml;
+}
+
 using Tokens = std::vector<int32_t>;
 
 Ids row(const Tokens& ids) {
   const auto n = static_cast<int64_t>(ids.size());
   return {ids.data(), n, 1, n, nullptr};
 }
+
+// Rows of any lengths, padded to the longest.
+struct Batch {
+  explicit Batch(const std::vector<Tokens>& rows) {
+    for (const Tokens& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
+    longest = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
+    for (Tokens row : rows) {
+      row.resize(longest, -1);
+      ids.insert(ids.end(), row.begin(), row.end());
+    }
+  }
+  Ids get() const {
+    const auto n = static_cast<int64_t>(longest);
+    return {ids.data(), n, static_cast<int64_t>(lengths.size()), n, lengths.data()};
+  }
+  size_t longest = 0;
+  Tokens ids;
+  std::vector<int32_t> lengths;
+};
 
 std::vector<Tokens> sources(const Model& model, size_t count, size_t stride = 7) {
   std::istringstream lines(read_text(numbers + "/test.tsv"));
@@ -100,10 +152,10 @@ size_t lists() {
   return set ? std::strtoul(set, nullptr, 10) : 5;
 }
 
-Tokens translated(const Loaded& model, const Tokens& source, int rows) {
+Tokens translated(const Loaded& model, const Tokens& source, int rows, int most = 0) {
   Session session(model, rows);
   session.read(row(source));
-  return session.generate(0);
+  return session.generate(most);
 }
 
 void expect_near(std::span<const float> a, std::span<const float> b, float off) {
@@ -115,50 +167,24 @@ std::vector<float> last(const Session& session) {
   return {session.last(0), session.last(0) + session.rows() * session.model().outputs()};
 }
 
-class Placements : public testing::TestWithParam<const char*> {};
-
-TEST_P(Placements, TranslateAsOnTheCpu) {
-  const Both both = translators(GetParam());
-  for (const Tokens& source : sources(*both.cpu, lists(), 1500 / lists())) {
-    EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
-    EXPECT_EQ(translated(both.device, source, 4), translated(both.cpu, source, 4));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Of, Placements,
-                         testing::Values("softmax/softmax/softmax", "relu/relu/relu", "cosformer/leap/softmax",
-                                         "leap/cosformer/relu"));
-
-TEST(DeviceModel, HasTheLogitsOfTheCpu) {
-  const Both both = translators("cosformer/leap/softmax");
-  const std::vector<Tokens> two = sources(*both.cpu, 2, 3);
-  const size_t longest = std::max(two[0].size(), two[1].size());
-  Tokens source, target;
-  const std::vector<int32_t> lengths{static_cast<int32_t>(two[0].size()), static_cast<int32_t>(two[1].size())},
-      written{6, 3};
-  for (Tokens row : two) {
-    row.resize(longest, -1);
-    source.insert(source.end(), row.begin(), row.end());
-  }
-  for (int32_t i = 0; i < 12; ++i) target.push_back(i < 9 ? i * 5 + 3 : -1);
-  const Ids s{source.data(), static_cast<int64_t>(longest), 2, static_cast<int64_t>(longest), lengths.data()},
-      t{target.data(), 6, 2, 6, written.data()};
-  const auto n = static_cast<size_t>(12 * both.cpu->outputs());
+// Logits of the targets' rows, and rows of the encoder, of these sources at once.
+void expect_equal_logits(const Both& both, const std::vector<Tokens>& of_source, const std::vector<Tokens>& of_target) {
+  const Batch source(of_source), target(of_target);
+  const auto n = target.ids.size() * static_cast<size_t>(both.cpu->outputs());
   std::vector<float> on_cpu(n), on_device(n), decoded(n);
-  both.cpu->forward(s, t, on_cpu.data());
-  both.device->forward(s, t, on_device.data());
+  both.cpu->forward(source.get(), target.get(), on_cpu.data());
+  both.device->forward(source.get(), target.get(), on_device.data());
   expect_near(on_cpu, on_device, 2e-4f);
-  const auto encoded = both.device->encode(s);
-  both.device->decode(*encoded, t, decoded.data());
+  const auto here = both.cpu->encode(source.get()), there = both.device->encode(source.get());
+  both.device->decode(*there, target.get(), decoded.data());
   EXPECT_EQ(decoded, on_device);
-  const auto there = both.cpu->encode(s);
-  const std::span<const float> rows(there->rows, 2 * longest * 128);
-  expect_near(rows, {encoded->rows, rows.size()}, 2e-4f);
+  const size_t numbers_of_rows = source.ids.size() * static_cast<size_t>(both.cpu->manifest().d_model);
+  expect_near({here->rows, numbers_of_rows}, {there->rows, numbers_of_rows}, 2e-4f);
 }
 
-TEST(DeviceModel, WritesForManySessionsAtOnce) {
-  const Both both = translators("relu/leap/softmax");
-  const std::vector<Tokens> all = sources(*both.cpu, 5, 11);
+// Sessions of five sources, written together: prompts of several lengths, then tokens one by one, as they are and then
+// as a graph.
+void expect_equal_steps(const Both& both, const std::vector<Tokens>& all) {
   std::vector<std::unique_ptr<Session>> held;
   std::vector<Session*> of[2];
   for (const Loaded& model : {both.cpu, both.device})
@@ -167,7 +193,6 @@ TEST(DeviceModel, WritesForManySessionsAtOnce) {
       held.back()->read(row(source));
       of[model == both.device].push_back(held.back().get());
     }
-  // Prompts of several lengths, then tokens one by one: as they are, then as a graph.
   Tokens prompts(15, 4);
   const std::vector<int32_t> lengths{3, 1, 2, 3, 1};
   const auto outputs = static_cast<size_t>(both.cpu->outputs());
@@ -189,22 +214,50 @@ TEST(DeviceModel, WritesForManySessionsAtOnce) {
   }
 }
 
+class Placements : public testing::TestWithParam<const char*> {};
+
+TEST_P(Placements, TranslateAsOnTheCpu) {
+  const Both both = translators(GetParam());
+  for (const Tokens& source : sources(*both.cpu, lists(), 1500 / lists())) {
+    EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
+    EXPECT_EQ(translated(both.device, source, 4), translated(both.cpu, source, 4));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Placements,
+                         testing::Values("softmax/softmax/softmax", "relu/relu/relu", "cosformer/leap/softmax",
+                                         "leap/cosformer/relu"));
+
+TEST(DeviceModel, HasTheLogitsOfTheCpu) {
+  const Both both = translators("cosformer/leap/softmax");
+  expect_equal_logits(both, sources(*both.cpu, 2, 3), {{3, 8, 13, 18, 23, 28}, {33, 38, 43}});
+}
+
+TEST(DeviceModel, WritesForManySessionsAtOnce) {
+  const Both both = translators("relu/leap/softmax");
+  expect_equal_steps(both, sources(*both.cpu, 5, 11));
+}
+
+class Mechanisms : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Of, Mechanisms, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+
+TEST_P(Mechanisms, ComputeAsOnTheCpu) {
+  const Both both(untrained_toml(GetParam()), numbers);
+  const std::vector<Tokens> all = sources(*both.cpu, 5, 11);
+  expect_equal_logits(both, {all[0], all[1]}, {{3, 8, 13, 18, 23, 28}, {33, 38, 43}});
+  expect_equal_steps(both, all);
+  for (const int beams : {1, 3})
+    EXPECT_EQ(translated(both.device, all[2], beams, 8), translated(both.cpu, all[2], beams, 8));
+}
+
 TEST(DeviceModel, ReadsManySourcesAtOnce) {
   const Both both = translators("softmax/softmax/cosformer");
   const std::vector<Tokens> two = sources(*both.cpu, 2, 23);
-  const size_t longest = std::max(two[0].size(), two[1].size());
-  Tokens padded;
-  for (Tokens row : two) {
-    row.resize(longest, -1);
-    padded.insert(padded.end(), row.begin(), row.end());
-  }
-  const std::vector<int32_t> lengths{static_cast<int32_t>(two[0].size()), static_cast<int32_t>(two[1].size())};
+  const Batch padded(two);
   Session a(both.device, 1), b(both.device, 1);
   Session* const sessions[] = {&a, &b};
   const uint32_t ends[] = {1, 1};
-  Session::read(sessions,
-                Ids{padded.data(), static_cast<int64_t>(longest), 2, static_cast<int64_t>(longest), lengths.data()},
-                ends);
+  Session::read(sessions, padded.get(), ends);
   EXPECT_EQ(a.generate(0), translated(both.cpu, two[0], 1));
   EXPECT_EQ(b.generate(0), translated(both.cpu, two[1], 1));
 }

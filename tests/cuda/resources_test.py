@@ -1,5 +1,5 @@
-"""The kernels of the plugins, compiled by nvcc: no register goes to local memory, no stack, and the chunks of linear
-mechanisms in 16 bits are on the tensor cores.
+"""The kernels of the plugins, compiled by nvcc: no register goes to local memory, no stack, the chunks of linear mechanisms
+in 16 bits are on the tensor cores, and docs/cuda.md predicts from the registers that they have.
 
 resources_test.py NVCC INCLUDE_FOLDER OBJECT:KEPT_FOLDER... FILE:ARCHITECTURE...
 
@@ -24,6 +24,33 @@ CUOBJDUMP = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=os.path.
 # The instructions of the tensor cores: products of 16 bits, of depth 16, and of tf32, of depth 8.
 ASKED = [r"HMMA\.16816\.F32", r"HMMA\.1688\.F32\.TF32"] if CUOBJDUMP else [
     r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.b?f16", r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32"]
+
+# Rows of docs/cuda.md's tables "registers | shared memory | blocks per multiprocessor": the words before the table, the row's
+# first cell, the plugin, its kernels, and threads of a block.
+PREDICTED = [
+    ("Softmax, whole causal", "f32 (`blocks_kernel`)", "softmax", "blocks_kernelIf.*Everywhere.*Li64E", 256),
+    ("Softmax, whole causal", "f16, bf16 by `blocks_kernel`", "softmax", "blocks_kernelI(6__half|13__nv).*Everywhere.*Li64E", 256),
+    ("Softmax, whole causal", "gradient, f32 (`gradient_kernel`)", "softmax", "gradient_kernelIf.*Li32E", 256),
+    ("The same call of `local`", "f32 (`blocks_kernel`)", "local", "blocks_kernelIf.*Li64E", 256),
+    ("The same call of `local`", "f16, bf16 (`blocks_kernel`)", "local", "blocks_kernelI(6__half|13__nv).*Li64E", 256),
+    ("The same call of `local`", "gradient, f32 (`gradient_kernel`)", "local", "gradient_kernelIf.*Li32E", 256),
+    ("The same call of `local`", "one token, 1024 sessions of 8 heads (`few_kernel`)", "local", "few_kernelIf.*Li64E", 256),
+    ("The same in f16 and bf16", "relu, linear", "relu", "chunks_kernel.*(6__half|nv_bfloat16)", 128),
+    *(("The same in f16 and bf16", row, row.split(",")[0], "chunks_kernel.*(6__half|nv_bfloat16)", 128)
+      for row in ("rope_linear", "cosformer", "leap", "latte", "performer, m = 128")),
+    ("Luna, the same shapes", "causal, whole", "luna", "causal_kernelIfLi32E", 128),
+    ("Luna, the same shapes", "bidirectional: pack", "luna", "pack_kernel.*Li32E", 128),
+    ("Luna, the same shapes", "bidirectional: unpack", "luna", "unpack_kernel", 128),
+    ("Luna, the same shapes", "causal, one token, 1024 sessions", "luna", "causal_kernel.*Li8E", 128),
+    ("Linformer, bidirectional", "`append_kernel`", "linformer", "append_kernelIf", 128),
+    ("Linformer, bidirectional", "`attend_kernel`", "linformer", "attend_kernelIf", 128),
+]
+
+
+def blocks_of(registers, threads, shared):
+    """How many blocks a multiprocessor of Hopper holds: of 64 Ki registers, given out by 8, and of 228 KiB of shared memory, of which a
+    block has 1 KiB more than it asks for."""
+    return min(65536 // (-(-registers // 8) * 8 * threads), 228 * 1024 // (shared + 1024))
 
 
 def code_of(folder):
@@ -65,6 +92,17 @@ class Resources(unittest.TestCase):
                 kernel = re.search(r"\d([a-z_]+_kernel)[IE]", name).group(1)
                 print(f"{os.path.basename(pair.split(':')[0])} {architecture} {kernel}: {registers} registers")
                 self.assertEqual((stack, stores, loads), ("0", "0", "0"), f"{pair} {name}")
+
+    def test_predictions_are_of_these_kernels(self):
+        kernels = {os.path.basename(pair.split(":")[0]).split(".")[0]: kernels for pair, (kernels, _) in all_compiled() if ".o:" in pair}
+        document = (pathlib.Path(__file__).parents[2] / "docs/cuda.md").read_text(encoding="utf-8")
+        for before, row, plugin, kernel, threads in PREDICTED:
+            with self.subTest(before=before, row=row):
+                _, after = document.split(before)
+                registers, shared, blocks = re.search(rf"^\| {re.escape(row)} \| ([\d and]+) \| (\d+) KB \| (\d+)", after, re.M).groups()
+                found = {int(r) for name, *_, r in kernels[plugin] if re.search(kernel, name)}
+                self.assertEqual(max(int(r) for r in registers.split(" and ")), max(found))
+                self.assertEqual(int(blocks), blocks_of(max(found), threads, 1000 * int(shared)))
 
     def test_chunks_in_16_bits_are_on_the_tensor_cores(self):
         found = 0

@@ -4,12 +4,18 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <sstream>
 
-#include "cuda/emulator/emulator.hpp"
 #include "support/oracle.hpp"
 #include "support/stream.hpp"
 #include "support/training.hpp"
+#ifndef ATTNKIT_ON_A_GPU
+#include <cuda_runtime.h>
+
+#include "cuda/emulator/emulator.hpp"
+#endif
 
 namespace attnkit::test {
 namespace {
@@ -22,6 +28,46 @@ std::vector<std::string> names(const char* names) {
 }
 
 constexpr int32_t kTotal = 100;
+
+// Expects that one kernel runs while it lives; on a GPU nobody counts.
+struct OneKernel {
+#ifndef ATTNKIT_ON_A_GPU
+  ~OneKernel() { EXPECT_EQ(before + 1, emulator::kernels_run()); }
+  const uint64_t before = emulator::kernels_run();
+#endif
+};
+
+// As many rows as a server has, in slots of any order and at any position: one kernel for each of the calls that
+// `calls` makes of the rows that they begin with.  Some rows have the bits that they have alone.
+template <class Plan, class Calls>
+void expect_one_kernel_for_thousands(const Mechanism& mech, const Plan& plan, const Calls& calls) {
+  const int64_t batch = 2200;
+  Inputs in(mech, batch, 3, 3, 1);
+  std::vector<int32_t> slots(batch), begun(batch);
+  std::iota(slots.begin(), slots.end(), 0);
+  std::shuffle(slots.begin(), slots.end(), std::mt19937_64(1));
+  for (size_t b = 0; b < begun.size(); ++b) begun[b] = static_cast<int32_t>(b % 3);
+  const Planned many = plan(mech, batch);
+  const Arena arena(many.info().state_bytes, batch);
+  Array got;
+  for (Call& call : calls(arena, begun)) {
+    call.slots = slots;
+    [[maybe_unused]] const OneKernel one;
+    got = many.run(in, call);
+  }
+  for (const int64_t b : {int64_t{0}, int64_t{1}, int64_t{1100}, batch - 1}) {
+    Inputs alone(mech, 1, 3, 3, 1);
+    for (size_t p = 0; p < alone.arrays.size(); ++p)
+      if (is_taken(*mech.ports()[p]))
+        alone.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    const Planned single = plan(mech, 1);
+    const Arena own(single.info().state_bytes, 1);
+    Array want;
+    for (const Call& call : calls(own, {begun[static_cast<size_t>(b)]})) want = single.run(alone, call);
+    EXPECT_TRUE(same_bits(want, 0, 0, got, b, 0, want.rows)) << b;
+    EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[static_cast<size_t>(b)]), own.row_bytes)) << b;
+  }
+}
 
 class Variant : public testing::TestWithParam<std::string> {
  protected:
@@ -51,15 +97,12 @@ class Variant : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Cuda, Variant, testing::ValuesIn(names(ATTNKIT_CUDA_CAUSAL)),
                          [](const auto& info) { return info.param; });
 
-#ifndef ATTNKIT_ON_A_GPU  // where nobody counts
 TEST_P(Variant, RunsKernels) {
   const Mechanism mech(cuda, block);
   Inputs in(mech, 1, 4, 4, 1);
-  const uint64_t before = emulator::kernels_run();
+  [[maybe_unused]] const OneKernel one;
   whole(mech, in);
-  EXPECT_EQ(before + 1, emulator::kernels_run());
 }
-#endif
 
 TEST_P(Variant, CountsAsTheCpuDoes) {
   const Mechanism here(cpu, block), there(cuda, block);
@@ -137,6 +180,19 @@ TEST_P(Variant, TakesWideHeads) {
   EXPECT_LE(rms_ratio(whole(there, same), whole(here, in)), kGate);
 }
 
+TEST_P(Variant, WritesForThousandsOfSessionsAtOnce) {
+  expect_one_kernel_for_thousands(
+      Mechanism(cuda, make_block(ATTN_DECODER_SELF, true, 1, 4, 4)),
+      [](const Mechanism& mech, int64_t batch) { return plan(mech, batch, 2); },
+      [](const Arena& arena, const std::vector<int32_t>& begun) {
+        const auto batch = static_cast<int64_t>(begun.size());
+        Call prompts = rows(arena, batch, 0, 2), next = rows(arena, batch, 2, 1);
+        prompts.q_len = prompts.k_len = next.q_pos = next.k_pos = begun;
+        return std::vector<Call>{prompts, next};
+      });
+}
+
+#ifndef ATTNKIT_ON_A_GPU  // whose machine is no test's to change
 // Of GPUs below Hopper: smaller tiles, or a refusal in words.
 TEST_P(Variant, FitsIntoTheSharedMemoryOfTheDevice) {
   emulator::machine().most_shared = 99 * 1024;
@@ -151,6 +207,41 @@ TEST_P(Variant, FitsIntoTheSharedMemoryOfTheDevice) {
   }
   emulator::machine().most_shared = 227 * 1024;
 }
+
+class AnyVariant : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cuda, AnyVariant, testing::ValuesIn(names(ATTNKIT_CUDA_NAMES)),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(AnyVariant, SaysThatAStreamIsOfAnotherDevice) {
+  const Mechanism mech(load(ATTNKIT_DEVICE_PLUGINS "/" + GetParam() + "-cuda.so"),
+                       make_block(ATTN_ENCODER_SELF, false, 1, 8, 8));
+  Inputs in(mech, 1, 4, 4, 1);
+  attn_request request = make_request(1, 4, 4, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL);
+  request.device_type = 2;
+  const Planned planned(mech, request);
+  const Bound<float> bound(planned, in, {.queries = 4, .keys = 4, .q_total = {4}, .k_total = {4}});
+  std::vector<attn_tensor> ports(bound.get().ports, bound.get().ports + mech.ports().size());
+  for (attn_tensor& t : ports) t.device_type = 2;
+  attn_exec exec = *bound.get().exec;
+  attn_run run = bound.get();
+  run.exec = &exec;
+  run.ports = ports.data();
+  cudaStream_t other = nullptr;
+  emulator::machine().devices = 2;
+  cudaSetDevice(1);
+  cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+  cudaSetDevice(0);
+  exec.stream = reinterpret_cast<uintptr_t>(other);
+  attn_error error = empty_error();
+  EXPECT_EQ(ATTN_DEVICE, mech.plugin().run(planned.get(), &run, &error));
+  EXPECT_TRUE(
+      std::string(error.message).ends_with("invalid resource handle: is the stream of the device that is current?"))
+      << error.message;
+  EXPECT_EQ("", emulator::take_report());  // and what was enqueued is forgotten
+  cudaStreamDestroy(other);
+  emulator::machine().devices = 1;
+}
+#endif
 
 // Those without a causal form, in cross attention.
 class CrossVariant : public testing::TestWithParam<std::string> {
@@ -217,6 +308,21 @@ TEST_P(CrossVariant, ARowDoesNotSeeItsNeighbours) {
     const Array alone = run_whole(one, 0, own);
     for (int64_t h = 0; h < got.heads; ++h) EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, 20)) << b;
   }
+}
+
+TEST_P(CrossVariant, ReadsAndWritesForThousandsOfSessionsAtOnce) {
+  expect_one_kernel_for_thousands(
+      Mechanism(cuda, make_block(ATTN_DECODER_CROSS, false, 1, 4, 4)),
+      [](const Mechanism& mech, int64_t batch) { return Planned(mech, make_request(batch, 1, 2, ATTN_STREAM)); },
+      [](const Arena& arena, const std::vector<int32_t>& read) {
+        Call source, query;
+        source.arena = query.arena = &arena;
+        source.q_pos = source.k_pos = query.q_pos = std::vector<int32_t>(read.size());
+        source.keys = 2;
+        query.queries = 1;
+        source.k_len = query.k_pos = read;
+        return std::vector<Call>{source, query};
+      });
 }
 
 TEST_P(CrossVariant, TakesWideHeads) {

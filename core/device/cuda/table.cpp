@@ -19,6 +19,19 @@ struct Bounded<f> {
   }
 };
 
+// Of a function that takes a stream, which must be one of the device's: CUDA would run copies on any, and calls that of
+// a kernel an invalid handle.
+template <auto f>
+struct OnStream;
+template <class... Argument, void (*f)(DeviceHandle&, uintptr_t, Argument...)>
+struct OnStream<f> {
+  static void check(DeviceHandle& device, uintptr_t stream, Argument... arguments) {
+    device.workspace_of(stream);
+    f(device, stream, arguments...);
+  }
+  static constexpr auto call = Bounded<check>::call;
+};
+
 // 13020 is 13.2.
 std::string version(int number) { return say(number / 1000, ".", number % 1000 / 10); }
 
@@ -126,33 +139,33 @@ constexpr DeviceTable kTable = {
     make_current,
     Bounded<device::make_stream>::call,
     free_stream,
-    Bounded<device::wait>::call,
+    OnStream<device::wait>::call,
     Bounded<device::allocate>::call,
     release,
     Bounded<device::allocate_host>::call,
     release_host,
-    Bounded<device::from_host>::call,
-    Bounded<device::to_host>::call,
-    Bounded<device::copy>::call,
-    Bounded<device::zero>::call,
-    Bounded<device::begin_capture>::call,
-    Bounded<device::end_capture>::call,
-    Bounded<device::launch>::call,
+    OnStream<device::from_host>::call,
+    OnStream<device::to_host>::call,
+    OnStream<device::copy>::call,
+    OnStream<device::zero>::call,
+    OnStream<device::begin_capture>::call,
+    OnStream<device::end_capture>::call,
+    OnStream<device::launch>::call,
     free_graph,
-    Bounded<device::pack>::call,
+    OnStream<device::pack>::call,
     dense_scratch,
-    Bounded<device::dense>::call,
-    Bounded<device::norm>::call,
-    Bounded<device::embed>::call,
-    Bounded<device::clear_padding>::call,
-    Bounded<device::add>::call,
-    Bounded<device::multiply>::call,
-    Bounded<device::scale>::call,
-    Bounded<device::normalise_heads>::call,
-    Bounded<device::turn>::call,
-    Bounded<device::repeat_heads>::call,
-    Bounded<device::best>::call,
-    Bounded<device::top>::call,
+    OnStream<device::dense>::call,
+    OnStream<device::norm>::call,
+    OnStream<device::embed>::call,
+    OnStream<device::clear_padding>::call,
+    OnStream<device::add>::call,
+    OnStream<device::multiply>::call,
+    OnStream<device::scale>::call,
+    OnStream<device::normalise_heads>::call,
+    OnStream<device::turn>::call,
+    OnStream<device::repeat_heads>::call,
+    OnStream<device::best>::call,
+    OnStream<device::top>::call,
 };
 
 }  // namespace

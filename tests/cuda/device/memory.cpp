@@ -1,11 +1,11 @@
 // The functions that bridge.cpp takes from the emulator, by a GPU.
+#include "cuda/memory.hpp"
+
 #include <cuda_runtime.h>
 
 #include <map>
 #include <mutex>
 #include <new>
-
-#include "cuda/emulator/emulator.hpp"
 
 namespace emulator {
 namespace {
@@ -18,13 +18,14 @@ std::map<void*, void*> begins;
 // It ends where the allocation ends, so that compute-sanitizer sees what goes beyond.
 void* allocate(size_t bytes, size_t alignment) {
   const size_t used = (bytes + alignment - 1) / alignment * alignment, all = (used + 255) / 256 * 256;
-  char* begin = nullptr;
+  void* begin = nullptr;
   if (cudaMalloc(&begin, all) != cudaSuccess) throw std::bad_alloc();
-  cudaMemset(begin, 0xFF, all);
+  cudaMemsetAsync(begin, 0xFF, all, nullptr);
   cudaDeviceSynchronize();
   const std::lock_guard lock(mutex);
-  begins[begin + (all - used)] = begin;
-  return begin + (all - used);
+  void* const given = static_cast<char*>(begin) + (all - used);
+  begins[given] = begin;
+  return given;
 }
 
 void release(void* p) {

@@ -32,5 +32,6 @@ bool free_memory(void* p);
 size_t used_memory();
 // Memory of the machine that copies read when they run; other memory they have read when they are enqueued.
 bool is_pinned(const void* p);
+int current_device();  // of the calling thread
 
 }  // namespace emulator

@@ -10,6 +10,7 @@ namespace {
 
 std::mutex mutex;  // of what follows
 std::map<const char*, size_t> pinned;
+thread_local int current = 0;
 
 int devices_asked() {
   const char* devices = std::getenv("ATTNKIT_EMULATED_DEVICES");
@@ -22,6 +23,8 @@ Machine& machine() {
   static Machine one{.devices = devices_asked()};
   return one;
 }
+
+int current_device() { return current; }
 
 bool is_pinned(const void* p) {
   const std::lock_guard lock(mutex);
@@ -51,10 +54,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return device < 0 || device >= machine().devices ? cudaErrorInvalidDevice : cudaSuccess;
+  if (device < 0 || device >= machine().devices) return cudaErrorInvalidDevice;
+  emulator::current = device;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = emulator::current;
   return machine().devices == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {

@@ -5,23 +5,14 @@
 // order that obeys their dependencies alone.  The first fault stops the kernel; it is an error of the stream from then
 // on.
 #pragma once
-#include <cstddef>
 #include <cstdint>
-#include <string>
+
+#include "cuda/memory.hpp"
 
 namespace emulator {
 
 // Of everything that may come in any order: threads, blocks, streams.
 void set_seed(uint64_t seed);
-
-// Why the last kernel failed: one line with block, thread and source line; empty if none did.  Forgets it, so that the
-// device may be used again.
-std::string take_report();
-
-// Device memory of 0xFF bytes that ends, up to the alignment, where a page that nobody may touch begins.  Kernels and
-// copies alone may touch it: anything else dies with a message.
-void* allocate(size_t bytes, size_t alignment);
-void release(void* p);
 
 // Kernels that ran since the process began.
 uint64_t kernels_run();

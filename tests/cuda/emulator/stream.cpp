@@ -30,6 +30,7 @@ struct CUgraphExec_st {
   std::vector<Operation> nodes;
 };
 struct CUstream_st {
+  int device = emulator::current_device();
   bool follows_default = true;
   uint64_t last = 0;  // 0: none
   CUgraph_st* capture = nullptr;
@@ -165,6 +166,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
       shape.z == 0 || shape.z > 64 || uint64_t{shape.x} * shape.y * shape.z > 1024 ||
       config.dynamicSmemBytes > (limit == shared_limits.end() ? 48 * 1024 : limit->second))
     return returned(cudaErrorInvalidConfiguration);
+  if (config.stream && config.stream->device != current_device()) return returned(cudaErrorInvalidResourceHandle);
   return enqueue(config.stream, [grid, shape, bytes = config.dynamicSmemBytes, body = std::move(body)] {
     return run_kernel(grid, shape, bytes, body);
   });
@@ -215,6 +217,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid device ordinal";
     case cudaErrorNoKernelImageForDevice:
       return "no kernel image is available for execution on the device";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
     case cudaErrorLaunchFailure:

@@ -32,12 +32,14 @@ void launch(const char* name, void (*kernel)(Parameter...), const Shape& shape, 
   config.stream = reinterpret_cast<cudaStream_t>(exec.stream);
   if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (error != cudaSuccess)
-    throw Refusal(ATTN_DEVICE, say("CUDA cannot launch the kernel of ", name, " (", shape.blocks.x, " x ",
-                                   shape.blocks.y, " blocks of ", shape.threads, " threads, ", shape.shared_bytes,
-                                   " bytes of shared memory): ", cudaGetErrorString(error),
-                                   error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice
-                                       ? ": is there a GPU, and a driver for it?"
-                                       : ""));
+    throw Refusal(
+        ATTN_DEVICE,
+        say("CUDA cannot launch the kernel of ", name, " (", shape.blocks.x, " x ", shape.blocks.y, " blocks of ",
+            shape.threads, " threads, ", shape.shared_bytes, " bytes of shared memory): ", cudaGetErrorString(error),
+            error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice
+                ? ": is there a GPU, and a driver for it?"
+            : error == cudaErrorInvalidResourceHandle ? ": is the stream of the device that is current?"
+                                                      : ""));
 }
 
 }  // namespace attnkit::cuda

@@ -1,0 +1,61 @@
+# The CUDA variants of plugins: names, of which causal_names, linear_names and cross_names do so, and of each left_out_<name>, tests of its
+# plugin that are not for it.
+file(GLOB variants CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/*/*.cu)
+foreach(variant IN LISTS variants)
+  cmake_path(GET variant STEM name)
+  list(APPEND names ${name})
+  set(own_test ${PROJECT_SOURCE_DIR}/plugins/${name}/${name}_test.cpp)
+  file(STRINGS ${own_test} refuses_causal REGEX "RefusesCausalBlocks")
+  file(STRINGS ${own_test} encoders_only REGEX "RefusesWhatIsNoWholeEncoderSequence")
+  if(refuses_causal)
+    list(APPEND cross_names ${name})
+  elseif(NOT encoders_only)
+    list(APPEND causal_names ${name})
+  endif()
+  # The plugin's own test, its float64 form and golden cases.  Streams of a variant round as they are split, which plugin.h
+  # allows; heads of keys that are shared come to a linear one repeated, and central differences of its gradients keep the
+  # emulator busy for minutes: .ci/nightly has them, here gradients are golden ones and the CPU's.
+  set(left_out *Cuda*:RopeLinear.StreamsCrossAttentionIfAsked:Performer.TheRunningStabiliserDoesNotDependOnChunks)
+  if(name STREQUAL performer)  # 40,000 runs about omega, and more of what others hold
+    string(APPEND left_out :*GivesAnUnbiasedEstimate*:*HasAFixedStabiliser*)
+  endif()
+  if(name STREQUAL local)  # roundings of the state, which are the CPU's, equal bits from other pieces, and long gradients
+    string(APPEND left_out :*ARoundedCache*:*InAnyChunks*:*CentralDifferences*)
+  endif()
+  if(name STREQUAL bigbird)  # a refusal that reads the table, and central differences for time
+    string(APPEND left_out :*RefusesATableOfAnotherModel*:*CentralDifferences*)
+  endif()
+  if(name STREQUAL s4d)  # the longest gradients
+    string(APPEND left_out :S4d.HasGradients:*WhereAIsSmall*:*HasExactGradients*)
+  endif()
+  if(name STREQUAL linformer)  # gradients, which it has not
+    string(APPEND left_out :Linformer.HasGradients)
+  endif()
+  if(name STREQUAL luna)  # gradients, which it has not
+    string(APPEND left_out :Luna.*Gradient*:Luna.SavesAsMuchWhateverTheLength)
+  endif()
+  if(name STREQUAL efficient)  # equal bits from other pieces
+    string(APPEND left_out :Efficient.IsTheSameBitForBitAppendedInOnePiece)
+  endif()
+  if(name STREQUAL latte)  # equal bits from other pieces
+    string(APPEND left_out :Latte.IsTheSameBitForBitHoweverItIsSplit)
+  endif()
+  file(STRINGS ${variant} linear REGEX "kernels/cuda/linear[./]")
+  if(linear)
+    if(NOT refuses_causal)
+      list(APPEND linear_names ${name})
+    endif()
+    string(APPEND left_out :*SharesHeadsOfKeys*:*.HasGradients*:*CentralDifferences*)
+  endif()
+  set(left_out_${name} ${left_out})
+endforeach()
+
+# A program of tests of all variants, which are plugins of the CPU in the folder `bridged`, beside the mechanisms' own in `plugins`.
+function(attnkit_cuda_variants program bridged plugins)
+  foreach(list names causal_names cross_names linear_names)
+    list(JOIN ${list} " " ${list})
+  endforeach()
+  target_compile_definitions(${program} PRIVATE
+    ATTNKIT_CUDA_NAMES="${names}" ATTNKIT_CUDA_CAUSAL="${causal_names}" ATTNKIT_CUDA_CROSS="${cross_names}" ATTNKIT_CUDA_LINEAR="${linear_names}"
+    ATTNKIT_EMULATED_DIR="${bridged}" ATTNKIT_PLUGIN_DIR="${plugins}")
+endfunction()
