@@ -317,7 +317,7 @@ class Trainer:
         rest = [p for p in self.named.values() if id(p) not in chosen]
         decayed, plain = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() < 2]
         groups = [{"params": decayed, "weight_decay": o.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-        made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98))]
+        made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98), fused=True)]
         if hidden:
             made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02, products=torch.bfloat16 if _has_bf16() else torch.float32))
         for optimizer in made:
