@@ -27,9 +27,10 @@ foreach(package IN LISTS CPACK_PACKAGE_FILES)
     if(DEFINED ENV{SOURCE_DATE_EPOCH})
       set(times --mtime=@$ENV{SOURCE_DATE_EPOCH})
     endif()
-    file(GLOB commit ${folder}/*/hosts/commit)  # of the source, which an archive of git has as well
-    if(commit AND CPACK_ATTNKIT_COMMIT)
-      file(WRITE ${commit} "${CPACK_ATTNKIT_COMMIT}\n")
+    file(GLOB file ${folder}/*/hosts/commit)  # of the source, which an archive of git has as well
+    if(file AND EXISTS ${CPACK_ATTNKIT_SOURCE}/.git)
+      execute_process(COMMAND git -c safe.directory=${CPACK_ATTNKIT_SOURCE} -C ${CPACK_ATTNKIT_SOURCE} rev-parse HEAD OUTPUT_VARIABLE commit ERROR_QUIET)
+      file(WRITE ${file} "${commit}")
     endif()
     file(GLOB top RELATIVE ${folder} ${folder}/*)
     execute_process(COMMAND tar --sort=name --owner=0 --group=0 --numeric-owner ${times} -C ${folder} -cf - ${top} COMMAND gzip -n OUTPUT_FILE ${package}

@@ -100,18 +100,7 @@ struct BigBird : bigbird::Model {
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     count(r, info);
-    const attend::Sizes sizes(shape);
-    const int keys =
-        r.is_f64() ? attend::keys_of_tile<double, Listed>(sizes) : attend::keys_of_tile<float, Listed>(sizes);
-    const int rows =
-        r.is_f64() ? attend::gradient_tile<double, Listed>(sizes) : attend::gradient_tile<float, Listed>(sizes);
-    if (keys == 0 || (r.trains() && rows == 0))
-      throw attnkit::unsupported("heads of ", shape.d, " and ", shape.e, " numbers do not fit, a few rows at a time, ",
-                                 "into a block's ", cuda::most_shared(),
-                                 " bytes of shared memory: make the heads narrower");
-    const int64_t queries = r.batch * shape.heads * r.queries;
-    info.train(r, queries, 0, attnkit::aligned(r.real_bytes(queries)));
-    return {keys};
+    return {attend::plan<Listed>(shape, r, info)};
   }
 
   void run(const Plan& plan, const attn_run& r) const {

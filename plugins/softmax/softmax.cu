@@ -26,16 +26,7 @@ struct Softmax : softmax::Model {
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     if (cache.rounds()) throw attnkit::unsupported("only the CPU rounds keys and values: set cache = \"f32\"");
     count(r, info);
-    const attend::Sizes sizes(shape);
-    const int keys = r.is_f64() ? attend::keys_of_tile<double>(sizes) : attend::keys_of_tile<float>(sizes);
-    const int rows = r.is_f64() ? attend::gradient_tile<double>(sizes) : attend::gradient_tile<float>(sizes);
-    if (keys == 0 || (r.trains() && rows == 0))
-      throw attnkit::unsupported("heads of ", shape.d, " and ", shape.e, " numbers do not fit, a few rows at a time, ",
-                                 "into a block's ", cuda::most_shared(),
-                                 " bytes of shared memory: make the heads narrower");
-    const int64_t queries = r.batch * shape.heads * r.queries;
-    info.train(r, queries, 0, attnkit::aligned(r.real_bytes(queries)));
-    Plan plan{keys, cuda::cudnn::Whole::make(r, shape, block.causal != 0)};
+    Plan plan{attend::plan(shape, r, info), cuda::cudnn::Whole::make(r, shape, block.causal != 0)};
     if (plan.whole) info.scratch_bytes = plan.whole->scratch_bytes();
     return plan;
   }

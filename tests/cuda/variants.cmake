@@ -1,5 +1,5 @@
 # The CUDA variants of plugins: names, of which causal_names, linear_names and cross_names do so, and of each left_out_<name>, tests of its
-# plugin that are not for it.
+# plugin that are not for it, and slow_<name>, those that take the emulator minutes.
 file(GLOB variants CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/*/*.cu)
 foreach(variant IN LISTS variants)
   cmake_path(GET variant STEM name)
@@ -12,21 +12,23 @@ foreach(variant IN LISTS variants)
   elseif(NOT encoders_only)
     list(APPEND causal_names ${name})
   endif()
-  # The plugin's own test, its float64 form and golden cases.  Streams of a variant round as they are split, which plugin.h
-  # allows; heads of keys that are shared come to a linear one repeated, and central differences of its gradients keep the
-  # emulator busy for minutes: .ci/nightly has them, here gradients are golden ones and the CPU's.
+  # Of the plugin's own test, its float64 form and golden cases: what is not for a variant.  Its streams round as they are
+  # split, which plugin.h allows; heads of keys that are shared come to a linear one repeated.
   set(left_out *Cuda*:RopeLinear.StreamsCrossAttentionIfAsked:Performer.TheRunningStabiliserDoesNotDependOnChunks)
+  # What keeps the emulator busy for minutes: .ci/nightly and a GPU have it.
+  set(slow *.ItsGradientEqualsCentralDifferences)
   if(name STREQUAL performer)  # 40,000 runs about omega, and more of what others hold
-    string(APPEND left_out :*GivesAnUnbiasedEstimate*:*HasAFixedStabiliser*)
+    string(APPEND slow :*GivesAnUnbiasedEstimate*:*HasAFixedStabiliser*)
   endif()
-  if(name STREQUAL local)  # roundings of the state, which are the CPU's, equal bits from other pieces, and long gradients
-    string(APPEND left_out :*ARoundedCache*:*InAnyChunks*:*CentralDifferences*)
+  if(name STREQUAL local)  # roundings of the state, which are the CPU's, and equal bits from other pieces
+    string(APPEND left_out :*ARoundedCache*:*InAnyChunks*)
+    string(APPEND slow :Local.GradientsOfManyTilesEqualCentralDifferences)
   endif()
-  if(name STREQUAL bigbird)  # a refusal that reads the table, and central differences for time
-    string(APPEND left_out :*RefusesATableOfAnotherModel*:*CentralDifferences*)
+  if(name STREQUAL bigbird)  # a refusal that reads the table
+    string(APPEND left_out :*RefusesATableOfAnotherModel*)
   endif()
   if(name STREQUAL s4d)  # the longest gradients
-    string(APPEND left_out :S4d.HasGradients:*WhereAIsSmall*:*HasExactGradients*)
+    string(APPEND slow :S4d.HasGradients:*WhereAIsSmall*:*HasExactGradients*)
   endif()
   if(name STREQUAL linformer)  # gradients, which it has not
     string(APPEND left_out :Linformer.HasGradients)
@@ -45,9 +47,11 @@ foreach(variant IN LISTS variants)
     if(NOT refuses_causal)
       list(APPEND linear_names ${name})
     endif()
-    string(APPEND left_out :*SharesHeadsOfKeys*:*.HasGradients*:*CentralDifferences*)
+    string(APPEND left_out :*SharesHeadsOfKeys*)
+    string(APPEND slow :*.HasGradients:*.HasGradientsOf*:*.HasGradientsWhe*)
   endif()
   set(left_out_${name} ${left_out})
+  set(slow_${name} ${slow})
 endforeach()
 
 # A program of tests of all variants, which are plugins of the CPU in the folder `bridged`, beside the mechanisms' own in `plugins`.

@@ -340,7 +340,7 @@ TEST(LinearVariant, KeepsTheSumsOfWideHeadsInScratch) {
 // Of heads whose S stays in global memory, too.  A single number, b2 of leap, is what a sum's terms leave of each
 // other: the CPU's is no measure for it.
 TEST(LinearVariant, GradientsAreTheCpus) {
-  for (const char* name : {"linear", "leap", "latte"})
+  for (const char* name : {"linear", "leap", "latte", "performer"})
     for (const int32_t width : {24, 144}) {
       SCOPED_TRACE(testing::Message() << name << " " << width);
       const attn_block block = make_block(ATTN_DECODER_SELF, true, 1, width, width + 8);
@@ -376,6 +376,36 @@ TEST(LinearVariant, GradientsOfManySegmentsAreTheCpus) {
   for (const char* name : {"latent_q", "latent_k", "v"}) {
     const auto p = static_cast<size_t>(here.find(name));
     EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << name;
+  }
+}
+
+// Keys that raise the scale, behind queries that see no more than those before them.  Heads of 256 go a few at a time.
+TEST(LinearVariant, AKeyChangesNothingOfThoseThatDoNotSeeIt) {
+  struct Case {
+    const char *name, *keys;
+    int32_t width;
+    float times, plus;  // of the keys that all see, of the others
+    Settings settings;
+  };
+  for (const Case& c : {Case{"latte", "latent_k", 8, 1, 200, {{"cross", true}}}, Case{"efficient", "k", 8, 1, 200, {}},
+                        Case{"performer", "k", 8, 20, 0, {}}, Case{"performer", "k", 256, 6, 0, {}}}) {
+    SCOPED_TRACE(testing::Message() << c.name << " " << c.width);
+    const attn_block block = make_block(ATTN_DECODER_CROSS, false, 1, c.width, c.width);
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/" + std::string(c.name) + ".so"), block, c.settings),
+        there(load(ATTNKIT_EMULATED_DIR "/" + std::string(c.name) + ".so"), block, c.settings);
+    Inputs in(here, 1, 40, 20, 1), same(there, 1, 40, 20, 1);
+    for (Inputs* inputs : {&in, &same})
+      (*inputs)[c.keys].set([&, k = (*inputs)[c.keys]](int64_t b, int64_t h, int64_t j, int64_t e) {
+        return j < 10 ? c.times * k.at(b, h, j, e) : k.at(b, h, j, e) + c.plus;
+      });
+    Call call;
+    for (int32_t i = 0; i < 40; ++i) call.visible.push_back(i < 34 ? 10 : std::min(20, i - 23));
+    EXPECT_LE(rms_ratio(run_whole(same, ATTN_PREFIX, call), run_whole(in, ATTN_PREFIX, call)), kGate);
+    if (c.width > 64) continue;  // of which performer has no gradients
+    const Gradients<float> want = backward(in, ATTN_PREFIX, call), got = backward(same, ATTN_PREFIX, call);
+    for (size_t p = 0; p < want.size(); ++p)
+      if (here.ports()[p]->kind != ATTN_OUTPUT && want[p].heads * want[p].rows > 0)
+        EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name;
   }
 }
 
@@ -477,10 +507,12 @@ TEST_F(BigBirdVariant, ARowDoesNotSeeItsNeighbours) {
 }
 
 TEST_F(BigBirdVariant, TakesWideHeads) {
-  const attn_block wide = make_block(ATTN_ENCODER_SELF, false, 1, 320, 250);
-  const Mechanism here(cpu, wide, settings(20, 1, 120)), there(cuda, wide, settings(20, 1, 120));
-  Inputs in(here, 1, 110, 110, 1), same(there, 1, 110, 110, 1);
-  EXPECT_LE(rms_ratio(run_whole(same, 0, {}), run_whole(in, 0, {})), kGate);
+  for (const int32_t width : {320, 600}) {
+    const attn_block wide = make_block(ATTN_ENCODER_SELF, false, 1, width, width - 70);
+    const Mechanism here(cpu, wide, settings(20, 1, 120)), there(cuda, wide, settings(20, 1, 120));
+    Inputs in(here, 1, 110, 110, 1), same(there, 1, 110, 110, 1);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, {}), run_whole(in, 0, {})), kGate);
+  }
 }
 
 // Blocks of less than a tile, of several tiles and of some and a part; tables that repeat; rows that end anywhere.

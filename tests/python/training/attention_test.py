@@ -191,7 +191,7 @@ class Refused(TorchTest):
         key, t = attention().softmax._key, torch.randn(2, HEADS, QUERIES, WIDTH)
         self.refused("tensors are on cpu, meta; all of a block must be on the CPU, or all on one CUDA device", _ops._forward, key,
                      [t, t, t.to("meta")], [None] * 5, QUERIES, QUERIES, False)
-        self.refused("bigbird has no CUDA variant here: move the block and its inputs to the CPU", _ops.bound, attention("bigbird").bigbird._key,
+        self.refused("skyformer has no CUDA variant here: move the block and its inputs to the CPU", _ops.bound, attention("skyformer").skyformer._key,
                      _ops.CUDA, code=attnkit.UNSUPPORTED)
 
     def test_a_mechanism_without_gradients(self):

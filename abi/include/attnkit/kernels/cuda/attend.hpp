@@ -472,13 +472,19 @@ static __global__ void __launch_bounds__(kThreads) append_kernel(const Work<T, W
   append_last(w, b, pair % w.sizes.kv_heads, Sight(w.lengths, b), tile, static_cast<int>(gridDim.x) / w.pairs);
 }
 
+// Shared memory of blocks_kernel, whatever its batch rows are.
+template <class T, class Reach, int kKeys>
+uint64_t bytes_of_blocks(const Sizes& s) {
+  const uint64_t bytes = Blocks<T, Reach, kKeys>::bytes(s);
+  if constexpr (Reach::kListed) return bytes;
+  return std::max(bytes, Few<T, Reach, kKeys>::bytes(s));
+}
+
 // Keys of a tile for heads so wide, 0: none fits into a block's shared memory.
 template <class T, class Reach = Everywhere>
 int keys_of_tile(const Sizes& s) {
   const auto fits = [&](auto tile) {
-    constexpr int kKeys = decltype(tile)::value;
-    return std::max(Blocks<T, Reach, kKeys>::bytes(s), Few<T, Reach, kKeys>::bytes(s)) <=
-           static_cast<uint64_t>(most_shared());
+    return bytes_of_blocks<T, Reach, decltype(tile)::value>(s) <= static_cast<uint64_t>(most_shared());
   };
   if (fits(std::integral_constant<int, kNarrow>{})) return kNarrow;
   return fits(std::integral_constant<int, kWide>{}) ? kWide : 0;
@@ -523,10 +529,9 @@ void run(const char* name, const attn_run& r, const QkvPorts& ports, const Width
   };
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
-    const uint64_t bytes = Few<T, Reach, kKeys>::bytes(w.sizes);
     if constexpr (!Reach::kListed)
-      if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, bytes);
-    start(blocks_kernel<T, Reach, kKeys>, w.tiles, std::max(Blocks<T, Reach, kKeys>::bytes(w.sizes), bytes));
+      if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
+    start(blocks_kernel<T, Reach, kKeys>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));
   };
   if (keys == kNarrow)
     with(std::integral_constant<int, kNarrow>{});

@@ -340,6 +340,21 @@ int gradient_tile(const Sizes& s) {
                                                                     : 0;
 }
 
+// Counts what a run saves and a gradient's scratch.  Returns the keys of a tile.
+// Errors    Refusal ATTN_UNSUPPORTED: the heads are too wide.
+template <class Reach = Everywhere>
+int plan(const Widths& widths, const Request& r, Info& info) {
+  const Sizes sizes(widths);
+  const int keys = r.is_f64() ? keys_of_tile<double, Reach>(sizes) : keys_of_tile<float, Reach>(sizes);
+  const int rows = r.is_f64() ? gradient_tile<double, Reach>(sizes) : gradient_tile<float, Reach>(sizes);
+  if (keys == 0 || (r.trains() && rows == 0))
+    throw unsupported("heads of ", widths.d, " and ", widths.e, " numbers do not fit, a few rows at a time, into a ",
+                      "block's ", most_shared(), " bytes of shared memory: make the heads narrower");
+  const int64_t queries = r.batch * widths.heads * r.queries;
+  info.train(r, queries, 0, aligned(r.real_bytes(queries)));
+  return keys;
+}
+
 // Enqueues the gradient of a run whose tensors are of Real.
 template <class Real, class Reach = Everywhere>
 void run_backward(const char* name, const attn_grad& g, const QkvPorts& ports, const Widths& widths, double scale,

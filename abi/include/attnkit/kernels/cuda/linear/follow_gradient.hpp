@@ -224,7 +224,8 @@ class FollowScans : GradientTiles<Work, kInShared> {
       const int64_t first_sees = head_.needs(i);
       append_to(first_sees - kTile);
       int queries = 1;
-      while (queries < kTile && i + queries < end && head_.needs(i + queries) - done_ <= kTile) ++queries;
+      const int most = first_sees > done_ ? kTile : 0;  // the first query sees the key that may raise the scale
+      while (queries < kTile && i + queries < end && head_.needs(i + queries) - done_ <= most) ++queries;
       int keys = static_cast<int>(head_.needs(i + queries - 1) - done_);
       if (keys > 0) {
         const int fit = load_keys(keys);

@@ -133,7 +133,7 @@ class GradientTiles {
       for (int i = 0; i < kTile; ++i) rest_[i * size().f4() + f] = z_[f];
   }
 
-  // What they find besides in the sources that they see.
+  // Adds to the gradients of readers what they find in the sources that they see.
   template <bool kBoth>
   __device__ void read_sources() {
     dots<2>(y_, wide(size()), from_y_, wide(size()), size().e4(), kTile, yy_, kPairs);

@@ -225,6 +225,8 @@ class Steps {
     if constexpr (kFollows<Map>) {
       if constexpr (kEach<Map>)
         load_each(done, keys);
+      else if (keys > 0 && queries > 0 && head_.needs(i) <= done)
+        keys = 0;  // they may raise the scale, and the first query sees none of them
       else if (keys > 0)
         keys = load_following(done, keys);
       while (queries > 0 && head_.needs(i + queries - 1) - done > keys) --queries;
