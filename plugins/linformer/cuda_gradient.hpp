@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(kThreads) give_kernel(const GradientWor
 
 // Adds what all heads gave to 32 mixtures and 32 keys of a matrix.
 template <class Real, bool kPrefix>
-static __global__ void __launch_bounds__(kThreads) learn_kernel(const GradientWork<Real> w) {
+static __global__ void __launch_bounds__(kThreads, 4) learn_kernel(const GradientWork<Real> w) {
   ATTNKIT_SHARED(Real, left, kTile * kRow);
   ATTNKIT_SHARED(Real, right, kTile * kRow);
   const Sizes& s = w.run.sizes;

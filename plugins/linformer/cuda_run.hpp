@@ -230,7 +230,8 @@ __device__ void clear(const Work<T>& w, int64_t b, int h, int64_t from, int64_t 
 }
 
 template <class T>
-static __global__ void __launch_bounds__(kThreads) append_kernel(const Work<T> w) {
+static __global__ void __launch_bounds__(kThreads, sizeof(RealOf<T>) == sizeof(float) ? 8 : 4)
+    append_kernel(const Work<T> w) {
   ATTNKIT_SHARED(RealOf<T>, left, kTile * kRow);
   ATTNKIT_SHARED(RealOf<T>, right, kTile * kRow);
   const int pair = static_cast<int>(blockIdx.x) / w.sizes.tiles(),

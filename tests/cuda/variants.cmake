@@ -30,6 +30,9 @@ foreach(variant IN LISTS variants)
   if(name STREQUAL s4d)  # the longest gradients
     string(APPEND slow :S4d.HasGradients:*WhereAIsSmall*:*HasExactGradients*)
   endif()
+  if(name STREQUAL linformer)
+    string(APPEND slow :Linformer.HasGradients)
+  endif()
   if(name STREQUAL luna)  # gradients, which it has not
     string(APPEND left_out :Luna.*Gradient*:Luna.SavesAsMuchWhateverTheLength)
   endif()
