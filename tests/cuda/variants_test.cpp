@@ -496,6 +496,13 @@ TEST(LinformerVariant, GradientsAreTheCpus) {
   }
 }
 
+TEST(LinformerVariant, RefusesGradientsOfHeadsThatAreTooWide) {
+  const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/linformer.so"),
+                       make_block(ATTN_DECODER_CROSS, false, 1, 1300, 1300));
+  EXPECT_NO_THROW(Planned(mech, make_request(1, 4, 4)));
+  expect_refused(mech, make_request(1, 4, 4, ATTN_TRAIN), "gradients of heads of 1300 and 1300 numbers do not fit");
+}
+
 // Encoders alone.
 class BigBirdVariant : public testing::Test {
  protected:
