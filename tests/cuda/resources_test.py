@@ -47,6 +47,9 @@ PREDICTED = [
     ("Luna, the same shapes", "causal, one token, 1024 sessions", "luna", "causal_kernel.*Li8E", 128),
     ("Linformer, bidirectional", "`append_kernel`", "linformer", "append_kernelIf", 128),
     ("Linformer, bidirectional", "`attend_kernel`", "linformer", "attend_kernelIf", 128),
+    ("Linformer, bidirectional", "gradient: `gradient_kernel`, softmax's", "linformer", "gradient_kernelIf.*Li32E", 256),
+    ("Linformer, bidirectional", "gradient: `give_kernel`", "linformer", "give_kernelIf", 128),
+    ("Linformer, bidirectional", "gradient: `learn_kernel`", "linformer", "learn_kernelIfLb0E", 128),
 ]
 
 

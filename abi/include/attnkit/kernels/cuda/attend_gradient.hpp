@@ -355,50 +355,45 @@ int plan(const Widths& widths, const Request& r, Info& info) {
   return keys;
 }
 
+// Enqueues a gradient whose rows are given; where they lie is looked at here.
+template <class Real, class Reach>
+void run_backward(const char* name, const attn_exec& exec, GradientWork<Real, Reach> w) {
+  w.by_four = is_by_four(w.q, w.sizes.d) && is_by_four(w.k, w.sizes.d) && is_by_four(w.v, w.sizes.e) &&
+              is_by_four(w.given, w.sizes.e);
+  const int64_t rows = w.lengths.queries * w.sizes.group();  // of a pair
+  const auto start = [&](auto* kernel, int64_t blocks, uint64_t bytes) {
+    if (blocks > 0) launch(name, kernel, {dim3(static_cast<unsigned>(blocks)), kThreads, bytes}, exec, w);
+  };
+  start(given_kernel<Real, Reach>, (w.pairs * rows + kWarps - 1) / kWarps, 0);
+  const auto with = [&](auto tile) {
+    constexpr int kTile = decltype(tile)::value;
+    const auto tiles = [&](int64_t count) {
+      if constexpr (Reach::kListed) return w.reach.tiles(count, kTile);
+      return (count + kTile - 1) / kTile;
+    };
+    const uint64_t bytes = Gradient<Real, Reach, kTile>::bytes(w.sizes);
+    if (w.dq.data) start(gradient_kernel<Real, Reach, kTile, false>, w.pairs * tiles(rows), bytes);
+    if (w.dk.data || w.dv.data)
+      start(gradient_kernel<Real, Reach, kTile, true>, w.pairs * tiles(w.lengths.keys), bytes);
+  };
+  if (gradient_tile<Real, Reach>(w.sizes) == kGradientTile)
+    with(std::integral_constant<int, kGradientTile>{});
+  else
+    with(std::integral_constant<int, kWideGradientTile>{});
+}
+
 // Enqueues the gradient of a run whose tensors are of Real.
 template <class Real, class Reach = Everywhere>
 void run_backward(const char* name, const attn_grad& g, const QkvPorts& ports, const Widths& widths, double scale,
                   bool causal, const Reach& reach = {}) {
   const attn_run& r = *g.run;
   const auto given = [&](Port port) { return View<const Real>(r, port); };
-  GradientWork<Real, Reach> w{Sizes(widths),
-                              given(ports.q),
-                              given(ports.k),
-                              given(ports.v),
-                              given(ports.o),
-                              View<const Real>(g, ports.o),
-                              View<Real>(g, ports.q),
-                              View<Real>(g, ports.k),
-                              View<Real>(g, ports.v),
-                              Lengths(r, causal),
-                              static_cast<const Real*>(r.saved),
-                              static_cast<Real*>(r.exec->scratch),
-                              static_cast<Real>(scale),
-                              static_cast<int>(r.batch * widths.kv_heads),
-                              1,
-                              false,
-                              reach};
-  w.by_four = is_by_four(w.q, widths.d) && is_by_four(w.k, widths.d) && is_by_four(w.v, widths.e) &&
-              is_by_four(w.given, widths.e);
-  const auto start = [&](auto* kernel, int64_t blocks, uint64_t bytes) {
-    if (blocks > 0) launch(name, kernel, {dim3(static_cast<unsigned>(blocks)), kThreads, bytes}, *r.exec, w);
-  };
-  start(given_kernel<Real, Reach>, (r.batch * widths.heads * r.queries + kWarps - 1) / kWarps, 0);
-  const auto with = [&](auto tile) {
-    constexpr int kTile = decltype(tile)::value;
-    const auto tiles = [&](int64_t rows) {
-      if constexpr (Reach::kListed) return reach.tiles(rows, kTile);
-      return (rows + kTile - 1) / kTile;
-    };
-    const uint64_t bytes = Gradient<Real, Reach, kTile>::bytes(w.sizes);
-    if (w.dq.data)
-      start(gradient_kernel<Real, Reach, kTile, false>, w.pairs * tiles(r.queries * widths.group()), bytes);
-    if (w.dk.data || w.dv.data) start(gradient_kernel<Real, Reach, kTile, true>, w.pairs * tiles(r.keys), bytes);
-  };
-  if (gradient_tile<Real, Reach>(w.sizes) == kGradientTile)
-    with(std::integral_constant<int, kGradientTile>{});
-  else
-    with(std::integral_constant<int, kWideGradientTile>{});
+  run_backward(name, *r.exec,
+               GradientWork<Real, Reach>{Sizes(widths), given(ports.q), given(ports.k), given(ports.v), given(ports.o),
+                                         View<const Real>(g, ports.o), View<Real>(g, ports.q), View<Real>(g, ports.k),
+                                         View<Real>(g, ports.v), Lengths(r, causal), static_cast<const Real*>(r.saved),
+                                         static_cast<Real*>(r.exec->scratch), static_cast<Real>(scale),
+                                         static_cast<int>(r.batch * widths.kv_heads), 1, false, reach});
 }
 
 }  // namespace attnkit::cuda::attend
