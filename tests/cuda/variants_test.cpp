@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "support/oracle.hpp"
+#include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/training.hpp"
 #ifndef ATTNKIT_ON_A_GPU
