@@ -1,9 +1,9 @@
 // linformer's gradient on CUDA; gradient.hpp has the equations.
 //
-// Of queries that all see the same keys it is that of softmax attention over Kbar and Vbar, which gives dq, R and T; then
-// a block makes 32 x 32 numbers of dk, dv or the gradients of E and F, each of these a chain over batch rows and heads
-// in their order.  Prefixes are one block's walk, which leaves in scratch the scores of a head's queries and what its
-// keys give E and F.
+// Of queries that all see the same keys it is that of softmax attention over Kbar and Vbar, which gives dq, R and T;
+// then a block makes 32 x 32 numbers of dk, dv or the gradients of E and F, each of these a chain over batch rows and
+// heads in their order.  Prefixes are one block's walk, which leaves in scratch the scores of a head's queries and what
+// its keys give E and F.
 #pragma once
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
 
