@@ -267,7 +267,7 @@ struct Nystromformer : nystromformer::Model {
                         rows_of<const Real>(p.k, p.rows, shape.d), rows_of<const Real>(p.mixed, p.rows, shape.e),
                         rows_of<const Real>(p.o, r.queries, shape.e), given, dq, rows_of(p.dk, p.rows, shape.d),
                         rows_of(p.dmixed, p.rows, shape.e), p.lse);
-    if (p.landmarks) through_landmarks(r, p, dk, dv);
+    if (p.landmarks) through_landmarks<Real>(r, p, dk, dv);
     const int64_t tiles = (std::max(r.queries, r.keys) + kConvolved - 1) / kConvolved;
     start(r, spread_kernel<Real>, pairs(r) * tiles, kThreads,
           Spread<Real>{sizes(), dq, dk, dv, Lengths(r, false), static_cast<int>(p.rows), p.dq, p.dk, p.dmixed,
