@@ -206,8 +206,10 @@ constexpr KeyRule keys[] = {
     {"weights", "seed", T::integer, "", 0, 4294967295,
      "without `file`, an untrained model: all tensors are initialised by this seed; with it, those of the mechanisms' "
      "own that the file lacks"},
-    {"weights", "type", T::choice, "f32", "f32|bf16|int8|int4|stored",
-     "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; int8 "
+    {"weights", "type", T::choice, "f32", "f32|bf16|f16|int8|int4|stored",
+     "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; f16, on "
+     "a "
+     "GPU alone, 11 bits, of numbers up to 65504; int8 "
      "keeps 8 bits with a scale for each output, a quarter, and rounds the inputs while running, with a scale for each "
      "row; int4 keeps 4 bits with a scale for each 32 inputs of an output, a sixth, and rounds the inputs to 8 bits "
      "with a "
