@@ -1,9 +1,9 @@
 // linformer's gradient on CUDA; gradient.hpp has the equations.
 //
-// Where all queries see the same keys it is that of softmax attention over Kbar and Vbar, which gives dq, R and T; then
-// a block makes 32 x 32 numbers of dk, dv or the gradients of E and F, each of these a chain over batch rows and heads
-// in their order.  Prefixes are one block's walk, which leaves in scratch the scores of a head's queries and what its
-// keys give E and F.
+// Of queries that all see the same keys it is that of softmax attention over Kbar and Vbar, which gives dq, R and T;
+// then a block makes 32 x 32 numbers of dk, dv or the gradients of E and F, each of these a chain over batch rows and
+// heads in their order.  Prefixes are one block's walk, which leaves in scratch the scores of a head's queries and what
+// its keys give E and F.
 #pragma once
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
 
@@ -68,7 +68,7 @@ __device__ void clear(const Rows<Real>& rows, int64_t b, int h, int64_t from, in
     rows.at(b, h, unit / width)[unit % width] = 0;
 }
 
-// What keys [from, to), at most 32, of a head give 32 mixtures of a matrix; a whole block.
+// Finds what keys [from, to), at most 32, of a head give 32 mixtures of a matrix; a whole block.
 template <class Real>
 __device__ void learn(const GradientWork<Real>& w, const Operands<Real>& operands, int64_t b, int h, int64_t from,
                       int64_t to, int matrix, int first, Real (&sums)[kOwn]) {

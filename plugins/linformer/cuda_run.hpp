@@ -83,7 +83,7 @@ struct Columns {
         width(of_keys ? s.d : s.e) {}
 };
 
-// Where a block holds 32 x 32 numbers of each operand.
+// Shared memory of a block for 32 x 32 numbers of each operand.
 template <class Real>
 struct Operands {
   Shared<Real> left, right;

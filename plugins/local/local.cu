@@ -9,13 +9,7 @@ namespace cuda = attnkit::cuda;
 namespace attend = attnkit::cuda::attend;
 
 struct Local : local::Model {
-  static constexpr attnkit::About about{Model::about.name,
-                                        Model::about.summary,
-                                        Model::about.citation,
-                                        Model::about.state_revision,
-                                        cuda::kCudaDevice,
-                                        0,
-                                        true};
+  static constexpr attnkit::About about = cuda::on_cuda(Model::about);
   using Model::Model;
   struct Plan {
     int keys;  // of a tile

@@ -687,13 +687,7 @@ static __global__ void __launch_bounds__(kThreads, 4) unpack_kernel(const Work<T
 }
 
 struct Luna : luna::Model {
-  static constexpr attnkit::About about{Model::about.name,
-                                        Model::about.summary,
-                                        Model::about.citation,
-                                        Model::about.state_revision,
-                                        kCudaDevice,
-                                        0,
-                                        true};
+  static constexpr attnkit::About about = on_cuda(Model::about);
   using Model::Model;
   struct Plan {
     int tile;  // rows of a tile: keys, and queries of causal blocks

@@ -11,13 +11,7 @@ using attnkit::Layout;
 using attnkit::View;
 
 struct S4d : s4d::Model {
-  static constexpr attnkit::About about{Model::about.name,
-                                        Model::about.summary,
-                                        Model::about.citation,
-                                        Model::about.state_revision,
-                                        kCudaDevice,
-                                        0,
-                                        true};
+  static constexpr attnkit::About about = on_cuda(Model::about);
   using Model::Model;
   struct Plan {};
 

@@ -9,6 +9,13 @@ namespace attnkit::cuda {
 
 constexpr int32_t kCudaDevice = 2;  // DLPack's number
 
+// Returns what a mechanism says of itself, for its variant, which takes f16 and bf16.
+constexpr About on_cuda(About about) {
+  about.device_type = kCudaDevice;
+  about.takes_halves = true;
+  return about;
+}
+
 struct Shape {
   dim3 blocks;
   unsigned threads;         // of a block

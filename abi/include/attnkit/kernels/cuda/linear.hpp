@@ -61,13 +61,7 @@ class Mechanism {
   struct Plan {
     bool in_chunks;  // does a head fit into a block's shared memory?
   };
-  static constexpr About about{T::about.name,
-                               T::about.summary,
-                               T::about.citation,
-                               T::about.state_revision,
-                               kCudaDevice,
-                               T::about.oldest_host_minor,
-                               true};
+  static constexpr About about = on_cuda(T::about);
   static Options options() { return T::options(); }
 
   Mechanism(const attn_block& b, const Values& values, Ports& ports)
