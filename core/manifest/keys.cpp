@@ -208,11 +208,10 @@ constexpr KeyRule keys[] = {
     {"weights", "type", T::choice, "f32", "f32|bf16|f16|int8|int4|stored",
      "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; f16 "
      "keeps 11, on a GPU alone, and ends at 65504; int8 keeps 8 bits with a scale for each output, a quarter, and "
-     "rounds the inputs while running, with a scale for each row; int4 keeps 4 bits with a scale for each 32 inputs of an output, a sixth, and rounds the inputs to 8 bits "
-     "with a "
-     "scale for each 32 of them; stored is for each tensor what is nearest to what the file has: int4 for GGUF's Q4_0, "
-     "Q4_1 and Q4_K, int8 "
-     "for Q8_0, Q6_K and I8, bf16 for BF16"},
+     "rounds the inputs while running, with a scale for each row; int4 keeps 4 bits with a scale for each 32 inputs "
+     "of an output, a sixth, and rounds the inputs to 8 bits with a scale for each 32 of them; stored is for each "
+     "tensor what is nearest to what the file has: int4 for GGUF's Q4_0, Q4_1 and Q4_K, int8 for Q8_0, Q6_K and I8, "
+     "bf16 for BF16"},
     {"weights", "tf32", T::boolean, "false",
      "on a GPU, products of f32 numbers with 10 bits of fraction, which tensor cores do faster; elsewhere without "
      "effect"},
