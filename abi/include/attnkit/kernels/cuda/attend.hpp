@@ -38,6 +38,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kFew = 4;                  // queries of a row up to which its keys are shared among slices
 constexpr int kSpan = 1024;              // keys of such a row for a block
 constexpr int kNarrow = 64, kWide = 16;  // keys of a tile, by the width of heads
+constexpr int kAllKeys = std::numeric_limits<int>::max();
 template <class Real>
 constexpr Real kUnknown = std::numeric_limits<Real>::quiet_NaN();
 
@@ -165,7 +166,7 @@ class Attention {
   // The rows from `first` to `last`, as many as fit.
   __device__ void operator()(int64_t first, int64_t last) {
     const int rows = static_cast<int>(last - first < kRows ? last - first : kRows);
-    attend(first, rows, 0, std::numeric_limits<int>::max());
+    attend(first, rows, 0, kAllKeys);
     write(first, rows);
     __syncthreads();  // the next rows write over these
   }
