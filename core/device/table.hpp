@@ -22,6 +22,8 @@ struct DeviceGraph;   // work that was captured
 enum class DeviceType : uint32_t { f32, tf32, bf16, f16 };
 constexpr bool has_16_bits(DeviceType type) { return type == DeviceType::bf16 || type == DeviceType::f16; }
 
+constexpr int64_t kMostOfTop = 256;
+
 enum class DeviceActivation : uint32_t { none, relu, gelu, gelu_tanh, quick_gelu, silu };
 
 struct DeviceInfo {
@@ -144,7 +146,7 @@ struct DeviceTable {
   int32_t (*best)(DeviceHandle* device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs,
                   int32_t* best, attn_error* err);
   // The `count` highest of each row, best first, the lower id first among equals: ids and scores (rows, count); norms
-  // (rows): log(sum of exp(scores)), NaN where a score is.  count <= min(outputs, 256).
+  // (rows): log(sum of exp(scores)), NaN where a score is.  count <= min(outputs, kMostOfTop).
   int32_t (*top)(DeviceHandle* device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs,
                  int64_t count, int32_t* ids, float* top, float* norms, attn_error* err);
 };

@@ -197,20 +197,25 @@ TEST(DeviceModel, ObeysTheRulesOfDecoding) {
   EXPECT_EQ(translated(both.device, source, 2), translated(both.cpu, source, 2));
 }
 
+// From all tokens, from the best that the device names, and the best.
 TEST(DeviceModel, DrawsAsOnTheCpu) {
   const Both both = translators("softmax/softmax/softmax");
   const Tokens source = sources(*both.cpu, 1, 3)[0];
-  Tokens drawn[2];
-  for (const Loaded& model : {both.cpu, both.device}) {
-    Session session(model, 1);
-    session.read(row(source));
-    Sampling warm;
-    warm.temperature = 0.7;
-    warm.seed = 3;
-    Sampler sampler(warm);
-    drawn[model == both.device] = session.sample({}, sampler, 8, nullptr);
+  for (const int64_t top_k : {0, 1, 5, 40}) {
+    Tokens drawn[2];
+    for (const Loaded& model : {both.cpu, both.device}) {
+      Session session(model, 1);
+      session.read(row(source));
+      Sampling warm;
+      warm.temperature = 2;
+      warm.top_k = top_k;
+      warm.top_p = top_k == 40 ? 0.9 : 1;
+      warm.seed = 3;
+      Sampler sampler(warm);
+      drawn[model == both.device] = session.sample({}, sampler, 12, nullptr);
+    }
+    EXPECT_EQ(drawn[0], drawn[1]) << top_k;
   }
-  EXPECT_EQ(drawn[0], drawn[1]);
 }
 
 TEST(DeviceModel, IsADecoderAlone) {
