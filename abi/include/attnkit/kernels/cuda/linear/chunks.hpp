@@ -42,11 +42,11 @@ class Segments {
   const Head& head_;
 };
 
-// Queries [from, to) of a row, kChunk at a time with as many keys; begun: S and z of the first `done` keys, NULL:
-// nothing. state: where all keys go in the end, NULL: nowhere.
+// The queries of a row from `from` on, kChunk at a time with as many keys; begun: S and z of the first `done` keys,
+// NULL: nothing.  state: where all keys go in the end, NULL: nowhere.
 template <class Tiles, class Work>
-__device__ void take_chunks(const Work& work, const Head& head, int64_t from, int64_t to, const float* begun,
-                            int64_t done, float* state) {
+__device__ void take_chunks(const Work& work, const Head& head, int64_t from, const float* begun, int64_t done,
+                            float* state) {
   Tiles tiles(work, head);
   tiles.load_state(begun);
   // Keys [done, end) as far as they fit: weighed against queries if these do not all see them, then summed.
@@ -59,8 +59,8 @@ __device__ void take_chunks(const Work& work, const Head& head, int64_t from, in
     done += n;
   };
   const auto wait = [] { __syncthreads(); };
-  for (int64_t i = from; i < to; i += kChunk) {
-    const int n = static_cast<int>(to - i < kChunk ? to - i : kChunk);
+  for (int64_t i = from; i < head.queries; i += kChunk) {
+    const int n = static_cast<int>(head.queries - i < kChunk ? head.queries - i : kChunk);
     const int64_t all_see = head.needs(i), last_sees = head.needs(i + n - 1);
     while (all_see - done >= kChunk) take(all_see, wait);
     tiles.load_queries(i, n);
@@ -148,30 +148,30 @@ __device__ void follow_chunks(const Work& work, const Head& head) {
 // A block per head and segment of queries.
 template <class Work>
 static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
-  const Head head(work.call.lengths, work.sizes.heads);
+  Head head(work.call.lengths, work.sizes.heads);
   float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
-  if constexpr (!kFollows<typename Work::Map>) {
-    const Segments segments(work, head);
-    const int64_t from = blockIdx.y * kRowSegment, end = from + kRowSegment;
-    if (segments.any()) {
-      const int64_t all = work.call.lengths.queries, to = end < head.queries ? end : head.queries;
-      if (from < to) {
-        const int64_t before = segments.before(from), done = before * kRowSegment;
-        take_chunks<TilesOf<Work>>(work, head, from, to, segments.sums(before), done < head.fresh ? done : head.fresh,
-                                   nullptr);
-      }
-      clear_outputs(work.call, work.sizes, head, from < to ? to : from, end < all ? end : all);
-      return;
-    }
-    if (from > 0) return;
-  }
   if (state && head.queries <= kSteps && head.fresh <= kSteps) {
-    take_steps<kSteps>(work, head, state);
-  } else if constexpr (kFollows<typename Work::Map>) {
+    if (blockIdx.y == 0) take_steps<kSteps>(work, head, state);
+    return;
+  }
+  if constexpr (kFollows<typename Work::Map>) {
     follow_chunks<TilesOf<Work>>(work, head);
   } else {
-    take_chunks<TilesOf<Work>>(work, head, 0, head.queries, state, 0, state);
-    clear_outputs(work.call, work.sizes, head, head.queries, work.call.lengths.queries);
+    const Segments segments(work, head);
+    const float* begun = state;
+    int64_t from = blockIdx.y * kRowSegment, done = 0, end = work.call.lengths.queries;
+    if (segments.any()) {
+      if (end > from + kRowSegment) end = from + kRowSegment;
+      if (from < head.queries) done = segments.before(from);
+      begun = segments.sums(done);
+      done = done * kRowSegment < head.fresh ? done * kRowSegment : head.fresh;
+      state = nullptr;
+    } else if (from > 0) {
+      return;
+    }
+    if (head.queries > end) head.queries = end;
+    if (from < head.queries || state) take_chunks<TilesOf<Work>>(work, head, from, begun, done, state);
+    clear_outputs(work.call, work.sizes, head, from < head.queries ? head.queries : from, end);
   }
 }
 
