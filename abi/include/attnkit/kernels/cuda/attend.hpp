@@ -163,26 +163,15 @@ class Attention {
     if constexpr (kNear) begin_ = parts.take<int>(kRows);
   }
 
-  // The rows from `first` to `last`, as many as fit.
-  __device__ void operator()(int64_t first, int64_t last) {
+  // The rows from `first` to `last`, as many as fit; part: of the keys of one span alone, which are left there.
+  __device__ void operator()(int64_t first, int64_t last, int span = 0, Real* part = nullptr) {
     const int rows = static_cast<int>(last - first < kRows ? last - first : kRows);
-    attend(first, rows, 0, kAllKeys);
-    write(first, rows);
+    attend(first, rows, span * kSpan, part ? (span + 1) * kSpan : kAllKeys);
+    if (part)
+      leave(part + first * (size().e + 2), rows);
+    else
+      write(first, rows);
     __syncthreads();  // the next rows write over these
-  }
-  // The same of the keys of one span, left in part.
-  __device__ void operator()(int64_t first, int64_t last, int span, Real* part) {
-    const int rows = static_cast<int>(last - first < kRows ? last - first : kRows);
-    attend(first, rows, span * kSpan, (span + 1) * kSpan);
-    for (int r = warp(); r < rows; r += kWarps) {
-      Real* to = part + (first + r) * (size().e + 2);
-      if (lane() == 0) {
-        to[0] = max_[r];
-        to[1] = sum_[r];
-      }
-      for (int e = lane(); e < size().e; e += 32) to[2 + e] = mixed(r, e);
-    }
-    __syncthreads();
   }
 
  private:
@@ -389,6 +378,16 @@ class Attention {
     for (int slice = 0; slice < kSlices; ++slice) sum += o_[(slice * groups_ * 4 + r) * size().e4() + e];
     return sum;
   }
+  __device__ void leave(Real* part, int rows) {
+    for (int r = warp(); r < rows; r += kWarps) {
+      Real* to = part + static_cast<int64_t>(r) * (size().e + 2);
+      if (lane() == 0) {
+        to[0] = max_[r];
+        to[1] = sum_[r];
+      }
+      for (int e = lane(); e < size().e; e += 32) to[2 + e] = mixed(r, e);
+    }
+  }
   __device__ void write(int64_t first, int rows) {
     for (int r = warp(); r < rows; r += kWarps) {
       const int64_t i = (first + r) / size().group();
@@ -458,17 +457,15 @@ __device__ RealOf<T>* part_of(const Work<T, Reach>& w, int pair, int span) {
   return w.parts + (static_cast<int64_t>(pair) * w.spans + span) * rows * (w.sizes.e + 2);
 }
 
+// A row of a few queries: of its keys one span, if it is split.
 template <class T, class Reach, int kKeys>
-__device__ void attend_few(const Work<T, Reach>& w, int pair, int tile, const Sight& sight) {
+__device__ void attend_few(const Work<T, Reach>& w, int pair, int span, const Sight& sight) {
   const int spans = spans_of(w, sight);
-  if (tile >= spans) return;
+  if (span >= spans) return;
+  RealOf<T>* const part = spans > 1 ? part_of(w, pair, span) : nullptr;
   Few<T, Reach, kKeys> few(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight);
   const int64_t rows = sight.queries * w.sizes.group();
-  for (int64_t first = 0; first < rows; first += 16)
-    if (spans == 1)
-      few(first, rows);
-    else
-      for (int span = tile; span < spans; span += w.tiles) few(first, rows, span, part_of(w, pair, span));
+  for (int64_t first = 0; first < rows; first += 16) few(first, rows, span, part);
 }
 
 // Adds up the parts of rows that were split: a warp for each.
@@ -509,7 +506,7 @@ constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
 template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear ? 2 : 3>)
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 ? 2 : 3>)
     few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
@@ -535,7 +532,8 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kerne
     const int64_t first = w.reach.first(turn, w.tiles, kKeys), last = w.reach.last(first);
     if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, last < rows ? last : rows);
   } else if (sight.queries <= kFew) {
-    attend_few<T, Reach, kKeys>(w, pair, tile, sight);
+    for (int span = tile; span < w.spans || span == 0; span += w.tiles)
+      attend_few<T, Reach, kKeys>(w, pair, span, sight);
   } else {
     const int64_t first = static_cast<int64_t>(tile) * kKeys;
     if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, rows);
