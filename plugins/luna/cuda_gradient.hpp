@@ -106,7 +106,7 @@ __device__ void give_next(const GradientWork<Real>& w, int64_t b, int live) {
       Real of_row = 0;
       if (gives) of_row = static_cast<Real>((g(c) - mean - (x(r, c) - of.mean) * of.factor * slope) * of.factor);
       dp[at + c] = of_row;
-      if (dy) dy[at + c] = of_row;
+      if (!w.run.lengths.causal) dy[at + c] = of_row;
     }
     if (gives && lane() == 0) {
       moments[2 * r] = of.mean;
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(kThreads, kBlocks<Real>) begin_kernel(c
   w.run.pq.apply(
       width, from, count, live, [&](int r, int f) { return w.run.p.at(b, 0, r)[f]; },
       [&](int r, int c, Real y) { pq[static_cast<int64_t>(r) * width + c] = y * w.run.pack_scale; });
-  for (int r = warp(); packed && r < live; r += kWarps)
+  for (int r = warp(); !w.run.lengths.causal && r < live; r += kWarps)
     if (lane() < count)
       packed[static_cast<int64_t>(r) * width + from + lane()] = s.packed(w.run.known(b), r, from + lane());
 }
