@@ -682,6 +682,57 @@ TEST(LinformerVariant, RefusesGradientsOfHeadsThatAreTooWide) {
   expect_refused(mech, make_request(1, 4, 4, ATTN_TRAIN), "gradients of heads of 1300 and 1300 numbers do not fit");
 }
 
+// Several tiles of queries, keys and rows of P, heads so wide that their tiles are small, heads of the pack attention
+// that are others; rows of P that a short context leaves out may hold anything.  Equal calls give equal bits.
+TEST(LunaVariant, GradientsAreTheCpus) {
+  struct Case {
+    bool causal;
+    int32_t width;
+    Settings settings;
+  };
+  const auto number = [](int64_t x) { return x; };
+  for (const Case& c :
+       {Case{false, 20, {{"projection", number(40)}}}, Case{false, 20, {{"tied", false}, {"pheads", number(5)}}},
+        Case{false, 20, {{"contextual", false}, {"pheads", number(8)}}},
+        Case{false, 300, {{"tied", false}, {"projection", number(19)}}}, Case{true, 20, {{"projection", number(40)}}},
+        Case{true, 20, {{"tied", false}, {"activation", "softplus"}}},
+        Case{true, 300, {{"contextual", false}, {"activation", "elu1"}}}}) {
+    SCOPED_TRACE(testing::Message() << c.causal << " " << c.width << " " << c.settings.size());
+    const attn_block block =
+        make_block(c.causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, c.causal, 2, c.width, c.width + 4);
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/luna.so"), block, c.settings),
+        there(load(ATTNKIT_EMULATED_DIR "/luna.so"), block, c.settings);
+    const int64_t keys = c.causal ? 70 : 90;
+    Inputs in(here, 3, 70, keys, 1), same(there, 3, 70, keys, 1);
+    for (Inputs* inputs : {&in, &same})
+      if (!c.causal && here.find("p") >= 0)
+        (*inputs)["p"].set([p = (*inputs)["p"]](int64_t b, int64_t h, int64_t i, int64_t x) {
+          return b == 1 && i >= 7 ? std::numeric_limits<float>::quiet_NaN() : p.at(b, h, i, x);
+        });
+    Call call;
+    call.q_len = {70, 33, 70};
+    call.k_len = {static_cast<int32_t>(keys), 7, 0};
+    if (c.causal) call.q_pos = {0, 3, 0};
+    EXPECT_LE(rms_ratio(run_whole(same, 0, call), run_whole(in, 0, call)), kGate);
+    const Gradients<float> want = backward(in, 0, call), got = backward(same, 0, call), again = backward(same, 0, call);
+    for (size_t p = 0; p < want.size(); ++p) {
+      if (is_given(*here.ports()[p])) continue;
+      EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name;
+      EXPECT_TRUE(same_bits(got[p], again[p])) << here.ports()[p]->name;
+    }
+  }
+}
+
+TEST(LunaVariant, RefusesGradientsOfAPThatIsTooLong) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/luna.so"),
+                         make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 1, 64, 64),
+                         {{"projection", int64_t{300}}});
+    EXPECT_NO_THROW(Planned(mech, make_request(1, 4, 4)));
+    expect_refused(mech, make_request(1, 4, 4, ATTN_TRAIN), "the rows of 8 tokens and of P take in a gradient");
+  }
+}
+
 // Encoders alone.
 class BigBirdVariant : public testing::Test {
  protected:
