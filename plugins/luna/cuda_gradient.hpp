@@ -76,7 +76,7 @@ struct Stays {
   __device__ Real operator()(int) const { return 1; }
 };
 
-// What P' gives to Y, to P and to the norm; zeros where there is no P' and in rows that do not count.
+// Gradients that Y, P and the norm get from P'; zeros where there is no P' and in rows that do not count.
 template <class Real>
 __device__ void give_next(const GradientWork<Real>& w, int64_t b, int live) {
   const Sizes& s = w.run.sizes;
@@ -686,7 +686,7 @@ static __global__ void __launch_bounds__(kThreads, kBlocks<Real>) causal_gradien
   RecurrenceGradient<Real, kRows>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads)();
 }
 
-// What is learned of y = x W^T + bias.
+// Learned of y = x W^T + bias.
 template <class Real>
 struct Lesson {
   const Real* of;  // the gradient of y, l rows of a batch row

@@ -84,7 +84,8 @@ struct Luna : luna::Model {
   Plan plan_in(const attnkit::Request& r, attnkit::Info& info) const {
     const Sizes s(shape);
     const int64_t packed = shape.causal ? 0 : r.batch * row<Real>();
-    if (!r.streams() && !r.trains()) info.scratch_bytes = attnkit::aligned(r.real_bytes(packed));
+    if (!r.streams() && !r.trains())
+      info.scratch_bytes = attnkit::aligned(static_cast<uint64_t>(packed) * sizeof(Real));
     info.train(r, packed, 0, Layout::measure<Scratch<Real>>(shape, r.batch, r.queries));
     const int tile = tile_of("", [&](auto rows) {
       constexpr int kRows = decltype(rows)::value;

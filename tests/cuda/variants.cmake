@@ -35,6 +35,7 @@ foreach(variant IN LISTS variants)
   endif()
   if(name STREQUAL luna)  # the CPU's count of numbers, of which it saves fewer
     string(APPEND left_out :Luna.SavesAsMuchWhateverTheLength)
+    string(APPEND slow :Luna.HasGradients:Luna.HasGradientsUntied:Luna.HasGradientsInEveryOption)
   endif()
   if(name STREQUAL efficient)  # equal bits from other pieces
     string(APPEND left_out :Efficient.IsTheSameBitForBitAppendedInOnePiece)

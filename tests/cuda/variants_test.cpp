@@ -682,6 +682,13 @@ TEST(LinformerVariant, RefusesGradientsOfHeadsThatAreTooWide) {
   expect_refused(mech, make_request(1, 4, 4, ATTN_TRAIN), "gradients of heads of 1300 and 1300 numbers do not fit");
 }
 
+double rms(const Array& a) {
+  double squares = 0;
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t c = 0; c < a.width; ++c) squares += std::pow(a.at(0, 0, i, c), 2);
+  return std::sqrt(squares / static_cast<double>(a.rows * a.width));
+}
+
 // Several tiles of queries, keys and rows of P, heads so wide that their tiles are small, heads of the pack attention
 // that are others; rows of P that a short context leaves out may hold anything.  Equal calls give equal bits.
 TEST(LunaVariant, GradientsAreTheCpus) {
@@ -716,9 +723,14 @@ TEST(LunaVariant, GradientsAreTheCpus) {
     EXPECT_LE(rms_ratio(run_whole(same, 0, call), run_whole(in, 0, call)), kGate);
     const Gradients<float> want = backward(in, 0, call), got = backward(same, 0, call), again = backward(same, 0, call);
     for (size_t p = 0; p < want.size(); ++p) {
+      const std::string name = here.ports()[p]->name;
       if (is_given(*here.ports()[p])) continue;
-      EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name;
-      EXPECT_TRUE(same_bits(got[p], again[p])) << here.ports()[p]->name;
+      EXPECT_TRUE(same_bits(got[p], again[p])) << name;
+      // A bias of keys that are no values gives all logits of a query the same.  Its gradient is zero but for rounding
+      // errors of what cancels, which is of the size of k_weight's.
+      const bool cancels = name == "k_bias" && here.find("v_bias") >= 0;
+      const double size = cancels ? rms(want[static_cast<size_t>(here.find("k_weight"))]) / rms(want[p]) : 1;
+      EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate * size) << name;
     }
   }
 }
